@@ -1,0 +1,3 @@
+//! The `zillion` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The machine: memory, SIMD, matrix products, workers, durable writes, clocks.

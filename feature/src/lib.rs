@@ -1,0 +1,1 @@
+//! What a row means: schema, keys, ragged columns, batches, lookup plans.

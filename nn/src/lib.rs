@@ -1,0 +1,1 @@
+//! The dense model: graph IR, autodiff, executor, zoo, losses, optimizers, metrics.

@@ -1,0 +1,1 @@
+//! The parameter service: its contracts and its local implementation.

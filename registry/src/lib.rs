@@ -1,0 +1,1 @@
+//! The one inference path: graph + rows + batch -> scores.

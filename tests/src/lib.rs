@@ -1,0 +1,1 @@
+//! Nothing but the end-to-end test binary lives here.
