@@ -1,1 +1,53 @@
-//! What a row means: schema, keys, ragged columns, batches, lookup plans.
+//! What a row means: the schema, keys, ragged columns, batches and lookup plans.
+//!
+//! Every other crate speaks in these types. They are pure data: nothing here reads a file, owns a
+//! table or starts a thread. What it is *not*: the reader (files to batches), the tables, the model.
+//!
+//! ```
+//! use zillion_feature::{Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, Schema};
+//!
+//! let job: toml::Value = toml::from_str::<toml::Table>(r#"
+//!     [features.user]
+//!     kind = "id"
+//!     [features.genres]
+//!     kind = "ids"
+//!     type = "string"
+//!     pooling = "mean"
+//!     [labels.click]
+//! "#).unwrap().into();
+//! let schema = Schema::from_job(&job).unwrap();
+//! let mut batch = Batch::empty(&schema);
+//! batch.rows = 2;
+//! batch.sparse[0] = KeyColumn::single(vec![FeatureKey::from_i64(7), FeatureKey::from_i64(7)]);
+//! batch.sparse[1] = KeyColumn::ragged(vec![0, 2, 2], vec![FeatureKey::from_text("a"), FeatureKey::from_text("b")]);
+//! let plan = LookupPlan::build(&batch, &schema, &mut PlanScratch::default());
+//! assert_eq!(plan.tables[0].keys.len(), 1);        // user 7, looked up once
+//! assert_eq!(plan.columns[0].inverse, [0, 0]);
+//! ```
+
+mod batch;
+pub mod config;
+mod cursor;
+mod error;
+mod key;
+mod plan;
+pub mod random;
+mod rows;
+mod schema;
+mod shard;
+mod statistics;
+mod transform;
+
+pub use batch::{Batch, KeyColumn, LabelColumn};
+pub use config::ConfigError;
+pub use cursor::Cursor;
+pub use error::SchemaError;
+pub use key::{FeatureKey, HASH_ID, SLOTS, Step, TableId};
+pub use plan::{ColumnPlan, LookupPlan, Occurrences, PlanScratch, TablePlan};
+pub use rows::{RowBuffer, TableRows};
+pub use schema::{
+    Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,
+};
+pub use shard::ShardMap;
+pub use statistics::{ColumnStatistics, Statistics};
+pub use transform::{Bucketizer, NumericMap};

@@ -1,0 +1,16 @@
+//! A position in the order of rows.
+
+use serde::{Deserialize, Serialize};
+
+/// How far training has read: `row` rows of epoch `epoch` are done.
+///
+/// The order of rows is a pure function of (seed, epoch, file list), so these two numbers are all
+/// that a checkpoint needs to go on exactly where it stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cursor {
+    /// Epoch, counted from 0.
+    pub epoch: u64,
+    /// Rows of this epoch that have been consumed.
+    pub row: u64,
+}

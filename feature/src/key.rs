@@ -1,0 +1,129 @@
+//! Keys: what a raw value becomes, and the slots that keys fall into.
+//!
+//! A key is mixed once, here, and never hashed again: the index of a table, the slot, the shard and
+//! the order of a file all read its bits directly. Integers go through a bijection, so that two ids
+//! never collide and the id can be had back; strings through xxh3-64. Both are pinned by golden
+//! vectors below, because every checkpoint ever written depends on them.
+
+use bytemuck::{Pod, Zeroable};
+use serde::{Deserialize, Serialize};
+
+/// Number of virtual slots. A key's slot is its top 12 bits; shards and servers own slot ranges.
+pub const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 12;
+
+/// Names the hashing rules in manifests: a file written under other rules is refused.
+pub const HASH_ID: &str = "splitmix64+xxh3-64/1";
+
+const MISSING_TAG: &[u8] = b"zillion:missing:";
+
+/// A mixed 64-bit key. Every `u64` is legal; there is no sentinel.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Pod,
+    Zeroable,
+    Serialize,
+    Deserialize,
+)]
+#[repr(transparent)]
+#[serde(transparent)]
+pub struct FeatureKey(pub u64);
+
+impl FeatureKey {
+    /// The key of a signed id. Agrees with [`FeatureKey::from_u64`] on non-negative values.
+    #[inline(always)]
+    pub fn from_i64(id: i64) -> Self {
+        Self::from_u64(id as u64)
+    }
+
+    /// The key of an unsigned id: the splitmix64 finaliser (Steele, Lea, Flood 2014), a bijection.
+    #[inline(always)]
+    pub fn from_u64(id: u64) -> Self {
+        let z = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Self(z ^ (z >> 31))
+    }
+
+    /// The key of a string value (its UTF-8 bytes).
+    #[inline]
+    pub fn from_text(text: &str) -> Self {
+        Self(xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
+    }
+
+    /// The key that stands for "no value" in the named feature.
+    pub fn missing(feature: &str) -> Self {
+        let mut bytes = MISSING_TAG.to_vec();
+        bytes.extend_from_slice(feature.as_bytes());
+        Self(xxhash_rust::xxh3::xxh3_64(&bytes))
+    }
+
+    /// The integer id that [`FeatureKey::from_u64`] made this key of.
+    pub fn unmix(self) -> u64 {
+        let z = self.0;
+        let z = z ^ (z >> 31) ^ (z >> 62);
+        let z = z.wrapping_mul(0x3196_42b2_d24d_8ec3);
+        let z = z ^ (z >> 27) ^ (z >> 54);
+        let z = z.wrapping_mul(0x96de_1b17_3f11_9089);
+        let z = z ^ (z >> 30) ^ (z >> 60);
+        z.wrapping_sub(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// The virtual slot, `0..SLOTS`.
+    #[inline(always)]
+    pub fn slot(self) -> usize {
+        (self.0 >> (64 - SLOT_BITS)) as usize
+    }
+}
+
+/// A table's position in [`Schema::tables`](crate::Schema).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TableId(pub u16);
+
+impl TableId {
+    /// The position as an index.
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A training step, counted from 1: step 0 means "before training".
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Step(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden_vectors_pin_the_hashing_rules() {
+        assert_eq!(FeatureKey::from_u64(0).0, 0xe220_a839_7b1d_cdaf);
+        assert_eq!(FeatureKey::from_u64(1).0, 0x910a_2dec_8902_5cc1);
+        assert_eq!(FeatureKey::from_i64(-1).0, 0xe4d9_7177_1b65_2c20);
+        assert_eq!(FeatureKey::from_text("").0, 0x2d06_8005_38d3_94c2);
+        assert_eq!(FeatureKey::from_text("a").0, 0xe6c6_32b6_1e96_4e1f);
+        assert_eq!(FeatureKey::missing("user"), FeatureKey::from_text("zillion:missing:user"));
+    }
+
+    proptest! {
+        #[test]
+        fn unmixing_recovers_the_id(id in any::<u64>()) {
+            prop_assert_eq!(FeatureKey::from_u64(id).unmix(), id);
+            prop_assert!(FeatureKey::from_u64(id).slot() < SLOTS);
+        }
+    }
+}

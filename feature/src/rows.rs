@@ -1,0 +1,48 @@
+//! Buffers of rows on their way between tables and the model.
+
+/// The rows of one step, one block a table, in the order of the plan's unique keys. Passed by
+/// ownership: whoever pulls gives a buffer and gets it back filled.
+#[derive(Clone, Debug, Default)]
+pub struct RowBuffer {
+    /// One entry a table of the plan.
+    pub tables: Vec<TableRows>,
+}
+
+/// Rows of one table: `values` holds `unique × stride` floats, row after row.
+#[derive(Clone, Debug, Default)]
+pub struct TableRows {
+    /// Floats from one row to the next.
+    pub stride: usize,
+    /// The rows.
+    pub values: Vec<f32>,
+    /// How often each row has been pushed so far, if the caller asked for counts.
+    pub counts: Option<Vec<u32>>,
+}
+
+impl TableRows {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.values.len().checked_div(self.stride).unwrap_or(0)
+    }
+
+    /// Row `i` as a slice of `stride` floats.
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.values[i * self.stride..(i + 1) * self.stride]
+    }
+
+    /// Sets the shape to `rows × stride`; what the floats hold afterwards is unspecified.
+    pub fn reshape(&mut self, rows: usize, stride: usize) {
+        self.stride = stride;
+        self.values.resize(rows * stride, 0.0);
+    }
+}
+
+impl RowBuffer {
+    /// Sets the shape of every table; what the floats hold afterwards is unspecified.
+    pub fn reshape(&mut self, shapes: impl ExactSizeIterator<Item = (usize, usize)>) {
+        self.tables.resize_with(shapes.len(), TableRows::default);
+        for (table, (rows, stride)) in self.tables.iter_mut().zip(shapes) {
+            table.reshape(rows, stride);
+        }
+    }
+}

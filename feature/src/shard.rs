@@ -1,0 +1,59 @@
+//! Which shard owns which virtual slots.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+use crate::key::SLOTS;
+
+/// Splits the slots into contiguous ranges of nearly equal size, one a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardMap {
+    shards: usize,
+}
+
+impl ShardMap {
+    /// A map over `shards` shards; more shards than slots are cut to one slot each.
+    pub fn new(shards: NonZeroUsize) -> Self {
+        Self { shards: shards.get().min(SLOTS) }
+    }
+
+    /// Number of shards.
+    pub fn shards(&self) -> usize {
+        self.shards
+    }
+
+    /// The slots that a shard owns. Empty for a shard beyond [`ShardMap::shards`].
+    pub fn range(&self, shard: usize) -> Range<usize> {
+        let bound = |s: usize| s.min(self.shards) * SLOTS / self.shards;
+        bound(shard)..bound(shard + 1)
+    }
+
+    /// The shard that owns a slot.
+    pub fn shard_of(&self, slot: usize) -> usize {
+        // The inverse of `range`: the last shard whose start is at most `slot`.
+        ((slot + 1) * self.shards).div_ceil(SLOTS) - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_has_exactly_the_owner_whose_range_holds_it() {
+        for shards in [1, 2, 3, 5, 7, 8, 63, 1000, 4096, 9999] {
+            let map = ShardMap::new(NonZeroUsize::new(shards).unwrap());
+            let mut next = 0;
+            for shard in 0..map.shards() {
+                let range = map.range(shard);
+                assert_eq!(range.start, next);
+                assert!(!range.is_empty());
+                next = range.end;
+                for slot in range {
+                    assert_eq!(map.shard_of(slot), shard, "{shards} shards, slot {slot}");
+                }
+            }
+            assert_eq!(next, SLOTS);
+        }
+    }
+}

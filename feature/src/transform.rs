@@ -1,0 +1,126 @@
+//! Numeric values to what the model sees. Training, evaluation and serving all go through here.
+
+use crate::error::SchemaError;
+use crate::key::FeatureKey;
+use crate::schema::{Buckets, FeatureKind, FeatureSpec, NumericTransform};
+use crate::statistics::Statistics;
+
+/// A numeric feature's transform with its statistics resolved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NumericMap {
+    /// The value itself.
+    Raw,
+    /// `sign(x) · ln(1 + |x|)`: the usual log1p for counts, defined for negatives too.
+    Log1p,
+    /// `(x − mean) / std`; a constant column becomes 0.
+    Standardise {
+        /// Mean over the training data.
+        mean: f64,
+        /// One over the standard deviation, or 0 for a constant column.
+        inverse_std: f64,
+    },
+}
+
+impl NumericMap {
+    /// Resolves the transform of a numeric feature.
+    pub fn resolve(
+        name: &str,
+        transform: NumericTransform,
+        statistics: &Statistics,
+    ) -> Result<Self, SchemaError> {
+        Ok(match transform {
+            NumericTransform::Raw => Self::Raw,
+            NumericTransform::Log1p => Self::Log1p,
+            NumericTransform::Standardise => {
+                let column = statistics.columns.get(name).ok_or_else(|| missing(name))?;
+                let inverse_std = if column.std > 0.0 { 1.0 / column.std } else { 0.0 };
+                Self::Standardise { mean: column.mean, inverse_std }
+            }
+        })
+    }
+
+    /// The transformed value.
+    #[inline]
+    pub fn apply(&self, x: f64) -> f32 {
+        match *self {
+            Self::Raw => x as f32,
+            Self::Log1p => x.abs().ln_1p().copysign(x) as f32,
+            Self::Standardise { mean, inverse_std } => ((x - mean) * inverse_std) as f32,
+        }
+    }
+}
+
+/// A bucketized feature's boundaries with its statistics resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bucketizer {
+    boundaries: Vec<f32>,
+}
+
+impl Bucketizer {
+    /// Resolves the boundaries of a bucketized feature.
+    ///
+    /// # Panics
+    /// If `feature` is of another kind.
+    pub fn resolve(feature: &FeatureSpec, statistics: &Statistics) -> Result<Self, SchemaError> {
+        let FeatureKind::Bucketized { buckets, .. } = &feature.kind else {
+            panic!("feature `{}` is not bucketized", feature.name);
+        };
+        let boundaries = match buckets {
+            Buckets::Boundaries(boundaries) => boundaries.clone(),
+            Buckets::Quantiles(_) => statistics
+                .columns
+                .get(&feature.name)
+                .and_then(|c| c.boundaries.clone())
+                .ok_or_else(|| missing(&feature.name))?,
+        };
+        Ok(Self { boundaries })
+    }
+
+    /// The bucket of a value: how many boundaries are at most `x`.
+    #[inline]
+    pub fn bucket(&self, x: f64) -> usize {
+        self.boundaries.partition_point(|&b| f64::from(b) <= x)
+    }
+
+    /// The key of a value's bucket.
+    #[inline]
+    pub fn key(&self, x: f64) -> FeatureKey {
+        FeatureKey::from_u64(self.bucket(x) as u64)
+    }
+}
+
+fn missing(name: &str) -> SchemaError {
+    SchemaError::MissingStatistics {
+        feature: name.to_owned(),
+        hint: "collect them first, or read them from the checkpoint",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::ColumnStatistics;
+
+    #[test]
+    fn transforms_are_what_they_say() {
+        let mut statistics = Statistics::default();
+        statistics
+            .columns
+            .insert("x".into(), ColumnStatistics { mean: 2.0, std: 4.0, ..Default::default() });
+        statistics.columns.insert("c".into(), ColumnStatistics { mean: 5.0, ..Default::default() });
+        let map = |name, t| NumericMap::resolve(name, t, &statistics);
+        assert_eq!(map("x", NumericTransform::Raw).unwrap().apply(3.5), 3.5);
+        assert_eq!(map("x", NumericTransform::Standardise).unwrap().apply(6.0), 1.0);
+        assert_eq!(map("c", NumericTransform::Standardise).unwrap().apply(5.0), 0.0);
+        let log = map("x", NumericTransform::Log1p).unwrap();
+        assert!((log.apply(1.0) - std::f32::consts::LN_2).abs() < 1e-7);
+        assert_eq!(log.apply(-1.0), -log.apply(1.0));
+        assert!(map("y", NumericTransform::Standardise).is_err());
+    }
+
+    #[test]
+    fn a_boundary_belongs_to_the_bucket_above() {
+        let b = Bucketizer { boundaries: vec![0.0, 1.0, 2.0] };
+        assert_eq!([-1.0, 0.0, 0.5, 1.0, 2.0, 9.0].map(|x| b.bucket(x)), [0, 1, 1, 2, 3, 3]);
+    }
+}
