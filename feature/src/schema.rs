@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use toml::Value;
+use toml::{Table, Value};
 
 use crate::config::{self, ConfigError, from_value};
 use crate::error::SchemaError;
@@ -209,6 +209,63 @@ impl Schema {
         self.features.iter().filter_map(FeatureSpec::table).collect()
     }
 
+    /// The sections that [`Schema::from_job`] reads, with every default written out.
+    pub fn to_job(&self) -> Vec<(String, Value)> {
+        let features = self.features.iter().map(|f| (f.name.clone(), self.feature_section(f)));
+        let labels = self.labels.iter().map(|l| {
+            let column = ("column".to_owned(), Value::from(l.column.clone()));
+            (l.name.clone(), Value::Table(Table::from_iter([column])))
+        });
+        let columns =
+            [("weight", &self.weight), ("group", &self.group), ("event_time", &self.event_time)];
+        let columns = columns.into_iter().filter_map(|(role, column)| {
+            column.as_ref().map(|c| (role.to_owned(), Value::from(c.clone())))
+        });
+        vec![
+            ("features".to_owned(), Value::Table(features.collect())),
+            ("labels".to_owned(), Value::Table(labels.collect())),
+            ("columns".to_owned(), Value::Table(columns.collect())),
+        ]
+    }
+
+    fn feature_section(&self, feature: &FeatureSpec) -> Value {
+        let mut section = Table::new();
+        let mut set = |key: &str, value: Value| section.insert(key.to_owned(), value);
+        match &feature.kind {
+            FeatureKind::Id { raw, .. } => {
+                set("kind", "id".into());
+                set("type", word(raw));
+            }
+            FeatureKind::Ids { raw, pooling, .. } => {
+                set("kind", "ids".into());
+                set("type", word(raw));
+                set("pooling", word(pooling));
+            }
+            FeatureKind::Numeric { transform, missing } => {
+                set("kind", "numeric".into());
+                set("transform", word(transform));
+                if let Some(missing) = missing {
+                    set("missing", (*missing).into());
+                }
+            }
+            FeatureKind::Bucketized { buckets, .. } => {
+                set("kind", "bucketized".into());
+                match buckets {
+                    Buckets::Boundaries(b) => {
+                        let b: Vec<Value> = b.iter().map(|&x| f64::from(x).into()).collect();
+                        set("boundaries", b.into())
+                    }
+                    Buckets::Quantiles(n) => set("buckets", i64::from(*n).into()),
+                };
+            }
+        }
+        set("column", feature.column.clone().into());
+        if let Some(table) = feature.table() {
+            set("table", self.tables[table.index()].clone().into());
+        }
+        Value::Table(section)
+    }
+
     /// A text that is equal for equal schemas: what manifests hash.
     pub fn canonical(&self) -> String {
         format!("{self:?}")
@@ -229,6 +286,11 @@ impl Schema {
         }
         Ok(())
     }
+}
+
+/// How a job file writes a setting of a closed vocabulary.
+fn word(setting: &impl Serialize) -> Value {
+    Value::try_from(setting).expect("a unit variant is a string")
 }
 
 fn section_table<'a>(
@@ -419,6 +481,8 @@ mod tests {
         assert_eq!(schema.features[2].pooling(), Some(Pooling::Sqrtn));
         assert_eq!(schema.features[2].column, "tags");
         assert_eq!(schema.group.as_deref(), Some("user"));
+        let printed: Value = Value::Table(schema.to_job().into_iter().collect());
+        assert_eq!(Schema::from_job(&printed).unwrap(), schema);
     }
 
     #[test]
