@@ -1,0 +1,102 @@
+//! Time as an argument: what measures or waits takes a [`Clock`], so that a test can move it by hand.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant, SystemTime};
+
+/// A source of time.
+///
+/// The implementer must never let `now` go backwards; `wall` may jump, as the machine's clock does.
+pub trait Clock: Send + Sync {
+    /// Time since some fixed moment: for durations.
+    fn now(&self) -> Duration;
+    /// The time of day: for stamps that a person reads.
+    fn wall(&self) -> SystemTime;
+}
+
+/// The machine's clocks; `now` counts from the making of this value.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock {
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// A clock that starts now.
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// A clock that stands still until it is advanced: for tests.
+#[derive(Debug)]
+pub struct ManualClock {
+    time: Mutex<(Duration, SystemTime)>,
+}
+
+impl ManualClock {
+    /// A clock at zero, with the given time of day.
+    pub fn new(wall: SystemTime) -> Self {
+        Self { time: Mutex::new((Duration::ZERO, wall)) }
+    }
+
+    /// Moves both clocks forward.
+    pub fn advance(&self, by: Duration) {
+        let mut time = self.time.lock().unwrap_or_else(PoisonError::into_inner);
+        time.0 += by;
+        time.1 += by;
+    }
+
+    /// Sets the time of day, forward or back; `now` does not move.
+    pub fn set_wall(&self, wall: SystemTime) {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner).1 = wall;
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Duration {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_moves_only_by_hand() {
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let clock = ManualClock::new(start);
+        assert_eq!((clock.now(), clock.wall()), (Duration::ZERO, start));
+        clock.advance(Duration::from_secs(3));
+        clock.set_wall(start);
+        assert_eq!((clock.now(), clock.wall()), (Duration::from_secs(3), start));
+    }
+
+    #[test]
+    fn the_system_clock_does_not_go_back() {
+        let clock = SystemClock::default();
+        let (first, second) = (clock.now(), clock.now());
+        assert!(second >= first);
+        assert!(clock.wall() > SystemTime::UNIX_EPOCH);
+    }
+}

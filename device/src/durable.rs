@@ -1,0 +1,341 @@
+//! The one place that writes what must survive a crash: temporary file, fsync, rename, fsync of the folder.
+//!
+//! # Crash consistency
+//!
+//! [`Files::write_file`] leaves, whenever the process or the machine dies, either the old file or the whole
+//! new one under the name, and perhaps a leftover `.name.tmp`. A set of files that must appear together goes
+//! through [`Files::stage`]: everything is written into a hidden folder beside the target, synced, and
+//! the folder is renamed. [`Files::remove_dir`] renames first, so that a folder is never half there.
+//! [`Files::sweep`] removes leftovers.
+//!
+//! # Failpoints
+//!
+//! Every create, write, fsync, rename and removal asks an optional hook first (see [`Failpoints`]), so that a
+//! test can kill the process or fail the disk at each of them. Clean-up after an error does not ask.
+
+mod failpoint;
+mod stage;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::DeviceError;
+pub use failpoint::{Action, Failpoint, Failpoints, Fault, Op};
+pub use stage::Stage;
+
+/// What one write asks of the kernel at most; also the grain of the write failpoints.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Ends the name of what is being written.
+const TEMPORARY: &str = ".tmp";
+/// Ends the name of what is being removed.
+const REMOVED: &str = ".removed";
+
+/// Durable file operations. Cheap to clone; one value is made at the start and handed down.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    failpoints: Option<Arc<dyn Failpoints>>,
+}
+
+impl Files {
+    /// Operations that nothing disturbs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Operations that ask `failpoints` first.
+    pub fn with_failpoints(failpoints: Arc<dyn Failpoints>) -> Self {
+        Self { failpoints: Some(failpoints) }
+    }
+
+    /// Writes a file whole or not at all: what `fill` writes goes to a temporary name beside it, is
+    /// synced, and takes the place of `path` by rename; the folder is synced. Returns the size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses, or with the error of `fill`; `path` is then as it was.
+    pub fn write_file(
+        &self,
+        path: impl AsRef<Path>,
+        fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<u64, DeviceError> {
+        let path = path.as_ref();
+        let temporary = hidden_beside(path, TEMPORARY)?;
+        let written = self
+            .create(&temporary, fill)
+            .and_then(|bytes| self.rename(&temporary, path).map(|()| bytes));
+        if written.is_err() {
+            // The error tells the story; a leftover is swept later.
+            let _ = fs::remove_file(&temporary);
+        }
+        let bytes = written?;
+        self.sync_dir(parent(path))?;
+        Ok(bytes)
+    }
+
+    /// [`Files::write_file`] for bytes at hand.
+    ///
+    /// # Errors
+    ///
+    /// As [`Files::write_file`].
+    pub fn write_bytes(&self, path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.write_file(path, |file| file.write_all(bytes)).map(drop)
+    }
+
+    /// Writes and syncs a file in place: for a folder that is itself staged, whose rename makes the file
+    /// visible. Replaces a leftover of that name. The folder is not synced. Returns the size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses, or with the error of `fill`; a part of the file may then be left.
+    pub fn create_file(
+        &self,
+        path: impl AsRef<Path>,
+        fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<u64, DeviceError> {
+        self.create(path.as_ref(), fill)
+    }
+
+    /// Makes a folder and those above it; fine if it is there. Syncs nothing.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
+        let path = path.as_ref();
+        self.ask(Op::Create, path)
+            .and_then(|()| fs::create_dir_all(path))
+            .map_err(|e| DeviceError::file("create the folder", path, e))
+    }
+
+    /// Begins a folder that appears as `target` all at once, by [`Stage::commit`].
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses.
+    pub fn stage(&self, target: impl AsRef<Path>) -> Result<Stage, DeviceError> {
+        Stage::begin(self.clone(), target.as_ref())
+    }
+
+    /// Renames a folder and syncs the folders on both sides. The target must not exist, or be empty.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses, or `to` is a folder with something in it.
+    pub fn rename_dir(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> Result<(), DeviceError> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        self.rename(from, to)?;
+        self.sync_dir(parent(to))?;
+        if parent(from) != parent(to) {
+            self.sync_dir(parent(from))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the names in a folder durable.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses.
+    pub fn sync_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
+        let path = path.as_ref();
+        self.ask(Op::SyncDir, path)
+            .and_then(|()| File::open(path)?.sync_all())
+            .map_err(|e| DeviceError::file("sync the folder", path, e))
+    }
+
+    /// Removes a folder with all it holds. It loses its name first, in one durable step, so that no reader
+    /// and no crash sees half of it.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
+        let path = path.as_ref();
+        let doomed = hidden_beside(path, REMOVED)?;
+        if doomed.exists() {
+            self.delete(&doomed)?;
+        }
+        self.rename(path, &doomed)?;
+        self.sync_dir(parent(path))?;
+        self.delete(&doomed)
+    }
+
+    /// Removes a file durably.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
+        let path = path.as_ref();
+        self.ask(Op::Remove, path)
+            .and_then(|()| fs::remove_file(path))
+            .map_err(|e| DeviceError::file("remove", path, e))?;
+        self.sync_dir(parent(path))
+    }
+
+    /// Removes what interrupted operations left directly in `folder` and returns the names, sorted. Nobody
+    /// may be writing there.
+    ///
+    /// # Errors
+    ///
+    /// Where the folder cannot be read or a leftover not be removed.
+    pub fn sweep(&self, folder: impl AsRef<Path>) -> Result<Vec<OsString>, DeviceError> {
+        let folder = folder.as_ref();
+        let read = |e| DeviceError::file("list the folder", folder, e);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder).map_err(read)? {
+            let name = entry.map_err(read)?.file_name();
+            if is_leftover(&name) {
+                names.push(name);
+            }
+        }
+        names.sort();
+        for name in &names {
+            self.delete(&folder.join(name))?;
+        }
+        Ok(names)
+    }
+
+    /// Removes a file or a folder with all it holds.
+    fn delete(&self, path: &Path) -> Result<(), DeviceError> {
+        self.ask(Op::Remove, path)
+            .and_then(|()| {
+                if fs::symlink_metadata(path)?.is_dir() {
+                    fs::remove_dir_all(path)
+                } else {
+                    fs::remove_file(path)
+                }
+            })
+            .map_err(|e| DeviceError::file("remove", path, e))
+    }
+
+    /// Writes a file from its beginning and syncs it.
+    fn create(
+        &self,
+        path: &Path,
+        fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<u64, DeviceError> {
+        let file = self
+            .ask(Op::Create, path)
+            .and_then(|()| File::create(path))
+            .map_err(|e| DeviceError::file("create", path, e))?;
+        let mut target = Target { files: self, path, file, bytes: 0, failure: None };
+        let mut buffer = BufWriter::with_capacity(BUFFER_BYTES, &mut target);
+        let filled = fill(&mut buffer).and_then(|()| buffer.flush());
+        // What is still buffered after an error must not be written by the drop of the buffer.
+        let _ = buffer.into_parts();
+        if let Err(error) = filled {
+            // Writers above wrap what the disk said; the first word of the disk itself is the better one.
+            let error = target.failure.take().unwrap_or(error);
+            return Err(DeviceError::file("write", path, error));
+        }
+        self.ask(Op::Fsync, path)
+            .and_then(|()| target.file.sync_all())
+            .map_err(|e| DeviceError::file("sync", path, e))?;
+        Ok(target.bytes)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), DeviceError> {
+        self.ask(Op::Rename, to)
+            .and_then(|()| fs::rename(from, to))
+            .map_err(|e| DeviceError::file("move into place", to, e))
+    }
+
+    /// Passes an operation by the hook and does what it says.
+    fn ask(&self, op: Op, path: &Path) -> io::Result<()> {
+        match self.action(op, path) {
+            Action::Proceed => Ok(()),
+            Action::Fail(error) => Err(error),
+            Action::Kill | Action::Tear => failpoint::die(),
+        }
+    }
+
+    fn action(&self, op: Op, path: &Path) -> Action {
+        self.failpoints.as_ref().map_or(Action::Proceed, |hook| hook.before(op, path))
+    }
+}
+
+/// A file whose writes pass the hook.
+struct Target<'a> {
+    files: &'a Files,
+    path: &'a Path,
+    file: File,
+    bytes: u64,
+    /// The first error of a write.
+    failure: Option<io::Error>,
+}
+
+impl Write for Target<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let outcome = match self.files.action(Op::Write, self.path) {
+            Action::Proceed => self.file.write(buffer),
+            Action::Fail(error) => Err(error),
+            Action::Kill => failpoint::die(),
+            Action::Tear => {
+                // Whether the half arrives is the point; whether it fails to does not matter.
+                let _ = self.file.write_all(&buffer[..buffer.len() / 2]);
+                let _ = self.file.sync_data();
+                failpoint::die()
+            }
+        };
+        match outcome {
+            Ok(written) => {
+                self.bytes += written as u64;
+                Ok(written)
+            }
+            Err(error) => {
+                if error.kind() != io::ErrorKind::Interrupted && self.failure.is_none() {
+                    self.failure = Some(copy(&error));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// The same error once more, since `io::Error` is not `Clone`.
+fn copy(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+/// The folder that holds `path`.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// `folder/.name<suffix>` for `folder/name`.
+fn hidden_beside(path: &Path, suffix: &str) -> Result<PathBuf, DeviceError> {
+    let name = path.file_name().ok_or_else(|| {
+        let error =
+            io::Error::new(io::ErrorKind::InvalidInput, "a path that ends in a name is needed");
+        DeviceError::file("write", path, error)
+    })?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(suffix);
+    Ok(path.with_file_name(hidden))
+}
+
+/// True for the names that `hidden_beside` makes.
+fn is_leftover(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b".")
+        && (name.ends_with(TEMPORARY.as_bytes()) || name.ends_with(REMOVED.as_bytes()))
+}

@@ -1,0 +1,112 @@
+//! A folder that appears whole: written under a hidden name, synced, renamed.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::{Files, TEMPORARY, hidden_beside, parent};
+use crate::error::DeviceError;
+
+/// A folder in the making. Files are added under [`Stage::path`] (by its own methods, or by anyone who
+/// syncs what he writes); [`Stage::commit`] gives it its name. Dropped before that, it goes away.
+#[derive(Debug)]
+pub struct Stage {
+    files: Files,
+    hidden: PathBuf,
+    target: PathBuf,
+    committed: bool,
+}
+
+impl Stage {
+    pub(super) fn begin(files: Files, target: &Path) -> Result<Self, DeviceError> {
+        let hidden = hidden_beside(target, TEMPORARY)?;
+        if fs::symlink_metadata(&hidden).is_ok() {
+            files.delete(&hidden)?;
+        }
+        files.create_dir(&hidden)?;
+        Ok(Self { files, hidden, target: target.to_path_buf(), committed: false })
+    }
+
+    /// Where the files are written for now.
+    pub fn path(&self) -> &Path {
+        &self.hidden
+    }
+
+    /// What the folder will be called.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Makes a folder inside.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses.
+    pub fn create_dir(&self, name: impl AsRef<Path>) -> Result<PathBuf, DeviceError> {
+        let path = self.hidden.join(name);
+        self.files.create_dir(&path)?;
+        Ok(path)
+    }
+
+    /// Writes and syncs a file inside. Returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses, or with the error of `fill`.
+    pub fn write_file(
+        &self,
+        name: impl AsRef<Path>,
+        fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<u64, DeviceError> {
+        self.files.create_file(self.hidden.join(name), fill)
+    }
+
+    /// [`Stage::write_file`] for bytes at hand.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stage::write_file`].
+    pub fn write_bytes(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.write_file(name, |file| file.write_all(bytes)).map(drop)
+    }
+
+    /// Syncs the folder and all folders in it, and renames it to its target. A folder that is there already
+    /// must be empty.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses or the target is taken; nothing is then visible under the target's name.
+    pub fn commit(mut self) -> Result<(), DeviceError> {
+        self.sync_below(&self.hidden)?;
+        self.files.rename(&self.hidden, &self.target)?;
+        self.committed = true;
+        self.files.sync_dir(parent(&self.target))
+    }
+
+    /// Syncs the folders below `folder`, then itself.
+    fn sync_below(&self, folder: &Path) -> Result<(), DeviceError> {
+        let read = |e| DeviceError::file("list the folder", folder, e);
+        let mut inner = Vec::new();
+        for entry in fs::read_dir(folder).map_err(read)? {
+            let entry = entry.map_err(read)?;
+            if entry.file_type().map_err(read)?.is_dir() {
+                inner.push(entry.path());
+            }
+        }
+        // In one order, so that a failpoint's number means the same operation every time.
+        inner.sort();
+        for folder in inner {
+            self.sync_below(&folder)?;
+        }
+        self.files.sync_dir(folder)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Best effort: a leftover is removed by the next stage of this name or by a sweep.
+            let _ = fs::remove_dir_all(&self.hidden);
+        }
+    }
+}

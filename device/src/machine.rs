@@ -1,0 +1,207 @@
+//! What this machine has, and what this process and its neighbours take of it.
+//!
+//! A figure that the system does not tell is `None`, never a guess.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+/// Processors this process may use (affinity and cgroup quotas included).
+pub fn cpus() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Sizes of the caches of one processor, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caches {
+    /// First level, data.
+    pub level1: Option<usize>,
+    /// Second level.
+    pub level2: Option<usize>,
+    /// Third level, usually shared.
+    pub level3: Option<usize>,
+}
+
+/// The caches as the kernel describes those of processor 0.
+pub fn caches() -> Caches {
+    let mut caches = Caches::default();
+    for index in 0..16 {
+        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+        let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
+        let (Some(level), Some(kind), Some(size)) = (read("level"), read("type"), read("size"))
+        else {
+            break;
+        };
+        if kind.trim() == "Instruction" {
+            continue;
+        }
+        let size = parse_size(size.trim());
+        match level.trim() {
+            "1" => caches.level1 = size,
+            "2" => caches.level2 = size,
+            "3" => caches.level3 = size,
+            _ => {}
+        }
+    }
+    caches
+}
+
+/// Memory of the machine, in bytes: the least of what it has and what the cgroup allows.
+pub fn total_memory() -> Option<u64> {
+    let machine = kib_field("/proc/meminfo", "MemTotal:");
+    let cgroup = fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    match (machine, cgroup) {
+        (Some(machine), Some(cgroup)) => Some(u64::min(machine, cgroup)),
+        (machine, cgroup) => machine.or(cgroup),
+    }
+}
+
+/// Memory that could still be taken without swapping, in bytes.
+pub fn available_memory() -> Option<u64> {
+    kib_field("/proc/meminfo", "MemAvailable:")
+}
+
+/// Memory this process has resident, in bytes.
+pub fn resident() -> Option<u64> {
+    kib_field("/proc/self/status", "VmRSS:")
+}
+
+/// The most this process has ever had resident, in bytes.
+pub fn peak_resident() -> Option<u64> {
+    kib_field("/proc/self/status", "VmHWM:")
+}
+
+/// When the kernel backs memory with huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// Always.
+    Always,
+    /// Where a program advises it, as the slabs do.
+    Advised,
+    /// Never: random access to large tables is about half as fast. `echo madvise >
+    /// /sys/kernel/mm/transparent_hugepage/enabled` turns them on.
+    Never,
+}
+
+/// The kernel's setting for transparent huge pages.
+pub fn huge_pages() -> Option<HugePages> {
+    parse_huge_pages(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?)
+}
+
+/// Limits on open files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileLimit {
+    /// In force.
+    pub soft: u64,
+    /// To which the process may raise it.
+    pub hard: u64,
+}
+
+/// The limits on open files of this process.
+pub fn file_limit() -> Option<FileLimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the answer, and the call does nothing else.
+    let status = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    (status == 0).then_some(FileLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
+}
+
+/// A moment in the use of the processors. Two of them make a [`CpuUse`].
+#[derive(Clone, Copy, Debug)]
+pub struct CpuTimes {
+    taken: Instant,
+    /// Of this process, all threads, user and system.
+    pub own: Duration,
+    /// Of every process of the machine, this one included; `None` where the system does not tell.
+    pub all: Option<Duration>,
+}
+
+/// How many processors were busy over a stretch of time, on average.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuUse {
+    /// With this process.
+    pub own_cpus: f64,
+    /// With other processes, and, on a virtual machine, taken away by the host. A benchmark is clean
+    /// where this is near zero.
+    pub other_cpus: Option<f64>,
+}
+
+impl CpuTimes {
+    /// The times now.
+    pub fn now() -> Self {
+        Self { taken: Instant::now(), own: own_cpu(), all: all_cpu() }
+    }
+
+    /// The use from `earlier` to this moment.
+    pub fn since(&self, earlier: &Self) -> CpuUse {
+        let wall = self.taken.saturating_duration_since(earlier.taken).as_secs_f64().max(1e-9);
+        let own = self.own.saturating_sub(earlier.own).as_secs_f64();
+        let other = self.all.zip(earlier.all).map(|(now, then)| {
+            let all = now.saturating_sub(then).as_secs_f64();
+            // The two come from clocks of different grain.
+            ((all - own) / wall).max(0.0)
+        });
+        CpuUse { own_cpus: own / wall, other_cpus: other }
+    }
+}
+
+/// Processor time of this process.
+fn own_cpu() -> Duration {
+    // SAFETY: all-zero is a valid `rusage`: it consists of integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid place for the answer. It cannot fail for RUSAGE_SELF.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    let duration = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+    };
+    duration(usage.ru_utime) + duration(usage.ru_stime)
+}
+
+/// Processor time of the machine.
+fn all_cpu() -> Option<Duration> {
+    // SAFETY: sysconf only reads a setting.
+    let ticks_a_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
+    let ticks = parse_busy_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
+    (ticks_a_second > 0).then(|| Duration::from_secs_f64(ticks as f64 / ticks_a_second as f64))
+}
+
+/// Busy ticks from the first line of /proc/stat: all but idle and iowait. Guest time is part of user time.
+fn parse_busy_ticks(text: &str) -> Option<u64> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, rest @ ..] = ticks.as_slice() else {
+        return None;
+    };
+    Some(user + nice + system + rest.iter().take(3).sum::<u64>())
+}
+
+/// The word in brackets of "always [madvise] never".
+fn parse_huge_pages(text: &str) -> Option<HugePages> {
+    let chosen = text.split('[').nth(1)?.split(']').next()?;
+    match chosen {
+        "always" => Some(HugePages::Always),
+        "madvise" => Some(HugePages::Advised),
+        "never" => Some(HugePages::Never),
+        _ => None,
+    }
+}
+
+/// "32K", "1024K", "8M" or plain bytes.
+fn parse_size(text: &str) -> Option<usize> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'M' => (&text[..text.len() - 1], 1 << 20),
+        b'G' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// The field `name` of a file of lines like `VmRSS:   1234 kB`, in bytes.
+fn kib_field(path: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}

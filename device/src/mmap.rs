@@ -1,0 +1,70 @@
+//! Files as memory: a read-only mapping behind [`bytes::Bytes`], so that slices of it are shared without
+//! copying and the mapping lives as long as the last of them.
+//!
+//! A file that is cut short while it is mapped kills its readers with SIGBUS; therefore files that are
+//! mapped are immutable by rule and leave only by unlink, which keeps a mapping whole.
+
+use std::fs::File;
+use std::path::Path;
+
+use bytes::Bytes;
+use memmap2::Mmap;
+
+use crate::error::DeviceError;
+
+/// Maps a regular, non-empty file for reading.
+pub fn map(path: impl AsRef<Path>) -> Result<Bytes, DeviceError> {
+    let path = path.as_ref();
+    // Asked by name first: opening a pipe would wait for its writer.
+    let metadata =
+        std::fs::metadata(path).map_err(|e| DeviceError::file("open for reading", path, e))?;
+    if !metadata.is_file() {
+        return Err(DeviceError::NotAFile(path.to_path_buf()));
+    }
+    let file = File::open(path).map_err(|e| DeviceError::file("open for reading", path, e))?;
+    let metadata = file.metadata().map_err(|e| DeviceError::file("inspect", path, e))?;
+    if !metadata.is_file() {
+        return Err(DeviceError::NotAFile(path.to_path_buf()));
+    }
+    if metadata.len() == 0 {
+        return Err(DeviceError::EmptyFile(path.to_path_buf()));
+    }
+    // SAFETY: the mapping is private to reading. Undefined behaviour needs somebody to change the file
+    // while it is mapped: files of this system are written under a temporary name, renamed and never
+    // opened for writing again (`durable`), and leave by unlink, which does not touch mapped pages.
+    // Memory that another program changes all the same is bytes without invariants here: `Bytes` hands
+    // out `&[u8]`, every reader of a format validates what it finds.
+    let mapping =
+        unsafe { Mmap::map(&file) }.map_err(|e| DeviceError::file("map into memory", path, e))?;
+    Ok(Bytes::from_owner(mapping))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_outlives_the_name_of_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, b"some bytes").unwrap();
+        let bytes = map(&path).unwrap();
+        let slice = bytes.slice(5..);
+        drop(bytes);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(&slice[..], b"bytes");
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = |path: &Path| map(path).unwrap_err().to_string();
+        assert!(message(folder.path()).contains("not a regular file"));
+        let empty = folder.path().join("empty");
+        std::fs::write(&empty, b"").unwrap();
+        assert!(message(&empty).contains("file is empty"));
+        let missing = folder.path().join("missing");
+        assert!(message(&missing).contains("check that it exists"));
+        assert!(message(&missing).ends_with("missing"));
+    }
+}

@@ -1,0 +1,103 @@
+//! What the machine can do at best: limits to which benchmarks compare the rates they reach.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use crate::error::DeviceError;
+use crate::matmul;
+use crate::slab::Slab;
+
+/// Elements of a probed row: one cache line.
+const STRIDE: usize = 16;
+/// How far ahead of the update its row is asked for.
+const AHEAD: u64 = 16;
+
+/// Random access to a large slab of 64-byte rows, the pattern of an embedding table. For several threads,
+/// make one per thread and run them side by side.
+#[derive(Debug)]
+pub struct RowProbe {
+    slab: Slab<f32>,
+    rows: u64,
+}
+
+impl RowProbe {
+    /// A slab of `rows` rows, all touched.
+    ///
+    /// # Errors
+    ///
+    /// Where memory does not suffice.
+    pub fn new(rows: u32) -> Result<Self, DeviceError> {
+        let mut slab = Slab::new(STRIDE)?;
+        for _ in 0..rows.max(1) {
+            let row = slab.alloc()?;
+            slab.row_mut(row).fill(1.0);
+        }
+        Ok(Self { slab, rows: u64::from(rows.max(1)) })
+    }
+
+    /// Random rows read a second, on this thread.
+    pub fn reads_per_second(&self, duration: Duration) -> f64 {
+        let mut sums = [0.0f32; STRIDE];
+        let rate = rate(duration, |number| {
+            let row = self.slab.row(self.random_row(number));
+            for (sum, value) in sums.iter_mut().zip(row) {
+                *sum += value;
+            }
+        });
+        black_box(sums);
+        rate
+    }
+
+    /// Random rows read, changed and written back a second, on this thread, with prefetch.
+    pub fn updates_per_second(&mut self, duration: Duration) -> f64 {
+        rate(duration, |number| {
+            self.slab.prefetch_mut(self.random_row(number + AHEAD));
+            let row = self.random_row(number);
+            for value in self.slab.row_mut(row) {
+                *value *= 0.999;
+            }
+        })
+    }
+
+    /// A row that depends on `number` as if by chance.
+    #[inline(always)]
+    fn random_row(&self, number: u64) -> u32 {
+        let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (((mixed >> 32) * self.rows) >> 32) as u32
+    }
+}
+
+/// Multiplications and additions a second of a large product on this thread.
+pub fn gemm_flops_per_second(duration: Duration) -> f64 {
+    const SIZE: usize = 768;
+    let left = vec![0.5f32; SIZE * SIZE];
+    let right = vec![0.25f32; SIZE * SIZE];
+    let mut out = vec![0.0f32; SIZE * SIZE];
+    let start = Instant::now();
+    let mut products = 0u32;
+    while products == 0 || start.elapsed() < duration {
+        matmul::nn(SIZE, SIZE, SIZE, &left, &right, 0.0, &mut out);
+        products += 1;
+    }
+    black_box(&out);
+    f64::from(products) * 2.0 * (SIZE * SIZE * SIZE) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// How often `body` runs a second, called with 0, 1, 2 and so on.
+#[inline(always)]
+fn rate(duration: Duration, mut body: impl FnMut(u64)) -> f64 {
+    const BATCH: u64 = 4096;
+    let start = Instant::now();
+    let mut number = 0;
+    loop {
+        for _ in 0..BATCH {
+            body(number);
+            number += 1;
+        }
+        let elapsed = start.elapsed();
+        if elapsed >= duration {
+            return number as f64 / elapsed.as_secs_f64();
+        }
+    }
+}

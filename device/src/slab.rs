@@ -1,0 +1,312 @@
+//! Rows of one fixed size by number: the memory under the embedding tables.
+//!
+//! A slab grows by chunks of 2 MiB, each aligned and advised to be one huge page: random rows then cost
+//! one miss of the cache and hardly any of the address translation. The first chunk begins at 4 KiB and
+//! doubles, so that the thousand small tables of a model stay small. Rows are handed out lowest first,
+//! which keeps the live ones together; a chunk without live rows goes back to the operating system.
+//!
+//! # Invariants
+//!
+//! * A row number is below 2^32 and stays with its row until it is freed; its address changes only while
+//!   the first chunk grows.
+//! * `alloc` returns a row of zeros.
+//! * Freeing a row that is not live panics: it would hand one row to two owners.
+//! * At most one chunk without live rows is kept (so that a table at the edge of a chunk does not map and
+//!   unmap it at every turn), and none when the slab is empty. [`Slab::bytes`] counts what is mapped.
+//!
+//! # Concurrency
+//!
+//! A plain value: `&self` reads, `&mut self` writes. A shard owns its slabs.
+
+mod chunk;
+mod pages;
+
+use std::collections::BTreeSet;
+
+use bytemuck::Pod;
+
+use crate::error::DeviceError;
+use crate::prefetch::{line_for_reading, line_for_writing};
+use chunk::Chunk;
+
+/// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
+pub const CHUNK_BYTES: usize = 2 << 20;
+/// The size at which the first chunk begins.
+const FIRST_BYTES: usize = 4 << 10;
+/// The largest row. A chunk holds at least two, which the division by multiplication needs.
+pub const MAX_ROW_BYTES: usize = CHUNK_BYTES / 2;
+/// The unit in which processors move memory.
+const LINE_BYTES: usize = 64;
+/// How much of a row a prefetch asks for; the rest follows by the processor's own sequential prefetch.
+const PREFETCH_BYTES: usize = 512;
+
+/// How much memory a slab has, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlabBytes {
+    /// Mapped for rows.
+    pub reserved: usize,
+    /// In live rows.
+    pub used: usize,
+    /// Beside the rows: the lists and maps that this slab keeps.
+    pub bookkeeping: usize,
+}
+
+/// A slab of rows of `stride` elements of `T`. See the module.
+#[derive(Debug)]
+pub struct Slab<T: Pod> {
+    stride: usize,
+    rows_per_chunk: usize,
+    /// ceil(2^64 / rows_per_chunk): the high half of its product with a row number is the row's chunk.
+    reciprocal: u64,
+    /// By number; `None` where a chunk has gone back to the operating system.
+    chunks: Vec<Option<Chunk<T>>>,
+    /// Numbers of the chunks below `chunks.len()` that are not full, those that are `None` included.
+    open: BTreeSet<u32>,
+    /// The chunk without live rows that is kept.
+    spare: Option<u32>,
+    live: usize,
+    reserved: usize,
+}
+
+impl<T: Pod> Slab<T> {
+    /// An empty slab: maps nothing.
+    ///
+    /// # Errors
+    ///
+    /// Where a row of `stride` elements has no bytes or more than [`MAX_ROW_BYTES`].
+    pub fn new(stride: usize) -> Result<Self, DeviceError> {
+        let bytes = stride.saturating_mul(size_of::<T>());
+        if bytes == 0 || bytes > MAX_ROW_BYTES {
+            return Err(DeviceError::RowSize { bytes, limit: MAX_ROW_BYTES });
+        }
+        let rows_per_chunk = CHUNK_BYTES / bytes;
+        Ok(Self {
+            stride,
+            rows_per_chunk,
+            // rows_per_chunk is at least two, so that this is below 2^64.
+            reciprocal: u64::MAX / rows_per_chunk as u64 + 1,
+            chunks: Vec::new(),
+            open: BTreeSet::new(),
+            spare: None,
+            live: 0,
+            reserved: 0,
+        })
+    }
+
+    /// Elements per row.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Live rows.
+    pub fn len(&self) -> usize {
+        self.live
+    }
+
+    /// True without live rows.
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// What this slab has in memory.
+    pub fn bytes(&self) -> SlabBytes {
+        let maps: usize = self.chunks.iter().flatten().map(Chunk::bookkeeping_bytes).sum();
+        SlabBytes {
+            reserved: self.reserved,
+            used: self.live * self.row_bytes(),
+            bookkeeping: maps
+                + self.chunks.capacity() * size_of::<Option<Chunk<T>>>()
+                + self.open.len() * size_of::<u32>(),
+        }
+    }
+
+    /// True where `row` is handed out.
+    pub fn is_live(&self, row: u32) -> bool {
+        let (number, index) = self.place(row);
+        matches!(self.chunks.get(number), Some(Some(chunk)) if chunk.is_live(index))
+    }
+
+    /// The elements of `row`.
+    ///
+    /// # Panics
+    ///
+    /// Where `row` is not in a mapped chunk. The row of a mapped chunk that is not live reads as whatever
+    /// it held: the index above this slab is who knows its rows.
+    #[inline]
+    pub fn row(&self, row: u32) -> &[T] {
+        let (number, index) = self.place(row);
+        match &self.chunks[number] {
+            Some(chunk) => chunk.row(index),
+            None => gone(row),
+        }
+    }
+
+    /// The elements of `row`, to write.
+    ///
+    /// # Panics
+    ///
+    /// As [`Slab::row`].
+    #[inline]
+    pub fn row_mut(&mut self, row: u32) -> &mut [T] {
+        let (number, index) = self.place(row);
+        match &mut self.chunks[number] {
+            Some(chunk) => chunk.row_mut(index),
+            None => gone(row),
+        }
+    }
+
+    /// Asks for the lines of `row`, to be read soon; nothing where there is no such row.
+    #[inline]
+    pub fn prefetch(&self, row: u32) {
+        self.for_each_line(row, line_for_reading);
+    }
+
+    /// Asks for the lines of `row`, to be written soon; nothing where there is no such row.
+    #[inline]
+    pub fn prefetch_mut(&self, row: u32) {
+        self.for_each_line(row, line_for_writing);
+    }
+
+    /// Hands out a row of zeros, the lowest that is free.
+    ///
+    /// # Errors
+    ///
+    /// Where the operating system has no memory, or at 2^32 rows.
+    pub fn alloc(&mut self) -> Result<u32, DeviceError> {
+        let number = match self.open.first() {
+            Some(&number) => number as usize,
+            None => self.extend()?,
+        };
+        if self.chunks[number].is_none() {
+            self.map_chunk(number)?;
+        }
+        let number_u32 = number as u32;
+        let chunk = self.chunks[number].as_mut().expect("mapped above");
+        let index = chunk.alloc();
+        if chunk.is_full() {
+            self.open.remove(&number_u32);
+        }
+        if self.spare == Some(number_u32) {
+            self.spare = None;
+        }
+        self.live += 1;
+        Ok((number * self.rows_per_chunk + index) as u32)
+    }
+
+    /// Takes `row` back.
+    ///
+    /// # Panics
+    ///
+    /// Where `row` is not live.
+    pub fn free(&mut self, row: u32) {
+        assert!(self.is_live(row), "row {row} is freed but not live");
+        let (number, index) = self.place(row);
+        let number_u32 = number as u32;
+        let chunk = self.chunks[number].as_mut().expect("a live row is in a chunk");
+        if chunk.is_full() {
+            self.open.insert(number_u32);
+        }
+        chunk.free(index);
+        let emptied = chunk.is_empty();
+        self.live -= 1;
+        if self.live == 0 {
+            self.clear();
+        } else if emptied {
+            // Of two chunks without rows the lower is kept: it is the one that fills next.
+            let (kept, gone) = match self.spare {
+                Some(spare) => (spare.min(number_u32), Some(spare.max(number_u32))),
+                None => (number_u32, None),
+            };
+            self.spare = Some(kept);
+            if let Some(gone) = gone {
+                self.release(gone as usize);
+            }
+        }
+    }
+
+    /// Frees every row and gives all memory back.
+    pub fn clear(&mut self) {
+        self.chunks = Vec::new();
+        self.open.clear();
+        self.spare = None;
+        self.live = 0;
+        self.reserved = 0;
+    }
+
+    /// The bytes of one row.
+    fn row_bytes(&self) -> usize {
+        self.stride * size_of::<T>()
+    }
+
+    /// The chunk of `row` and its place there. The multiplication is an exact division by `rows_per_chunk`
+    /// for all 32-bit numbers (Lemire, Kaser and Kurz, "Faster remainder by direct computation", 2019).
+    #[inline(always)]
+    fn place(&self, row: u32) -> (usize, usize) {
+        let number = ((u128::from(self.reciprocal) * u128::from(row)) >> 64) as usize;
+        (number, row as usize - number * self.rows_per_chunk)
+    }
+
+    #[inline(always)]
+    fn for_each_line(&self, row: u32, hint: impl Fn(*const u8)) {
+        let (number, index) = self.place(row);
+        if let Some(Some(chunk)) = self.chunks.get(number) {
+            let start = chunk.address(index);
+            let mut offset = 0;
+            let bytes = self.row_bytes().min(PREFETCH_BYTES);
+            while offset < bytes {
+                hint(start.wrapping_add(offset));
+                offset += LINE_BYTES;
+            }
+        }
+    }
+
+    /// Makes room where every chunk is full; returns the chunk that has it.
+    fn extend(&mut self) -> Result<usize, DeviceError> {
+        if let [Some(first)] = self.chunks.as_mut_slice() {
+            if first.bytes() < CHUNK_BYTES {
+                self.reserved += first.grow(first.bytes() * 2)?;
+                self.open.insert(0);
+                return Ok(0);
+            }
+        }
+        let number = self.chunks.len();
+        // The last row of the new chunk must have a number.
+        if (number + 1) * self.rows_per_chunk > u32::MAX as usize {
+            return Err(DeviceError::TooManyRows { rows: self.live as u64 });
+        }
+        self.chunks.push(None);
+        self.open.insert(number as u32);
+        Ok(number)
+    }
+
+    /// Maps the chunk `number`, which is `None`.
+    fn map_chunk(&mut self, number: usize) -> Result<(), DeviceError> {
+        let bytes = if self.chunks.len() == 1 {
+            self.row_bytes().next_power_of_two().clamp(FIRST_BYTES, CHUNK_BYTES)
+        } else {
+            CHUNK_BYTES
+        };
+        let chunk = Chunk::new(bytes, self.stride)?;
+        self.reserved += chunk.bytes();
+        self.chunks[number] = Some(chunk);
+        Ok(())
+    }
+
+    /// Gives the chunk `number`, which has no live rows, back to the operating system.
+    fn release(&mut self, number: usize) {
+        if let Some(chunk) = self.chunks[number].take() {
+            self.reserved -= chunk.bytes();
+        }
+        while let Some(None) = self.chunks.last() {
+            self.chunks.pop();
+            self.open.remove(&(self.chunks.len() as u32));
+        }
+    }
+}
+
+/// Where a row number points into a chunk that has gone back.
+#[cold]
+#[inline(never)]
+fn gone(row: u32) -> ! {
+    panic!("row {row} is in a chunk that has been freed")
+}

@@ -1,0 +1,133 @@
+//! One phase: a borrowed closure, a counter from which its indices are claimed, a count of the finished.
+//!
+//! This file holds the only lifetime that the pool erases, and the argument why that is sound.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
+
+use super::{Shared, spin_until};
+
+/// A counter on cache lines of its own (two, since processors fetch lines in pairs).
+#[repr(align(128))]
+struct Alone(AtomicUsize);
+
+/// A phase in flight. The threads that help hold it in an `Arc`, so that looking at its counters is
+/// always fine; only `body` borrows from the caller.
+pub(super) struct Phase {
+    /// The next index to claim; at or above `count` there is none left.
+    next: Alone,
+    /// Indices that have run, or that were dropped after a panic.
+    finished: Alone,
+    count: usize,
+    body: Body,
+    /// The first panic of a task.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Woken when the last index has finished.
+    caller: Thread,
+}
+
+/// The caller's closure without its type and lifetime.
+struct Body {
+    closure: *const (),
+    call: unsafe fn(*const (), usize),
+}
+
+// SAFETY: `closure` points to an `F: Sync` (see `run`), so it may be called from several threads through
+// a shared reference, and `Body` offers nothing else.
+unsafe impl Send for Body {}
+// SAFETY: as above.
+unsafe impl Sync for Body {}
+
+/// Runs `body` for all indices below `count`, with the help of the pool.
+pub(super) fn run<F: Fn(usize) + Sync>(shared: &Shared, count: usize, body: &F) {
+    /// # Safety
+    ///
+    /// `closure` must point to a live `F`.
+    unsafe fn call<F: Fn(usize)>(closure: *const (), index: usize) {
+        // SAFETY: the caller of `call` says so.
+        let closure = unsafe { &*closure.cast::<F>() };
+        closure(index);
+    }
+
+    // Room above `count` for the claims that find nothing, one a thread and look.
+    assert!(count <= usize::MAX / 2, "a phase of more than half of all indices");
+    let phase = Arc::new(Phase {
+        next: Alone(AtomicUsize::new(0)),
+        finished: Alone(AtomicUsize::new(0)),
+        count,
+        body: Body { closure: std::ptr::from_ref(body).cast(), call: call::<F> },
+        panic: Mutex::new(None),
+        caller: std::thread::current(),
+    });
+    shared.publish(count - 1, |queue| queue.phases.push(phase.clone()));
+    phase.help();
+    shared.lock().phases.retain(|open| !Arc::ptr_eq(open, &phase));
+
+    if !spin_until(shared.spin, || phase.is_finished()) {
+        while !phase.is_finished() {
+            std::thread::park();
+        }
+    }
+    let panic = phase.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(panic) = panic {
+        resume_unwind(panic);
+    }
+}
+
+impl Phase {
+    /// True while a thread that joins may still find an index.
+    pub(super) fn has_unclaimed(&self) -> bool {
+        self.next.0.load(Ordering::Relaxed) < self.count
+    }
+
+    /// Acquire: what the tasks wrote is visible to whoever saw them finished.
+    fn is_finished(&self) -> bool {
+        self.finished.0.load(Ordering::Acquire) == self.count
+    }
+
+    /// Claims indices and runs them until none is left. Does not unwind.
+    pub(super) fn help(&self) {
+        let mut finished = 0;
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let index = self.next.0.fetch_add(1, Ordering::Relaxed);
+                if index >= self.count {
+                    break;
+                }
+                // Counted before it runs: a task that panics has ended too.
+                finished += 1;
+                // SAFETY: `closure` must be alive. `run` holds the borrow of it until `is_finished`, that
+                // is, until `finished == count`; nothing in between can unwind (`help` catches, and the
+                // lock, the list and parking do not panic). `finished` only grows by indices that were
+                // claimed and have ended or that nobody can claim any more, each index once, because
+                // `fetch_add` hands each out once. The index here was claimed and is not yet added to
+                // `self.finished` (that happens after this loop), so the sum is below `count` now, and
+                // `run` has not returned. `call` is the instance for the type behind `closure`: the two
+                // were stored together.
+                unsafe { (self.body.call)(self.body.closure, index) };
+            }
+        }));
+        if let Err(panic) = outcome {
+            // The indices nobody has begun are dropped. Claims after the swap find nothing.
+            let begun = self.next.0.swap(self.count, Ordering::Relaxed).min(self.count);
+            finished += self.count - begun;
+            let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
+            if first.is_none() {
+                *first = Some(panic);
+            } else {
+                // Dropping it could panic again, and nothing may unwind here.
+                std::mem::forget(panic);
+            }
+        }
+        // Release: publishes what the tasks wrote, together with the acquire of `is_finished`; the
+        // read-modify-writes of several threads form one release sequence.
+        if finished > 0
+            && self.finished.0.fetch_add(finished, Ordering::Release) + finished == self.count
+        {
+            self.caller.unpark();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Background tasks: closures that own what they need, run once by whoever comes first.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::Shared;
+
+/// A task in the background. [`Task::join`] waits for it; dropping it cancels it if it has not begun
+/// (one that has begun runs to its end, and its result is dropped).
+#[must_use = "dropping a task cancels it if it has not begun"]
+pub struct Task<T: Send + 'static> {
+    cell: Arc<Cell<T>>,
+    shared: Arc<Shared>,
+}
+
+/// What the queue knows of a task.
+pub(super) trait Job: Send + Sync {
+    /// Runs the task unless somebody has begun it. Does not unwind.
+    fn run(&self);
+}
+
+/// The task itself.
+struct Cell<T> {
+    state: Mutex<State<T>>,
+    done: Condvar,
+}
+
+enum State<T> {
+    Waiting(Box<dyn FnOnce() -> T + Send>),
+    Running,
+    Done(Result<T, Box<dyn Any + Send>>),
+    /// The result is taken, or the task was cancelled.
+    Gone,
+}
+
+impl<T> Cell<T> {
+    /// The state. No closure of the user runs under this lock.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the closure out if nobody has begun it.
+    fn claim(&self, then: State<T>) -> Option<Box<dyn FnOnce() -> T + Send>> {
+        let mut state = self.lock();
+        if matches!(*state, State::Waiting(_)) {
+            if let State::Waiting(work) = std::mem::replace(&mut *state, then) {
+                return Some(work);
+            }
+        }
+        None
+    }
+}
+
+impl<T: Send> Job for Cell<T> {
+    fn run(&self) {
+        if let Some(work) = self.claim(State::Running) {
+            let outcome = catch_unwind(AssertUnwindSafe(work));
+            *self.lock() = State::Done(outcome);
+            self.done.notify_all();
+        }
+    }
+}
+
+impl<T: Send + 'static> Task<T> {
+    pub(super) fn begin(shared: &Arc<Shared>, work: impl FnOnce() -> T + Send + 'static) -> Self {
+        let cell = Arc::new(Cell {
+            state: Mutex::new(State::Waiting(Box::new(work))),
+            done: Condvar::new(),
+        });
+        // A pool without threads has nobody to look into the queue.
+        if shared.helpers > 0 {
+            let job: Arc<dyn Job> = cell.clone();
+            shared.publish(1, |queue| {
+                if !queue.closing {
+                    queue.jobs.push_back(job);
+                }
+            });
+        }
+        Self { cell, shared: shared.clone() }
+    }
+
+    /// True once the result is there.
+    pub fn is_done(&self) -> bool {
+        matches!(*self.cell.lock(), State::Done(_))
+    }
+
+    /// The result. Runs the task here if nobody has begun it, otherwise waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// Goes on with the panic of the task.
+    pub fn join(self) -> T {
+        if let Some(work) = self.cell.claim(State::Gone) {
+            self.leave_queue();
+            return work();
+        }
+        let mut state = self.cell.lock();
+        loop {
+            match std::mem::replace(&mut *state, State::Gone) {
+                State::Done(Ok(result)) => return result,
+                State::Done(Err(panic)) => {
+                    drop(state);
+                    resume_unwind(panic)
+                }
+                unfinished => *state = unfinished,
+            }
+            state = self.cell.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes the task out of the queue, so that a queue nobody gets to does not grow.
+    fn leave_queue(&self) {
+        let cell = Arc::as_ptr(&self.cell).cast::<()>();
+        self.shared.lock().jobs.retain(|job| Arc::as_ptr(job).cast::<()>() != cell);
+    }
+}
+
+impl<T: Send + 'static> Drop for Task<T> {
+    fn drop(&mut self) {
+        if self.cell.claim(State::Gone).is_some() {
+            self.leave_queue();
+        }
+    }
+}
+
+impl<T: Send + 'static> std::fmt::Debug for Task<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Task").field("done", &self.is_done()).finish_non_exhaustive()
+    }
+}
