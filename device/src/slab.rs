@@ -262,12 +262,12 @@ impl<T: Pod> Slab<T> {
 
     /// Makes room where every chunk is full; returns the chunk that has it.
     fn extend(&mut self) -> Result<usize, DeviceError> {
-        if let [Some(first)] = self.chunks.as_mut_slice() {
-            if first.bytes() < CHUNK_BYTES {
-                self.reserved += first.grow(first.bytes() * 2)?;
-                self.open.insert(0);
-                return Ok(0);
-            }
+        if let [Some(first)] = self.chunks.as_mut_slice()
+            && first.bytes() < CHUNK_BYTES
+        {
+            self.reserved += first.grow(first.bytes() * 2)?;
+            self.open.insert(0);
+            return Ok(0);
         }
         let number = self.chunks.len();
         // The last row of the new chunk must have a number.

@@ -6,16 +6,16 @@
 //! and tested against f64. Reductions and coefficients are those of Moshier's Cephes library unless a
 //! function says otherwise.
 
-use std::f32::consts::{LN_2, LOG2_E};
+#![expect(clippy::excessive_precision, reason = "coefficients as their sources give them")]
+
+use std::f32::consts::LOG2_E;
 
 /// Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves that
 /// integer in the low bits of the sum.
 const ROUND: f32 = 12_582_912.0;
 /// ln 2 in two parts; the first has nine significant bits, so that its product with an exponent is exact.
 const LN_2_HIGH: f32 = 0.693_359_375;
-const LN_2_LOW: f32 = LN_2_TAIL;
-#[expect(clippy::excessive_precision, reason = "the constant as the source gives it")]
-const LN_2_TAIL: f32 = -2.121_944_400_546_905_8e-4;
+const LN_2_LOW: f32 = -2.121_944_400_546_905_8e-4;
 
 /// `if condition { yes } else { no }` as one select.
 #[inline(always)]
@@ -39,12 +39,12 @@ pub fn exp(x: f32) -> f32 {
     let whole = shifted - ROUND;
     let exponent = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let r = x - whole * LN_2_HIGH - whole * LN_2_LOW;
-    let mut p = 1.987_569_1e-4;
-    p = p * r + 1.398_199_9e-3;
-    p = p * r + 8.333_452e-3;
-    p = p * r + 4.166_579_6e-2;
-    p = p * r + 0.166_666_65;
-    p = p * r + 0.500_000_06;
+    let mut p = 1.987_569_15e-4;
+    p = p * r + 1.398_199_950_7e-3;
+    p = p * r + 8.333_451_907_3e-3;
+    p = p * r + 4.166_579_589_4e-2;
+    p = p * r + 0.166_666_654_59;
+    p = p * r + 0.500_000_012_01;
     let value = p * (r * r) + r + 1.0;
     // Two factors, since one cannot reach 2^128 or 2^-150. The first product is exact.
     let half = exponent >> 1;
@@ -65,15 +65,15 @@ pub fn ln(x: f32) -> f32 {
     let exponent = exponent as f32 + correction;
     let r = mantissa - 1.0;
     let square = r * r;
-    let mut p = 7.037_683_6e-2;
-    p = p * r - 0.115_146_1;
-    p = p * r + 0.116_769_98;
-    p = p * r - 0.124_201_41;
-    p = p * r + 0.142_493_23;
-    p = p * r - 0.166_680_57;
-    p = p * r + 0.200_007_14;
-    p = p * r - 0.249_999_94;
-    p = p * r + 0.333_333_3;
+    let mut p = 7.037_683_629_2e-2;
+    p = p * r - 0.115_146_103_10;
+    p = p * r + 0.116_769_987_40;
+    p = p * r - 0.124_201_408_46;
+    p = p * r + 0.142_493_227_87;
+    p = p * r - 0.166_680_576_65;
+    p = p * r + 0.200_007_147_65;
+    p = p * r - 0.249_999_939_93;
+    p = p * r + 0.333_333_311_74;
     let tail = p * r * square + exponent * LN_2_LOW - 0.5 * square;
     let value = tail + r + exponent * LN_2_HIGH;
     let value = select(x == 0.0, f32::NEG_INFINITY, value);
@@ -112,11 +112,11 @@ pub fn tanh(x: f32) -> f32 {
     let magnitude = x.abs();
     let far = 1.0 - 2.0 / (exp(2.0 * magnitude) + 1.0);
     let square = x * x;
-    let mut p = -5.704_988_7e-3;
-    p = p * square + 2.063_908_9e-2;
-    p = p * square - 5.373_971_6e-2;
-    p = p * square + 0.133_314_42;
-    p = p * square - 0.333_332_8;
+    let mut p = -5.704_988_727_45e-3;
+    p = p * square + 2.063_908_879_54e-2;
+    p = p * square - 5.373_971_555_31e-2;
+    p = p * square + 0.133_314_422_036;
+    p = p * square - 0.333_332_819_422;
     let near = p * square * magnitude + magnitude;
     select(magnitude < 0.625, near, far).copysign(x)
 }
@@ -130,13 +130,13 @@ pub fn sin_cos_2pi(turns: f32) -> (f32, f32) {
     // Exact: the remainder lies in [-1/8, 1/8] turns.
     let angle = (turns - (quarters - ROUND) * 0.25) * std::f32::consts::TAU;
     let square = angle * angle;
-    let mut s = -1.951_529_6e-4;
-    s = s * square + 8.332_161e-3;
-    s = s * square - 0.166_666_55;
+    let mut s = -1.951_529_589_1e-4;
+    s = s * square + 8.332_160_873_6e-3;
+    s = s * square - 0.166_666_546_11;
     let sine = s * square * angle + angle;
-    let mut c = 2.443_315_7e-5;
-    c = c * square - 1.388_731_6e-3;
-    c = c * square + 4.166_664_6e-2;
+    let mut c = 2.443_315_711_8e-5;
+    c = c * square - 1.388_731_625_5e-3;
+    c = c * square + 4.166_664_568_3e-2;
     let cosine = c * square * square - 0.5 * square + 1.0;
     let swapped = quadrant & 1 != 0;
     let (s, c) = (select(swapped, cosine, sine), select(swapped, sine, cosine));
@@ -151,28 +151,215 @@ pub fn sin_cos_2pi(turns: f32) -> (f32, f32) {
 pub fn erf_inv(x: f32) -> f32 {
     let w = -ln((1.0 - x) * (1.0 + x));
     let near = w - 2.5;
-    let mut p = 2.810_226_4e-8;
-    p = p * near + 3.432_739_4e-7;
+    let mut p = 2.810_226_36e-8;
+    p = p * near + 3.432_739_39e-7;
     p = p * near - 3.523_387_7e-6;
-    p = p * near - 4.391_506_5e-6;
+    p = p * near - 4.391_506_54e-6;
     p = p * near + 2.185_808_7e-4;
-    p = p * near - 1.253_725_1e-3;
-    p = p * near - 4.177_681_6e-3;
-    p = p * near + 0.246_640_73;
-    p = p * near + 1.501_409_4;
+    p = p * near - 1.253_725_03e-3;
+    p = p * near - 4.177_681_64e-3;
+    p = p * near + 0.246_640_727;
+    p = p * near + 1.501_409_41;
     let far = w.sqrt() - 3.0;
-    let mut q = -2.002_142_6e-4;
-    q = q * far + 1.009_505_6e-4;
-    q = q * far + 1.349_343_2e-3;
-    q = q * far - 3.673_428_5e-3;
-    q = q * far + 5.739_507_7e-3;
+    let mut q = -2.002_142_57e-4;
+    q = q * far + 1.009_505_58e-4;
+    q = q * far + 1.349_343_22e-3;
+    q = q * far - 3.673_428_44e-3;
+    q = q * far + 5.739_507_73e-3;
     q = q * far - 7.622_461_3e-3;
-    q = q * far + 9.438_870_5e-3;
-    q = q * far + 1.001_674_1;
-    q = q * far + 2.832_976_8;
+    q = q * far + 9.438_870_47e-3;
+    q = q * far + 1.001_674_06;
+    q = q * far + 2.832_976_82;
     let value = select(w < 5.0, p, q) * x;
     select(w == f32::INFINITY, x * f32::INFINITY, value)
 }
 
-/// ln 2 as one number, for callers that change the base.
-pub const LN_TWO: f32 = LN_2;
+#[cfg(test)]
+mod tests {
+    use super::super::{Level, level, vectorised_at};
+    use super::*;
+
+    /// A step through all bit patterns that is prime, so that it meets every exponent and mantissas of
+    /// all kinds: 4.3 million numbers, infinities and NaN among them.
+    const STEP: usize = 997;
+
+    fn everywhere() -> Vec<f32> {
+        let mut inputs: Vec<f32> = (0..=u32::MAX).step_by(STEP).map(f32::from_bits).collect();
+        let edges =
+            [0.0, f32::MIN_POSITIVE, f32::from_bits(1), 0.5, 0.625, 1.0, 88.72, 104.0, f32::MAX];
+        for edge in edges {
+            for bits in 0..64u32 {
+                let near = f32::from_bits((f32::to_bits(edge) + bits).saturating_sub(32));
+                inputs.extend([near, -near]);
+            }
+        }
+        inputs.extend([f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN, 0.0, -0.0]);
+        inputs
+    }
+
+    /// The distance between `got` and `exact` in units of the last place of an f32 at `exact`.
+    fn ulps(got: f32, exact: f64) -> f64 {
+        let rounded = exact as f32;
+        if got.to_bits() == rounded.to_bits() || (got.is_nan() && exact.is_nan()) {
+            return 0.0;
+        }
+        let exponent = exact.abs().log2().floor().clamp(-126.0, 127.0);
+        (f64::from(got) - exact).abs() / 2f64.powf(exponent - 23.0)
+    }
+
+    /// Compares `function` at every level with `reference` on `inputs`; returns the worst error.
+    #[inline(always)]
+    fn check(
+        name: &str,
+        inputs: &[f32],
+        limit: f64,
+        function: impl Fn(f32) -> f32 + Copy,
+        reference: impl Fn(f64) -> f64,
+    ) {
+        let mut scalar = vec![0.0f32; inputs.len()];
+        for wanted in Level::ALL {
+            let mut out = vec![0.0f32; inputs.len()];
+            vectorised_at(
+                wanted,
+                #[inline(always)]
+                || {
+                    for (out, x) in out.iter_mut().zip(inputs) {
+                        *out = function(*x);
+                    }
+                },
+            );
+            if wanted == Level::Scalar {
+                scalar = out;
+                continue;
+            }
+            for ((x, scalar), out) in inputs.iter().zip(&scalar).zip(&out) {
+                assert!(
+                    scalar.to_bits() == out.to_bits() || (scalar.is_nan() && out.is_nan()),
+                    "{name}({x:e}) is {scalar:e} as scalar, {out:e} at {wanted:?}"
+                );
+            }
+        }
+        let mut worst = (0.0, 0.0f32);
+        for (x, got) in inputs.iter().zip(&scalar) {
+            let error = ulps(*got, reference(f64::from(*x)));
+            assert!(error <= limit, "{name}({x:e}) is {got:e}, off by {error} ulp");
+            if error > worst.0 {
+                worst = (error, *x);
+            }
+        }
+        eprintln!(
+            "{name}: at worst {:.3} ulp, at {:e}; levels up to {:?}",
+            worst.0,
+            worst.1,
+            level()
+        );
+    }
+
+    #[test]
+    fn exp_is_exact_to_one_ulp_and_equal_at_every_level() {
+        check("exp", &everywhere(), 1.0, exp, f64::exp);
+        assert_eq!(exp(0.0), 1.0);
+        assert_eq!((exp(f32::NEG_INFINITY), exp(f32::INFINITY)), (0.0, f32::INFINITY));
+    }
+
+    #[test]
+    fn ln_is_exact_to_one_ulp_and_equal_at_every_level() {
+        check("ln", &everywhere(), 1.0, ln, f64::ln);
+        assert_eq!((ln(1.0), ln(0.0), ln(-0.0)), (0.0, f32::NEG_INFINITY, f32::NEG_INFINITY));
+    }
+
+    #[test]
+    fn ln_1p_is_exact_to_two_ulp_and_equal_at_every_level() {
+        check("ln_1p", &everywhere(), 2.0, ln_1p, f64::ln_1p);
+    }
+
+    #[test]
+    fn sigmoid_is_exact_to_three_ulp_and_equal_at_every_level() {
+        check("sigmoid", &everywhere(), 3.0, sigmoid, |x| {
+            if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }
+        });
+    }
+
+    #[test]
+    fn log1p_exp_is_exact_to_three_ulp_and_equal_at_every_level() {
+        check("log1p_exp", &everywhere(), 3.0, log1p_exp, |x| {
+            if x.is_nan() { x } else { x.max(0.0) + (-x.abs()).exp().ln_1p() }
+        });
+    }
+
+    #[test]
+    fn tanh_is_exact_to_three_ulp_and_equal_at_every_level() {
+        check("tanh", &everywhere(), 3.0, tanh, f64::tanh);
+    }
+
+    #[test]
+    fn sine_and_cosine_of_turns_hold_on_and_beyond_one_turn() {
+        let turns: Vec<f32> = (0..1 << 20)
+            .map(|i| i as f32 / (1 << 20) as f32)
+            .chain((0..100_000).map(|i| (i as f32 - 50_000.0) * 0.37))
+            .collect();
+        for wanted in Level::ALL {
+            let mut out = vec![(0.0, 0.0); turns.len()];
+            vectorised_at(
+                wanted,
+                #[inline(always)]
+                || {
+                    for (out, x) in out.iter_mut().zip(&turns) {
+                        *out = sin_cos_2pi(*x);
+                    }
+                },
+            );
+            for (x, (sine, cosine)) in turns.iter().zip(&out) {
+                assert_eq!((*sine, *cosine), sin_cos_2pi(*x), "at {x}, {wanted:?}");
+                let angle = (f64::from(*x) - f64::from(*x).floor()) * std::f64::consts::TAU;
+                assert!((f64::from(*sine) - angle.sin()).abs() < 1e-7, "sine of {x} turns");
+                assert!((f64::from(*cosine) - angle.cos()).abs() < 1e-7, "cosine of {x} turns");
+            }
+        }
+        assert_eq!([0.0, 0.25, 0.5, 0.75].map(|x| sin_cos_2pi(x).0), [0.0, 1.0, 0.0, -1.0]);
+        assert!(sin_cos_2pi(f32::NAN).0.is_nan() && sin_cos_2pi(f32::INFINITY).1.is_nan());
+    }
+
+    /// erf by its Taylor series, which converges everywhere and is exact enough below 3.
+    fn erf(x: f64) -> f64 {
+        let (mut term, mut sum) = (x, x);
+        for n in 1..200 {
+            term *= -x * x / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        sum * 2.0 / std::f64::consts::PI.sqrt()
+    }
+
+    #[test]
+    fn erf_inv_inverts_erf() {
+        let inputs: Vec<f32> =
+            (-29_000..=29_000).map(|i| i as f32 * 1e-4).map(|y| erf(f64::from(y)) as f32).collect();
+        for wanted in Level::ALL {
+            let mut out = vec![0.0f32; inputs.len()];
+            vectorised_at(
+                wanted,
+                #[inline(always)]
+                || {
+                    for (out, x) in out.iter_mut().zip(&inputs) {
+                        *out = erf_inv(*x);
+                    }
+                },
+            );
+            for (x, y) in inputs.iter().zip(&out) {
+                assert_eq!(y.to_bits(), erf_inv(*x).to_bits(), "at {x}, {wanted:?}");
+                // Compared where the function is flat: an error of y is one of erf(y) times its slope.
+                let slope = 2.0 / std::f64::consts::PI.sqrt() * (-f64::from(*y).powi(2)).exp();
+                let error = (erf(f64::from(*y)) - f64::from(*x)).abs() / slope;
+                assert!(
+                    error <= 2e-6 * f64::from(y.abs()).max(1e-3),
+                    "erf_inv({x}) is {y}, off by {error:e}"
+                );
+            }
+        }
+        assert_eq!(
+            (erf_inv(0.0), erf_inv(1.0), erf_inv(-1.0)),
+            (0.0, f32::INFINITY, f32::NEG_INFINITY)
+        );
+        assert!(erf_inv(1.5).is_nan() && erf_inv(f32::NAN).is_nan());
+    }
+}

@@ -55,3 +55,37 @@ pub(crate) fn fold(left: &[f32], right: &[f32], term: impl Fn(f32, f32) -> f32) 
     }
     lanes[0]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Level, vectorised_at};
+    use super::*;
+
+    #[test]
+    fn sums_are_equal_at_every_level_and_near_the_exact_one() {
+        for length in [0, 1, 15, 16, 17, 31, 100, 1000, 4099] {
+            let left: Vec<f32> =
+                (0..length).map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.1).collect();
+            let right: Vec<f32> = (0..length).map(|i| (i * 17 % 29) as f32 * 0.3).collect();
+            let exact: f64 =
+                left.iter().zip(&right).map(|(l, r)| f64::from(*l) * f64::from(*r)).sum();
+            let expected = dot(&left, &right);
+            assert!((f64::from(expected) - exact).abs() <= 1e-3 * length as f64, "{length}");
+            for wanted in Level::ALL {
+                let got = vectorised_at(
+                    wanted,
+                    #[inline(always)]
+                    || fold(&left, &right, |left, right| left * right),
+                );
+                assert_eq!(got.to_bits(), expected.to_bits(), "{length} at {wanted:?}");
+            }
+            assert_eq!(sum_of_squares(&left), dot(&left, &left));
+            assert_eq!(sum(&left), dot(&left, &vec![1.0; length]));
+        }
+    }
+
+    #[test]
+    fn the_shorter_slice_counts() {
+        assert_eq!(dot(&[1.0, 2.0, 3.0], &[4.0, 5.0]), 14.0);
+    }
+}

@@ -43,12 +43,13 @@ impl<T> Cell<T> {
     /// Takes the closure out if nobody has begun it.
     fn claim(&self, then: State<T>) -> Option<Box<dyn FnOnce() -> T + Send>> {
         let mut state = self.lock();
-        if matches!(*state, State::Waiting(_)) {
-            if let State::Waiting(work) = std::mem::replace(&mut *state, then) {
-                return Some(work);
-            }
+        if !matches!(*state, State::Waiting(_)) {
+            return None;
         }
-        None
+        match std::mem::replace(&mut *state, then) {
+            State::Waiting(work) => Some(work),
+            _ => None,
+        }
     }
 }
 
