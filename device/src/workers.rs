@@ -22,6 +22,8 @@
 mod phase;
 mod slices;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
