@@ -15,6 +15,8 @@
 
 mod failpoint;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

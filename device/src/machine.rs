@@ -205,3 +205,51 @@ fn kib_field(path: &str, name: &str) -> Option<u64> {
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_of_the_kernel_are_understood() {
+        assert_eq!(parse_size("32K"), Some(32 << 10));
+        assert_eq!(parse_size("8M"), Some(8 << 20));
+        assert_eq!(parse_size("512"), Some(512));
+        assert_eq!((parse_size(""), parse_size("K"), parse_size("xM")), (None, None, None));
+        assert_eq!(parse_huge_pages("always [madvise] never\n"), Some(HugePages::Advised));
+        assert_eq!(parse_huge_pages("[always] madvise never"), Some(HugePages::Always));
+        assert_eq!(parse_huge_pages("always madvise [never]"), Some(HugePages::Never));
+        assert_eq!(parse_huge_pages("nonsense"), None);
+        assert_eq!(parse_busy_ticks("cpu  10 1 5 1000 7 2 3 4 99 0\ncpu0 1"), Some(25));
+        assert_eq!(parse_busy_ticks("cpu  10 1"), None);
+        assert_eq!(parse_busy_ticks(""), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_machine_tells_about_itself() {
+        let total = total_memory().unwrap();
+        assert!(total > 1 << 26 && available_memory().unwrap() <= total);
+        let (resident, peak) = (resident().unwrap(), peak_resident().unwrap());
+        assert!(resident > 1 << 18 && peak > 1 << 18);
+        assert!(cpus().get() >= 1);
+        let limit = file_limit().unwrap();
+        assert!(limit.soft > 0 && limit.soft <= limit.hard);
+        huge_pages();
+        caches();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_busy_thread_is_seen() {
+        let start = CpuTimes::now();
+        let clock = Instant::now();
+        while clock.elapsed() < Duration::from_millis(100) {
+            std::hint::spin_loop();
+        }
+        let used = CpuTimes::now().since(&start);
+        // Less than one where other processes compete; the other tests may add to it.
+        assert!(used.own_cpus > 0.05, "{used:?}");
+        assert!(used.other_cpus.unwrap() >= 0.0, "{used:?}");
+    }
+}

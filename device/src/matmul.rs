@@ -177,3 +177,133 @@ pub fn nt(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut
 pub fn tn(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut [f32]) {
     gemm(m, n, k, 1.0, a, 1, m, b, n, 1, beta, c, n);
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Deterministic values in [-1, 1].
+    fn values(length: usize, seed: u64) -> Vec<f32> {
+        (0..length as u64)
+            .map(|i| {
+                let mixed = (i ^ (seed << 32)).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                (mixed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+            })
+            .collect()
+    }
+
+    /// The product by definition, in f64, for matrices as `gemm` takes them.
+    fn naive(
+        (m, n, k): (usize, usize, usize),
+        alpha: f32,
+        (a, a_rs, a_cs): (&[f32], usize, usize),
+        (b, b_rs, b_cs): (&[f32], usize, usize),
+        beta: f32,
+        c: &[f32],
+        c_rs: usize,
+    ) -> Vec<f32> {
+        let mut out = c.to_vec();
+        for i in 0..m {
+            for j in 0..n {
+                let sum: f64 = (0..k)
+                    .map(|p| f64::from(a[i * a_rs + p * a_cs]) * f64::from(b[p * b_rs + j * b_cs]))
+                    .sum();
+                let old =
+                    if beta == 0.0 { 0.0 } else { f64::from(beta) * f64::from(c[i * c_rs + j]) };
+                out[i * c_rs + j] = (f64::from(alpha) * sum + old) as f32;
+            }
+        }
+        out
+    }
+
+    fn dimension() -> impl Strategy<Value = usize> {
+        prop_oneof![Just(0usize), Just(1), 2usize..20, 20usize..140]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn gemm_is_the_product_by_definition(
+            (m, n, k) in (dimension(), dimension(), dimension()),
+            (a_gap, b_gap, c_gap) in (0usize..5, 0usize..5, 0usize..5),
+            (a_turned, b_turned) in any::<(bool, bool)>(),
+            alpha in prop_oneof![Just(1.0f32), Just(-0.5), Just(0.0)],
+            beta in prop_oneof![Just(0.0f32), Just(1.0), Just(0.5)],
+            seed in any::<u64>(),
+        ) {
+            let (a_rs, a_cs) = if a_turned { (1, m + a_gap) } else { (k + a_gap, 1) };
+            let (b_rs, b_cs) = if b_turned { (1, k + b_gap) } else { (n + b_gap, 1) };
+            let c_rs = n + c_gap;
+            let length = |rows: usize, columns: usize, row: usize, column: usize| {
+                if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row + (columns - 1) * column + 1 }
+            };
+            let a = values(length(m, k, a_rs, a_cs), seed);
+            let b = values(length(k, n, b_rs, b_cs), seed ^ 1);
+            let mut c = values(length(m, n, c_rs, 1), seed ^ 2);
+            if beta == 0.0 {
+                // Not read, hence harmless.
+                c.iter_mut().step_by(3).for_each(|value| *value = f32::NAN);
+            }
+            let expected = naive((m, n, k), alpha, (&a, a_rs, a_cs), (&b, b_rs, b_cs), beta, &c, c_rs);
+            let mut again = c.clone();
+            gemm(m, n, k, alpha, &a, a_rs, a_cs, &b, b_rs, b_cs, beta, &mut c, c_rs);
+            for (place, (got, expected)) in c.iter().zip(&expected).enumerate() {
+                let inside = n > 0 && place % c_rs < n;
+                if inside {
+                    prop_assert!((got - expected).abs() <= 1e-5 * (k as f32 + 1.0), "{} {} {}", place, got, expected);
+                } else {
+                    // The gaps between rows belong to somebody else.
+                    prop_assert_eq!(got.to_bits(), expected.to_bits());
+                }
+            }
+            gemm(m, n, k, alpha, &a, a_rs, a_cs, &b, b_rs, b_cs, beta, &mut again, c_rs);
+            prop_assert!(c.iter().zip(&again).all(|(left, right)| left.to_bits() == right.to_bits()));
+        }
+    }
+
+    #[test]
+    fn the_short_forms_are_the_long_one() {
+        let (m, n, k) = (7, 19, 33);
+        let (a, b) = (values(m * k, 1), values(k * n, 2));
+        let mut expected = vec![0.0; m * n];
+        nn(m, n, k, &a, &b, 0.0, &mut expected);
+        let turned = |values: &[f32], rows: usize, columns: usize| -> Vec<f32> {
+            (0..rows * columns).map(|i| values[i % rows * columns + i / rows]).collect()
+        };
+        let (a_turned, b_turned) = (turned(&a, m, k), turned(&b, k, n));
+        let close = |got: &[f32]| {
+            assert!(got.iter().zip(&expected).all(|(left, right)| (left - right).abs() < 1e-5));
+        };
+        let mut c = vec![f32::NAN; m * n];
+        nt(m, n, k, &a, &b_turned, 0.0, &mut c);
+        close(&c);
+        tn(m, n, k, &a_turned, &b, 0.0, &mut c);
+        close(&c);
+        let (a, b) = (View::packed(&a, m, k), View::new(&b_turned, n, k, k).transposed());
+        product(a, b, 0.0, &mut c, n);
+        close(&c);
+    }
+
+    #[test]
+    fn what_does_not_fit_panics() {
+        type Shape = (usize, usize, usize, usize, usize, usize);
+        let shapes: [Shape; 6] = [
+            (4, 4, 4, 5, 4, 4),
+            (4, 4, 4, 4, 5, 4),
+            (4, 4, 4, 4, 4, 5),
+            (4, 4, 4, 4, 4, 3),
+            (usize::MAX, 4, 4, 4, 4, 4),
+            (4, 4, 4, usize::MAX, 4, 4),
+        ];
+        for (m, n, k, a_rs, b_rs, c_rs) in shapes {
+            let product = || {
+                let mut c = [0.0; 16];
+                gemm(m, n, k, 1.0, &[0.0; 16], a_rs, 1, &[0.0; 16], b_rs, 1, 0.0, &mut c, c_rs);
+            };
+            assert!(std::panic::catch_unwind(product).is_err(), "{m} {n} {k} {a_rs} {b_rs} {c_rs}");
+        }
+    }
+}

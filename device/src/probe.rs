@@ -101,3 +101,27 @@ fn rate(duration: Duration, mut body: impl FnMut(u64)) -> f64 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_probes_measure_something() {
+        let moment = Duration::from_millis(5);
+        let mut rows = RowProbe::new(10_000).unwrap();
+        assert!(rows.reads_per_second(moment) > 1e5);
+        assert!(rows.updates_per_second(moment) > 1e5);
+        assert!(gemm_flops_per_second(moment) > 1e7);
+    }
+
+    #[test]
+    fn random_rows_cover_the_slab() {
+        let rows = RowProbe::new(100).unwrap();
+        let mut seen = [false; 100];
+        for number in 0..2_000 {
+            seen[rows.random_row(number) as usize] = true;
+        }
+        assert!(seen.iter().all(|seen| *seen));
+    }
+}

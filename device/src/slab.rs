@@ -20,6 +20,8 @@
 
 mod chunk;
 mod pages;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
