@@ -1,0 +1,23 @@
+//! What a model is judged by: exact AUC, grouped AUC, log loss and calibration.
+//!
+//! Published results are compared to the fourth decimal, so nothing here is binned, sampled or
+//! summed in f32: ranks are exact, sums are f64 in row order, and the same rows give the same bits
+//! whatever the number of threads. Every function refuses a score that is not a number and a label
+//! that is neither 0 nor 1 with the row it stands in. What cannot be computed, the AUC of rows of
+//! one class for example, is `None` and never a number that looks like a result.
+//!
+//! Sample weights are optional everywhere: a row of weight 2 counts as two rows, a row of weight 0
+//! as none.
+
+mod auc;
+mod calibration;
+mod evaluation;
+mod gauc;
+mod input;
+mod logloss;
+
+pub use auc::auc;
+pub use calibration::{CalibrationBucket, calibration, calibration_table};
+pub use evaluation::{Evaluation, Report, Scores};
+pub use gauc::{Gauc, gauc};
+pub use logloss::{PROBABILITY_CLIP, logloss, logloss_from_logits};

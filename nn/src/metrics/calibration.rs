@@ -1,0 +1,168 @@
+//! Calibration: whether predicted probabilities add up to what is observed.
+//!
+//! A bid is proportional to the predicted probability, so a model that ranks well and predicts twice
+//! the click rate costs twice the money. The ratio of sums says it in one number (He et al.,
+//! "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014), the table says where.
+
+use super::input::{check_probabilities, check_row_count, check_rows, rank_key, weight_of};
+use crate::error::Result;
+use serde::Serialize;
+
+/// Sum of predicted probabilities over sum of observed labels: 1 is calibrated, above 1 predicts too
+/// much. `None` when nothing positive was observed.
+///
+/// # Errors
+/// As [`logloss`](super::logloss()).
+pub fn calibration(
+    probabilities: &[f32],
+    labels: &[f32],
+    weights: Option<&[f32]>,
+) -> Result<Option<f64>> {
+    check_rows(probabilities, labels, weights)?;
+    check_probabilities(probabilities)?;
+    let (mut predicted, mut observed) = (0.0, 0.0);
+    for row in 0..probabilities.len() {
+        let weight = weight_of(weights, row);
+        predicted += weight * f64::from(probabilities[row]);
+        observed += weight * f64::from(labels[row]);
+    }
+    Ok((observed > 0.0).then(|| predicted / observed))
+}
+
+/// Rows of neighbouring predictions, and what came of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CalibrationBucket {
+    /// Lowest prediction in the bucket.
+    pub low: f32,
+    /// Highest prediction in the bucket.
+    pub high: f32,
+    /// Rows in the bucket.
+    pub rows: u64,
+    /// Weighted mean of the predictions; `None` if all its rows have weight 0.
+    pub mean_prediction: Option<f64>,
+    /// Weighted share of positive rows; `None` if all its rows have weight 0.
+    pub mean_label: Option<f64>,
+}
+
+/// At most `buckets` buckets of about equally many rows, by ascending prediction. Rows of equal
+/// prediction are never parted, so the table does not depend on the order of rows and a bucket can be
+/// larger than its share.
+///
+/// # Errors
+/// As [`logloss`](super::logloss()).
+pub fn calibration_table(
+    probabilities: &[f32],
+    labels: &[f32],
+    weights: Option<&[f32]>,
+    buckets: usize,
+) -> Result<Vec<CalibrationBucket>> {
+    check_rows(probabilities, labels, weights)?;
+    check_probabilities(probabilities)?;
+    check_row_count(probabilities.len())?;
+    let rows = probabilities.len();
+    let mut ranked: Vec<u64> = (0u32..)
+        .zip(probabilities)
+        .map(|(row, &score)| u64::from(rank_key(score)) << 32 | u64::from(row))
+        .collect();
+    ranked.sort_unstable();
+
+    let mut table = Vec::new();
+    let mut start = 0;
+    for bucket in 1..=buckets {
+        let mut end = (rows as u128 * bucket as u128 / buckets as u128) as usize;
+        if end <= start {
+            continue;
+        }
+        while end < rows && ranked[end] >> 32 == ranked[end - 1] >> 32 {
+            end += 1;
+        }
+        table.push(summary(&ranked[start..end], probabilities, labels, weights));
+        start = end;
+    }
+    Ok(table)
+}
+
+/// `ranked` is not empty.
+fn summary(
+    ranked: &[u64],
+    probabilities: &[f32],
+    labels: &[f32],
+    weights: Option<&[f32]>,
+) -> CalibrationBucket {
+    let row_of = |ranked: u64| (ranked & 0xffff_ffff) as usize;
+    let (mut predicted, mut observed, mut total) = (0.0, 0.0, 0.0);
+    for &ranked in ranked {
+        let row = row_of(ranked);
+        let weight = weight_of(weights, row);
+        predicted += weight * f64::from(probabilities[row]);
+        observed += weight * f64::from(labels[row]);
+        total += weight;
+    }
+    CalibrationBucket {
+        low: probabilities[row_of(ranked[0])],
+        high: probabilities[row_of(ranked[ranked.len() - 1])],
+        rows: ranked.len() as u64,
+        mean_prediction: (total > 0.0).then(|| predicted / total),
+        mean_label: (total > 0.0).then(|| observed / total),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_table_covers_every_row_once(
+            rows in prop::collection::vec(((0u8..20).prop_map(|p| f32::from(p) / 20.0), (0u8..2).prop_map(f32::from), 0u8..3), 0..100),
+            buckets in 0usize..12,
+        ) {
+            let scores: Vec<f32> = rows.iter().map(|row| row.0).collect();
+            let labels: Vec<f32> = rows.iter().map(|row| row.1).collect();
+            let weights: Vec<f32> = rows.iter().map(|row| f32::from(row.2)).collect();
+            let table = calibration_table(&scores, &labels, Some(&weights), buckets).unwrap();
+            prop_assert!(table.len() <= buckets);
+            prop_assert!(table.windows(2).all(|pair| pair[0].high < pair[1].low));
+            if buckets > 0 {
+                prop_assert_eq!(table.iter().map(|bucket| bucket.rows).sum::<u64>(), rows.len() as u64);
+            }
+            for bucket in &table {
+                // The naive definition: everything between the bounds.
+                let inside = || rows.iter().filter(|row| (bucket.low..=bucket.high).contains(&row.0));
+                prop_assert_eq!(inside().count() as u64, bucket.rows);
+                let total: f64 = inside().map(|row| f64::from(row.2)).sum();
+                if total > 0.0 {
+                    let predicted = inside().map(|row| f64::from(row.2) * f64::from(row.0)).sum::<f64>() / total;
+                    let observed = inside().map(|row| f64::from(row.2) * f64::from(row.1)).sum::<f64>() / total;
+                    prop_assert!((bucket.mean_prediction.unwrap() - predicted).abs() < 1e-12);
+                    prop_assert!((bucket.mean_label.unwrap() - observed).abs() < 1e-12);
+                } else {
+                    prop_assert_eq!(bucket.mean_label, None);
+                }
+            }
+        }
+
+        #[test]
+        fn the_ratio_is_the_ratio_of_sums(
+            rows in prop::collection::vec((0f32..1.0, (0u8..2).prop_map(f32::from), 0f32..3.0), 0..50)
+        ) {
+            let scores: Vec<f32> = rows.iter().map(|row| row.0).collect();
+            let labels: Vec<f32> = rows.iter().map(|row| row.1).collect();
+            let weights: Vec<f32> = rows.iter().map(|row| row.2).collect();
+            let predicted: f64 = rows.iter().map(|row| f64::from(row.0) * f64::from(row.2)).sum();
+            let observed: f64 = rows.iter().map(|row| f64::from(row.1) * f64::from(row.2)).sum();
+            let found = calibration(&scores, &labels, Some(&weights)).unwrap();
+            prop_assert_eq!(found.is_some(), observed > 0.0);
+            if let Some(found) = found {
+                prop_assert!((found - predicted / observed).abs() <= 1e-12 * found.abs());
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_observed_has_no_ratio() {
+        assert_eq!(calibration(&[0.5, 0.5], &[0.0, 0.0], None).unwrap(), None);
+        assert_eq!(calibration(&[0.5, 0.25], &[1.0, 0.0], None).unwrap(), Some(0.75));
+    }
+}

@@ -1,0 +1,290 @@
+//! An evaluation that grows batch by batch and is judged once, at the end.
+//!
+//! # Invariants
+//! Sums run in f64 in the order rows are pushed, and ranking is exact, so the report depends on the
+//! rows and their order alone: not on how they were cut into batches, and not on threads.
+//! Scores are kept (4 bytes a row, 1 for the label, 4 and 8 more for weights and groups), because an
+//! exact AUC needs them all.
+//! A push that is refused leaves the evaluation as it was.
+
+use super::calibration::{CalibrationBucket, calibration_table};
+use super::gauc::{Gauc, gauc};
+use super::input::{after_rows, check_length, check_probabilities, check_rows, refuse};
+use super::logloss::{loss_of_logit, loss_of_probability};
+use crate::error::Result;
+use serde::Serialize;
+
+/// Buckets of the report's calibration table.
+const CALIBRATION_BUCKETS: usize = 10;
+
+/// What a model says of a batch.
+#[derive(Debug, Clone, Copy)]
+pub enum Scores<'a> {
+    /// Probabilities in `[0, 1]`.
+    Probabilities(&'a [f32]),
+    /// Log odds. Ranked as they are: probabilities near 1 collapse into ties, logits do not.
+    Logits(&'a [f32]),
+}
+
+impl<'a> Scores<'a> {
+    fn values(self) -> &'a [f32] {
+        match self {
+            Self::Probabilities(values) | Self::Logits(values) => values,
+        }
+    }
+}
+
+/// Metrics over all rows pushed. `None` is what the rows cannot say.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Exact area under the ROC curve; `None` unless both classes occur.
+    pub auc: Option<f64>,
+    /// Grouped AUC; `None` without a group column.
+    pub gauc: Option<Gauc>,
+    /// Mean logistic loss; `None` without rows.
+    pub logloss: Option<f64>,
+    /// Sum predicted over sum observed; `None` without a positive row.
+    pub calibration: Option<f64>,
+    /// Rows evaluated.
+    pub rows: u64,
+    /// Rows labelled 1.
+    pub positives: u64,
+    /// Weighted mean of the predicted probabilities; `None` without rows.
+    pub mean_prediction: Option<f64>,
+    /// Calibration by deciles of the prediction.
+    pub calibration_table: Vec<CalibrationBucket>,
+}
+
+/// Rows and what a model says of them, pushed batch by batch.
+#[derive(Debug, Default)]
+pub struct Evaluation {
+    logits: Option<bool>,
+    scores: Vec<f32>,
+    labels: Vec<bool>,
+    weights: Option<Vec<f32>>,
+    groups: Option<Vec<u64>>,
+    positives: u64,
+    loss: f64,
+    predicted: f64,
+    observed: f64,
+    total_weight: f64,
+}
+
+impl Evaluation {
+    /// An evaluation without rows.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Rows pushed so far.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.scores.len() as u64
+    }
+
+    /// Adds a batch. Every batch must come with the same columns as the first.
+    ///
+    /// # Errors
+    /// A NaN score, a probability outside `[0, 1]`, a label other than 0 or 1, a negative or infinite
+    /// weight (each with its row, counted from the first batch), columns of unequal length, and a
+    /// batch whose columns are not those of the first.
+    pub fn push(
+        &mut self,
+        scores: Scores<'_>,
+        labels: &[f32],
+        weights: Option<&[f32]>,
+        groups: Option<&[u64]>,
+    ) -> Result<()> {
+        let values = scores.values();
+        self.check(scores, labels, weights, groups)
+            .map_err(|error| after_rows(error, self.rows()))?;
+        if self.logits.is_none() {
+            self.logits = Some(matches!(scores, Scores::Logits(_)));
+            self.weights = weights.map(|_| Vec::new());
+            self.groups = groups.map(|_| Vec::new());
+        }
+        self.scores.extend_from_slice(values);
+        self.labels.extend(labels.iter().map(|&label| label == 1.0));
+        if let (Some(kept), Some(weights)) = (&mut self.weights, weights) {
+            kept.extend_from_slice(weights);
+        }
+        if let (Some(kept), Some(groups)) = (&mut self.groups, groups) {
+            kept.extend_from_slice(groups);
+        }
+        for (row, (&value, &label)) in values.iter().zip(labels).enumerate() {
+            let weight = weights.map_or(1.0, |weights| f64::from(weights[row]));
+            let (loss, probability) = match scores {
+                Scores::Probabilities(_) => (loss_of_probability(value, label), f64::from(value)),
+                Scores::Logits(_) => (loss_of_logit(value, label), probability_of_logit(value)),
+            };
+            self.positives += u64::from(label == 1.0);
+            self.loss += weight * loss;
+            self.predicted += weight * probability;
+            self.observed += weight * f64::from(label);
+            self.total_weight += weight;
+        }
+        Ok(())
+    }
+
+    fn check(
+        &self,
+        scores: Scores<'_>,
+        labels: &[f32],
+        weights: Option<&[f32]>,
+        groups: Option<&[u64]>,
+    ) -> Result<()> {
+        let values = scores.values();
+        check_rows(values, labels, weights)?;
+        if let Scores::Probabilities(values) = scores {
+            check_probabilities(values)?;
+        }
+        if let Some(groups) = groups {
+            check_length("groups", values.len(), groups.len())?;
+        }
+        if let Some(logits) = self.logits {
+            let same = |column, same: bool| {
+                let reason = "every batch must come with the columns of the first";
+                if same { Ok(()) } else { Err(refuse(column, reason.to_owned())) }
+            };
+            same("scores", logits == matches!(scores, Scores::Logits(_)))?;
+            same("weights", self.weights.is_some() == weights.is_some())?;
+            same("groups", self.groups.is_some() == groups.is_some())?;
+        }
+        Ok(())
+    }
+
+    /// Ranks the rows and reports.
+    ///
+    /// # Errors
+    /// More rows than a 32-bit row number can name, where ranking needs them named (weights, groups,
+    /// the calibration table).
+    pub fn finish(self) -> Result<Report> {
+        let labels: Vec<f32> =
+            self.labels.iter().map(|&label| f32::from(u8::from(label))).collect();
+        let weights = self.weights.as_deref();
+        let auc = super::auc(&self.scores, &labels, weights)?;
+        let gauc = match &self.groups {
+            Some(groups) => Some(gauc(&self.scores, &labels, weights, groups)?),
+            None => None,
+        };
+        let probabilities = match self.logits {
+            Some(true) => {
+                self.scores.iter().map(|&logit| probability_of_logit(logit) as f32).collect()
+            }
+            _ => self.scores,
+        };
+        Ok(Report {
+            auc,
+            gauc,
+            logloss: (self.total_weight > 0.0).then(|| self.loss / self.total_weight),
+            calibration: (self.observed > 0.0).then(|| self.predicted / self.observed),
+            rows: labels.len() as u64,
+            positives: self.positives,
+            mean_prediction: (self.total_weight > 0.0).then(|| self.predicted / self.total_weight),
+            calibration_table: calibration_table(
+                &probabilities,
+                &labels,
+                weights,
+                CALIBRATION_BUCKETS,
+            )?,
+        })
+    }
+}
+
+/// The logistic function in f64.
+fn probability_of_logit(logit: f32) -> f64 {
+    1.0 / (1.0 + (-f64::from(logit)).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{auc, calibration, logloss, logloss_from_logits};
+    use super::*;
+    use crate::error::Error;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn batches_say_what_the_whole_says(
+            rows in prop::collection::vec(
+                (-5f32..5.0, (0u8..2).prop_map(f32::from), (1u8..4).prop_map(f32::from), 0u64..4), 0..120),
+            cut in 1usize..40,
+            with_columns in prop::bool::ANY,
+        ) {
+            let logits: Vec<f32> = rows.iter().map(|row| row.0).collect();
+            let labels: Vec<f32> = rows.iter().map(|row| row.1).collect();
+            let weights: Vec<f32> = rows.iter().map(|row| row.2).collect();
+            let groups: Vec<u64> = rows.iter().map(|row| row.3).collect();
+            let mut evaluation = Evaluation::new();
+            for start in (0..rows.len()).step_by(cut) {
+                let part = start..(start + cut).min(rows.len());
+                let weights = with_columns.then(|| &weights[part.clone()]);
+                let groups = with_columns.then(|| &groups[part.clone()]);
+                evaluation.push(Scores::Logits(&logits[part.clone()]), &labels[part], weights, groups).unwrap();
+            }
+            let report = evaluation.finish().unwrap();
+            let weights = with_columns.then_some(&weights[..]);
+            prop_assert_eq!(report.auc, auc(&logits, &labels, weights).unwrap());
+            prop_assert_eq!(report.logloss, logloss_from_logits(&logits, &labels, weights).unwrap());
+            prop_assert_eq!(report.gauc.is_some(), with_columns && !rows.is_empty());
+            if let Some(found) = report.gauc {
+                prop_assert_eq!(found, gauc(&logits, &labels, weights, &groups).unwrap());
+            }
+            prop_assert_eq!(report.rows, rows.len() as u64);
+            prop_assert_eq!(report.positives, labels.iter().filter(|&&label| label == 1.0).count() as u64);
+            let probabilities: Vec<f32> = logits.iter().map(|&z| probability_of_logit(z) as f32).collect();
+            if let Some(expected) = calibration(&probabilities, &labels, weights).unwrap() {
+                prop_assert!((report.calibration.unwrap() - expected).abs() < 1e-6 * expected);
+            }
+        }
+    }
+
+    #[test]
+    fn probabilities_and_logits_agree() {
+        let labels = [1.0, 0.0, 1.0, 0.0];
+        let logits = [2.0f32, -1.0, 0.5, 0.6];
+        let probabilities = logits.map(|z| probability_of_logit(z) as f32);
+        let mut by_logit = Evaluation::new();
+        by_logit.push(Scores::Logits(&logits), &labels, None, None).unwrap();
+        let mut by_probability = Evaluation::new();
+        by_probability.push(Scores::Probabilities(&probabilities), &labels, None, None).unwrap();
+        let (a, b) = (by_logit.finish().unwrap(), by_probability.finish().unwrap());
+        assert_eq!(a.auc, Some(0.75));
+        assert_eq!(a.auc, b.auc);
+        assert_eq!(b.logloss, logloss(&probabilities, &labels, None).unwrap());
+        assert!((a.logloss.unwrap() - b.logloss.unwrap()).abs() < 1e-7);
+        assert!((a.mean_prediction.unwrap() - b.mean_prediction.unwrap()).abs() < 1e-7);
+    }
+
+    #[test]
+    fn one_class_and_no_rows_are_said_honestly() {
+        let mut evaluation = Evaluation::new();
+        evaluation.push(Scores::Probabilities(&[0.2, 0.3]), &[0.0, 0.0], None, None).unwrap();
+        let report = evaluation.finish().unwrap();
+        assert_eq!(
+            (report.auc, report.calibration, report.rows, report.positives),
+            (None, None, 2, 0)
+        );
+        assert!(report.logloss.is_some());
+        let empty = Evaluation::new().finish().unwrap();
+        assert_eq!(
+            (empty.auc, empty.logloss, empty.mean_prediction, empty.rows),
+            (None, None, None, 0)
+        );
+        assert!(empty.calibration_table.is_empty());
+    }
+
+    #[test]
+    fn a_refused_batch_names_its_row_and_changes_nothing() {
+        let mut evaluation = Evaluation::new();
+        evaluation.push(Scores::Logits(&[0.0; 3]), &[0.0; 3], None, None).unwrap();
+        let refused = evaluation.push(Scores::Logits(&[1.0, f32::NAN]), &[0.0, 1.0], None, None);
+        assert!(matches!(refused, Err(Error::Row { row: 4, .. })));
+        let refused = evaluation.push(Scores::Probabilities(&[0.5]), &[0.0], None, None);
+        assert!(matches!(refused, Err(Error::Input { .. })));
+        let refused = evaluation.push(Scores::Logits(&[0.5]), &[0.0], None, Some(&[1]));
+        assert!(matches!(refused, Err(Error::Input { .. })));
+        assert_eq!(evaluation.rows(), 3);
+    }
+}

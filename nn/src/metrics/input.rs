@@ -1,0 +1,93 @@
+//! The checks every metric makes on its rows, and the order it ranks scores by.
+
+use crate::error::{Error, Result};
+
+/// Lengths agree, scores are numbers, labels are 0 or 1, weights are finite and not negative.
+pub(super) fn check_rows(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<()> {
+    check_length("labels", scores.len(), labels.len())?;
+    let nan = |score: f32| score.is_nan().then(|| "the score is not a number".to_owned());
+    check_each(scores, nan)?;
+    check_each(labels, |label| {
+        (label != 0.0 && label != 1.0).then(|| format!("a label must be 0 or 1, found {label}"))
+    })?;
+    if let Some(weights) = weights {
+        check_length("weights", scores.len(), weights.len())?;
+        check_each(weights, |weight| {
+            let fine = weight.is_finite() && weight >= 0.0;
+            (!fine).then(|| format!("a weight must be finite and not negative, found {weight}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Scores that are to be read as probabilities are in `[0, 1]`.
+pub(super) fn check_probabilities(scores: &[f32]) -> Result<()> {
+    check_each(scores, |score| {
+        let fine = (0.0..=1.0).contains(&score);
+        (!fine).then(|| format!("a probability must be in 0 to 1, found {score}"))
+    })
+}
+
+/// Names the first row that something is wrong with.
+fn check_each(values: &[f32], wrong: impl Fn(f32) -> Option<String>) -> Result<()> {
+    for (row, &value) in (0..).zip(values) {
+        if let Some(reason) = wrong(value) {
+            return Err(Error::Row { row, reason });
+        }
+    }
+    Ok(())
+}
+
+/// A column of a metric's input must be as long as the scores.
+pub(super) fn check_length(column: &str, scores: usize, found: usize) -> Result<()> {
+    if scores == found {
+        return Ok(());
+    }
+    Err(refuse(column, format!("{found} values for {scores} scores")))
+}
+
+pub(super) fn refuse(column: &str, reason: String) -> Error {
+    Error::Input { input: format!("the {column} of an evaluation"), reason }
+}
+
+/// The same error for rows that follow `rows` others.
+pub(super) fn after_rows(error: Error, rows: u64) -> Error {
+    match error {
+        Error::Row { row, reason } => Error::Row { row: row + rows, reason },
+        other => other,
+    }
+}
+
+/// The score as an unsigned integer that sorts the same way (IEEE 754 total order), with −0 equal to
+/// +0, so that a sort needs no comparison of floats and equal scores are one tie.
+#[inline]
+pub(super) fn rank_key(score: f32) -> u32 {
+    let bits = (score + 0.0).to_bits();
+    if bits >> 31 == 1 { !bits } else { bits | 0x8000_0000 }
+}
+
+/// Row numbers travel in 32 bits beside their rank key.
+pub(super) fn check_row_count(rows: usize) -> Result<()> {
+    if u32::try_from(rows).is_ok() {
+        return Ok(());
+    }
+    Err(refuse("scores", format!("{rows} rows, more than a ranking with weights or groups takes")))
+}
+
+/// The weight of a row, 1 where there are none.
+#[inline]
+pub(super) fn weight_of(weights: Option<&[f32]>, row: usize) -> f64 {
+    weights.map_or(1.0, |weights| f64::from(weights[row]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_the_scores_do() {
+        let ascending = [f32::NEG_INFINITY, -3.5, -1e-40, 0.0, 1e-40, 0.25, 7.0, f32::INFINITY];
+        assert!(ascending.windows(2).all(|pair| rank_key(pair[0]) < rank_key(pair[1])));
+        assert_eq!(rank_key(-0.0), rank_key(0.0));
+    }
+}

@@ -1,0 +1,34 @@
+//! How dense parameters learn: optimizers, the global gradient norm and its clipping, the plateau
+//! schedule, and their state in a checkpoint.
+//!
+//! Formulas are PyTorch's, because published results were trained with them. The regulariser is part
+//! of the gradient: `λ·w` is added before the norm is taken and before the norm clips it, as a loss
+//! term `(λ/2)·|w|²` would be, and not decoupled from it.
+//!
+//! A training step with clipping is
+//!
+//! ```text
+//! norm  = sqrt(optimizer.sq_norm(params, grads) + rows' own)     f64, fixed order
+//! scale = clip_scale(norm, max)
+//! optimizer.step(params, grads, plateau.rate_scale(), scale)
+//! ```
+//!
+//! Results do not depend on the number of threads: work is cut into blocks of fixed size, and sums
+//! over blocks are taken in block order.
+
+mod checkpoint;
+mod clip;
+mod dense;
+mod kernel;
+mod plateau;
+mod spec;
+
+pub use checkpoint::{read_params, write_dense};
+pub use clip::clip_scale;
+pub use dense::DenseOptimizer;
+pub use plateau::{Plateau, PlateauMode, PlateauSpec, Verdict};
+pub use spec::DenseOptimizerSpec;
+pub(crate) use spec::not_negative;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Dense parameters and optimizer state in one safetensors file.
+//!
+//! Parameters stand under their own names. State stands beside them under the rule's name and the
+//! parameter's, `adam.m/mlp.0.weight`, and the step count under `adam.step/`: a slash tells state from
+//! parameters. The same values give the same bytes.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, View};
+
+use super::dense::{DenseOptimizer, Slot, state_names};
+use super::spec::DenseOptimizerSpec;
+use crate::error::{Error, Result};
+use crate::graph::ParamSpec;
+use crate::params::Params;
+
+/// What no parameter's name has in it.
+const SEPARATOR: char = '/';
+
+/// Writes parameters and optimizer state.
+///
+/// # Errors
+/// A parameter whose name has a slash in it.
+pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8>> {
+    let mut tensors = Vec::new();
+    for (spec, values) in params.iter() {
+        if spec.name.contains(SEPARATOR) {
+            return Err(wrong(&spec.name, "a parameter's name has no slash in it"));
+        }
+        tensors.push((spec.name.clone(), Tensor::floats([spec.rows, spec.cols], values)));
+    }
+    for slot in optimizer.slots() {
+        for (state, values) in state_names(optimizer.spec()).into_iter().zip(slot.state()) {
+            if let Some(state) = state.filter(|_| slot.trainable) {
+                let name = format!("{state}{SEPARATOR}{}", slot.name);
+                tensors.push((name, Tensor::floats(slot.shape, values)));
+            }
+        }
+    }
+    let steps = optimizer.steps().to_le_bytes();
+    let count = Tensor { dtype: Dtype::U64, shape: vec![1], bytes: &steps };
+    tensors.push((step_name(optimizer.spec()), count));
+    Ok(safetensors::serialize(tensors, None)?)
+}
+
+/// Reads the parameters, and passes over the optimizer's state.
+///
+/// # Errors
+/// Bytes that are no such file; a parameter that is missing, of another shape, or unknown.
+pub fn read_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
+    let file = SafeTensors::deserialize(bytes)?;
+    let tensors = file.tensors().into_iter().filter(|(name, _)| !name.contains(SEPARATOR));
+    let alone = safetensors::serialize(tensors, None)?;
+    Params::from_safetensors(specs, &alone)
+}
+
+impl DenseOptimizer {
+    /// Takes the state that [`write_dense`] wrote, so that training goes on as if it had not stopped.
+    ///
+    /// # Errors
+    /// Bytes that are no such file; state that is missing, of another shape, or of another rule. The
+    /// optimizer is as it was then.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
+        let file = SafeTensors::deserialize(bytes)?;
+        let mut tensors: BTreeMap<String, TensorView<'_>> =
+            file.tensors().into_iter().filter(|(name, _)| name.contains(SEPARATOR)).collect();
+        let step_name = step_name(self.spec());
+        let steps = tensors.remove(&step_name).and_then(|tensor| {
+            let is_count = tensor.dtype() == Dtype::U64;
+            let bytes = <[u8; 8]>::try_from(tensor.data()).ok().filter(|_| is_count)?;
+            Some(u64::from_le_bytes(bytes))
+        });
+        let Some(steps) = steps else {
+            let reason = "the file has no state of this optimizer; was it another kind?";
+            return Err(wrong(&step_name, reason));
+        };
+        let states = state_names(self.spec());
+        let mut slots = self.slots().to_vec();
+        for slot in slots.iter_mut().filter(|slot| slot.trainable) {
+            let (name, shape) = (slot.name.clone(), slot.shape);
+            for (state, values) in states.into_iter().zip(slot.state_mut()) {
+                let Some(state) = state else { continue };
+                let name = format!("{state}{SEPARATOR}{name}");
+                let Some(tensor) = tensors.remove(&name) else {
+                    return Err(wrong(&name, "the file has no such state"));
+                };
+                if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
+                    let found = (tensor.dtype(), tensor.shape().to_vec());
+                    return Err(wrong(&name, format!("must be F32 {shape:?}, found {found:?}")));
+                }
+                let (floats, _) = tensor.data().as_chunks();
+                *values = floats.iter().map(|&float| f32::from_le_bytes(float)).collect();
+            }
+        }
+        if let Some(name) = tensors.into_keys().next() {
+            return Err(wrong(&name, "the file has state that this optimizer does not keep"));
+        }
+        self.restore(steps, slots);
+        Ok(())
+    }
+}
+
+impl Slot {
+    fn state(&self) -> [&[f32]; 2] {
+        [&self.first, &self.second]
+    }
+
+    fn state_mut(&mut self) -> [&mut Vec<f32>; 2] {
+        [&mut self.first, &mut self.second]
+    }
+}
+
+fn step_name(spec: &DenseOptimizerSpec) -> String {
+    let kind = match spec {
+        DenseOptimizerSpec::Sgd { .. } => "sgd",
+        DenseOptimizerSpec::Adagrad { .. } => "adagrad",
+        DenseOptimizerSpec::Adam { .. } => "adam",
+    };
+    format!("{kind}.step{SEPARATOR}")
+}
+
+fn wrong(name: &str, reason: impl Into<String>) -> Error {
+    Error::Param { name: name.to_owned(), reason: reason.into() }
+}
+
+struct Tensor<'a> {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Tensor<'a> {
+    fn floats(shape: [usize; 2], values: &'a [f32]) -> Self {
+        Self { dtype: Dtype::F32, shape: shape.to_vec(), bytes: bytemuck::cast_slice(values) }
+    }
+}
+
+impl View for Tensor<'_> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self.bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes.len()
+    }
+}

@@ -1,0 +1,219 @@
+//! The optimizer of a model's dense parameters.
+//!
+//! # Invariants
+//! State belongs to a parameter by name and has its shape. Parameters that are not trainable (running
+//! statistics) have no state and are never touched, by the regulariser neither. A step that is refused
+//! changes nothing.
+
+use zillion_device::workers::Workers;
+
+use super::kernel::{Rule, Shaping, sq_norm};
+use super::spec::DenseOptimizerSpec;
+use crate::error::{Error, Result};
+use crate::graph::{ParamId, ParamSpec};
+use crate::params::Params;
+
+/// Floats a task of the pool updates. Part of the result: the squared norm is summed by block.
+const BLOCK: usize = 16 * 1024;
+
+/// A dense optimizer and its state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DenseOptimizer {
+    spec: DenseOptimizerSpec,
+    l2: f32,
+    steps: u64,
+    /// One for each parameter, in order.
+    slots: Vec<Slot>,
+}
+
+/// The state of one parameter; empty where the rule has none or the parameter is not trainable.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Slot {
+    pub(super) name: String,
+    pub(super) shape: [usize; 2],
+    pub(super) trainable: bool,
+    pub(super) first: Vec<f32>,
+    pub(super) second: Vec<f32>,
+}
+
+impl DenseOptimizer {
+    /// Fresh state for these parameters. `l2` is the λ of the loss term `(λ/2)·|w|²` over every
+    /// trainable one.
+    ///
+    /// # Errors
+    /// A negative or infinite `l2`.
+    pub fn new(spec: DenseOptimizerSpec, l2: f64, params: &[ParamSpec]) -> Result<Self> {
+        if !(l2.is_finite() && l2 >= 0.0) {
+            let reason = format!("must be 0 or above, found {l2}");
+            return Err(Error::Setting { name: "l2", reason });
+        }
+        let [first, second] = state_names(&spec);
+        let start = match spec {
+            DenseOptimizerSpec::Adagrad { initial_accumulator, .. } => initial_accumulator as f32,
+            _ => 0.0,
+        };
+        let slots = params.iter().map(|param| {
+            let len = if param.trainable { param.rows * param.cols } else { 0 };
+            let state = |name: Option<&str>| vec![start; if name.is_some() { len } else { 0 }];
+            Slot {
+                name: param.name.clone(),
+                shape: [param.rows, param.cols],
+                trainable: param.trainable,
+                first: state(first),
+                second: state(second),
+            }
+        });
+        Ok(Self { spec, l2: l2 as f32, steps: 0, slots: slots.collect() })
+    }
+
+    /// The rule and its settings.
+    #[must_use]
+    pub fn spec(&self) -> &DenseOptimizerSpec {
+        &self.spec
+    }
+
+    /// Steps made so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// One step: every trainable parameter moves against `(g + λ·w) · grad_scale` at the learning
+    /// rate times `rate_scale`. `gradient` gives a parameter's gradient.
+    ///
+    /// # Errors
+    /// Other parameters than the optimizer was made for, a missing gradient or one of another length,
+    /// a scale that is not finite. Nothing has changed then.
+    pub fn step<'g>(
+        &mut self,
+        params: &mut Params,
+        gradient: impl Fn(ParamId) -> Option<&'g [f32]>,
+        rate_scale: f32,
+        grad_scale: f32,
+        workers: &Workers,
+    ) -> Result<()> {
+        for (name, scale) in [("rate_scale", rate_scale), ("grad_scale", grad_scale)] {
+            if !scale.is_finite() {
+                return Err(Error::Setting {
+                    name,
+                    reason: format!("must be finite, found {scale}"),
+                });
+            }
+        }
+        let gradients = self.gradients(params, gradient)?;
+        self.steps += 1;
+        let rule = Rule::at(&self.spec, self.steps, rate_scale);
+        let shaping = Shaping { l2: self.l2, scale: grad_scale };
+
+        let mut blocks = Vec::new();
+        for ((slot, (_, weights)), raw) in
+            self.slots.iter_mut().zip(params.iter_mut()).zip(gradients)
+        {
+            let mut first = slot.first.chunks_mut(BLOCK);
+            let mut second = slot.second.chunks_mut(BLOCK);
+            for (weights, raw) in weights.chunks_mut(BLOCK).zip(raw.chunks(BLOCK)) {
+                let first = first.next().unwrap_or_default();
+                let second = second.next().unwrap_or_default();
+                blocks.push(Block { weights, first, second, raw });
+            }
+        }
+        workers.for_each_mut(&mut blocks, |_, block| {
+            rule.apply(block.weights, block.first, block.second, block.raw, shaping);
+        });
+        Ok(())
+    }
+
+    /// The squared norm of `g + λ·w` over every trainable parameter, in f64 and in fixed order. Not
+    /// finite if any gradient is not.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn sq_norm<'g>(
+        &self,
+        params: &Params,
+        gradient: impl Fn(ParamId) -> Option<&'g [f32]>,
+        workers: &Workers,
+    ) -> Result<f64> {
+        let gradients = self.gradients(params, gradient)?;
+        let mut blocks = Vec::new();
+        for ((_, weights), raw) in params.iter().zip(gradients) {
+            blocks.extend(weights.chunks(BLOCK).zip(raw.chunks(BLOCK)).map(|pair| (pair, 0.0)));
+        }
+        workers.for_each_mut(&mut blocks, |_, ((weights, raw), sum)| {
+            *sum = sq_norm(weights, raw, self.l2);
+        });
+        Ok(blocks.iter().map(|&(_, sum)| sum).sum())
+    }
+
+    /// The regulariser's part of the loss, `(λ/2)·|w|²` over every trainable parameter.
+    #[must_use]
+    pub fn regulariser(&self, params: &Params) -> f64 {
+        if self.l2 == 0.0 {
+            return 0.0;
+        }
+        let trainable = params.iter().filter(|(spec, _)| spec.trainable);
+        let squares: f64 = trainable
+            .flat_map(|(_, weights)| weights.chunks(BLOCK))
+            .map(|weights| sq_norm(weights, weights, 0.0))
+            .sum();
+        0.5 * f64::from(self.l2) * squares
+    }
+
+    /// One gradient for each parameter, in order; empty for those that are not trainable.
+    fn gradients<'g>(
+        &self,
+        params: &Params,
+        gradient: impl Fn(ParamId) -> Option<&'g [f32]>,
+    ) -> Result<Vec<&'g [f32]>> {
+        let wrong = |name: &str, reason: &str| {
+            Err(Error::Param { name: name.to_owned(), reason: reason.to_owned() })
+        };
+        if params.len() != self.slots.len() {
+            let name = params.specs().get(self.slots.len()).map_or("", |spec| &spec.name);
+            return wrong(name, "the optimizer was made for another model");
+        }
+        let mut gradients = Vec::with_capacity(self.slots.len());
+        for (id, (slot, (spec, weights))) in (0..).zip(self.slots.iter().zip(params.iter())) {
+            if slot.name != spec.name || slot.shape != [spec.rows, spec.cols] {
+                return wrong(&spec.name, "the optimizer was made for another model");
+            }
+            if !slot.trainable {
+                gradients.push(&[][..]);
+                continue;
+            }
+            match gradient(ParamId(id)) {
+                Some(raw) if raw.len() == weights.len() => gradients.push(raw),
+                Some(_) => return wrong(&spec.name, "its gradient is of another length"),
+                None => return wrong(&spec.name, "it has no gradient"),
+            }
+        }
+        Ok(gradients)
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    pub(super) fn restore(&mut self, steps: u64, slots: Vec<Slot>) {
+        self.steps = steps;
+        self.slots = slots;
+    }
+}
+
+/// What one task updates.
+struct Block<'a> {
+    weights: &'a mut [f32],
+    first: &'a mut [f32],
+    second: &'a mut [f32],
+    raw: &'a [f32],
+}
+
+/// Names of the state a rule keeps, as they stand in a checkpoint before the parameter's name.
+pub(super) fn state_names(spec: &DenseOptimizerSpec) -> [Option<&'static str>; 2] {
+    match spec {
+        DenseOptimizerSpec::Sgd { momentum, .. } if *momentum > 0.0 => [Some("sgd.momentum"), None],
+        DenseOptimizerSpec::Sgd { .. } => [None, None],
+        DenseOptimizerSpec::Adagrad { .. } => [Some("adagrad.sum"), None],
+        DenseOptimizerSpec::Adam { .. } => [Some("adam.m"), Some("adam.v")],
+    }
+}

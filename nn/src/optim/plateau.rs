@@ -1,0 +1,240 @@
+//! The plateau schedule: a validation metric that stops improving lowers the learning rate, and
+//! then ends the training.
+//!
+//! The rule of the published click-through benchmarks (FuxiCTR): after each validation, a metric not
+//! better than the best by `min_delta` is a miss; every miss multiplies the learning rate by `factor`
+//! down to a floor, and the `patience`-th miss in a row stops.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::spec::{not_negative, positive};
+
+/// Which way is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlateauMode {
+    /// Larger is better: AUC.
+    #[default]
+    Max,
+    /// Smaller is better: log loss.
+    Min,
+}
+
+/// Settings of the schedule, in the vocabulary of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlateauSpec {
+    /// What a miss multiplies the learning rate by, in `(0, 1]`; 1 leaves it alone.
+    #[serde(deserialize_with = "shrinking")]
+    pub factor: f64,
+    /// The learning rate is never lowered below this.
+    #[serde(deserialize_with = "not_negative")]
+    pub min_lr: f64,
+    /// How many misses in a row stop the training, at least 1.
+    #[serde(deserialize_with = "at_least_one")]
+    pub patience: u32,
+    /// By how much a metric must beat the best one.
+    #[serde(deserialize_with = "not_negative")]
+    pub min_delta: f64,
+    /// Which way is better.
+    pub mode: PlateauMode,
+}
+
+impl Default for PlateauSpec {
+    fn default() -> Self {
+        Self { factor: 0.1, min_lr: 1e-6, patience: 2, min_delta: 1e-6, mode: PlateauMode::Max }
+    }
+}
+
+/// What a validation means for the training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The best so far: keep these weights.
+    Better,
+    /// A miss: the learning rate is lower from here on.
+    Miss,
+    /// The last miss that patience allows: stop, and go back to the best weights.
+    Stop,
+}
+
+/// The schedule's state. It is serialised into a checkpoint and goes on from there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plateau {
+    spec: PlateauSpec,
+    #[serde(deserialize_with = "positive")]
+    base_lr: f64,
+    lr: f64,
+    best: Option<f64>,
+    best_observation: u64,
+    observations: u64,
+    misses: u32,
+}
+
+impl Plateau {
+    /// A schedule that has seen nothing. `base_lr` is the job's learning rate, which the floor is
+    /// measured against; it must be above zero.
+    #[must_use]
+    pub fn new(spec: PlateauSpec, base_lr: f64) -> Self {
+        Self {
+            spec,
+            base_lr,
+            lr: base_lr,
+            best: None,
+            best_observation: 0,
+            observations: 0,
+            misses: 0,
+        }
+    }
+
+    /// Takes the metric of a validation. A metric that could not be computed, or is not a number, is
+    /// a miss.
+    pub fn observe(&mut self, metric: Option<f64>) -> Verdict {
+        self.observations += 1;
+        if let Some(metric) = metric.filter(|&metric| self.is_better(metric)) {
+            self.best = Some(metric);
+            self.best_observation = self.observations;
+            self.misses = 0;
+            return Verdict::Better;
+        }
+        self.misses += 1;
+        // A base already below the floor is left where the job put it.
+        self.lr = (self.lr * self.spec.factor).max(self.spec.min_lr.min(self.lr));
+        if self.misses >= self.spec.patience { Verdict::Stop } else { Verdict::Miss }
+    }
+
+    fn is_better(&self, metric: f64) -> bool {
+        let Some(best) = self.best else { return !metric.is_nan() };
+        match self.spec.mode {
+            PlateauMode::Max => metric >= best + self.spec.min_delta,
+            PlateauMode::Min => metric <= best - self.spec.min_delta,
+        }
+    }
+
+    /// What every learning rate is multiplied by from here on.
+    #[must_use]
+    pub fn rate_scale(&self) -> f32 {
+        (self.lr / self.base_lr) as f32
+    }
+
+    /// The learning rate in force.
+    #[must_use]
+    pub fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    /// The best metric so far.
+    #[must_use]
+    pub fn best(&self) -> Option<f64> {
+        self.best
+    }
+
+    /// Which observation was the best, counted from 1; 0 if none was.
+    #[must_use]
+    pub fn best_observation(&self) -> u64 {
+        self.best_observation
+    }
+
+    /// Misses since the best one.
+    #[must_use]
+    pub fn misses(&self) -> u32 {
+        self.misses
+    }
+
+    /// Whether patience has run out.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.misses >= self.spec.patience
+    }
+}
+
+fn shrinking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let value = f64::deserialize(deserializer)?;
+    if value > 0.0 && value <= 1.0 {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!("must be above 0 and at most 1, found {value}")))
+}
+
+fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let value = u32::deserialize(deserializer)?;
+    if value >= 1 { Ok(value) } else { Err(D::Error::custom("must be at least 1, found 0")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn follows_the_benchmarks_rule() {
+        let mut plateau = Plateau::new(PlateauSpec::default(), 1e-3);
+        assert_eq!(plateau.observe(Some(0.9)), Verdict::Better);
+        assert_eq!(plateau.rate_scale(), 1.0);
+        // Better, but not by 1e-6.
+        assert_eq!(plateau.observe(Some(0.900_000_5)), Verdict::Miss);
+        assert!((plateau.lr() - 1e-4).abs() < 1e-18);
+        assert_eq!(plateau.rate_scale(), 0.1);
+        // An improvement forgives the miss but does not raise the rate again.
+        assert_eq!(plateau.observe(Some(0.91)), Verdict::Better);
+        assert_eq!((plateau.misses(), plateau.rate_scale()), (0, 0.1));
+        assert_eq!(plateau.observe(Some(0.905)), Verdict::Miss);
+        assert_eq!(plateau.observe(Some(0.91)), Verdict::Stop);
+        assert!(plateau.is_stopped());
+        assert_eq!((plateau.best(), plateau.best_observation()), (Some(0.91), 3));
+        assert!((plateau.lr() - 1e-6).abs() < 1e-18);
+    }
+
+    #[test]
+    fn the_floor_never_raises_a_rate() {
+        let mut plateau = Plateau::new(PlateauSpec::default(), 1e-7);
+        plateau.observe(None);
+        assert_eq!(plateau.lr(), 1e-7);
+        let spec = PlateauSpec { patience: 9, ..PlateauSpec::default() };
+        let mut plateau = Plateau::new(spec, 1e-3);
+        (0..8).for_each(|_| _ = plateau.observe(None));
+        assert_eq!(plateau.lr(), 1e-6);
+        assert!((plateau.rate_scale() - 1e-3).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_cannot_be_computed_is_a_miss() {
+        let mut plateau = Plateau::new(PlateauSpec::default(), 1e-3);
+        assert_eq!(plateau.observe(Some(f64::NAN)), Verdict::Miss);
+        assert_eq!(plateau.observe(None), Verdict::Stop);
+        assert_eq!(plateau.best(), None);
+    }
+
+    #[test]
+    fn smaller_is_better_when_asked() {
+        let spec = PlateauSpec { mode: PlateauMode::Min, ..PlateauSpec::default() };
+        let mut plateau = Plateau::new(spec, 1e-3);
+        assert_eq!(plateau.observe(Some(0.5)), Verdict::Better);
+        assert_eq!(plateau.observe(Some(0.4)), Verdict::Better);
+        assert_eq!(plateau.observe(Some(0.45)), Verdict::Miss);
+    }
+
+    #[test]
+    fn goes_on_from_its_serialised_state() {
+        let metrics = [0.7, 0.8, 0.79, 0.81, 0.80, 0.80];
+        let mut whole = Plateau::new(PlateauSpec::default(), 1e-3);
+        let expected: Vec<Verdict> = metrics.iter().map(|&m| whole.observe(Some(m))).collect();
+        for cut in 0..metrics.len() {
+            let mut first = Plateau::new(PlateauSpec::default(), 1e-3);
+            let mut verdicts: Vec<Verdict> =
+                metrics[..cut].iter().map(|&m| first.observe(Some(m))).collect();
+            let saved = toml::to_string(&first).unwrap();
+            let mut second: Plateau = toml::from_str(&saved).unwrap();
+            verdicts.extend(metrics[cut..].iter().map(|&m| second.observe(Some(m))));
+            assert_eq!((verdicts, &second), (expected.clone(), &whole));
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        for bad in ["factor = 0", "factor = 1.5", "patience = 0", "min_delta = -1", "minimum = 1"] {
+            assert!(toml::from_str::<PlateauSpec>(bad).is_err(), "{bad}");
+        }
+        assert_eq!(toml::from_str::<PlateauSpec>("").unwrap(), PlateauSpec::default());
+    }
+}

@@ -1,0 +1,344 @@
+//! Optimizers against references in f64, closed forms, and themselves after a restart.
+
+use std::num::NonZeroUsize;
+
+use proptest::prelude::*;
+use zillion_device::Workers;
+
+use super::*;
+use crate::error::Error;
+use crate::graph::{ParamId, ParamInit, ParamSpec};
+use crate::params::Params;
+
+fn specs() -> Vec<ParamSpec> {
+    let spec = |name: &str, rows, cols, trainable| ParamSpec {
+        name: name.to_owned(),
+        rows,
+        cols,
+        init: ParamInit::Normal { std: 0.5 },
+        trainable,
+    };
+    vec![
+        spec("mlp.0.weight", 40, 13, true),
+        spec("mlp.0.norm.running_mean", 1, 13, false),
+        spec("mlp.0.bias", 1, 13, true),
+        // More than one block, and a ragged end.
+        spec("cross.weight", 170, 211, true),
+    ]
+}
+
+fn workers(threads: usize) -> Workers {
+    Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
+}
+
+/// Gradients of step `step`: numbers that repeat nowhere.
+fn gradients(params: &Params, step: u64) -> Vec<Vec<f32>> {
+    let gradient = |index: usize, i: usize| {
+        let bits = zillion_feature::random::combine(step * 100 + index as u64, i as u64);
+        zillion_feature::random::unit_f32(bits as u32) - 0.5
+    };
+    (0..)
+        .zip(params.iter())
+        .map(|(index, (_, values))| (0..values.len()).map(|i| gradient(index, i)).collect())
+        .collect()
+}
+
+fn of<'g>(gradients: &'g [Vec<f32>]) -> impl Fn(ParamId) -> Option<&'g [f32]> {
+    |id| gradients.get(id.0 as usize).map(Vec::as_slice)
+}
+
+const ALL: [DenseOptimizerSpec; 4] = [
+    DenseOptimizerSpec::Sgd { lr: 0.05, momentum: 0.0 },
+    DenseOptimizerSpec::Sgd { lr: 0.05, momentum: 0.9 },
+    DenseOptimizerSpec::Adagrad { lr: 0.02, initial_accumulator: 0.1, eps: 1e-10 },
+    DenseOptimizerSpec::Adam { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8 },
+];
+
+/// One weight by the textbook, in f64.
+struct Reference {
+    weight: f64,
+    first: f64,
+    second: f64,
+}
+
+impl Reference {
+    fn step(&mut self, spec: &DenseOptimizerSpec, t: i32, gradient: f64, rate_scale: f64) {
+        let g = gradient;
+        match *spec {
+            DenseOptimizerSpec::Sgd { lr, momentum } => {
+                self.first = momentum * self.first + g;
+                self.weight -= lr * rate_scale * self.first;
+            }
+            DenseOptimizerSpec::Adagrad { lr, eps, .. } => {
+                self.first += g * g;
+                self.weight -= lr * rate_scale * g / (self.first.sqrt() + eps);
+            }
+            DenseOptimizerSpec::Adam { lr, beta1, beta2, eps } => {
+                self.first = beta1 * self.first + (1.0 - beta1) * g;
+                self.second = beta2 * self.second + (1.0 - beta2) * g * g;
+                let m_hat = self.first / (1.0 - beta1.powi(t));
+                let v_hat = self.second / (1.0 - beta2.powi(t));
+                self.weight -= lr * rate_scale * m_hat / (v_hat.sqrt() + eps);
+            }
+        }
+    }
+}
+
+#[test]
+fn follow_the_textbook() {
+    let workers = workers(2);
+    let l2 = 0.01;
+    for spec in ALL {
+        let mut params = Params::init(&specs(), 3);
+        let start = match spec {
+            DenseOptimizerSpec::Adagrad { initial_accumulator, .. } => initial_accumulator,
+            _ => 0.0,
+        };
+        let mut references: Vec<Vec<Reference>> = params
+            .iter()
+            .map(|(_, values)| {
+                let reference =
+                    |&w: &f32| Reference { weight: f64::from(w), first: start, second: 0.0 };
+                values.iter().map(reference).collect()
+            })
+            .collect();
+        let mut optimizer = DenseOptimizer::new(spec, l2, params.specs()).unwrap();
+        for step in 1..=25 {
+            let (rate_scale, grad_scale) = if step > 10 { (0.1, 0.3) } else { (1.0, 1.0) };
+            let raw = gradients(&params, step as u64);
+            optimizer.step(&mut params, of(&raw), rate_scale, grad_scale, &workers).unwrap();
+            for (index, references) in references.iter_mut().enumerate() {
+                if !params.specs()[index].trainable {
+                    continue;
+                }
+                for (reference, &g) in references.iter_mut().zip(&raw[index]) {
+                    let g = (f64::from(g) + l2 * reference.weight) * f64::from(grad_scale);
+                    reference.step(&spec, step, g, f64::from(rate_scale));
+                }
+            }
+        }
+        for (references, (param, values)) in references.iter().zip(params.iter()) {
+            for (reference, &value) in references.iter().zip(values) {
+                let error = (reference.weight - f64::from(value)).abs();
+                assert!(error < 3e-6, "{spec:?} {} {} {value}", param.name, reference.weight);
+            }
+        }
+    }
+}
+
+#[test]
+fn closed_forms() {
+    let workers = workers(1);
+    let spec = |init| vec![ParamSpec { name: "w".into(), rows: 1, cols: 3, init, trainable: true }];
+    let ones = spec(ParamInit::Constant { value: 1.0 });
+    let gradient = [vec![2.0f32, -0.5, 0.0]];
+
+    // Adam's first step is lr · sign(g), whatever the size of g.
+    let mut params = Params::init(&ones, 0);
+    let mut adam = DenseOptimizer::new(DenseOptimizerSpec::default(), 0.0, &ones).unwrap();
+    adam.step(&mut params, of(&gradient), 1.0, 1.0, &workers).unwrap();
+    for (value, expected) in params.value(ParamId(0)).iter().zip([0.999, 1.001, 1.0]) {
+        assert!((value - expected).abs() < 1e-7);
+    }
+
+    // SGD with weight decay alone shrinks by (1 - lr · λ) a step.
+    let mut params = Params::init(&ones, 0);
+    let sgd = DenseOptimizerSpec::Sgd { lr: 0.5, momentum: 0.0 };
+    let mut sgd = DenseOptimizer::new(sgd, 0.5, &ones).unwrap();
+    let zero = [vec![0.0f32; 3]];
+    for _ in 0..3 {
+        sgd.step(&mut params, of(&zero), 1.0, 1.0, &workers).unwrap();
+    }
+    assert_eq!(params.value(ParamId(0)), [0.75f32.powi(3); 3]);
+    // (λ/2)·|w|² of three weights, and its gradient's squared norm.
+    let w = f64::from(0.75f32.powi(3));
+    assert!((sgd.regulariser(&params) - 0.25 * 3.0 * w * w).abs() < 1e-12);
+    let norm = sgd.sq_norm(&params, of(&zero), &workers).unwrap();
+    assert!((norm - 3.0 * (0.5 * w) * (0.5 * w)).abs() < 1e-7);
+
+    // AdaGrad on a constant gradient of 1 moves by lr/√t.
+    let mut params = Params::init(&ones, 0);
+    let adagrad = DenseOptimizerSpec::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 0.0 };
+    let mut adagrad = DenseOptimizer::new(adagrad, 0.0, &ones).unwrap();
+    let unit = [vec![1.0f32; 3]];
+    for _ in 0..4 {
+        adagrad.step(&mut params, of(&unit), 1.0, 1.0, &workers).unwrap();
+    }
+    let expected = 1.0 - 0.1 * (1..=4).map(|t| 1.0 / f64::from(t).sqrt()).sum::<f64>();
+    assert!((f64::from(params.value(ParamId(0))[0]) - expected).abs() < 1e-6);
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    for spec in ALL {
+        let run = |threads| {
+            let workers = workers(threads);
+            let mut params = Params::init(&specs(), 3);
+            let mut optimizer = DenseOptimizer::new(spec, 0.1, params.specs()).unwrap();
+            let mut norms = Vec::new();
+            for step in 1..=3 {
+                let raw = gradients(&params, step);
+                norms.push(optimizer.sq_norm(&params, of(&raw), &workers).unwrap());
+                optimizer.step(&mut params, of(&raw), 1.0, 0.5, &workers).unwrap();
+            }
+            (write_dense(&params, &optimizer).unwrap(), norms)
+        };
+        assert_eq!(run(1), run(3));
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_norm_is_the_norm(l2 in 0.0f64..0.5, seed in 0u64..1000) {
+        let params = Params::init(&specs(), seed);
+        let optimizer = DenseOptimizer::new(DenseOptimizerSpec::default(), l2, params.specs()).unwrap();
+        let raw = gradients(&params, seed);
+        let mut expected = 0.0f64;
+        for ((spec, weights), raw) in params.iter().zip(&raw) {
+            for (&w, &g) in weights.iter().zip(raw).filter(|_| spec.trainable) {
+                expected += (f64::from(g) + l2 * f64::from(w)).powi(2);
+            }
+        }
+        let found = optimizer.sq_norm(&params, of(&raw), &workers(2)).unwrap();
+        prop_assert!((found - expected).abs() < 1e-6 * expected, "{} {}", found, expected);
+    }
+}
+
+#[test]
+fn goes_on_from_a_checkpoint() {
+    let workers = workers(2);
+    for spec in ALL {
+        let mut params = Params::init(&specs(), 3);
+        let mut optimizer = DenseOptimizer::new(spec, 0.0, params.specs()).unwrap();
+        let mut middle = Vec::new();
+        for step in 1..=8 {
+            if step == 5 {
+                middle = write_dense(&params, &optimizer).unwrap();
+            }
+            let raw = gradients(&params, step);
+            optimizer.step(&mut params, of(&raw), 1.0, 1.0, &workers).unwrap();
+        }
+        let mut again = read_params(&specs(), &middle).unwrap();
+        let mut resumed = DenseOptimizer::new(spec, 0.0, again.specs()).unwrap();
+        resumed.read(&middle).unwrap();
+        assert_eq!(resumed.steps(), 4);
+        for step in 5..=8 {
+            let raw = gradients(&again, step);
+            resumed.step(&mut again, of(&raw), 1.0, 1.0, &workers).unwrap();
+        }
+        assert_eq!(
+            write_dense(&again, &resumed).unwrap(),
+            write_dense(&params, &optimizer).unwrap()
+        );
+    }
+}
+
+#[test]
+fn state_stands_under_the_parameters_name() {
+    let params = Params::init(&specs(), 3);
+    let optimizer =
+        DenseOptimizer::new(DenseOptimizerSpec::default(), 0.0, params.specs()).unwrap();
+    let bytes = write_dense(&params, &optimizer).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let mut names: Vec<&str> = file.names();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "adam.m/cross.weight",
+            "adam.m/mlp.0.bias",
+            "adam.m/mlp.0.weight",
+            "adam.step/",
+            "adam.v/cross.weight",
+            "adam.v/mlp.0.bias",
+            "adam.v/mlp.0.weight",
+            "cross.weight",
+            "mlp.0.bias",
+            "mlp.0.norm.running_mean",
+            "mlp.0.weight",
+        ]
+    );
+}
+
+#[test]
+fn a_checkpoint_that_does_not_fit_is_refused() {
+    let params = Params::init(&specs(), 3);
+    let adam = DenseOptimizerSpec::default();
+    let optimizer = DenseOptimizer::new(adam, 0.0, params.specs()).unwrap();
+    let bytes = write_dense(&params, &optimizer).unwrap();
+
+    let mut other = DenseOptimizer::new(ALL[2], 0.0, params.specs()).unwrap();
+    let message = other.read(&bytes).unwrap_err().to_string();
+    assert!(message.contains("adagrad.step/"), "{message}");
+
+    let mut wider = specs();
+    wider[2].cols = 14;
+    let mut other = DenseOptimizer::new(adam, 0.0, &wider).unwrap();
+    let before = other.clone();
+    let message = other.read(&bytes).unwrap_err().to_string();
+    assert!(message.contains("adam.m/mlp.0.bias"), "{message}");
+    assert_eq!(other, before);
+    assert!(read_params(&wider, &bytes).is_err());
+
+    let mut fewer = DenseOptimizer::new(adam, 0.0, &specs()[..3]).unwrap();
+    let message = fewer.read(&bytes).unwrap_err().to_string();
+    assert!(message.contains("adam.m/cross.weight"), "{message}");
+    assert!(other.read(&bytes[..bytes.len() - 1]).is_err());
+}
+
+#[test]
+fn a_step_that_is_refused_changes_nothing() {
+    let workers = workers(1);
+    let mut params = Params::init(&specs(), 3);
+    let mut optimizer = DenseOptimizer::new(ALL[3], 0.0, params.specs()).unwrap();
+    let raw = gradients(&params, 1);
+    let (params_before, optimizer_before) = (params.clone(), optimizer.clone());
+
+    let scale = clip_scale(f64::NAN, 10.0);
+    assert!(optimizer.step(&mut params, of(&raw), 1.0, scale, &workers).is_err());
+    assert!(optimizer.step(&mut params, |_| None, 1.0, 1.0, &workers).is_err());
+    let mut short = raw.clone();
+    short[3].pop();
+    let refused = optimizer.step(&mut params, of(&short), 1.0, 1.0, &workers);
+    assert!(matches!(refused, Err(Error::Param { name, .. }) if name == "cross.weight"));
+    let mut renamed = specs();
+    renamed[0].name = "other".into();
+    let mut other = Params::init(&renamed, 3);
+    assert!(optimizer.step(&mut other, of(&raw), 1.0, 1.0, &workers).is_err());
+
+    assert_eq!((params, optimizer), (params_before, optimizer_before));
+    assert!(DenseOptimizer::new(ALL[3], -1.0, &specs()).is_err());
+}
+
+#[test]
+fn a_gradient_that_is_not_a_number_shows_in_the_norm() {
+    let params = Params::init(&specs(), 3);
+    let optimizer = DenseOptimizer::new(ALL[3], 0.0, params.specs()).unwrap();
+    let mut raw = gradients(&params, 1);
+    raw[3][35_000] = f32::NAN;
+    assert!(optimizer.sq_norm(&params, of(&raw), &workers(1)).unwrap().is_nan());
+}
+
+#[test]
+fn jobs_speak_the_vocabulary() {
+    let read = |text: &str| {
+        let value = toml::Value::Table(toml::from_str(text).unwrap());
+        zillion_feature::config::from_value::<DenseOptimizerSpec>(&value, "train.optimizer")
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(read("kind = 'adam'").unwrap(), DenseOptimizerSpec::default());
+    assert_eq!(read("kind = 'adam'\nlr = 1e-3").unwrap(), ALL[3]);
+    assert_eq!(read("kind = 'sgd'\nlr = 0.05\nmomentum = 0.9").unwrap(), ALL[1]);
+    let adagrad = DenseOptimizerSpec::Adagrad { lr: 1e-2, initial_accumulator: 0.0, eps: 1e-10 };
+    assert_eq!(read("kind = 'adagrad'").unwrap(), adagrad);
+    for (text, message) in [
+        ("kind = 'adam'\nbeta = 1", "unknown key `train.optimizer.beta`"),
+        ("kind = 'adam'\nlr = 0", "above 0"),
+        ("kind = 'adam'\nbeta2 = 1", "below 1"),
+        ("kind = 'sgd'\nmomentum = -0.1", "at least 0"),
+        ("kind = 'ftrl'", "expected one of"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.contains(message), "{text}: {error}");
+    }
+}

@@ -1,0 +1,44 @@
+//! Activations by their name in a job.
+
+use serde::{Deserialize, Serialize};
+
+use crate::builder::GraphBuilder;
+use crate::error::Result;
+use crate::graph::NodeId;
+use crate::op::Unary;
+
+/// What stands between two linear layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `max(x, 0)`.
+    #[default]
+    Relu,
+    /// `x`, or `0.01 x` below zero.
+    LeakyRelu,
+    /// `x`, or `a x` below zero with a learned `a` a unit.
+    Prelu,
+    /// The logistic function.
+    Sigmoid,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Gaussian error linear unit, in its tanh form.
+    Gelu,
+    /// `x · sigmoid(x)`.
+    Silu,
+}
+
+impl Activation {
+    pub(super) fn apply(self, b: &mut GraphBuilder, layer: &str, x: NodeId) -> Result<NodeId> {
+        let function = match self {
+            Self::Relu => Unary::Relu,
+            Self::LeakyRelu => Unary::LeakyRelu { slope: 0.01 },
+            Self::Prelu => return b.prelu(&format!("{layer}.prelu"), x),
+            Self::Sigmoid => Unary::Sigmoid,
+            Self::Tanh => Unary::Tanh,
+            Self::Gelu => Unary::Gelu,
+            Self::Silu => Unary::Silu,
+        };
+        b.unary(&format!("{layer}.activation"), function, x)
+    }
+}

@@ -1,0 +1,135 @@
+//! What a model is built over: where in a row each feature's numbers stand.
+
+use zillion_feature::Pooling;
+
+use super::spec::ModelSpec;
+use crate::builder::GraphBuilder;
+use crate::error::{Error, Result};
+use crate::graph::{ColumnInput, GraphInputs, NodeId, TableInput};
+
+/// The inputs of a model, in the order in which a batch carries them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelInputs {
+    /// Tables in the order of the lookup plan, with the floats of a row.
+    pub tables: Vec<TableInput>,
+    /// Sparse features in schema order.
+    pub columns: Vec<SparseInput>,
+    /// Numeric features in schema order.
+    pub numeric: Vec<String>,
+    /// Labels in schema order; the loss takes the first.
+    pub labels: Vec<String>,
+}
+
+/// A sparse feature.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SparseInput {
+    /// The feature's name.
+    pub name: String,
+    /// Index of its table.
+    pub table: usize,
+    /// Where in a row its vector stands, if it has one.
+    pub vector: Option<VectorSegment>,
+    /// Where in a row its linear weight stands, if it has one.
+    pub linear: Option<usize>,
+    /// How the rows of a list become one.
+    pub pooling: Pooling,
+}
+
+/// A vector inside a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VectorSegment {
+    /// Its first float.
+    pub offset: usize,
+    /// Its floats.
+    pub dim: usize,
+}
+
+impl ModelInputs {
+    pub(super) fn to_graph_inputs(&self) -> GraphInputs {
+        let column =
+            |input: &SparseInput| ColumnInput { name: input.name.clone(), table: input.table };
+        GraphInputs {
+            tables: self.tables.clone(),
+            columns: self.columns.iter().map(column).collect(),
+            numeric: self.numeric.clone(),
+            labels: self.labels.clone(),
+        }
+    }
+
+    /// The vector of each sparse feature.
+    pub(super) fn vectors(&self, b: &mut GraphBuilder) -> Result<Vec<NodeId>> {
+        let mut vectors = Vec::with_capacity(self.columns.len());
+        for (index, column) in self.columns.iter().enumerate() {
+            let segment = column.vector.ok_or_else(|| lacks(column, "vector"))?;
+            let name = format!("vector.{}", column.name);
+            vectors.push(b.gather(&name, index, segment.offset, segment.dim, column.pooling)?);
+        }
+        Ok(vectors)
+    }
+
+    /// The linear weight of each sparse feature.
+    pub(super) fn weights(&self, b: &mut GraphBuilder) -> Result<Vec<NodeId>> {
+        let mut weights = Vec::with_capacity(self.columns.len());
+        for (index, column) in self.columns.iter().enumerate() {
+            let offset = column.linear.ok_or_else(|| lacks(column, "linear weight"))?;
+            let name = format!("linear.{}", column.name);
+            weights.push(b.gather(&name, index, offset, 1, column.pooling)?);
+        }
+        Ok(weights)
+    }
+
+    /// All numeric features side by side, `None` if there are none.
+    pub(super) fn numerics(&self, b: &mut GraphBuilder) -> Result<Option<NodeId>> {
+        if self.numeric.is_empty() {
+            return Ok(None);
+        }
+        let columns: Vec<usize> = (0..self.numeric.len()).collect();
+        b.numeric("numeric", &columns).map(Some)
+    }
+
+    /// What deep parts read: vectors and numeric values side by side.
+    pub(super) fn deep(&self, b: &mut GraphBuilder) -> Result<NodeId> {
+        let mut parts = self.vectors(b)?;
+        parts.extend(self.numerics(b)?);
+        b.concat("deep", &parts)
+    }
+
+    /// The one length of all vectors, for models that pair them.
+    pub(super) fn common_dim(&self, kind: &str) -> Result<usize> {
+        let mut dims = self.columns.iter().filter_map(|column| Some((column, column.vector?.dim)));
+        let Some((first, dim)) = dims.next() else {
+            return Err(no_features(format!("{kind} needs at least one feature with a vector")));
+        };
+        match dims.find(|&(_, other)| other != dim) {
+            None => Ok(dim),
+            Some((column, other)) => Err(Error::Input {
+                input: format!("feature {:?}", column.name),
+                reason: format!(
+                    "{kind} pairs vectors, so all must be of one length: {other} floats here, {dim} of {:?}",
+                    first.name
+                ),
+            }),
+        }
+    }
+}
+
+impl ModelSpec {
+    /// Whether the inputs have what the model reads at all; lengths are checked where they matter.
+    pub(super) fn check(&self, inputs: &ModelInputs) -> Result<()> {
+        if inputs.columns.is_empty() && inputs.numeric.is_empty() {
+            return Err(no_features(format!("{} needs at least one feature", self.kind())));
+        }
+        Ok(())
+    }
+}
+
+fn lacks(column: &SparseInput, segment: &str) -> Error {
+    Error::Input {
+        input: format!("feature {:?}", column.name),
+        reason: format!("the model reads a {segment} of it, but the rows of its table have none"),
+    }
+}
+
+fn no_features(reason: String) -> Error {
+    Error::Setting { name: "features", reason }
+}

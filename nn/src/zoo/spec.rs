@@ -1,0 +1,398 @@
+//! A model in the vocabulary of a job: the `[model]` section.
+//!
+//! Each kind has its own keys; a key of another kind is refused, because a hyper-parameter that is
+//! silently ignored is an accuracy bug. Defaults are FuxiCTR's.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::activation::Activation;
+use crate::optim::not_negative;
+
+/// A model and its hyper-parameters: `kind = "deepfm"` and the keys of that kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ModelSpec {
+    /// Logistic regression.
+    Lr(ShallowSpec),
+    /// Factorisation machine.
+    Fm(ShallowSpec),
+    /// An MLP over the vectors.
+    Dnn(DeepSpec),
+    /// A linear part beside an MLP.
+    WideDeep(WideDeepSpec),
+    /// A factorisation machine beside an MLP, on the same vectors.
+    #[serde(rename = "deepfm")]
+    DeepFm(WideDeepSpec),
+    /// Deep & cross network with vector crosses.
+    Dcn(CrossSpec),
+    /// Deep & cross network with matrix crosses, full or of low rank.
+    Dcnv2(CrossV2Spec),
+    /// Numeric features through a bottom MLP, an interaction, a top MLP.
+    Dlrm(DlrmSpec),
+}
+
+/// Keys of `lr` and `fm`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShallowSpec {
+    /// A global bias. Default: true.
+    pub bias: bool,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+/// Keys of `dnn`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeepSpec {
+    /// Units of the hidden layers. Default: 64, 64, 64.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// After each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation. Default: false.
+    pub batch_norm: bool,
+    /// Share of hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+/// Keys of `wide_deep` and `deepfm`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WideDeepSpec {
+    /// Units of the hidden layers. Default: 64, 64, 64.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// After each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation. Default: false.
+    pub batch_norm: bool,
+    /// Share of hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// A bias of the wide part, beside that of the MLP's output. It adds nothing to what the model can
+    /// express, but an optimizer then moves the sum of two. Default: false.
+    pub bias: bool,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+/// Keys of `dcn`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CrossSpec {
+    /// Cross layers, at least 1. Default: 3.
+    #[serde(deserialize_with = "at_least_one")]
+    pub cross_layers: usize,
+    /// How cross layers and MLP stand to each other. Default: parallel.
+    pub structure: Structure,
+    /// Units of the hidden layers; none: crosses alone. Default: 64, 64, 64.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// After each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation. Default: false.
+    pub batch_norm: bool,
+    /// Share of hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+/// Keys of `dcnv2`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CrossV2Spec {
+    /// Cross layers, at least 1. Default: 3.
+    #[serde(deserialize_with = "at_least_one")]
+    pub cross_layers: usize,
+    /// Rank of the crosses' matrices, at least 1; absent: full matrices. Default: absent.
+    #[serde(deserialize_with = "rank", skip_serializing_if = "Option::is_none")]
+    pub low_rank: Option<usize>,
+    /// How cross layers and MLP stand to each other. Default: parallel.
+    pub structure: Structure,
+    /// Units of the hidden layers; none: crosses alone. Default: 64, 64, 64.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// After each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation. Default: false.
+    pub batch_norm: bool,
+    /// Share of hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+/// Keys of `dlrm`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DlrmSpec {
+    /// What joins the vectors. Default: dot.
+    pub interaction: Interaction,
+    /// Units of the bottom MLP over the numeric features; the last must be the vectors' length.
+    /// Refused where no feature is numeric. Default: 64, 64, 64 and the vectors' length.
+    #[serde(deserialize_with = "some_widths", skip_serializing_if = "Option::is_none")]
+    pub bottom: Option<Vec<usize>>,
+    /// Share of the bottom MLP's hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub bottom_dropout: f32,
+    /// Units of the top MLP's hidden layers. Default: 64, 64, 64.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// After each layer but the last of the top MLP. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation of hidden layers, bottom and top. Default: false.
+    pub batch_norm: bool,
+    /// Share of the top MLP's hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+/// How cross layers and MLP stand to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Structure {
+    /// Both read the vectors; the output reads both.
+    #[default]
+    Parallel,
+    /// The MLP reads what the cross layers give.
+    Stacked,
+}
+
+/// What joins DLRM's vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interaction {
+    /// The dot product of each pair of vectors, and the bottom MLP's vector itself.
+    #[default]
+    Dot,
+    /// The vectors side by side.
+    Cat,
+}
+
+/// Which segments of a row a model reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// The vector of each feature.
+    pub vector: bool,
+    /// The weight of each feature in a linear part.
+    pub linear: bool,
+}
+
+impl ModelSpec {
+    /// The kind, as a job writes it.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Lr(_) => "lr",
+            Self::Fm(_) => "fm",
+            Self::Dnn(_) => "dnn",
+            Self::WideDeep(_) => "wide_deep",
+            Self::DeepFm(_) => "deepfm",
+            Self::Dcn(_) => "dcn",
+            Self::Dcnv2(_) => "dcnv2",
+            Self::Dlrm(_) => "dlrm",
+        }
+    }
+
+    /// Which segments of a row the model reads.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        match self {
+            Self::Lr(_) => Needs { vector: false, linear: true },
+            Self::Fm(_) | Self::WideDeep(_) | Self::DeepFm(_) => {
+                Needs { vector: true, linear: true }
+            }
+            Self::Dnn(_) | Self::Dcn(_) | Self::Dcnv2(_) | Self::Dlrm(_) => {
+                Needs { vector: true, linear: false }
+            }
+        }
+    }
+
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters.
+    #[must_use]
+    pub fn l2(&self) -> f64 {
+        match self {
+            Self::Lr(spec) | Self::Fm(spec) => spec.l2,
+            Self::Dnn(spec) => spec.l2,
+            Self::WideDeep(spec) | Self::DeepFm(spec) => spec.l2,
+            Self::Dcn(spec) => spec.l2,
+            Self::Dcnv2(spec) => spec.l2,
+            Self::Dlrm(spec) => spec.l2,
+        }
+    }
+}
+
+const DEFAULT_HIDDEN: [usize; 3] = [64; 3];
+const DEFAULT_CROSS_LAYERS: usize = 3;
+
+impl Default for ShallowSpec {
+    fn default() -> Self {
+        Self { bias: true, l2: 0.0 }
+    }
+}
+
+impl Default for DeepSpec {
+    fn default() -> Self {
+        let activation = Activation::default();
+        Self { hidden: DEFAULT_HIDDEN.into(), activation, batch_norm: false, dropout: 0.0, l2: 0.0 }
+    }
+}
+
+impl Default for WideDeepSpec {
+    fn default() -> Self {
+        let DeepSpec { hidden, activation, batch_norm, dropout, l2 } = DeepSpec::default();
+        Self { hidden, activation, batch_norm, dropout, bias: false, l2 }
+    }
+}
+
+impl Default for CrossSpec {
+    fn default() -> Self {
+        let DeepSpec { hidden, activation, batch_norm, dropout, l2 } = DeepSpec::default();
+        let (cross_layers, structure) = (DEFAULT_CROSS_LAYERS, Structure::default());
+        Self { cross_layers, structure, hidden, activation, batch_norm, dropout, l2 }
+    }
+}
+
+impl Default for CrossV2Spec {
+    fn default() -> Self {
+        let CrossSpec { cross_layers, structure, hidden, activation, batch_norm, dropout, l2 } =
+            CrossSpec::default();
+        let low_rank = None;
+        Self { cross_layers, low_rank, structure, hidden, activation, batch_norm, dropout, l2 }
+    }
+}
+
+impl Default for DlrmSpec {
+    fn default() -> Self {
+        let DeepSpec { hidden, activation, batch_norm, dropout, l2 } = DeepSpec::default();
+        Self {
+            interaction: Interaction::default(),
+            bottom: None,
+            bottom_dropout: 0.0,
+            hidden,
+            activation,
+            batch_norm,
+            dropout,
+            l2,
+        }
+    }
+}
+
+fn widths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<usize>, D::Error> {
+    let widths = Vec::<usize>::deserialize(deserializer)?;
+    if widths.contains(&0) {
+        return Err(D::Error::custom("a layer must have at least 1 unit, found 0"));
+    }
+    Ok(widths)
+}
+
+fn some_widths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<usize>>, D::Error> {
+    widths(deserializer).map(Some)
+}
+
+fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    let value = usize::deserialize(deserializer)?;
+    if value >= 1 { Ok(value) } else { Err(D::Error::custom("must be at least 1, found 0")) }
+}
+
+fn rank<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    at_least_one(deserializer).map(Some)
+}
+
+fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
+    let value = f32::deserialize(deserializer)?;
+    if (0.0..1.0).contains(&value) {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!("must be at least 0 and below 1, found {value}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zillion_feature::config::from_value;
+
+    fn read(text: &str) -> Result<ModelSpec, String> {
+        let value = toml::Value::Table(toml::from_str(text).unwrap());
+        from_value(&value, "model").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_kind_is_read_with_its_defaults() {
+        for kind in ["lr", "fm", "dnn", "wide_deep", "deepfm", "dcn", "dcnv2", "dlrm"] {
+            let spec = read(&format!("kind = '{kind}'")).unwrap();
+            assert_eq!(spec.kind(), kind);
+            let again = toml::to_string(&spec).unwrap();
+            assert_eq!(read(&again).unwrap(), spec, "{again}");
+        }
+    }
+
+    #[test]
+    fn keys_are_read() {
+        let text = "kind = 'dcnv2'\nhidden = [512, 256]\ncross_layers = 4\nlow_rank = 8\n\
+                    structure = 'stacked'\nactivation = 'leaky_relu'\nbatch_norm = true\n\
+                    dropout = 0.5\nl2 = 1";
+        let expected = CrossV2Spec {
+            cross_layers: 4,
+            low_rank: Some(8),
+            structure: Structure::Stacked,
+            hidden: vec![512, 256],
+            activation: Activation::LeakyRelu,
+            batch_norm: true,
+            dropout: 0.5,
+            l2: 1.0,
+        };
+        assert_eq!(read(text).unwrap(), ModelSpec::Dcnv2(expected));
+    }
+
+    #[test]
+    fn what_does_not_belong_to_a_kind_is_refused_by_name() {
+        for (text, message) in [
+            ("kind = 'deepfm'\ncross_layers = 3", "unknown key `model.cross_layers`"),
+            ("kind = 'lr'\nhidden = [4]", "unknown key `model.hidden`"),
+            ("kind = 'dnn'\nhiden = [4]", "did you mean `hidden`?"),
+            ("kind = 'dcn'\nlow_rank = 4", "unknown key `model.low_rank`"),
+            ("kind = 'deepfn'", "did you mean `deepfm`?"),
+            ("hidden = [4]", "missing key `model.kind`"),
+            ("kind = 'dnn'\ndropout = 1", "below 1"),
+            ("kind = 'dnn'\nhidden = [4, 0]", "at least 1 unit"),
+            ("kind = 'dnn'\nl2 = -1", "0 or above"),
+            ("kind = 'dcn'\ncross_layers = 0", "at least 1"),
+            ("kind = 'dnn'\nactivation = 'rely'", "did you mean `relu`?"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn needs_name_the_segments() {
+        let needs = |kind: &str| {
+            let Needs { vector, linear } = read(&format!("kind = '{kind}'")).unwrap().needs();
+            (vector, linear)
+        };
+        assert_eq!(needs("lr"), (false, true));
+        for kind in ["fm", "wide_deep", "deepfm"] {
+            assert_eq!(needs(kind), (true, true), "{kind}");
+        }
+        for kind in ["dnn", "dcn", "dcnv2", "dlrm"] {
+            assert_eq!(needs(kind), (true, false), "{kind}");
+        }
+    }
+}

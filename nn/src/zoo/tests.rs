@@ -1,0 +1,33 @@
+//! Every model against the published parameter counts, finite differences, and its own loss.
+
+mod counts;
+mod shapes;
+
+use zillion_feature::Pooling;
+
+use super::{ModelInputs, ModelSpec, SparseInput, VectorSegment};
+use crate::graph::TableInput;
+
+/// A `[model]` section.
+fn spec(text: &str) -> ModelSpec {
+    let value = toml::Value::Table(toml::from_str(text).unwrap());
+    zillion_feature::config::from_value(&value, "model").unwrap()
+}
+
+/// `fields` features in one table of rows `[vector dim | linear 1]`, padded to a multiple of four
+/// floats, and `numeric` numbers.
+fn inputs(fields: usize, dim: usize, numeric: usize) -> ModelInputs {
+    let column = |field: usize| SparseInput {
+        name: format!("c{field}"),
+        table: 0,
+        vector: Some(VectorSegment { offset: 0, dim }),
+        linear: Some(dim),
+        pooling: Pooling::Sum,
+    };
+    ModelInputs {
+        tables: vec![TableInput { name: "ids".into(), stride: (dim + 1).next_multiple_of(4) }],
+        columns: (0..fields).map(column).collect(),
+        numeric: (0..numeric).map(|index| format!("i{index}")).collect(),
+        labels: vec!["click".into()],
+    }
+}

@@ -1,0 +1,125 @@
+//! What a model declares, and what it refuses to be built over.
+
+use super::super::{LOGITS, LOSS, PROBABILITIES, build};
+use super::{inputs, spec};
+use crate::builder::Mode;
+use crate::graph::{ParamInit, Shape};
+
+/// A spec of each kind, small, with every layer the kind can have.
+pub(super) const SMALL: [&str; 12] = [
+    "kind = 'lr'",
+    "kind = 'fm'",
+    "kind = 'dnn'\nhidden = [7, 5]\nactivation = 'tanh'",
+    "kind = 'dnn'\nhidden = [6]\nbatch_norm = true\nactivation = 'prelu'",
+    "kind = 'wide_deep'\nhidden = [7, 5]\nactivation = 'silu'",
+    "kind = 'deepfm'\nhidden = [7, 5]\nbias = true\nactivation = 'gelu'",
+    "kind = 'dcn'\nhidden = [7]\ncross_layers = 2\nactivation = 'sigmoid'",
+    "kind = 'dcn'\nhidden = [7]\nstructure = 'stacked'\nactivation = 'tanh'",
+    "kind = 'dcnv2'\nhidden = [7]\ncross_layers = 2\nactivation = 'tanh'",
+    "kind = 'dcnv2'\nhidden = [7]\nlow_rank = 3\nstructure = 'stacked'\nactivation = 'tanh'",
+    "kind = 'dlrm'\nhidden = [7, 5]\nactivation = 'tanh'",
+    "kind = 'dlrm'\nhidden = [7]\ninteraction = 'cat'\nbatch_norm = true\nactivation = 'tanh'",
+];
+
+#[test]
+fn both_modes_declare_the_same_parameters() {
+    for text in SMALL {
+        for numeric in [0, 3] {
+            let text = format!("{text}\n");
+            let shallow = text.contains("'lr'") || text.contains("'fm'");
+            let text = if shallow { text } else { format!("{text}dropout = 0.5\n") };
+            let inputs = inputs(3, 4, numeric);
+            let train = build(&spec(&text), &inputs, Mode::Train).unwrap();
+            let infer = build(&spec(&text), &inputs, Mode::Infer).unwrap();
+            assert_eq!(train.params, infer.params, "{text}");
+            let output = |graph: &crate::Graph, name| graph.output(name).map(|id| graph.shape(id));
+            assert_eq!(output(&train, LOGITS), Some(Shape::batch(1)));
+            assert_eq!(output(&train, LOSS), Some(Shape::constant(1, 1)));
+            assert_eq!(output(&infer, LOGITS), Some(Shape::batch(1)));
+            assert_eq!(output(&infer, PROBABILITIES), Some(Shape::batch(1)));
+            assert!(infer.updates.is_empty());
+        }
+    }
+}
+
+#[test]
+fn linear_layers_begin_as_in_the_benchmarks() {
+    for text in SMALL {
+        let graph = build(&spec(text), &inputs(3, 4, 3), Mode::Train).unwrap();
+        for param in &graph.params {
+            let constant = matches!(param.init, ParamInit::Constant { .. });
+            let expected = param.name.ends_with(".bias")
+                || param.name.contains(".norm.")
+                || param.name.contains(".prelu.");
+            assert_eq!(constant, expected, "{} {:?}", param.name, param.init);
+            assert!(constant || param.init == ParamInit::XavierNormal);
+        }
+    }
+}
+
+#[test]
+fn layers_are_named_for_checkpoints() {
+    let text = "kind = 'deepfm'\nhidden = [7]\nbatch_norm = true\nbias = true";
+    let graph = build(&spec(text), &inputs(3, 4, 2), Mode::Train).unwrap();
+    let names: Vec<&str> = graph.params.iter().map(|param| param.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "wide.numeric.weight",
+            "wide.bias",
+            "mlp.0.weight",
+            "mlp.0.bias",
+            "mlp.0.norm.weight",
+            "mlp.0.norm.bias",
+            "mlp.0.norm.running_mean",
+            "mlp.0.norm.running_var",
+            "output.weight",
+            "output.bias",
+        ]
+    );
+}
+
+#[test]
+fn models_work_with_numbers_alone_or_ids_alone() {
+    for kind in ["lr", "dnn", "wide_deep", "dcn", "dcnv2"] {
+        build(&spec(&format!("kind = '{kind}'")), &inputs(0, 4, 3), Mode::Train).unwrap();
+        build(&spec(&format!("kind = '{kind}'")), &inputs(1, 4, 0), Mode::Infer).unwrap();
+    }
+}
+
+#[test]
+fn inputs_that_do_not_fit_are_refused_by_name() {
+    let refused = |text: &str, inputs: &super::ModelInputs| {
+        build(&spec(text), inputs, Mode::Train).unwrap_err().to_string()
+    };
+    let message = refused("kind = 'lr'", &inputs(0, 4, 0));
+    assert!(message.contains("at least one feature"), "{message}");
+
+    let mut uneven = inputs(3, 4, 0);
+    uneven.columns[2].vector.as_mut().unwrap().dim = 3;
+    for kind in ["fm", "deepfm", "dlrm"] {
+        let message = refused(&format!("kind = '{kind}'"), &uneven);
+        assert!(message.contains("\"c2\"") && message.contains("one length"), "{message}");
+    }
+    build(&spec("kind = 'dcn'"), &uneven, Mode::Train).unwrap();
+
+    let mut bare = inputs(3, 4, 0);
+    bare.columns[1].vector = None;
+    bare.columns[2].linear = None;
+    let message = refused("kind = 'dnn'", &bare);
+    assert!(message.contains("vector") && message.contains("\"c1\""), "{message}");
+    let message = refused("kind = 'lr'", &bare);
+    assert!(message.contains("linear weight") && message.contains("\"c2\""), "{message}");
+
+    let message = refused("kind = 'dlrm'\nbottom = [4]", &inputs(3, 4, 0));
+    assert!(message.contains("no") && message.contains("model.bottom"), "{message}");
+    let message = refused("kind = 'dlrm'\nbottom = [8]", &inputs(3, 4, 2));
+    assert!(message.contains("end in the vectors' length, 4"), "{message}");
+    let message = refused("kind = 'dlrm'", &inputs(1, 4, 0));
+    assert!(message.contains("cat"), "{message}");
+
+    let mut unlabelled = inputs(3, 4, 0);
+    unlabelled.labels.clear();
+    assert!(build(&spec("kind = 'lr'"), &unlabelled, Mode::Train).is_err());
+    build(&spec("kind = 'lr'"), &unlabelled, Mode::Infer).unwrap();
+}
