@@ -9,7 +9,7 @@ use crate::slab::Slab;
 
 /// Elements of a probed row: one cache line.
 const STRIDE: usize = 16;
-/// How far ahead of the update its row is asked for.
+/// How far ahead of its turn a row is asked for.
 const AHEAD: u64 = 16;
 
 /// Random access to a large slab of 64-byte rows, the pattern of an embedding table. For several threads,
@@ -35,10 +35,11 @@ impl RowProbe {
         Ok(Self { slab, rows: u64::from(rows.max(1)) })
     }
 
-    /// Random rows read a second, on this thread.
+    /// Random rows read a second, on this thread, with prefetch.
     pub fn reads_per_second(&self, duration: Duration) -> f64 {
         let mut sums = [0.0f32; STRIDE];
         let rate = rate(duration, |number| {
+            self.slab.prefetch(self.random_row(number + AHEAD));
             let row = self.slab.row(self.random_row(number));
             for (sum, value) in sums.iter_mut().zip(row) {
                 *sum += value;

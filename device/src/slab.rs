@@ -20,6 +20,7 @@
 
 mod chunk;
 mod pages;
+mod places;
 #[cfg(test)]
 mod tests;
 
@@ -30,10 +31,11 @@ use bytemuck::Pod;
 use crate::error::DeviceError;
 use crate::prefetch::{line_for_reading, line_for_writing};
 use chunk::Chunk;
+use places::Places;
 
 /// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// The size at which the first chunk begins.
+/// The size at which the first chunk begins: a page.
 const FIRST_BYTES: usize = 4 << 10;
 /// The largest row. A chunk holds at least two, which the division by multiplication needs.
 pub const MAX_ROW_BYTES: usize = CHUNK_BYTES / 2;
@@ -56,13 +58,11 @@ pub struct SlabBytes {
 /// A slab of rows of `stride` elements of `T`. See the module.
 #[derive(Debug)]
 pub struct Slab<T: Pod> {
-    stride: usize,
-    rows_per_chunk: usize,
-    /// ceil(2^64 / rows_per_chunk): the high half of its product with a row number is the row's chunk.
-    reciprocal: u64,
+    /// Addresses of the rows in `chunks`, kept in step with it.
+    places: Places<T>,
     /// By number; `None` where a chunk has gone back to the operating system.
-    chunks: Vec<Option<Chunk<T>>>,
-    /// Numbers of the chunks below `chunks.len()` that are not full, those that are `None` included.
+    chunks: Vec<Option<Chunk>>,
+    /// Numbers of the chunks that are not full, those that are `None` included.
     open: BTreeSet<u32>,
     /// The chunk without live rows that is kept.
     spare: Option<u32>,
@@ -77,16 +77,13 @@ impl<T: Pod> Slab<T> {
     ///
     /// Where a row of `stride` elements has no bytes or more than [`MAX_ROW_BYTES`].
     pub fn new(stride: usize) -> Result<Self, DeviceError> {
+        const { assert!(align_of::<T>() <= FIRST_BYTES, "pages are aligned to 4 KiB") };
         let bytes = stride.saturating_mul(size_of::<T>());
         if bytes == 0 || bytes > MAX_ROW_BYTES {
             return Err(DeviceError::RowSize { bytes, limit: MAX_ROW_BYTES });
         }
-        let rows_per_chunk = CHUNK_BYTES / bytes;
         Ok(Self {
-            stride,
-            rows_per_chunk,
-            // rows_per_chunk is at least two, so that this is below 2^64.
-            reciprocal: u64::MAX / rows_per_chunk as u64 + 1,
+            places: Places::new(stride, CHUNK_BYTES / bytes),
             chunks: Vec::new(),
             open: BTreeSet::new(),
             spare: None,
@@ -97,7 +94,7 @@ impl<T: Pod> Slab<T> {
 
     /// Elements per row.
     pub fn stride(&self) -> usize {
-        self.stride
+        self.places.stride()
     }
 
     /// Live rows.
@@ -117,14 +114,15 @@ impl<T: Pod> Slab<T> {
             reserved: self.reserved,
             used: self.live * self.row_bytes(),
             bookkeeping: maps
-                + self.chunks.capacity() * size_of::<Option<Chunk<T>>>()
+                + self.places.bookkeeping_bytes()
+                + self.chunks.capacity() * size_of::<Option<Chunk>>()
                 + self.open.len() * size_of::<u32>(),
         }
     }
 
     /// True where `row` is handed out.
     pub fn is_live(&self, row: u32) -> bool {
-        let (number, index) = self.place(row);
+        let (number, index) = self.places.split(row);
         matches!(self.chunks.get(number), Some(Some(chunk)) if chunk.is_live(index))
     }
 
@@ -134,13 +132,14 @@ impl<T: Pod> Slab<T> {
     ///
     /// Where `row` is not in a mapped chunk. The row of a mapped chunk that is not live reads as whatever
     /// it held: the index above this slab is who knows its rows.
-    #[inline]
+    #[inline(always)]
     pub fn row(&self, row: u32) -> &[T] {
-        let (number, index) = self.place(row);
-        match &self.chunks[number] {
-            Some(chunk) => chunk.row(index),
-            None => gone(row),
-        }
+        let Some(start) = self.places.address(row) else { absent(row) };
+        // SAFETY: `places` gives addresses of rows that lie whole inside of a mapping of `chunks`. It is
+        // initialised (the kernel zeroes it), aligned for T (to 4 KiB, and rows are multiples of the size of
+        // T), and holds valid T (any bits are, T: Pod). It stays while `self` is borrowed: what unmaps or
+        // writes takes `&mut self`.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.places.stride()) }
     }
 
     /// The elements of `row`, to write.
@@ -148,23 +147,21 @@ impl<T: Pod> Slab<T> {
     /// # Panics
     ///
     /// As [`Slab::row`].
-    #[inline]
+    #[inline(always)]
     pub fn row_mut(&mut self, row: u32) -> &mut [T] {
-        let (number, index) = self.place(row);
-        match &mut self.chunks[number] {
-            Some(chunk) => chunk.row_mut(index),
-            None => gone(row),
-        }
+        let Some(start) = self.places.address(row) else { absent(row) };
+        // SAFETY: as in `row`, and `&mut self` makes this the only reference into the slab.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.places.stride()) }
     }
 
     /// Asks for the lines of `row`, to be read soon; nothing where there is no such row.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch(&self, row: u32) {
         self.for_each_line(row, line_for_reading);
     }
 
     /// Asks for the lines of `row`, to be written soon; nothing where there is no such row.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch_mut(&self, row: u32) {
         self.for_each_line(row, line_for_writing);
     }
@@ -176,23 +173,26 @@ impl<T: Pod> Slab<T> {
     /// Where the operating system has no memory, or at 2^32 rows.
     pub fn alloc(&mut self) -> Result<u32, DeviceError> {
         let number = match self.open.first() {
-            Some(&number) => number as usize,
+            Some(&number) => number,
             None => self.extend()?,
         };
-        if self.chunks[number].is_none() {
-            self.map_chunk(number)?;
+        if self.chunks[number as usize].is_none() {
+            self.map_chunk(number as usize)?;
         }
-        let number_u32 = number as u32;
-        let chunk = self.chunks[number].as_mut().expect("mapped above");
-        let index = chunk.alloc();
+        let chunk = self.chunks[number as usize].as_mut().expect("mapped above");
+        let (index, used_before) = chunk.alloc();
         if chunk.is_full() {
-            self.open.remove(&number_u32);
+            self.open.remove(&number);
         }
-        if self.spare == Some(number_u32) {
+        if self.spare == Some(number) {
             self.spare = None;
         }
         self.live += 1;
-        Ok((number * self.rows_per_chunk + index) as u32)
+        let row = (number as usize * self.places.rows_per_chunk() + index) as u32;
+        if used_before {
+            self.row_mut(row).fill(T::zeroed());
+        }
+        Ok(row)
     }
 
     /// Takes `row` back.
@@ -202,11 +202,11 @@ impl<T: Pod> Slab<T> {
     /// Where `row` is not live.
     pub fn free(&mut self, row: u32) {
         assert!(self.is_live(row), "row {row} is freed but not live");
-        let (number, index) = self.place(row);
-        let number_u32 = number as u32;
+        let (number, index) = self.places.split(row);
         let chunk = self.chunks[number].as_mut().expect("a live row is in a chunk");
+        let number = number as u32;
         if chunk.is_full() {
-            self.open.insert(number_u32);
+            self.open.insert(number);
         }
         chunk.free(index);
         let emptied = chunk.is_empty();
@@ -215,19 +215,17 @@ impl<T: Pod> Slab<T> {
             self.clear();
         } else if emptied {
             // Of two chunks without rows the lower is kept: it is the one that fills next.
-            let (kept, gone) = match self.spare {
-                Some(spare) => (spare.min(number_u32), Some(spare.max(number_u32))),
-                None => (number_u32, None),
-            };
-            self.spare = Some(kept);
-            if let Some(gone) = gone {
-                self.release(gone as usize);
+            let spare = self.spare.map_or(number, |spare| spare.min(number));
+            if let Some(former) = self.spare {
+                self.release(former.max(number) as usize);
             }
+            self.spare = Some(spare);
         }
     }
 
     /// Frees every row and gives all memory back.
     pub fn clear(&mut self) {
+        self.places = Places::new(self.places.stride(), self.places.rows_per_chunk());
         self.chunks = Vec::new();
         self.open.clear();
         self.spare = None;
@@ -237,48 +235,41 @@ impl<T: Pod> Slab<T> {
 
     /// The bytes of one row.
     fn row_bytes(&self) -> usize {
-        self.stride * size_of::<T>()
-    }
-
-    /// The chunk of `row` and its place there. The multiplication is an exact division by `rows_per_chunk`
-    /// for all 32-bit numbers (Lemire, Kaser and Kurz, "Faster remainder by direct computation", 2019).
-    #[inline(always)]
-    fn place(&self, row: u32) -> (usize, usize) {
-        let number = ((u128::from(self.reciprocal) * u128::from(row)) >> 64) as usize;
-        (number, row as usize - number * self.rows_per_chunk)
+        self.places.stride() * size_of::<T>()
     }
 
     #[inline(always)]
     fn for_each_line(&self, row: u32, hint: impl Fn(*const u8)) {
-        let (number, index) = self.place(row);
-        if let Some(Some(chunk)) = self.chunks.get(number) {
-            let start = chunk.address(index);
-            let mut offset = 0;
-            let bytes = self.row_bytes().min(PREFETCH_BYTES);
-            while offset < bytes {
-                hint(start.wrapping_add(offset));
-                offset += LINE_BYTES;
-            }
+        let Some(start) = self.places.address(row) else { return };
+        let start = start.as_ptr().cast::<u8>();
+        hint(start);
+        let bytes = self.row_bytes().min(PREFETCH_BYTES);
+        let mut offset = LINE_BYTES;
+        while offset < bytes {
+            hint(start.wrapping_add(offset));
+            offset += LINE_BYTES;
         }
     }
 
-    /// Makes room where every chunk is full; returns the chunk that has it.
-    fn extend(&mut self) -> Result<usize, DeviceError> {
+    /// Makes room where every chunk is full; returns the number of the chunk that has it.
+    fn extend(&mut self) -> Result<u32, DeviceError> {
         if let [Some(first)] = self.chunks.as_mut_slice()
             && first.bytes() < CHUNK_BYTES
         {
             self.reserved += first.grow(first.bytes() * 2)?;
+            self.places.set(0, first.start().cast(), first.rows());
             self.open.insert(0);
             return Ok(0);
         }
         let number = self.chunks.len();
-        // The last row of the new chunk must have a number.
-        if (number + 1) * self.rows_per_chunk > u32::MAX as usize {
+        // Every row of the new chunk must have a number.
+        if (number + 1) * self.places.rows_per_chunk() > u32::MAX as usize {
             return Err(DeviceError::TooManyRows { rows: self.live as u64 });
         }
         self.chunks.push(None);
+        self.places.push();
         self.open.insert(number as u32);
-        Ok(number)
+        Ok(number as u32)
     }
 
     /// Maps the chunk `number`, which is `None`.
@@ -288,27 +279,30 @@ impl<T: Pod> Slab<T> {
         } else {
             CHUNK_BYTES
         };
-        let chunk = Chunk::new(bytes, self.stride)?;
+        let chunk = Chunk::new(bytes, self.row_bytes())?;
         self.reserved += chunk.bytes();
+        self.places.set(number, chunk.start().cast(), chunk.rows());
         self.chunks[number] = Some(chunk);
         Ok(())
     }
 
     /// Gives the chunk `number`, which has no live rows, back to the operating system.
     fn release(&mut self, number: usize) {
+        self.places.unset(number);
         if let Some(chunk) = self.chunks[number].take() {
             self.reserved -= chunk.bytes();
         }
         while let Some(None) = self.chunks.last() {
             self.chunks.pop();
+            self.places.pop();
             self.open.remove(&(self.chunks.len() as u32));
         }
     }
 }
 
-/// Where a row number points into a chunk that has gone back.
+/// Where a row number points outside of the slab, or into a chunk that has gone back.
 #[cold]
 #[inline(never)]
-fn gone(row: u32) -> ! {
-    panic!("row {row} is in a chunk that has been freed")
+fn absent(row: u32) -> ! {
+    panic!("row {row} has no place in this slab")
 }

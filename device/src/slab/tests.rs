@@ -57,7 +57,7 @@ fn nth_live(model: &BTreeMap<u32, u32>, place: usize) -> Option<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_slab_is_a_map_from_numbers_to_rows(stride in strides(), turns in prop::collection::vec(turns(), 1..60)) {
@@ -109,11 +109,11 @@ proptest! {
     #[test]
     fn the_chunk_of_a_row_is_its_quotient(stride in 1usize..=MAX_ROW_BYTES, row in any::<u32>()) {
         let slab = Slab::<u8>::new(stride).unwrap();
-        for row in [row, 0, u32::MAX, row / slab.rows_per_chunk as u32 * slab.rows_per_chunk as u32] {
+        for row in [row, 0, u32::MAX, row / slab.places.rows_per_chunk() as u32 * slab.places.rows_per_chunk() as u32] {
             let row_size = row as usize;
             prop_assert_eq!(
-                slab.place(row),
-                (row_size / slab.rows_per_chunk, row_size % slab.rows_per_chunk)
+                slab.places.split(row),
+                (row_size / slab.places.rows_per_chunk(), row_size % slab.places.rows_per_chunk())
             );
         }
     }

@@ -1,0 +1,99 @@
+//! From a row number to an address: what every read of a table goes through, hence as small as it can be:
+//! one multiplication, one load from a list of eight bytes a chunk.
+
+use std::ptr::NonNull;
+
+/// Where the rows of the mapped chunks begin.
+///
+/// # Invariants
+///
+/// For every row below `capacity` whose chunk has an address here, `stride` elements from the row's
+/// address on are inside of that chunk's mapping. The slab keeps this list in step with its chunks.
+#[derive(Debug)]
+pub(super) struct Places<T> {
+    /// The first row of each chunk; `None` where the chunk has gone back to the operating system.
+    starts: Vec<Option<NonNull<T>>>,
+    /// Row numbers below this have a place, perhaps in a chunk that has gone back.
+    capacity: usize,
+    stride: usize,
+    rows_per_chunk: usize,
+    /// ceil(2^64 / rows_per_chunk): the high half of its product with a row number is the row's chunk.
+    reciprocal: u64,
+}
+
+// SAFETY: the addresses are those of the chunks that the slab owns; this list never follows them, and
+// what the slab makes of them are `&[T]` from `&Slab` and `&mut [T]` from `&mut Slab`, which is as for a
+// `Vec<T>`.
+unsafe impl<T: Send> Send for Places<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Places<T> {}
+
+impl<T> Places<T> {
+    /// No chunks yet. A chunk must hold at least two rows.
+    pub(super) fn new(stride: usize, rows_per_chunk: usize) -> Self {
+        assert!(rows_per_chunk >= 2, "a chunk holds two rows or more");
+        Self {
+            starts: Vec::new(),
+            capacity: 0,
+            stride,
+            rows_per_chunk,
+            // Below 2^64, since `rows_per_chunk` is at least two.
+            reciprocal: u64::MAX / rows_per_chunk as u64 + 1,
+        }
+    }
+
+    pub(super) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    pub(super) fn rows_per_chunk(&self) -> usize {
+        self.rows_per_chunk
+    }
+
+    pub(super) fn bookkeeping_bytes(&self) -> usize {
+        self.starts.capacity() * size_of::<Option<NonNull<T>>>()
+    }
+
+    /// The chunk of `row` and its index there. The multiplication is an exact division by `rows_per_chunk`
+    /// for all 32-bit numbers (Lemire, Kaser and Kurz, "Faster remainder by direct computation", 2019).
+    #[inline(always)]
+    pub(super) fn split(&self, row: u32) -> (usize, usize) {
+        let chunk = ((u128::from(self.reciprocal) * u128::from(row)) >> 64) as usize;
+        (chunk, row as usize - chunk * self.rows_per_chunk)
+    }
+
+    /// The address of `row`, where it has one.
+    #[inline(always)]
+    pub(super) fn address(&self, row: u32) -> Option<NonNull<T>> {
+        let (chunk, index) = self.split(row);
+        if row as usize >= self.capacity {
+            return None;
+        }
+        let start = (*self.starts.get(chunk)?)?;
+        // SAFETY: `row` is below `capacity` and its chunk is mapped, so that by the invariant the row lies
+        // inside of the mapping, and with it the address; no mapping is longer than isize::MAX.
+        Some(unsafe { start.add(index * self.stride) })
+    }
+
+    /// Makes room for another chunk, not mapped yet.
+    pub(super) fn push(&mut self) {
+        self.starts.push(None);
+    }
+
+    /// Notes the address of a chunk, and how many rows it holds.
+    pub(super) fn set(&mut self, chunk: usize, start: NonNull<T>, rows: usize) {
+        self.starts[chunk] = Some(start);
+        self.capacity = self.capacity.max(chunk * self.rows_per_chunk + rows);
+    }
+
+    /// Forgets the address of a chunk.
+    pub(super) fn unset(&mut self, chunk: usize) {
+        self.starts[chunk] = None;
+    }
+
+    /// Forgets the last chunk, which must have no address.
+    pub(super) fn pop(&mut self) {
+        self.starts.pop();
+        self.capacity = self.capacity.min(self.starts.len() * self.rows_per_chunk);
+    }
+}
