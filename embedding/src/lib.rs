@@ -1,1 +1,68 @@
-//! Sparse embedding tables.
+//! Sparse embedding tables: rows by key, that learn.
+//!
+//! What it is: the index, the memory, the initial rows, the row optimizers, the checkpoint parts, and the
+//! trait [`RowSource`] that scores get their rows from. What it is *not*: it knows no network (`ps/` puts
+//! a contract around it) and no dense model (`nn/` sees slices).
+//!
+//! ```
+//! use std::num::NonZeroUsize;
+//! use zillion_device::Workers;
+//! use zillion_embedding::conformance::plan_of;
+//! use zillion_embedding::*;
+//! use zillion_feature::{FeatureKey, RowBuffer, Step};
+//!
+//! let vector = SegmentSpec {
+//!     name: "vector".into(),
+//!     dim: 8,
+//!     initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
+//!     optimizer: OptimizerSpec::Sgd { lr: 0.1 },
+//!     l2: 0.0,
+//!     l2_scope: None,
+//! };
+//! let users = TableSpec {
+//!     name: "users".into(),
+//!     segments: vec![vector],
+//!     dense: false,
+//!     max_rows: None,
+//!     unknown: Unknown::Seeded,
+//!     seed: 1,
+//! };
+//! let workers = Workers::new(NonZeroUsize::MIN)?;
+//! let mut tables = TableSet::new(vec![users], DEFAULT_SHARDS)?;
+//!
+//! let plan = plan_of(&[vec![FeatureKey::from_i64(7), FeatureKey::from_i64(9)]]);
+//! let mut rows = RowBuffer::default();
+//! tables.pull(&workers, &plan, false, &mut rows)?; // both unknown: their initial rows
+//!
+//! rows.tables[0].values.fill(1.0); // as if these were gradients
+//! let update = Update { step: Step(1), rates: Rates::default(), scale: 1.0 };
+//! let counted = tables.push(&workers, &plan, &rows, update)?;
+//! assert_eq!(counted.created, 2);
+//! # Ok::<(), Error>(())
+//! ```
+
+mod error;
+mod index;
+mod initializer;
+mod optimizer;
+mod part;
+mod part_source;
+mod set;
+mod shape;
+mod shard;
+mod source;
+mod spec;
+mod statistics;
+mod table;
+
+pub use error::{Error, Result};
+pub use initializer::InitializerSpec;
+pub use optimizer::{OptimizerSpec, Rates};
+pub use part::{MAX_PART_ROWS, PartInfo, TableParts};
+pub use part_source::PartSource;
+pub use set::{DEFAULT_SHARDS, LAST_STEP, LiveRows, TableSet, Update};
+pub use source::{LookupReport, RowSource, conformance};
+pub use spec::{
+    DEFAULT_DENSE_ROWS, Scope, SegmentLayout, SegmentSpec, TableLayout, TableSpec, Unknown,
+};
+pub use statistics::{Counters, TableStatistics};

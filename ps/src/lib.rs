@@ -1,1 +1,62 @@
-//! The parameter service: its contracts and its local implementation.
+//! The parameter service: how a trainer reaches its tables, wherever they are.
+//!
+//! What it is: the contract [`TrainClient`], the order of calls in a step, and the implementation for
+//! tables in this process. What it is *not*: it holds no rows (`embedding/` does), and knows no dense
+//! model.
+//!
+//! ```
+//! use std::num::NonZeroUsize;
+//! use std::sync::Arc;
+//! use zillion_device::Workers;
+//! use zillion_embedding::{
+//!     InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec, Unknown, conformance::plan_of,
+//! };
+//! use zillion_feature::{FeatureKey, RowBuffer, Step};
+//! use zillion_ps::{LocalClient, PushMode, TrainClient, Want};
+//!
+//! let linear = SegmentSpec {
+//!     name: "linear".into(),
+//!     dim: 1,
+//!     initializer: InitializerSpec::Constant { value: 0.0 },
+//!     optimizer: OptimizerSpec::Sgd { lr: 0.5 },
+//!     l2: 0.0,
+//!     l2_scope: None,
+//! };
+//! let items = TableSpec {
+//!     name: "items".into(),
+//!     segments: vec![linear],
+//!     dense: false,
+//!     max_rows: None,
+//!     unknown: Unknown::Zero,
+//!     seed: 1,
+//! };
+//! let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
+//! let mut client = LocalClient::new(vec![items], NonZeroUsize::MIN, workers)?;
+//!
+//! let plan = Arc::new(plan_of(&[vec![FeatureKey::from_i64(7)]]));
+//! client.begin_step(Step(1), Rates::default())?;
+//! let mut rows = client.pull(&plan, Want::default(), RowBuffer::default())?.wait()?;
+//! rows.tables[0].values.fill(1.0); // the gradients
+//! client.push(&plan, rows, PushMode::Stage)?.wait()?;
+//! let norm = client.grad_sq_norm()?.sqrt();
+//! let report = client.apply((0.5 / norm) as f32)?;
+//! assert_eq!(report.created, 1);
+//!
+//! let (rows, _) = client.lookup(&plan, RowBuffer::default())?.wait()?;
+//! assert_eq!(rows.tables[0].row(0)[0], -0.25);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod client;
+mod error;
+mod local;
+mod order;
+mod pending;
+mod pulled;
+
+pub use client::{PushMode, StepReport, TrainClient, Want};
+pub use error::{Error, Result};
+pub use local::LocalClient;
+pub use order::StepOrder;
+pub use pending::Pending;
+pub use pulled::PulledRows;

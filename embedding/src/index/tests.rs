@@ -1,0 +1,119 @@
+//! The index against a `BTreeMap`.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use zillion_feature::{FeatureKey, SLOTS};
+
+use super::Index;
+
+#[derive(Clone, Debug)]
+enum Action {
+    Insert(u64),
+    Remove(u64),
+    Get(u64),
+}
+
+/// Keys that collide: few slots, few homes, and the ends of the range.
+fn key() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(u64::MAX),
+        (0u64..3, 0u64..400).prop_map(|(slot, low)| slot << 52 | low),
+        (0u64..2, 0u64..400).prop_map(|(slot, high)| slot << 52 | high << 40),
+        (0u64..4096).prop_map(|slot| slot << 52 | slot),
+        any::<u64>(),
+    ]
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => key().prop_map(Action::Insert),
+        2 => key().prop_map(Action::Remove),
+        1 => key().prop_map(Action::Get),
+    ]
+}
+
+fn entries(index: &Index) -> Vec<(u64, u32)> {
+    let mut entries: Vec<_> =
+        index.slots().flat_map(|s| index.slot_entries(s)).map(|(k, row)| (k.0, row)).collect();
+    entries.sort_unstable();
+    entries
+}
+
+proptest! {
+    #[test]
+    fn an_index_is_a_map(actions in prop::collection::vec(action(), 0..1500)) {
+        let mut index = Index::new(0..SLOTS);
+        let mut model = BTreeMap::new();
+        for (row, action) in actions.into_iter().enumerate() {
+            let row = row as u32;
+            match action {
+                Action::Insert(k) => {
+                    prop_assert_eq!(index.get(FeatureKey(k)), model.get(&k).copied());
+                    if let std::collections::btree_map::Entry::Vacant(entry) = model.entry(k) {
+                        entry.insert(row);
+                        index.insert(FeatureKey(k), row);
+                    }
+                }
+                Action::Remove(k) => {
+                    prop_assert_eq!(index.remove(FeatureKey(k)), model.remove(&k));
+                }
+                Action::Get(k) => {
+                    index.prefetch(FeatureKey(k));
+                    prop_assert_eq!(index.get(FeatureKey(k)), model.get(&k).copied());
+                }
+            }
+            prop_assert_eq!(index.len(), model.len());
+        }
+        prop_assert_eq!(entries(&index), model.clone().into_iter().collect::<Vec<_>>());
+        for (&k, &row) in &model {
+            prop_assert_eq!(index.get(FeatureKey(k)), Some(row));
+        }
+        let by_slot: usize = index.slots().map(|s| index.slot_len(s)).sum();
+        prop_assert_eq!(by_slot, model.len());
+    }
+}
+
+#[test]
+fn one_home_for_all_keys_is_slow_but_right() {
+    // 2,000 keys that differ in the lowest bits only: all at home in bucket 0, far past the 255 that
+    // a bucket can count.
+    let mut index = Index::new(5..6);
+    let keys: Vec<FeatureKey> = (0..2000).map(|i| FeatureKey(5 << 52 | i)).collect();
+    for (row, &key) in keys.iter().enumerate() {
+        index.insert(key, row as u32);
+    }
+    for (row, &key) in keys.iter().enumerate() {
+        assert_eq!(index.get(key), Some(row as u32));
+    }
+    for &key in keys.iter().step_by(2) {
+        assert!(index.remove(key).is_some());
+    }
+    for (row, &key) in keys.iter().enumerate() {
+        assert_eq!(index.get(key), (row % 2 == 1).then_some(row as u32));
+    }
+    assert_eq!(index.len(), 1000);
+}
+
+#[test]
+fn an_index_of_mixed_keys_takes_less_than_eighteen_bytes_a_key_at_any_moment() {
+    let mut index = Index::new(0..64);
+    let mut worst = 0.0f64;
+    let mut row = 0;
+    for id in 0u64.. {
+        let key = FeatureKey::from_u64(id);
+        if key.slot() >= 64 {
+            continue;
+        }
+        index.insert(key, row);
+        row += 1;
+        if row > 30_000 && row % 1_000 == 0 {
+            worst = worst.max(index.bytes() as f64 / f64::from(row));
+        }
+        if row == 100_000 {
+            break;
+        }
+    }
+    assert!(worst < 18.0, "{worst} bytes a key");
+}

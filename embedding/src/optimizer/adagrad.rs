@@ -1,0 +1,20 @@
+//! AdaGrad with one accumulator a weight.
+
+use super::{RowKernel, Shaping};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdagradKernel {
+    pub(super) lr: f32,
+    pub(super) eps: f32,
+}
+
+impl RowKernel for AdagradKernel {
+    #[inline(always)]
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping) {
+        for ((w, a), &g) in weights.iter_mut().zip(state).zip(raw) {
+            let g = shaping.gradient(g, *w);
+            *a += g * g;
+            *w -= self.lr * g / (a.sqrt() + self.eps);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Adam by PyTorch's formulas (`torch.optim.Adam`, neither `amsgrad` nor `weight_decay`).
+
+use zillion_feature::Step;
+
+use super::{RowKernel, Shaping, decimal};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdamKernel {
+    beta2: f32,
+    one_minus_beta1: f32,
+    one_minus_beta2: f32,
+    eps: f32,
+    /// `lr / (1 - beta1^t)`.
+    step_size: f32,
+    /// `sqrt(1 - beta2^t)`.
+    correction2_sqrt: f32,
+}
+
+impl AdamKernel {
+    pub(super) fn new(rate: f64, beta1: f32, beta2: f32, eps: f32, step: Step) -> Self {
+        let (beta1, beta2) = (decimal(beta1), decimal(beta2));
+        let t = step.0 as f64;
+        Self {
+            beta2: beta2 as f32,
+            one_minus_beta1: (1.0 - beta1) as f32,
+            one_minus_beta2: (1.0 - beta2) as f32,
+            eps,
+            step_size: (rate / (1.0 - beta1.powf(t))) as f32,
+            correction2_sqrt: (1.0 - beta2.powf(t)).sqrt() as f32,
+        }
+    }
+}
+
+impl RowKernel for AdamKernel {
+    #[inline(always)]
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping) {
+        let (first, second) = state.split_at_mut(weights.len());
+        for (((w, m), v), &g) in weights.iter_mut().zip(first).zip(second).zip(raw) {
+            let g = shaping.gradient(g, *w);
+            *m += self.one_minus_beta1 * (g - *m);
+            *v = self.beta2 * *v + self.one_minus_beta2 * (g * g);
+            let denominator = v.sqrt() / self.correction2_sqrt + self.eps;
+            *w -= self.step_size * (*m / denominator);
+        }
+    }
+}

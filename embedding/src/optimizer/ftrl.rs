@@ -1,0 +1,39 @@
+//! FTRL-Proximal, as McMahan et al. (KDD 2013) give it in Algorithm 1.
+//!
+//! The paper derives a weight from `z` at every use; here the weight is stored, because a pull reads
+//! weights only. Where the stored weight is not zero, `z` is taken back from it before the update.
+//! With a constant learning rate that is the identity (up to rounding), and it keeps two promises the
+//! textbook form breaks: a row starts from its seeded initial weights instead of zero, and a learning
+//! rate that a schedule lowers does not shrink every weight at its next touch.
+
+use super::{RowKernel, Shaping};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FtrlKernel {
+    pub(super) inverse_alpha: f32,
+    pub(super) beta: f32,
+    pub(super) l1: f32,
+    pub(super) l2: f32,
+}
+
+impl RowKernel for FtrlKernel {
+    #[inline(always)]
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping) {
+        let (z, n) = state.split_at_mut(weights.len());
+        for (((w, z), n), &g) in weights.iter_mut().zip(z).zip(n).zip(raw) {
+            let g = shaping.gradient(g, *w);
+            let root = n.sqrt();
+            *n += g * g;
+            let next_root = n.sqrt();
+            let curvature = (self.beta + root) * self.inverse_alpha + self.l2;
+            let implied = -(*w * curvature + self.l1.copysign(*w));
+            let before = if *w == 0.0 { *z } else { implied };
+            let sigma = (next_root - root) * self.inverse_alpha;
+            let after = before + (g - sigma * *w);
+            let next_curvature = (self.beta + next_root) * self.inverse_alpha + self.l2;
+            let shrunk = (self.l1.copysign(after) - after) / next_curvature;
+            *z = after;
+            *w = if after.abs() <= self.l1 { 0.0 } else { shrunk };
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! AdaGrad with one accumulator a row segment.
+
+use super::{RowKernel, Shaping, sum_of_squares_f32};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowwiseAdagradKernel {
+    pub(super) lr: f32,
+    pub(super) eps: f32,
+}
+
+impl RowKernel for RowwiseAdagradKernel {
+    #[inline(always)]
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping) {
+        let dim = weights.len();
+        let raw = &raw[..dim];
+        let squares = sum_of_squares_f32(dim, |i| shaping.gradient(raw[i], weights[i]));
+        let accumulator = &mut state[0];
+        *accumulator += squares / dim as f32;
+        let step = self.lr / (accumulator.sqrt() + self.eps);
+        for (w, &g) in weights.iter_mut().zip(raw) {
+            *w -= step * shaping.gradient(g, *w);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Checkpoint parts: the rows of a slot range as one Arrow IPC file, sorted by key.
+//!
+//! A part is an uncompressed file with one record batch and the columns `key` (u64), `weights`
+//! and `state` (fixed-size lists of f32, all segments of a row in one list), `count` (u32), `last_step`
+//! (u64) and `dirty_epoch` (u32), without nulls. Any Arrow tool opens it. The schema's metadata name the
+//! format, the table, the slot range and the segments. Padding of rows in memory is not written.
+//!
+//! Where a table is cut depends on how many rows each slot has and on nothing else: its bytes are the same
+//! for every number of shards and threads.
+
+mod read;
+mod write;
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use zillion_feature::SLOTS;
+
+pub(crate) use read::{Need, StoredPart, open_parts};
+pub(crate) use write::{PartRows, write_part};
+
+use crate::shape::TableShape;
+use crate::spec::TableLayout;
+
+/// Rows that a part has at most, unless a single slot has more.
+pub const MAX_PART_ROWS: u64 = 1 << 20;
+
+/// The version of the format, in every part's metadata.
+const FORMAT: &str = "1";
+
+/// One table's parts, as a checkpoint's manifest keeps them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableParts {
+    /// The table's name.
+    pub table: String,
+    /// Rows in all parts.
+    pub rows: u64,
+    /// The epoch that changes were marked with when the checkpoint was written.
+    pub dirty_epoch: u32,
+    /// In slot order: a power of two of them, each with the same number of slots.
+    pub parts: Vec<PartInfo>,
+}
+
+/// One part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartInfo {
+    /// Path below the checkpoint's folder, with `/`: `tables/<table>/part-00000.arrow`.
+    pub file: String,
+    /// Rows.
+    pub rows: u64,
+    /// Size of the file.
+    pub bytes: u64,
+    /// BLAKE3 of the file, in hexadecimal.
+    pub blake3: String,
+}
+
+/// The path of a part below the checkpoint's folder.
+fn file_name(table: &str, part: usize) -> String {
+    format!("tables/{table}/part-{part:05}.arrow")
+}
+
+/// The slots of one part out of `parts`.
+pub(crate) fn part_slots(part: usize, parts: usize) -> Range<usize> {
+    let slots = SLOTS / parts;
+    part * slots..(part + 1) * slots
+}
+
+/// How many parts a table is cut into: the smallest power of two whose parts have at most
+/// `limit` rows, or one a slot.
+pub(crate) fn part_count(slot_rows: &[u64], limit: u64) -> usize {
+    let mut parts = 1;
+    while parts < SLOTS {
+        let rows = |part| slot_rows[part_slots(part, parts)].iter().sum::<u64>();
+        if (0..parts).all(|part| rows(part) <= limit) {
+            break;
+        }
+        parts *= 2;
+    }
+    parts
+}
+
+/// The segments as a part's metadata name them: what a row's floats and state mean.
+fn describe_segments(shape: &TableShape) -> String {
+    let segments = shape.spec.segments.iter();
+    let described = segments.map(|s| format!("{}:{}:{}", s.name, s.dim, s.optimizer.kind()));
+    described.collect::<Vec<_>>().join(",")
+}
+
+/// The part of the description that readers of weights depend on.
+fn describe_layout(layout: &TableLayout) -> Vec<(String, usize)> {
+    layout.segments.iter().map(|s| (s.name.clone(), s.dim)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_depend_on_row_counts_only() {
+        assert_eq!(part_count(&[0; SLOTS], 10), 1);
+        assert_eq!(part_count(&[1; SLOTS], 4096), 1);
+        assert_eq!(part_count(&[1; SLOTS], 4095), 2);
+        let mut skewed = [0; SLOTS];
+        skewed[0] = 6;
+        skewed[SLOTS / 4] = 6;
+        assert_eq!(part_count(&skewed, 10), 4);
+        // One slot beyond the limit cannot be cut.
+        skewed[0] = 11;
+        assert_eq!(part_count(&skewed, 10), SLOTS);
+        assert_eq!(part_slots(3, 4), 3072..4096);
+    }
+}

@@ -1,0 +1,159 @@
+//! Writing a part.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array,
+};
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use zillion_device::Files;
+use zillion_feature::FeatureKey;
+
+use super::{FORMAT, PartInfo, describe_segments, file_name, part_slots};
+use crate::error::Result;
+use crate::shape::TableShape;
+use crate::table::StoredRow;
+
+/// The rows of a part in columns, in key order.
+#[derive(Debug, Default)]
+pub(crate) struct PartRows {
+    pub(super) keys: Vec<u64>,
+    pub(super) weights: Vec<f32>,
+    pub(super) state: Vec<f32>,
+    pub(super) counts: Vec<u32>,
+    pub(super) last_steps: Vec<u64>,
+    pub(super) dirty_epochs: Vec<u32>,
+}
+
+impl PartRows {
+    /// Room for this many rows.
+    pub(crate) fn with_capacity(rows: usize, shape: &TableShape) -> Self {
+        Self {
+            keys: Vec::with_capacity(rows),
+            weights: Vec::with_capacity(rows * shape.width),
+            state: Vec::with_capacity(rows * shape.state_width),
+            counts: Vec::with_capacity(rows),
+            last_steps: Vec::with_capacity(rows),
+            dirty_epochs: Vec::with_capacity(rows),
+        }
+    }
+
+    /// Adds the next row.
+    pub(crate) fn push(&mut self, key: FeatureKey, row: StoredRow<'_>) {
+        self.keys.push(key.0);
+        self.weights.extend_from_slice(row.weights);
+        self.state.extend_from_slice(row.state);
+        self.counts.push(row.meta.count);
+        self.last_steps.push(u64::from(row.meta.last_step));
+        self.dirty_epochs.push(row.meta.dirty_epoch);
+    }
+}
+
+/// The columns of a part whose rows have these widths.
+pub(super) fn fields(width: usize, state_width: usize) -> Vec<Field> {
+    vec![
+        Field::new("key", DataType::UInt64, false),
+        Field::new("weights", list_type(width), false),
+        Field::new("state", list_type(state_width), false),
+        Field::new("count", DataType::UInt32, false),
+        Field::new("last_step", DataType::UInt64, false),
+        Field::new("dirty_epoch", DataType::UInt32, false),
+    ]
+}
+
+fn list_type(width: usize) -> DataType {
+    DataType::FixedSizeList(item(), width as i32)
+}
+
+fn item() -> Arc<Field> {
+    Arc::new(Field::new("item", DataType::Float32, false))
+}
+
+fn list(values: Vec<f32>, width: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
+    let values = Arc::new(Float32Array::from(values));
+    let list = FixedSizeListArray::try_new_with_length(item(), width as i32, values, None, rows)?;
+    Ok(Arc::new(list))
+}
+
+/// What a part's schema says about it.
+fn schema(shape: &TableShape, part: usize, parts: usize) -> Schema {
+    let slots = part_slots(part, parts);
+    let metadata = [
+        ("zillion.format".to_owned(), FORMAT.to_owned()),
+        ("zillion.segments".to_owned(), describe_segments(shape)),
+        ("zillion.slots".to_owned(), format!("{}..{}", slots.start, slots.end)),
+        ("zillion.table".to_owned(), shape.name().to_owned()),
+    ];
+    let fields = fields(shape.width, shape.state_width);
+    Schema::new(fields).with_metadata(std::collections::BTreeMap::from(metadata))
+}
+
+fn batch(
+    rows: PartRows,
+    shape: &TableShape,
+    schema: Arc<Schema>,
+) -> Result<RecordBatch, ArrowError> {
+    let count = rows.keys.len();
+    RecordBatch::try_new(
+        schema,
+        vec![
+            Arc::new(UInt64Array::from(rows.keys)),
+            list(rows.weights, shape.width, count)?,
+            list(rows.state, shape.state_width, count)?,
+            Arc::new(UInt32Array::from(rows.counts)),
+            Arc::new(UInt64Array::from(rows.last_steps)),
+            Arc::new(UInt32Array::from(rows.dirty_epochs)),
+        ],
+    )
+}
+
+/// Writes and syncs one part below `folder` (whose sub-folders exist). The folder is not synced.
+pub(crate) fn write_part(
+    files: &Files,
+    folder: &Path,
+    shape: &TableShape,
+    (part, parts): (usize, usize),
+    rows: PartRows,
+) -> Result<PartInfo> {
+    let file = file_name(shape.name(), part);
+    let count = rows.keys.len() as u64;
+    let schema = Arc::new(schema(shape, part, parts));
+    let mut hasher = blake3::Hasher::new();
+    let bytes = files.create_file(folder.join(&file), |out| {
+        let hashed = Hashed { out, hasher: &mut hasher };
+        let mut writer = FileWriter::try_new(hashed, &schema).map_err(io_error)?;
+        let batch = batch(rows, shape, schema.clone()).map_err(io_error)?;
+        writer.write(&batch).map_err(io_error)?;
+        writer.finish().map_err(io_error)
+    })?;
+    Ok(PartInfo { file, rows: count, bytes, blake3: hasher.finalize().to_hex().to_string() })
+}
+
+/// Keeps the kind of an error of the disk, so that a full one is told from others.
+fn io_error(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+/// Hashes what it passes on.
+struct Hashed<'a> {
+    out: &'a mut dyn Write,
+    hasher: &'a mut blake3::Hasher,
+}
+
+impl Write for Hashed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.hasher.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,98 @@
+//! A checkpoint's parts as a [`RowSource`]: mapped, verified, searched in place.
+
+use std::path::Path;
+
+use zillion_device::Workers;
+use zillion_feature::{LookupPlan, RowBuffer, TablePlan, TableRows};
+
+use crate::error::Result;
+use crate::part::{Need, StoredPart, TableParts, open_parts};
+use crate::set::{listed_parts, shape_rows};
+use crate::shape::TableShape;
+use crate::source::{LookupReport, RowSource};
+use crate::spec::{TableLayout, TableSpec};
+
+/// Rows of a checkpoint, read where they lie. Unknown keys read as their table declares.
+///
+/// Optimizers do not matter here: specs need to agree with the checkpoint in names and dimensions.
+#[derive(Debug)]
+pub struct PartSource {
+    layouts: Vec<TableLayout>,
+    tables: Vec<StoredTable>,
+}
+
+#[derive(Debug)]
+struct StoredTable {
+    shape: TableShape,
+    /// In slot order, a power of two.
+    parts: Vec<StoredPart>,
+}
+
+impl PartSource {
+    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. Every part is hashed and checked,
+    /// shared out to the workers.
+    ///
+    /// # Errors
+    /// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it.
+    pub fn open(
+        workers: &Workers,
+        folder: &Path,
+        specs: Vec<TableSpec>,
+        parts: &[TableParts],
+    ) -> Result<Self> {
+        let shapes: Vec<TableShape> =
+            specs.into_iter().map(TableShape::new).collect::<Result<_>>()?;
+        let borrowed: Vec<&TableShape> = shapes.iter().collect();
+        let listed = listed_parts(&borrowed, parts)?;
+        let opened = open_parts(workers, folder, &borrowed, &listed, Need::Weights)?;
+        Ok(Self {
+            layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
+            tables: shapes
+                .into_iter()
+                .zip(opened)
+                .map(|(shape, parts)| StoredTable { shape, parts })
+                .collect(),
+        })
+    }
+}
+
+impl StoredTable {
+    /// Fills the rows of a plan; returns how many keys are not there.
+    fn read(&self, plan: &TablePlan, rows: &mut TableRows) -> u64 {
+        let width = self.shape.width;
+        let mut missing = 0;
+        for (&key, target) in
+            plan.keys.iter().zip(rows.values.chunks_exact_mut(self.shape.stride()))
+        {
+            let part = &self.parts[key.slot() * self.parts.len() / zillion_feature::SLOTS];
+            match part.find(key) {
+                Some(row) => {
+                    target[..width].copy_from_slice(part.weights(row));
+                    target[width..].fill(0.0);
+                }
+                None => {
+                    missing += 1;
+                    self.shape.fill_unknown(key, target);
+                }
+            }
+        }
+        missing
+    }
+}
+
+impl RowSource for PartSource {
+    fn tables(&self) -> &[TableLayout] {
+        &self.layouts
+    }
+
+    fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
+        shape_rows(&self.layouts, plan, rows)?;
+        let mut report = LookupReport { missing: vec![0; self.tables.len()] };
+        for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
+            rows.counts = None;
+            let index = table.table.index();
+            report.missing[index] += self.tables[index].read(table, rows);
+        }
+        Ok(report)
+    }
+}

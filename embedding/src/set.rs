@@ -1,0 +1,484 @@
+//! All shards of all tables, worked on as phases of the one pool.
+//!
+//! # Invariants
+//! * Results do not depend on the number of shards or threads: rows are independent of each other, and
+//!   every sum over rows is taken by slot, in slot order.
+//! * A plan's keys are ordered by slot, so that a shard's share is one run of keys and one disjoint run of
+//!   the caller's buffer.
+//!
+//! # Concurrency
+//! `&mut self` is the whole protocol: a phase hands each shard to one thread at a time.
+
+mod checkpoint;
+mod sums;
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::Arc;
+
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, ShardMap, Step, TableId};
+
+use crate::error::{Error, Result};
+use crate::optimizer::Rates;
+use crate::shape::{TableShape, TableStep};
+use crate::shard::{Shard, Target};
+use crate::source::{LookupReport, RowSource};
+use crate::spec::{TableLayout, TableSpec};
+use crate::statistics::{Counters, TableStatistics};
+use crate::table::Absent;
+pub(crate) use checkpoint::listed_parts;
+
+/// Shards that a set has unless a job says otherwise.
+pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
+
+/// The last step that fits a row's metadata.
+pub const LAST_STEP: Step = Step(u32::MAX as u64);
+
+/// Live tables.
+///
+/// What keeps the order of calls in a step (and refuses another) is the parameter service's client; here
+/// every operation stands for itself.
+#[derive(Debug)]
+pub struct TableSet {
+    shapes: Vec<Arc<TableShape>>,
+    layouts: Vec<TableLayout>,
+    swept: Vec<bool>,
+    map: ShardMap,
+    shards: Vec<Shard>,
+    dirty_epoch: u32,
+}
+
+/// The optimizer step that gradients are applied in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Update {
+    /// The job's step, from 1: Adam's bias correction and the rows' last step.
+    pub step: Step,
+    /// The schedule.
+    pub rates: Rates,
+    /// Multiplies the gradients, the regulariser's included: 1, or what clipping asks for.
+    pub scale: f32,
+}
+
+impl TableSet {
+    /// Empty tables. A plan's [`TableId`] is a position in `specs`.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] where a setting is out of range or two tables have one name.
+    pub fn new(specs: Vec<TableSpec>, shards: NonZeroUsize) -> Result<Self> {
+        for (i, spec) in specs.iter().enumerate() {
+            if specs[..i].iter().any(|s| s.name == spec.name) {
+                let key = format!("tables.{}", spec.name);
+                return Err(Error::Spec { key, reason: "two tables have this name".to_owned() });
+            }
+        }
+        let shapes = specs.into_iter().map(|spec| TableShape::new(spec).map(Arc::new));
+        let shapes: Vec<Arc<TableShape>> = shapes.collect::<Result<_>>()?;
+        let map = ShardMap::new(shards);
+        let shards = empty_shards(&shapes, &map)?;
+        Ok(Self {
+            layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
+            swept: shapes.iter().map(|s| s.swept).collect(),
+            shapes,
+            map,
+            shards,
+            dirty_epoch: 1,
+        })
+    }
+
+    /// The layouts of the tables' rows.
+    pub fn layouts(&self) -> &[TableLayout] {
+        &self.layouts
+    }
+
+    /// The tables' specs.
+    pub fn specs(&self) -> impl ExactSizeIterator<Item = &TableSpec> {
+        self.shapes.iter().map(|s| &s.spec)
+    }
+
+    /// How the slots are shared out.
+    pub fn map(&self) -> ShardMap {
+        self.map
+    }
+
+    /// Rows of one table.
+    pub fn rows(&self, table: TableId) -> u64 {
+        self.shards.iter().map(|s| s.tables().get(table.index()).map_or(0, |t| t.rows())).sum()
+    }
+
+    /// Whether any table has a whole-table rule, so that steps need [`TableSet::sweep`].
+    pub fn needs_sweep(&self) -> bool {
+        self.swept.contains(&true)
+    }
+
+    /// The epoch that changed rows are marked with. A delta holds the rows of the epochs since the last one.
+    pub fn dirty_epoch(&self) -> u32 {
+        self.dirty_epoch
+    }
+
+    /// Begins the next epoch: rows that change from now on belong to the next delta.
+    pub fn advance_dirty_epoch(&mut self) {
+        self.dirty_epoch = self.dirty_epoch.saturating_add(1);
+    }
+
+    /// Reads the plan's rows for training: an unknown key reads as its initial row and is not created.
+    /// `rows` gets its shape here.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] where the plan is not one for these tables.
+    pub fn pull(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        want_counts: bool,
+        rows: &mut RowBuffer,
+    ) -> Result<()> {
+        let ranges = self.prepare(plan, want_counts, rows)?;
+        let targets = split_targets(plan, &ranges, rows);
+        each_with(workers, &mut self.shards, targets, |shard, i, targets| {
+            shard.pull(plan, &ranges[i], targets)
+        })
+    }
+
+    /// Applies gradients (one row a key of the plan, summed over its occurrences). Tables with
+    /// whole-table rules keep them until [`TableSet::sweep`].
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`], or no memory; after the latter some rows have moved and others have not, and
+    /// training can only go on from a checkpoint.
+    pub fn push(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+        update: Update,
+    ) -> Result<Counters> {
+        let mut counted = self.stage(workers, plan, gradients)?;
+        counted.add(self.apply(workers, plan, gradients, update)?);
+        Ok(counted)
+    }
+
+    /// Keeps the gradients of tables with whole-table rules by row. The gradients of the other tables stay
+    /// with the caller until [`TableSet::apply`].
+    ///
+    /// # Errors
+    /// As [`TableSet::push`].
+    pub fn stage(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+    ) -> Result<Counters> {
+        self.check_gradients(plan, gradients)?;
+        if !self.needs_sweep() {
+            return Ok(Counters::default());
+        }
+        let (ranges, swept) = (self.ranges(plan), &self.swept);
+        counted(&mut self.shards, |shards| {
+            each(workers, shards, |i, shard| shard.stage(plan, &ranges[i], gradients, swept))
+        })
+    }
+
+    /// Applies the gradients of tables without whole-table rules.
+    ///
+    /// # Errors
+    /// As [`TableSet::push`].
+    pub fn apply(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+        update: Update,
+    ) -> Result<Counters> {
+        self.check_gradients(plan, gradients)?;
+        let ranges = self.ranges(plan);
+        let steps = self.steps(update, false)?;
+        counted(&mut self.shards, |shards| {
+            each(workers, shards, |i, shard| shard.push(plan, &ranges[i], gradients, &steps))
+        })
+    }
+
+    /// Applies the staged gradients and the whole-table rules to every row of the tables that have such
+    /// rules.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] for a step that is out of range.
+    pub fn sweep(&mut self, workers: &Workers, update: Update) -> Result<()> {
+        let steps = self.steps(update, true)?;
+        each(workers, &mut self.shards, |_, shard| shard.sweep(&steps))
+    }
+
+    /// Forgets staged gradients.
+    pub fn discard(&mut self) {
+        for shard in &mut self.shards {
+            (0..self.shapes.len()).for_each(|table| shard.table_mut(table).discard());
+        }
+    }
+
+    /// Fills a dense table with its vocabulary (sorted, without duplicates); keys that are there stay as
+    /// they are. Returns the number of rows that were added.
+    ///
+    /// # Errors
+    /// [`Error::NotDense`], [`Error::Vocabulary`], or [`Error::TooManyRows`] before anything is added.
+    pub fn prefill(
+        &mut self,
+        workers: &Workers,
+        table: TableId,
+        keys: &[FeatureKey],
+    ) -> Result<u64> {
+        let shape = self.shape(table)?;
+        let name = || shape.name().to_owned();
+        let Some(cap) = shape.spec.row_limit() else {
+            return Err(Error::NotDense { table: name() });
+        };
+        if let Some(index) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
+            let key = keys[index + 1].0;
+            return Err(Error::Vocabulary { table: name(), index: index + 1, key });
+        }
+        let before = self.rows(table);
+        let known = |key: &&FeatureKey| {
+            let shard = &self.shards[self.map.shard_of(key.slot())];
+            shard.table(table.index()).has(**key)
+        };
+        // An upper bound first: the exact count costs a lookup a key.
+        if before + keys.len() as u64 > cap {
+            let rows = before + keys.iter().filter(|key| !known(key)).count() as u64;
+            if rows > cap {
+                return Err(Error::TooManyRows { table: name(), rows, cap });
+            }
+        }
+        let epoch = self.dirty_epoch;
+        each(workers, &mut self.shards, |_, shard| {
+            let slots = shard.slots();
+            let start = keys.partition_point(|key| key.slot() < slots.start);
+            let end = keys.partition_point(|key| key.slot() < slots.end);
+            shard.table_mut(table.index()).prefill(&keys[start..end], epoch)
+        })?;
+        Ok(self.rows(table) - before)
+    }
+
+    /// Reads the plan's rows as evaluation does: an unknown key reads as what its table declares, nothing
+    /// is counted as training.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`].
+    pub fn lookup(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        rows: &mut RowBuffer,
+    ) -> Result<LookupReport> {
+        let ranges = self.prepare(plan, false, rows)?;
+        let targets = split_targets(plan, &ranges, rows);
+        let shards = &self.shards;
+        let mut jobs: Vec<_> = targets.into_iter().map(|t| (t, Ok(Vec::new()))).collect();
+        workers.for_each_mut(&mut jobs, |i, (targets, outcome)| {
+            let tables = plan.tables.iter().zip(&ranges[i]).zip(targets.iter_mut());
+            let read = tables.map(|((table, range), target)| {
+                let keys = &table.keys[range.clone()];
+                let live = shards[i].table(table.table.index());
+                live.read(keys, target.rows, None, Absent::Declared)
+            });
+            *outcome = read.collect::<Result<Vec<u64>>>();
+        });
+        let mut report = LookupReport { missing: vec![0; self.shapes.len()] };
+        for (_, outcome) in jobs {
+            for (table, missing) in plan.tables.iter().zip(outcome?) {
+                report.missing[table.table.index()] += missing;
+            }
+        }
+        Ok(report)
+    }
+
+    /// What the tables hold and what happened to them.
+    pub fn statistics(&self) -> Vec<TableStatistics> {
+        let table = |index: usize| {
+            let mut sum = TableStatistics {
+                table: self.shapes[index].name().to_owned(),
+                ..TableStatistics::default()
+            };
+            self.shards.iter().for_each(|shard| sum.add(&shard.table(index).statistics()));
+            sum
+        };
+        (0..self.shapes.len()).map(table).collect()
+    }
+
+    fn shape(&self, table: TableId) -> Result<&Arc<TableShape>> {
+        self.shapes.get(table.index()).ok_or_else(|| {
+            let reason = format!("there are {} tables", self.shapes.len());
+            Error::mismatch(&table.0.to_string(), reason)
+        })
+    }
+
+    /// Checks a plan, gives the buffer its shape, and shares the keys out: by shard, by table of the plan.
+    fn prepare(
+        &self,
+        plan: &LookupPlan,
+        want_counts: bool,
+        rows: &mut RowBuffer,
+    ) -> Result<Vec<Vec<Range<usize>>>> {
+        shape_rows(&self.layouts, plan, rows)?;
+        for table in &mut rows.tables {
+            let unique = table.rows();
+            match (&mut table.counts, want_counts) {
+                (Some(counts), true) => counts.resize(unique, 0),
+                (counts, true) => *counts = Some(vec![0; unique]),
+                (counts, false) => *counts = None,
+            }
+        }
+        Ok(self.ranges(plan))
+    }
+
+    fn ranges(&self, plan: &LookupPlan) -> Vec<Vec<Range<usize>>> {
+        let by_table: Vec<_> = plan.tables.iter().map(|t| t.shard_ranges(&self.map)).collect();
+        (0..self.shards.len())
+            .map(|shard| by_table.iter().map(|ranges| ranges[shard].clone()).collect())
+            .collect()
+    }
+
+    fn check_gradients(&self, plan: &LookupPlan, gradients: &RowBuffer) -> Result<()> {
+        if plan.tables.len() != gradients.tables.len() {
+            let reason = format!(
+                "the plan has {} tables and the gradients have {}",
+                plan.tables.len(),
+                gradients.tables.len()
+            );
+            return Err(Error::mismatch("*", reason));
+        }
+        for (table, rows) in plan.tables.iter().zip(&gradients.tables) {
+            let layout = &self.shape(table.table)?.layout;
+            if rows.stride != layout.stride || rows.values.len() != table.keys.len() * layout.stride
+            {
+                let reason = format!(
+                    "{} keys at stride {} need {} gradients, and there are {} at stride {}",
+                    table.keys.len(),
+                    layout.stride,
+                    table.keys.len() * layout.stride,
+                    rows.values.len(),
+                    rows.stride
+                );
+                return Err(Error::mismatch(&layout.name, reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// The step of each table that is swept (or, of each that is not).
+    fn steps(&self, update: Update, swept: bool) -> Result<Vec<Option<TableStep>>> {
+        if update.step == Step(0) || update.step > LAST_STEP {
+            let reason = format!("steps are counted from 1 to {}: {}", LAST_STEP.0, update.step.0);
+            return Err(Error::mismatch("*", reason));
+        }
+        let step =
+            |s: &Arc<TableShape>| s.step(update.step, update.rates, update.scale, self.dirty_epoch);
+        Ok(self.shapes.iter().map(|s| (s.swept == swept).then(|| step(s))).collect())
+    }
+}
+
+fn empty_shards(shapes: &[Arc<TableShape>], map: &ShardMap) -> Result<Vec<Shard>> {
+    (0..map.shards()).map(|i| Shard::new(shapes, map.range(i))).collect()
+}
+
+/// Gives `rows` the shape that the rows of `plan` have.
+pub(crate) fn shape_rows(
+    layouts: &[TableLayout],
+    plan: &LookupPlan,
+    rows: &mut RowBuffer,
+) -> Result<()> {
+    if let Some(table) = plan.tables.iter().find(|t| t.table.index() >= layouts.len()) {
+        let reason = format!("the plan looks it up and there are {} tables", layouts.len());
+        return Err(Error::mismatch(&table.table.0.to_string(), reason));
+    }
+    let shapes = plan.tables.iter().map(|t| (t.keys.len(), layouts[t.table.index()].stride));
+    rows.reshape(shapes);
+    Ok(())
+}
+
+/// Cuts a buffer along the shards' runs of keys: by shard, by table of the plan.
+fn split_targets<'a>(
+    plan: &LookupPlan,
+    ranges: &[Vec<Range<usize>>],
+    rows: &'a mut RowBuffer,
+) -> Vec<Vec<Target<'a>>> {
+    let mut targets: Vec<Vec<Target<'a>>> =
+        ranges.iter().map(|_| Vec::with_capacity(plan.tables.len())).collect();
+    for (table, rows) in rows.tables.iter_mut().enumerate() {
+        let mut values = rows.values.as_mut_slice();
+        let mut counts = rows.counts.as_deref_mut();
+        for (ranges, targets) in ranges.iter().zip(&mut targets) {
+            let keys = ranges[table].len();
+            let (mine, rest) = values.split_at_mut(keys * rows.stride);
+            values = rest;
+            let my_counts = counts.take().map(|all| {
+                let (mine, rest) = all.split_at_mut(keys);
+                counts = Some(rest);
+                mine
+            });
+            targets.push(Target { rows: mine, counts: my_counts });
+        }
+    }
+    targets
+}
+
+/// Runs `f` on every shard as one phase; the first error in shard order wins.
+fn each(
+    workers: &Workers,
+    shards: &mut [Shard],
+    f: impl Fn(usize, &mut Shard) -> Result<()> + Sync,
+) -> Result<()> {
+    let targets = shards.iter().map(|_| ()).collect();
+    each_with(workers, shards, targets, |shard, i, ()| f(i, shard))
+}
+
+/// [`each`] with something of its own for every shard.
+fn each_with<T: Send>(
+    workers: &Workers,
+    shards: &mut [Shard],
+    with: Vec<T>,
+    f: impl Fn(&mut Shard, usize, T) -> Result<()> + Sync,
+) -> Result<()> {
+    let mut jobs: Vec<(&mut Shard, Option<T>, Result<()>)> =
+        shards.iter_mut().zip(with).map(|(shard, t)| (shard, Some(t), Ok(()))).collect();
+    workers.for_each_mut(&mut jobs, |i, (shard, with, outcome)| {
+        if let Some(with) = with.take() {
+            *outcome = f(shard, i, with);
+        }
+    });
+    jobs.into_iter().try_for_each(|(_, _, outcome)| outcome)
+}
+
+/// What `f` counted.
+fn counted(shards: &mut [Shard], f: impl FnOnce(&mut [Shard]) -> Result<()>) -> Result<Counters> {
+    let total = |shards: &[Shard]| {
+        let mut sum = Counters::default();
+        shards.iter().for_each(|shard| sum.add(shard.counters()));
+        sum
+    };
+    let before = total(shards);
+    f(shards)?;
+    Ok(total(shards).since(before))
+}
+
+impl RowSource for LiveRows<'_> {
+    fn tables(&self) -> &[TableLayout] {
+        self.set.layouts()
+    }
+
+    fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
+        self.set.lookup(self.workers, plan, rows)
+    }
+}
+
+/// Live tables as evaluation reads them.
+#[derive(Debug)]
+pub struct LiveRows<'a> {
+    set: &'a mut TableSet,
+    workers: &'a Workers,
+}
+
+impl<'a> LiveRows<'a> {
+    /// The tables of `set`, read as phases of `workers`.
+    pub fn new(set: &'a mut TableSet, workers: &'a Workers) -> Self {
+        Self { set, workers }
+    }
+}

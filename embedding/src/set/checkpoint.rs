@@ -1,0 +1,166 @@
+//! Writing all tables to a checkpoint, and reading them back onto any number of shards.
+//!
+//! # Crash consistency
+//! Parts are written and synced in place, below a folder that the caller stages and renames when all of
+//! the checkpoint is there. Restoring replaces the tables when every part has been verified and read, and
+//! not before: an error leaves them as they were.
+
+use std::path::Path;
+
+use zillion_device::{Files, Workers};
+use zillion_feature::SLOTS;
+
+use super::{TableSet, each, empty_shards};
+use crate::error::{Error, Result};
+use crate::part::{
+    MAX_PART_ROWS, Need, PartInfo, PartRows, TableParts, open_parts, part_count, part_slots,
+    write_part,
+};
+use crate::shape::TableShape;
+
+impl TableSet {
+    /// Writes every table below `folder` (made if absent) and returns what the manifest must keep.
+    /// Same rows, same bytes: for every number of shards and threads, and in whatever order the rows came.
+    ///
+    /// # Errors
+    /// Where the disk refuses; parts may then be left, for the caller to sweep.
+    pub fn checkpoint(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+    ) -> Result<Vec<TableParts>> {
+        self.checkpoint_in_parts(workers, folder, files, MAX_PART_ROWS)
+    }
+
+    /// [`TableSet::checkpoint`] with parts of at most `limit` rows.
+    pub(crate) fn checkpoint_in_parts(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        limit: u64,
+    ) -> Result<Vec<TableParts>> {
+        let tables = folder.join("tables");
+        for shape in &self.shapes {
+            files.create_dir(tables.join(shape.name()))?;
+        }
+        let cuts: Vec<usize> =
+            (0..self.shapes.len()).map(|table| part_count(&self.slot_rows(table), limit)).collect();
+        let jobs: Vec<(usize, usize)> = cuts
+            .iter()
+            .enumerate()
+            .flat_map(|(table, &parts)| (0..parts).map(move |part| (table, part)))
+            .collect();
+        let written = workers.map(jobs.len(), |job| {
+            let (table, part) = jobs[job];
+            let rows = self.gather(table, part, cuts[table]);
+            write_part(files, folder, &self.shapes[table], (part, cuts[table]), rows)
+        });
+        let mut written = written.into_iter();
+        let mut manifest = Vec::with_capacity(self.shapes.len());
+        for (shape, &parts) in self.shapes.iter().zip(&cuts) {
+            let parts: Vec<PartInfo> = written.by_ref().take(parts).collect::<Result<_>>()?;
+            files.sync_dir(tables.join(shape.name()))?;
+            manifest.push(TableParts {
+                table: shape.name().to_owned(),
+                rows: parts.iter().map(|p| p.rows).sum(),
+                dirty_epoch: self.dirty_epoch,
+                parts,
+            });
+        }
+        if !self.shapes.is_empty() {
+            files.sync_dir(&tables)?;
+            files.sync_dir(folder)?;
+        }
+        Ok(manifest)
+    }
+
+    /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped.
+    ///
+    /// # Errors
+    /// [`Error::Part`] names the file and what is wrong with it; [`Error::Mismatch`] a table that the
+    /// checkpoint does not have, or the job. The tables are then as they were.
+    pub fn restore(
+        &mut self,
+        workers: &Workers,
+        folder: &Path,
+        parts: &[TableParts],
+    ) -> Result<()> {
+        let shapes: Vec<&TableShape> = self.shapes.iter().map(AsRef::as_ref).collect();
+        let listed = listed_parts(&shapes, parts)?;
+        for (shape, table) in shapes.iter().zip(&listed) {
+            if let Some(cap) = shape.spec.row_limit().filter(|&cap| table.rows > cap) {
+                return Err(Error::TooManyRows {
+                    table: table.table.clone(),
+                    rows: table.rows,
+                    cap,
+                });
+            }
+        }
+        let opened = open_parts(workers, folder, &shapes, &listed, Need::State)?;
+        let mut shards = empty_shards(&self.shapes, &self.map)?;
+        each(workers, &mut shards, |_, shard| {
+            let slots = shard.slots();
+            for (index, parts) in opened.iter().enumerate() {
+                let table = shard.table_mut(index);
+                for part in parts {
+                    for row in part.rows_in(&slots) {
+                        table.restore_row(part.key(row), part.stored(row))?;
+                    }
+                }
+                table.restored();
+            }
+            Ok(())
+        })?;
+        self.shards = shards;
+        self.dirty_epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
+        Ok(())
+    }
+
+    /// Rows of each slot of one table.
+    fn slot_rows(&self, table: usize) -> Vec<u64> {
+        let mut rows = Vec::with_capacity(SLOTS);
+        for shard in &self.shards {
+            rows.extend(shard.slots().map(|slot| shard.table(table).slot_rows(slot) as u64));
+        }
+        rows
+    }
+
+    /// The rows of one part, from whichever shards have them.
+    fn gather(&self, table: usize, part: usize, parts: usize) -> PartRows {
+        let slots = part_slots(part, parts);
+        let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
+        let count = slots.clone().map(|slot| owner(slot).slot_rows(slot)).sum();
+        let mut rows = PartRows::with_capacity(count, &self.shapes[table]);
+        for slot in slots {
+            owner(slot).for_each_in_slot(slot, |key, stored| rows.push(key, stored));
+        }
+        rows
+    }
+}
+
+/// A checkpoint's entry for each table, in the order of the tables.
+pub(crate) fn listed_parts<'a>(
+    shapes: &[&TableShape],
+    parts: &'a [TableParts],
+) -> Result<Vec<&'a TableParts>> {
+    if let Some(extra) = parts.iter().find(|p| shapes.iter().all(|s| s.name() != p.table)) {
+        let reason =
+            "the checkpoint has a table that the job does not; use the job that it was written by";
+        return Err(Error::mismatch(&extra.table, reason));
+    }
+    let listed = |shape: &&TableShape| {
+        let mut found = parts.iter().filter(|p| p.table == shape.name());
+        match (found.next(), found.next()) {
+            (Some(table), None) => Ok(table),
+            (None, _) => {
+                let reason =
+                    "the checkpoint does not have this table; use the job that it was written by";
+                Err(Error::mismatch(shape.name(), reason))
+            }
+            _ => Err(Error::mismatch(shape.name(), "the checkpoint lists this table twice")),
+        }
+    };
+    shapes.iter().map(listed).collect()
+}

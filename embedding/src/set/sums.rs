@@ -1,0 +1,88 @@
+//! Sums over rows: the gradient norm and the regulariser's loss. Partial sums in `f64`, one a slot, added
+//! in the order of tables and slots.
+
+use std::ops::Range;
+
+use zillion_device::Workers;
+use zillion_feature::{LookupPlan, RowBuffer, TablePlan};
+
+use super::TableSet;
+use crate::error::Result;
+use crate::shard::{Shard, slot_runs};
+use crate::table::Table;
+
+impl TableSet {
+    /// The squared norm of all gradients of a step, the regulariser's included: for tables with
+    /// whole-table rules over all rows and the staged gradients, for the others over the plan's rows.
+    /// The same bits for every number of shards and threads.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`](crate::Error::Mismatch).
+    pub fn grad_sq_norm(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+    ) -> Result<f64> {
+        self.check_gradients(plan, gradients)?;
+        let run = |position: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
+            let rows = &gradients.tables[position];
+            slot_runs(table, range, |keys, run| {
+                let values = &rows.values[run.start * rows.stride..run.end * rows.stride];
+                live.run_squares(keys, values)
+            })
+        };
+        Ok(self.sum(workers, plan, Table::staged_squares, |table| !self.swept[table], run))
+    }
+
+    /// The regulariser's loss, `(l2 / 2) * |w|^2` with the weights as they are now: of segments whose
+    /// regulariser pulls on the whole table over all rows, of the others over the plan's rows.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`](crate::Error::Mismatch).
+    pub fn regulariser_loss(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<f64> {
+        for table in &plan.tables {
+            self.shape(table.table)?;
+        }
+        let run = |_: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
+            slot_runs(table, range, |keys, _| live.run_regulariser(keys))
+        };
+        Ok(self.sum(workers, plan, Table::whole_regulariser, |_| true, run))
+    }
+
+    /// For every table in order: `whole` by slot where it is swept, and `run` by run of one slot where
+    /// `has_runs`.
+    fn sum(
+        &self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        whole: impl Fn(&Table) -> Vec<f64> + Sync,
+        has_runs: impl Fn(usize) -> bool + Sync,
+        run: impl Fn(usize, &Table, &TablePlan, Range<usize>) -> Vec<f64> + Sync,
+    ) -> f64 {
+        let ranges = self.ranges(plan);
+        // One list of partial sums a table, first the whole ones and then the runs.
+        let partials = |i: usize, shard: &Shard| -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
+            let swept =
+                |(table, &swept)| if swept { whole(shard.table(table)) } else { Vec::new() };
+            let wholes = self.swept.iter().enumerate().map(swept).collect();
+            let runs = plan.tables.iter().enumerate().map(|(position, table)| {
+                let index = table.table.index();
+                if !has_runs(index) {
+                    return Vec::new();
+                }
+                run(position, shard.table(index), table, ranges[i][position].clone())
+            });
+            (wholes, runs.collect())
+        };
+        let by_shard = workers.map(self.shards.len(), |i| partials(i, &self.shards[i]));
+        let mut sum = 0.0;
+        for table in 0..self.shapes.len() {
+            by_shard.iter().flat_map(|(wholes, _)| &wholes[table]).for_each(|x| sum += x);
+        }
+        for position in 0..plan.tables.len() {
+            by_shard.iter().flat_map(|(_, runs)| &runs[position]).for_each(|x| sum += x);
+        }
+        sum
+    }
+}

@@ -1,0 +1,130 @@
+//! A shard: a contiguous range of slots of every table. A plain value; whoever has `&mut` works on it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan};
+
+use crate::error::Result;
+use crate::shape::{TableShape, TableStep};
+use crate::statistics::Counters;
+use crate::table::Table;
+
+/// The rows of one slot range, all tables.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    slots: Range<usize>,
+    tables: Vec<Table>,
+}
+
+/// One table's share of a plan in one shard: a run of the plan's keys, and where their rows go.
+#[derive(Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) rows: &'a mut [f32],
+    pub(crate) counts: Option<&'a mut [u32]>,
+}
+
+impl Shard {
+    pub(crate) fn new(shapes: &[Arc<TableShape>], slots: Range<usize>) -> Result<Self> {
+        let tables = shapes
+            .iter()
+            .map(|shape| Table::new(shape.clone(), slots.clone()))
+            .collect::<Result<_>>();
+        Ok(Self { tables: tables?, slots })
+    }
+
+    pub(crate) fn slots(&self) -> Range<usize> {
+        self.slots.clone()
+    }
+
+    pub(crate) fn table(&self, table: usize) -> &Table {
+        &self.tables[table]
+    }
+
+    pub(crate) fn table_mut(&mut self, table: usize) -> &mut Table {
+        &mut self.tables[table]
+    }
+
+    pub(crate) fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// What happened in this shard so far, all tables together.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        self.tables.iter().for_each(|table| sum.add(table.counters()));
+        sum
+    }
+
+    /// Reads rows for training.
+    pub(crate) fn pull(
+        &mut self,
+        plan: &LookupPlan,
+        ranges: &[Range<usize>],
+        targets: Vec<Target<'_>>,
+    ) -> Result<()> {
+        for ((table, range), target) in plan.tables.iter().zip(ranges).zip(targets) {
+            let keys = &table.keys[range.clone()];
+            self.tables[table.table.index()].pull(keys, target.rows, target.counts)?;
+        }
+        Ok(())
+    }
+
+    /// Applies gradients, except in swept tables.
+    pub(crate) fn push(
+        &mut self,
+        plan: &LookupPlan,
+        ranges: &[Range<usize>],
+        gradients: &RowBuffer,
+        steps: &[Option<TableStep>],
+    ) -> Result<()> {
+        for ((table, range), rows) in plan.tables.iter().zip(ranges).zip(&gradients.tables) {
+            let index = table.table.index();
+            let Some(step) = &steps[index] else { continue };
+            let values = &rows.values[range.start * rows.stride..range.end * rows.stride];
+            self.tables[index].push(&table.keys[range.clone()], values, step)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the gradients of swept tables by row.
+    pub(crate) fn stage(
+        &mut self,
+        plan: &LookupPlan,
+        ranges: &[Range<usize>],
+        gradients: &RowBuffer,
+        swept: &[bool],
+    ) -> Result<()> {
+        for ((table, range), rows) in plan.tables.iter().zip(ranges).zip(&gradients.tables) {
+            let index = table.table.index();
+            if swept[index] {
+                let values = &rows.values[range.start * rows.stride..range.end * rows.stride];
+                self.tables[index].stage(&table.keys[range.clone()], values)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies staged gradients and whole-table rules in the tables that have a step.
+    pub(crate) fn sweep(&mut self, steps: &[Option<TableStep>]) -> Result<()> {
+        for (table, step) in self.tables.iter_mut().zip(steps) {
+            if let Some(step) = step {
+                table.sweep(step)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls `f` for each run of one slot inside `range` of a plan's keys, in slot order.
+pub(crate) fn slot_runs<R>(
+    plan: &TablePlan,
+    range: Range<usize>,
+    mut f: impl FnMut(&[FeatureKey], Range<usize>) -> R,
+) -> Vec<R> {
+    let first = plan.slots.partition_point(|&(_, start)| (start as usize) < range.start);
+    let runs = plan.slots[first..].iter().map(|&(_, start)| start as usize);
+    let starts: Vec<usize> = runs.take_while(|&start| start < range.end).collect();
+    let ends = starts.iter().skip(1).copied().chain([range.end]);
+    starts.iter().zip(ends).map(|(&s, e)| f(&plan.keys[s..e], s..e)).collect()
+}

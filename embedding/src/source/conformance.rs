@@ -1,0 +1,119 @@
+//! What every [`RowSource`] must do, as a function that each implementation's test calls.
+
+use std::collections::BTreeMap;
+
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId, TablePlan, TableRows};
+
+use super::RowSource;
+
+/// The rows that a source must have: by table, by key, the weights without padding.
+pub type ExpectedRows = Vec<BTreeMap<FeatureKey, Vec<f32>>>;
+
+/// A plan that looks up these keys, for tests: unique keys in slot order, no columns.
+pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
+    let tables = keys.iter().enumerate().map(|(table, keys)| {
+        let mut seen = std::collections::BTreeSet::new();
+        let mut unique: Vec<FeatureKey> =
+            keys.iter().copied().filter(|k| seen.insert(*k)).collect();
+        unique.sort_by_key(|key| key.slot());
+        let mut slots: Vec<(u16, u32)> = Vec::new();
+        for (i, key) in unique.iter().enumerate() {
+            if slots.last().is_none_or(|&(slot, _)| usize::from(slot) != key.slot()) {
+                slots.push((key.slot() as u16, i as u32));
+            }
+        }
+        let occurrences = zillion_feature::Occurrences {
+            offsets: (0..=unique.len() as u32).collect(),
+            positions: (0..unique.len() as u32).collect(),
+        };
+        TablePlan { table: TableId(table as u16), keys: unique, slots, occurrences }
+    });
+    LookupPlan { rows: 0, tables: tables.collect(), columns: Vec::new() }
+}
+
+/// Checks a source against the rows that it must have. `absent` are keys (by table) that it must not
+/// have, and `default` says what they must read as.
+///
+/// # Errors
+/// The first thing that is not as it must be, in words.
+pub fn check(
+    source: &mut dyn RowSource,
+    expected: &ExpectedRows,
+    absent: &[Vec<FeatureKey>],
+    default: &dyn Fn(TableId, FeatureKey) -> Vec<f32>,
+) -> Result<(), String> {
+    if source.tables().len() != expected.len() {
+        return Err(format!("{} tables instead of {}", source.tables().len(), expected.len()));
+    }
+    let present: Vec<Vec<FeatureKey>> =
+        expected.iter().map(|rows| rows.keys().copied().collect()).collect();
+    let both: Vec<Vec<FeatureKey>> =
+        present.iter().zip(absent).map(|(a, b)| [a.clone(), b.clone()].concat()).collect();
+    let nothing: Vec<Vec<FeatureKey>> = expected.iter().map(|_| Vec::new()).collect();
+    // A buffer that has held something else, and far more of it.
+    let used = TableRows { stride: 7, values: vec![f32::NAN; 70_000], counts: Some(vec![3; 10]) };
+    let mut rows = RowBuffer { tables: vec![used; 3] };
+    for (name, keys) in [
+        ("present keys", &present),
+        ("no keys", &nothing),
+        ("absent keys", &absent.to_vec()),
+        ("present and absent keys", &both),
+        // Whatever a lookup of absent keys did, it inserted nothing.
+        ("absent keys again", &absent.to_vec()),
+    ] {
+        let plan = plan_of(keys);
+        let report = source.lookup(&plan, &mut rows).map_err(|e| format!("{name}: {e}"))?;
+        if report.missing.len() != expected.len() {
+            return Err(format!("{name}: a report of {} tables", report.missing.len()));
+        }
+        for (index, table) in plan.tables.iter().enumerate() {
+            check_table(source, &rows, index, table, &expected[index], default)
+                .map_err(|e| format!("{name}: table {index}: {e}"))?;
+            let missing = table.keys.iter().filter(|k| !expected[index].contains_key(k)).count();
+            if report.missing[index] != missing as u64 {
+                return Err(format!(
+                    "{name}: table {index}: {} keys reported missing instead of {missing}",
+                    report.missing[index]
+                ));
+            }
+        }
+    }
+    let beyond =
+        TablePlan { table: TableId(expected.len() as u16), ..plan_of(&[vec![]]).tables.remove(0) };
+    let plan = LookupPlan { tables: vec![beyond], ..LookupPlan::default() };
+    match source.lookup(&plan, &mut rows) {
+        Ok(_) => Err("a plan for a table that is not there is accepted".to_owned()),
+        Err(_) => Ok(()),
+    }
+}
+
+fn check_table(
+    source: &dyn RowSource,
+    rows: &RowBuffer,
+    index: usize,
+    plan: &TablePlan,
+    expected: &BTreeMap<FeatureKey, Vec<f32>>,
+    default: &dyn Fn(TableId, FeatureKey) -> Vec<f32>,
+) -> Result<(), String> {
+    let layout = &source.tables()[index];
+    let table = rows.tables.get(index).ok_or("the buffer has no rows for it")?;
+    if table.stride != layout.stride || table.values.len() != plan.keys.len() * layout.stride {
+        return Err(format!("{} floats at stride {}", table.values.len(), table.stride));
+    }
+    for (i, &key) in plan.keys.iter().enumerate() {
+        let mut wanted = match expected.get(&key) {
+            Some(row) => row.clone(),
+            None => default(TableId(index as u16), key),
+        };
+        wanted.resize(layout.stride, 0.0);
+        let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        if bits(table.row(i)) != bits(&wanted) {
+            return Err(format!(
+                "key {:#018x} reads as {:?} instead of {wanted:?}",
+                key.0,
+                table.row(i)
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! What a table is: segments, their rules, and the layout of a row that follows from them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::initializer::InitializerSpec;
+use crate::optimizer::OptimizerSpec;
+
+/// Rows that a dense table may have where the job names no cap.
+pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
+
+/// Floats that a row's stride is a multiple of: 16 bytes.
+const STRIDE_UNIT: usize = 4;
+/// Words of a companion row after the optimizer state: count, last step, dirty epoch.
+pub(crate) const META_WORDS: usize = 3;
+/// More dimensions than this in a segment are taken for a mistake.
+const MAX_DIM: usize = 1 << 16;
+
+/// One table of embeddings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableSpec {
+    /// Names the table in files and messages: letters, digits, `_`, `-`, `.`.
+    pub name: String,
+    /// The parts of a row, in the order of their floats.
+    pub segments: Vec<SegmentSpec>,
+    /// A fixed vocabulary, filled before the first step: what whole-table rules need.
+    #[serde(default)]
+    pub dense: bool,
+    /// Rows that a dense table may have; [`DEFAULT_DENSE_ROWS`] where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rows: Option<u64>,
+    /// What evaluation and serving read for a key that the table does not have.
+    #[serde(default)]
+    pub unknown: Unknown,
+    /// Seed of the initial rows.
+    pub seed: u64,
+}
+
+/// One part of a row, with its own rules: for example the factors, or the linear weight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentSpec {
+    /// Names the segment: letters, digits, `_`, `-`, `.`.
+    pub name: String,
+    /// Floats.
+    pub dim: usize,
+    /// What a new row holds.
+    pub initializer: InitializerSpec,
+    /// How it learns.
+    pub optimizer: OptimizerSpec,
+    /// Strength of the regulariser `(l2 / 2) * |w|^2`.
+    #[serde(default)]
+    pub l2: f32,
+    /// Which rows the regulariser pulls on; absent means what the table's kind implies: the whole
+    /// table if it is dense, else the rows that a step touches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2_scope: Option<Scope>,
+}
+
+/// Which rows a rule moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Rows that the step has a gradient for.
+    Touched,
+    /// Every row of the table, at every step. Dense tables only.
+    Table,
+}
+
+/// What evaluation and serving read for an unknown key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unknown {
+    /// The row that training would start from.
+    #[default]
+    Seeded,
+    /// Zeros.
+    Zero,
+}
+
+/// Where the floats of a row are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableLayout {
+    /// The table's name.
+    pub name: String,
+    /// Floats from one row to the next: the segments, rounded up to a multiple of four (16 bytes).
+    pub stride: usize,
+    /// In the order of their floats, without gaps.
+    pub segments: Vec<SegmentLayout>,
+}
+
+/// Where one segment's floats are in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentLayout {
+    /// The segment's name.
+    pub name: String,
+    /// First float.
+    pub offset: usize,
+    /// Floats.
+    pub dim: usize,
+}
+
+impl TableLayout {
+    /// Floats of a row that mean something; the rest of the stride is padding and reads as zero.
+    pub fn width(&self) -> usize {
+        self.segments.iter().map(|s| s.dim).sum()
+    }
+
+    /// The segment of that name.
+    pub fn segment(&self, name: &str) -> Option<&SegmentLayout> {
+        self.segments.iter().find(|s| s.name == name)
+    }
+}
+
+impl TableSpec {
+    /// The layout of a row. The spec should be valid (see [`TableSpec::validate`]).
+    pub fn layout(&self) -> TableLayout {
+        let mut offset = 0;
+        let segments = self.segments.iter().map(|segment| {
+            let start = offset;
+            offset += segment.dim;
+            SegmentLayout { name: segment.name.clone(), offset: start, dim: segment.dim }
+        });
+        let segments: Vec<_> = segments.collect();
+        TableLayout {
+            name: self.name.clone(),
+            stride: offset.next_multiple_of(STRIDE_UNIT),
+            segments,
+        }
+    }
+
+    /// Floats of optimizer state of a row, all segments together.
+    pub fn state_width(&self) -> usize {
+        self.segments.iter().map(|s| s.optimizer.state_len(s.dim)).sum()
+    }
+
+    /// Rows that the table may have, if there is a limit.
+    pub fn row_limit(&self) -> Option<u64> {
+        self.dense.then(|| self.max_rows.unwrap_or(DEFAULT_DENSE_ROWS))
+    }
+
+    /// Whether a step moves rows that it has no gradient for, so that gradients are staged by row and
+    /// applied by a sweep.
+    pub fn has_whole_table_rule(&self) -> bool {
+        self.dense && self.segments.iter().any(|s| self.moves_whole_table(s))
+    }
+
+    pub(crate) fn moves_whole_table(&self, segment: &SegmentSpec) -> bool {
+        self.adam_is_exact(segment) || self.l2_is_whole(segment)
+    }
+
+    pub(crate) fn l2_is_whole(&self, segment: &SegmentSpec) -> bool {
+        segment.l2 != 0.0 && self.dense && segment.l2_scope != Some(Scope::Touched)
+    }
+
+    fn adam_is_exact(&self, segment: &SegmentSpec) -> bool {
+        match segment.optimizer {
+            OptimizerSpec::Adam { scope, .. } => self.dense && scope != Some(Scope::Touched),
+            _ => false,
+        }
+    }
+
+    /// Words of a companion row: state, then the metadata, rounded up to 16 bytes so that a row of
+    /// up to 64 bytes lies in as few cache lines as it can.
+    pub(crate) fn companion_stride(&self) -> usize {
+        (self.state_width() + META_WORDS).next_multiple_of(STRIDE_UNIT)
+    }
+
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] names the setting (`tables.<table>.<key>`) and says what to write instead.
+    pub fn validate(&self) -> Result<()> {
+        let at = |key: &str, reason: &str| {
+            let key = format!("tables.{}.{key}", self.name);
+            Err(Error::Spec { key, reason: reason.to_owned() })
+        };
+        if let Some(reason) = name_problem(&self.name) {
+            return at("name", reason);
+        }
+        if self.segments.is_empty() {
+            return at("segments", "a table needs at least one segment");
+        }
+        if self.max_rows.is_some() && !self.dense {
+            return at(
+                "max_rows",
+                "only a dense table has a fixed vocabulary to cap; remove it, or set `dense = true`",
+            );
+        }
+        if self.row_limit().is_some_and(|limit| limit == 0 || limit > u64::from(u32::MAX) / 2) {
+            return at("max_rows", "must be between 1 and 2147483647");
+        }
+        for (index, segment) in self.segments.iter().enumerate() {
+            if let Some(reason) = name_problem(&segment.name) {
+                return at(&format!("segments.{index}.name"), reason);
+            }
+            if self.segments[..index].iter().any(|s| s.name == segment.name) {
+                return at(&format!("segments.{index}.name"), "two segments have this name");
+            }
+            self.validate_segment(segment)?;
+        }
+        Ok(())
+    }
+
+    fn validate_segment(&self, segment: &SegmentSpec) -> Result<()> {
+        let at = |key: &str, reason: &str| {
+            let key = format!("tables.{}.{}.{key}", self.name, segment.name);
+            Err(Error::Spec { key, reason: reason.to_owned() })
+        };
+        if segment.dim == 0 || segment.dim > MAX_DIM {
+            return at("dim", "must be between 1 and 65536");
+        }
+        if let Some((key, reason)) = segment.initializer.problem() {
+            return at(&format!("initializer.{key}"), reason);
+        }
+        if let Some((key, reason)) = segment.optimizer.problem() {
+            return at(&format!("optimizer.{key}"), reason);
+        }
+        if !segment.l2.is_finite() || segment.l2 < 0.0 {
+            return at("l2", "must be zero or a positive number");
+        }
+        if !self.dense && segment.l2_scope == Some(Scope::Table) {
+            return at(
+                "l2_scope",
+                "a dynamic table cannot pull on every row at every step, it has no fixed set of them; \
+                 set `dense = true` for the table (with `max_rows`), or `l2_scope = \"touched\"`",
+            );
+        }
+        if let OptimizerSpec::Adam { scope: Some(Scope::Table), .. } = segment.optimizer
+            && !self.dense
+        {
+            return at(
+                "optimizer.scope",
+                "exact Adam moves every row at every step, and a dynamic table has no fixed set of \
+                 them; set `dense = true` for the table (with `max_rows`), or `scope = \"touched\"` \
+                 for lazy Adam",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Names become folder names, so they are kept to what every file system takes.
+fn name_problem(name: &str) -> Option<&'static str> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.is_empty() {
+        Some("must not be empty")
+    } else if name.len() > 128 {
+        Some("must have at most 128 characters")
+    } else if name.starts_with('.') {
+        Some("must not begin with a dot")
+    } else if !name.chars().all(legal) {
+        Some("may hold letters, digits, `_`, `-` and `.` only: it becomes a folder's name")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(dense: bool) -> TableSpec {
+        let segment = |name: &str, dim| SegmentSpec {
+            name: name.to_owned(),
+            dim,
+            initializer: InitializerSpec::Constant { value: 0.0 },
+            optimizer: OptimizerSpec::Sgd { lr: 0.1 },
+            l2: 0.0,
+            l2_scope: None,
+        };
+        TableSpec {
+            name: "ids".to_owned(),
+            segments: vec![segment("vector", 10), segment("linear", 1)],
+            dense,
+            max_rows: None,
+            unknown: Unknown::Seeded,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn segments_follow_each_other_and_the_stride_is_sixteen_bytes() {
+        let layout = spec(false).layout();
+        assert_eq!(layout.stride, 12);
+        assert_eq!(layout.width(), 11);
+        assert_eq!(layout.segment("linear").map(|s| (s.offset, s.dim)), Some((10, 1)));
+        assert_eq!(layout.segment("none"), None);
+        assert_eq!(spec(false).companion_stride(), 4);
+    }
+
+    #[test]
+    fn scopes_follow_the_kind_of_table_unless_the_job_says_otherwise() {
+        let mut table = spec(true);
+        assert!(!table.has_whole_table_rule());
+        table.segments[0].l2 = 0.1;
+        assert!(table.has_whole_table_rule());
+        table.segments[0].l2_scope = Some(Scope::Touched);
+        assert!(!table.has_whole_table_rule());
+        table.segments[1].optimizer = OptimizerSpec::adam(0.1);
+        assert!(table.has_whole_table_rule());
+        table.dense = false;
+        assert!(!table.has_whole_table_rule());
+        assert!(table.validate().is_ok());
+    }
+
+    #[test]
+    fn bad_settings_are_refused_with_their_key_and_a_remedy() {
+        type Change = fn(&mut TableSpec);
+        let cases: &[(bool, Change, &str)] = &[
+            (false, |t| t.name = "a/b".into(), "tables.a/b.name"),
+            (false, |t| t.name = "..".into(), "must not begin with a dot"),
+            (false, |t| t.segments.clear(), "at least one segment"),
+            (false, |t| t.max_rows = Some(10), "set `dense = true`"),
+            (true, |t| t.max_rows = Some(0), "must be between 1"),
+            (false, |t| t.segments[1].name = "vector".into(), "two segments"),
+            (false, |t| t.segments[0].dim = 0, "tables.ids.vector.dim"),
+            (false, |t| t.segments[0].l2 = -1.0, "tables.ids.vector.l2"),
+            (false, |t| t.segments[0].l2_scope = Some(Scope::Table), "`l2_scope = \"touched\"`"),
+            (
+                false,
+                |t| {
+                    t.segments[0].optimizer = OptimizerSpec::Adam {
+                        lr: 0.1,
+                        beta1: 0.9,
+                        beta2: 0.999,
+                        eps: 1e-8,
+                        scope: Some(Scope::Table),
+                    };
+                },
+                "`scope = \"touched\"` for lazy Adam",
+            ),
+            (
+                true,
+                |t| t.segments[0].optimizer = OptimizerSpec::Sgd { lr: f32::NAN },
+                "tables.ids.vector.optimizer.lr",
+            ),
+            (
+                true,
+                |t| t.segments[0].initializer = InitializerSpec::Uniform { low: 1.0, high: 0.0 },
+                "tables.ids.vector.initializer.high",
+            ),
+        ];
+        for (dense, change, expected) in cases {
+            let mut table = spec(*dense);
+            change(&mut table);
+            let message = table.validate().expect_err(expected).to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}

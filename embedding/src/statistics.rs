@@ -1,0 +1,87 @@
+//! What a table has in memory and what happened to it.
+
+use serde::Serialize;
+
+/// Events of one table, counted since the set was made. Nothing is silent: each is a metric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Keys that training looked up.
+    pub pulled: u64,
+    /// Of those, keys that the table did not have.
+    pub missing: u64,
+    /// Rows that were created, by pushes and prefills.
+    pub created: u64,
+    /// Gradients for keys that a dense table does not have.
+    pub refused: u64,
+    /// Gradients that were dropped because a number in them was not finite.
+    pub nonfinite: u64,
+    /// Gradients that were applied or staged.
+    pub pushed: u64,
+}
+
+impl Counters {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: Self) {
+        self.pulled += other.pulled;
+        self.missing += other.missing;
+        self.created += other.created;
+        self.refused += other.refused;
+        self.nonfinite += other.nonfinite;
+        self.pushed += other.pushed;
+    }
+
+    /// What was counted after `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            pulled: self.pulled - before.pulled,
+            missing: self.missing - before.missing,
+            created: self.created - before.created,
+            refused: self.refused - before.refused,
+            nonfinite: self.nonfinite - before.nonfinite,
+            pushed: self.pushed - before.pushed,
+        }
+    }
+}
+
+/// One table, over all its shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TableStatistics {
+    /// The table's name.
+    pub table: String,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of weights in rows.
+    pub payload_bytes: u64,
+    /// Bytes of optimizer state and metadata in rows.
+    pub state_bytes: u64,
+    /// Bytes of the index, at the size it has grown to.
+    pub index_bytes: u64,
+    /// Bytes of gradients kept by row (tables with whole-table rules).
+    pub staged_bytes: u64,
+    /// Bytes reserved and not in a row: ends of chunks, alignment.
+    pub slack_bytes: u64,
+    /// What happened.
+    pub counters: Counters,
+}
+
+impl TableStatistics {
+    /// Everything that the table has in memory.
+    pub fn total_bytes(&self) -> u64 {
+        self.payload_bytes
+            + self.state_bytes
+            + self.index_bytes
+            + self.staged_bytes
+            + self.slack_bytes
+    }
+
+    /// Adds another shard's part of the same table.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.payload_bytes += other.payload_bytes;
+        self.state_bytes += other.state_bytes;
+        self.index_bytes += other.index_bytes;
+        self.staged_bytes += other.staged_bytes;
+        self.slack_bytes += other.slack_bytes;
+        self.counters.add(other.counters);
+    }
+}

@@ -1,0 +1,215 @@
+//! What a table with a fixed vocabulary has beside its rows: row runs by slot, and staged gradients.
+//!
+//! # Invariants
+//! * Rows are numbered in key order from 0, without gaps; `starts` cuts them by slot.
+//! * A staged row is zero unless its number is in `touched`, once.
+
+use std::ops::Range;
+
+use zillion_device::slab::Slab;
+use zillion_feature::FeatureKey;
+
+use super::Table;
+use super::push::finite_rows;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::shape::Meta;
+
+#[derive(Debug)]
+pub(super) struct Dense {
+    first_slot: usize,
+    /// First row of each slot, and the number of rows at the end.
+    starts: Vec<u32>,
+    staged: Option<Staged>,
+}
+
+/// Gradients by row, until a sweep applies them.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub(super) gradients: Slab<f32>,
+    /// In the order of staging.
+    pub(super) touched: Vec<u32>,
+    /// By row.
+    pub(super) is_touched: Vec<bool>,
+}
+
+impl Staged {
+    fn new(stride: usize, rows: usize) -> Result<Self> {
+        let mut gradients = Slab::new(stride)?;
+        for _ in 0..rows {
+            gradients.alloc()?;
+        }
+        Ok(Self { gradients, touched: Vec::new(), is_touched: vec![false; rows] })
+    }
+
+    /// Forgets all gradients.
+    pub(super) fn clear(&mut self) {
+        for row in self.touched.drain(..) {
+            self.gradients.row_mut(row).fill(0.0);
+            self.is_touched[row as usize] = false;
+        }
+    }
+}
+
+impl Dense {
+    pub(super) fn new(slots: Range<usize>) -> Self {
+        Self { first_slot: slots.start, starts: vec![0; slots.len() + 1], staged: None }
+    }
+
+    /// The slots of this shard.
+    pub(super) fn slots(&self) -> Range<usize> {
+        self.first_slot..self.first_slot + self.starts.len() - 1
+    }
+
+    /// The rows of a slot, in key order.
+    pub(super) fn slot_rows(&self, slot: usize) -> Range<u32> {
+        let i = slot - self.first_slot;
+        self.starts[i]..self.starts[i + 1]
+    }
+
+    pub(super) fn rows(&self) -> u32 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    pub(super) fn staged(&self) -> Option<&Staged> {
+        self.staged.as_ref()
+    }
+
+    pub(super) fn staged_mut(&mut self) -> Option<&mut Staged> {
+        self.staged.as_mut()
+    }
+
+    /// Where gradients are staged; made at first use.
+    pub(super) fn staging(&mut self, stride: usize) -> Result<&mut Staged> {
+        let staged = match self.staged.take() {
+            Some(staged) => staged,
+            None => Staged::new(stride, self.rows() as usize)?,
+        };
+        Ok(self.staged.insert(staged))
+    }
+
+    /// To be called when rows were added in key order.
+    pub(super) fn renumbered(&mut self, index: &Index) {
+        let mut next = 0;
+        for (start, slot) in self.starts.iter_mut().zip(index.slots()) {
+            *start = next;
+            next += index.slot_len(slot) as u32;
+        }
+        if let Some(end) = self.starts.last_mut() {
+            *end = next;
+        }
+        self.staged = None;
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let staged = self.staged.as_ref().map_or(0, |s| {
+            s.gradients.bytes().reserved
+                + s.gradients.bytes().bookkeeping
+                + s.touched.capacity() * size_of::<u32>()
+                + s.is_touched.capacity()
+        });
+        staged + self.starts.capacity() * size_of::<u32>()
+    }
+}
+
+impl Table {
+    /// Adds the keys of this shard's slots (sorted, unique) that are not there yet, with initial rows.
+    pub(crate) fn prefill(&mut self, keys: &[FeatureKey], epoch: u32) -> Result<()> {
+        if self.dense.is_none() {
+            return Err(Error::NotDense { table: self.shape.name().to_owned() });
+        }
+        let is_new = |key: &&FeatureKey| self.index.get(**key).is_none();
+        let new: Vec<FeatureKey> = keys.iter().filter(is_new).copied().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        if self.rows() == 0 {
+            for &key in &new {
+                self.create(key, epoch)?;
+            }
+        } else {
+            self.merge(&new, epoch)?;
+        }
+        self.restored();
+        Ok(())
+    }
+
+    /// Adds keys to a table that has rows: rebuilt, because rows are numbered in key order.
+    fn merge(&mut self, new: &[FeatureKey], epoch: u32) -> Result<()> {
+        let slots = self.index.slots();
+        let mut merged = Self::new(self.shape.clone(), slots.clone())?;
+        merged.counters = self.counters;
+        let mut new = new.iter().copied().peekable();
+        let mut outcome = Ok(());
+        for slot in slots {
+            self.for_each_in_slot(slot, |key, stored| {
+                let result = (|| {
+                    while let Some(before) = new.next_if(|n| *n < key) {
+                        merged.create(before, epoch)?;
+                    }
+                    merged.restore_row(key, stored)
+                })();
+                if outcome.is_ok() {
+                    outcome = result;
+                }
+            });
+        }
+        outcome?;
+        for key in new {
+            merged.create(key, epoch)?;
+        }
+        *self = merged;
+        Ok(())
+    }
+
+    /// Keeps the gradients of `keys` by row, for a sweep. Drops and counts as [`Table::push`] does.
+    pub(crate) fn stage(&mut self, keys: &[FeatureKey], gradients: &[f32]) -> Result<()> {
+        let (stride, width) = (self.shape.stride(), self.shape.width);
+        let Some(dense) = &mut self.dense else {
+            return Err(Error::NotDense { table: self.shape.name().to_owned() });
+        };
+        let staged = dense.staging(stride)?;
+        for (&key, gradient) in keys.iter().zip(gradients.chunks_exact(stride)) {
+            if finite_rows(gradient, stride, width) == 0 {
+                self.counters.nonfinite += 1;
+                continue;
+            }
+            let Some(row) = self.index.get(key) else {
+                self.counters.refused += 1;
+                continue;
+            };
+            self.counters.pushed += 1;
+            if !std::mem::replace(&mut staged.is_touched[row as usize], true) {
+                staged.touched.push(row);
+            }
+            let sums = staged.gradients.row_mut(row);
+            for (sum, &g) in sums[..width].iter_mut().zip(gradient) {
+                *sum += g;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets staged gradients.
+    pub(crate) fn discard(&mut self) {
+        if let Some(staged) = self.dense.as_mut().and_then(Dense::staged_mut) {
+            staged.clear();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stored(&self, key: FeatureKey) -> Option<super::StoredRow<'_>> {
+        let row = self.index.get(key)?;
+        let companion = self.companion.row(row);
+        Some(super::StoredRow {
+            weights: &self.weights.row(row)[..self.shape.width],
+            state: crate::shape::floats(&companion[..self.shape.state_width]),
+            meta: self.shape.meta(companion),
+        })
+    }
+
+    /// The metadata of a row that a sweep moved without a gradient.
+    pub(super) fn mark_moved(meta: Meta, epoch: u32) -> Meta {
+        Meta { dirty_epoch: epoch, ..meta }
+    }
+}

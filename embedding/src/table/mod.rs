@@ -1,0 +1,197 @@
+//! One shard's part of one table: index, weight slab, companion slab.
+//!
+//! # Invariants
+//! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key; both slabs
+//!   hand out the lowest free number and see the same calls.
+//! * In a dense table rows are numbered in key order: a slot's rows are one run, so that a sweep walks
+//!   memory from one end to the other and sums in an order that does not depend on history.
+//!
+//! # Concurrency
+//! A plain value, owned by one shard.
+
+mod dense;
+mod pull;
+mod push;
+mod sweep;
+
+pub(crate) use pull::Absent;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use zillion_device::slab::Slab;
+use zillion_feature::FeatureKey;
+
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::shape::{Meta, TableShape};
+use crate::statistics::{Counters, TableStatistics};
+use dense::Dense;
+
+/// Row numbers that mean something else, at the top where no slab reaches.
+const UNKNOWN: u32 = u32::MAX;
+const DROPPED: u32 = u32::MAX - 1;
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    shape: Arc<TableShape>,
+    index: Index,
+    weights: Slab<f32>,
+    companion: Slab<u32>,
+    counters: Counters,
+    /// Present where the vocabulary is fixed.
+    dense: Option<Dense>,
+}
+
+/// One row as a checkpoint keeps it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredRow<'a> {
+    pub(crate) weights: &'a [f32],
+    pub(crate) state: &'a [f32],
+    pub(crate) meta: Meta,
+}
+
+impl Table {
+    pub(crate) fn new(shape: Arc<TableShape>, slots: Range<usize>) -> Result<Self> {
+        Ok(Self {
+            weights: Slab::new(shape.stride())?,
+            companion: Slab::new(shape.companion_stride)?,
+            counters: Counters::default(),
+            dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
+            index: Index::new(slots),
+            shape,
+        })
+    }
+
+    pub(crate) fn rows(&self) -> u64 {
+        self.index.len() as u64
+    }
+
+    pub(crate) fn has(&self, key: FeatureKey) -> bool {
+        self.index.get(key).is_some()
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Rows of one of this shard's slots.
+    pub(crate) fn slot_rows(&self, slot: usize) -> usize {
+        self.index.slot_len(slot)
+    }
+
+    /// Makes the row of a key that is not there: initial weights, initial state.
+    fn create(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
+        let row = self.allocate()?;
+        self.shape.fill_initial(key, self.weights.row_mut(row));
+        self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
+        self.index.insert(key, row);
+        self.counters.created += 1;
+        Ok(row)
+    }
+
+    /// A row of zeros in both slabs.
+    fn allocate(&mut self) -> Result<u32> {
+        let row = self.weights.alloc()?;
+        let twin = match self.companion.alloc() {
+            Ok(twin) => twin,
+            Err(e) => {
+                self.weights.free(row);
+                return Err(e.into());
+            }
+        };
+        debug_assert_eq!(row, twin, "both slabs hand out the lowest free row");
+        if row >= DROPPED {
+            return Err(Error::ShardFull { table: self.shape.name().to_owned() });
+        }
+        Ok(row)
+    }
+
+    /// Adds a row as a checkpoint kept it; the key must not be there.
+    pub(crate) fn restore_row(&mut self, key: FeatureKey, stored: StoredRow<'_>) -> Result<()> {
+        let row = self.allocate()?;
+        self.weights.row_mut(row)[..self.shape.width].copy_from_slice(stored.weights);
+        let companion = self.companion.row_mut(row);
+        crate::shape::floats_mut(&mut companion[..self.shape.state_width])
+            .copy_from_slice(stored.state);
+        self.shape.set_meta(companion, stored.meta);
+        self.index.insert(key, row);
+        Ok(())
+    }
+
+    /// To be called when rows have been restored (in key order).
+    pub(crate) fn restored(&mut self) {
+        if let Some(dense) = &mut self.dense {
+            dense.renumbered(&self.index);
+        }
+    }
+
+    /// Calls `f` for the rows of one slot, in key order.
+    pub(crate) fn for_each_in_slot(
+        &self,
+        slot: usize,
+        mut f: impl FnMut(FeatureKey, StoredRow<'_>),
+    ) {
+        let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+        entries.sort_unstable();
+        for (key, row) in entries {
+            let companion = self.companion.row(row);
+            f(
+                key,
+                StoredRow {
+                    weights: &self.weights.row(row)[..self.shape.width],
+                    state: crate::shape::floats(&companion[..self.shape.state_width]),
+                    meta: self.shape.meta(companion),
+                },
+            );
+        }
+    }
+
+    pub(crate) fn statistics(&self) -> TableStatistics {
+        let (weights, companion) = (self.weights.bytes(), self.companion.bytes());
+        let staged = self.dense.as_ref().map_or(0, Dense::bytes);
+        let reserved = weights.reserved + weights.bookkeeping;
+        let companion_reserved = companion.reserved + companion.bookkeeping;
+        let used = weights.used + companion.used;
+        TableStatistics {
+            table: self.shape.name().to_owned(),
+            rows: self.rows(),
+            payload_bytes: weights.used as u64,
+            state_bytes: companion.used as u64,
+            index_bytes: self.index.bytes() as u64,
+            staged_bytes: staged as u64,
+            slack_bytes: (reserved + companion_reserved - used) as u64,
+            counters: self.counters,
+        }
+    }
+}
+
+/// Keys looked at together: while one block is worked on, the rows of the next are on their way from
+/// memory, and the buckets of the one after that.
+const BLOCK: usize = 16;
+
+/// The blocks of `0..n` in three overlapping stages: `ask` two blocks ahead, `resolve` one ahead, `work`.
+/// The last argument is which of two scratch arrays the block has.
+#[inline(always)]
+fn in_blocks<S>(
+    state: &mut S,
+    n: usize,
+    mut ask: impl FnMut(&mut S, Range<usize>),
+    mut resolve: impl FnMut(&mut S, Range<usize>, usize) -> Result<()>,
+    mut work: impl FnMut(&mut S, Range<usize>, usize),
+) -> Result<()> {
+    let blocks = n.div_ceil(BLOCK);
+    let range = |block: usize| block * BLOCK..((block + 1) * BLOCK).min(n);
+    for round in 0..blocks + 2 {
+        if round < blocks {
+            ask(state, range(round));
+        }
+        if (1..=blocks).contains(&round) {
+            resolve(state, range(round - 1), (round - 1) % 2)?;
+        }
+        if round >= 2 {
+            work(state, range(round - 2), round % 2);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Reading rows: never inserts.
+
+use zillion_feature::FeatureKey;
+
+use super::{BLOCK, Table, UNKNOWN, in_blocks};
+use crate::error::Result;
+
+/// What a read finds for a key that the table does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// The row that training would start from.
+    Initial,
+    /// What the table declares for evaluation.
+    Declared,
+}
+
+impl Table {
+    /// Copies the rows of `keys` to `out` (`keys.len()` strides) and how often each has been pushed to
+    /// `counts`. Returns the number of keys that are not there.
+    pub(crate) fn read(
+        &self,
+        keys: &[FeatureKey],
+        out: &mut [f32],
+        counts: Option<&mut [u32]>,
+        absent: Absent,
+    ) -> Result<u64> {
+        let stride = self.shape.stride();
+        // The widths of most tables, so that a row is a few moves and not a call.
+        match stride {
+            4 => self.read_rows::<4>(keys, out, counts, absent),
+            8 => self.read_rows::<8>(keys, out, counts, absent),
+            12 => self.read_rows::<12>(keys, out, counts, absent),
+            16 => self.read_rows::<16>(keys, out, counts, absent),
+            20 => self.read_rows::<20>(keys, out, counts, absent),
+            32 => self.read_rows::<32>(keys, out, counts, absent),
+            64 => self.read_rows::<64>(keys, out, counts, absent),
+            _ => self.read_rows::<0>(keys, out, counts, absent),
+        }
+    }
+
+    /// `STRIDE` is the stride, or 0 for any.
+    fn read_rows<const STRIDE: usize>(
+        &self,
+        keys: &[FeatureKey],
+        out: &mut [f32],
+        mut counts: Option<&mut [u32]>,
+        absent: Absent,
+    ) -> Result<u64> {
+        let stride = if STRIDE == 0 { self.shape.stride() } else { STRIDE };
+        let wants_counts = counts.is_some();
+        let mut rows = [[UNKNOWN; BLOCK]; 2];
+        let mut missing = 0;
+        in_blocks(
+            &mut rows,
+            keys.len(),
+            |_, block| keys[block].iter().for_each(|&key| self.index.prefetch(key)),
+            |rows, block, half| {
+                for (row, &key) in rows[half].iter_mut().zip(&keys[block]) {
+                    *row = self.index.get(key).unwrap_or(UNKNOWN);
+                    self.weights.prefetch(*row);
+                    if wants_counts {
+                        self.companion.prefetch(*row);
+                    }
+                }
+                Ok(())
+            },
+            |rows, block, half| {
+                let targets =
+                    out[block.start * stride..block.end * stride].chunks_exact_mut(stride);
+                for ((target, &row), i) in targets.zip(&rows[half]).zip(block) {
+                    if row == UNKNOWN {
+                        missing += 1;
+                        match absent {
+                            Absent::Initial => self.shape.fill_initial(keys[i], target),
+                            Absent::Declared => self.shape.fill_unknown(keys[i], target),
+                        }
+                    } else {
+                        target.copy_from_slice(&self.weights.row(row)[..stride]);
+                    }
+                    if let Some(counts) = counts.as_deref_mut() {
+                        counts[i] = match row {
+                            UNKNOWN => 0,
+                            _ => self.shape.meta(self.companion.row(row)).count,
+                        };
+                    }
+                }
+            },
+        )?;
+        Ok(missing)
+    }
+
+    /// [`Table::read`] for training: counted.
+    pub(crate) fn pull(
+        &mut self,
+        keys: &[FeatureKey],
+        out: &mut [f32],
+        counts: Option<&mut [u32]>,
+    ) -> Result<()> {
+        let missing = self.read(keys, out, counts, Absent::Initial)?;
+        self.counters.pulled += keys.len() as u64;
+        self.counters.missing += missing;
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! Writing rows: the lookup, the creation of unknown keys and the optimizer in one pass.
+
+use zillion_device::simd::vectorised;
+use zillion_device::slab::Slab;
+use zillion_feature::FeatureKey;
+
+use super::{BLOCK, DROPPED, Table, UNKNOWN, in_blocks};
+use crate::error::Result;
+use crate::optimizer::{Kernel, RowKernel, Shaping};
+use crate::shape::{Meta, SegmentShape, TableShape, TableStep, floats_mut};
+
+/// What the stages of a push share.
+struct Push<'a> {
+    table: &'a mut Table,
+    /// Row numbers of two blocks.
+    rows: [[u32; BLOCK]; 2],
+}
+
+impl Table {
+    /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown keys
+    /// are created, or refused where the vocabulary is fixed; rows with a number that is not finite are
+    /// dropped. All of it is counted.
+    pub(crate) fn push(
+        &mut self,
+        keys: &[FeatureKey],
+        gradients: &[f32],
+        step: &TableStep,
+    ) -> Result<()> {
+        let shape = self.shape.clone();
+        let stride = shape.stride();
+        let mut push = Push { table: self, rows: [[UNKNOWN; BLOCK]; 2] };
+        in_blocks(
+            &mut push,
+            keys.len(),
+            |push, block| keys[block].iter().for_each(|&key| push.table.index.prefetch(key)),
+            |push, block, half| {
+                let gradients = &gradients[block.start * stride..block.end * stride];
+                push.table.resolve(&keys[block], gradients, step.epoch, &mut push.rows[half])
+            },
+            |push, block, half| {
+                let gradients = &gradients[block.start * stride..block.end * stride];
+                let rows = &push.rows[half][..block.len()];
+                let Table { weights, companion, .. } = &mut *push.table;
+                for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
+                    let shaping = Shaping { l2: segment.l2, scale: step.scale };
+                    let raw = |i: usize, _row: u32| &gradients[i * stride..(i + 1) * stride];
+                    apply_kernel(kernel, weights, companion, rows, segment, raw, |_| shaping);
+                }
+                touch(&shape, companion, rows, step);
+            },
+        )
+    }
+
+    /// Finds or makes the rows of a block and asks for their lines.
+    fn resolve(
+        &mut self,
+        keys: &[FeatureKey],
+        gradients: &[f32],
+        epoch: u32,
+        rows: &mut [u32; BLOCK],
+    ) -> Result<()> {
+        let finite = finite_rows(gradients, self.shape.stride(), self.shape.width);
+        for (i, (row, &key)) in rows.iter_mut().zip(keys).enumerate() {
+            if finite & (1 << i) == 0 {
+                self.counters.nonfinite += 1;
+                *row = DROPPED;
+                continue;
+            }
+            *row = match self.index.get(key) {
+                Some(row) => row,
+                None if self.dense.is_some() => {
+                    self.counters.refused += 1;
+                    DROPPED
+                }
+                None => self.create(key, epoch)?,
+            };
+            if *row != DROPPED {
+                self.counters.pushed += 1;
+                self.weights.prefetch_mut(*row);
+                self.companion.prefetch_mut(*row);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One bit a row of `values`, set where all of the first `width` floats are finite. At most 64 rows.
+pub(super) fn finite_rows(values: &[f32], stride: usize, width: usize) -> u64 {
+    vectorised(
+        #[inline(always)]
+        || {
+            let mut finite = 0;
+            for (i, row) in values.chunks_exact(stride).enumerate() {
+                // The largest bit pattern tells: those of infinities and NaNs are above all others.
+                let mut largest = 0;
+                for x in &row[..width] {
+                    largest = (x.to_bits() & (u32::MAX >> 1)).max(largest);
+                }
+                finite |= u64::from(largest < f32::INFINITY.to_bits()) << i;
+            }
+            finite
+        },
+    )
+}
+
+/// Runs one segment's rule over some rows. `raw(i, row)` is the gradient row of `rows[i]`, and
+/// `shaping(i)` its scale and regulariser.
+#[inline(always)]
+pub(super) fn apply_kernel<'g>(
+    kernel: &Kernel,
+    weights: &mut Slab<f32>,
+    companion: &mut Slab<u32>,
+    rows: &[u32],
+    segment: &SegmentShape,
+    raw: impl Fn(usize, u32) -> &'g [f32],
+    shaping: impl Fn(usize) -> Shaping,
+) {
+    match kernel {
+        Kernel::Sgd(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
+        Kernel::Adagrad(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
+        Kernel::RowwiseAdagrad(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
+        Kernel::Adam(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
+        Kernel::Ftrl(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
+    }
+}
+
+#[inline(always)]
+fn apply_rows<'g, K: RowKernel>(
+    kernel: &K,
+    weights: &mut Slab<f32>,
+    companion: &mut Slab<u32>,
+    rows: &[u32],
+    segment: &SegmentShape,
+    raw: impl Fn(usize, u32) -> &'g [f32],
+    shaping: impl Fn(usize) -> Shaping,
+) {
+    vectorised(
+        #[inline(always)]
+        || {
+            for (i, &row) in rows.iter().enumerate() {
+                if row == DROPPED {
+                    continue;
+                }
+                let weights = &mut weights.row_mut(row)[segment.weights.clone()];
+                let state = floats_mut(&mut companion.row_mut(row)[segment.state.clone()]);
+                kernel.row(weights, state, &raw(i, row)[segment.weights.clone()], shaping(i));
+            }
+        },
+    );
+}
+
+/// Notes a push in the metadata of the rows.
+pub(super) fn touch(shape: &TableShape, companion: &mut Slab<u32>, rows: &[u32], step: &TableStep) {
+    for &row in rows.iter().filter(|&&row| row != DROPPED) {
+        let companion = companion.row_mut(row);
+        let count = shape.meta(companion).count.saturating_add(1);
+        let meta = Meta { count, last_step: step.step, dirty_epoch: step.epoch };
+        shape.set_meta(companion, meta);
+    }
+}

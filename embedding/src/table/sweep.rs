@@ -1,0 +1,188 @@
+//! Rules that move every row, and sums over rows: both in an order that is the same for every number
+//! of shards, by slot and inside a slot by key.
+
+use zillion_device::simd::vectorised;
+use zillion_feature::FeatureKey;
+
+use super::push::{apply_kernel, finite_rows, touch};
+use super::{Table, UNKNOWN};
+use crate::error::Result;
+use crate::optimizer::{Shaping, sum_of_squares_f64};
+use crate::shape::{SegmentShape, TableStep};
+
+/// Rows swept together.
+const SWEEP: u32 = 64;
+
+impl Table {
+    /// Applies the staged gradients and the whole-table rules to every row, and forgets the gradients.
+    pub(crate) fn sweep(&mut self, step: &TableStep) -> Result<()> {
+        let shape = self.shape.clone();
+        let Some(dense) = &mut self.dense else { return Ok(()) };
+        let rows = dense.rows();
+        let staged = dense.staging(shape.stride())?;
+        let (weights, companion) = (&mut self.weights, &mut self.companion);
+        let mut block = [0; SWEEP as usize];
+        for start in (0..rows).step_by(SWEEP as usize) {
+            let length = SWEEP.min(rows - start) as usize;
+            for (i, row) in block[..length].iter_mut().enumerate() {
+                *row = start + i as u32;
+            }
+            for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
+                if !segment.is_swept {
+                    continue;
+                }
+                let shaping = |i: usize| {
+                    let pulled = segment.l2_is_whole || staged.is_touched[start as usize + i];
+                    Shaping { l2: if pulled { segment.l2 } else { 0.0 }, scale: step.scale }
+                };
+                let raw = |_: usize, row: u32| staged.gradients.row(row);
+                apply_kernel(kernel, weights, companion, &block[..length], segment, raw, shaping);
+            }
+            for &row in &block[..length] {
+                let companion = companion.row_mut(row);
+                let meta = Self::mark_moved(shape.meta(companion), step.epoch);
+                shape.set_meta(companion, meta);
+            }
+        }
+        for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
+            if segment.is_swept {
+                continue;
+            }
+            let shaping = |_: usize| Shaping { l2: segment.l2, scale: step.scale };
+            let raw = |_: usize, row: u32| staged.gradients.row(row);
+            apply_kernel(kernel, weights, companion, &staged.touched, segment, raw, shaping);
+        }
+        touch(&shape, companion, &staged.touched, step);
+        staged.clear();
+        Ok(())
+    }
+
+    /// For each of this shard's slots, the sum of squares of what a sweep would apply at scale 1:
+    /// staged gradients plus regulariser, over all rows.
+    pub(crate) fn staged_squares(&self) -> Vec<f64> {
+        let Some(dense) = &self.dense else { return Vec::new() };
+        let staged = dense.staged();
+        let square = |row: u32| {
+            let weights = self.weights.row(row);
+            let is_touched = staged.is_some_and(|s| s.is_touched[row as usize]);
+            let squares = |segment: &SegmentShape| {
+                let pulled = segment.l2_is_whole || is_touched;
+                let l2 = if pulled { segment.l2 } else { 0.0 };
+                let raw = staged.filter(|_| is_touched).map(|s| s.gradients.row(row));
+                segment_square(raw, weights, segment, l2)
+            };
+            self.shape.segments.iter().map(squares).sum::<f64>()
+        };
+        dense.slots().map(|slot| dense.slot_rows(slot).map(square).sum()).collect()
+    }
+
+    /// The same for a table without whole-table rules, whose gradients stay with the caller: the sum over
+    /// one run of keys (of one slot).
+    pub(crate) fn run_squares(&self, keys: &[FeatureKey], gradients: &[f32]) -> f64 {
+        let (stride, width) = (self.shape.stride(), self.shape.width);
+        let has_l2 = self.shape.segments.iter().any(|s| s.l2 != 0.0);
+        let mut initial = Vec::new();
+        let mut sum = 0.0;
+        for (&key, raw) in keys.iter().zip(gradients.chunks_exact(stride)) {
+            if finite_rows(raw, stride, width) == 0 {
+                continue;
+            }
+            // The weights matter to the regulariser only.
+            let row = if has_l2 || self.dense.is_some() { self.index.get(key) } else { None };
+            let weights = match row {
+                Some(row) => self.weights.row(row),
+                None if self.dense.is_some() => continue,
+                None if has_l2 => self.initial_row(key, &mut initial),
+                None => raw,
+            };
+            let squares = |s: &SegmentShape| segment_square(Some(raw), weights, s, s.l2);
+            sum += self.shape.segments.iter().map(squares).sum::<f64>();
+        }
+        sum
+    }
+
+    /// For each of this shard's slots, the regulariser's loss of the segments whose regulariser pulls on
+    /// every row.
+    pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
+        let Some(dense) = &self.dense else { return Vec::new() };
+        let loss = |row: u32| {
+            let weights = self.weights.row(row);
+            let whole = self.shape.segments.iter().filter(|s| s.l2_is_whole);
+            whole.map(|s| regulariser(weights, s)).sum::<f64>()
+        };
+        dense.slots().map(|slot| dense.slot_rows(slot).map(loss).sum()).collect()
+    }
+
+    /// The regulariser's loss of the other segments over one run of keys.
+    pub(crate) fn run_regulariser(&self, keys: &[FeatureKey]) -> f64 {
+        let touched = || self.shape.segments.iter().filter(|s| !s.l2_is_whole && s.l2 != 0.0);
+        if touched().next().is_none() {
+            return 0.0;
+        }
+        let mut initial = Vec::new();
+        let mut sum = 0.0;
+        for &key in keys {
+            let weights = match self.index.get(key).unwrap_or(UNKNOWN) {
+                UNKNOWN if self.dense.is_some() => continue,
+                UNKNOWN => self.initial_row(key, &mut initial),
+                row => self.weights.row(row),
+            };
+            sum += touched().map(|s| regulariser(weights, s)).sum::<f64>();
+        }
+        sum
+    }
+
+    fn initial_row<'a>(&self, key: FeatureKey, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+        scratch.resize(self.shape.stride(), 0.0);
+        self.shape.fill_initial(key, scratch);
+        scratch
+    }
+}
+
+/// The sum of squares of `raw + l2 * w` over a segment; without `raw`, of `l2 * w`.
+fn segment_square(raw: Option<&[f32]>, weights: &[f32], segment: &SegmentShape, l2: f32) -> f64 {
+    let weights = &weights[segment.weights.clone()];
+    let shaping = Shaping { l2, scale: 1.0 };
+    match raw {
+        Some(raw) => {
+            let raw = &raw[segment.weights.clone()];
+            vectorised(
+                #[inline(always)]
+                || {
+                    sum_of_squares_f64(
+                        raw.len(),
+                        #[inline(always)]
+                        |i| shaping.gradient(raw[i], weights[i]),
+                    )
+                },
+            )
+        }
+        None if l2 == 0.0 => 0.0,
+        None => vectorised(
+            #[inline(always)]
+            || {
+                sum_of_squares_f64(
+                    weights.len(),
+                    #[inline(always)]
+                    |i| shaping.gradient(0.0, weights[i]),
+                )
+            },
+        ),
+    }
+}
+
+/// `(l2 / 2) * |w|^2` of a segment.
+fn regulariser(weights: &[f32], segment: &SegmentShape) -> f64 {
+    let weights = &weights[segment.weights.clone()];
+    let squares = vectorised(
+        #[inline(always)]
+        || {
+            sum_of_squares_f64(
+                weights.len(),
+                #[inline(always)]
+                |i| weights[i],
+            )
+        },
+    );
+    0.5 * f64::from(segment.l2) * squares
+}

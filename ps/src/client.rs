@@ -1,0 +1,176 @@
+//! The trainer's contract with its tables, wherever they are.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use zillion_device::Files;
+use zillion_embedding::{Counters, LookupReport, Rates, TableLayout, TableParts, TableStatistics};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
+
+use crate::error::Result;
+use crate::pending::Pending;
+
+/// Tables as training sees them.
+///
+/// # A step
+/// Without clipping: `begin_step`, `pull`, `push(Apply)`, and `sweep`, which ends the step (it may be left
+/// out where no table has a whole-table rule). With clipping: `begin_step`, `pull`, `push(Stage)`,
+/// `grad_sq_norm`, then `apply` with the factor, or `discard` to skip the step. A call out of order is
+/// refused with [`Error::Order`](crate::Error::Order) and changes nothing.
+///
+/// # The caller must
+/// * sum the gradients of a row over its occurrences before the push, in a fixed order: one push a step;
+/// * push gradients in the plan's shape: a row a unique key at the layout's stride. What stands in the
+///   padding after the last segment is ignored.
+///
+/// # The implementer must
+/// * return the same bits for any number of shards, threads and servers;
+/// * never insert on a read: an unknown key pulls as its seeded initial row, and the push creates it,
+///   or refuses it in a table with a fixed vocabulary;
+/// * drop a gradient row that is not finite and apply all others;
+/// * count everything that is missing, refused or dropped.
+///
+/// [`conformance::run`](crate::conformance::run) tests all of it.
+pub trait TrainClient: Send {
+    /// The layouts of the tables' rows. A plan's table ids are positions here.
+    fn layouts(&self) -> &[TableLayout];
+
+    /// Begins a step: above the last one that was applied, from 1.
+    ///
+    /// # Errors
+    /// [`Error::Order`](crate::Error::Order) while gradients of the step before wait to be applied.
+    fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()>;
+
+    /// Reads the plan's rows into `buffer`, whose memory is reused.
+    ///
+    /// # Errors
+    /// Outside of a step, after its push, or for a plan that is not for these tables.
+    fn pull(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+        want: Want,
+        buffer: RowBuffer,
+    ) -> Result<Pending<RowBuffer>>;
+
+    /// Hands over the step's gradients. The answer is a buffer to fill next: this one in
+    /// [`PushMode::Apply`]; in [`PushMode::Stage`], where this one is kept, the one kept before.
+    ///
+    /// # Errors
+    /// Outside of a step, a second time in a step, or for gradients that do not fit the plan.
+    fn push(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+        gradients: RowBuffer,
+        mode: PushMode,
+    ) -> Result<Pending<RowBuffer>>;
+
+    /// The squared norm of the staged gradients, the regulariser's gradients included: over the whole
+    /// table where its rules are, else over the rows of the plan.
+    ///
+    /// # Errors
+    /// Without staged gradients.
+    fn grad_sq_norm(&mut self) -> Result<f64>;
+
+    /// The regulariser's loss, `(l2 / 2) * |w|^2` with the weights as they are: over the whole table where
+    /// the regulariser is, else over the rows of the plan.
+    ///
+    /// # Errors
+    /// For a plan that is not for these tables.
+    fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64>;
+
+    /// Applies the staged gradients and the whole-table rules: `g' = (g + l2 * w) * scale`. Ends the step.
+    ///
+    /// # Errors
+    /// Without staged gradients, or for a factor that is not finite or is negative.
+    fn apply(&mut self, scale: f32) -> Result<StepReport>;
+
+    /// Applies the whole-table rules after `push(Apply)`, and says what the step did. Ends the step.
+    ///
+    /// # Errors
+    /// Where nothing was pushed.
+    fn sweep(&mut self) -> Result<StepReport>;
+
+    /// Drops the staged gradients, if any: the step is skipped.
+    ///
+    /// # Errors
+    /// After `push(Apply)`, which cannot be undone.
+    fn discard(&mut self) -> Result<()>;
+
+    /// Reads rows as evaluation does: an unknown key reads as its table declares, and nothing is counted
+    /// as training.
+    ///
+    /// # Errors
+    /// While gradients wait to be applied, or for a plan that is not for these tables.
+    fn lookup(
+        &mut self,
+        plan: &LookupPlan,
+        buffer: RowBuffer,
+    ) -> Result<Pending<(RowBuffer, LookupReport)>>;
+
+    /// Fills a dense table with its vocabulary, sorted by key and without duplicates. Keys that are there
+    /// stay as they are. Returns the number of rows that were added.
+    ///
+    /// # Errors
+    /// While gradients wait to be applied; for a dynamic table; for more rows than the table may have.
+    fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64>;
+
+    /// Writes every table below `folder` and returns what the manifest must keep.
+    ///
+    /// # Errors
+    /// While gradients wait to be applied, or where the disk refuses.
+    fn checkpoint(&mut self, folder: &Path, files: &Files) -> Result<Vec<TableParts>>;
+
+    /// Replaces all rows by those of a checkpoint. Any step may begin next.
+    ///
+    /// # Errors
+    /// While gradients wait to be applied; names the file that is not as it should be. The tables are
+    /// then as they were.
+    fn restore(&mut self, folder: &Path, parts: &[TableParts]) -> Result<()>;
+
+    /// What the tables hold and what happened to them.
+    ///
+    /// # Errors
+    /// Where a server cannot be reached.
+    fn stats(&mut self) -> Result<Vec<TableStatistics>>;
+}
+
+/// What a pull reads beside the weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Want {
+    /// How often each row has been pushed.
+    pub counts: bool,
+}
+
+/// What becomes of pushed gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushMode {
+    /// They are applied in one pass with the lookup (by [`TrainClient::sweep`] in tables with whole-table
+    /// rules).
+    Apply,
+    /// They are kept until [`TrainClient::apply`], which clips them.
+    Stage,
+}
+
+/// What one step did to the tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepReport {
+    /// Rows that had a gradient.
+    pub pushed: u64,
+    /// Rows that were created.
+    pub created: u64,
+    /// Gradients for keys outside of a fixed vocabulary.
+    pub refused: u64,
+    /// Gradients that were dropped because they were not finite.
+    pub nonfinite: u64,
+}
+
+impl From<Counters> for StepReport {
+    fn from(counted: Counters) -> Self {
+        Self {
+            pushed: counted.pushed,
+            created: counted.created,
+            refused: counted.refused,
+            nonfinite: counted.nonfinite,
+        }
+    }
+}

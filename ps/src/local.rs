@@ -1,0 +1,243 @@
+//! The tables in this process, worked on by its one pool.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use zillion_device::{Files, Workers};
+use zillion_embedding::{
+    Counters, LookupReport, Rates, TableLayout, TableParts, TableSet, TableSpec, TableStatistics,
+    Update,
+};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
+
+use crate::client::{PushMode, StepReport, TrainClient, Want};
+use crate::error::{Error, Result};
+use crate::order::StepOrder;
+use crate::pending::Pending;
+
+/// [`TrainClient`] over tables in this process.
+///
+/// # Concurrency
+/// Calls run to their end on the calling thread and the pool's: every [`Pending`] is ready.
+#[derive(Debug)]
+pub struct LocalClient {
+    tables: TableSet,
+    workers: Arc<Workers>,
+    order: StepOrder,
+    rates: Rates,
+    /// The plan and the gradients of a push with `Stage`.
+    staged: Option<Staged>,
+    /// A buffer that the next push with `Stage` gives back.
+    spare: RowBuffer,
+    /// What the step has done so far.
+    counted: Counters,
+    /// The error that left the tables half updated.
+    broken: Option<String>,
+}
+
+#[derive(Debug)]
+struct Staged {
+    plan: Arc<LookupPlan>,
+    gradients: RowBuffer,
+}
+
+impl LocalClient {
+    /// Empty tables.
+    ///
+    /// # Errors
+    /// Where a spec is not valid.
+    pub fn new(specs: Vec<TableSpec>, shards: NonZeroUsize, workers: Arc<Workers>) -> Result<Self> {
+        Ok(Self::over(TableSet::new(specs, shards)?, workers))
+    }
+
+    /// These tables.
+    pub fn over(tables: TableSet, workers: Arc<Workers>) -> Self {
+        Self {
+            tables,
+            workers,
+            order: StepOrder::default(),
+            rates: Rates::default(),
+            staged: None,
+            spare: RowBuffer::default(),
+            counted: Counters::default(),
+            broken: None,
+        }
+    }
+
+    /// The tables, to read.
+    pub fn tables(&self) -> &TableSet {
+        &self.tables
+    }
+
+    fn update(&self, scale: f32) -> Update {
+        Update { step: self.order.step(), rates: self.rates, scale }
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        match &self.broken {
+            Some(cause) => Err(Error::Broken { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers that an update stopped half way. A mismatch is found before anything moves.
+    fn note_failure<T>(&mut self, outcome: zillion_embedding::Result<T>) -> Result<T> {
+        if let Err(e) = &outcome
+            && !matches!(e, zillion_embedding::Error::Mismatch { .. })
+        {
+            self.broken = Some(e.to_string());
+        }
+        Ok(outcome?)
+    }
+}
+
+impl TrainClient for LocalClient {
+    fn layouts(&self) -> &[TableLayout] {
+        self.tables.layouts()
+    }
+
+    fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()> {
+        self.check_whole()?;
+        if !(rates.scale.is_finite() && rates.scale > 0.0) {
+            let reason =
+                format!("the rates' scale must be a positive number and is {}", rates.scale);
+            return Err(Error::Argument { call: "begin_step", reason });
+        }
+        self.order.begin(step)?;
+        self.rates = rates;
+        self.counted = Counters::default();
+        Ok(())
+    }
+
+    fn pull(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+        want: Want,
+        mut buffer: RowBuffer,
+    ) -> Result<Pending<RowBuffer>> {
+        self.check_whole()?;
+        self.order.allow_in_step("pull")?;
+        self.tables.pull(&self.workers, plan, want.counts, &mut buffer)?;
+        Ok(Pending::ready(buffer))
+    }
+
+    fn push(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+        gradients: RowBuffer,
+        mode: PushMode,
+    ) -> Result<Pending<RowBuffer>> {
+        self.check_whole()?;
+        self.order.allow_in_step("push")?;
+        let outcome = match mode {
+            PushMode::Apply => {
+                let update = self.update(1.0);
+                self.tables.push(&self.workers, plan, &gradients, update)
+            }
+            PushMode::Stage => self.tables.stage(&self.workers, plan, &gradients),
+        };
+        self.counted = self.note_failure(outcome)?;
+        self.order.pushed(mode, self.tables.needs_sweep());
+        Ok(Pending::ready(match mode {
+            PushMode::Apply => gradients,
+            PushMode::Stage => {
+                self.staged = Some(Staged { plan: plan.clone(), gradients });
+                std::mem::take(&mut self.spare)
+            }
+        }))
+    }
+
+    fn grad_sq_norm(&mut self) -> Result<f64> {
+        self.check_whole()?;
+        self.order.allow_staged("grad_sq_norm")?;
+        let Some(Staged { plan, gradients }) = &self.staged else { return Ok(0.0) };
+        Ok(self.tables.grad_sq_norm(&self.workers, plan, gradients)?)
+    }
+
+    fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64> {
+        self.check_whole()?;
+        Ok(self.tables.regulariser_loss(&self.workers, plan)?)
+    }
+
+    fn apply(&mut self, scale: f32) -> Result<StepReport> {
+        self.check_whole()?;
+        self.order.allow_staged("apply")?;
+        if !(scale.is_finite() && scale >= 0.0) {
+            let reason = format!("the factor must be zero or a positive number and is {scale}");
+            return Err(Error::Argument { call: "apply", reason });
+        }
+        let update = self.update(scale);
+        if let Some(Staged { plan, gradients }) = self.staged.take() {
+            let applied = self.tables.apply(&self.workers, &plan, &gradients, update);
+            self.spare = gradients;
+            let counted = self.note_failure(applied)?;
+            self.counted.add(counted);
+        }
+        let swept = self.tables.sweep(&self.workers, update);
+        self.note_failure(swept)?;
+        self.order.ended();
+        Ok(self.counted.into())
+    }
+
+    fn sweep(&mut self) -> Result<StepReport> {
+        self.check_whole()?;
+        if self.order.allow_sweep()? {
+            let update = self.update(1.0);
+            let swept = self.tables.sweep(&self.workers, update);
+            self.note_failure(swept)?;
+        }
+        self.order.ended();
+        Ok(self.counted.into())
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        self.check_whole()?;
+        if self.order.allow_discard()? {
+            self.tables.discard();
+            if let Some(staged) = self.staged.take() {
+                self.spare = staged.gradients;
+            }
+        }
+        self.order.skipped();
+        Ok(())
+    }
+
+    fn lookup(
+        &mut self,
+        plan: &LookupPlan,
+        mut buffer: RowBuffer,
+    ) -> Result<Pending<(RowBuffer, LookupReport)>> {
+        self.check_whole()?;
+        self.order.nothing_waits("lookup")?;
+        let report = self.tables.lookup(&self.workers, plan, &mut buffer)?;
+        Ok(Pending::ready((buffer, report)))
+    }
+
+    fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64> {
+        self.check_whole()?;
+        self.order.nothing_waits("prefill")?;
+        Ok(self.tables.prefill(&self.workers, table, keys)?)
+    }
+
+    fn checkpoint(&mut self, folder: &Path, files: &Files) -> Result<Vec<TableParts>> {
+        self.check_whole()?;
+        self.order.nothing_waits("checkpoint")?;
+        Ok(self.tables.checkpoint(&self.workers, folder, files)?)
+    }
+
+    fn restore(&mut self, folder: &Path, parts: &[TableParts]) -> Result<()> {
+        if self.broken.is_none() {
+            self.order.nothing_waits("restore")?;
+        }
+        self.tables.restore(&self.workers, folder, parts)?;
+        self.order.reset();
+        self.staged = None;
+        self.broken = None;
+        Ok(())
+    }
+
+    fn stats(&mut self) -> Result<Vec<TableStatistics>> {
+        Ok(self.tables.statistics())
+    }
+}

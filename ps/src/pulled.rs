@@ -1,0 +1,40 @@
+//! A training client as a source of rows for validation.
+
+use zillion_embedding::{Error as TableError, LookupReport, RowSource, TableLayout};
+use zillion_feature::{LookupPlan, RowBuffer};
+
+use crate::client::TrainClient;
+
+/// Rows read through a training client, as evaluation reads them. It never inserts.
+#[allow(missing_debug_implementations, reason = "a borrowed trait object has nothing to show")]
+pub struct PulledRows<'a> {
+    client: &'a mut dyn TrainClient,
+}
+
+impl<'a> PulledRows<'a> {
+    /// Reads through `client`, between two steps.
+    pub fn new(client: &'a mut dyn TrainClient) -> Self {
+        Self { client }
+    }
+}
+
+impl RowSource for PulledRows<'_> {
+    fn tables(&self) -> &[TableLayout] {
+        self.client.layouts()
+    }
+
+    fn lookup(
+        &mut self,
+        plan: &LookupPlan,
+        rows: &mut RowBuffer,
+    ) -> zillion_embedding::Result<LookupReport> {
+        let buffer = std::mem::take(rows);
+        let answer = self.client.lookup(plan, buffer).and_then(|pending| pending.wait());
+        let (buffer, report) = answer.map_err(|e| match e {
+            crate::Error::Tables(e) => e,
+            other => TableError::Source(Box::new(other)),
+        })?;
+        *rows = buffer;
+        Ok(report)
+    }
+}
