@@ -1,1 +1,75 @@
-//! The dense model: graph IR, autodiff, executor, zoo, losses, optimizers, metrics.
+//! The dense model: graph IR, autodiff, CPU executor, zoo, losses, dense optimizers, metrics.
+//!
+//! A model is data: nodes of symbolic shape (`B` rows of the batch, `U` unique rows of a table), built
+//! by name, differentiated into more nodes of the same kind, and run by row tiles in a fixed number
+//! of lanes, so that the result does not depend on the threads. What it reads are slices: rows of
+//! embeddings, their stride, indices and offsets.
+//!
+//! It is not a tensor library (a graph is built once and run many times), and it knows nothing of
+//! tables, files or networks: whoever calls it pulls the rows and pushes the gradients.
+//!
+//! ```
+//! use std::num::NonZeroUsize;
+//! use zillion_device::Workers;
+//! use zillion_nn::*;
+//!
+//! let inputs = GraphInputs {
+//!     numeric: vec!["x".into()],
+//!     labels: vec!["clicked".into()],
+//!     ..GraphInputs::default()
+//! };
+//! let mut b = GraphBuilder::new(inputs, Mode::Train);
+//! let x = b.numeric("x", &[0])?;
+//! let logit = b.linear("linear", x, 1)?;
+//! let loss = b.bce_with_logits("loss", logit, 0)?;
+//!
+//! let train = differentiate(&b.finish(), loss)?;
+//! let mut params = Params::init(&train.graph.params, 1);
+//! let mut executor = Executor::new(Program::train(&train, Settings::default())?);
+//!
+//! let batch = Inputs {
+//!     rows: 2,
+//!     numeric: vec![&[1.0, -1.0]],
+//!     labels: vec![LabelView { values: &[1.0, 0.0], mask: None }],
+//!     ..Inputs::default()
+//! };
+//! let workers = Workers::new(NonZeroUsize::MIN).expect("one thread needs no start");
+//! executor.train(&workers, &batch, &mut params, StepSeed { seed: 1, step: 0 }, &mut [])?;
+//! let weight = params.find("linear.weight").expect("a linear layer has a weight");
+//! assert!(executor.loss().is_some_and(|loss| loss > 0.0));
+//! assert!(executor.param_grad(weight).is_some_and(|g| g[0] < 0.0));
+//! # Ok::<(), Error>(())
+//! ```
+
+mod autodiff;
+mod builder;
+mod error;
+mod executor;
+mod graph;
+mod inputs;
+mod lane;
+pub mod metrics;
+mod op;
+mod ops;
+pub mod optim;
+mod params;
+mod placement;
+mod profile;
+mod program;
+mod schedule;
+pub mod zoo;
+
+pub use autodiff::{TrainGraph, differentiate};
+pub use builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
+pub use error::{Error, Result};
+pub use executor::Executor;
+pub use graph::{
+    ColumnInput, Dim, Graph, GraphInputs, Node, NodeId, ParamId, ParamInit, ParamSpec, Shape,
+    TableInput,
+};
+pub use inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
+pub use op::{Binary, Gather, Op, Unary};
+pub use ops::{StepSeed, dropout_keeps};
+pub use params::Params;
+pub use profile::{OpTime, Profile};
+pub use program::{Program, Settings};

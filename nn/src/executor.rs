@@ -1,0 +1,655 @@
+//! Runs a program on the CPU.
+//!
+//! # Invariants
+//! A batch is cut into tiles, tiles into as many contiguous shares as there are lanes. Everything
+//! that a lane adds up it adds in tile order, and lanes are added in lane order, so the result is a
+//! function of the inputs and of [`Settings`](crate::Settings), never of the threads.
+//! Buffers grow to the largest batch seen and are then reused: a run allocates only a few short lists
+//! of slices, and what the products' library allocates.
+//!
+//! # Concurrency
+//! A lane owns its rows of every value that outlives a pass, a thread owns its tile buffers. In a
+//! pass, threads claim lanes; nothing else is shared but constants, which nobody writes meanwhile.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use zillion_device::Workers;
+use zillion_feature::Pooling;
+
+use crate::error::{Error, Result};
+use crate::graph::{Dim, NodeId, ParamId};
+use crate::inputs::{ColumnView, Inputs};
+use crate::lane::{Lane, TileBuffers};
+use crate::op::Op;
+use crate::ops::kernel::{ListColumn, StepSeed, Tile, View, ViewMut};
+use crate::ops::{self, BatchRows, ColumnSource, GatherSource, MAX_INPUTS};
+use crate::params::Params;
+use crate::placement::Place;
+use crate::profile::Profile;
+use crate::program::{Phase, Program, Settings, Step};
+
+/// Elements of a sum over the batch that are added up at a time: small enough to share the work,
+/// large enough to be worth a claim.
+const SUM_CHUNK: usize = 1 << 15;
+/// Unique rows whose gradients are added up at a time.
+const ROW_CHUNK: usize = 512;
+
+/// Runs a [`Program`], keeping its buffers between runs.
+#[derive(Debug)]
+pub struct Executor {
+    program: Program,
+    consts: Vec<Vec<f32>>,
+    lanes: Vec<Lane>,
+    tile_buffers: Vec<TileBuffers>,
+    lists: Vec<ListColumn>,
+    /// Where each row of the batch lies: the lane in the upper 8 bits, the row in it in the lower 24.
+    locate: Vec<u32>,
+    outputs: Vec<Vec<f32>>,
+    profile: Option<Profile>,
+}
+
+/// What all threads of a pass read.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    program: &'a Program,
+    consts: &'a [Vec<f32>],
+    params: &'a Params,
+    inputs: &'a Inputs<'a>,
+    lists: &'a [ListColumn],
+    seed: StepSeed,
+}
+
+impl Executor {
+    /// An executor without buffers yet; the first run makes them.
+    pub fn new(program: Program) -> Self {
+        let consts = program.placement.const_lens.iter().map(|&len| vec![0.0; len]).collect();
+        let lanes = (0..program.settings.lanes).map(|_| Lane::new(&program.placement)).collect();
+        let outputs = vec![Vec::new(); program.outputs.len()];
+        let lists = program.columns_read.iter().map(|_| ListColumn::default()).collect();
+        Self {
+            program,
+            consts,
+            lanes,
+            tile_buffers: Vec::new(),
+            lists,
+            locate: Vec::new(),
+            outputs,
+            profile: None,
+        }
+    }
+
+    /// What is run.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Begins or ends the timing of nodes.
+    pub fn set_profile(&mut self, on: bool) {
+        let nanos = vec![0; self.program.graph.nodes.len()];
+        self.profile = on.then_some(Profile { nanos, runs: 0 });
+    }
+
+    /// Times of the runs since [`Executor::set_profile`].
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_ref()
+    }
+
+    /// Runs a training program: computes the loss and all gradients, and moves running statistics in
+    /// `params`. Gradients of table rows are written to `row_grads`, one slice a table of
+    /// `unique × stride` floats with the stride of the inputs; a table that the loss does not depend
+    /// on gets zeros.
+    pub fn train(
+        &mut self,
+        workers: &Workers,
+        inputs: &Inputs<'_>,
+        params: &mut Params,
+        seed: StepSeed,
+        row_grads: &mut [&mut [f32]],
+    ) -> Result<()> {
+        self.check_row_grads(inputs, row_grads)?;
+        self.run(workers, inputs, params, seed)?;
+        self.row_gradients(workers, inputs, row_grads);
+        for &(param, node) in &self.program.updates {
+            if let Some(value) = constant(&self.program, &self.consts, node) {
+                params.value_mut(param).copy_from_slice(value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs an inference program.
+    pub fn infer(&mut self, workers: &Workers, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
+        self.run(workers, inputs, params, StepSeed::default())
+    }
+
+    /// A result of the last run, row after row. `None` of a node that was not asked for.
+    pub fn output(&self, node: NodeId) -> Option<&[f32]> {
+        let index = self.program.outputs.iter().position(|&id| id == node)?;
+        Some(&self.outputs[index])
+    }
+
+    /// The loss of the last run of a training program.
+    pub fn loss(&self) -> Option<f32> {
+        let value = constant(&self.program, &self.consts, self.program.loss?)?;
+        value.first().copied()
+    }
+
+    /// The gradient of a parameter, of its shape. `None` where the loss does not depend on it.
+    pub fn param_grad(&self, param: ParamId) -> Option<&[f32]> {
+        let grads = &self.program.param_grads;
+        let index = grads.binary_search_by_key(&param, |&(p, _)| p).ok()?;
+        constant(&self.program, &self.consts, grads[index].1)
+    }
+
+    /// The gradients of all parameters that have one, in order.
+    pub fn param_grads(&self) -> impl Iterator<Item = (ParamId, &[f32])> {
+        self.program.param_grads.iter().filter_map(|&(param, node)| {
+            constant(&self.program, &self.consts, node).map(|grad| (param, grad))
+        })
+    }
+
+    fn check_row_grads(&self, inputs: &Inputs<'_>, row_grads: &[&mut [f32]]) -> Result<()> {
+        let wrong = |input: &str, reason: String| Error::Input { input: input.to_owned(), reason };
+        if self.program.loss.is_none() {
+            return Err(wrong("the program", "an inference program cannot train".into()));
+        }
+        if row_grads.len() != inputs.tables.len() {
+            let reason = format!("{} buffers for {} tables", row_grads.len(), inputs.tables.len());
+            return Err(wrong("row gradients", reason));
+        }
+        for (out, table) in row_grads.iter().zip(&inputs.tables) {
+            if out.len() != table.values.len() {
+                let reason = format!("{} floats for {}", out.len(), table.values.len());
+                return Err(wrong("row gradients", reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        workers: &Workers,
+        inputs: &Inputs<'_>,
+        params: &Params,
+        seed: StepSeed,
+    ) -> Result<()> {
+        let train = self.program.loss.is_some();
+        params.fits(&self.program.graph.params)?;
+        inputs.check(&self.program.graph.inputs, self.program.reads_labels, train)?;
+        self.share_rows(inputs.rows, workers.threads());
+        self.prepare_lists(workers, inputs, train);
+        for phase in 0..self.program.phases.len() {
+            self.globals(phase, inputs, params, seed);
+            self.pass(workers, phase, inputs, params, seed);
+            self.sums(workers, phase, inputs.rows);
+        }
+        self.collect_outputs(inputs.rows);
+        if let Some(profile) = &mut self.profile {
+            profile.runs += 1;
+            for lane in &mut self.lanes {
+                for (total, nanos) in profile.nanos.iter_mut().zip(&mut lane.nanos) {
+                    *total += std::mem::take(nanos);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts the batch and makes room for it.
+    fn share_rows(&mut self, rows: usize, threads: usize) {
+        let Settings { lanes, tile_rows } = self.program.settings;
+        let tiles = rows.div_ceil(tile_rows);
+        self.locate.clear();
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            let first = (tiles * index / lanes * tile_rows).min(rows);
+            let end = (tiles * (index + 1) / lanes * tile_rows).min(rows);
+            lane.set_rows(first..end, &self.program.placement);
+            let lane_bits = (index as u32) << 24;
+            self.locate.extend((0..(end - first) as u32).map(|local| lane_bits | local));
+            if self.profile.is_some() {
+                lane.nanos.resize(self.program.graph.nodes.len(), 0);
+            }
+        }
+        let widths = &self.program.placement.tile_widths;
+        let needed = threads.min(lanes);
+        while self.tile_buffers.len() < needed {
+            self.tile_buffers.push(TileBuffers::new(widths, tile_rows));
+        }
+    }
+
+    /// Factors of weighted and averaged lists, and for a backward pass the row of each value.
+    fn prepare_lists(&mut self, workers: &Workers, inputs: &Inputs<'_>, train: bool) {
+        let graph = &self.program.graph;
+        let read = &self.program.columns_read;
+        let plain = |c: &ColumnView<'_>| c.offsets.is_none() && c.weights.is_none();
+        if inputs.columns.iter().all(plain) {
+            self.lists.iter_mut().for_each(ListColumn::clear);
+            return;
+        }
+        workers.for_each_mut(&mut self.lists, |index, list| {
+            let column = &inputs.columns[index];
+            list.clear();
+            if !read[index] || plain(column) {
+                return;
+            }
+            if train {
+                list.set_rows(column, inputs.rows);
+            }
+            for node in &graph.nodes {
+                if let Op::GatherPool(gather) = &node.op
+                    && gather.column == index
+                {
+                    list.set_factors(column, gather.pooling, inputs.rows);
+                }
+            }
+        });
+    }
+
+    /// Constants from constants: too little work to share.
+    fn globals(&mut self, phase: usize, inputs: &Inputs<'_>, params: &Params, seed: StepSeed) {
+        for &id in &self.program.phases[phase].globals {
+            let node = self.program.graph.node(id);
+            let Place::Const { slot, .. } = self.program.placement.places[id.0 as usize] else {
+                continue;
+            };
+            let begun = self.profile.is_some().then(Instant::now);
+            let mut out = std::mem::take(&mut self.consts[slot]);
+            let shared = Shared {
+                program: &self.program,
+                consts: &self.consts,
+                params,
+                inputs,
+                lists: &self.lists,
+                seed,
+            };
+            shared.global(id, &mut out);
+            self.consts[slot] = out;
+            if let (Some(profile), Some(begun)) = (&mut self.profile, begun) {
+                profile.nanos[id.0 as usize] += begun.elapsed().as_nanos() as u64;
+            }
+            debug_assert!(matches!(node.shape.rows, Dim::Const(_)));
+        }
+    }
+
+    fn pass(
+        &mut self,
+        workers: &Workers,
+        phase: usize,
+        inputs: &Inputs<'_>,
+        params: &Params,
+        seed: StepSeed,
+    ) {
+        let timed = self.profile.is_some();
+        let phase = &self.program.phases[phase];
+        if phase.tile.is_empty() {
+            return;
+        }
+        let shared = Shared {
+            program: &self.program,
+            consts: &self.consts,
+            params,
+            inputs,
+            lists: &self.lists,
+            seed,
+        };
+        let busy = self.lanes.iter().filter(|lane| !lane.rows.is_empty()).count();
+        let tasks = busy.min(workers.threads()).max(1);
+        let queue = Mutex::new(self.lanes.iter_mut().filter(|lane| !lane.rows.is_empty()));
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        workers.for_each_mut(&mut self.tile_buffers[..tasks], |_, buffers| {
+            while let Some(lane) = next() {
+                shared.lane_pass(phase, lane, buffers, timed);
+            }
+        });
+    }
+
+    /// Adds the lanes' partials up, in lane order.
+    fn sums(&mut self, workers: &Workers, phase: usize, batch_rows: usize) {
+        struct Part<'a> {
+            op: &'a Op,
+            partial: usize,
+            start: usize,
+            out: &'a mut [f32],
+            id: NodeId,
+        }
+        let Self { program, consts, lanes, .. } = self;
+        let sums = &program.phases[phase].sums;
+        if sums.is_empty() {
+            return;
+        }
+        // Slots ascend with nodes, so that one walk over the constants meets them all.
+        let mut rest: &mut [Vec<f32>] = consts;
+        let mut skipped = 0;
+        let mut parts = Vec::new();
+        for &id in sums {
+            let op = &program.graph.node(id).op;
+            let at = id.0 as usize;
+            let (Place::Const { slot, .. }, Some(partial)) =
+                (program.placement.places[at], program.placement.partials[at])
+            else {
+                continue;
+            };
+            let (before, after) = std::mem::take(&mut rest).split_at_mut(slot + 1 - skipped);
+            rest = after;
+            skipped = slot + 1;
+            let Some(out) = before.last_mut() else { continue };
+            let chunk = if ops::combines_by_element(op) { SUM_CHUNK } else { usize::MAX };
+            for (index, out) in out.chunks_mut(chunk).enumerate() {
+                parts.push(Part { op, partial, start: index * chunk, out, id });
+            }
+        }
+        let lanes: &[Lane] = lanes;
+        let add_up = |part: &mut Part<'_>| {
+            let partials = lanes
+                .iter()
+                .filter(|lane| !lane.rows.is_empty())
+                .map(|lane| (lane.rows.len(), lane.partials[part.partial].as_slice()));
+            ops::combine(part.op, partials, part.start, batch_rows, part.out);
+        };
+        match &mut self.profile {
+            None => workers.for_each_mut(&mut parts, |_, part| add_up(part)),
+            Some(profile) => {
+                for part in &mut parts {
+                    let begun = Instant::now();
+                    add_up(part);
+                    profile.nanos[part.id.0 as usize] += begun.elapsed().as_nanos() as u64;
+                }
+            }
+        }
+    }
+
+    /// Gradients of the tables' rows, once those of the batch are complete.
+    fn row_gradients(
+        &mut self,
+        workers: &Workers,
+        inputs: &Inputs<'_>,
+        row_grads: &mut [&mut [f32]],
+    ) {
+        struct Part<'a> {
+            table: usize,
+            first: usize,
+            out: &'a mut [f32],
+        }
+        let begun = Instant::now();
+        let mut sources: Vec<Vec<ColumnSource<'_, LaneRows<'_>>>> = Vec::new();
+        for table in 0..inputs.tables.len() {
+            let columns = inputs.columns.iter().zip(&self.lists).filter(|(c, _)| c.table == table);
+            let columns = columns.map(|(column, list)| ColumnSource {
+                column,
+                list,
+                base: column.base as usize,
+                gathers: Vec::new(),
+            });
+            sources.push(columns.collect());
+        }
+        for &(table, node) in &self.program.row_grads {
+            self.fill_sources(table, node, &mut sources[table]);
+        }
+        let mut parts = Vec::new();
+        for (table, out) in row_grads.iter_mut().enumerate() {
+            let stride = inputs.tables[table].stride;
+            for (index, out) in out.chunks_mut((ROW_CHUNK * stride).max(1)).enumerate() {
+                parts.push(Part { table, first: index * ROW_CHUNK, out });
+            }
+        }
+        workers.for_each_mut(&mut parts, |_, Part { table, first, out }| {
+            let stride = inputs.tables[*table].stride;
+            ops::row_gradients(&sources[*table], &inputs.occurrences[*table], stride, *first, out);
+        });
+        if let (Some(profile), Some(&(_, node))) =
+            (&mut self.profile, self.program.row_grads.first())
+        {
+            profile.nanos[node.0 as usize] += begun.elapsed().as_nanos() as u64;
+        }
+    }
+
+    fn fill_sources<'a>(
+        &'a self,
+        table: usize,
+        node: NodeId,
+        sources: &mut [ColumnSource<'a, LaneRows<'a>>],
+    ) {
+        let node = self.program.graph.node(node);
+        let Op::GatherGrad { gathers, .. } = &node.op else { return };
+        let columns = &self.program.graph.inputs.columns;
+        let mut given = node.inputs.iter().copied();
+        for gather in gathers {
+            let gradient = given.next().and_then(|id| self.lane_rows(id));
+            let winners = match gather.pooling {
+                Pooling::Max => given.next().and_then(|id| self.lane_rows(id)),
+                _ => None,
+            };
+            // Columns of one table keep their order among themselves.
+            let index = columns[..gather.column].iter().filter(|c| c.table == table).count();
+            if let Some(gradient) = gradient {
+                sources[index].gathers.push(GatherSource { gather: *gather, gradient, winners });
+            }
+        }
+    }
+
+    fn lane_rows(&self, id: NodeId) -> Option<LaneRows<'_>> {
+        match self.program.placement.places[id.0 as usize] {
+            Place::Wide { slot, offset, stride } => {
+                let cols = self.program.graph.shape(id).cols;
+                Some(LaneRows { lanes: &self.lanes, locate: &self.locate, slot, offset, stride, cols })
+            }
+            _ => None,
+        }
+    }
+
+    fn collect_outputs(&mut self, rows: usize) {
+        for (index, &id) in self.program.outputs.iter().enumerate() {
+            let mut out = std::mem::take(&mut self.outputs[index]);
+            out.clear();
+            if let Some(values) = self.lane_rows(id) {
+                for row in 0..rows {
+                    out.extend_from_slice(values.row(row));
+                }
+            } else if let Some(value) = constant(&self.program, &self.consts, id) {
+                out.extend_from_slice(value);
+            }
+            self.outputs[index] = out;
+        }
+    }
+}
+
+/// The value of a constant that the run computed.
+fn constant<'a>(program: &Program, consts: &'a [Vec<f32>], id: NodeId) -> Option<&'a [f32]> {
+    let len = program.graph.shape(id).const_len()?;
+    match program.placement.places[id.0 as usize] {
+        Place::Const { slot, offset } => consts[slot].get(offset..offset + len),
+        _ => None,
+    }
+}
+
+/// Rows of a value that is as wide as the batch, found by their index in the batch.
+#[derive(Clone, Copy)]
+struct LaneRows<'a> {
+    lanes: &'a [Lane],
+    locate: &'a [u32],
+    slot: usize,
+    offset: usize,
+    stride: usize,
+    cols: usize,
+}
+
+impl BatchRows for LaneRows<'_> {
+    #[inline(always)]
+    fn row(&self, row: usize) -> &[f32] {
+        let at = self.locate[row];
+        let lane = &self.lanes[(at >> 24) as usize];
+        let start = (at & 0x00ff_ffff) as usize * self.stride + self.offset;
+        &lane.wide[self.slot][start..][..self.cols]
+    }
+}
+
+impl<'a> Shared<'a> {
+    /// A view of a constant or of a table's rows.
+    fn fixed(&self, id: NodeId) -> Option<View<'a>> {
+        let shape = self.program.graph.shape(id);
+        let (data, from, full): (&'a [f32], usize, usize) =
+            match self.program.placement.places[id.0 as usize] {
+                Place::Rows { table } => {
+                    let table = &self.inputs.tables[table];
+                    (table.values, 0, table.stride)
+                }
+                Place::Param { param, offset } => (self.params.value(param), offset, shape.cols),
+                Place::Const { slot, offset } => (&self.consts[slot], offset, shape.cols),
+                _ => return None,
+            };
+        // One row stands for as many as the other operand has.
+        let stride = if shape.rows == Dim::Const(1) { 0 } else { full };
+        Some(View { data: &data[from..], stride, cols: shape.cols })
+    }
+
+    fn global(&self, id: NodeId, out: &mut [f32]) {
+        let node = self.program.graph.node(id);
+        let rows_of = |shape: crate::graph::Shape| match shape.rows {
+            Dim::Const(rows) => rows,
+            _ => 0,
+        };
+        let out_rows = rows_of(node.shape);
+        let cols = node.shape.cols;
+        let sums_rows =
+            matches!(node.op, Op::SumRows { .. } | Op::MatMulTn | Op::LayerNormReduce { .. });
+        let rows = match node.inputs.first() {
+            Some(&first) if sums_rows => rows_of(self.program.graph.shape(first)),
+            _ => out_rows,
+        };
+        if node.op == Op::Concat {
+            let mut start = 0;
+            for &part in &node.inputs {
+                if let Some(view) = self.fixed(part) {
+                    let mut out = ViewMut { data: &mut *out, stride: cols, cols };
+                    ops::copy_part(out_rows, view, &mut out, start);
+                    start += view.cols;
+                }
+            }
+            return;
+        }
+        let mut views = [View::default(); MAX_INPUTS];
+        for (view, &input) in views.iter_mut().zip(&node.inputs) {
+            *view = self.fixed(input).unwrap_or_default();
+        }
+        let tile = self.tile(0, rows);
+        let out = ViewMut { data: out, stride: cols, cols };
+        ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
+    }
+
+    fn tile(&self, first_row: usize, rows: usize) -> Tile<'a> {
+        Tile {
+            inputs: self.inputs,
+            lists: self.lists,
+            first_row,
+            rows,
+            batch_rows: self.inputs.rows,
+            seed: self.seed,
+        }
+    }
+
+    /// Takes a lane's tiles through a phase.
+    fn lane_pass(&self, phase: &Phase, lane: &mut Lane, buffers: &mut TileBuffers, timed: bool) {
+        let tile_rows = self.program.settings.tile_rows;
+        let rows = lane.rows.clone();
+        let mut first_row = rows.start;
+        while first_row < rows.end {
+            let tile = self.tile(first_row, tile_rows.min(rows.end - first_row));
+            for &step in &phase.tile {
+                let begun = timed.then(Instant::now);
+                let node = self.step(step, &tile, first_row - rows.start, lane, buffers);
+                if let Some(begun) = begun {
+                    lane.nanos[node.0 as usize] += begun.elapsed().as_nanos() as u64;
+                }
+            }
+            first_row += tile.rows;
+        }
+    }
+
+    /// Does one step for one tile. `rows_before` are the rows of the lane before the tile.
+    fn step(
+        &self,
+        step: Step,
+        tile: &Tile<'_>,
+        rows_before: usize,
+        lane: &mut Lane,
+        buffers: &mut TileBuffers,
+    ) -> NodeId {
+        let (Step::Compute(id) | Step::Accumulate(id) | Step::CopyPart { concat: id, .. }) = step;
+        let node = self.program.graph.node(id);
+        if let Step::Accumulate(_) = step {
+            let Some(slot) = self.program.placement.partials[id.0 as usize] else { return id };
+            let mut partial = std::mem::take(&mut lane.partials[slot]);
+            let views = self.views(&node.inputs, rows_before, lane, buffers);
+            let views = &views[..node.inputs.len()];
+            ops::accumulate(&node.op, tile, rows_before, views, &mut partial);
+            lane.partials[slot] = partial;
+            return id;
+        }
+        // The buffer that is written leaves its set, so that the others can be read beside it: no
+        // operation reads where it writes (see `placement`).
+        let cols = node.shape.cols;
+        let (mut taken, start, stride) = match self.program.placement.places[id.0 as usize] {
+            Place::Tile { slot, offset, stride } => {
+                (std::mem::take(&mut buffers.slots[slot]), offset, stride)
+            }
+            Place::Wide { slot, offset, stride } => {
+                (std::mem::take(&mut lane.wide[slot]), rows_before * stride + offset, stride)
+            }
+            _ => return id,
+        };
+        let mut out = ViewMut { data: &mut taken[start..], stride, cols };
+        if let Step::CopyPart { part, start, .. } = step {
+            let view = self.view(part, rows_before, lane, buffers);
+            ops::copy_part(tile.rows, view, &mut out, start);
+        } else {
+            let views = self.views(&node.inputs, rows_before, lane, buffers);
+            ops::forward(&node.op, tile, &views[..node.inputs.len()], out);
+        }
+        match self.program.placement.places[id.0 as usize] {
+            Place::Tile { slot, .. } => buffers.slots[slot] = taken,
+            Place::Wide { slot, .. } => lane.wide[slot] = taken,
+            _ => {}
+        }
+        id
+    }
+
+    fn views<'b>(
+        &self,
+        inputs: &[NodeId],
+        rows_before: usize,
+        lane: &'b Lane,
+        buffers: &'b TileBuffers,
+    ) -> [View<'b>; MAX_INPUTS]
+    where
+        'a: 'b,
+    {
+        let mut views = [View::default(); MAX_INPUTS];
+        for (view, &input) in views.iter_mut().zip(inputs) {
+            *view = self.view(input, rows_before, lane, buffers);
+        }
+        views
+    }
+
+    fn view<'b>(
+        &self,
+        id: NodeId,
+        rows_before: usize,
+        lane: &'b Lane,
+        buffers: &'b TileBuffers,
+    ) -> View<'b>
+    where
+        'a: 'b,
+    {
+        let cols = self.program.graph.shape(id).cols;
+        match self.program.placement.places[id.0 as usize] {
+            Place::Tile { slot, offset, stride } => {
+                View { data: &buffers.slots[slot][offset..], stride, cols }
+            }
+            Place::Wide { slot, offset, stride } => {
+                View { data: &lane.wide[slot][rows_before * stride + offset..], stride, cols }
+            }
+            _ => self.fixed(id).unwrap_or_default(),
+        }
+    }
+}

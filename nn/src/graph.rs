@@ -1,0 +1,236 @@
+//! The model as data: nodes of symbolic shape, in an order in which each follows its inputs.
+//!
+//! Every value is a matrix. Rows are symbolic (`B` rows of the batch, `U` unique rows of a table,
+//! `V` values of a column) or a number; columns are always a number. What other frameworks keep as
+//! `[B, F, d]` is `[B, F·d]` here, with `d` an attribute of the operation that cares.
+
+use std::fmt;
+
+use crate::op::Op;
+
+/// The rows of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dim {
+    /// `B`: rows of the batch.
+    Batch,
+    /// `U(table)`: unique rows of the batch in one table.
+    Unique(usize),
+    /// `V(column)`: values of one sparse column. Reserved for sequences.
+    Values(usize),
+    /// A number known when the model is built.
+    Const(usize),
+}
+
+/// A matrix' shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Rows, symbolic.
+    pub rows: Dim,
+    /// Columns.
+    pub cols: usize,
+}
+
+/// A node of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// A parameter of a graph, in order of creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ParamId(pub u32);
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Unique in its graph.
+    pub name: String,
+    /// What is computed.
+    pub op: Op,
+    /// From what.
+    pub inputs: Vec<NodeId>,
+    /// Into what shape.
+    pub shape: Shape,
+}
+
+/// How a parameter begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ParamInit {
+    /// Normal with variance `2 / (rows + cols)` (Glorot & Bengio 2010).
+    XavierNormal,
+    /// Uniform in ±√(6 / (rows + cols)) (Glorot & Bengio 2010).
+    XavierUniform,
+    /// Normal with mean 0.
+    Normal {
+        /// Standard deviation.
+        std: f32,
+    },
+    /// Uniform in `[low, high)`.
+    Uniform {
+        /// Lower end.
+        low: f32,
+        /// Upper end.
+        high: f32,
+    },
+    /// One value everywhere.
+    Constant {
+        /// The value.
+        value: f32,
+    },
+}
+
+/// A dense parameter of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParamSpec {
+    /// Unique in the model; the tensor's name in a checkpoint.
+    pub name: String,
+    /// Rows (of a weight: input units).
+    pub rows: usize,
+    /// Columns (of a weight: output units).
+    pub cols: usize,
+    /// How it begins.
+    pub init: ParamInit,
+    /// Whether an optimizer moves it; batch norm's running statistics are not trainable.
+    pub trainable: bool,
+}
+
+/// A table as the graph sees it: rows of `stride` floats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInput {
+    /// The table's name.
+    pub name: String,
+    /// Floats a row.
+    pub stride: usize,
+}
+
+/// A sparse column as the graph sees it: indices of a table's rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnInput {
+    /// The feature's name.
+    pub name: String,
+    /// Index of its table.
+    pub table: usize,
+}
+
+/// What a batch brings along. A run's [`Inputs`](crate::Inputs) match it by index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GraphInputs {
+    /// Tables, in the order of the lookup plan.
+    pub tables: Vec<TableInput>,
+    /// Sparse columns, in schema order.
+    pub columns: Vec<ColumnInput>,
+    /// Numeric columns, in schema order.
+    pub numeric: Vec<String>,
+    /// Labels, in schema order.
+    pub labels: Vec<String>,
+}
+
+/// A model: built by [`GraphBuilder`](crate::GraphBuilder), extended by
+/// [`differentiate`](crate::differentiate).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    /// What a batch brings along.
+    pub inputs: GraphInputs,
+    /// Nodes, each after its inputs.
+    pub nodes: Vec<Node>,
+    /// Parameters, in order of creation.
+    pub params: Vec<ParamSpec>,
+    /// Named results.
+    pub outputs: Vec<(String, NodeId)>,
+    /// Parameters that a training step sets to a node's value (running statistics).
+    pub updates: Vec<(ParamId, NodeId)>,
+}
+
+impl Graph {
+    /// The node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// The node's shape.
+    pub fn shape(&self, id: NodeId) -> Shape {
+        self.node(id).shape
+    }
+
+    /// The parameter's description.
+    pub fn param(&self, id: ParamId) -> &ParamSpec {
+        &self.params[id.0 as usize]
+    }
+
+    /// The result of this name.
+    pub fn output(&self, name: &str) -> Option<NodeId> {
+        self.outputs.iter().find(|(n, _)| n == name).map(|&(_, id)| id)
+    }
+
+    /// The node of this name.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32))
+    }
+}
+
+impl Shape {
+    /// `[B, cols]`.
+    pub const fn batch(cols: usize) -> Self {
+        Self { rows: Dim::Batch, cols }
+    }
+
+    /// `[rows, cols]`, both numbers.
+    pub const fn constant(rows: usize, cols: usize) -> Self {
+        Self { rows: Dim::Const(rows), cols }
+    }
+
+    /// Number of elements of a constant shape, `None` of a symbolic one.
+    pub fn const_len(self) -> Option<usize> {
+        match self.rows {
+            Dim::Const(rows) => Some(rows * self.cols),
+            _ => None,
+        }
+    }
+
+    /// `[B, 1]`.
+    pub(crate) fn is_batch(self) -> bool {
+        self.rows == Dim::Batch
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batch => write!(f, "B"),
+            Self::Unique(table) => write!(f, "U{table}"),
+            Self::Values(column) => write!(f, "V{column}"),
+            Self::Const(n) => write!(f, "{n}"),
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, {}]", self.rows, self.cols)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+/// One line a node: `%7 = relu(%6) : [B, 400]  # mlp.0.relu`, then the outputs and updates.
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, node) in self.nodes.iter().enumerate() {
+            write!(f, "%{i} = {}(", node.op)?;
+            for (j, input) in node.inputs.iter().enumerate() {
+                let comma = if j == 0 { "" } else { ", " };
+                write!(f, "{comma}{input}")?;
+            }
+            writeln!(f, ") : {}  # {}", node.shape, node.name)?;
+        }
+        for (name, id) in &self.outputs {
+            writeln!(f, "output {name} = {id}")?;
+        }
+        for (param, id) in &self.updates {
+            writeln!(f, "update {} = {id}", self.param(*param).name)?;
+        }
+        Ok(())
+    }
+}

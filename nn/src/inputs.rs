@@ -1,0 +1,238 @@
+//! What one run reads: a batch, the rows of its keys, and the way between them.
+
+use std::ops::Range;
+
+use zillion_feature::{Batch, LookupPlan, RowBuffer};
+
+use crate::error::{Error, Result};
+use crate::graph::GraphInputs;
+
+/// The inputs of one run, matched by index with the graph's [`GraphInputs`].
+#[derive(Clone, Debug, Default)]
+pub struct Inputs<'a> {
+    /// Rows of the batch.
+    pub rows: usize,
+    /// The unique rows of each table.
+    pub tables: Vec<TableView<'a>>,
+    /// Each sparse column.
+    pub columns: Vec<ColumnView<'a>>,
+    /// For each table, where its rows occur. Empty for inference.
+    pub occurrences: Vec<OccurrenceView<'a>>,
+    /// Each numeric column.
+    pub numeric: Vec<&'a [f32]>,
+    /// Each label. May be empty for inference.
+    pub labels: Vec<LabelView<'a>>,
+    /// Sample weights.
+    pub weight: Option<&'a [f32]>,
+}
+
+/// The unique rows of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct TableView<'a> {
+    /// `unique × stride` floats.
+    pub values: &'a [f32],
+    /// Floats from one row to the next; may exceed what the graph reads.
+    pub stride: usize,
+    /// Number of rows.
+    pub unique: usize,
+}
+
+/// One sparse column as indices of unique rows.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnView<'a> {
+    /// Index of its table.
+    pub table: usize,
+    /// One index a value.
+    pub inverse: &'a [u32],
+    /// `rows + 1` offsets into the values; `None` where each row has one value.
+    pub offsets: Option<&'a [i32]>,
+    /// One weight a value.
+    pub weights: Option<&'a [f32]>,
+    /// Position of the first value in the table's value order.
+    pub base: u32,
+}
+
+/// Where each unique row of a table occurs.
+#[derive(Clone, Copy, Debug)]
+pub struct OccurrenceView<'a> {
+    /// `unique + 1` offsets into `positions`.
+    pub offsets: &'a [u32],
+    /// Positions in the table's value order, ascending for each row.
+    pub positions: &'a [u32],
+}
+
+/// One label.
+#[derive(Clone, Copy, Debug)]
+pub struct LabelView<'a> {
+    /// One value a row.
+    pub values: &'a [f32],
+    /// `false` where a row has no label.
+    pub mask: Option<&'a [bool]>,
+}
+
+impl<'a> ColumnView<'a> {
+    /// The values of a row.
+    #[inline(always)]
+    pub(crate) fn values_of(&self, row: usize) -> Range<usize> {
+        match self.offsets {
+            None => row..row + 1,
+            Some(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
+        }
+    }
+}
+
+impl<'a> Inputs<'a> {
+    /// The inputs of a batch whose rows have been pulled. Without `train`, occurrences and labels are
+    /// left out.
+    pub fn new(batch: &'a Batch, plan: &'a LookupPlan, rows: &'a RowBuffer, train: bool) -> Self {
+        let tables = rows.tables.iter().map(|t| TableView {
+            values: &t.values,
+            stride: t.stride,
+            unique: t.rows(),
+        });
+        let columns = plan.columns.iter().zip(&batch.sparse).map(|(planned, keys)| ColumnView {
+            table: planned.table,
+            inverse: &planned.inverse,
+            offsets: keys.offsets.as_deref(),
+            weights: keys.weights.as_deref(),
+            base: planned.base,
+        });
+        let occurrences = plan.tables.iter().filter(|_| train).map(|t| OccurrenceView {
+            offsets: &t.occurrences.offsets,
+            positions: &t.occurrences.positions,
+        });
+        let labels = batch
+            .labels
+            .iter()
+            .filter(|_| train)
+            .map(|l| LabelView { values: &l.values, mask: l.mask.as_deref() });
+        Self {
+            rows: batch.rows,
+            tables: tables.collect(),
+            columns: columns.collect(),
+            occurrences: occurrences.collect(),
+            numeric: batch.numeric.iter().map(Vec::as_slice).collect(),
+            labels: labels.collect(),
+            weight: batch.weight.as_deref(),
+        }
+    }
+
+    /// Checks everything that kernels index by, so that they cannot go wrong on a batch that does not
+    /// fit the graph. `train`: a backward pass will run.
+    pub(crate) fn check(&self, graph: &GraphInputs, labels: bool, train: bool) -> Result<()> {
+        if self.rows == 0 || self.rows > MAX_ROWS {
+            return Err(wrong("the batch", format!("{} rows, not 1 .. {MAX_ROWS}", self.rows)));
+        }
+        self.check_tables(graph)?;
+        count("sparse columns", self.columns.len(), graph.columns.len())?;
+        for (column, known) in self.columns.iter().zip(&graph.columns) {
+            self.check_column(column, known.table).map_err(|reason| wrong(&known.name, reason))?;
+        }
+        count("numeric columns", self.numeric.len(), graph.numeric.len())?;
+        for (values, name) in self.numeric.iter().zip(&graph.numeric) {
+            self.one_a_row(name, values.len())?;
+        }
+        if labels {
+            count("labels", self.labels.len(), graph.labels.len())?;
+            for (label, name) in self.labels.iter().zip(&graph.labels) {
+                self.one_a_row(name, label.values.len())?;
+                self.one_a_row(name, label.mask.map_or(self.rows, <[bool]>::len))?;
+            }
+        }
+        self.one_a_row("the sample weight", self.weight.map_or(self.rows, <[f32]>::len))?;
+        if train { self.check_occurrences(graph) } else { Ok(()) }
+    }
+
+    fn one_a_row(&self, name: &str, len: usize) -> Result<()> {
+        if len == self.rows {
+            return Ok(());
+        }
+        Err(wrong(name, format!("{len} values for {} rows", self.rows)))
+    }
+
+    fn check_tables(&self, graph: &GraphInputs) -> Result<()> {
+        count("tables", self.tables.len(), graph.tables.len())?;
+        for (table, known) in self.tables.iter().zip(&graph.tables) {
+            if table.stride < known.stride {
+                let reason = format!("rows of {} floats, {} needed", table.stride, known.stride);
+                return Err(wrong(&known.name, reason));
+            }
+            if table.unique.checked_mul(table.stride) != Some(table.values.len()) {
+                let (len, unique, stride) = (table.values.len(), table.unique, table.stride);
+                return Err(wrong(&known.name, format!("{len} floats for {unique} × {stride}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_column(&self, column: &ColumnView<'_>, table: usize) -> std::result::Result<(), String> {
+        if column.table != table {
+            return Err(format!("looks up table {}, not {table}", column.table));
+        }
+        let unique = self.tables[table].unique;
+        // A maximum vectorises; stopping at the first bad index would not.
+        let largest = column.inverse.iter().fold(0, |a, &b| a.max(b));
+        if !column.inverse.is_empty() && largest as usize >= unique {
+            return Err(format!("index {largest} of {unique} unique rows"));
+        }
+        let values = column.inverse.len();
+        match column.offsets {
+            None if values != self.rows => return Err(format!("{values} values, {} rows", self.rows)),
+            None => {}
+            Some(offsets) => {
+                let ends = offsets.first() == Some(&0)
+                    && offsets.last().is_some_and(|&end| usize::try_from(end) == Ok(values));
+                let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
+                if offsets.len() != self.rows + 1 || !ends || descends {
+                    return Err("offsets do not ascend from 0 to the number of values".into());
+                }
+            }
+        }
+        match column.weights {
+            Some(weights) if weights.len() != values => {
+                Err(format!("{} weights for {values} values", weights.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_occurrences(&self, graph: &GraphInputs) -> Result<()> {
+        count("tables with occurrences", self.occurrences.len(), graph.tables.len())?;
+        for (t, (occurrences, known)) in self.occurrences.iter().zip(&graph.tables).enumerate() {
+            let OccurrenceView { offsets, positions } = *occurrences;
+            let columns = || self.columns.iter().filter(|c| c.table == t);
+            let values: usize = columns().map(|c| c.inverse.len()).sum();
+            let mut base = 0;
+            for column in columns() {
+                if column.base as usize != base {
+                    return Err(wrong(&known.name, "columns do not follow one another".into()));
+                }
+                base += column.inverse.len();
+            }
+            let ends = offsets.first() == Some(&0)
+                && offsets.last().is_some_and(|&end| end as usize == positions.len());
+            let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
+            let largest = positions.iter().fold(0, |a, &b| a.max(b));
+            if offsets.len() != self.tables[t].unique + 1
+                || !ends
+                || descends
+                || positions.len() != values
+                || (values > 0 && largest as usize >= values)
+            {
+                return Err(wrong(&known.name, "occurrences do not fit the columns".into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows of a batch fit in 24 bits: see the executor's map from rows to lanes.
+const MAX_ROWS: usize = 1 << 24;
+
+fn count(what: &str, have: usize, want: usize) -> Result<()> {
+    if have == want { Ok(()) } else { Err(wrong("the batch", format!("{have} {what}, not {want}"))) }
+}
+
+fn wrong(input: &str, reason: String) -> Error {
+    Error::Input { input: input.to_owned(), reason }
+}

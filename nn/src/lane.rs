@@ -1,0 +1,114 @@
+//! The buffers of lanes and threads.
+
+use std::ops::Range;
+
+use zillion_feature::Pooling;
+
+use crate::inputs::ColumnView;
+use crate::ops::kernel::ListColumn;
+use crate::placement::Placement;
+
+/// A contiguous share of the batch, with its rows of every value that outlives a pass and its
+/// partials of the sums over the batch.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    pub(crate) rows: Range<usize>,
+    pub(crate) wide: Vec<Vec<f32>>,
+    pub(crate) partials: Vec<Vec<f32>>,
+    /// Time by node, if the run is profiled.
+    pub(crate) nanos: Vec<u64>,
+}
+
+impl Lane {
+    pub(crate) fn new(placement: &Placement) -> Self {
+        let wide = vec![Vec::new(); placement.wide_widths.len()];
+        let partials = vec![Vec::new(); placement.partial_lens.len()];
+        Self { rows: 0..0, wide, partials, nanos: Vec::new() }
+    }
+
+    /// Sets the share, and makes room for it where there is too little.
+    pub(crate) fn set_rows(&mut self, rows: Range<usize>, placement: &Placement) {
+        if !rows.is_empty() {
+            for (buffer, &width) in self.wide.iter_mut().zip(&placement.wide_widths) {
+                grow(buffer, rows.len() * width);
+            }
+            for (partial, &len) in self.partials.iter_mut().zip(&placement.partial_lens) {
+                grow(partial, len);
+            }
+        }
+        self.rows = rows;
+    }
+}
+
+fn grow(buffer: &mut Vec<f32>, len: usize) {
+    if buffer.len() < len {
+        // What it held is of no use, so that nothing need be copied.
+        *buffer = vec![0.0; len];
+    }
+}
+
+/// One thread's buffers for the values of a tile.
+#[derive(Debug)]
+pub(crate) struct TileBuffers {
+    pub(crate) slots: Vec<Vec<f32>>,
+}
+
+impl TileBuffers {
+    pub(crate) fn new(widths: &[usize], tile_rows: usize) -> Self {
+        Self { slots: widths.iter().map(|&width| vec![0.0; width * tile_rows]).collect() }
+    }
+}
+
+impl ListColumn {
+    pub(crate) fn clear(&mut self) {
+        self.row_of.clear();
+        // Emptied, not dropped: their memory serves the next step.
+        self.factors.iter_mut().for_each(|(_, factors)| factors.clear());
+    }
+
+    /// Notes the row of each value.
+    pub(crate) fn set_rows(&mut self, column: &ColumnView<'_>, rows: usize) {
+        if column.offsets.is_some() {
+            self.row_of.reserve(column.inverse.len());
+            for row in 0..rows {
+                let values = column.values_of(row).len();
+                self.row_of.extend(std::iter::repeat_n(row as u32, values));
+            }
+        }
+    }
+
+    /// Computes the factors of one way of pooling: the weight, for a mean over the sum of the list's
+    /// weights, for sqrtn over the root of the sum of their squares (as TensorFlow has it). A list
+    /// whose weights sum to zero pools to zeros.
+    pub(crate) fn set_factors(&mut self, column: &ColumnView<'_>, pooling: Pooling, rows: usize) {
+        let averaged = matches!(pooling, Pooling::Mean | Pooling::Sqrtn);
+        if column.weights.is_none() && (!averaged || column.offsets.is_none()) {
+            return;
+        }
+        let index = self.factors.iter().position(|(p, _)| *p == pooling).unwrap_or_else(|| {
+            self.factors.push((pooling, Vec::new()));
+            self.factors.len() - 1
+        });
+        let factors = &mut self.factors[index].1;
+        if !factors.is_empty() {
+            return;
+        }
+        factors.reserve(column.inverse.len());
+        for row in 0..rows {
+            let values = column.values_of(row);
+            let count = values.len() as f32;
+            let weights = column.weights.map(|w| &w[values.clone()]);
+            let sum = |f: fn(f32) -> f32| weights.map_or(count, |w| w.iter().map(|&w| f(w)).sum());
+            let divisor = match pooling {
+                Pooling::Mean => sum(|w| w),
+                Pooling::Sqrtn => sum(|w| w * w).sqrt(),
+                Pooling::Sum | Pooling::Max => 1.0,
+            };
+            let by = if divisor == 0.0 { 0.0 } else { 1.0 / divisor };
+            match weights {
+                Some(weights) => factors.extend(weights.iter().map(|w| w * by)),
+                None => factors.extend(std::iter::repeat_n(by, values.len())),
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Dropout, inverted (Srivastava et al. 2014). The mask is a function of (seed, step, layer, row,
+//! unit): the backward pass computes it again instead of reading it from memory.
+
+use zillion_feature::random;
+
+use super::kernel::{StepSeed, Tile, View, ViewMut, simd};
+use crate::autodiff::Backward;
+use crate::error::Result;
+use crate::graph::{NodeId, Shape};
+use crate::op::Op;
+
+pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
+    match inputs {
+        [x] if x.is_batch() => Ok(*x),
+        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+    }
+}
+
+pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+    let (&Op::Dropout { rate, salt }, &[x]) = (op, inputs) else { return super::unfit(op) };
+    let threshold = threshold(rate);
+    let factor = 1.0 / (1.0 - rate);
+    simd!({
+        for i in 0..tile.rows {
+            let row = row_stream(tile.seed, salt, tile.first_row + i);
+            line(x.row(i), out.row(i), row, threshold, factor);
+        }
+    })
+}
+
+/// Whether a unit is kept, for tests that need to know.
+pub fn dropout_keeps(seed: StepSeed, salt: u32, row: usize, unit: usize, rate: f32) -> bool {
+    unit_bits(row_stream(seed, salt, row), unit as u32) >= threshold(rate)
+}
+
+#[inline(always)]
+fn line(x: &[f32], out: &mut [f32], row: u32, threshold: u32, factor: f32) {
+    for (unit, (o, &x)) in out.iter_mut().zip(x).enumerate() {
+        *o = if unit_bits(row, unit as u32) >= threshold { x * factor } else { 0.0 };
+    }
+}
+
+fn threshold(rate: f32) -> u32 {
+    (f64::from(rate) * 4_294_967_296.0) as u32
+}
+
+#[inline(always)]
+fn row_stream(seed: StepSeed, salt: u32, row: usize) -> u32 {
+    let layer = random::combine(random::combine(seed.seed, seed.step), u64::from(salt));
+    (random::combine(layer, row as u64) >> 32) as u32
+}
+
+#[inline(always)]
+fn unit_bits(row: u32, unit: u32) -> u32 {
+    // The odd constant spreads neighbours over all bits before they are mixed with the row's.
+    random::mix32(row ^ unit.wrapping_mul(0x9e37_79b9))
+}
+
+pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+    let node = cx.node(id).clone();
+    if let &[x] = node.inputs.as_slice()
+        && cx.wants(x)
+    {
+        let gx = cx.push(id, "grad", node.op, &[g])?;
+        cx.give(x, gx);
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! Functions of one, two or three elements.
+
+use zillion_device::simd::math;
+
+use super::kernel::{Tile, View, ViewMut, map1, map2, simd};
+use crate::autodiff::Backward;
+use crate::error::Result;
+use crate::graph::{Dim, NodeId, Shape};
+use crate::op::{Binary, Op, Unary};
+
+/// `√(2/π)`, of the tanh form of gelu.
+const GELU_SCALE: f32 = 0.797_884_6;
+const GELU_CUBE: f32 = 0.044_715;
+
+/// Rows and columns of two operands where one may have a single row or a single column.
+pub(super) fn broadcast(a: Shape, b: Shape) -> std::result::Result<Shape, String> {
+    let rows = match (a.rows, b.rows) {
+        (a, b) if a == b => a,
+        (Dim::Const(1), rows) | (rows, Dim::Const(1)) => rows,
+        _ => return Err(format!("rows of {a} and {b} differ")),
+    };
+    let cols = match (a.cols, b.cols) {
+        (a, b) if a == b => a,
+        (1, cols) | (cols, 1) => cols,
+        _ => return Err(format!("columns of {a} and {b} differ")),
+    };
+    Ok(Shape { rows, cols })
+}
+
+pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
+    match (op, inputs) {
+        (Op::Unary(_), [x]) => Ok(*x),
+        (Op::UnaryGrad(_), [g, x]) if g == x => Ok(*x),
+        (Op::Binary(_), [a, b]) => broadcast(*a, *b),
+        (Op::MulAdd, [a, b, c]) => {
+            for other in [b, c] {
+                if broadcast(*a, *other)? != *a {
+                    return Err(format!("{other} does not broadcast to {a}"));
+                }
+            }
+            Ok(*a)
+        }
+        (Op::AddN, [first, rest @ ..]) if rest.iter().all(|s| s == first) => Ok(*first),
+        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+    }
+}
+
+pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+    let rows = tile.rows;
+    match (op, inputs) {
+        (Op::Unary(function), &[x]) => unary(*function, rows, x, &mut out),
+        (Op::UnaryGrad(function), &[g, x]) => unary_grad(*function, rows, g, x, &mut out),
+        (Op::Binary(function), &[a, b]) => binary(*function, rows, a, b, &mut out),
+        (Op::MulAdd, &[a, b, c]) => mul_add(rows, a, b, c, &mut out),
+        (Op::AddN, terms) => add_n(rows, terms, &mut out),
+        _ => super::unfit(op),
+    }
+}
+
+fn unary(function: Unary, rows: usize, x: View<'_>, out: &mut ViewMut<'_>) {
+    match function {
+        // Written so that a NaN stays one.
+        Unary::Relu => simd!({ map1(rows, x, out, |x| if x < 0.0 { 0.0 } else { x }) }),
+        Unary::LeakyRelu { slope } => {
+            simd!({ map1(rows, x, out, |x| if x > 0.0 { x } else { slope * x }) })
+        }
+        Unary::Sigmoid => simd!({ map1(rows, x, out, math::sigmoid) }),
+        Unary::Tanh => simd!({ map1(rows, x, out, math::tanh) }),
+        Unary::Gelu => simd!({
+            map1(rows, x, out, |x| {
+                let inner = GELU_SCALE * (x + GELU_CUBE * x * x * x);
+                0.5 * x * (1.0 + math::tanh(inner))
+            })
+        }),
+        Unary::Silu => simd!({ map1(rows, x, out, |x| x * math::sigmoid(x)) }),
+        Unary::Softplus => simd!({ map1(rows, x, out, math::log1p_exp) }),
+        Unary::Square => simd!({ map1(rows, x, out, |x| x * x) }),
+        Unary::Sqrt => simd!({ map1(rows, x, out, f32::sqrt) }),
+        Unary::Exp => simd!({ map1(rows, x, out, math::exp) }),
+        Unary::Ln => simd!({ map1(rows, x, out, math::ln) }),
+        Unary::Scale { by } => simd!({ map1(rows, x, out, |x| by * x) }),
+        Unary::Offset { by } => simd!({ map1(rows, x, out, |x| x + by) }),
+    }
+}
+
+/// `x` is the function's result where [`Unary::uses_result`], else its argument.
+fn unary_grad(function: Unary, rows: usize, g: View<'_>, x: View<'_>, out: &mut ViewMut<'_>) {
+    match function {
+        Unary::Relu => simd!({ map2(rows, g, x, out, |g, y| if y > 0.0 { g } else { 0.0 }) }),
+        Unary::LeakyRelu { slope } => {
+            simd!({ map2(rows, g, x, out, |g, x| if x > 0.0 { g } else { slope * g }) })
+        }
+        Unary::Sigmoid => simd!({ map2(rows, g, x, out, |g, y| g * y * (1.0 - y)) }),
+        Unary::Tanh => simd!({ map2(rows, g, x, out, |g, y| g * (1.0 - y * y)) }),
+        Unary::Gelu => simd!({
+            map2(rows, g, x, out, |g, x| {
+                let inner = GELU_SCALE * (x + GELU_CUBE * x * x * x);
+                let tanh = math::tanh(inner);
+                let slope = GELU_SCALE * (1.0 + 3.0 * GELU_CUBE * x * x);
+                g * (0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * slope)
+            })
+        }),
+        Unary::Silu => simd!({
+            map2(rows, g, x, out, |g, x| {
+                let s = math::sigmoid(x);
+                g * s * (1.0 + x * (1.0 - s))
+            })
+        }),
+        Unary::Softplus => simd!({ map2(rows, g, x, out, |g, x| g * math::sigmoid(x)) }),
+        Unary::Square => simd!({ map2(rows, g, x, out, |g, x| 2.0 * g * x) }),
+        Unary::Sqrt => simd!({ map2(rows, g, x, out, |g, y| 0.5 * g / y) }),
+        Unary::Exp => simd!({ map2(rows, g, x, out, |g, y| g * y) }),
+        Unary::Ln => simd!({ map2(rows, g, x, out, |g, x| g / x) }),
+        Unary::Scale { by } => simd!({ map1(rows, g, out, |g| by * g) }),
+        Unary::Offset { .. } => simd!({ map1(rows, g, out, |g| g) }),
+    }
+}
+
+fn binary(function: Binary, rows: usize, a: View<'_>, b: View<'_>, out: &mut ViewMut<'_>) {
+    match function {
+        Binary::Add => simd!({ map2(rows, a, b, out, |a, b| a + b) }),
+        Binary::Sub => simd!({ map2(rows, a, b, out, |a, b| a - b) }),
+        Binary::Mul => simd!({ map2(rows, a, b, out, |a, b| a * b) }),
+        Binary::Div => simd!({ map2(rows, a, b, out, |a, b| a / b) }),
+        Binary::SafeDiv => {
+            simd!({ map2(rows, a, b, out, |a, b| if b == 0.0 { 0.0 } else { a / b }) })
+        }
+    }
+}
+
+fn mul_add(rows: usize, a: View<'_>, b: View<'_>, c: View<'_>, out: &mut ViewMut<'_>) {
+    #[inline(always)]
+    fn line(a: &[f32], b: impl Iterator<Item = f32>, c: impl Iterator<Item = f32>, out: &mut [f32]) {
+        for (((o, &a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
+            *o = a * b + c;
+        }
+    }
+    let wide = a.cols > 1;
+    simd!({
+        for i in 0..rows {
+            let (a, b, c, out) = (a.row(i), b.row(i), c.row(i), out.row(i));
+            match (wide && b.len() == 1, wide && c.len() == 1) {
+                (false, false) => line(a, b.iter().copied(), c.iter().copied(), out),
+                (true, false) => line(a, std::iter::repeat(b[0]), c.iter().copied(), out),
+                (false, true) => line(a, b.iter().copied(), std::iter::repeat(c[0]), out),
+                (true, true) => line(a, std::iter::repeat(b[0]), std::iter::repeat(c[0]), out),
+            }
+        }
+    })
+}
+
+fn add_n(rows: usize, terms: &[View<'_>], out: &mut ViewMut<'_>) {
+    match *terms {
+        [a] => simd!({ map1(rows, a, out, |a| a) }),
+        [a, b, ref rest @ ..] => simd!({
+            map2(rows, a, b, out, |a, b| a + b);
+            for term in rest {
+                for i in 0..rows {
+                    super::kernel::add(out.row(i), term.row(i));
+                }
+            }
+        }),
+        [] => {}
+    }
+}
+
+pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+    let node = cx.node(id).clone();
+    match (&node.op, node.inputs.as_slice()) {
+        (Op::Unary(Unary::Offset { .. }), &[x]) => cx.give(x, g),
+        (Op::Unary(Unary::Scale { by }), &[x]) if cx.wants(x) => {
+            let gx = cx.push(id, "grad", Op::Unary(Unary::Scale { by: *by }), &[g])?;
+            cx.give(x, gx);
+        }
+        (Op::Unary(function), &[x]) if cx.wants(x) => {
+            let point = if function.uses_result() { id } else { x };
+            let gx = cx.push(id, "grad", Op::UnaryGrad(*function), &[g, point])?;
+            cx.give(x, gx);
+        }
+        (Op::Binary(function), &[a, b]) => binary_gradient(cx, id, *function, a, b, g)?,
+        (Op::MulAdd, &[a, b, c]) => {
+            product_gradient(cx, id, a, b, g)?;
+            if cx.wants(c) {
+                let gc = cx.reduce_to(id, g, c)?;
+                cx.give(c, gc);
+            }
+        }
+        (Op::AddN, terms) => {
+            for &term in terms {
+                cx.give(term, g);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The gradients of both factors of a product.
+fn product_gradient(cx: &mut Backward, id: NodeId, a: NodeId, b: NodeId, g: NodeId) -> Result<()> {
+    for (of, by) in [(a, b), (b, a)] {
+        if !cx.wants(of) {
+            continue;
+        }
+        let (wanted, full) = (cx.shape(of), cx.shape(g));
+        let narrow = wanted.cols == 1 && full.cols > 1;
+        if narrow && wanted.rows == full.rows && cx.shape(by) == full {
+            // The product and its sum over columns in one pass.
+            let gx = cx.push(id, "grad", Op::RowDot, &[g, by])?;
+            cx.give(of, gx);
+        } else {
+            let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[g, by])?;
+            let gx = cx.reduce_to(id, gx, of)?;
+            cx.give(of, gx);
+        }
+    }
+    Ok(())
+}
+
+fn binary_gradient(
+    cx: &mut Backward,
+    id: NodeId,
+    function: Binary,
+    a: NodeId,
+    b: NodeId,
+    g: NodeId,
+) -> Result<()> {
+    match function {
+        Binary::Mul => product_gradient(cx, id, a, b, g)?,
+        Binary::Add | Binary::Sub => {
+            if cx.wants(a) {
+                let ga = cx.reduce_to(id, g, a)?;
+                cx.give(a, ga);
+            }
+            if cx.wants(b) {
+                let gb = cx.reduce_to(id, g, b)?;
+                let gb = if function == Binary::Sub {
+                    cx.push(id, "grad", Op::Unary(Unary::Scale { by: -1.0 }), &[gb])?
+                } else {
+                    gb
+                };
+                cx.give(b, gb);
+            }
+        }
+        Binary::Div | Binary::SafeDiv => {
+            if !cx.wants(a) && !cx.wants(b) {
+                return Ok(());
+            }
+            let quotient = cx.push(id, "grad", Op::Binary(function), &[g, b])?;
+            if cx.wants(a) {
+                let ga = cx.reduce_to(id, quotient, a)?;
+                cx.give(a, ga);
+            }
+            if cx.wants(b) {
+                let gb = cx.push(id, "grad", Op::Binary(Binary::Mul), &[quotient, id])?;
+                let gb = cx.push(id, "grad", Op::Unary(Unary::Scale { by: -1.0 }), &[gb])?;
+                let gb = cx.reduce_to(id, gb, b)?;
+                cx.give(b, gb);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! Rows of tables into the batch, and gradients back to the rows.
+//!
+//! Forward, each row of the batch pools the rows of its list of keys. Backward, each unique row sums
+//! the gradients of its occurrences in ascending order of position: the sum has one order, whatever
+//! the threads, and rows are disjoint work.
+
+use zillion_feature::Pooling;
+
+use super::kernel::{Tile, View, ViewMut, add_scaled, simd};
+use crate::autodiff::Backward;
+use crate::error::Result;
+use crate::graph::{Dim, Graph, NodeId, Shape};
+use crate::inputs::{ColumnView, OccurrenceView};
+use crate::op::{Gather, Op};
+use crate::ops::kernel::ListColumn;
+
+const WIDTH: usize = 16;
+
+pub(super) fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> std::result::Result<Shape, String> {
+    match (op, inputs) {
+        (Op::GatherPool(gather) | Op::GatherArgMax(gather), [rows]) => {
+            let table = table_of(gather, graph)?;
+            if rows.rows != Dim::Unique(table) {
+                return Err(format!("column {} does not look up {rows}", gather.column));
+            }
+            match gather.offset.checked_add(gather.dim) {
+                Some(end) if end <= rows.cols => Ok(Shape::batch(gather.dim)),
+                _ => Err(format!("{rows} has no {} floats from {}", gather.dim, gather.offset)),
+            }
+        }
+        (Op::GatherGrad { table, gathers }, inputs) => {
+            let Some(input) = graph.inputs.tables.get(*table) else {
+                return Err(format!("there is no table {table}"));
+            };
+            let mut given = inputs.iter();
+            for gather in gathers {
+                if table_of(gather, graph)? != *table {
+                    return Err(format!("column {} is not of table {table}", gather.column));
+                }
+                for _ in 0..inputs_of(gather) {
+                    if given.next() != Some(&Shape::batch(gather.dim)) {
+                        return Err(format!("a gradient of column {} does not fit", gather.column));
+                    }
+                }
+            }
+            match given.next() {
+                None => Ok(Shape { rows: Dim::Unique(*table), cols: input.stride }),
+                Some(_) => Err("more gradients than gathers".into()),
+            }
+        }
+        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+    }
+}
+
+fn table_of(gather: &Gather, graph: &Graph) -> std::result::Result<usize, String> {
+    let column = graph.inputs.columns.get(gather.column);
+    column.map(|c| c.table).ok_or_else(|| format!("there is no sparse column {}", gather.column))
+}
+
+/// Inputs of a gradient node that belong to one gather: its gradient, and a max pooling's winners.
+fn inputs_of(gather: &Gather) -> usize {
+    if gather.pooling == Pooling::Max { 2 } else { 1 }
+}
+
+pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+    let &[table] = inputs else { return super::unfit(op) };
+    match op {
+        Op::GatherPool(gather) => pool(gather, tile, table, &mut out),
+        Op::GatherArgMax(gather) => arg_max(gather, tile, table, &mut out),
+        _ => super::unfit(op),
+    }
+}
+
+fn pool(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
+    let column = &tile.inputs.columns[gather.column];
+    let factors = tile.lists[gather.column].factors_of(gather);
+    let rows = tile.first_row..tile.first_row + tile.rows;
+    match column.offsets {
+        None if factors.is_empty() => {
+            simd!({ copy_rows(gather, &column.inverse[rows], table, out) })
+        }
+        _ if gather.pooling == Pooling::Max => simd!({
+            for (i, row) in rows.enumerate() {
+                let values = column.values_of(row);
+                max_row(gather, values, column, factors, table, out.row(i));
+            }
+        }),
+        _ => simd!({
+            for (i, row) in rows.enumerate() {
+                let out = out.row(i);
+                out.fill(0.0);
+                for value in column.values_of(row) {
+                    let from = table_row(gather, column, value, table);
+                    add_scaled(out, from, factor(factors, value));
+                }
+            }
+        }),
+    }
+}
+
+#[inline(always)]
+fn factor(factors: &[f32], value: usize) -> f32 {
+    if factors.is_empty() { 1.0 } else { factors[value] }
+}
+
+#[inline(always)]
+fn table_row<'a>(gather: &Gather, column: &ColumnView<'_>, value: usize, table: View<'a>) -> &'a [f32] {
+    &table.data[column.inverse[value] as usize * table.stride + gather.offset..][..gather.dim]
+}
+
+#[inline(always)]
+fn copy_rows(gather: &Gather, inverse: &[u32], table: View<'_>, out: &mut ViewMut<'_>) {
+    if gather.dim == 1 {
+        for (i, &key) in inverse.iter().enumerate() {
+            out.data[i * out.stride] = table.data[key as usize * table.stride + gather.offset];
+        }
+        return;
+    }
+    for (i, &key) in inverse.iter().enumerate() {
+        let from = &table.data[key as usize * table.stride + gather.offset..][..gather.dim];
+        // In pieces of fixed size: a call of memcpy costs more than these few bytes.
+        let (from, from_rest) = from.as_chunks::<WIDTH>();
+        let (to, to_rest) = out.row(i).as_chunks_mut::<WIDTH>();
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = *from;
+        }
+        for (to, &from) in to_rest.iter_mut().zip(from_rest) {
+            *to = from;
+        }
+    }
+}
+
+#[inline(always)]
+fn max_row(
+    gather: &Gather,
+    values: std::ops::Range<usize>,
+    column: &ColumnView<'_>,
+    factors: &[f32],
+    table: View<'_>,
+    out: &mut [f32],
+) {
+    out.fill(if values.is_empty() { 0.0 } else { f32::NEG_INFINITY });
+    for value in values {
+        let by = factor(factors, value);
+        for (o, &v) in out.iter_mut().zip(table_row(gather, column, value, table)) {
+            let v = by * v;
+            *o = if v > *o { v } else { *o };
+        }
+    }
+}
+
+/// The index in its list of each element's first largest value; −1 in an empty list. As f32, exact up
+/// to lists of 2²⁴ values.
+fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
+    let column = &tile.inputs.columns[gather.column];
+    let factors = tile.lists[gather.column].factors_of(gather);
+    for i in 0..tile.rows {
+        let values = column.values_of(tile.first_row + i);
+        let out = out.row(i);
+        out.fill(-1.0);
+        for start in (0..gather.dim).step_by(WIDTH) {
+            let width = WIDTH.min(gather.dim - start);
+            let mut best = [f32::NEG_INFINITY; WIDTH];
+            for (index, value) in values.clone().enumerate() {
+                let by = factor(factors, value);
+                let from = &table_row(gather, column, value, table)[start..start + width];
+                for ((o, best), &v) in out[start..].iter_mut().zip(&mut best).zip(from) {
+                    let v = by * v;
+                    if v > *best {
+                        *best = v;
+                        *o = index as f32;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A value of the batch of which any row can be read.
+pub(crate) trait BatchRows: Sync {
+    /// The row of this index in the batch.
+    fn row(&self, row: usize) -> &[f32];
+}
+
+/// One gather's part in a table's gradient.
+pub(crate) struct GatherSource<R> {
+    pub(crate) gather: Gather,
+    pub(crate) gradient: R,
+    /// Of a max pooling: which value of the list won.
+    pub(crate) winners: Option<R>,
+}
+
+/// One column's part in a table's gradient.
+pub(crate) struct ColumnSource<'a, R> {
+    pub(crate) column: &'a ColumnView<'a>,
+    pub(crate) list: &'a ListColumn,
+    /// Position of the column's first value in the table's value order.
+    pub(crate) base: usize,
+    pub(crate) gathers: Vec<GatherSource<R>>,
+}
+
+/// Writes the gradients of unique rows `first ..` to `out`, `stride` floats each. `columns` are all of
+/// the table's, by base.
+pub(crate) fn row_gradients<R: BatchRows>(
+    columns: &[ColumnSource<'_, R>],
+    occurrences: &OccurrenceView<'_>,
+    stride: usize,
+    first: usize,
+    out: &mut [f32],
+) {
+    simd!({
+        out.fill(0.0);
+        for (u, out) in out.chunks_exact_mut(stride).enumerate() {
+            let positions = occurrences.offsets[first + u] as usize
+                ..occurrences.offsets[first + u + 1] as usize;
+            for &position in &occurrences.positions[positions] {
+                let position = position as usize;
+                let after = columns.partition_point(|c| c.base <= position);
+                let Some(source) = after.checked_sub(1).map(|c| &columns[c]) else { continue };
+                add_occurrence(source, position - source.base, out);
+            }
+        }
+    })
+}
+
+#[inline(always)]
+fn add_occurrence<R: BatchRows>(source: &ColumnSource<'_, R>, value: usize, out: &mut [f32]) {
+    let row = match source.column.offsets {
+        None => value,
+        Some(_) => source.list.row_of[value] as usize,
+    };
+    for GatherSource { gather, gradient, winners } in &source.gathers {
+        let by = factor(source.list.factors_of(gather), value);
+        let gradient = gradient.row(row);
+        let out = &mut out[gather.offset..gather.offset + gather.dim];
+        match winners {
+            None => add_short(out, gradient, by),
+            Some(winners) => {
+                let index = (value - source.column.values_of(row).start) as f32;
+                for ((o, &g), &winner) in out.iter_mut().zip(gradient).zip(winners.row(row)) {
+                    *o += if winner == index { by * g } else { 0.0 };
+                }
+            }
+        }
+    }
+}
+
+/// `to += by · from` for rows of a few dozen floats.
+#[inline(always)]
+fn add_short(to: &mut [f32], from: &[f32], by: f32) {
+    let (to, to_rest) = to.as_chunks_mut::<WIDTH>();
+    let (from, from_rest) = from.as_chunks::<WIDTH>();
+    for (to, from) in to.iter_mut().zip(from) {
+        for k in 0..WIDTH {
+            to[k] += by * from[k];
+        }
+    }
+    for (to, &from) in to_rest.iter_mut().zip(from_rest) {
+        *to += by * from;
+    }
+}
+
+pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+    let node = cx.node(id).clone();
+    match (&node.op, node.inputs.as_slice()) {
+        (Op::GatherPool(gather), &[rows]) => {
+            let winners = match gather.pooling {
+                Pooling::Max => Some(cx.push(id, "winners", Op::GatherArgMax(*gather), &[rows])?),
+                _ => None,
+            };
+            cx.gathered(id, *gather, g, winners);
+            Ok(())
+        }
+        _ => Err(cx.no_rule(id)),
+    }
+}

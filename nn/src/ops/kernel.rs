@@ -1,0 +1,200 @@
+//! What kernels see: strided rows, the tile they work on, and the loops they are written in.
+
+use zillion_feature::Pooling;
+
+use crate::inputs::Inputs;
+use crate::op::Gather;
+
+/// Runs a block inside a frame compiled for the widest registers of the machine.
+macro_rules! simd {
+    ($body:block) => {
+        zillion_device::simd::vectorised(
+            #[inline(always)]
+            || $body,
+        )
+    };
+}
+pub(crate) use simd;
+
+/// Rows to read. A matrix of one row has stride 0 where it is broadcast: every row is that row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct View<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) stride: usize,
+    pub(crate) cols: usize,
+}
+
+/// Rows to write.
+#[derive(Debug)]
+pub(crate) struct ViewMut<'a> {
+    pub(crate) data: &'a mut [f32],
+    pub(crate) stride: usize,
+    pub(crate) cols: usize,
+}
+
+impl<'a> View<'a> {
+    #[inline(always)]
+    pub(crate) fn row(&self, i: usize) -> &'a [f32] {
+        &self.data[i * self.stride..][..self.cols]
+    }
+
+    /// The first element of a row: the value of a `[r, 1]` matrix.
+    #[inline(always)]
+    pub(crate) fn at(&self, i: usize) -> f32 {
+        self.data[i * self.stride]
+    }
+}
+
+impl ViewMut<'_> {
+    #[inline(always)]
+    pub(crate) fn row(&mut self, i: usize) -> &mut [f32] {
+        &mut self.data[i * self.stride..][..self.cols]
+    }
+}
+
+/// Names a step's random numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepSeed {
+    /// The job's seed.
+    pub seed: u64,
+    /// The step.
+    pub step: u64,
+}
+
+/// The rows that a kernel works on: some of the batch, or all of a constant matrix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tile<'a> {
+    pub(crate) inputs: &'a Inputs<'a>,
+    pub(crate) lists: &'a [ListColumn],
+    /// Index in the batch of row 0.
+    pub(crate) first_row: usize,
+    pub(crate) rows: usize,
+    /// Rows of the whole batch.
+    pub(crate) batch_rows: usize,
+    pub(crate) seed: StepSeed,
+}
+
+/// What is derived once a step from a column that has lists or weights.
+#[derive(Debug, Default)]
+pub(crate) struct ListColumn {
+    /// The row of each value; empty where each row has one, or where there is no backward pass.
+    pub(crate) row_of: Vec<u32>,
+    /// The factor of each value, for each way in which the column is pooled. Empty vector: all 1.
+    pub(crate) factors: Vec<(Pooling, Vec<f32>)>,
+}
+
+impl ListColumn {
+    #[inline(always)]
+    pub(crate) fn factors_of(&self, gather: &Gather) -> &[f32] {
+        self.factors.iter().find(|(p, _)| *p == gather.pooling).map_or(&[], |(_, f)| f.as_slice())
+    }
+}
+
+/// `out[i] = f(a[i])` over rows.
+#[inline(always)]
+pub(crate) fn map1(rows: usize, a: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32) -> f32) {
+    #[inline(always)]
+    fn line(a: &[f32], out: &mut [f32], f: &impl Fn(f32) -> f32) {
+        for (o, &a) in out.iter_mut().zip(a) {
+            *o = f(a);
+        }
+    }
+    if a.stride == a.cols && out.stride == out.cols && a.cols == out.cols {
+        let n = rows * a.cols;
+        line(&a.data[..n], &mut out.data[..n], &f);
+    } else {
+        for i in 0..rows {
+            line(a.row(i), out.row(i), &f);
+        }
+    }
+}
+
+/// `out[i] = f(a[i], b[i])` over rows; `b` may have one column, which is then broadcast.
+#[inline(always)]
+pub(crate) fn map2(
+    rows: usize,
+    a: View<'_>,
+    b: View<'_>,
+    out: &mut ViewMut<'_>,
+    f: impl Fn(f32, f32) -> f32,
+) {
+    #[inline(always)]
+    fn line(a: &[f32], b: &[f32], out: &mut [f32], f: &impl Fn(f32, f32) -> f32) {
+        for ((o, &a), &b) in out.iter_mut().zip(a).zip(b) {
+            *o = f(a, b);
+        }
+    }
+    #[inline(always)]
+    fn line_by(a: &[f32], b: f32, out: &mut [f32], f: &impl Fn(f32, f32) -> f32) {
+        for (o, &a) in out.iter_mut().zip(a) {
+            *o = f(a, b);
+        }
+    }
+    if out.cols > 1 && b.cols == 1 && a.cols > 1 {
+        for i in 0..rows {
+            line_by(a.row(i), b.at(i), out.row(i), &f);
+        }
+    } else if out.cols > 1 && a.cols == 1 {
+        // Commuted by the caller's closure alone; the operands keep their places.
+        for i in 0..rows {
+            let a = a.at(i);
+            if b.cols == 1 {
+                out.row(i).fill(f(a, b.at(i)));
+            } else {
+                line_by(b.row(i), a, out.row(i), &|b, a| f(a, b));
+            }
+        }
+    } else if a.stride == a.cols && b.stride == b.cols && out.stride == out.cols {
+        let n = rows * out.cols;
+        line(&a.data[..n], &b.data[..n], &mut out.data[..n], &f);
+    } else {
+        for i in 0..rows {
+            line(a.row(i), b.row(i), out.row(i), &f);
+        }
+    }
+}
+
+/// `to += factor · from`.
+#[inline(always)]
+pub(crate) fn add_scaled(to: &mut [f32], from: &[f32], factor: f32) {
+    for (t, &f) in to.iter_mut().zip(from) {
+        *t += factor * f;
+    }
+}
+
+/// `to += from`.
+#[inline(always)]
+pub(crate) fn add(to: &mut [f32], from: &[f32]) {
+    for (t, &f) in to.iter_mut().zip(from) {
+        *t += f;
+    }
+}
+
+/// The sum of `f` over the elements of two rows, in sixteen interleaved partial sums: an order that is
+/// the same on every machine and that vectorises.
+#[inline(always)]
+pub(crate) fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0f32; 16];
+    let (a_blocks, a_rest) = a.as_chunks::<16>();
+    let (b_blocks, b_rest) = b.as_chunks::<16>();
+    for (a, b) in a_blocks.iter().zip(b_blocks) {
+        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += f(a, b);
+        }
+    }
+    for ((lane, &a), &b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
+        *lane += f(a, b);
+    }
+    for width in [8, 4, 2, 1] {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+    }
+    lanes[0]
+}
+
+/// The dot product of two rows.
+#[inline(always)]
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    sum_by(a, b, |a, b| a * b)
+}

@@ -1,0 +1,145 @@
+//! Matrix products.
+
+use zillion_device::matmul::gemm;
+
+use super::kernel::{Tile, View, ViewMut, add_scaled, dot, map2, simd};
+use crate::autodiff::Backward;
+use crate::error::Result;
+use crate::graph::{Dim, NodeId, Shape};
+use crate::op::Op;
+
+pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
+    match (op, inputs) {
+        (Op::Linear, [x, w, bias @ ..]) if bias.len() <= 1 => {
+            if w.rows != Dim::Const(x.cols) {
+                return Err(format!("{x} cannot be multiplied by a weight {w}"));
+            }
+            if bias.iter().any(|&b| b != Shape::constant(1, w.cols)) {
+                return Err(format!("a bias {} does not fit a weight {w}", super::list(bias)));
+            }
+            Ok(Shape { rows: x.rows, cols: w.cols })
+        }
+        (Op::MatMulNt, [g, w]) => match w.rows {
+            Dim::Const(k) if w.cols == g.cols => Ok(Shape { rows: g.rows, cols: k }),
+            _ => Err(format!("{g} cannot be multiplied by the transpose of {w}")),
+        },
+        (Op::MatMulTn, [x, g]) if x.rows == g.rows => Ok(Shape::constant(x.cols, g.cols)),
+        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+    }
+}
+
+pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
+    match (op, inputs) {
+        (Op::Linear, &[x, w]) => linear(tile.rows, x, w, None, out),
+        (Op::Linear, &[x, w, bias]) => linear(tile.rows, x, w, Some(bias), out),
+        (Op::MatMulNt, &[g, w]) => matmul_nt(tile.rows, g, w, out),
+        (Op::MatMulTn, &[x, g]) => matmul_tn(tile.rows, x, g, out.data, true),
+        _ => super::unfit(op),
+    }
+}
+
+/// Adds a tile's `xᵀ·g` to the lane's partial, or begins it.
+pub(super) fn accumulate(
+    tile: &Tile<'_>,
+    inputs: &[View<'_>],
+    partial: &mut [f32],
+    first: bool,
+) {
+    if let &[x, g] = inputs {
+        matmul_tn(tile.rows, x, g, partial, first);
+    }
+}
+
+fn linear(rows: usize, x: View<'_>, w: View<'_>, bias: Option<View<'_>>, mut out: ViewMut<'_>) {
+    let (k, n) = (x.cols, out.cols);
+    if n == 1 && w.stride == 1 {
+        let bias = bias.map_or(0.0, |b| b.at(0));
+        simd!({
+            for i in 0..rows {
+                out.data[i * out.stride] = dot(x.row(i), &w.data[..k]) + bias;
+            }
+        });
+        return;
+    }
+    if let Some(bias) = bias {
+        let bias = bias.row(0);
+        for i in 0..rows {
+            out.row(i).copy_from_slice(bias);
+        }
+    }
+    let beta = if bias.is_some() { 1.0 } else { 0.0 };
+    gemm(rows, n, k, 1.0, x.data, x.stride, 1, w.data, w.stride, 1, beta, out.data, out.stride);
+}
+
+fn matmul_nt(rows: usize, g: View<'_>, w: View<'_>, mut out: ViewMut<'_>) {
+    let (n, k) = (g.cols, out.cols);
+    if n == 1 && w.stride == 1 {
+        let w = View { data: w.data, stride: 0, cols: k };
+        simd!({ map2(rows, w, g, &mut out, |w, g| g * w) });
+        return;
+    }
+    gemm(rows, k, n, 1.0, g.data, g.stride, 1, w.data, 1, w.stride, 0.0, out.data, out.stride);
+}
+
+fn matmul_tn(rows: usize, x: View<'_>, g: View<'_>, out: &mut [f32], first: bool) {
+    let (k, n) = (x.cols, g.cols);
+    if n == 1 {
+        if first {
+            out[..k].fill(0.0);
+        }
+        simd!({
+            for i in 0..rows {
+                add_scaled(out, x.row(i), g.at(i));
+            }
+        });
+        return;
+    }
+    let beta = if first { 0.0 } else { 1.0 };
+    gemm(k, n, rows, 1.0, x.data, 1, x.stride, g.data, g.stride, 1, beta, out, n);
+}
+
+pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+    let node = cx.node(id).clone();
+    match (&node.op, node.inputs.as_slice()) {
+        (Op::Linear, &[x, w, ref bias @ ..]) => {
+            if cx.wants(x) {
+                let gx = cx.push(id, "grad", Op::MatMulNt, &[g, w])?;
+                cx.give(x, gx);
+            }
+            if cx.wants(w) {
+                let gw = cx.push(id, "grad", Op::MatMulTn, &[x, g])?;
+                cx.give(w, gw);
+            }
+            if let [bias] = *bias
+                && cx.wants(bias)
+            {
+                let gb = cx.push(id, "grad", Op::SumRows { mean: false }, &[g])?;
+                cx.give(bias, gb);
+            }
+        }
+        (Op::MatMulNt, &[a, w]) => {
+            // y = a·wᵀ: da = g·w, dw = gᵀ·a.
+            if cx.wants(a) {
+                let ga = cx.push(id, "grad", Op::Linear, &[g, w])?;
+                cx.give(a, ga);
+            }
+            if cx.wants(w) {
+                let gw = cx.push(id, "grad", Op::MatMulTn, &[g, a])?;
+                cx.give(w, gw);
+            }
+        }
+        (Op::MatMulTn, &[x, b]) => {
+            // y = xᵀ·b: dx = b·gᵀ, db = x·g.
+            if cx.wants(x) {
+                let gx = cx.push(id, "grad", Op::MatMulNt, &[b, g])?;
+                cx.give(x, gx);
+            }
+            if cx.wants(b) {
+                let gb = cx.push(id, "grad", Op::Linear, &[x, g])?;
+                cx.give(b, gb);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}

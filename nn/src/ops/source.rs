@@ -1,0 +1,65 @@
+//! What a batch brings along, as matrices.
+
+use super::kernel::{Tile, ViewMut};
+use crate::graph::{Dim, Graph, Shape};
+use crate::op::Op;
+
+pub(super) fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> Result<Shape, String> {
+    if !inputs.is_empty() {
+        return Err(format!("{} takes no inputs", op.name()));
+    }
+    let known = &graph.inputs;
+    match op {
+        Op::Rows { table } => match known.tables.get(*table) {
+            Some(input) => Ok(Shape { rows: Dim::Unique(*table), cols: input.stride }),
+            None => Err(format!("there is no table {table}")),
+        },
+        Op::Numeric { columns } => match columns.iter().find(|&&c| c >= known.numeric.len()) {
+            Some(column) => Err(format!("there is no numeric column {column}")),
+            None => Ok(Shape::batch(columns.len())),
+        },
+        Op::Label { label } | Op::Weight { label: Some(label) } if *label >= known.labels.len() => {
+            Err(format!("there is no label {label}"))
+        }
+        Op::Label { .. } | Op::Weight { .. } => Ok(Shape::batch(1)),
+        Op::Param { param } => match graph.params.get(param.0 as usize) {
+            Some(spec) => Ok(Shape::constant(spec.rows, spec.cols)),
+            None => Err(format!("there is no parameter {}", param.0)),
+        },
+        Op::Fill { shape, .. } if shape.const_len().is_some() => Ok(*shape),
+        _ => Err(format!("{} is no input", op.name())),
+    }
+}
+
+pub(super) fn forward(op: &Op, tile: &Tile<'_>, mut out: ViewMut<'_>) {
+    let range = tile.first_row..tile.first_row + tile.rows;
+    match op {
+        Op::Numeric { columns } => {
+            for (j, &column) in columns.iter().enumerate() {
+                for (i, &value) in tile.inputs.numeric[column][range.clone()].iter().enumerate() {
+                    out.data[i * out.stride + j] = value;
+                }
+            }
+        }
+        Op::Label { label } => {
+            let values = &tile.inputs.labels[*label].values[range];
+            for (i, &value) in values.iter().enumerate() {
+                out.data[i * out.stride] = value;
+            }
+        }
+        Op::Weight { label } => {
+            let mask = label.and_then(|label| tile.inputs.labels[label].mask);
+            for (i, row) in range.enumerate() {
+                let weight = tile.inputs.weight.map_or(1.0, |w| w[row]);
+                let present = mask.is_none_or(|m| m[row]);
+                out.data[i * out.stride] = if present { weight } else { 0.0 };
+            }
+        }
+        Op::Fill { value, .. } => {
+            for i in 0..tile.rows {
+                out.row(i).fill(*value);
+            }
+        }
+        _ => super::unfit(op),
+    }
+}

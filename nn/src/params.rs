@@ -1,0 +1,198 @@
+//! Dense parameters: named matrices in order of creation.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use safetensors::tensor::{Dtype, SafeTensors, View};
+use zillion_feature::random;
+
+use crate::error::{Error, Result};
+use crate::graph::{ParamId, ParamInit, ParamSpec};
+
+/// The values of a model's parameters, in the order of [`Graph::params`](crate::Graph).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    specs: Vec<ParamSpec>,
+    values: Vec<Vec<f32>>,
+}
+
+impl Params {
+    /// Fresh values. Each is a function of (seed, name, element) and of nothing else: adding a layer
+    /// leaves the others as they were.
+    pub fn init(specs: &[ParamSpec], seed: u64) -> Self {
+        let values = specs.iter().map(|spec| initial(spec, seed)).collect();
+        Self { specs: specs.to_vec(), values }
+    }
+
+    /// Descriptions, in order.
+    pub fn specs(&self) -> &[ParamSpec] {
+        &self.specs
+    }
+
+    /// Number of parameters (matrices, not floats).
+    pub fn len(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// Whether the model has none.
+    pub fn is_empty(&self) -> bool {
+        self.specs.is_empty()
+    }
+
+    /// The floats of one parameter, row after row.
+    pub fn value(&self, id: ParamId) -> &[f32] {
+        &self.values[id.0 as usize]
+    }
+
+    /// The floats of one parameter, to be changed.
+    pub fn value_mut(&mut self, id: ParamId) -> &mut [f32] {
+        &mut self.values[id.0 as usize]
+    }
+
+    /// The parameter of this name.
+    pub fn find(&self, name: &str) -> Option<ParamId> {
+        self.specs.iter().position(|s| s.name == name).map(|i| ParamId(i as u32))
+    }
+
+    /// The floats of the parameter of this name.
+    pub fn get(&self, name: &str) -> Option<&[f32]> {
+        self.find(name).map(|id| self.value(id))
+    }
+
+    /// Name and floats of each, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&ParamSpec, &[f32])> {
+        self.specs.iter().zip(self.values.iter().map(Vec::as_slice))
+    }
+
+    /// All floats, parameter by parameter, to be changed together by an optimizer.
+    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&ParamSpec, &mut [f32])> {
+        self.specs.iter().zip(self.values.iter_mut().map(Vec::as_mut_slice))
+    }
+
+    /// Replaces the values by those of another set of the same parameters.
+    pub fn copy_from(&mut self, other: &Self) -> Result<()> {
+        self.fits(&other.specs)?;
+        self.values.clone_from(&other.values);
+        Ok(())
+    }
+
+    /// A safetensors file: one f32 tensor `[rows, cols]` a parameter. The same values give the same
+    /// bytes.
+    pub fn to_safetensors(&self) -> Result<Vec<u8>> {
+        let tensors = self.iter().map(|(spec, values)| (spec.name.as_str(), Tensor { shape: [spec.rows, spec.cols], values }));
+        Ok(safetensors::serialize(tensors, None)?)
+    }
+
+    /// Reads what [`Params::to_safetensors`] wrote. Every parameter of the model must be there in its
+    /// shape, and nothing else.
+    pub fn from_safetensors(specs: &[ParamSpec], bytes: &[u8]) -> Result<Self> {
+        let file = SafeTensors::deserialize(bytes)?;
+        let mut tensors: BTreeMap<String, _> = file.tensors().into_iter().collect();
+        let mut values = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let Some(tensor) = tensors.remove(&spec.name) else {
+                return Err(wrong(&spec.name, "is missing from the file".into()));
+            };
+            if tensor.dtype() != Dtype::F32 || tensor.shape() != [spec.rows, spec.cols] {
+                return Err(wrong(
+                    &spec.name,
+                    format!(
+                        "the file has {:?} {:?}, the model needs F32 [{}, {}]",
+                        tensor.dtype(),
+                        tensor.shape(),
+                        spec.rows,
+                        spec.cols
+                    ),
+                ));
+            }
+            let (floats, _) = tensor.data().as_chunks::<4>();
+            values.push(floats.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect());
+        }
+        match tensors.into_keys().next() {
+            Some(name) => Err(wrong(&name, "is in the file but not in the model".into())),
+            None => Ok(Self { specs: specs.to_vec(), values }),
+        }
+    }
+
+    /// Whether these are the parameters that a graph asks for.
+    pub(crate) fn fits(&self, specs: &[ParamSpec]) -> Result<()> {
+        if self.specs.len() != specs.len() {
+            let reason = format!("{} parameters given for {}", self.specs.len(), specs.len());
+            let name = specs.get(self.specs.len()).or(self.specs.get(specs.len()));
+            return Err(wrong(name.map_or("", |s| &s.name), reason));
+        }
+        for (have, want) in self.specs.iter().zip(specs) {
+            if have.name != want.name || (have.rows, have.cols) != (want.rows, want.cols) {
+                let reason = format!(
+                    "{:?} [{}, {}] given for [{}, {}]",
+                    have.name, have.rows, have.cols, want.rows, want.cols
+                );
+                return Err(wrong(&want.name, reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(name: &str, reason: String) -> Error {
+    Error::Param { name: name.to_owned(), reason }
+}
+
+fn initial(spec: &ParamSpec, seed: u64) -> Vec<f32> {
+    let stream = random::text_seed(seed, &spec.name);
+    let fans = (spec.rows + spec.cols) as f64;
+    let uniform = |low: f32, high: f32| {
+        move |i: u64| {
+            let unit = random::unit_f32((random::combine(stream, i) >> 32) as u32);
+            low + (high - low) * unit
+        }
+    };
+    let elements = 0..(spec.rows * spec.cols) as u64;
+    match spec.init {
+        ParamInit::XavierNormal => {
+            let std = (2.0 / fans).sqrt();
+            elements.map(|i| (std * normal(stream, i)) as f32).collect()
+        }
+        ParamInit::XavierUniform => {
+            let bound = (6.0 / fans).sqrt() as f32;
+            elements.map(uniform(-bound, bound)).collect()
+        }
+        ParamInit::Normal { std } => {
+            elements.map(|i| (f64::from(std) * normal(stream, i)) as f32).collect()
+        }
+        ParamInit::Uniform { low, high } => elements.map(uniform(low, high)).collect(),
+        ParamInit::Constant { value } => vec![value; spec.rows * spec.cols],
+    }
+}
+
+/// A standard normal number (Box–Muller, in f64: initialisation is not where the time goes).
+fn normal(stream: u64, element: u64) -> f64 {
+    let bits = random::combine(stream, element);
+    let scale = 1.0 / f64::from(1u32 << 31) / 2.0;
+    let u = (f64::from((bits >> 32) as u32) + 0.5) * scale;
+    let v = f64::from(bits as u32) * scale;
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
+struct Tensor<'a> {
+    shape: [usize; 2],
+    values: &'a [f32],
+}
+
+impl View for Tensor<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(bytemuck::cast_slice(self.values))
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.values)
+    }
+}

@@ -1,0 +1,287 @@
+//! Where each value lies.
+//!
+//! Values of the batch that are used in the phase that makes them live in a tile buffer, one set a
+//! thread, reused as soon as the last reader is done. Others are as wide as the batch and belong to
+//! the lane whose rows they are. A slice is a view of its input. The parts of a concatenation are
+//! written straight into its columns wherever the operation that makes a part reads nothing from the
+//! same buffer.
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, NodeId, ParamId};
+use crate::op::Op;
+use crate::ops::{Class, partial_len};
+use crate::schedule::{Schedule, is_view};
+
+/// Where a value lies. Offsets and strides are in floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Not computed.
+    Nowhere,
+    /// The rows of a table, given by the caller.
+    Rows { table: usize },
+    /// A parameter, or columns of it.
+    Param { param: ParamId, offset: usize },
+    /// A constant.
+    Const { slot: usize, offset: usize },
+    /// In the buffers of the thread that works on the tile.
+    Tile { slot: usize, offset: usize, stride: usize },
+    /// In the buffers of the lane.
+    Wide { slot: usize, offset: usize, stride: usize },
+}
+
+/// Places of all nodes, and the sizes of the buffers they lie in.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placement {
+    pub(crate) places: Vec<Place>,
+    /// The partial of each sum over the batch.
+    pub(crate) partials: Vec<Option<usize>>,
+    /// The concatenation in whose columns a value is written, if any.
+    pub(crate) in_place: Vec<Option<NodeId>>,
+    /// Floats of each constant.
+    pub(crate) const_lens: Vec<usize>,
+    /// Floats a row of each tile buffer.
+    pub(crate) tile_widths: Vec<usize>,
+    /// Floats a row of each lane buffer.
+    pub(crate) wide_widths: Vec<usize>,
+    /// Floats of each partial.
+    pub(crate) partial_lens: Vec<usize>,
+}
+
+impl Placement {
+    /// Places the nodes of a schedule. `kept` are read after the last phase.
+    pub(crate) fn new(graph: &Graph, schedule: &Schedule, kept: &[NodeId]) -> Result<Self> {
+        let nodes = graph.nodes.len();
+        let mut placement = Self {
+            places: vec![Place::Nowhere; nodes],
+            partials: vec![None; nodes],
+            in_place: vec![None; nodes],
+            const_lens: Vec::new(),
+            tile_widths: Vec::new(),
+            wide_widths: Vec::new(),
+            partial_lens: Vec::new(),
+        };
+        placement.place_constants(graph, schedule)?;
+        let parts = Parts::find(graph, schedule);
+        placement.in_place = parts.within.iter().map(|w| w.map(|(concat, _)| concat)).collect();
+        placement.place_buffers(graph, schedule, &parts, kept);
+        Ok(placement)
+    }
+
+    fn place_constants(&mut self, graph: &Graph, schedule: &Schedule) -> Result<()> {
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let id = NodeId(index as u32);
+            let place = match (schedule.class(id), &node.op) {
+                (Some(Class::Given), Op::Rows { table }) => Place::Rows { table: *table },
+                (Some(Class::Given), Op::Param { param }) => {
+                    Place::Param { param: *param, offset: 0 }
+                }
+                (Some(Class::Global | Class::BatchReduce), Op::Slice { start, .. })
+                    if is_view(graph, id) =>
+                {
+                    match self.places[node.inputs[0].0 as usize] {
+                        Place::Param { param, offset } => {
+                            Place::Param { param, offset: offset + start }
+                        }
+                        Place::Const { slot, offset } => Place::Const { slot, offset: offset + start },
+                        other => other,
+                    }
+                }
+                (Some(class @ (Class::Global | Class::BatchReduce)), op) => {
+                    if class == Class::BatchReduce {
+                        self.partials[index] = Some(self.partial_lens.len());
+                        self.partial_lens.push(partial_len(op, node.shape));
+                    }
+                    self.const_lens.push(node.shape.const_len().unwrap_or(0));
+                    Place::Const { slot: self.const_lens.len() - 1, offset: 0 }
+                }
+                (Some(Class::Unique), op) if !matches!(op, Op::GatherGrad { .. }) => {
+                    return Err(Error::Shape {
+                        node: node.name.clone(),
+                        reason: format!("{} cannot be computed over {}", op.name(), node.shape),
+                    });
+                }
+                _ => Place::Nowhere,
+            };
+            self.places[index] = place;
+        }
+        Ok(())
+    }
+
+    fn place_buffers(&mut self, graph: &Graph, schedule: &Schedule, parts: &Parts, kept: &[NodeId]) {
+        let mut uses: Vec<Option<Uses>> = vec![None; graph.nodes.len()];
+        let mut touch = |id: NodeId, phase: usize, at: usize| {
+            let root = parts.root(graph, id).0.0 as usize;
+            uses[root].get_or_insert(Uses::begin(phase, at)).extend(phase, at);
+        };
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let id = NodeId(index as u32);
+            let Some(class) = schedule.class(id) else { continue };
+            let phase = if class == Class::Unique { usize::MAX } else { schedule.phase(id) };
+            if class == Class::RowWise && !is_view(graph, id) {
+                touch(id, phase, index);
+            }
+            // A view is no use of its input; who reads the view is.
+            if !is_view(graph, id) {
+                for &input in &node.inputs {
+                    if schedule.class(input) == Some(Class::RowWise) {
+                        touch(input, phase, index);
+                    }
+                }
+            }
+        }
+        for &id in kept {
+            if schedule.class(id) == Some(Class::RowWise) {
+                touch(id, usize::MAX, usize::MAX);
+            }
+        }
+        let roots: Vec<(usize, Uses)> =
+            uses.iter().enumerate().filter_map(|(i, u)| u.map(|u| (i, u))).collect();
+        let (wide, tile): (Vec<_>, Vec<_>) =
+            roots.into_iter().partition(|(_, u)| u.first_phase != u.last_phase);
+
+        let width = |root: usize| graph.nodes[root].shape.cols;
+        let spans = wide.iter().map(|&(i, u)| (i, (u.first_phase, 0), (u.last_phase, 0))).collect();
+        let wide_slots = share_buffers(spans, width, &mut self.wide_widths);
+        let spans = tile.iter().map(|&(i, u)| (i, (u.first_phase, u.first), (u.last_phase, u.last)));
+        let tile_slots = share_buffers(spans.collect(), width, &mut self.tile_widths);
+
+        for (index, place) in self.places.iter_mut().enumerate() {
+            let id = NodeId(index as u32);
+            if schedule.class(id) != Some(Class::RowWise) {
+                continue;
+            }
+            let (root, offset) = parts.root(graph, id);
+            let stride = width(root.0 as usize);
+            let slot_in = |slots: &[(usize, usize)]| {
+                slots.iter().find(|&&(r, _)| r == root.0 as usize).map(|&(_, slot)| slot)
+            };
+            if let Some(slot) = slot_in(&wide_slots) {
+                *place = Place::Wide { slot, offset, stride };
+            } else if let Some(slot) = slot_in(&tile_slots) {
+                *place = Place::Tile { slot, offset, stride };
+            }
+        }
+    }
+}
+
+/// From the first to the last touch of a buffer.
+#[derive(Clone, Copy, Debug)]
+struct Uses {
+    first_phase: usize,
+    first: usize,
+    last_phase: usize,
+    last: usize,
+}
+
+impl Uses {
+    fn begin(phase: usize, at: usize) -> Self {
+        Self { first_phase: phase, first: at, last_phase: phase, last: at }
+    }
+
+    fn extend(&mut self, phase: usize, at: usize) {
+        (self.first_phase, self.first) = (self.first_phase, self.first).min((phase, at));
+        (self.last_phase, self.last) = (self.last_phase, self.last).max((phase, at));
+    }
+}
+
+/// Time, as phase and position in it.
+type Moment = (usize, usize);
+
+/// Gives each span of time a buffer that no other span uses meanwhile: the free one that wastes
+/// least. Returns (span's key, buffer).
+fn share_buffers(
+    mut spans: Vec<(usize, Moment, Moment)>,
+    width: impl Fn(usize) -> usize,
+    widths: &mut Vec<usize>,
+) -> Vec<(usize, usize)> {
+    spans.sort_by_key(|&(key, first, _)| (first, key));
+    let mut busy_until: Vec<Option<Moment>> = vec![None; widths.len()];
+    let mut slots = Vec::with_capacity(spans.len());
+    for (key, first, last) in spans {
+        let wanted = width(key);
+        let free = |slot: &usize| busy_until[*slot].is_none_or(|until| until < first);
+        // Of the wide enough the narrowest; of the too narrow, if there are no others, the widest.
+        let best = (0..widths.len()).filter(free).min_by_key(|&slot| match widths[slot] {
+            have if have >= wanted => (0, have - wanted),
+            have => (1, wanted - have),
+        });
+        let slot = best.unwrap_or_else(|| {
+            widths.push(wanted);
+            busy_until.push(None);
+            widths.len() - 1
+        });
+        widths[slot] = widths[slot].max(wanted);
+        busy_until[slot] = Some(last);
+        slots.push((key, slot));
+    }
+    slots
+}
+
+/// Which values are written straight into a concatenation's columns.
+struct Parts {
+    /// The concatenation and the first column in it.
+    within: Vec<Option<(NodeId, usize)>>,
+}
+
+impl Parts {
+    fn find(graph: &Graph, schedule: &Schedule) -> Self {
+        let mut parts = Self { within: vec![None; graph.nodes.len()] };
+        // Outer concatenations first: an inner one is then already in its place.
+        for (index, node) in graph.nodes.iter().enumerate().rev() {
+            let concat = NodeId(index as u32);
+            if node.op != Op::Concat || schedule.class(concat) != Some(Class::RowWise) {
+                continue;
+            }
+            let mut start = 0;
+            for &part in &node.inputs {
+                let at = part.0 as usize;
+                let once = node.inputs.iter().filter(|&&other| other == part).count() == 1;
+                let owned = schedule.class(part) == Some(Class::RowWise) && !is_view(graph, part);
+                if owned && once && parts.within[at].is_none() {
+                    parts.within[at] = Some((concat, start));
+                    if parts.reads_where_it_writes(graph, schedule, concat) {
+                        parts.within[at] = None;
+                    }
+                }
+                start += graph.shape(part).cols;
+            }
+        }
+        parts
+    }
+
+    /// The value whose buffer a value lies in, and the first column in it.
+    fn root(&self, graph: &Graph, mut id: NodeId) -> (NodeId, usize) {
+        let mut offset = 0;
+        loop {
+            if let Some((concat, start)) = self.within[id.0 as usize] {
+                offset += start;
+                id = concat;
+            } else if let Op::Slice { start, .. } = graph.node(id).op
+                && is_view(graph, id)
+            {
+                offset += start;
+                id = graph.node(id).inputs[0];
+            } else {
+                return (id, offset);
+            }
+        }
+    }
+
+    /// Whether any operation writes to the buffer of `concat` and reads from it, other than by being
+    /// its in-place concatenation: safe code cannot hold both views.
+    fn reads_where_it_writes(&self, graph: &Graph, schedule: &Schedule, concat: NodeId) -> bool {
+        let root = |id: NodeId| self.root(graph, id).0;
+        let buffer = root(concat);
+        graph.nodes.iter().enumerate().any(|(index, node)| {
+            let id = NodeId(index as u32);
+            let writes = schedule.class(id) == Some(Class::RowWise)
+                && !is_view(graph, id)
+                && root(id) == buffer;
+            writes
+                && node.inputs.iter().any(|&input| {
+                    let in_place = self.within[input.0 as usize].is_some_and(|(c, _)| c == id);
+                    !in_place && schedule.class(input) == Some(Class::RowWise) && root(input) == buffer
+                })
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! Where the time of a run goes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::graph::{Graph, NodeId};
+
+/// Time by node, summed over threads and runs. Always compiled in; a run that is not profiled pays
+/// one branch an operation and tile.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    pub(crate) nanos: Vec<u64>,
+    /// Runs that were counted.
+    pub runs: u64,
+}
+
+/// Time of all nodes of one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpTime {
+    /// Nodes of this operation.
+    pub nodes: usize,
+    /// Nanoseconds over all threads and runs.
+    pub nanos: u64,
+}
+
+impl Profile {
+    /// Nanoseconds that a node took over all threads and runs.
+    pub fn nanos(&self, id: NodeId) -> u64 {
+        self.nanos.get(id.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// The same by operation, slowest first.
+    pub fn by_op(&self, graph: &Graph) -> Vec<(&'static str, OpTime)> {
+        let mut times: BTreeMap<&'static str, OpTime> = BTreeMap::new();
+        for (node, &nanos) in graph.nodes.iter().zip(&self.nanos) {
+            if nanos > 0 {
+                let time = times.entry(node.op.name()).or_default();
+                time.nodes += 1;
+                time.nanos += nanos;
+            }
+        }
+        let mut times: Vec<_> = times.into_iter().collect();
+        times.sort_by_key(|&(name, time)| (std::cmp::Reverse(time.nanos), name));
+        times
+    }
+
+    /// A table of [`Profile::by_op`], in milliseconds a run.
+    pub fn table<'a>(&'a self, graph: &'a Graph) -> impl fmt::Display + 'a {
+        Table { profile: self, graph }
+    }
+}
+
+struct Table<'a> {
+    profile: &'a Profile,
+    graph: &'a Graph,
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs = self.profile.runs.max(1) as f64;
+        let total: u64 = self.profile.nanos.iter().sum();
+        for (name, time) in self.profile.by_op(self.graph) {
+            let ms = time.nanos as f64 / 1e6 / runs;
+            let share = 100.0 * time.nanos as f64 / total.max(1) as f64;
+            writeln!(f, "{name:24} {:4} nodes {ms:9.3} ms {share:5.1} %", time.nodes)?;
+        }
+        Ok(())
+    }
+}

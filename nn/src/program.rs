@@ -1,0 +1,199 @@
+//! A graph made ready to run: what is computed, in which order, into which buffers.
+
+use crate::autodiff::TrainGraph;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, NodeId, ParamId};
+use crate::op::Op;
+use crate::ops::Class;
+use crate::placement::Placement;
+use crate::schedule::{Schedule, is_view};
+
+/// How the batch is cut. Part of the result: other settings add in another order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Contiguous shares of the batch whose sums are added in order; also the most threads that can
+    /// work on one pass.
+    pub lanes: usize,
+    /// Rows that go through all operations of a pass together.
+    pub tile_rows: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { lanes: 8, tile_rows: 256 }
+    }
+}
+
+/// A graph made ready to run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(crate) graph: Graph,
+    pub(crate) settings: Settings,
+    pub(crate) phases: Vec<Phase>,
+    pub(crate) placement: Placement,
+    /// Results over the batch or over tables' rows, in the order asked for.
+    pub(crate) outputs: Vec<NodeId>,
+    pub(crate) loss: Option<NodeId>,
+    pub(crate) param_grads: Vec<(ParamId, NodeId)>,
+    pub(crate) row_grads: Vec<(usize, NodeId)>,
+    pub(crate) updates: Vec<(ParamId, NodeId)>,
+    pub(crate) reads_labels: bool,
+    /// For each sparse column, whether anything looks it up.
+    pub(crate) columns_read: Vec<bool>,
+}
+
+/// Constants first, then a pass over the batch, then its sums.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Phase {
+    /// Constants from constants.
+    pub(crate) globals: Vec<NodeId>,
+    /// What each tile goes through.
+    pub(crate) tile: Vec<Step>,
+    /// Sums over the batch that are complete after the pass.
+    pub(crate) sums: Vec<NodeId>,
+}
+
+/// One thing done to a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Compute a row-wise node.
+    Compute(NodeId),
+    /// Copy a part of a concatenation into its columns.
+    CopyPart { concat: NodeId, part: NodeId, start: usize },
+    /// Add to a lane's partial of a sum.
+    Accumulate(NodeId),
+}
+
+impl Program {
+    /// One training step: loss, gradients, running statistics, and the graph's named outputs.
+    pub fn train(train: &TrainGraph, settings: Settings) -> Result<Self> {
+        let outputs = train.graph.outputs.iter().map(|&(_, id)| id).collect();
+        let mut program = Self::new(&train.graph, outputs, settings, |roots| {
+            roots.push(train.loss);
+            roots.extend(train.param_grads.iter().map(|&(_, g)| g));
+            roots.extend(train.row_grads.iter().map(|&(_, g)| g));
+            roots.extend(train.graph.updates.iter().map(|&(_, n)| n));
+        })?;
+        program.loss = Some(train.loss);
+        program.param_grads.clone_from(&train.param_grads);
+        program.row_grads.clone_from(&train.row_grads);
+        program.updates.clone_from(&train.graph.updates);
+        Ok(program)
+    }
+
+    /// The given results, and nothing that they do not need.
+    pub fn infer(graph: &Graph, outputs: &[NodeId], settings: Settings) -> Result<Self> {
+        Self::new(graph, outputs.to_vec(), settings, |_| {})
+    }
+
+    /// The graph that is run.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// How the batch is cut.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// Trainable parameters with a gradient, in order.
+    pub fn param_grads(&self) -> impl ExactSizeIterator<Item = ParamId> {
+        self.param_grads.iter().map(|&(param, _)| param)
+    }
+
+    /// Bytes of buffers for a batch of `rows`, worked on by `threads`; what the products allocate is
+    /// not counted.
+    pub fn bytes(&self, rows: usize, threads: usize) -> usize {
+        let Placement { const_lens, tile_widths, wide_widths, partial_lens, .. } = &self.placement;
+        let sum = |lens: &[usize]| lens.iter().sum::<usize>();
+        let lanes = self.settings.lanes;
+        let per_lane = rows.div_ceil(self.settings.tile_rows).div_ceil(lanes) * self.settings.tile_rows;
+        4 * (sum(const_lens)
+            + sum(tile_widths) * self.settings.tile_rows * threads
+            + sum(wide_widths) * per_lane * lanes
+            + sum(partial_lens) * lanes)
+    }
+
+    fn new(
+        graph: &Graph,
+        outputs: Vec<NodeId>,
+        settings: Settings,
+        more_roots: impl FnOnce(&mut Vec<NodeId>),
+    ) -> Result<Self> {
+        check_settings(settings)?;
+        let unknown = outputs.iter().find(|id| id.0 as usize >= graph.nodes.len());
+        if let Some(&id) = unknown {
+            return Err(Error::Shape { node: id.to_string(), reason: "there is no such node".into() });
+        }
+        let mut roots = outputs.clone();
+        more_roots(&mut roots);
+        let schedule = Schedule::new(graph, &roots);
+        let placement = Placement::new(graph, &schedule, &outputs)?;
+        let phases = phases(graph, &schedule, &placement);
+        let live = || {
+            let nodes = graph.nodes.iter().enumerate();
+            nodes.filter(|(i, _)| schedule.classes[*i].is_some()).map(|(_, n)| &n.op)
+        };
+        let reads_labels =
+            live().any(|op| matches!(op, Op::Label { .. } | Op::Weight { label: Some(_) }));
+        let mut columns_read = vec![false; graph.inputs.columns.len()];
+        for op in live() {
+            if let Op::GatherPool(gather) | Op::GatherArgMax(gather) = op {
+                columns_read[gather.column] = true;
+            }
+        }
+        Ok(Self {
+            graph: graph.clone(),
+            settings,
+            phases,
+            placement,
+            outputs,
+            loss: None,
+            param_grads: Vec::new(),
+            row_grads: Vec::new(),
+            updates: Vec::new(),
+            reads_labels,
+            columns_read,
+        })
+    }
+}
+
+fn check_settings(settings: Settings) -> Result<()> {
+    let wrong = |name, reason: &str| Err(Error::Setting { name, reason: reason.into() });
+    if !(1..=256).contains(&settings.lanes) {
+        return wrong("lanes", "1 to 256 lanes are allowed");
+    }
+    if !(1..=1 << 16).contains(&settings.tile_rows) {
+        return wrong("tile_rows", "1 to 65,536 rows are allowed");
+    }
+    Ok(())
+}
+
+fn phases(graph: &Graph, schedule: &Schedule, placement: &Placement) -> Vec<Phase> {
+    // One more than there are passes: constants of the last sums.
+    let mut phases = vec![Phase::default(); schedule.count + 1];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let id = NodeId(index as u32);
+        let phase = &mut phases[schedule.phase(id).min(schedule.count)];
+        match schedule.class(id) {
+            None | Some(Class::Given | Class::Unique) => {}
+            Some(_) if is_view(graph, id) => {}
+            Some(Class::Global) => phase.globals.push(id),
+            Some(Class::BatchReduce) => {
+                phase.tile.push(Step::Accumulate(id));
+                phase.sums.push(id);
+            }
+            Some(Class::RowWise) if node.op == Op::Concat => {
+                let mut start = 0;
+                for &part in &node.inputs {
+                    if placement.in_place[part.0 as usize] != Some(id) {
+                        phase.tile.push(Step::CopyPart { concat: id, part, start });
+                    }
+                    start += graph.shape(part).cols;
+                }
+            }
+            Some(Class::RowWise) => phase.tile.push(Step::Compute(id)),
+        }
+    }
+    phases
+}

@@ -1,0 +1,195 @@
+//! When each node is computed.
+//!
+//! A run alternates between work on constants and passes over the batch. In a pass (phase) every tile
+//! of rows goes through all of the phase's operations before the next tile begins, so that its
+//! values stay in cache. A sum over the batch ends a phase: what needs the sum comes in a later one.
+//!
+//! A row-wise node runs in the phase of its first use rather than as soon as it could. A model
+//! without batch norm so runs forward and backward in a single pass (only the sum of the sample
+//! weights comes before), and its activations never leave their tile.
+
+use crate::graph::{Graph, NodeId, Shape};
+use crate::op::Op;
+use crate::ops::{Class, class};
+
+/// The phases of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Schedule {
+    /// How each node is executed; `None` where nothing asked for depends on it.
+    pub(crate) classes: Vec<Option<Class>>,
+    /// The phase of each row-wise node and sum over the batch. For constants, the first phase
+    /// before which they are known.
+    pub(crate) phases: Vec<usize>,
+    /// Number of phases.
+    pub(crate) count: usize,
+}
+
+impl Schedule {
+    /// Schedules what `roots` depend on.
+    pub(crate) fn new(graph: &Graph, roots: &[NodeId]) -> Self {
+        let classes = live_classes(graph, roots);
+        let earliest = earliest(graph, &classes);
+        let count = earliest.count;
+        let phases = in_phase_of_first_use(graph, &classes, &earliest);
+        Self { classes, phases, count }
+    }
+
+    pub(crate) fn class(&self, id: NodeId) -> Option<Class> {
+        self.classes[id.0 as usize]
+    }
+
+    pub(crate) fn phase(&self, id: NodeId) -> usize {
+        self.phases[id.0 as usize]
+    }
+}
+
+struct Earliest {
+    phases: Vec<usize>,
+    count: usize,
+}
+
+fn live_classes(graph: &Graph, roots: &[NodeId]) -> Vec<Option<Class>> {
+    let mut live = vec![false; graph.nodes.len()];
+    roots.iter().for_each(|r| live[r.0 as usize] = true);
+    for (index, node) in graph.nodes.iter().enumerate().rev() {
+        if live[index] {
+            node.inputs.iter().for_each(|i| live[i.0 as usize] = true);
+        }
+    }
+    let classes = graph.nodes.iter().zip(live).map(|(node, live)| {
+        let shapes: Vec<Shape> = node.inputs.iter().map(|&i| graph.shape(i)).collect();
+        live.then(|| class(&node.op, node.shape, &shapes))
+    });
+    classes.collect()
+}
+
+fn earliest(graph: &Graph, classes: &[Option<Class>]) -> Earliest {
+    // The first phase that can read a node: a sum over the batch is read in the phase after its own.
+    let mut readable = vec![0; graph.nodes.len()];
+    let mut phases = vec![0; graph.nodes.len()];
+    let mut count = 0;
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let Some(class) = classes[index] else { continue };
+        let phase = node.inputs.iter().map(|i| readable[i.0 as usize]).max().unwrap_or(0);
+        phases[index] = phase;
+        readable[index] = phase + usize::from(class == Class::BatchReduce);
+        if matches!(class, Class::RowWise | Class::BatchReduce) {
+            count = count.max(phase + 1);
+        }
+    }
+    Earliest { phases, count }
+}
+
+fn in_phase_of_first_use(
+    graph: &Graph,
+    classes: &[Option<Class>],
+    earliest: &Earliest,
+) -> Vec<usize> {
+    let last = earliest.count.saturating_sub(1);
+    let mut used = vec![false; graph.nodes.len()];
+    let mut latest = vec![0; graph.nodes.len()];
+    for (index, class) in classes.iter().enumerate() {
+        // A constant that nothing reads may be known as late as after the last phase.
+        latest[index] = last + usize::from(*class == Some(Class::Global));
+    }
+    for (index, node) in graph.nodes.iter().enumerate().rev() {
+        if classes[index].is_none() {
+            continue;
+        }
+        for input in node.inputs.iter().map(|i| i.0 as usize) {
+            let unique = classes[index] == Some(Class::Unique);
+            let by = match classes[input] {
+                _ if unique => continue,
+                Some(Class::BatchReduce) => latest[index].saturating_sub(1),
+                _ => latest[index],
+            };
+            used[input] = true;
+            latest[input] = latest[input].min(by);
+        }
+    }
+    // What nothing reads, and every sum, runs as soon as its inputs are there: they are in cache.
+    let mut phases = latest;
+    let mut readable = vec![0; graph.nodes.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let Some(class) = classes[index] else { continue };
+        let soonest = node.inputs.iter().map(|i| readable[i.0 as usize]).max().unwrap_or(0);
+        if !used[index] || class != Class::RowWise {
+            phases[index] = soonest;
+        }
+        debug_assert!(phases[index] >= soonest && phases[index] >= earliest.phases[index]);
+        readable[index] = phases[index] + usize::from(class == Class::BatchReduce);
+    }
+    phases
+}
+
+/// Whether a node is a view of its input rather than a value of its own.
+pub(crate) fn is_view(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    let rows_in_one_piece = match node.shape.const_len() {
+        Some(_) => node.shape.rows == crate::graph::Dim::Const(1),
+        None => node.shape.is_batch(),
+    };
+    matches!(node.op, Op::Slice { .. }) && rows_in_one_piece
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GraphBuilder, GraphInputs, Mode, differentiate};
+
+    fn inputs() -> GraphInputs {
+        GraphInputs {
+            numeric: vec!["x".into(), "y".into()],
+            labels: vec!["label".into()],
+            ..GraphInputs::default()
+        }
+    }
+
+    fn mlp(norm: bool) -> (Graph, NodeId, Vec<NodeId>) {
+        let mut b = GraphBuilder::new(inputs(), Mode::Train);
+        let x = b.numeric("x", &[0, 1]).unwrap();
+        let mut h = b.linear("l0", x, 4).unwrap();
+        if norm {
+            h = b.batch_norm("bn", h).unwrap();
+        }
+        h = b.relu("relu", h).unwrap();
+        let logit = b.linear("l1", h, 1).unwrap();
+        let loss = b.bce_with_logits("loss", logit, 0).unwrap();
+        let train = differentiate(&b.finish(), loss).unwrap();
+        let mut roots = vec![train.loss];
+        roots.extend(train.param_grads.iter().map(|&(_, g)| g));
+        (train.graph, loss, roots)
+    }
+
+    #[test]
+    fn forward_and_backward_share_the_pass_after_the_sum_of_weights() {
+        let (graph, _, roots) = mlp(false);
+        let schedule = Schedule::new(&graph, &roots);
+        assert_eq!(schedule.count, 2);
+        let phase = |name: &str| schedule.phase(graph.find(name).unwrap());
+        assert_eq!(phase("loss.weight.sum"), 0);
+        for name in ["x", "l0", "relu", "l1", "loss.sum", "l1.grad", "l0.grad"] {
+            assert_eq!(phase(name), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn batch_norm_is_a_barrier_forward_and_backward() {
+        let (graph, _, roots) = mlp(true);
+        let schedule = Schedule::new(&graph, &roots);
+        let phase = |name: &str| schedule.phase(graph.find(name).unwrap());
+        assert_eq!(schedule.count, 3);
+        assert_eq!([phase("l0"), phase("bn.stats")], [0, 0]);
+        assert_eq!([phase("bn"), phase("l1"), phase("bn.grad")], [1, 1, 1]);
+        assert_eq!(phase("l0.grad"), 2);
+        assert_eq!(phase("loss.weight.sum"), 0);
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_not_computed() {
+        let (graph, _, _) = mlp(false);
+        let schedule = Schedule::new(&graph, &[graph.find("l0").unwrap()]);
+        assert!(schedule.class(graph.find("relu").unwrap()).is_none());
+        assert!(schedule.class(graph.find("x").unwrap()).is_some());
+    }
+}
