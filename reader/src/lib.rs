@@ -1,1 +1,65 @@
 //! Files to batches.
+//!
+//! Parquet, CSV and TSV files (the text ones plain, gzip or zstd) become [`Batch`]es of a
+//! [`Schema`]: columns are projected, ids become keys, numbers are transformed, rows are put into an
+//! order that is a pure function of (seed, epoch, files), and everything that does not fit is refused
+//! with the file, the row, the column and a remedy. What it is *not*: it knows no tables and no models.
+//!
+//! ```
+//! use std::num::NonZeroUsize;
+//! use std::sync::Arc;
+//! use zillion_device::Workers;
+//! use zillion_feature::{Cursor, Schema};
+//! use zillion_reader::{BatchOrder, DataConfig, Dataset};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! std::fs::write(folder.path().join("train.csv"), "user,label\n7,1\n8,0\n9,1\n")?;
+//! let job: toml::Value =
+//!     toml::from_str::<toml::Table>("[features.user]\nkind = 'id'\n[labels.label]")?.into();
+//! let schema = Schema::from_job(&job)?;
+//! let mut config = DataConfig::default();
+//! config.root = folder.path().to_owned();
+//! config.train = "*.csv".into();
+//!
+//! let dataset = Dataset::open(&config, &config.files(&config.train)?, &schema)?;
+//! let order = BatchOrder { seed: 1, shuffle: true, batch_rows: 2, drop_last: false };
+//! let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
+//! let mut rows = 0;
+//! for item in dataset.batches(order, Cursor::default(), workers)? {
+//!     let (batch, after) = item?;
+//!     rows += batch.rows;
+//!     assert_eq!(after.row, rows as u64);
+//! }
+//! assert_eq!(rows, 3);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Batch`]: zillion_feature::Batch
+//! [`Schema`]: zillion_feature::Schema
+
+mod block;
+mod config;
+mod dataset;
+mod error;
+mod feed;
+mod field;
+mod files;
+mod header;
+mod order;
+mod parquet;
+mod passes;
+mod quantiles;
+mod reading;
+mod stream;
+mod sums;
+mod text;
+mod value;
+mod windows;
+
+pub use config::{Byte, DataConfig, Format, Header, Paths, Quote, SHUFFLE_WINDOW, WindowRows};
+pub use dataset::{Dataset, Labels};
+pub use error::{Near, Place, ReaderError, Result};
+pub use passes::{statistics, vocabulary};
+pub use stream::{BatchOrder, BatchStream};

@@ -1,0 +1,295 @@
+//! The `[data]` section of a job: which files, how they are written, in which order they are read.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::Result;
+use crate::files;
+
+/// Rows that are shuffled together unless the job says otherwise.
+pub const SHUFFLE_WINDOW: usize = 262_144;
+
+/// Where rows come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// Folder that the lists below are relative to.
+    pub root: PathBuf,
+    /// Training files: paths, directories or globs, one or a list.
+    pub train: Paths,
+    /// Validation files.
+    pub valid: Paths,
+    /// Test files.
+    pub test: Paths,
+    /// Format; `auto` goes by the file's ending.
+    pub format: Format,
+    /// Whether text files start with a header; a list of names for files that do not.
+    pub header: Header,
+    /// One character between cells; by default `,` in CSV and a tab in TSV.
+    pub delimiter: Option<Byte>,
+    /// One character around cells that hold delimiters; empty: quotes mean nothing.
+    pub quote: Quote,
+    /// Texts that stand for a missing value, besides the empty cell.
+    pub null: Vec<String>,
+    /// One character between the ids of a multi-hot cell.
+    pub list_separator: Byte,
+    /// Whether training rows are shuffled in every epoch.
+    pub shuffle: bool,
+    /// Rows that are shuffled together.
+    pub shuffle_window: WindowRows,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            root: PathBuf::new(),
+            train: Paths::default(),
+            valid: Paths::default(),
+            test: Paths::default(),
+            format: Format::Auto,
+            header: Header::Yes,
+            delimiter: None,
+            quote: Quote(Some(Byte(b'"'))),
+            null: Vec::new(),
+            list_separator: Byte(b'|'),
+            shuffle: true,
+            shuffle_window: WindowRows(SHUFFLE_WINDOW),
+        }
+    }
+}
+
+impl DataConfig {
+    /// The files that a list of paths, directories and globs stands for, relative to
+    /// [`DataConfig::root`]: sorted within each entry, entries in their order.
+    ///
+    /// # Errors
+    /// An entry that matches no file, and a file that two entries match.
+    pub fn files(&self, paths: &Paths) -> Result<Vec<PathBuf>> {
+        files::expand(&self.root, &paths.0)
+    }
+
+    pub(crate) fn delimiter_for(&self, format: TextFormat) -> u8 {
+        match (self.delimiter, format) {
+            (Some(byte), _) => byte.0,
+            (None, TextFormat::Csv) => b',',
+            (None, TextFormat::Tsv) => b'\t',
+        }
+    }
+}
+
+/// How files are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// By the ending: `.parquet`, `.csv`, `.tsv`, with `.gz` or `.zst` behind the text ones.
+    #[default]
+    Auto,
+    /// Parquet.
+    Parquet,
+    /// Text, by default with commas.
+    Csv,
+    /// Text, by default with tabs.
+    Tsv,
+}
+
+/// The two kinds of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextFormat {
+    Csv,
+    Tsv,
+}
+
+/// Entries of a file list. In a job: one string, or a list of strings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Paths(pub Vec<String>);
+
+impl Paths {
+    /// Whether the job names no files.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for Paths {
+    fn from(path: &str) -> Self {
+        Self(vec![path.to_owned()])
+    }
+}
+
+impl Serialize for Paths {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Paths {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct PathsVisitor;
+        impl<'de> Visitor<'de> for PathsVisitor {
+            type Value = Paths;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a path or a list of paths")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<Paths, E> {
+                Ok(Paths(vec![text.to_owned()]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut items: A,
+            ) -> std::result::Result<Paths, A::Error> {
+                let mut paths = Vec::new();
+                while let Some(path) = items.next_element::<String>()? {
+                    paths.push(path);
+                }
+                Ok(Paths(paths))
+            }
+        }
+        deserializer.deserialize_any(PathsVisitor)
+    }
+}
+
+/// Where a text file's column names come from. In a job: `true`, or a list of names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Header {
+    /// The first record.
+    #[default]
+    Yes,
+    /// The job, because the file has none.
+    Names(Vec<String>),
+}
+
+impl Serialize for Header {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Self::Yes => serializer.serialize_bool(true),
+            Self::Names(names) => names.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct HeaderVisitor;
+        impl<'de> Visitor<'de> for HeaderVisitor {
+            type Value = Header;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true or a list of column names")
+            }
+            fn visit_bool<E: de::Error>(self, header: bool) -> std::result::Result<Header, E> {
+                if header {
+                    return Ok(Header::Yes);
+                }
+                Err(E::custom(
+                    "files without a header need names for their columns: header = [\"label\", \"user\", ..]",
+                ))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut items: A,
+            ) -> std::result::Result<Header, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = items.next_element::<String>()? {
+                    names.push(name);
+                }
+                if names.is_empty() {
+                    return Err(de::Error::custom("a list of column names must not be empty"));
+                }
+                Ok(Header::Names(names))
+            }
+        }
+        deserializer.deserialize_any(HeaderVisitor)
+    }
+}
+
+/// One ASCII character that structures text. In a job: a string of one character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Byte(pub(crate) u8);
+
+impl Byte {
+    /// The character, if it can separate cells: one byte and not the end of a line.
+    pub fn new(character: char) -> Option<Self> {
+        let byte = u8::try_from(character).ok()?;
+        (byte.is_ascii() && byte != b'\n' && byte != b'\r').then_some(Self(byte))
+    }
+
+    fn parse<E: de::Error>(text: &str) -> std::result::Result<Self, E> {
+        let mut characters = text.chars();
+        match (characters.next().and_then(Self::new), characters.next()) {
+            (Some(byte), None) => Ok(byte),
+            _ => Err(E::custom(format!(
+                "expected one ASCII character that does not end a line, found {text:?}"
+            ))),
+        }
+    }
+}
+
+impl Serialize for Byte {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(char::from(self.0).encode_utf8(&mut [0; 4]))
+    }
+}
+
+impl<'de> Deserialize<'de> for Byte {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?)
+    }
+}
+
+/// The quote character. In a job: a string of one character, or the empty string for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quote(pub(crate) Option<Byte>);
+
+impl Quote {
+    /// Quotes mean nothing.
+    pub const NONE: Self = Self(None);
+
+    pub(crate) fn byte(self) -> Option<u8> {
+        self.0.map(|b| b.0)
+    }
+}
+
+impl Serialize for Quote {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(byte) => byte.serialize(serializer),
+            None => serializer.serialize_str(""),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Quote {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.is_empty() { Ok(Self::NONE) } else { Byte::parse(&text).map(|b| Self(Some(b))) }
+    }
+}
+
+/// A number of rows that fits a window: 1 to 2³¹ − 1, because rows of a window are numbered in 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct WindowRows(usize);
+
+impl WindowRows {
+    /// The number, if it is in range.
+    pub fn new(rows: usize) -> Option<Self> {
+        (1..=i32::MAX as usize).contains(&rows).then_some(Self(rows))
+    }
+
+    /// The number of rows.
+    pub fn get(self) -> usize {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for WindowRows {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let rows = u64::deserialize(deserializer)?;
+        usize::try_from(rows)
+            .ok()
+            .and_then(Self::new)
+            .ok_or_else(|| de::Error::custom("must be at least 1 and less than 2^31 rows"))
+    }
+}

@@ -1,0 +1,200 @@
+//! A list of files as one set of rows.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use zillion_device::Workers;
+use zillion_feature::{Cursor, Schema, Statistics};
+
+use crate::config::{DataConfig, Format, TextFormat};
+use crate::error::{ReaderError, Result};
+use crate::field::{self, Field, Slot};
+use crate::files::{self, Compression, FileFormat};
+use crate::parquet::{ParquetFile, TextRules};
+use crate::reading::{FileKind, Reading, SourceFile};
+use crate::stream::{BatchOrder, BatchStream};
+use crate::text::{Chunks, TextFile, TextSettings, open_stream};
+
+/// Rows of a window where nothing is shuffled: enough to keep the pool busy.
+const PLAIN_WINDOW: usize = 65_536;
+
+/// Whether the data must have what only training and evaluation need: labels, weights, groups, times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Labels {
+    /// A file without them is an error.
+    #[default]
+    Required,
+    /// What not all files have is left out of the batches: prediction.
+    Optional,
+}
+
+/// Files whose headers, types and sizes have been checked against a schema.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    files: Arc<Vec<SourceFile>>,
+    schema: Arc<Schema>,
+    statistics: Statistics,
+    /// Labels and the like that the files do not have.
+    lacking: Vec<Slot>,
+    rules: TextRules,
+    shuffle_window: usize,
+}
+
+impl Dataset {
+    /// Opens files (see [`DataConfig::files`]) and checks them before any row is read.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is empty, cut off, or lacks a column; a column whose type does not
+    /// fit; no row at all.
+    pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
+        Self::open_with(config, files, schema, Labels::Required)
+    }
+
+    /// The same, with a choice about labels.
+    ///
+    /// # Errors
+    /// See [`Dataset::open`].
+    pub fn open_with(
+        config: &DataConfig,
+        files: &[PathBuf],
+        schema: &Schema,
+        labels: Labels,
+    ) -> Result<Self> {
+        let sources = files.iter().map(|path| open_file(config, path)).collect::<Result<_>>()?;
+        Self::of_sources(config, sources, schema, labels)
+    }
+
+    /// A dataset of one text stream, such as standard input, which can be read once. Its compression
+    /// is recognised; `name` is what messages call it.
+    ///
+    /// # Errors
+    /// See [`Dataset::open`].
+    pub fn from_reader(
+        config: &DataConfig,
+        stream: impl Read + Send + 'static,
+        name: &str,
+        schema: &Schema,
+        labels: Labels,
+    ) -> Result<Self> {
+        let path = PathBuf::from(name);
+        let format = if config.format == Format::Tsv { TextFormat::Tsv } else { TextFormat::Csv };
+        let settings = TextSettings::new(config, format);
+        let source = open_stream(Box::new(stream), &path)?;
+        let chunks = Chunks::new(source, &path, settings.dialect)?;
+        let (file, chunks) = TextFile::of_chunks(chunks, Compression::None, settings, config)?;
+        let kind = FileKind::Stream(file, Mutex::new(Some(chunks)));
+        Self::of_sources(config, vec![SourceFile { path, kind }], schema, labels)
+    }
+
+    fn of_sources(
+        config: &DataConfig,
+        files: Vec<SourceFile>,
+        schema: &Schema,
+        labels: Labels,
+    ) -> Result<Self> {
+        if files.is_empty() {
+            return Err(ReaderError::Setting {
+                problem: "no files are given".to_owned(),
+                key: "data".to_owned(),
+            });
+        }
+        let null = Arc::new(config.null.iter().map(|text| text.clone().into_bytes()).collect());
+        let mut dataset = Self {
+            files: Arc::new(files),
+            schema: Arc::new(schema.clone()),
+            statistics: Statistics::default(),
+            lacking: Vec::new(),
+            rules: TextRules::new(null, config.list_separator.0),
+            shuffle_window: config.shuffle_window.get(),
+        };
+        let mut fields = field::unresolved(schema)?;
+        if labels == Labels::Optional {
+            let lacks = |field: &Field| {
+                field.slot.only_training_needs_it()
+                    && !dataset.files.iter().all(|file| file.has_column(&field.column))
+            };
+            dataset.lacking = fields.iter().filter(|f| lacks(f)).map(|f| f.slot).collect();
+            fields.retain(|field| !dataset.lacking.contains(&field.slot));
+        }
+        let reading = dataset.reading(fields)?;
+        if reading.units.is_empty() {
+            return Err(ReaderError::NoRows {
+                files: dataset.files.len(),
+                path: dataset.files[0].path.clone(),
+            });
+        }
+        Ok(dataset)
+    }
+
+    /// The same data with the statistics that its transforms need: those of the training data, for
+    /// every dataset that a model sees.
+    #[must_use]
+    pub fn with_statistics(mut self, statistics: Statistics) -> Self {
+        self.statistics = statistics;
+        self
+    }
+
+    pub(crate) fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// The schema that the data was checked against.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The files in order.
+    pub fn paths(&self) -> impl ExactSizeIterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path())
+    }
+
+    /// The number of rows, if the files say it (Parquet does).
+    pub fn rows(&self) -> Option<u64> {
+        self.files.iter().map(SourceFile::rows).sum()
+    }
+
+    /// Whether label `index` of the schema is in the data; only a dataset opened with
+    /// [`Labels::Optional`] can lack one.
+    pub fn has_label(&self, index: usize) -> bool {
+        !self.lacking.contains(&Slot::Label(index))
+    }
+
+    /// The batches from a position to the end of its epoch. The order of rows is a function of the
+    /// seed, the cursor's epoch, the files and the shuffle window; threads do not change it.
+    ///
+    /// # Errors
+    /// Statistics that a transform needs and [`Dataset::with_statistics`] was not given.
+    pub fn batches(
+        &self,
+        order: BatchOrder,
+        from: Cursor,
+        workers: Arc<Workers>,
+    ) -> Result<BatchStream> {
+        let mut fields = field::resolved(&self.schema, &self.statistics)?;
+        fields.retain(|field| !self.lacking.contains(&field.slot));
+        let reading = Arc::new(self.reading(fields)?);
+        let window = match (order.shuffle, reading.is_stream()) {
+            (true, _) => self.shuffle_window,
+            // Rows of a stream go on as soon as a batch is full.
+            (false, true) => order.batch_rows.max(1),
+            (false, false) => PLAIN_WINDOW.max(order.batch_rows),
+        };
+        Ok(BatchStream::new(reading, self.schema.clone(), order, window, from, workers))
+    }
+
+    /// A pass that decodes `fields`.
+    pub(crate) fn reading(&self, fields: Vec<Field>) -> Result<Reading> {
+        Reading::new(&self.files, fields, self.rules.clone())
+    }
+}
+
+fn open_file(config: &DataConfig, path: &Path) -> Result<SourceFile> {
+    let kind = match files::format_of(path, config.format)? {
+        FileFormat::Parquet => FileKind::Parquet(ParquetFile::open(path)?),
+        FileFormat::Text(format, compression) => {
+            FileKind::Text(TextFile::open(path, compression, config, format)?)
+        }
+    };
+    Ok(SourceFile { path: path.to_owned(), kind })
+}

@@ -1,0 +1,245 @@
+//! What can go wrong between a file and a batch.
+//!
+//! A message names the file and the place in it, shows the text that was refused (shortened) and says
+//! what the operator can do about it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use zillion_feature::SchemaError;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, ReaderError>;
+
+/// Why rows cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReaderError {
+    /// A setting of the `[data]` section, or a value that a schema and the data do not agree on.
+    #[error("{problem}: `{key}`")]
+    Setting {
+        /// What is wrong and what to do.
+        problem: String,
+        /// The key of the job file.
+        key: String,
+    },
+    /// A pattern that is not a valid glob.
+    #[error("not a valid glob ({problem}): `{pattern}`")]
+    BadPattern {
+        /// What the glob parser says.
+        problem: String,
+        /// The pattern as given.
+        pattern: String,
+    },
+    /// A path, directory or glob without a single file.
+    #[error(
+        "no file matches; check the path and `data.root`: `{pattern}` (looked for {looked_for})"
+    )]
+    NoFiles {
+        /// The pattern as given.
+        pattern: String,
+        /// Where it led.
+        looked_for: PathBuf,
+    },
+    /// The same file twice in one list.
+    #[error("listed twice, its rows would count twice; list it once: {path}")]
+    ListedTwice {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file whose ending says nothing about its format.
+    #[error(
+        "its ending does not tell the format; set `data.format` to parquet, csv or tsv, or leave the file out with a glob such as `*.parquet`: {path}"
+    )]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The operating system refused, or compressed data is damaged or cut off.
+    #[error("cannot {what} ({source}): {path}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The operating system's (or the decompressor's) reason.
+        source: io::Error,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file of zero bytes.
+    #[error("the file is empty; remove it from the list or write it again: {path}")]
+    EmptyFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Files without a single row.
+    #[error("no rows: {files} file(s) hold a header or metadata but no data; the first is {path}")]
+    NoRows {
+        /// How many files were looked at.
+        files: usize,
+        /// The first of them.
+        path: PathBuf,
+    },
+    /// A Parquet file that cannot be decoded.
+    #[error(
+        "{what} ({reason}); it was probably cut off while being written or copied, write it again: {path}"
+    )]
+    Damaged {
+        /// Which part of the file.
+        what: String,
+        /// The decoder's reason.
+        reason: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Text in an encoding other than UTF-8.
+    #[error("the file is {encoding}, not UTF-8; convert it (`iconv -t UTF-8`): {path}")]
+    Encoding {
+        /// What it seems to be.
+        encoding: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A column that the job needs and the file does not have.
+    #[error("column `{column}` of {used_by} is missing; {hint}: {path}")]
+    MissingColumn {
+        /// The column.
+        column: String,
+        /// The feature, label or setting that reads it.
+        used_by: String,
+        /// The nearest columns, and what else may help.
+        hint: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A column name that a header has more than once.
+    #[error("column `{column}` appears {times} times in the header; rename the others: {path}")]
+    AmbiguousColumn {
+        /// The column.
+        column: String,
+        /// How often it appears.
+        times: usize,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A column whose type does not fit its use.
+    #[error("column `{column}` is {mismatch}: {path}")]
+    ColumnType {
+        /// The column.
+        column: String,
+        /// Its type, what the feature, label or setting that reads it needs, and what to do.
+        mismatch: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A value that cannot be used.
+    #[error("column `{column}`, {place}: {problem}: {path}")]
+    Value {
+        /// The column.
+        column: String,
+        /// Row and byte or row group.
+        place: Place,
+        /// The text, what is wrong with it and what to do.
+        problem: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A record with too many or too few cells.
+    #[error(
+        "{place}: {found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row: {path}"
+    )]
+    CellCount {
+        /// Row and byte.
+        place: Place,
+        /// Cells of the record.
+        found: usize,
+        /// Cells of the header.
+        expected: usize,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A record that does not end.
+    #[error(
+        "a record does not end within {limit} MiB; is a quote left open? It starts at byte {byte}: {path}"
+    )]
+    RecordTooLong {
+        /// The limit in MiB.
+        limit: usize,
+        /// Where the record starts in the decompressed text.
+        byte: u64,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A quote that is opened and never closed.
+    #[error(
+        "{place}: a quote is opened and never closed; close it, or set `data.quote = \"\"` if quotes mean nothing here: {path}"
+    )]
+    OpenQuote {
+        /// Row and byte.
+        place: Place,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A batch with more ids in one multi-hot column than an `i32` offset can count.
+    #[error("a batch of {rows} rows holds 2^31 ids or more in one column; lower the batch size")]
+    BatchTooLarge {
+        /// Rows of the batch.
+        rows: usize,
+    },
+    /// A cursor behind the last row.
+    #[error(
+        "row {row} is beyond the data, which has {rows} rows; the files are not the ones that this position was taken from"
+    )]
+    BeyondEnd {
+        /// Where reading should have gone on.
+        row: u64,
+        /// Rows that there are.
+        rows: u64,
+    },
+    /// A stream asked for a second time.
+    #[error("a stream can be read only once; write it to a file to read it again: {path}")]
+    StreamConsumed {
+        /// The stream's name.
+        path: PathBuf,
+    },
+    /// A dense table with too many keys.
+    #[error(
+        "more than {cap} distinct keys in the data; raise the table's `max_rows` or make it dynamic (`dense = false`): table `{table}`"
+    )]
+    VocabularyTooLarge {
+        /// The cap.
+        cap: usize,
+        /// The table.
+        table: String,
+    },
+    /// A schema whose statistics are absent.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+}
+
+/// Where in a file a row stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Data row of the file, counted from 1; a header is not a row.
+    pub row: u64,
+    /// What helps to find it.
+    pub near: Near,
+}
+
+/// The second coordinate of a [`Place`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Near {
+    /// Byte of the (decompressed) text at which the row starts, counted from 0.
+    Byte(u64),
+    /// Row group of a Parquet file, counted from 0.
+    RowGroup(usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.near {
+            Near::Byte(byte) => write!(f, "row {} (byte {byte})", self.row),
+            Near::RowGroup(group) => write!(f, "row {} (row group {group})", self.row),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Units in order, decoded ahead by the pool, handed out as windows of rows.
+//!
+//! # Invariants
+//! * The rows of the windows, one after another, are the rows of the units in their order, whatever the
+//!   number of threads and however decoding was split.
+//! * An error is the one that reading row by row would meet first.
+//! * Memory is bounded: at most one window plus [`Feed::in_flight`] chunks of text are decoded.
+//!
+//! # Concurrency
+//! A feed belongs to one thread at a time. It spawns tasks that own what they touch, and joins them in
+//! the order of their rows; a join runs what nobody has begun, so that one thread is enough.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zillion_device::{Task, Workers};
+
+use crate::block::{Block, Column};
+use crate::error::{Near, Place, ReaderError, Result};
+use crate::parquet::{Part, Start};
+use crate::reading::{FilePlan, Reading, Unit, UnitKind};
+use crate::text::{self, BadRow, Chunks, Problem};
+
+/// Rows from which on a row group is decoded by several parts side by side.
+const LARGE_GROUP: u64 = 32_768;
+
+/// Fields that a part decodes at least.
+const FIELDS_OF_A_PART: usize = 4;
+
+/// Some rows of a block.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) block: Arc<Block>,
+    pub(crate) start: usize,
+    pub(crate) rows: usize,
+}
+
+/// A position in the stream of rows that the ordered units make.
+pub(crate) struct Feed {
+    reading: Arc<Reading>,
+    workers: Arc<Workers>,
+    /// Set by whoever no longer wants the rows.
+    cancelled: Arc<AtomicBool>,
+    order: Vec<u32>,
+    /// Position in `order` of the next unit to open.
+    next_unit: usize,
+    open: Option<Open>,
+    /// A piece of a row group is in flight and more of the group is to come: its decoders come back
+    /// with it, and nothing may overtake.
+    awaiting: bool,
+    flight: VecDeque<Flight>,
+    /// Decoded rows behind the last window.
+    spill: VecDeque<Piece>,
+    /// An error to report once everything launched before it has landed.
+    failed: Option<ReaderError>,
+    /// Rows of the text file at the front of the flight that have landed.
+    rows_of_file: u64,
+    /// Rows to pass over before the first window.
+    skip: u64,
+}
+
+/// A unit that is partly read.
+enum Open {
+    RowGroup { unit: usize, row: u64, parts: Vec<Part> },
+    Text { unit: usize, chunks: Chunks },
+}
+
+/// What has been spawned.
+enum Flight {
+    RowGroup {
+        unit: usize,
+        end: u64,
+        rows: usize,
+        tasks: Vec<PartTask>,
+    },
+    Text {
+        unit: usize,
+        starts_file: bool,
+        skipped: usize,
+        task: Task<std::result::Result<Block, BadRow>>,
+    },
+}
+
+type PartTask = Task<(Result<Vec<Column>>, Option<Part>)>;
+
+impl Feed {
+    /// A feed of the units in `order` from its row `skip` on.
+    pub(crate) fn new(
+        reading: Arc<Reading>,
+        workers: Arc<Workers>,
+        cancelled: Arc<AtomicBool>,
+        order: Vec<u32>,
+        skip: u64,
+    ) -> Self {
+        Self {
+            reading,
+            workers,
+            cancelled,
+            order,
+            next_unit: 0,
+            open: None,
+            awaiting: false,
+            flight: VecDeque::new(),
+            spill: VecDeque::new(),
+            failed: None,
+            rows_of_file: 0,
+            skip,
+        }
+    }
+
+    /// The next `rows` rows, or fewer at the end.
+    pub(crate) fn fill(&mut self, rows: usize) -> Result<Vec<Piece>> {
+        let skip = std::mem::take(&mut self.skip);
+        if skip > 0 {
+            self.pass_over(skip)?;
+        }
+        let mut pieces = Vec::new();
+        let mut have = 0;
+        while have < rows && !self.cancelled.load(Ordering::Relaxed) {
+            let piece = match self.spill.pop_front() {
+                Some(piece) => piece,
+                None => {
+                    self.launch(rows - have);
+                    match self.flight.pop_front() {
+                        Some(flight) => self.land(flight)?,
+                        None => match self.failed.take() {
+                            Some(error) => return Err(error),
+                            None => break,
+                        },
+                    }
+                }
+            };
+            let taken = piece.rows.min(rows - have);
+            if taken < piece.rows {
+                let rest =
+                    Piece { start: piece.start + taken, rows: piece.rows - taken, ..piece.clone() };
+                self.spill.push_front(rest);
+            }
+            if taken > 0 {
+                pieces.push(Piece { rows: taken, ..piece });
+            }
+            have += taken;
+        }
+        Ok(pieces)
+    }
+
+    /// Tasks that may be in flight.
+    fn in_flight(&self) -> usize {
+        2 * self.workers.threads()
+    }
+
+    /// Spawns tasks for about `wanted` rows beyond what is in flight.
+    fn launch(&mut self, wanted: usize) {
+        let planned = self.flight.iter().map(|flight| match flight {
+            Flight::RowGroup { rows, .. } => *rows,
+            Flight::Text { .. } => 0,
+        });
+        let mut wanted = wanted.saturating_sub(planned.sum());
+        while wanted > 0
+            && !self.awaiting
+            && self.failed.is_none()
+            && self.flight.len() < self.in_flight()
+        {
+            match self.launch_one(wanted) {
+                Ok(Some(rows)) => wanted = wanted.saturating_sub(rows),
+                Ok(None) => break,
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+
+    /// Spawns one more flight of at most `wanted` rows; returns how many if that is known, else 0, and
+    /// `None` at the end.
+    fn launch_one(&mut self, wanted: usize) -> Result<Option<usize>> {
+        loop {
+            match self.open.take() {
+                Some(Open::RowGroup { unit, row, parts }) => {
+                    return Ok(Some(self.launch_parts(unit, row, parts, wanted)));
+                }
+                Some(Open::Text { unit, mut chunks }) => {
+                    let starts_file = chunks.is_at_first_row();
+                    let Some(chunk) = chunks.next_chunk()? else { continue };
+                    self.open = Some(Open::Text { unit, chunks });
+                    self.launch_chunk(unit, chunk, starts_file, 0);
+                    return Ok(Some(0));
+                }
+                None => {
+                    let Some(&unit) = self.order.get(self.next_unit) else { return Ok(None) };
+                    self.next_unit += 1;
+                    self.open = Some(self.open_unit(unit as usize, 0)?);
+                }
+            }
+        }
+    }
+
+    fn open_unit(&self, unit: usize, row: u64) -> Result<Open> {
+        let reading = &self.reading;
+        let Unit { file, kind } = reading.units[unit];
+        let source = &reading.files[file];
+        match (kind, &reading.plans[file]) {
+            (UnitKind::RowGroup { group, rows_before, rows }, FilePlan::Parquet(plan)) => {
+                let count = self.parts(rows);
+                let bound = |part: usize| part * reading.fields.len() / count;
+                let start = Start { group, rows_before, row };
+                let parts = (0..count)
+                    .map(|p| {
+                        let fields = bound(p)..bound(p + 1);
+                        Part::open(&source.path, plan, fields, start, reading.rules.clone())
+                    })
+                    .collect::<Result<_>>()?;
+                Ok(Open::RowGroup { unit, row, parts })
+            }
+            _ => Ok(Open::Text { unit, chunks: source.chunks()? }),
+        }
+    }
+
+    /// How many parts decode a row group of this many rows.
+    fn parts(&self, rows: u64) -> usize {
+        let most = self.reading.fields.len() / FIELDS_OF_A_PART;
+        if rows < LARGE_GROUP { 1 } else { self.workers.threads().min(most).max(1) }
+    }
+
+    fn launch_parts(&mut self, unit: usize, row: u64, parts: Vec<Part>, wanted: usize) -> usize {
+        let UnitKind::RowGroup { rows: all, .. } = self.reading.units[unit].kind else {
+            unreachable!("parts belong to row groups")
+        };
+        let rows = usize::try_from(all - row).unwrap_or(usize::MAX).min(wanted);
+        let end = row + rows as u64;
+        let more = end < all;
+        let spawn = |mut part: Part| {
+            let reading = self.reading.clone();
+            self.workers.spawn(move || {
+                let columns = part.decode(rows, &reading.fields);
+                (columns, more.then_some(part))
+            })
+        };
+        let tasks = parts.into_iter().map(spawn).collect();
+        self.flight.push_back(Flight::RowGroup { unit, end, rows, tasks });
+        self.awaiting = more;
+        rows
+    }
+
+    fn launch_chunk(&mut self, unit: usize, chunk: text::Chunk, starts_file: bool, skip: usize) {
+        let reading = self.reading.clone();
+        let file = reading.units[unit].file;
+        let task = self.workers.spawn(move || {
+            let FilePlan::Text(plan) = &reading.plans[file] else {
+                unreachable!("chunks belong to text files")
+            };
+            text::decode(&chunk, plan, &reading.fields, skip)
+        });
+        self.flight.push_back(Flight::Text { unit, starts_file, skipped: skip, task });
+    }
+
+    fn land(&mut self, flight: Flight) -> Result<Piece> {
+        let block = match flight {
+            Flight::RowGroup { unit, end, rows, tasks } => {
+                let mut columns = Vec::with_capacity(self.reading.fields.len());
+                let mut parts = Vec::with_capacity(tasks.len());
+                let mut first_error = None;
+                for task in tasks {
+                    let (decoded, part) = task.join();
+                    parts.extend(part);
+                    match decoded {
+                        Ok(decoded) => columns.extend(decoded),
+                        Err(error) => first_error = Some(earlier(first_error, error)),
+                    }
+                }
+                if let Some(error) = first_error {
+                    return Err(error);
+                }
+                if !parts.is_empty() {
+                    self.open = Some(Open::RowGroup { unit, row: end, parts });
+                    self.awaiting = false;
+                }
+                Block { rows, columns }
+            }
+            Flight::Text { unit, starts_file, skipped, task } => {
+                if starts_file {
+                    self.rows_of_file = 0;
+                }
+                let block = task.join().map_err(|bad| self.explain(unit, bad))?;
+                self.rows_of_file += (skipped + block.rows) as u64;
+                block
+            }
+        };
+        Ok(Piece { start: 0, rows: block.rows, block: Arc::new(block) })
+    }
+
+    fn explain(&self, unit: usize, bad: BadRow) -> ReaderError {
+        let path = self.reading.files[self.reading.units[unit].file].path.clone();
+        let place = Place { row: self.rows_of_file + bad.row + 1, near: Near::Byte(bad.byte) };
+        match bad.problem {
+            Problem::CellCount { found, expected } => {
+                ReaderError::CellCount { place, found, expected, path }
+            }
+            Problem::OpenQuote => ReaderError::OpenQuote { place, path },
+            Problem::Value { field, explanation } => {
+                let column = self.reading.fields[field].column.clone();
+                ReaderError::Value { column, place, problem: explanation, path }
+            }
+        }
+    }
+
+    /// Goes `rows` rows forward: over row groups by their metadata, over text by counting records.
+    fn pass_over(&mut self, rows: u64) -> Result<()> {
+        let mut left = rows;
+        while left > 0 {
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let Some(&unit) = self.order.get(self.next_unit) else {
+                return Err(ReaderError::BeyondEnd { row: rows, rows: rows - left });
+            };
+            self.next_unit += 1;
+            let unit = unit as usize;
+            match self.reading.units[unit].kind {
+                UnitKind::RowGroup { rows, .. } if rows <= left => left -= rows,
+                UnitKind::RowGroup { .. } => {
+                    self.open = Some(self.open_unit(unit, left)?);
+                    left = 0;
+                }
+                UnitKind::Text => left = self.pass_over_text(unit, left)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over up to `rows` rows of a text file; returns how many are left to pass over behind it.
+    fn pass_over_text(&mut self, unit: usize, rows: u64) -> Result<u64> {
+        let reading = self.reading.clone();
+        let file = reading.units[unit].file;
+        let FilePlan::Text(plan) = &reading.plans[file] else {
+            unreachable!("a text unit belongs to a text file")
+        };
+        let mut chunks = reading.files[file].chunks()?;
+        let mut left = rows;
+        self.rows_of_file = 0;
+        while left > 0 && !self.cancelled.load(Ordering::Relaxed) {
+            let Some(chunk) = chunks.next_chunk()? else { return Ok(left) };
+            let count = text::count(&chunk, plan) as u64;
+            if count > left {
+                self.launch_chunk(unit, chunk, false, left as usize);
+                left = 0;
+            } else {
+                left -= count;
+                self.rows_of_file += count;
+            }
+        }
+        self.open = Some(Open::Text { unit, chunks });
+        Ok(0)
+    }
+}
+
+/// Of two errors of one row group the one that stands in the earlier row.
+fn earlier(known: Option<ReaderError>, new: ReaderError) -> ReaderError {
+    let row = |error: &ReaderError| match error {
+        ReaderError::Value { place, .. } => place.row,
+        _ => 0,
+    };
+    match known {
+        Some(known) if row(&known) <= row(&new) => known,
+        _ => new,
+    }
+}

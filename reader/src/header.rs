@@ -1,0 +1,55 @@
+//! Finding the column that a field reads in the names that a file has.
+
+use std::path::Path;
+
+use zillion_feature::config;
+
+use crate::error::{ReaderError, Result};
+use crate::field::Field;
+
+/// Names that a message lists when none is near.
+const LISTED: usize = 12;
+
+/// The position of the field's column. `first` is the first file of the list if this is another one:
+/// there the column exists.
+pub(crate) fn find<S: AsRef<str>>(
+    names: &[S],
+    field: &Field,
+    path: &Path,
+    first: Option<&Path>,
+) -> Result<usize> {
+    let mut matches = (0..names.len()).filter(|&i| names[i].as_ref() == field.column);
+    let Some(found) = matches.next() else {
+        return Err(ReaderError::MissingColumn {
+            column: field.column.clone(),
+            used_by: field.used_by.clone(),
+            hint: hint(names, &field.column, first),
+            path: path.to_owned(),
+        });
+    };
+    let times = 1 + matches.count();
+    if times > 1 {
+        let column = field.column.clone();
+        return Err(ReaderError::AmbiguousColumn { column, times, path: path.to_owned() });
+    }
+    Ok(found)
+}
+
+fn hint<S: AsRef<str>>(names: &[S], column: &str, first: Option<&Path>) -> String {
+    let mut hint = match config::nearest(column, names.iter().map(AsRef::as_ref)) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => {
+            let listed: Vec<String> = names
+                .iter()
+                .take(LISTED)
+                .map(|n| format!("`{}`", n.as_ref().escape_debug()))
+                .collect();
+            let more = if names.len() > LISTED { ", .." } else { "" };
+            format!("the columns are {}{more}", listed.join(", "))
+        }
+    };
+    if let Some(first) = first {
+        hint.push_str(&format!(" The header differs from that of {}", first.display()));
+    }
+    hint
+}

@@ -1,0 +1,52 @@
+//! The order of rows: a pure function of (seed, epoch, files).
+//!
+//! Units (row groups of Parquet files, whole text files) are permuted; their rows, one after another,
+//! make a stream; the stream is cut into windows of equal size and each window is permuted. A position
+//! in this order is two numbers, a [`Cursor`](zillion_feature::Cursor), whatever the number of threads.
+
+use zillion_feature::random::{combine, permutation};
+
+const UNITS: u64 = 0x756e_6974;
+const WINDOWS: u64 = 0x7769_6e64;
+
+/// How the rows of one epoch are ordered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub(crate) seed: u64,
+    pub(crate) epoch: u64,
+    pub(crate) shuffle: bool,
+}
+
+impl Order {
+    /// Which unit comes at each position.
+    pub(crate) fn units(&self, units: usize) -> Vec<u32> {
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        if self.shuffle {
+            permutation(combine(combine(self.seed, UNITS), self.epoch), units)
+        } else {
+            (0..units).collect()
+        }
+    }
+
+    /// Which row of a window comes at each of its positions; `None`: as they stand.
+    pub(crate) fn window(&self, window: u64, rows: usize) -> Option<Vec<u32>> {
+        let stream = combine(combine(self.seed, WINDOWS), self.epoch);
+        self.shuffle.then(|| permutation(combine(stream, window), rows as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_depends_on_seed_epoch_and_window_and_on_nothing_else() {
+        let order = |seed, epoch| Order { seed, epoch, shuffle: true };
+        assert_eq!(order(1, 2).units(50), order(1, 2).units(50));
+        assert_ne!(order(1, 2).units(50), order(1, 3).units(50));
+        assert_ne!(order(1, 2).units(50), order(2, 2).units(50));
+        assert_ne!(order(1, 2).window(0, 50), order(1, 2).window(1, 50));
+        assert_eq!(Order { shuffle: false, ..order(1, 2) }.units(3), [0, 1, 2]);
+        assert_eq!(Order { shuffle: false, ..order(1, 2) }.window(0, 3), None);
+    }
+}

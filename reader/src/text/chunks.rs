@@ -1,0 +1,190 @@
+//! Cutting a source of bytes into chunks of whole records.
+//!
+//! This is the part of reading text that must go one after another; what is left, splitting cells and
+//! decoding them, is done on chunks in parallel. Memory is bounded: a chunk is [`CHUNK`] bytes, or as
+//! much as one record needs up to [`MAX_RECORD`].
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::records::{Dialect, Records, Step, last_record_end};
+use super::source::Source;
+use crate::error::{Near, Place, ReaderError, Result};
+
+/// Bytes of a chunk.
+pub(crate) const CHUNK: usize = 1 << 20;
+
+/// Bytes of the longest record. What is longer is a quote that nobody closed.
+const MAX_RECORD: usize = 16 << 20;
+
+/// Whole records.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) bytes: Vec<u8>,
+    /// Where it starts in the decompressed text.
+    pub(crate) offset: u64,
+}
+
+/// A source on its way through a file.
+pub(crate) struct Chunks {
+    source: Source,
+    path: PathBuf,
+    dialect: Dialect,
+    /// Bytes read and not yet handed out, and where they start in the decompressed text.
+    buffer: Vec<u8>,
+    offset: u64,
+    at_end: bool,
+    /// Whether no row has been handed out.
+    fresh: bool,
+}
+
+impl std::fmt::Debug for Chunks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chunks")
+            .field("path", &self.path)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Chunks {
+    /// Starts at the beginning of `source`. `path` is its name in messages.
+    ///
+    /// # Errors
+    /// A source without a byte, or one that says it is UTF-16.
+    pub(crate) fn new(source: Source, path: &Path, dialect: Dialect) -> Result<Self> {
+        let mut chunks = Self {
+            source,
+            path: path.to_owned(),
+            dialect,
+            buffer: Vec::new(),
+            offset: 0,
+            at_end: false,
+            fresh: true,
+        };
+        // Enough for a byte order mark and most headers.
+        chunks.read_up_to(4096)?;
+        if chunks.buffer.is_empty() {
+            return Err(ReaderError::EmptyFile { path: chunks.path });
+        }
+        if chunks.buffer.starts_with(&[0xff, 0xfe]) || chunks.buffer.starts_with(&[0xfe, 0xff]) {
+            return Err(ReaderError::Encoding { encoding: "UTF-16", path: chunks.path });
+        }
+        if chunks.buffer.starts_with("\u{feff}".as_bytes()) {
+            chunks.drop_front(3);
+        }
+        Ok(chunks)
+    }
+
+    /// Takes the first record off as names of columns.
+    pub(crate) fn take_header(&mut self) -> Result<Vec<String>> {
+        loop {
+            let mut records = Records::new(self.dialect, &self.buffer);
+            let step = records.advance();
+            match step {
+                Step::End if self.at_end => {
+                    return Err(ReaderError::EmptyFile { path: self.path.clone() });
+                }
+                Step::OpenQuote if self.at_end => return Err(self.open_quote(0)),
+                Step::End | Step::LastRecord | Step::OpenQuote if !self.at_end => {
+                    self.read_more()?;
+                    continue;
+                }
+                _ => {}
+            }
+            let names: Option<Vec<String>> = (0..records.cells())
+                .map(|i| std::str::from_utf8(records.cell(i)).ok().map(|n| n.trim().to_owned()))
+                .collect();
+            let end = records.consumed();
+            self.drop_front(end);
+            return names.ok_or_else(|| ReaderError::Encoding {
+                encoding: "in an unknown encoding",
+                path: self.path.clone(),
+            });
+        }
+    }
+
+    /// Whether the next chunk is the first one of data.
+    pub(crate) fn is_at_first_row(&self) -> bool {
+        self.fresh
+    }
+
+    /// Whether there is another record.
+    pub(crate) fn has_more(&mut self) -> Result<bool> {
+        loop {
+            let blank = self.buffer.iter().take_while(|&&b| b == b'\n' || b == b'\r').count();
+            if blank < self.buffer.len() {
+                return Ok(true);
+            }
+            if self.at_end {
+                return Ok(false);
+            }
+            self.drop_front(blank);
+            self.read_up_to(4096)?;
+        }
+    }
+
+    /// The next chunk, or `None` at the end.
+    pub(crate) fn next_chunk(&mut self) -> Result<Option<Chunk>> {
+        let missing = CHUNK.saturating_sub(self.buffer.len());
+        self.read_up_to(missing)?;
+        loop {
+            let end = if self.at_end {
+                (!self.buffer.is_empty()).then_some(self.buffer.len())
+            } else {
+                last_record_end(self.dialect, &self.buffer)
+            };
+            if let Some(end) = end {
+                // The rest is shorter than a record; the chunk keeps the large allocation.
+                let rest = self.buffer[end..].to_vec();
+                let mut bytes = std::mem::replace(&mut self.buffer, rest);
+                bytes.truncate(end);
+                let offset = self.offset;
+                self.offset += end as u64;
+                self.fresh = false;
+                return Ok(Some(Chunk { bytes, offset }));
+            }
+            if self.at_end {
+                return Ok(None);
+            }
+            self.read_more()?;
+        }
+    }
+
+    fn read_more(&mut self) -> Result<()> {
+        if self.buffer.len() > MAX_RECORD {
+            return Err(ReaderError::RecordTooLong {
+                limit: MAX_RECORD >> 20,
+                byte: self.offset,
+                path: self.path.clone(),
+            });
+        }
+        // Doubling keeps looking for a record's end linear in its length.
+        self.read_up_to(self.buffer.len().max(4096))
+    }
+
+    fn read_up_to(&mut self, bytes: usize) -> Result<()> {
+        if bytes == 0 || self.at_end {
+            return Ok(());
+        }
+        self.buffer.reserve(bytes);
+        let read = self.source.by_ref().take(bytes as u64).read_to_end(&mut self.buffer);
+        let read = read.map_err(|source| ReaderError::Io {
+            what: "read",
+            source,
+            path: self.path.clone(),
+        })?;
+        self.at_end = read < bytes;
+        Ok(())
+    }
+
+    fn drop_front(&mut self, bytes: usize) {
+        self.buffer.drain(..bytes);
+        self.offset += bytes as u64;
+    }
+
+    fn open_quote(&self, row: u64) -> ReaderError {
+        let place = Place { row, near: Near::Byte(self.offset) };
+        ReaderError::OpenQuote { place, path: self.path.clone() }
+    }
+}

@@ -1,0 +1,118 @@
+//! Bytes to records and cells, on csv-core's automaton.
+//!
+//! Lines that hold nothing at all are passed over, as csv-core does; so a text file with a single column
+//! cannot write an empty cell as an empty line, it writes `""`.
+
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
+
+/// How cells are separated and quoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dialect {
+    pub(crate) delimiter: u8,
+    pub(crate) quote: Option<u8>,
+}
+
+/// Reads the records of one chunk, which starts where a record does.
+pub(crate) struct Records<'a> {
+    reader: Reader,
+    input: &'a [u8],
+    consumed: usize,
+    /// The unquoted text of the current record's cells, and where each ends.
+    text: Vec<u8>,
+    ends: Vec<usize>,
+    cells: usize,
+}
+
+/// What [`Records::advance`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A record, ended by its line end.
+    Record,
+    /// A record, ended by the end of the chunk.
+    LastRecord,
+    /// The end of the chunk.
+    End,
+    /// The end of the chunk inside of quotes.
+    OpenQuote,
+}
+
+impl<'a> Records<'a> {
+    pub(crate) fn new(dialect: Dialect, input: &'a [u8]) -> Self {
+        let mut builder = ReaderBuilder::new();
+        builder.delimiter(dialect.delimiter);
+        match dialect.quote {
+            Some(quote) => builder.quote(quote),
+            None => builder.quoting(false),
+        };
+        let mut reader = builder.build();
+        // A reader takes a byte order mark off its first input, but only a file may start with one, and
+        // that has been dealt with. An empty line is nothing and makes this input not the first.
+        reader.read_record(b"\n", &mut [0], &mut [0]);
+        Self { reader, input, consumed: 0, text: vec![0; 1024], ends: vec![0; 64], cells: 0 }
+    }
+
+    /// Bytes of the chunk that the records so far have taken.
+    pub(crate) fn consumed(&self) -> usize {
+        self.consumed
+    }
+
+    /// Reads the next record.
+    pub(crate) fn advance(&mut self) -> Step {
+        let (mut written, mut ended) = (0, 0);
+        loop {
+            let rest = &self.input[self.consumed..];
+            // At the end, one more line end: outside of quotes it closes the record or is nothing, inside
+            // of quotes it is text. That tells an open quote from a missing last line end.
+            let at_end = rest.is_empty();
+            let input = if at_end { b"\n" } else { rest };
+            let (result, read, out, cells) =
+                self.reader.read_record(input, &mut self.text[written..], &mut self.ends[ended..]);
+            if !at_end {
+                self.consumed += read;
+            }
+            written += out;
+            ended += cells;
+            match result {
+                ReadRecordResult::Record => {
+                    self.cells = ended;
+                    return if at_end { Step::LastRecord } else { Step::Record };
+                }
+                ReadRecordResult::OutputFull => self.text.resize(self.text.len() * 2, 0),
+                ReadRecordResult::OutputEndsFull => self.ends.resize(self.ends.len() * 2, 0),
+                ReadRecordResult::InputEmpty if at_end && read > 0 => {
+                    return if out > 0 { Step::OpenQuote } else { Step::End };
+                }
+                ReadRecordResult::InputEmpty => {}
+                ReadRecordResult::End => return Step::End,
+            }
+        }
+    }
+
+    /// Number of cells of the current record.
+    pub(crate) fn cells(&self) -> usize {
+        self.cells
+    }
+
+    /// A cell of the current record.
+    #[inline]
+    pub(crate) fn cell(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.text[start..self.ends[index]]
+    }
+}
+
+/// Where the last whole record of `input` ends, or `None` if no record does.
+pub(crate) fn last_record_end(dialect: Dialect, input: &[u8]) -> Option<usize> {
+    if dialect.quote.is_none_or(|quote| !input.contains(&quote)) {
+        // Without quotes every line end ends a record.
+        if let Some(at) = input.iter().rposition(|&b| b == b'\n') {
+            return Some(at + 1);
+        }
+    }
+    let mut records = Records::new(dialect, input);
+    let mut end = None;
+    while records.advance() == Step::Record {
+        end = Some(records.consumed());
+    }
+    end
+}
