@@ -112,7 +112,12 @@ impl Drop for Workers {
             self.shared.epoch.fetch_add(1, Ordering::Release);
         }
         self.shared.wake.notify_all();
+        let here = std::thread::current().id();
         for handle in self.handles.drain(..) {
+            // A task may own the last reference to its pool; its thread ends after it by itself.
+            if handle.thread().id() == here {
+                continue;
+            }
             // A worker catches the panics of what it runs; one that died all the same has nothing to
             // add here, and a panic while dropping would abort the process.
             let _ = handle.join();

@@ -320,6 +320,25 @@ fn a_task_that_outlives_its_pool_still_runs() {
 }
 
 #[test]
+fn a_task_may_own_the_last_reference_to_its_pool() {
+    for _ in 0..100 {
+        let workers = Arc::new(pool(3));
+        let (release, hold) = mpsc::channel::<()>();
+        let (ended, wait_ended) = mpsc::channel();
+        let inner = workers.clone();
+        let task = workers.spawn(move || {
+            hold.recv().unwrap();
+            drop(inner);
+            ended.send(()).unwrap();
+        });
+        drop(workers);
+        release.send(()).unwrap();
+        wait_ended.recv_timeout(Duration::from_secs(20)).unwrap();
+        task.join();
+    }
+}
+
+#[test]
 fn pools_come_and_go() {
     for _ in 0..200 {
         let workers = pool(3);
