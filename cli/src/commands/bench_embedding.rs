@@ -1,0 +1,270 @@
+//! `zillion bench embedding`: rows pulled and pushed a second, beside what this machine's memory gives.
+//!
+//! Plans (unique keys in slot order, as training makes them) are built before the clock runs: the
+//! figures are those of the table. A key of the table is drawn uniformly, or by Zipf's law; the Zipf
+//! figures count unique rows, and `*_raw` the values of the batch that they stand for.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use zillion_device::machine::CpuTimes;
+use zillion_device::probe::RowProbe;
+use zillion_device::{Workers, machine};
+use zillion_embedding::{
+    DEFAULT_SHARDS, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSet, TableSpec,
+    Unknown, Update,
+};
+use zillion_feature::random::mix64;
+use zillion_feature::{
+    Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Schema, Step,
+};
+
+use super::{print_json, workers};
+use crate::args::BenchEmbeddingArgs;
+
+/// Values of a batch: what 26 fields of 4,096 rows come to.
+const BATCH_VALUES: usize = 26 * 4096;
+/// Batches that are planned before the clock runs; the figures cycle through them.
+const PLANS: usize = 64;
+/// The exponent of the skewed draws.
+const ZIPF: f64 = 1.05;
+
+#[derive(Serialize)]
+struct Outcome {
+    rows: u64,
+    dim: usize,
+    threads: usize,
+    pull_uniform_mrows_s: f64,
+    pull_zipf_mrows_s: f64,
+    pull_zipf_raw_mrows_s: f64,
+    push_uniform_mrows_s: f64,
+    push_zipf_mrows_s: f64,
+    push_zipf_raw_mrows_s: f64,
+    insert_mrows_s: f64,
+    bytes_per_row: f64,
+    /// The largest seen while the table grew, from a thousandth of its rows on.
+    bytes_per_row_worst: f64,
+    limit_read_mrows_s: f64,
+    limit_rmw_mrows_s: f64,
+    own_cpus: f64,
+    other_cpus: Option<f64>,
+    peak_rss_mib: Option<f64>,
+}
+
+pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
+    let workers = workers(Some(args.threads))?;
+    let before = CpuTimes::now();
+    let mut bench = Bench::new(args)?;
+
+    eprintln!("inserting {} rows", args.rows);
+    let insert = bench.insert(&workers)?;
+    let bytes_per_row = bench.bytes_per_row();
+    eprintln!("measuring");
+    let uniform = bench.plans(|draw| draw % args.rows);
+    let zipf = Zipf::new(args.rows);
+    let zipf = bench.plans(|draw| zipf.draw(draw));
+    let pull_uniform = bench.pull(&workers, &uniform)?;
+    let push_uniform = bench.push(&workers, &uniform)?;
+    let pull_zipf = bench.pull(&workers, &zipf)?;
+    let push_zipf = bench.push(&workers, &zipf)?;
+    let use_of_cpus = CpuTimes::now().since(&before);
+    let worst = bench.worst;
+    drop(bench);
+
+    let mut probe = RowProbe::new(u32::try_from(args.rows)?)?;
+    let duration = Duration::from_secs_f64(args.seconds);
+    let outcome = Outcome {
+        rows: args.rows,
+        dim: args.dim,
+        threads: args.threads.get(),
+        pull_uniform_mrows_s: pull_uniform.unique,
+        pull_zipf_mrows_s: pull_zipf.unique,
+        pull_zipf_raw_mrows_s: pull_zipf.values,
+        push_uniform_mrows_s: push_uniform.unique,
+        push_zipf_mrows_s: push_zipf.unique,
+        push_zipf_raw_mrows_s: push_zipf.values,
+        insert_mrows_s: insert,
+        bytes_per_row,
+        bytes_per_row_worst: worst,
+        limit_read_mrows_s: probe.reads_per_second(duration) / 1e6,
+        limit_rmw_mrows_s: probe.updates_per_second(duration) / 1e6,
+        own_cpus: use_of_cpus.own_cpus,
+        other_cpus: use_of_cpus.other_cpus,
+        peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
+    };
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    Ok(())
+}
+
+/// Million rows a second.
+struct Rate {
+    unique: f64,
+    values: f64,
+}
+
+struct Bench {
+    tables: TableSet,
+    schema: Schema,
+    scratch: PlanScratch,
+    rows: u64,
+    duration: Duration,
+    step: u64,
+    worst: f64,
+}
+
+impl Bench {
+    fn new(args: &BenchEmbeddingArgs) -> Result<Self> {
+        let segment = SegmentSpec {
+            name: "vector".to_owned(),
+            dim: args.dim,
+            initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
+            optimizer: OptimizerSpec::RowwiseAdagrad {
+                lr: 0.02,
+                initial_accumulator: 0.0,
+                eps: 1e-8,
+            },
+            l2: 0.0,
+            l2_scope: None,
+        };
+        let spec = TableSpec {
+            name: "ids".to_owned(),
+            segments: vec![segment],
+            dense: false,
+            max_rows: None,
+            unknown: Unknown::Seeded,
+            seed: 1,
+        };
+        let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
+        Ok(Self {
+            tables: TableSet::new(vec![spec], DEFAULT_SHARDS)?,
+            schema: Schema::from_job(&job.into())?,
+            scratch: PlanScratch::default(),
+            rows: args.rows,
+            duration: Duration::from_secs_f64(args.seconds),
+            step: 0,
+            worst: 0.0,
+        })
+    }
+
+    fn plan(&mut self, ids: impl Iterator<Item = u64>) -> LookupPlan {
+        let keys: Vec<FeatureKey> = ids.map(FeatureKey::from_u64).collect();
+        let mut batch = Batch::empty(&self.schema);
+        batch.rows = keys.len();
+        batch.sparse[0] = KeyColumn::single(keys);
+        LookupPlan::build(&batch, &self.schema, &mut self.scratch)
+    }
+
+    fn plans(&mut self, id: impl Fn(u64) -> u64) -> Vec<LookupPlan> {
+        (0..PLANS)
+            .map(|plan| {
+                let first = (plan * BATCH_VALUES) as u64;
+                self.plan((first..first + BATCH_VALUES as u64).map(|i| id(mix64(i))))
+            })
+            .collect()
+    }
+
+    fn update(&mut self) -> Update {
+        self.step += 1;
+        Update { step: Step(self.step), rates: Rates { scale: 1.0 }, scale: 1.0 }
+    }
+
+    fn bytes_per_row(&self) -> f64 {
+        let table = &self.tables.statistics()[0];
+        table.total_bytes() as f64 / table.rows as f64
+    }
+
+    fn insert(&mut self, workers: &Workers) -> Result<f64> {
+        let mut rows = RowBuffer::default();
+        let mut busy = Duration::ZERO;
+        let mut next = 0;
+        while next < self.rows {
+            let end = (next + BATCH_VALUES as u64).min(self.rows);
+            let plan = self.plan(next..end);
+            rows.reshape(
+                [(plan.tables[0].keys.len(), self.tables.layouts()[0].stride)].into_iter(),
+            );
+            rows.tables[0].values.fill(1e-3);
+            let update = self.update();
+            let began = Instant::now();
+            self.tables.push(workers, &plan, &rows, update)?;
+            busy += began.elapsed();
+            next = end;
+            if next * 1000 >= self.rows {
+                self.worst = self.worst.max(self.bytes_per_row());
+            }
+        }
+        Ok(self.rows as f64 / busy.as_secs_f64() / 1e6)
+    }
+
+    fn pull(&mut self, workers: &Workers, plans: &[LookupPlan]) -> Result<Rate> {
+        let mut rows = RowBuffer::default();
+        self.measure(plans, |tables, plan, _| {
+            Ok(tables.pull(workers, plan, false, &mut rows).map(drop)?)
+        })
+    }
+
+    fn push(&mut self, workers: &Workers, plans: &[LookupPlan]) -> Result<Rate> {
+        let mut grads = RowBuffer::default();
+        let unique = plans.iter().map(|p| p.tables[0].keys.len()).max().unwrap_or(0);
+        let stride = self.tables.layouts()[0].stride;
+        grads.reshape([(unique, stride)].into_iter());
+        grads.tables[0].values.fill(1e-3);
+        self.measure(plans, |tables, plan, update| {
+            grads.tables[0].reshape(plan.tables[0].keys.len(), stride);
+            Ok(tables.push(workers, plan, &grads, update).map(drop)?)
+        })
+    }
+
+    fn measure(
+        &mut self,
+        plans: &[LookupPlan],
+        mut work: impl FnMut(&mut TableSet, &LookupPlan, Update) -> Result<()>,
+    ) -> Result<Rate> {
+        let (mut unique, mut values) = (0, 0);
+        let mut next = plans.iter().cycle();
+        // One batch warms the buffers.
+        for plan in next.by_ref().take(1) {
+            let update = self.update();
+            work(&mut self.tables, plan, update)?;
+        }
+        let began = Instant::now();
+        while began.elapsed() < self.duration {
+            for plan in next.by_ref().take(1) {
+                let update = self.update();
+                work(&mut self.tables, plan, update)?;
+                unique += plan.tables[0].keys.len();
+                values += plan.rows;
+            }
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        Ok(Rate { unique: unique as f64 / seconds / 1e6, values: values as f64 / seconds / 1e6 })
+    }
+}
+
+/// Draws ids by Zipf's law: inversion of the continuous distribution, close enough for a load.
+struct Zipf {
+    rows: u64,
+    total: f64,
+}
+
+impl Zipf {
+    fn new(rows: u64) -> Self {
+        Self { rows, total: Self::mass(rows as f64 + 1.0) }
+    }
+
+    /// The integral of x^-s from 1 to x.
+    fn mass(x: f64) -> f64 {
+        (1.0 - x.powf(1.0 - ZIPF)) / (ZIPF - 1.0)
+    }
+
+    fn draw(&self, random: u64) -> u64 {
+        let share = (random >> 11) as f64 / (1u64 << 53) as f64;
+        let rank = (1.0 - share * self.total * (ZIPF - 1.0)).powf(-1.0 / (ZIPF - 1.0));
+        (rank as u64 - 1).min(self.rows - 1)
+    }
+}

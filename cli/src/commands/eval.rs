@@ -1,0 +1,48 @@
+//! `zillion eval`.
+
+use anyhow::{Context, Result, bail};
+use zillion_reader::{Dataset, Paths};
+use zillion_trainer::{Job, Loaded};
+
+use super::{figure, print_json, workers};
+use crate::args::EvalArgs;
+use crate::job_file;
+
+pub(crate) fn run(args: &EvalArgs) -> Result<()> {
+    let mut loaded = Loaded::open(&args.checkpoint, workers(args.threads)?)?;
+    if let Some(path) = &args.job {
+        let value = job_file::load(path, std::env::vars(), &args.set)?;
+        let job = Job::from_value(value).with_context(|| path.display().to_string())?;
+        loaded.checkpoint().check_job(&job)?;
+    }
+    let data = super::predict::data_config(&loaded, &args.set)?;
+    let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
+    if paths.is_empty() {
+        bail!("the checkpoint's job names no test files: give some with --data FILE");
+    }
+    // Files on the command line are where the caller says, not below the job's data.root.
+    let files = if args.data.is_empty() {
+        data.files(&paths)?
+    } else {
+        paths.0.iter().map(Into::into).collect()
+    };
+    let dataset = Dataset::open(&data, &files, &loaded.job.schema)?
+        .with_statistics(loaded.statistics().clone());
+    let report = loaded.evaluate(&dataset)?;
+    eprintln!(
+        "auc {}  logloss {}  calibration {}  rows {}  positives {}  missing keys {}",
+        figure(report.auc, 6),
+        figure(report.logloss, 6),
+        figure(report.calibration, 4),
+        report.rows,
+        report.positives,
+        report.missing_keys
+    );
+    if let Some(gauc) = report.gauc {
+        eprintln!("gauc {gauc:.6}");
+    }
+    if args.json {
+        print_json(&report)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! One file a command.
+
+pub(crate) mod bench;
+mod bench_embedding;
+mod bench_frappe;
+mod bench_train;
+pub(crate) mod eval;
+pub(crate) mod predict;
+pub(crate) mod train;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use zillion_device::{Failpoint, Files, Workers, machine};
+
+/// The one compute pool of the process.
+fn workers(threads: Option<NonZeroUsize>) -> Result<Arc<Workers>> {
+    let workers = Workers::new(threads.unwrap_or_else(machine::cpus))?;
+    Ok(Arc::new(workers))
+}
+
+/// Durable files; `ZILLION_FAILPOINT=N:kill` disturbs the N-th operation, for crash tests.
+fn files() -> Result<Files> {
+    match std::env::var("ZILLION_FAILPOINT") {
+        Ok(text) => {
+            let failpoint = Failpoint::parse(&text).context("ZILLION_FAILPOINT")?;
+            Ok(Files::with_failpoints(Arc::new(failpoint)))
+        }
+        Err(_) => Ok(Files::new()),
+    }
+}
+
+/// One line of JSON on stdout.
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string(value)?);
+    Ok(())
+}
+
+/// A figure that may be absent.
+fn figure(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+}

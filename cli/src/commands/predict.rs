@@ -1,0 +1,76 @@
+//! `zillion predict`.
+
+use std::io::{self, BufWriter, Write};
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+use zillion_feature::config;
+use zillion_reader::{DataConfig, Dataset, Labels};
+use zillion_trainer::Loaded;
+
+use super::workers;
+use crate::args::{PredictArgs, StdinFormat};
+use crate::job_file;
+
+pub(crate) fn run(args: &PredictArgs) -> Result<()> {
+    let mut loaded = Loaded::open(&args.checkpoint, workers(args.threads)?)?;
+    let mut data = data_config(&loaded, &args.set)?;
+    let schema = &loaded.job.schema;
+    let dataset = if args.input == "-" {
+        data.format = match args.format {
+            StdinFormat::Csv => zillion_reader::Format::Csv,
+            StdinFormat::Tsv => zillion_reader::Format::Tsv,
+        };
+        Dataset::from_reader(&data, io::stdin(), "stdin", schema, Labels::Optional)?
+    } else {
+        let files = [args.input.clone().into()];
+        Dataset::open_with(&data, &files, schema, Labels::Optional)?
+    };
+    let dataset = dataset.with_statistics(loaded.statistics().clone());
+
+    let mut out = BufWriter::new(io::stdout().lock());
+    if !args.json {
+        writeln!(out, "{}", loaded.job.schema.labels[0].name)?;
+    }
+    let mut row = 0u64;
+    let mut failed = None;
+    let missing = loaded.predict(&dataset, |prediction| {
+        let written = prediction.logits.iter().try_for_each(|&logit| {
+            let probability = 1.0 / (1.0 + (-f64::from(logit)).exp());
+            let line = if args.json {
+                writeln!(out, r#"{{"row":{row},"logit":{logit},"probability":{probability}}}"#)
+            } else {
+                writeln!(out, "{probability}")
+            };
+            row += 1;
+            line
+        });
+        // A reader that has seen enough (`head`) is no reason to complain, only to stop.
+        if let Err(e) = written {
+            failed.get_or_insert(e);
+        }
+        Ok(failed.is_none())
+    })?;
+    let flushed = out.flush();
+    match failed.map_or(flushed, Err) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+        other => other.context("cannot write the scores")?,
+    }
+    if missing > 0 {
+        eprintln!("{missing} lookups of keys that training never saw read the declared default");
+    }
+    Ok(())
+}
+
+/// The `[data]` section of the checkpoint's job under the caller's overrides.
+pub(super) fn data_config(loaded: &Loaded, sets: &[String]) -> Result<DataConfig> {
+    let data = Value::try_from(&loaded.job.data).context("the checkpoint's [data] section")?;
+    let mut job = Table::from_iter([("data".to_owned(), data)]);
+    job_file::overlay(&mut job, std::env::vars(), sets)?;
+    if let Some(key) = job.keys().find(|k| *k != "data") {
+        anyhow::bail!(
+            "`{key}` cannot be set here: the checkpoint carries the job; only data.* can"
+        );
+    }
+    Ok(config::section(&Value::Table(job), "data")?)
+}

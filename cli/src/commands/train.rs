@@ -1,0 +1,126 @@
+//! `zillion train`.
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
+
+use super::{figure, files, print_json, workers};
+use crate::args::TrainArgs;
+use crate::progress::Progress;
+use crate::{job_file, signals};
+
+pub(crate) fn run(args: &TrainArgs) -> Result<()> {
+    let value = job_file::load(&args.job.job, std::env::vars(), &args.job.set)?;
+    let job = Job::from_value(value).with_context(|| args.job.job.display().to_string())?;
+    if args.print_config {
+        print_config(&job)?;
+        return Ok(());
+    }
+    let options = TrainOptions {
+        resume: args.resume,
+        workers: workers(job.run.threads)?,
+        files: files()?,
+        stop: signals::stop_flag()?,
+    };
+    let report = zillion_trainer::train(job, options, &mut Progress::new())?;
+    summary(&report);
+    if args.json {
+        print_json(&Outcome::new(&report))?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn print_config(job: &Job) -> Result<()> {
+    print!("{}", job.in_force()?);
+    Ok(())
+}
+
+/// The figures that scripts look for first, then everything.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    test_auc: Option<f64>,
+    test_logloss: Option<f64>,
+    calibration: Option<f64>,
+    #[serde(flatten)]
+    report: &'a TrainReport,
+}
+
+impl<'a> Outcome<'a> {
+    fn new(report: &'a TrainReport) -> Self {
+        let test = report.test.as_ref();
+        Self {
+            test_auc: test.and_then(|t| t.auc),
+            test_logloss: test.and_then(|t| t.logloss),
+            calibration: test.and_then(|t| t.calibration),
+            report,
+        }
+    }
+}
+
+fn summary(report: &TrainReport) {
+    if let Some(test) = &report.test {
+        eprintln!(
+            "test  auc {}  logloss {}  calibration {}  ({} rows, epoch {})",
+            figure(test.auc, 6),
+            figure(test.logloss, 6),
+            figure(test.calibration, 4),
+            test.rows,
+            report.best_epoch.unwrap_or(report.epochs)
+        );
+        if test.missing_keys > 0 {
+            eprintln!(
+                "      {} lookups of keys that training never saw read the declared default",
+                test.missing_keys
+            );
+        }
+    }
+    for table in &report.tables {
+        let mut line =
+            format!("table {}  {} rows  {:.1} MiB", table.name, table.rows, mib(table.bytes));
+        for (count, what) in [
+            (table.refused, "pushes refused (key not in the vocabulary)"),
+            (table.nonfinite, "gradients dropped (not finite)"),
+        ] {
+            if count > 0 {
+                line.push_str(&format!("  {count} {what}"));
+            }
+        }
+        eprintln!("{line}");
+    }
+    eprintln!("time  {}", stages(&report.seconds));
+    eprintln!(
+        "{} steps  {} samples/s  peak memory {} MiB",
+        report.steps,
+        figure(report.samples_per_second, 0),
+        figure(report.peak_rss_mib, 0)
+    );
+    eprintln!("checkpoint {}", report.checkpoint.display());
+    if report.interrupted {
+        eprintln!("interrupted: go on with --resume");
+    }
+}
+
+fn stages(seconds: &StageSeconds) -> String {
+    let parts = [
+        ("wait", seconds.wait),
+        ("pull", seconds.pull),
+        ("model", seconds.model),
+        ("push", seconds.push),
+        ("dense", seconds.dense),
+        ("validate", seconds.validate),
+        ("checkpoint", seconds.checkpoint),
+    ];
+    let total: f64 = parts.iter().map(|(_, s)| s).sum();
+    let shown = parts.iter().map(|(name, s)| format!("{name} {:.0} %", 100.0 * s / total));
+    let decode = seconds.decode_and_plan;
+    format!(
+        "{:.1} s: {} (decode and plan, beside it: {decode:.1} s)",
+        total,
+        shown.collect::<Vec<_>>().join(", ")
+    )
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

@@ -1,0 +1,102 @@
+//! What a person sees while training runs: a bar on a terminal, plain lines elsewhere. Always stderr,
+//! so that stdout stays for results.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use zillion_trainer::{EpochReport, Observer, StepReport};
+
+/// Plain lines come at most this often.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Shows progress on stderr.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+            let template = "{prefix} {bar:30} {pos}/{len} rows  {msg}  eta {eta}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { bar, last_line: Instant::now() }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn step(&mut self, report: &StepReport) {
+        let message = format!(
+            "loss {:.4}  auc {}  {:.0} samples/s",
+            report.loss,
+            number(report.auc),
+            report.samples_per_second
+        );
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(format!("epoch {}", report.cursor.epoch + 1));
+            if let Some(rows) = report.epoch_rows {
+                bar.set_length(rows);
+            }
+            bar.set_position(report.cursor.row);
+            bar.set_message(message);
+        } else if self.last_line.elapsed() >= LINE_INTERVAL {
+            self.last_line = Instant::now();
+            let of = report.epoch_rows.map_or_else(String::new, |n| format!("/{n}"));
+            let eta =
+                report.eta.map_or_else(String::new, |t| format!("  eta {:.0} s", t.as_secs_f64()));
+            self.line(&format!(
+                "epoch {}  rows {}{of}  {message}{eta}",
+                report.cursor.epoch + 1,
+                report.cursor.row
+            ));
+        }
+    }
+
+    fn epoch(&mut self, report: &EpochReport) {
+        let valid = match report.valid_logloss {
+            Some(_) => format!(
+                "  valid auc {}  logloss {}",
+                number(report.valid_auc),
+                number(report.valid_logloss)
+            ),
+            None => String::new(),
+        };
+        let mark = if report.is_best { "  best so far" } else { "" };
+        self.line(&format!(
+            "epoch {} done  loss {:.5}{valid}  lr x {}  {:.1} s{mark}",
+            report.epoch + 1,
+            report.mean_loss,
+            report.rate_scale,
+            report.seconds
+        ));
+    }
+
+    fn note(&mut self, text: &str) {
+        self.line(text);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.5}"))
+}

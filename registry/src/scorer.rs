@@ -1,0 +1,59 @@
+//! Graph + rows + batch → scores.
+
+use std::sync::Arc;
+
+use zillion_device::Workers;
+use zillion_embedding::RowSource;
+use zillion_feature::{Batch, LookupPlan, RowBuffer};
+use zillion_nn::zoo::LOGITS;
+use zillion_nn::{Executor, Graph, Inputs, NodeId, Params, Program, Settings};
+
+use crate::error::{Error, Result};
+
+/// Scores batches with one model. Holds the buffers that scoring needs, so one is made and reused.
+#[derive(Debug)]
+pub struct Scorer {
+    executor: Executor,
+    logits: NodeId,
+    workers: Arc<Workers>,
+    rows: RowBuffer,
+}
+
+/// What scoring a batch came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Scores<'a> {
+    /// Log odds, one a row of the batch.
+    pub logits: &'a [f32],
+    /// Unique keys that the rows' source did not have and answered with its default.
+    pub missing: u64,
+}
+
+impl Scorer {
+    /// A scorer for a graph built for inference.
+    ///
+    /// # Errors
+    /// A graph without logits.
+    pub fn new(graph: &Graph, settings: Settings, workers: Arc<Workers>) -> Result<Self> {
+        let logits = graph.output(LOGITS).ok_or(Error::NoLogits)?;
+        let executor = Executor::new(Program::infer(graph, &[logits], settings)?);
+        Ok(Self { executor, logits, workers, rows: RowBuffer::default() })
+    }
+
+    /// Scores a batch: looks its plan up in `source` and runs the dense model over the rows.
+    ///
+    /// # Errors
+    /// Whatever the source or the model refuses.
+    pub fn score(
+        &mut self,
+        batch: &Batch,
+        plan: &LookupPlan,
+        source: &mut dyn RowSource,
+        params: &Params,
+    ) -> Result<Scores<'_>> {
+        let report = source.lookup(plan, &mut self.rows)?;
+        let inputs = Inputs::new(batch, plan, &self.rows, false);
+        self.executor.infer(&self.workers, &inputs, params)?;
+        let logits = self.executor.output(self.logits).ok_or(Error::NoLogits)?;
+        Ok(Scores { logits, missing: report.total_missing() })
+    }
+}

@@ -1,0 +1,288 @@
+//! Bad input, each case with the message that a person gets: the place, and what to do.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+
+use crate::harness::{HEADER, JOB, Workplace, csv, row, stderr, zillion};
+
+/// Runs the job and expects exit code `code` and a message with all of `parts`.
+fn refused(place: &Workplace, more: &[&str], code: i32, parts: &[&str]) {
+    let (exit, said) = place.train_fails(more);
+    assert_eq!(exit, code, "{said}");
+    for part in parts {
+        assert!(said.contains(part), "expected `{part}` in: {said}");
+    }
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn keys_of_the_job_file() {
+    let place = Workplace::new();
+    for (set, parts) in [
+        ("train.lerning_rate=1", ["train.lerning_rate", "unknown key"]),
+        ("train.epoch=1", ["train.epoch", "did you mean `epochs`?"]),
+        ("modle.kind=\"fm\"", ["modle", "did you mean `model`?"]),
+        ("model.hiden=[3]", ["model.hiden", "did you mean `hidden`?"]),
+        ("model.kind=\"deepfmm\"", ["deepfmm", "did you mean `deepfm`?"]),
+        ("tables.itm.dim=3", ["tables.itm", "did you mean `item`?"]),
+        ("tables.item.optimizer={kind=\"adm\"}", ["tables.item.optimizer", "did you mean `adam`?"]),
+        ("tables.user.dim=\"big\"", ["tables.user.dim", "expected usize"]),
+        ("features.user.typ=\"i64\"", ["features.user.typ", "did you mean `type`?"]),
+        ("data.shufle=true", ["data.shufle", "did you mean `shuffle`?"]),
+        ("run.thread=1", ["run.thread", "did you mean `threads`?"]),
+        ("train.batch_size=0", ["train.batch_size", "nonzero"]),
+        ("train.clip_norm=-1", ["train.clip_norm", "positive"]),
+    ] {
+        refused(&place, &["--set", set], 2, &parts);
+    }
+}
+
+#[test]
+fn whole_table_rules_need_a_dense_table() {
+    let place = Workplace::new();
+    let adam = "tables.user.optimizer={kind=\"adam\",lr=0.1,scope=\"table\"}";
+    refused(&place, &["--set", adam], 1, &["tables.user", "dense = true"]);
+    let cap = "tables.item.max_rows=10";
+    refused(&place, &["--set", cap], 1, &["item", "10", "max_rows"]);
+}
+
+#[test]
+fn a_job_file_that_is_none() {
+    let place = Workplace::new();
+    place.write("broken.toml", "seed = = 3");
+    let result = zillion(&["train", &place.text("broken.toml")]).output().expect("it runs");
+    assert_eq!(result.status.code(), Some(1));
+    assert!(stderr(&result).contains("not valid TOML"), "{}", stderr(&result));
+    let result = zillion(&["train", &place.text("absent.toml")]).output().expect("it runs");
+    assert!(stderr(&result).contains("absent.toml"), "{}", stderr(&result));
+}
+
+#[test]
+fn a_missing_column_is_named_with_the_nearest() {
+    let place = Workplace::new();
+    place.write("train.csv", &csv(0, 50).replace("price", "prize"));
+    refused(&place, &[], 1, &["train.csv", "`price`", "`prize`"]);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let place = Workplace::new();
+    refused(&place, &["--set", "data.train=\"nothing-*.csv\""], 1, &["nothing-*.csv"]);
+    refused(&place, &["--set", "data.train=\"gone.csv\""], 1, &["gone.csv"]);
+}
+
+#[test]
+fn the_second_file_must_have_the_same_columns() {
+    let place = Workplace::new();
+    place.write("more.csv", "user,item,tags,price,label\nu1,2,t1,3.5,1\n");
+    let both = "data.train=[\"train.csv\", \"more.csv\"]";
+    refused(&place, &["--set", both], 1, &["more.csv", "`age`"]);
+}
+
+#[test]
+fn a_label_is_zero_or_one() {
+    let place = Workplace::new();
+    place.write("train.csv", &format!("{}u1,2,t1,3.5,7,2\n", csv(0, 40)));
+    refused(&place, &[], 1, &["train.csv", "41", "label", "2"]);
+}
+
+#[test]
+fn an_empty_file_and_a_file_of_no_rows() {
+    let place = Workplace::new();
+    place.write("train.csv", "");
+    refused(&place, &[], 1, &["train.csv", "empty"]);
+    place.write("train.csv", &format!("{HEADER}\n"));
+    refused(&place, &[], 1, &["train.csv", "no rows"]);
+}
+
+#[test]
+fn ids_that_do_not_parse() {
+    let place = Workplace::new();
+    place.write("train.csv", &format!("{}u1,twelve,t1,3.5,7,1\n", csv(0, 40)));
+    refused(&place, &[], 1, &["train.csv", "41", "`item`", "twelve"]);
+    place.write("train.csv", &format!("{}u1,-4,t1,3.5,7,1\n", csv(0, 40)));
+    let unsigned = ["--set", "features.item.type=\"u64\""];
+    refused(&place, &unsigned, 1, &["train.csv", "41", "`item`", "-4"]);
+}
+
+#[test]
+fn nan_and_infinity_in_a_numeric_column() {
+    for (text, value) in [("NaN", "NaN"), ("inf", "inf"), ("-inf", "-inf"), ("1e999", "1e999")] {
+        let place = Workplace::new();
+        place.write("train.csv", &format!("{}u1,2,t1,{text},7,1\n", csv(0, 40)));
+        refused(&place, &[], 1, &["train.csv", "41", "`price`", value]);
+    }
+}
+
+#[test]
+fn a_missing_number_is_an_error_unless_the_job_says_what_it_means() {
+    let place = Workplace::new();
+    place.write("train.csv", &format!("{}u1,2,t1,,7,1\n", csv(0, 40)));
+    refused(&place, &[], 1, &["train.csv", "41", "`price`", "missing"]);
+    place.train_ok("filled", &["--set", "features.price.missing=0.0"]);
+}
+
+#[test]
+fn a_row_that_is_too_short() {
+    let place = Workplace::new();
+    place.write("train.csv", &format!("{}u1,2,t1\n", csv(0, 40)));
+    refused(&place, &[], 1, &["train.csv", "41"]);
+}
+
+fn write_parquet(path: &Path, items: ArrayRef, prices: Vec<f64>) {
+    let rows = prices.len();
+    let columns: [(&str, ArrayRef); 6] = [
+        ("user", Arc::new(StringArray::from_iter_values((0..rows).map(|i| format!("u{}", i % 7))))),
+        ("item", items),
+        ("tags", Arc::new(StringArray::from_iter_values((0..rows).map(|_| "t1|t2")))),
+        ("price", Arc::new(Float64Array::from(prices))),
+        ("age", Arc::new(Int64Array::from_iter_values((0..rows as i64).map(|i| i % 60)))),
+        ("label", Arc::new(Int64Array::from_iter_values((0..rows as i64).map(|i| i % 2)))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).expect("columns of equal length");
+    let file = fs::File::create(path).expect("the temporary folder takes files");
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).expect("a plain schema");
+    writer.write(&batch).expect("it is written");
+    writer.close().expect("it is closed");
+}
+
+#[test]
+fn parquet_cut_short_of_the_wrong_type_and_with_nan() {
+    let place = Workplace::new();
+    let file = place.path("train.parquet");
+    let train = ["--set", "data.train=\"train.parquet\""];
+    let ids = || Arc::new(Int64Array::from_iter_values(0..60)) as ArrayRef;
+
+    write_parquet(&file, ids(), (0..60).map(f64::from).collect());
+    place.train_ok("good", &train);
+    let bytes = fs::read(&file).expect("it is there");
+    for keep in [0, 3, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&file, &bytes[..keep]).expect("it can be replaced");
+        refused(&place, &train, 1, &["train.parquet"]);
+    }
+
+    let floats = Arc::new(Float64Array::from_iter_values((0..60).map(f64::from))) as ArrayRef;
+    write_parquet(&file, floats, (0..60).map(f64::from).collect());
+    refused(&place, &train, 1, &["train.parquet", "`item`", "i64"]);
+
+    for bad in [f64::NAN, f64::INFINITY] {
+        let mut prices: Vec<f64> = (0..60).map(f64::from).collect();
+        prices[41] = bad;
+        write_parquet(&file, ids(), prices);
+        refused(&place, &train, 1, &["train.parquet", "42", "`price`"]);
+    }
+}
+
+#[test]
+fn a_full_disk_while_checkpointing_says_so_and_harms_nothing() {
+    let place = Workplace::new();
+    place.train_ok("reference", &[]);
+    for operation in [3, 9, 30] {
+        let output = format!("full-{operation}");
+        let result = place
+            .train(&output, &[])
+            .env("ZILLION_FAILPOINT", format!("{operation}:enospc"))
+            .output()
+            .expect("the binary runs");
+        assert_eq!(result.status.code(), Some(1));
+        let said = stderr(&result);
+        assert!(said.contains("free") && said.contains("space"), "{said}");
+        assert!(said.contains(&output), "the path is named: {said}");
+        place.train_ok(&output, &["--resume"]);
+        assert_eq!(
+            place.digest(&format!("{output}/checkpoints")),
+            place.digest("reference/checkpoints")
+        );
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_name() {
+    let place = Workplace::new();
+    place.train_ok("run", &["--set", "train.epochs=1", "--set", "train.keep=1"]);
+    let files = place.digest("run/checkpoints");
+    assert!(files.len() >= 6, "manifest, dense file, four tables: {files:?}");
+    for name in files.keys() {
+        let path = place.path("run/checkpoints").join(name);
+        let good = fs::read(&path).expect("it is there");
+        for share in [0, 1, 3, 6, 9] {
+            let at = (good.len() - 1) * share / 9;
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (share % 8);
+            fs::write(&path, &bad).expect("it can be replaced");
+            let file = path.file_name().and_then(|n| n.to_str()).expect("a plain name");
+            let test = place.text("test.csv");
+            let result = zillion(&["eval", &place.text("run"), "--data", &test])
+                .output()
+                .expect("the binary runs");
+            let said = stderr(&result);
+            assert_eq!(result.status.code(), Some(1), "byte {at} of {name}: {said}");
+            assert!(
+                said.contains(file) && !said.contains("panicked"),
+                "byte {at} of {name}: {said}"
+            );
+            let resume = ["--resume", "--set", "train.epochs=2", "--set", "train.keep=1"];
+            let result = place.train("run", &resume).output().expect("the binary runs");
+            let said = stderr(&result);
+            assert_eq!(result.status.code(), Some(1), "byte {at} of {name}: {said}");
+            assert!(said.contains(file), "byte {at} of {name}: {said}");
+        }
+        // Cut short is refused too.
+        fs::write(&path, &good[..good.len() / 2]).expect("it can be replaced");
+        let data = place.text("test.csv");
+        let result =
+            zillion(&["eval", &place.text("run"), "--data", &data]).output().expect("it runs");
+        assert_eq!(result.status.code(), Some(1), "{name}: {}", stderr(&result));
+        fs::write(&path, &good).expect("it can be replaced");
+    }
+    let result = zillion(&["eval", &place.text("run"), "--data", &place.text("test.csv")]).output();
+    assert!(result.expect("it runs").status.success(), "mended, it is whole again");
+}
+
+#[test]
+fn a_checkpoint_of_another_schema_is_refused_by_key() {
+    let place = Workplace::new();
+    place.train_ok("run", &["--set", "train.epochs=1"]);
+    for (set, key) in [
+        ("features.user.type=\"i64\"", "features.user.type"),
+        ("tables.item.dim=8", "tables.item.dim"),
+        ("model.hidden=[16]", "model.hidden"),
+        ("seed=9", "seed"),
+    ] {
+        let resumed =
+            place.train("run", &["--resume", "--set", set]).output().expect("the binary runs");
+        assert_eq!(resumed.status.code(), Some(3), "{}", stderr(&resumed));
+        assert!(stderr(&resumed).contains(key), "{}", stderr(&resumed));
+    }
+    let other = JOB.replace(
+        "[features.user]\nkind = \"id\"\ntype = \"string\"",
+        "[features.user]\nkind = \"id\"",
+    );
+    assert_ne!(other, JOB);
+    place.write("other.toml", &other);
+    let result = zillion(&["eval", &place.text("run"), "--job", &place.text("other.toml")])
+        .output()
+        .expect("the binary runs");
+    assert_eq!(result.status.code(), Some(3), "{}", stderr(&result));
+    assert!(stderr(&result).contains("features.user.type"), "{}", stderr(&result));
+}
+
+#[test]
+fn an_existing_run_is_not_overwritten() {
+    let place = Workplace::new();
+    place.train_ok("run", &["--set", "train.epochs=1"]);
+    let before = place.digest("run");
+    let result = place.train("run", &[]).output().expect("the binary runs");
+    assert_eq!(result.status.code(), Some(3));
+    assert!(stderr(&result).contains("--resume"), "{}", stderr(&result));
+    assert_eq!(place.digest("run"), before);
+}
+
+#[test]
+fn a_row_of_the_generator_is_what_the_header_says() {
+    assert_eq!(row(0, 0).split(',').count(), HEADER.split(',').count());
+}

@@ -1,0 +1,84 @@
+//! Killed at any moment and resumed, a run ends in the same bytes as if nothing had happened.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use zillion_feature::random::mix64;
+
+use crate::harness::{Workplace, stderr};
+
+const SIGKILL: i32 = 9;
+const RANDOM_KILLS: u64 = 20;
+
+#[test]
+fn killed_at_random_moments_and_resumed() {
+    let place = Workplace::new();
+    let began = Instant::now();
+    place.train_ok("reference", &[]);
+    let whole_run = began.elapsed();
+    let reference = place.digest("reference/checkpoints");
+    let mut killed = 0;
+    for kill in 0..RANDOM_KILLS {
+        let output = format!("killed-{kill}");
+        let mut child = place
+            .train(&output, &[])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let share = (mix64(kill) % 1000) as f64 / 1000.0;
+        std::thread::sleep(Duration::from_secs_f64(whole_run.as_secs_f64() * share));
+        child.kill().expect("our own child can be killed");
+        let status = child.wait().expect("our own child can be waited for");
+        killed += u32::from(status.signal() == Some(SIGKILL));
+        place.train_ok(&output, &["--resume"]);
+        assert_eq!(place.digest(&format!("{output}/checkpoints")), reference, "kill {kill}");
+    }
+    assert!(killed >= 10, "most kills must come before the end: {killed} of {RANDOM_KILLS}");
+}
+
+/// Every durable operation of a run is disturbed once, by each fault. The job is one epoch with few
+/// checkpoints, so that this stays a matter of seconds.
+#[test]
+fn disturbed_at_every_write_fsync_and_rename_and_resumed() {
+    let place = Workplace::new();
+    let short =
+        ["--set", "train.epochs=2", "--set", "train.checkpoint_every=14", "--set", "train.keep=1"];
+    place.train_ok("reference", &short);
+    let reference = place.digest("reference/checkpoints");
+    for fault in ["kill", "torn", "enospc", "eio"] {
+        let mut disturbed = 0;
+        for operation in 1.. {
+            let output = format!("{fault}-{operation}");
+            let result = place
+                .train(&output, &short)
+                .env("ZILLION_FAILPOINT", format!("{operation}:{fault}"))
+                .output()
+                .expect("the binary runs");
+            if result.status.success() {
+                // The run has fewer operations than this: all have been disturbed.
+                break;
+            }
+            disturbed += 1;
+            match fault {
+                "kill" | "torn" => assert_eq!(result.status.signal(), Some(SIGKILL)),
+                _ => {
+                    assert_eq!(result.status.code(), Some(1), "{}", stderr(&result));
+                    let said = stderr(&result);
+                    assert!(said.contains("error: "), "{said}");
+                    if fault == "enospc" {
+                        assert!(said.contains("space"), "{said}");
+                    }
+                }
+            }
+            let mut resume = short.to_vec();
+            resume.push("--resume");
+            place.train_ok(&output, &resume);
+            let files = place.digest(&format!("{output}/checkpoints"));
+            assert_eq!(files, reference, "{fault} at operation {operation}");
+            std::fs::remove_dir_all(place.path(&output)).expect("our own folder can be removed");
+        }
+        assert!(disturbed > 20, "{fault}: only {disturbed} operations were disturbed");
+    }
+}

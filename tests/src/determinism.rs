@@ -1,0 +1,29 @@
+//! The same job gives the same bytes, whatever the number of threads and shards.
+
+use crate::harness::Workplace;
+
+#[test]
+fn threads_and_shards_do_not_change_a_byte() {
+    let place = Workplace::new();
+    place.train_ok("reference", &[]);
+    let reference = place.digest("reference/checkpoints");
+    assert!(reference.keys().any(|name| name.ends_with("MANIFEST")));
+    for threads in [1, 2] {
+        for shards in [1, 3, 8] {
+            let output = format!("t{threads}s{shards}");
+            let threads = format!("run.threads={threads}");
+            let shards = format!("run.shards={shards}");
+            place.train_ok(&output, &["--set", &threads, "--set", &shards]);
+            let files = place.digest(&format!("{output}/checkpoints"));
+            assert_eq!(files, reference, "{output}");
+        }
+    }
+}
+
+#[test]
+fn another_seed_gives_other_bytes() {
+    let place = Workplace::new();
+    place.train_ok("a", &["--set", "train.epochs=1"]);
+    place.train_ok("b", &["--set", "train.epochs=1", "--set", "seed=6"]);
+    assert_ne!(place.digest("a/checkpoints"), place.digest("b/checkpoints"));
+}

@@ -1,0 +1,66 @@
+//! The same rows in another format, packing or number of files are the same rows.
+
+use std::process::Command;
+
+use crate::harness::Workplace;
+
+/// Shuffling follows the list of files, so files are compared unshuffled.
+const UNSHUFFLED: [&str; 4] = ["--set", "data.shuffle=false", "--set", "train.epochs=1"];
+
+fn tables_of(place: &Workplace, output: &str, train: &str) -> Vec<(String, String)> {
+    let train = format!("data.train={train}");
+    let mut arguments = UNSHUFFLED.to_vec();
+    arguments.extend(["--set", &train]);
+    place.train_ok(output, &arguments);
+    let files = place.digest(&format!("{output}/checkpoints"));
+    files.into_iter().filter(|(name, _)| !name.ends_with("MANIFEST")).collect()
+}
+
+#[test]
+fn packed_split_and_tab_separated_files_train_to_the_same_bytes() {
+    let place = Workplace::new();
+    let reference = tables_of(&place, "plain", "\"train.csv\"");
+    assert!(reference.len() >= 5);
+
+    let text = std::fs::read_to_string(place.path("train.csv")).expect("it is there");
+    let packed = Command::new("gzip").arg("-kf").arg(place.path("train.csv")).status();
+    assert!(packed.expect("gzip runs").success());
+    assert_eq!(tables_of(&place, "gz", "\"train.csv.gz\""), reference);
+
+    place.write("train.tsv", &text.replace(',', "\t"));
+    assert_eq!(tables_of(&place, "tsv", "\"train.tsv\""), reference);
+
+    let (header, rows) = text.split_once('\n').expect("a header");
+    let lines: Vec<&str> = rows.lines().collect();
+    let (first, second) = lines.split_at(700);
+    std::fs::create_dir(place.path("parts")).expect("a new folder");
+    place.write("parts/a.csv", &format!("{header}\n{}\n", first.join("\n")));
+    place.write("parts/b.csv", &format!("{header}\n{}\n", second.join("\n")));
+    assert_eq!(tables_of(&place, "split", "\"parts\""), reference);
+    assert_eq!(tables_of(&place, "glob", "\"parts/*.csv\""), reference);
+    place.write("bare.csv", rows);
+    let names: Vec<String> = header.split(',').map(|n| format!("\"{n}\"")).collect();
+    let header = format!("data.header=[{}]", names.join(","));
+    // Valid and test files would need the same: they are left out.
+    let train =
+        ["--set", "data.train=\"bare.csv\"", "--set", "data.valid=[]", "--set", "data.test=[]"];
+    let mut arguments = UNSHUFFLED.to_vec();
+    arguments.extend(train);
+    arguments.extend(["--set", &header]);
+    place.train_ok("bare", &arguments);
+    let files = place.digest("bare/checkpoints");
+    let bare: Vec<_> = files.into_iter().filter(|(n, _)| !n.ends_with("MANIFEST")).collect();
+    assert_eq!(bare, reference);
+}
+
+#[test]
+fn a_file_that_is_not_what_its_ending_says_is_refused_by_name() {
+    let place = Workplace::new();
+    for name in ["bad.csv.zst", "bad.csv.gz", "bad.parquet"] {
+        place.write(name, "this is nothing of the kind");
+        let train = format!("data.train=\"{name}\"");
+        let (code, said) = place.train_fails(&["--set", &train]);
+        assert_eq!(code, 1);
+        assert!(said.contains(name), "{said}");
+    }
+}

@@ -1,0 +1,126 @@
+//! A checkpoint: what training needs to go on, at one point in time, in a folder of its own.
+//!
+//! ```text
+//! checkpoints/step-000000001234/
+//!     MANIFEST               what the folder holds, with a hash of every file and of itself
+//!     dense.safetensors      dense parameters, running statistics, optimizer state
+//!     tables/<table>/part-00000.arrow ...
+//! ```
+//!
+//! # Crash consistency
+//! The folder is staged under a hidden name, synced and renamed: it is there whole or not at all.
+//!
+//! # Invariants
+//! The bytes are a function of the job (without `[run]`) and the position: the same for any number of
+//! threads and shards, and for a run that was killed and resumed.
+
+mod manifest;
+mod run_dir;
+
+use std::path::{Path, PathBuf};
+
+use zillion_device::{Files, Workers};
+use zillion_embedding::PartSource;
+use zillion_nn::optim::{DenseOptimizer, read_params, write_dense};
+use zillion_nn::{ParamSpec, Params};
+use zillion_ps::TrainClient;
+
+use crate::error::{Error, Result};
+use crate::job::Job;
+
+pub use manifest::{Best, FileDigest, Manifest, Progress};
+pub use run_dir::RunDir;
+
+const MANIFEST: &str = "MANIFEST";
+const DENSE: &str = "dense.safetensors";
+
+/// A checkpoint on disk whose manifest has been read and verified.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    /// What it holds.
+    pub manifest: Manifest,
+}
+
+impl Checkpoint {
+    /// Opens a checkpoint and verifies its manifest and its dense file; the parts of tables are
+    /// verified when rows are read from them.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let manifest = Manifest::read(&path.join(MANIFEST))?;
+        Ok(Self { path, manifest })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The job that wrote it.
+    pub fn job(&self) -> Result<Job> {
+        Job::from_value(self.manifest.job.clone())
+    }
+
+    /// The dense file's bytes, verified against the manifest.
+    fn dense(&self) -> Result<Vec<u8>> {
+        let path = self.path.join(DENSE);
+        let bytes = std::fs::read(&path).map_err(|source| Error::Io {
+            action: "cannot read the dense parameters",
+            path: path.clone(),
+            source,
+        })?;
+        if FileDigest::of(&bytes) != self.manifest.dense {
+            let problem = "its bytes are not those that were written".to_owned();
+            return Err(Error::Checkpoint { path, problem });
+        }
+        Ok(bytes)
+    }
+
+    /// The dense parameters.
+    pub fn params(&self, specs: &[ParamSpec]) -> Result<Params> {
+        Ok(read_params(specs, &self.dense()?)?)
+    }
+
+    /// Brings the dense parameters and the optimizer back to where they were.
+    pub fn restore_dense(&self, params: &mut Params, optimizer: &mut DenseOptimizer) -> Result<()> {
+        let bytes = self.dense()?;
+        params.copy_from(&read_params(params.specs(), &bytes)?)?;
+        optimizer.read(&bytes)?;
+        Ok(())
+    }
+
+    /// The tables' rows, mapped and verified, for reading.
+    pub fn rows(&self, job: &Job, workers: &Workers) -> Result<PartSource> {
+        let (specs, parts) = (job.tables.clone(), &self.manifest.tables);
+        Ok(PartSource::open(workers, &self.path, specs, parts)?)
+    }
+
+    /// Refuses a job that differs in anything that would change what training computes.
+    pub fn check_job(&self, job: &Job) -> Result<()> {
+        match crate::job::difference(&self.manifest.job, &job.portable()) {
+            None => Ok(()),
+            Some((key, saved, given)) => {
+                Err(Error::OtherJob { path: self.path.clone(), key, saved, given })
+            }
+        }
+    }
+}
+
+/// Writes a checkpoint as `target`.
+pub(crate) fn write(
+    target: &Path,
+    files: &Files,
+    client: &mut dyn TrainClient,
+    params: &Params,
+    optimizer: &DenseOptimizer,
+    manifest: impl FnOnce(FileDigest, Vec<zillion_embedding::TableParts>) -> Manifest,
+) -> Result<()> {
+    let stage = files.stage(target)?;
+    let tables = client.checkpoint(stage.path(), files)?;
+    let dense = write_dense(params, optimizer)?;
+    stage.write_bytes(DENSE, &dense)?;
+    let manifest = manifest(FileDigest::of(&dense), tables);
+    stage.write_bytes(MANIFEST, &manifest.to_bytes())?;
+    stage.commit()?;
+    Ok(())
+}

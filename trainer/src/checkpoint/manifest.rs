@@ -1,0 +1,123 @@
+//! The manifest: one line of magic and hash, then JSON.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use zillion_embedding::TableParts;
+use zillion_feature::{Cursor, HASH_ID, Statistics};
+use zillion_nn::optim::Plateau;
+
+use crate::error::{Error, Result};
+
+const MAGIC: &str = "zillion-checkpoint";
+const FORMAT: u32 = 1;
+
+/// What a checkpoint holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The hashing rules of its keys.
+    pub hash: String,
+    /// Steps done.
+    pub step: u64,
+    /// Position in the order of rows.
+    pub cursor: Cursor,
+    /// Where the schedule and the best epoch stand.
+    pub progress: Progress,
+    /// What the first pass over the training data learned.
+    pub statistics: Statistics,
+    /// The dense file.
+    pub dense: FileDigest,
+    /// The parts of every table.
+    pub tables: Vec<TableParts>,
+    /// The job, without `[run]`.
+    pub job: toml::Value,
+}
+
+/// Where the schedule and the best epoch stand.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Learning-rate schedule and early stop.
+    pub plateau: Plateau,
+    /// The best epoch so far.
+    pub best: Option<Best>,
+    /// Sum of the losses of the epoch's rows so far.
+    pub loss_sum: f64,
+}
+
+/// The best epoch so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Best {
+    /// The epoch, counted from 0.
+    pub epoch: u64,
+    /// The step after which it was validated: names its checkpoint.
+    pub step: u64,
+    /// Its validation AUC, where there was one.
+    pub valid_auc: Option<f64>,
+}
+
+/// Size and hash of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileDigest {
+    /// Bytes.
+    pub bytes: u64,
+    /// BLAKE3, in hexadecimal.
+    pub blake3: String,
+}
+
+impl FileDigest {
+    /// The digest of a file's contents.
+    pub fn of(contents: &[u8]) -> Self {
+        Self { bytes: contents.len() as u64, blake3: blake3::hash(contents).to_hex().to_string() }
+    }
+}
+
+impl Manifest {
+    /// The file's bytes.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let body = serde_json::to_string_pretty(self)
+            .expect("a manifest is plain data with text keys, which JSON can always hold");
+        let hash = blake3::hash(body.as_bytes()).to_hex();
+        format!("{MAGIC} {FORMAT} {hash}\n{body}\n").into_bytes()
+    }
+
+    /// Reads and verifies a manifest.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let refused = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
+        let bytes = std::fs::read(path).map_err(|source| Error::Io {
+            action: "cannot read the checkpoint's manifest",
+            path: path.to_owned(),
+            source,
+        })?;
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|_| refused("the manifest is not text any more".into()))?;
+        let (head, body) =
+            text.split_once('\n').ok_or_else(|| refused("the manifest is cut short".into()))?;
+        let mut words = head.split(' ');
+        if words.next() != Some(MAGIC) {
+            return Err(refused(format!("the manifest does not begin with `{MAGIC}`")));
+        }
+        let format = words.next().unwrap_or_default();
+        if format != FORMAT.to_string() {
+            let problem =
+                format!("format {format} is not the format {FORMAT} that this binary reads");
+            return Err(refused(problem));
+        }
+        let body =
+            body.strip_suffix('\n').ok_or_else(|| refused("the manifest is cut short".into()))?;
+        let hash = blake3::hash(body.as_bytes()).to_hex();
+        if words.next() != Some(hash.as_str()) || words.next().is_some() {
+            return Err(refused("the manifest's bytes are not those that were written".into()));
+        }
+        let manifest: Self = serde_json::from_str(body)
+            .map_err(|e| refused(format!("the manifest does not parse: {e}")))?;
+        if manifest.hash != HASH_ID {
+            let problem = format!("keys are hashed by {}, this binary by {HASH_ID}", manifest.hash);
+            return Err(refused(problem));
+        }
+        Ok(manifest)
+    }
+}

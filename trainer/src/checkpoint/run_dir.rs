@@ -1,0 +1,101 @@
+//! The folder of a run: its checkpoints, which is newest, which are kept.
+
+use std::path::{Path, PathBuf};
+
+use zillion_device::Files;
+
+use super::{Best, Checkpoint};
+use crate::error::{Error, Result};
+
+const CHECKPOINTS: &str = "checkpoints";
+const PREFIX: &str = "step-";
+
+/// The folder of a run.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// A run's folder; nothing is read or made yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the checkpoint of a step is or will be.
+    pub fn checkpoint_path(&self, step: u64) -> PathBuf {
+        self.checkpoints().join(format!("{PREFIX}{step:012}"))
+    }
+
+    /// Makes the folder ready for writing and removes what a killed run left half-written.
+    pub(crate) fn prepare(&self, files: &Files) -> Result<()> {
+        let checkpoints = self.checkpoints();
+        files.create_dir(&checkpoints)?;
+        files.sweep(&checkpoints)?;
+        Ok(())
+    }
+
+    /// Steps of the checkpoints that are there, ascending.
+    pub fn steps(&self) -> Result<Vec<u64>> {
+        let path = self.checkpoints();
+        let read = |source| Error::Io {
+            action: "cannot list the checkpoints",
+            path: path.clone(),
+            source,
+        };
+        let entries = match std::fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(read(e)),
+        };
+        let mut steps = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(read)?.file_name();
+            let digits = name.to_str().and_then(|n| n.strip_prefix(PREFIX));
+            steps.extend(digits.and_then(|d| d.parse::<u64>().ok()));
+        }
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    /// The newest checkpoint, if there is one.
+    pub fn newest(&self) -> Result<Option<Checkpoint>> {
+        match self.steps()?.last() {
+            Some(&step) => Checkpoint::open(self.checkpoint_path(step)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The checkpoint to use: that of the best epoch if one was validated, else the newest.
+    pub fn best(&self) -> Result<Checkpoint> {
+        let newest =
+            self.newest()?.ok_or_else(|| Error::NoCheckpoint { path: self.path.clone() })?;
+        match newest.manifest.progress.best {
+            Some(best) if best.step != newest.manifest.step => {
+                Checkpoint::open(self.checkpoint_path(best.step))
+            }
+            _ => Ok(newest),
+        }
+    }
+
+    /// Removes all checkpoints but the newest `keep` and the best one.
+    pub(crate) fn retain(&self, keep: usize, best: Option<Best>, files: &Files) -> Result<()> {
+        let steps = self.steps()?;
+        let old = steps.len().saturating_sub(keep);
+        for &step in &steps[..old] {
+            if best.is_none_or(|b| b.step != step) {
+                files.remove_dir(self.checkpoint_path(step))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.path.join(CHECKPOINTS)
+    }
+}

@@ -1,0 +1,97 @@
+//! What can go wrong in a training run.
+
+use std::path::PathBuf;
+
+use zillion_feature::ConfigError;
+
+/// The result of everything fallible here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a run, an evaluation or a checkpoint failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key of the job file.
+    #[error("job: {0}")]
+    Config(#[from] ConfigError),
+    /// The schema part of the job file.
+    #[error("job: {0}")]
+    Schema(#[from] zillion_feature::SchemaError),
+    /// Reading rows.
+    #[error(transparent)]
+    Reader(#[from] zillion_reader::ReaderError),
+    /// Tables.
+    #[error(transparent)]
+    Embedding(#[from] zillion_embedding::Error),
+    /// The parameter service.
+    #[error(transparent)]
+    ParameterService(#[from] zillion_ps::Error),
+    /// The dense model.
+    #[error(transparent)]
+    Model(#[from] zillion_nn::Error),
+    /// Scoring.
+    #[error(transparent)]
+    Scorer(#[from] zillion_registry::Error),
+    /// The machine: files, memory, threads.
+    #[error(transparent)]
+    Device(#[from] zillion_device::DeviceError),
+    /// A configuration could not be printed.
+    #[error("cannot print the configuration: {0}")]
+    Print(#[source] toml::ser::Error),
+    /// A checkpoint folder has no manifest, or one that cannot be trusted.
+    #[error("checkpoint refused: {problem}; delete the folder to fall back to an older checkpoint: {}", path.display())]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A checkpoint belongs to another job.
+    #[error("checkpoint of another job: `{key}` was {saved} when it was written and is {given} now; \
+             train into another folder (run.output), or undo the change: {}", path.display())]
+    OtherJob {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The first key that differs.
+        key: String,
+        /// Its value in the checkpoint.
+        saved: String,
+        /// Its value in the job.
+        given: String,
+    },
+    /// The run's folder already holds checkpoints, and the caller did not ask to go on from them.
+    #[error("the folder already holds checkpoints: go on with --resume, or choose another folder with --set run.output=..: {}", path.display())]
+    WouldOverwrite {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There is no checkpoint to go on from or to evaluate.
+    #[error("no checkpoint found: train first: {}", path.display())]
+    NoCheckpoint {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file of the run's folder cannot be read or written.
+    #[error("{action}: {source}: {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The loss is not a number any more.
+    #[error(
+        "the loss is {loss} at step {step}: training has diverged; lower the learning rates, set train.clip_norm, or standardise the numeric features (checkpoints before this step are intact)"
+    )]
+    Diverged {
+        /// The step.
+        step: u64,
+        /// The loss.
+        loss: f64,
+    },
+    /// The job asks for something that this part cannot do.
+    #[error("job: {0}")]
+    Unsupported(String),
+}

@@ -1,0 +1,93 @@
+//! Scores a data set and holds it against its labels, or hands the scores out.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use zillion_device::Workers;
+use zillion_embedding::RowSource;
+use zillion_feature::{Batch, Cursor};
+use zillion_nn::Params;
+use zillion_nn::metrics::{self, Evaluation};
+use zillion_reader::{BatchOrder, Dataset};
+use zillion_registry::Scorer;
+
+use crate::error::Result;
+use crate::job::Job;
+use crate::pipeline::Pipeline;
+
+/// What evaluating a data set came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct EvalReport {
+    /// Area under the ROC curve; absent where one class is.
+    pub auc: Option<f64>,
+    /// AUC inside each group, weighted by its rows; absent without a group column.
+    pub gauc: Option<f64>,
+    /// Mean log loss.
+    pub logloss: Option<f64>,
+    /// Predicted over observed positives.
+    pub calibration: Option<f64>,
+    /// Rows.
+    pub rows: u64,
+    /// Rows labelled 1.
+    pub positives: u64,
+    /// Unique keys of batches, summed, that the tables did not have and answered with the default.
+    pub missing_keys: u64,
+}
+
+/// Scores every row of `dataset` in file order and compares with the first label.
+pub(crate) fn evaluate(
+    job: &Job,
+    dataset: &Dataset,
+    scorer: &mut Scorer,
+    source: &mut dyn RowSource,
+    params: &Params,
+    workers: &Arc<Workers>,
+) -> Result<EvalReport> {
+    let mut evaluation = Evaluation::new();
+    let missing_keys =
+        for_each_scored(job, dataset, scorer, source, params, workers, |b, logits| {
+            let groups = b.group.as_deref();
+            let scores = metrics::Scores::Logits(logits);
+            evaluation.push(scores, &b.labels[0].values, b.weight.as_deref(), groups)?;
+            Ok(true)
+        })?;
+    let report = evaluation.finish()?;
+    Ok(EvalReport {
+        auc: report.auc,
+        gauc: report.gauc.and_then(|g| g.value),
+        logloss: report.logloss,
+        calibration: report.calibration,
+        rows: report.rows,
+        positives: report.positives,
+        missing_keys,
+    })
+}
+
+/// Scores every row in file order until the sink says `false`; returns how many unique keys were unknown, over all batches.
+pub(crate) fn for_each_scored(
+    job: &Job,
+    dataset: &Dataset,
+    scorer: &mut Scorer,
+    source: &mut dyn RowSource,
+    params: &Params,
+    workers: &Arc<Workers>,
+    mut sink: impl FnMut(&Batch, &[f32]) -> Result<bool>,
+) -> Result<u64> {
+    let order = BatchOrder {
+        seed: 0,
+        shuffle: false,
+        batch_rows: job.train.batch_size.get(),
+        drop_last: false,
+    };
+    let batches = dataset.batches(order, Cursor::default(), workers.clone())?;
+    let mut pipeline = Pipeline::new(batches, Arc::new(job.schema.clone()), workers.clone());
+    let mut missing = 0;
+    while let Some(planned) = pipeline.next()? {
+        let scores = scorer.score(&planned.batch, &planned.plan, source, params)?;
+        missing += scores.missing;
+        if !sink(&planned.batch, scores.logits)? {
+            break;
+        }
+    }
+    Ok(missing)
+}

@@ -1,0 +1,194 @@
+//! A job: everything that decides what a training run computes, and where it runs.
+//!
+//! Each section belongs to the crate that acts on it; this file only puts them together. `[run]` is
+//! the one section that must not change the result (threads, shards, folders), so it is left out of
+//! what a checkpoint remembers.
+
+mod identity;
+mod tables;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use toml::Value;
+use zillion_embedding::TableSpec;
+use zillion_feature::config::{self, ConfigError};
+use zillion_feature::{Schema, TableId, random};
+use zillion_nn::optim::{DenseOptimizerSpec, PlateauSpec};
+use zillion_nn::zoo::{self, ModelSpec};
+use zillion_reader::DataConfig;
+
+use crate::error::{Error, Result};
+
+pub(crate) use identity::difference;
+pub use tables::TableConfig;
+
+/// Sections and keys that a job file may have at its root.
+const ROOT_KEYS: [&str; 10] =
+    ["name", "seed", "data", "features", "labels", "columns", "tables", "model", "train", "run"];
+
+/// A validated job.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What the run is called in messages and folder names.
+    pub name: String,
+    /// Seed of everything random: initial values, dropout, the order of rows.
+    pub seed: u64,
+    /// Where rows come from.
+    pub data: DataConfig,
+    /// What rows mean.
+    pub schema: Schema,
+    /// One a table of the schema, in its order.
+    pub tables: Vec<TableSpec>,
+    /// The dense model.
+    pub model: ModelSpec,
+    /// How it is trained.
+    pub train: TrainConfig,
+    /// Where it runs; never changes the result.
+    pub run: RunConfig,
+    value: Value,
+}
+
+/// The `[train]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// Passes over the training data, at most.
+    pub epochs: u64,
+    /// Rows of a step.
+    pub batch_size: NonZeroUsize,
+    /// Leave out the last, partial batch of an epoch.
+    pub drop_last: bool,
+    /// Optimizer of the dense parameters; tables have their own.
+    pub optimizer: DenseOptimizerSpec,
+    /// Largest global norm of the gradients (tables and regulariser included); absent: no clipping.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
+    /// Learning-rate schedule and early stop on the validation AUC; absent: every epoch runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plateau: Option<PlateauSpec>,
+    /// Lanes that the rows of a step are dealt to. Part of the result, unlike the number of threads.
+    pub lanes: NonZeroUsize,
+    /// Rows of a tile: what stays in the cache from layer to layer. Part of the result.
+    pub tile_rows: NonZeroUsize,
+    /// Steps between two checkpoints inside an epoch; absent: one at the end of each epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_every: Option<NonZeroUsize>,
+    /// Checkpoints that are kept beside the best one.
+    pub keep: NonZeroUsize,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        let nonzero = |n| NonZeroUsize::new(n).expect("a literal above zero");
+        Self {
+            epochs: 1,
+            batch_size: nonzero(4096),
+            drop_last: false,
+            optimizer: DenseOptimizerSpec::default(),
+            clip_norm: None,
+            plateau: None,
+            lanes: nonzero(8),
+            tile_rows: nonzero(256),
+            checkpoint_every: None,
+            keep: nonzero(2),
+        }
+    }
+}
+
+/// The `[run]` section: where a job runs. Nothing here changes a byte of the result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunConfig {
+    /// Folder of the run: checkpoints are written below it. Absent: `runs/<name of the job>`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<PathBuf>,
+    /// Compute threads; absent: one a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<NonZeroUsize>,
+    /// Shards of each table.
+    pub shards: NonZeroUsize,
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        let shards = NonZeroUsize::new(8).expect("a literal above zero");
+        Self { output: None, threads: None, shards }
+    }
+}
+
+impl Job {
+    /// Reads and validates a job.
+    ///
+    /// # Errors
+    /// Names the key, and the nearest valid one where a key or value is not known.
+    pub fn from_value(value: Value) -> Result<Self> {
+        let root =
+            value.as_table().ok_or_else(|| ConfigError::at("", "a job is a table of sections"))?;
+        if let Some(key) = root.keys().find(|k| !ROOT_KEYS.contains(&k.as_str())) {
+            return Err(ConfigError::unknown_key("", key, &ROOT_KEYS).into());
+        }
+        let name: String = match root.get("name") {
+            Some(name) => config::from_value(name, "name")?,
+            None => "job".to_owned(),
+        };
+        let seed: u64 = match root.get("seed") {
+            Some(seed) => config::from_value(seed, "seed")?,
+            None => 0,
+        };
+        let schema = Schema::from_job(&value)?;
+        let model: ModelSpec = config::section(&value, "model")?;
+        let needs = zoo::needs(&model);
+        let tables = tables::resolve(&value, &schema, needs, |t| random::text_seed(seed, t))?;
+        let train: TrainConfig = config::section(&value, "train")?;
+        if train.clip_norm.is_some_and(|c| !(c.is_finite() && c > 0.0)) {
+            return Err(ConfigError::at("train.clip_norm", "must be a positive number").into());
+        }
+        if train.epochs == 0 {
+            return Err(ConfigError::at("train.epochs", "must be at least 1").into());
+        }
+        let data = config::section(&value, "data")?;
+        let run = config::section(&value, "run")?;
+        Ok(Self { name, seed, data, schema, tables, model, train, run, value })
+    }
+
+    /// Folder of the run.
+    pub fn output(&self) -> PathBuf {
+        self.run.output.clone().unwrap_or_else(|| PathBuf::from("runs").join(&self.name))
+    }
+
+    /// Tables with a fixed vocabulary, which must be filled before the first step, and how many rows
+    /// each may have.
+    pub fn dense_tables(&self) -> Vec<(TableId, usize)> {
+        let tables = (0..).map(TableId).zip(&self.tables);
+        let limit = |rows| usize::try_from(rows).unwrap_or(usize::MAX);
+        tables.filter_map(|(id, t)| t.row_limit().map(|rows| (id, limit(rows)))).collect()
+    }
+
+    /// The job with every default written out, as TOML: what `--print-config` shows.
+    pub fn in_force(&self) -> Result<String> {
+        let mut root = toml::Table::new();
+        root.insert("name".into(), self.name.clone().into());
+        root.insert("seed".into(), Value::try_from(self.seed).map_err(Error::Print)?);
+        root.insert("data".into(), Value::try_from(&self.data).map_err(Error::Print)?);
+        for (key, section) in self.schema.to_job() {
+            root.insert(key, section);
+        }
+        root.insert("tables".into(), tables::in_force(&self.tables)?);
+        root.insert("model".into(), Value::try_from(&self.model).map_err(Error::Print)?);
+        root.insert("train".into(), Value::try_from(&self.train).map_err(Error::Print)?);
+        root.insert("run".into(), Value::try_from(&self.run).map_err(Error::Print)?);
+        toml::to_string(&root).map_err(Error::Print)
+    }
+
+    /// The job as it was given, without `[run]`: what a checkpoint carries, so that it can be
+    /// evaluated without its job file.
+    pub fn portable(&self) -> Value {
+        let mut value = self.value.clone();
+        if let Some(root) = value.as_table_mut() {
+            root.remove("run");
+        }
+        value
+    }
+}

@@ -1,0 +1,187 @@
+//! The `[tables]` section: what each table's rows are, given what the model reads of them.
+//!
+//! `[tables."*"]` holds settings for every table; a table's own section overrides them key by key. A
+//! model that has a wide part reads a second segment of one float, `linear`; it learns by the same
+//! rules as the vector unless the job says otherwise in `linear = { .. }`.
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+use zillion_embedding::{InitializerSpec, OptimizerSpec, Scope, SegmentSpec, TableSpec, Unknown};
+use zillion_feature::Schema;
+use zillion_feature::config::{ConfigError, from_value};
+use zillion_nn::zoo::Needs;
+
+use crate::error::{Error, Result};
+
+const EVERY_TABLE: &str = "*";
+
+/// One table's settings in a job file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TableConfig {
+    /// Floats of the vector segment.
+    pub dim: usize,
+    /// What a new row holds.
+    pub initializer: InitializerSpec,
+    /// How rows learn.
+    pub optimizer: OptimizerSpec,
+    /// Strength of the regulariser `(l2 / 2) · |w|²`.
+    pub l2: f32,
+    /// Which rows the regulariser pulls on; absent: the whole table if it is dense, else those touched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2_scope: Option<Scope>,
+    /// A fixed vocabulary, filled from the training data before the first step.
+    pub dense: bool,
+    /// Rows that a dense table may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_rows: Option<u64>,
+    /// What evaluation reads for an unknown key.
+    pub unknown: Unknown,
+    /// Settings of the linear segment that differ from the vector's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linear: Option<LinearConfig>,
+}
+
+/// Settings of the linear segment that differ from the vector's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinearConfig {
+    /// What a new weight is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initializer: Option<InitializerSpec>,
+    /// How it learns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimizer: Option<OptimizerSpec>,
+    /// Strength of its regulariser.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2: Option<f32>,
+}
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        Self {
+            dim: 16,
+            initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
+            optimizer: OptimizerSpec::RowwiseAdagrad {
+                lr: 0.02,
+                initial_accumulator: 0.0,
+                eps: 1e-8,
+            },
+            l2: 0.0,
+            l2_scope: None,
+            dense: false,
+            max_rows: None,
+            unknown: Unknown::Seeded,
+            linear: None,
+        }
+    }
+}
+
+/// Reads the settings of every table of the schema.
+pub(super) fn resolve(
+    job: &Value,
+    schema: &Schema,
+    needs: Needs,
+    seed: impl Fn(&str) -> u64,
+) -> Result<Vec<TableSpec>> {
+    let empty = Table::new();
+    let sections = match job.get("tables") {
+        None => &empty,
+        Some(Value::Table(table)) => table,
+        Some(other) => {
+            let message = format!("expected a table, found {}", other.type_str());
+            return Err(ConfigError::at("tables", message).into());
+        }
+    };
+    if let Some(key) = sections.keys().find(|k| *k != EVERY_TABLE && !schema.tables.contains(k)) {
+        let mut valid: Vec<&str> = schema.tables.iter().map(String::as_str).collect();
+        valid.push(EVERY_TABLE);
+        return Err(ConfigError::unknown_key("tables", key, &valid).into());
+    }
+    let defaults = section(sections, EVERY_TABLE)?;
+    schema
+        .tables
+        .iter()
+        .map(|name| {
+            let mut merged = defaults.clone();
+            merged.extend(section(sections, name)?);
+            let config: TableConfig = from_value(&Value::Table(merged), &format!("tables.{name}"))?;
+            let spec = config.spec(name, needs, seed(name));
+            spec.validate()?;
+            Ok(spec)
+        })
+        .collect()
+}
+
+fn section(sections: &Table, name: &str) -> Result<Table> {
+    match sections.get(name) {
+        None => Ok(Table::new()),
+        Some(Value::Table(table)) => Ok(table.clone()),
+        Some(other) => {
+            let message = format!("expected a table, found {}", other.type_str());
+            Err(ConfigError::at(&format!("tables.{name}"), message).into())
+        }
+    }
+}
+
+impl TableConfig {
+    fn spec(self, name: &str, needs: Needs, seed: u64) -> TableSpec {
+        let segment = |name: &str, dim| SegmentSpec {
+            name: name.to_owned(),
+            dim,
+            initializer: self.initializer,
+            optimizer: self.optimizer,
+            l2: self.l2,
+            l2_scope: self.l2_scope,
+        };
+        let mut segments = Vec::new();
+        if needs.vector {
+            segments.push(segment("vector", self.dim));
+        }
+        if needs.linear {
+            let own = self.linear.clone().unwrap_or_default();
+            let shared = segment("linear", 1);
+            segments.push(SegmentSpec {
+                initializer: own.initializer.unwrap_or(shared.initializer),
+                optimizer: own.optimizer.unwrap_or(shared.optimizer),
+                l2: own.l2.unwrap_or(shared.l2),
+                ..shared
+            });
+        }
+        TableSpec {
+            name: name.to_owned(),
+            segments,
+            dense: self.dense,
+            max_rows: self.max_rows,
+            unknown: self.unknown,
+            seed,
+        }
+    }
+}
+
+/// The tables as a job would write them, every default included.
+pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
+    let mut sections = Table::new();
+    for table in tables {
+        let shared = &table.segments[0];
+        let linear = table.segments.iter().find(|s| s.name == "linear" && s.name != shared.name);
+        let config = TableConfig {
+            dim: shared.dim,
+            initializer: shared.initializer,
+            optimizer: shared.optimizer,
+            l2: shared.l2,
+            l2_scope: shared.l2_scope,
+            dense: table.dense,
+            max_rows: table.max_rows,
+            unknown: table.unknown,
+            linear: linear.map(|s| LinearConfig {
+                initializer: Some(s.initializer),
+                optimizer: Some(s.optimizer),
+                l2: Some(s.l2),
+            }),
+        };
+        let value = Value::try_from(&config).map_err(Error::Print)?;
+        sections.insert(table.name.clone(), value);
+    }
+    Ok(Value::Table(sections))
+}

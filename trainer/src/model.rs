@@ -1,0 +1,38 @@
+//! From a job to its graphs: where in a row of which table each feature's numbers stand.
+
+use zillion_embedding::TableLayout;
+use zillion_feature::Schema;
+use zillion_nn::zoo::{self, ModelInputs, SparseInput, VectorSegment};
+use zillion_nn::{Graph, Mode, TableInput};
+
+use crate::error::Result;
+use crate::job::Job;
+
+/// The job's model, built for training or for inference.
+pub fn graph(job: &Job, mode: Mode) -> Result<Graph> {
+    let layouts: Vec<TableLayout> = job.tables.iter().map(|t| t.layout()).collect();
+    Ok(zoo::build(&job.model, &inputs(&job.schema, &layouts), mode)?)
+}
+
+fn inputs(schema: &Schema, layouts: &[TableLayout]) -> ModelInputs {
+    let columns = schema.sparse().filter_map(|feature| {
+        let table = feature.table()?.index();
+        let segment = |name| layouts[table].segment(name);
+        Some(SparseInput {
+            name: feature.name.clone(),
+            table,
+            vector: segment("vector").map(|s| VectorSegment { offset: s.offset, dim: s.dim }),
+            linear: segment("linear").map(|s| s.offset),
+            pooling: feature.pooling().unwrap_or_default(),
+        })
+    });
+    ModelInputs {
+        tables: layouts
+            .iter()
+            .map(|l| TableInput { name: l.name.clone(), stride: l.stride })
+            .collect(),
+        columns: columns.collect(),
+        numeric: schema.numeric().map(|f| f.name.clone()).collect(),
+        labels: schema.labels.iter().map(|l| l.name.clone()).collect(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Batches and their lookup plans, one ahead of the step that uses them.
+//!
+//! Decoding and planning the next batch is one background task on the pool. It depends on the data
+//! alone, never on values of the tables, so that running ahead does not change a result.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use zillion_device::{Task, Workers};
+use zillion_feature::{Batch, Cursor, LookupPlan, PlanScratch, Schema};
+use zillion_reader::BatchStream;
+
+use crate::error::Result;
+
+/// A batch that is ready to be looked up.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) batch: Batch,
+    pub(crate) plan: Arc<LookupPlan>,
+    /// Position after the batch.
+    pub(crate) cursor: Cursor,
+}
+
+/// A stream of planned batches.
+pub(crate) struct Pipeline {
+    workers: Arc<Workers>,
+    next: Option<Task<Fetched>>,
+    /// Seconds that decoding and planning took, wherever they ran.
+    pub(crate) seconds: f64,
+}
+
+struct Source {
+    batches: BatchStream,
+    schema: Arc<Schema>,
+    scratch: PlanScratch,
+}
+
+struct Fetched {
+    source: Source,
+    item: Option<zillion_reader::Result<Planned>>,
+    seconds: f64,
+}
+
+impl Pipeline {
+    pub(crate) fn new(batches: BatchStream, schema: Arc<Schema>, workers: Arc<Workers>) -> Self {
+        let source = Source { batches, schema, scratch: PlanScratch::default() };
+        let next = Some(workers.spawn(move || source.fetch()));
+        Self { workers, next, seconds: 0.0 }
+    }
+
+    /// The next batch; `None` at the end of the epoch.
+    pub(crate) fn next(&mut self) -> Result<Option<Planned>> {
+        let Some(task) = self.next.take() else { return Ok(None) };
+        let Fetched { source, item, seconds } = task.join();
+        self.seconds += seconds;
+        match item {
+            None => Ok(None),
+            Some(planned) => {
+                let planned = planned?;
+                self.next = Some(self.workers.spawn(move || source.fetch()));
+                Ok(Some(planned))
+            }
+        }
+    }
+}
+
+impl Source {
+    fn fetch(mut self) -> Fetched {
+        let start = Instant::now();
+        let item = self.batches.next().map(|item| {
+            item.map(|(batch, cursor)| {
+                let plan = LookupPlan::build(&batch, &self.schema, &mut self.scratch);
+                Planned { batch, plan: Arc::new(plan), cursor }
+            })
+        });
+        Fetched { source: self, item, seconds: start.elapsed().as_secs_f64() }
+    }
+}

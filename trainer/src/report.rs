@@ -1,0 +1,58 @@
+//! What a training run came to.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::evaluate::EvalReport;
+use crate::stages::StageSeconds;
+
+/// What a training run came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrainReport {
+    /// The job's name.
+    pub name: String,
+    /// Stopped by a signal: checkpointed, and to be resumed.
+    pub interrupted: bool,
+    /// Steps done, over all sittings.
+    pub steps: u64,
+    /// Epochs completed.
+    pub epochs: u64,
+    /// The best epoch, counted from 1.
+    pub best_epoch: Option<u64>,
+    /// Its validation AUC.
+    pub valid_auc: Option<f64>,
+    /// The test set, scored from the best epoch's checkpoint; absent without test files.
+    pub test: Option<EvalReport>,
+    /// Rows trained a second in this sitting, validation and checkpoints left out.
+    pub samples_per_second: Option<f64>,
+    /// Largest resident memory of the process, in MiB.
+    pub peak_rss_mib: Option<f64>,
+    /// The best epoch's checkpoint.
+    pub checkpoint: PathBuf,
+    /// Dense parameters that are trained.
+    pub dense_parameters: u64,
+    /// One entry a table.
+    pub tables: Vec<TableReport>,
+    /// Where the time of this sitting went.
+    pub seconds: StageSeconds,
+}
+
+/// A table at the end of a run, with the counters of this sitting.
+#[derive(Clone, Debug, Serialize)]
+pub struct TableReport {
+    /// The table's name.
+    pub name: String,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes, index and slack included.
+    pub bytes: u64,
+    /// Unknown keys that were pulled (and read as their initial row).
+    pub missing: u64,
+    /// Rows made by a push.
+    pub created: u64,
+    /// Pushes of unknown keys that a fixed vocabulary refused.
+    pub refused: u64,
+    /// Row gradients dropped because they were not finite.
+    pub nonfinite: u64,
+}

@@ -1,0 +1,48 @@
+//! Where the time of a run goes.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+/// Seconds spent in each stage, by the thread that drives the run.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct StageSeconds {
+    /// Waiting for the next planned batch (decoding and planning run ahead on the pool).
+    pub wait: f64,
+    /// Pulling rows.
+    pub pull: f64,
+    /// Forward and backward of the dense model.
+    pub model: f64,
+    /// Pushing row gradients, and applying them.
+    pub push: f64,
+    /// The dense optimizer and the gradient norm.
+    pub dense: f64,
+    /// Validation.
+    pub validate: f64,
+    /// Checkpoints.
+    pub checkpoint: f64,
+    /// Decoding and planning, on whatever thread of the pool did it. Overlaps the others.
+    pub decode_and_plan: f64,
+}
+
+impl StageSeconds {
+    /// Seconds of training proper: validation and checkpoints left out.
+    pub fn training(&self) -> f64 {
+        self.wait + self.pull + self.model + self.push + self.dense
+    }
+}
+
+/// Adds the time since it was started (or last asked) to a stage.
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn lap(&mut self, stage: &mut f64) {
+        let now = Instant::now();
+        *stage += (now - self.0).as_secs_f64();
+        self.0 = now;
+    }
+}

@@ -1,0 +1,335 @@
+//! A training run: prepare or resume, the epochs, the test of the best one.
+//!
+//! # Invariants
+//! What a run computes depends on the job without `[run]` and on nothing else: not on threads, shards,
+//! time, or on where it was interrupted.
+
+mod prepare;
+mod step;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use zillion_device::{Files, Workers, machine};
+use zillion_feature::{Cursor, HASH_ID, Statistics};
+use zillion_nn::optim::{DenseOptimizer, Plateau, Verdict};
+use zillion_nn::{Executor, Params};
+use zillion_ps::{PulledRows, TrainClient};
+use zillion_reader::{BatchOrder, Dataset};
+use zillion_registry::Scorer;
+
+use crate::checkpoint::{self, Best, Manifest, Progress, RunDir};
+use crate::error::Result;
+use crate::evaluate::{self, EvalReport};
+use crate::job::Job;
+use crate::observer::{EpochReport, Observer, StepReport};
+use crate::pipeline::Pipeline;
+use crate::predict::Loaded;
+use crate::recent::Recent;
+use crate::report::{TableReport, TrainReport};
+use crate::stages::{StageSeconds, Stopwatch};
+use step::StepBuffers;
+
+/// Step reports come at most this often.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How a run is carried out.
+#[derive(Clone, Debug)]
+pub struct TrainOptions {
+    /// Go on from the newest checkpoint of the run's folder, or begin if there is none.
+    pub resume: bool,
+    /// The compute pool.
+    pub workers: Arc<Workers>,
+    /// How files are written.
+    pub files: Files,
+    /// Set from outside to finish the batch, write a checkpoint and return.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl TrainOptions {
+    /// A fresh run on this many threads.
+    ///
+    /// # Errors
+    /// Threads that the system refuses.
+    pub fn new(threads: usize) -> Result<Self> {
+        let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+        Ok(Self {
+            resume: false,
+            workers: Arc::new(Workers::new(threads)?),
+            files: Files::new(),
+            stop: Arc::default(),
+        })
+    }
+}
+
+/// Trains a job to its end (or to the next signal) and tests the best epoch.
+///
+/// # Errors
+/// Bad configuration or data, a full disk, a diverged loss. Checkpoints written before are intact.
+pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Result<TrainReport> {
+    let mut run = Run::prepare(job, options, observer)?;
+    while !run.is_finished() && !run.is_stopped() {
+        run.epoch(observer)?;
+    }
+    run.finish()
+}
+
+/// A run between two steps.
+struct Run {
+    job: Arc<Job>,
+    options: TrainOptions,
+    dir: RunDir,
+    train_data: Dataset,
+    valid_data: Option<Dataset>,
+    test_data: Option<Dataset>,
+    statistics: Statistics,
+    client: Box<dyn TrainClient>,
+    executor: Executor,
+    scorer: Scorer,
+    params: Params,
+    optimizer: DenseOptimizer,
+    buffers: StepBuffers,
+    /// Steps done.
+    step: u64,
+    cursor: Cursor,
+    progress: Progress,
+    /// Step of the newest checkpoint, so that none is written twice.
+    checkpointed: Option<u64>,
+    /// Rows trained in this sitting.
+    rows_trained: u64,
+    seconds: StageSeconds,
+}
+
+impl Run {
+    fn is_finished(&self) -> bool {
+        self.progress.plateau.is_stopped() || self.cursor.epoch >= self.job.train.epochs
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.options.stop.load(Ordering::Relaxed)
+    }
+
+    /// Trains from the cursor to the end of its epoch, validates and checkpoints.
+    fn epoch(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let began = Instant::now();
+        let epoch = self.cursor.epoch;
+        let order = BatchOrder {
+            seed: self.job.seed,
+            shuffle: self.job.data.shuffle,
+            batch_rows: self.job.train.batch_size.get(),
+            drop_last: self.job.train.drop_last,
+        };
+        let batches = self.train_data.batches(order, self.cursor, self.options.workers.clone())?;
+        let mut pipeline =
+            Pipeline::new(batches, Arc::new(self.job.schema.clone()), self.options.workers.clone());
+        let mut window = Window::new(self.train_data.rows());
+        let mut watch = Stopwatch::start();
+        while let Some(planned) = pipeline.next()? {
+            watch.lap(&mut self.seconds.wait);
+            let rows = planned.batch.rows as u64;
+            let loss = self.train_step(&planned)?;
+            self.progress.loss_sum += loss * rows as f64;
+            window.add(rows, loss, self.executor_logits(), &planned.batch.labels[0].values);
+            if let Some(report) = window.report(self.step, self.cursor) {
+                observer.step(&report);
+            }
+            let every = self.job.train.checkpoint_every;
+            let due = every.is_some_and(|n| self.step.is_multiple_of(n.get() as u64));
+            if due || self.is_stopped() {
+                self.checkpoint()?;
+            }
+            if self.is_stopped() {
+                observer.note("stopped by a signal: the batch is finished and checkpointed");
+                self.seconds.decode_and_plan += pipeline.seconds;
+                return Ok(());
+            }
+            watch = Stopwatch::start();
+        }
+        watch.lap(&mut self.seconds.wait);
+        self.seconds.decode_and_plan += pipeline.seconds;
+        self.end_epoch(epoch, began, observer)
+    }
+
+    fn end_epoch(&mut self, epoch: u64, began: Instant, observer: &mut dyn Observer) -> Result<()> {
+        let mean_loss = self.progress.loss_sum / self.cursor.row.max(1) as f64;
+        self.cursor = Cursor { epoch: epoch + 1, row: 0 };
+        self.progress.loss_sum = 0.0;
+        let valid = self.validate()?;
+        let mut is_best = true;
+        if let Some(report) = &valid {
+            is_best = self.progress.plateau.observe(report.auc) == Verdict::Better;
+        }
+        if is_best {
+            let valid_auc = valid.as_ref().and_then(|v| v.auc);
+            self.progress.best = Some(Best { epoch, step: self.step, valid_auc });
+        }
+        self.checkpoint()?;
+        observer.epoch(&EpochReport {
+            epoch,
+            mean_loss,
+            valid_auc: valid.as_ref().and_then(|v| v.auc),
+            valid_logloss: valid.as_ref().and_then(|v| v.logloss),
+            rate_scale: self.progress.plateau.rate_scale(),
+            seconds: began.elapsed().as_secs_f64(),
+            is_best,
+        });
+        Ok(())
+    }
+
+    fn validate(&mut self) -> Result<Option<EvalReport>> {
+        let Some(dataset) = &self.valid_data else { return Ok(None) };
+        let mut watch = Stopwatch::start();
+        let mut rows = PulledRows::new(self.client.as_mut());
+        let report = evaluate::evaluate(
+            &self.job,
+            dataset,
+            &mut self.scorer,
+            &mut rows,
+            &self.params,
+            &self.options.workers,
+        )?;
+        watch.lap(&mut self.seconds.validate);
+        Ok(Some(report))
+    }
+
+    fn checkpoint(&mut self) -> Result<()> {
+        if self.checkpointed == Some(self.step) {
+            return Ok(());
+        }
+        let mut watch = Stopwatch::start();
+        let Self { job, step, cursor, progress, statistics, .. } = self;
+        checkpoint::write(
+            &self.dir.checkpoint_path(*step),
+            &self.options.files,
+            self.client.as_mut(),
+            &self.params,
+            &self.optimizer,
+            |dense, tables| Manifest {
+                hash: HASH_ID.to_owned(),
+                step: *step,
+                cursor: *cursor,
+                progress: progress.clone(),
+                statistics: statistics.clone(),
+                dense,
+                tables,
+                job: job.portable(),
+            },
+        )?;
+        self.checkpointed = Some(self.step);
+        self.dir.retain(self.job.train.keep.get(), self.progress.best, &self.options.files)?;
+        watch.lap(&mut self.seconds.checkpoint);
+        Ok(())
+    }
+
+    /// Tests the best epoch, from its checkpoint: the path that `eval` takes.
+    fn finish(mut self) -> Result<TrainReport> {
+        let interrupted = !self.is_finished();
+        if interrupted {
+            self.checkpoint()?;
+        }
+        let best = self.dir.best()?;
+        let checkpoint = best.path().to_owned();
+        let mut test = None;
+        if let Some(dataset) = self.test_data.as_ref().filter(|_| !interrupted) {
+            let workers = self.options.workers.clone();
+            test = Some(Loaded::from_checkpoint(best, workers)?.evaluate(dataset)?);
+        }
+        let training = self.seconds.training();
+        let rate = self.rows_trained as f64 / training;
+        Ok(TrainReport {
+            name: self.job.name.clone(),
+            interrupted,
+            steps: self.step,
+            epochs: self.cursor.epoch,
+            best_epoch: self.progress.best.map(|b| b.epoch + 1),
+            valid_auc: self.progress.best.and_then(|b| b.valid_auc),
+            test,
+            samples_per_second: (self.rows_trained > 0).then_some(rate),
+            peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
+            checkpoint,
+            dense_parameters: dense_parameters(&self.params),
+            tables: self.table_reports()?,
+            seconds: self.seconds,
+        })
+    }
+
+    fn table_reports(&mut self) -> Result<Vec<TableReport>> {
+        let statistics = self.client.stats()?;
+        Ok(statistics
+            .into_iter()
+            .zip(&self.job.tables)
+            .map(|(s, spec)| TableReport {
+                name: spec.name.clone(),
+                rows: s.rows,
+                bytes: s.total_bytes(),
+                missing: s.counters.missing,
+                created: s.counters.created,
+                refused: s.counters.refused,
+                nonfinite: s.counters.nonfinite,
+            })
+            .collect())
+    }
+}
+
+fn dense_parameters(params: &Params) -> u64 {
+    params.iter().filter(|(spec, _)| spec.trainable).map(|(_, v)| v.len() as u64).sum()
+}
+
+/// What happened since the last step report.
+struct Window {
+    epoch_rows: Option<u64>,
+    began: Instant,
+    rows: u64,
+    loss_sum: f64,
+    recent: Recent,
+}
+
+impl Window {
+    fn new(epoch_rows: Option<u64>) -> Self {
+        Self {
+            epoch_rows,
+            began: Instant::now(),
+            rows: 0,
+            loss_sum: 0.0,
+            recent: Recent::default(),
+        }
+    }
+
+    fn add(&mut self, rows: u64, loss: f64, logits: &[f32], labels: &[f32]) {
+        self.rows += rows;
+        self.loss_sum += loss * rows as f64;
+        self.recent.push(logits, labels);
+    }
+
+    fn report(&mut self, step: u64, cursor: Cursor) -> Option<StepReport> {
+        let elapsed = self.began.elapsed();
+        if elapsed < REPORT_INTERVAL {
+            return None;
+        }
+        let rate = self.rows as f64 / elapsed.as_secs_f64();
+        let left = self.epoch_rows.map(|n| n.saturating_sub(cursor.row) as f64 / rate);
+        let report = StepReport {
+            step,
+            cursor,
+            epoch_rows: self.epoch_rows,
+            loss: self.loss_sum / self.rows as f64,
+            auc: self.recent.auc(),
+            samples_per_second: rate,
+            eta: left.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+        };
+        self.began = Instant::now();
+        self.rows = 0;
+        self.loss_sum = 0.0;
+        Some(report)
+    }
+}
+
+/// A schedule that never changes the rate and never stops, for jobs that ask for none: it still
+/// remembers the best epoch.
+fn plateau(job: &Job) -> Plateau {
+    let never =
+        zillion_nn::optim::PlateauSpec { factor: 1.0, patience: u32::MAX, ..Default::default() };
+    Plateau::new(job.train.plateau.unwrap_or(never), job.train.optimizer.lr())
+}

@@ -1,0 +1,150 @@
+//! Everything before the first step: data, statistics, vocabularies, tables, the model; or all of it
+//! as a checkpoint left it.
+
+use std::sync::Arc;
+
+use zillion_feature::{Cursor, Statistics};
+use zillion_nn::optim::DenseOptimizer;
+use zillion_nn::zoo::{LOGITS, LOSS};
+use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
+use zillion_ps::LocalClient;
+use zillion_reader::{Dataset, Paths};
+use zillion_registry::Scorer;
+
+use super::step::StepBuffers;
+use super::{Run, TrainOptions, plateau};
+use crate::checkpoint::{Checkpoint, Progress, RunDir};
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::model;
+use crate::observer::Observer;
+use crate::stages::StageSeconds;
+
+impl Run {
+    pub(super) fn prepare(
+        job: Job,
+        options: TrainOptions,
+        observer: &mut dyn Observer,
+    ) -> Result<Self> {
+        if job.schema.labels.len() > 1 {
+            let message = "the models of this version learn one label; give one in [labels]";
+            return Err(Error::Unsupported(message.to_owned()));
+        }
+        let dir = RunDir::new(job.output());
+        let newest = dir.newest()?;
+        let checkpoint = match newest {
+            Some(_) if !options.resume => {
+                return Err(Error::WouldOverwrite { path: dir.path().to_owned() });
+            }
+            Some(checkpoint) => {
+                checkpoint.check_job(&job)?;
+                Some(checkpoint)
+            }
+            None => None,
+        };
+
+        let graph = model::graph(&job, Mode::Train)?;
+        let logits = output(&graph, LOGITS)?;
+        let loss = output(&graph, LOSS)?;
+        let params = Params::init(&graph.params, job.seed);
+        let optimizer = DenseOptimizer::new(job.train.optimizer, job.model.l2(), &graph.params)?;
+        let settings =
+            Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
+        let executor = Executor::new(Program::train(&differentiate(&graph, loss)?, settings)?);
+        let infer = model::graph(&job, Mode::Infer)?;
+        let scorer = Scorer::new(&infer, settings, options.workers.clone())?;
+        let client = LocalClient::new(job.tables.clone(), job.run.shards, options.workers.clone())?;
+
+        let train_data = open(&job, &job.data.train)?.ok_or_else(|| {
+            Error::Unsupported("`data.train` names no files: a job needs training data".to_owned())
+        })?;
+        let valid_data = open(&job, &job.data.valid)?;
+        let test_data = open(&job, &job.data.test)?;
+        let plateau = plateau(&job);
+        let mut run = Self {
+            job: Arc::new(job),
+            dir,
+            train_data,
+            valid_data,
+            test_data,
+            statistics: Statistics::default(),
+            client: Box::new(client),
+            executor,
+            scorer,
+            params,
+            optimizer,
+            buffers: StepBuffers { rows: Default::default(), grads: Default::default(), logits },
+            step: 0,
+            cursor: Cursor::default(),
+            progress: Progress { plateau, best: None, loss_sum: 0.0 },
+            checkpointed: None,
+            rows_trained: 0,
+            seconds: StageSeconds::default(),
+            options,
+        };
+        run.dir.prepare(&run.options.files)?;
+        match checkpoint {
+            Some(checkpoint) => {
+                observer.note(&format!("resuming from {}", checkpoint.path().display()));
+                run.restore(&checkpoint)?;
+            }
+            None => run.begin(observer)?,
+        }
+        Ok(run)
+    }
+
+    /// A first pass over the training data, where the job needs one.
+    fn begin(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let workers = &self.options.workers;
+        if self.job.schema.features.iter().any(|f| f.needs_statistics()) {
+            observer.note("collecting statistics of numeric features");
+            let statistics = zillion_reader::statistics(&self.train_data, workers)?;
+            self.use_statistics(statistics);
+        }
+        let workers = &self.options.workers;
+        let dense = self.job.dense_tables();
+        if !dense.is_empty() {
+            observer.note("collecting the vocabulary of dense tables");
+            let vocabularies = zillion_reader::vocabulary(&self.train_data, &dense, workers)?;
+            for (&(id, _), keys) in dense.iter().zip(&vocabularies) {
+                self.client.prefill(id, keys)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let manifest = &checkpoint.manifest;
+        self.use_statistics(manifest.statistics.clone());
+        self.client.restore(checkpoint.path(), &manifest.tables)?;
+        checkpoint.restore_dense(&mut self.params, &mut self.optimizer)?;
+        self.step = manifest.step;
+        self.cursor = manifest.cursor;
+        self.progress = manifest.progress.clone();
+        self.checkpointed = Some(manifest.step);
+        // A run that was killed between writing a checkpoint and removing an old one ends up the same.
+        let keep = self.job.train.keep.get();
+        self.dir.retain(keep, self.progress.best, &self.options.files)
+    }
+
+    fn use_statistics(&mut self, statistics: Statistics) {
+        let datasets =
+            [Some(&mut self.train_data), self.valid_data.as_mut(), self.test_data.as_mut()];
+        for dataset in datasets.into_iter().flatten() {
+            *dataset = dataset.clone().with_statistics(statistics.clone());
+        }
+        self.statistics = statistics;
+    }
+}
+
+fn output(graph: &Graph, name: &str) -> Result<NodeId> {
+    let missing = || Error::Unsupported(format!("the model has no output `{name}`"));
+    graph.output(name).ok_or_else(missing)
+}
+
+fn open(job: &Job, paths: &Paths) -> Result<Option<Dataset>> {
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Dataset::open(&job.data, &job.data.files(paths)?, &job.schema)?))
+}
