@@ -52,6 +52,7 @@ impl Run {
         let grads = match self.job.train.clip_norm {
             None => {
                 let grads = self.client.push(&planned.plan, grads, PushMode::Apply)?.wait()?;
+                self.client.sweep()?;
                 watch.lap(&mut self.seconds.push);
                 grads
             }
