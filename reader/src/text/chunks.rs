@@ -160,7 +160,8 @@ impl Chunks {
             });
         }
         // Doubling keeps looking for a record's end linear in its length.
-        self.read_up_to(self.buffer.len().max(4096))
+        let more = self.buffer.len().max(4096);
+        self.read_up_to(more.min(MAX_RECORD + 1 - self.buffer.len()))
     }
 
     fn read_up_to(&mut self, bytes: usize) -> Result<()> {

@@ -1,0 +1,150 @@
+//! Rows a second from files to batches: a Criteo-shaped set as Parquet and as TSV, and Frappe where
+//! `ZILLION_DATA` names the folder that holds it. Prints one line a case; the time of opening files and
+//! of the first window counts.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use zillion_device::Workers;
+use zillion_feature::random::mix64;
+use zillion_feature::{Cursor, Schema};
+use zillion_reader::{BatchOrder, DataConfig, Dataset};
+
+const ROWS: u64 = 1_000_000;
+
+fn schema(ids: usize, numbers: usize, id_type: &str, transform: &str) -> Schema {
+    let mut job = String::new();
+    for i in 0..numbers {
+        let _ =
+            write!(job, "[features.n{i}]\nkind='numeric'\ntransform='{transform}'\nmissing=0\n");
+    }
+    for i in 0..ids {
+        let _ = write!(job, "[features.c{i}]\nkind='id'\ntype='{id_type}'\n");
+    }
+    parse(&(job + "[labels.label]"))
+}
+
+fn parse(job: &str) -> Schema {
+    let job: toml::Value = toml::from_str::<toml::Table>(job).expect("valid toml").into();
+    Schema::from_job(&job).expect("a valid schema")
+}
+
+/// Skewed ids: small ones are frequent.
+fn id(row: u64, column: u64) -> u64 {
+    let draw = mix64(row * 64 + column);
+    (draw >> 40) >> (draw % 20)
+}
+
+fn write_parquet(path: &Path, strings: bool) {
+    let mut columns: Vec<(String, ArrayRef)> = Vec::new();
+    columns.push((
+        "label".into(),
+        Arc::new(Int64Array::from_iter_values((0..ROWS).map(|r| (id(r, 63) % 2) as i64))),
+    ));
+    for c in 0..13 {
+        let values = (0..ROWS).map(|r| (id(r, c) % 1000) as f32);
+        columns.push((format!("n{c}"), Arc::new(Float32Array::from_iter_values(values))));
+    }
+    for c in 0..26 {
+        let values = (0..ROWS).map(|r| id(r, 13 + c));
+        let column: ArrayRef = if strings {
+            Arc::new(StringArray::from_iter_values(values.map(|v| format!("{v:08x}"))))
+        } else {
+            Arc::new(Int64Array::from_iter_values(values.map(|v| v as i64)))
+        };
+        columns.push((format!("c{c}"), column));
+    }
+    let batch = RecordBatch::try_from_iter(columns).expect("columns of one length");
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_max_row_group_row_count(Some(250_000))
+        .build();
+    let file = File::create(path).expect("a writable folder");
+    let mut writer =
+        ArrowWriter::try_new(file, batch.schema(), Some(properties)).expect("a writer");
+    writer.write(&batch).and_then(|()| writer.close()).expect("a written file");
+}
+
+fn write_tsv(path: &Path) {
+    let mut text = String::from("label");
+    (0..13).for_each(|c| write!(text, "\tn{c}").expect("memory"));
+    (0..26).for_each(|c| write!(text, "\tc{c}").expect("memory"));
+    text.push('\n');
+    for r in 0..ROWS {
+        write!(text, "{}", id(r, 63) % 2).expect("memory");
+        (0..13).for_each(|c| write!(text, "\t{}", id(r, c) % 1000).expect("memory"));
+        (0..26).for_each(|c| write!(text, "\t{:08x}", id(r, 13 + c)).expect("memory"));
+        text.push('\n');
+    }
+    std::fs::write(path, text).expect("a writable folder");
+}
+
+fn measure(name: &str, path: &Path, schema: &Schema) {
+    let config = DataConfig::default();
+    for threads in [1, 2] {
+        for shuffle in [false, true] {
+            let mut best = f64::INFINITY;
+            let mut rows = 0;
+            for epoch in 0..5 {
+                let workers = NonZeroUsize::new(threads).expect("not zero");
+                let workers = Arc::new(Workers::new(workers).expect("threads"));
+                let start = Instant::now();
+                let dataset =
+                    Dataset::open(&config, &[path.to_owned()], schema).expect("a dataset");
+                let order = BatchOrder { seed: 1, shuffle, batch_rows: 4096, drop_last: false };
+                let from = Cursor { epoch, row: 0 };
+                rows = 0;
+                for item in dataset.batches(order, from, workers).expect("a stream") {
+                    rows += item.expect("a batch").0.rows;
+                }
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            let rate = rows as f64 / best / 1e6;
+            eprintln!(
+                "{name:<24} threads {threads} shuffle {shuffle:<5} {rate:6.2} M rows/s ({rows} rows)"
+            );
+        }
+    }
+}
+
+fn main() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (ints, strings, text) = (
+        folder.path().join("i.parquet"),
+        folder.path().join("s.parquet"),
+        folder.path().join("t.tsv"),
+    );
+    write_parquet(&ints, false);
+    measure("parquet, ints", &ints, &schema(26, 13, "i64", "raw"));
+    measure("parquet, ints, log1p", &ints, &schema(26, 13, "i64", "log1p"));
+    write_parquet(&strings, true);
+    measure("parquet, strings", &strings, &schema(26, 13, "string", "raw"));
+    write_tsv(&text);
+    measure("tsv, strings", &text, &schema(26, 13, "string", "raw"));
+    if let Some(root) = std::env::var_os("ZILLION_DATA") {
+        let fields = [
+            "user",
+            "item",
+            "daytime",
+            "weekday",
+            "isweekend",
+            "homework",
+            "cost",
+            "weather",
+            "country",
+            "city",
+        ];
+        let features: String =
+            fields.iter().map(|f| format!("[features.{f}]\nkind='id'\n")).collect();
+        let path = Path::new(&root).join("frappe_x1r/train.parquet");
+        measure("frappe", &path, &parse(&format!("{features}[labels.label]")));
+    }
+}

@@ -1,0 +1,217 @@
+//! The same rows as text and as Parquet make the same batches.
+
+use std::sync::Arc;
+
+use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, Float64Array, Int64Array, ListArray, StringArray};
+use proptest::prelude::*;
+use zillion_feature::{Cursor, Schema, Statistics};
+use zillion_reader::BatchOrder;
+
+use crate::fixture::{Folder, no_statistics, read, schema, workers, write_parquet};
+
+fn job() -> Schema {
+    schema(
+        r#"
+        [features.user]
+        kind = "id"
+        [features.city]
+        kind = "id"
+        type = "string"
+        [features.tags]
+        kind = "ids"
+        [features.words]
+        kind = "ids"
+        type = "string"
+        [features.age]
+        kind = "numeric"
+        transform = "log1p"
+        missing = 30.5
+        [features.size]
+        kind = "numeric"
+        transform = "standardise"
+        missing = 0
+        [features.price]
+        kind = "bucketized"
+        buckets = 5
+        [labels.click]
+        [labels.buy]
+        [columns]
+        weight = "weight"
+        group = "user_group"
+        event_time = "time"
+        "#,
+    )
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    user: Option<i64>,
+    city: Option<String>,
+    tags: Option<Vec<i64>>,
+    words: Option<Vec<String>>,
+    age: Option<f64>,
+    size: Option<i64>,
+    price: Option<f64>,
+    click: i64,
+    buy: Option<i64>,
+    weight: f64,
+    user_group: String,
+    time: i64,
+}
+
+fn row() -> impl Strategy<Value = Row> {
+    let word = || "[a-z \"ü\n]{1,5}";
+    let number = || prop_oneof![(-1e6..1e6f64), (0..50i32).prop_map(f64::from)];
+    (
+        (
+            prop::option::of(any::<i64>()),
+            prop::option::of(word()),
+            prop::option::of(prop::collection::vec(any::<i64>(), 0..4)),
+            prop::option::of(prop::collection::vec(word(), 0..4)),
+            prop::option::of(number()),
+            prop::option::of(-1000..1000i64),
+        ),
+        (
+            prop::option::of(number()),
+            0..2i64,
+            prop::option::of(0..2i64),
+            0.0..9.0f64,
+            prop_oneof![
+                any::<i64>().prop_map(|i| i.to_string()),
+                "[a-z]{1,4}".prop_map(String::from)
+            ],
+            any::<i64>(),
+        ),
+    )
+        .prop_map(
+            |(
+                (user, city, tags, words, age, size),
+                (price, click, buy, weight, user_group, time),
+            )| {
+                Row {
+                    user,
+                    city,
+                    tags,
+                    words,
+                    age,
+                    size,
+                    price,
+                    click,
+                    buy,
+                    weight,
+                    user_group,
+                    time,
+                }
+            },
+        )
+}
+
+fn text(rows: &[Row]) -> String {
+    fn cell<T: ToString>(value: &Option<T>) -> String {
+        value
+            .as_ref()
+            .map_or(String::new(), |v| format!("\"{}\"", v.to_string().replace('"', "\"\"")))
+    }
+    fn list<T: ToString>(values: &Option<Vec<T>>) -> String {
+        cell(&values.as_ref().map(|v| v.iter().map(T::to_string).collect::<Vec<_>>().join("|")))
+    }
+    let header = "user,city,tags,words,age,size,price,click,buy,weight,user_group,time\n";
+    let line = |r: &Row| {
+        let cells = [
+            cell(&r.user),
+            cell(&r.city),
+            list(&r.tags),
+            list(&r.words),
+            cell(&r.age),
+            cell(&r.size),
+            cell(&r.price),
+            r.click.to_string(),
+            cell(&r.buy),
+            r.weight.to_string(),
+            r.user_group.clone(),
+            r.time.to_string(),
+        ];
+        cells.join(",") + "\n"
+    };
+    header.to_owned() + &rows.iter().map(line).collect::<String>()
+}
+
+fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
+    let mut words =
+        arrow_array::builder::ListBuilder::new(arrow_array::builder::StringBuilder::new());
+    for row in rows {
+        words.append_option(row.words.as_ref().map(|w| w.iter().map(Some)));
+    }
+    let ints = |value: &dyn Fn(&Row) -> Option<i64>| -> ArrayRef {
+        Arc::new(rows.iter().map(value).collect::<Int64Array>())
+    };
+    let floats = |value: &dyn Fn(&Row) -> Option<f64>| -> ArrayRef {
+        Arc::new(rows.iter().map(value).collect::<Float64Array>())
+    };
+    let tags = rows
+        .iter()
+        .map(|r| r.tags.as_ref().map(|t| t.iter().copied().map(Some).collect::<Vec<_>>()));
+    vec![
+        // Another order than in the text.
+        ("time", ints(&|r| Some(r.time))),
+        (
+            "user_group",
+            Arc::new(rows.iter().map(|r| Some(r.user_group.clone())).collect::<StringArray>()),
+        ),
+        ("user", ints(&|r| r.user)),
+        ("city", Arc::new(rows.iter().map(|r| r.city.clone()).collect::<StringArray>())),
+        ("tags", Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(tags))),
+        ("words", Arc::new(words.finish())),
+        ("age", floats(&|r| r.age)),
+        ("size", ints(&|r| r.size)),
+        ("price", floats(&|r| r.price)),
+        ("click", ints(&|r| Some(r.click))),
+        ("buy", ints(&|r| r.buy)),
+        ("weight", floats(&|r| Some(r.weight))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn text_and_parquet_make_the_same_batches(
+        rows in prop::collection::vec(row(), 1..60),
+        group in 1usize..40,
+        dictionary in any::<bool>(),
+    ) {
+        // Statistics need a value in every column.
+        let mut rows = rows;
+        rows[0].size = Some(3);
+        rows[0].price = Some(4.5);
+        let folder = Folder::new();
+        folder.write("a.csv", text(&rows));
+        write_parquet(&folder.path("a.parquet"), columns(&rows), group, dictionary);
+        let order = BatchOrder { seed: 3, shuffle: true, batch_rows: 16, drop_last: false };
+        let mut results = Vec::new();
+        for name in ["a.csv", "a.parquet"] {
+            let dataset = folder.open(&[name], &job()).unwrap();
+            let pool = workers(2);
+            let statistics = zillion_reader::statistics(&dataset, &pool).unwrap();
+            prop_assert!(statistics != no_statistics());
+            let dataset = dataset.with_statistics(statistics.clone());
+            let plain = BatchOrder { shuffle: false, ..order };
+            results.push((statistics, read(&dataset, plain, Cursor::default(), 2).unwrap()));
+        }
+        let (text_side, parquet_side) = (&results[0], &results[1]);
+        prop_assert_eq!(&text_side.0, &parquet_side.0);
+        prop_assert_eq!(&text_side.1, &parquet_side.1);
+        if group >= rows.len() {
+            // One unit each: the shuffled order is the same as well.
+            let shuffled = |name: &str, statistics: &Statistics| {
+                let dataset = folder.open(&[name], &job()).unwrap().with_statistics(statistics.clone());
+                read(&dataset, order, Cursor::default(), 1).unwrap()
+            };
+            prop_assert_eq!(
+                shuffled("a.csv", &text_side.0),
+                shuffled("a.parquet", &text_side.0)
+            );
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The reader from outside: files on disk to batches, one behaviour a module.
+
+mod agreement;
+mod bad_input;
+mod damage;
+mod fixture;
+mod order;
+mod parquet_types;
+mod passes;
+mod real_data;
+mod stream;
+mod text;
