@@ -168,6 +168,42 @@ fn closed_forms() {
     assert!((f64::from(params.value(ParamId(0))[0]) - expected).abs() < 1e-6);
 }
 
+/// Five steps of PyTorch 2.15 on the same numbers, `clip_grad_norm_` at 2 before each.
+#[test]
+fn match_torch() {
+    let workers = workers(1);
+    let gradients: [[f32; 4]; 5] = [
+        [0.1, -2.0, 1e-4, 3.0],
+        [0.3, 1.0, -1e-4, -2.5],
+        [-0.2, 0.5, 2e-4, 1e-6],
+        [0.0, -4.0, 1e-3, 0.7],
+        [1.5, 0.25, -3e-4, -0.1],
+    ];
+    let torch: [[f64; 4]; 4] = [
+        [0.421_154_38, -1.170_459_03, 1.999_981_28, -0.002_134_460_26],
+        [0.402_665_883, -1.042_962_19, 1.999_942_42, -0.050_014_864_7],
+        [0.475_118_101, -1.234_362_01, 1.999_976_4, -0.005_847_902_5],
+        [0.497_398_615, -1.248_268_13, 1.997_717_38, 0.000_180_065_981],
+    ];
+    let init = ParamInit::Constant { value: 0.0 };
+    let specs = [ParamSpec { name: "w".into(), rows: 1, cols: 4, init, trainable: true }];
+    for (spec, expected) in ALL.into_iter().zip(torch) {
+        let mut params = Params::init(&specs, 0);
+        params.value_mut(ParamId(0)).copy_from_slice(&[0.5, -1.25, 2.0, 1e-3]);
+        let mut optimizer = DenseOptimizer::new(spec, 0.0, &specs).unwrap();
+        for gradient in gradients {
+            let raw = [gradient.to_vec()];
+            let norm = optimizer.sq_norm(&params, of(&raw), &workers).unwrap().sqrt();
+            let scale = clip_scale(norm, 2.0);
+            optimizer.step(&mut params, of(&raw), 1.0, scale, &workers).unwrap();
+        }
+        for (found, expected) in params.value(ParamId(0)).iter().zip(expected) {
+            let error = (f64::from(*found) - expected).abs();
+            assert!(error <= 2e-7 * expected.abs().max(0.1), "{spec:?}: {found} {expected}");
+        }
+    }
+}
+
 #[test]
 fn threads_do_not_change_a_bit() {
     for spec in ALL {

@@ -1,6 +1,9 @@
 //! Every model against the published parameter counts, finite differences, and its own loss.
 
+mod batch;
 mod counts;
+mod learning;
+mod reference;
 mod shapes;
 
 use zillion_feature::Pooling;

@@ -6,13 +6,14 @@ use crate::builder::Mode;
 use crate::graph::{ParamInit, Shape};
 
 /// A spec of each kind, small, with every layer the kind can have.
-pub(super) const SMALL: [&str; 12] = [
+pub(super) const SMALL: [&str; 13] = [
     "kind = 'lr'",
     "kind = 'fm'",
     "kind = 'dnn'\nhidden = [7, 5]\nactivation = 'tanh'",
     "kind = 'dnn'\nhidden = [6]\nbatch_norm = true\nactivation = 'prelu'",
     "kind = 'wide_deep'\nhidden = [7, 5]\nactivation = 'silu'",
     "kind = 'deepfm'\nhidden = [7, 5]\nbias = true\nactivation = 'gelu'",
+    "kind = 'deepfm'\nhidden = [9, 6]\nbatch_norm = true",
     "kind = 'dcn'\nhidden = [7]\ncross_layers = 2\nactivation = 'sigmoid'",
     "kind = 'dcn'\nhidden = [7]\nstructure = 'stacked'\nactivation = 'tanh'",
     "kind = 'dcnv2'\nhidden = [7]\ncross_layers = 2\nactivation = 'tanh'",

@@ -1,0 +1,295 @@
+//! The models written down a second time: f64, one row after another, nothing shared with the graph
+//! but the names of parameters.
+
+use std::collections::BTreeMap;
+
+use zillion_feature::Pooling;
+
+use super::batch::TestBatch;
+use crate::params::Params;
+use crate::zoo::{Activation, Interaction, ModelSpec, Structure};
+
+type Matrix = Vec<Vec<f64>>;
+
+pub(super) struct Reference<'a> {
+    pub(super) batch: &'a TestBatch,
+    /// The table's rows.
+    pub(super) table: Vec<f64>,
+    /// Columns and floats of each parameter.
+    pub(super) params: BTreeMap<String, (usize, Vec<f64>)>,
+    /// Batch norm takes the batch's statistics.
+    pub(super) train: bool,
+}
+
+impl<'a> Reference<'a> {
+    pub(super) fn new(batch: &'a TestBatch, params: &Params, train: bool) -> Self {
+        let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect();
+        let param = |(spec, values): (&crate::graph::ParamSpec, &[f32])| {
+            (spec.name.clone(), (spec.cols, wide(values)))
+        };
+        let params = params.iter().map(param).collect();
+        Self { batch, table: wide(&batch.table), params, train }
+    }
+
+    /// The weighted mean of the rows' losses.
+    pub(super) fn loss(&self, spec: &ModelSpec) -> f64 {
+        let (mut sum, mut total) = (0.0, 0.0);
+        let rows = self.logits(spec).into_iter().zip(&self.batch.labels).zip(&self.batch.weight);
+        for ((logit, &label), &weight) in rows {
+            let probability = 1.0 / (1.0 + (-logit).exp());
+            let likelihood = if label == 1.0 { probability } else { 1.0 - probability };
+            sum -= f64::from(weight) * likelihood.ln();
+            total += f64::from(weight);
+        }
+        sum / total
+    }
+
+    pub(super) fn logits(&self, spec: &ModelSpec) -> Vec<f64> {
+        match spec {
+            ModelSpec::Lr(_) => self.wide(),
+            ModelSpec::Fm(_) => add(self.wide(), self.pairs()),
+            ModelSpec::Dnn(s) => {
+                let x = self.mlp("mlp", s.hidden.len(), s.activation, self.deep());
+                one(self.linear("output", &x))
+            }
+            ModelSpec::WideDeep(s) => {
+                let x = self.mlp("mlp", s.hidden.len(), s.activation, self.deep());
+                add(self.wide(), one(self.linear("output", &x)))
+            }
+            ModelSpec::DeepFm(s) => {
+                let x = self.mlp("mlp", s.hidden.len(), s.activation, self.deep());
+                add(add(self.wide(), self.pairs()), one(self.linear("output", &x)))
+            }
+            ModelSpec::Dcn(s) => {
+                let x0 = self.deep();
+                let mut x = x0.clone();
+                for layer in 0..s.cross_layers {
+                    let (_, w) = &self.params[&format!("cross.{layer}.weight")];
+                    let (_, b) = &self.params[&format!("cross.{layer}.bias")];
+                    x = map(&x, |row, x| {
+                        let dot: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+                        (0..x.len()).map(|i| x0[row][i] * dot + b[i] + x[i]).collect()
+                    });
+                }
+                self.crossed(s.structure, s.hidden.len(), s.activation, x0, x)
+            }
+            ModelSpec::Dcnv2(s) => {
+                let x0 = self.deep();
+                let mut x = x0.clone();
+                for layer in 0..s.cross_layers {
+                    let name = |part: &str| format!("cross.{layer}.{part}");
+                    let projected = match s.low_rank {
+                        None => self.linear(&name("projected"), &x),
+                        Some(_) => {
+                            self.linear(&name("projected"), &self.linear(&name("narrow"), &x))
+                        }
+                    };
+                    x = map(&x, |row, x| {
+                        (0..x.len()).map(|i| x0[row][i] * projected[row][i] + x[i]).collect()
+                    });
+                }
+                self.crossed(s.structure, s.hidden.len(), s.activation, x0, x)
+            }
+            ModelSpec::Dlrm(s) => {
+                let mut fields = self.vectors();
+                let mut bottom = None;
+                if !self.batch.numeric.is_empty() {
+                    let hidden = s.bottom.as_ref().map_or(3, |layers| layers.len() - 1);
+                    let x = self.mlp("bottom", hidden, s.activation, self.numeric());
+                    let name = format!("bottom.{hidden}");
+                    let x = self.activate(s.activation, &name, &self.linear(&name, &x));
+                    fields.insert(0, x.clone());
+                    bottom = Some(x);
+                }
+                let x = match s.interaction {
+                    Interaction::Cat => join(&fields, self.batch.rows),
+                    Interaction::Dot => (0..self.batch.rows)
+                        .map(|row| {
+                            let mut x = bottom.as_ref().map_or(Vec::new(), |b| b[row].clone());
+                            for i in 0..fields.len() {
+                                for j in 0..i {
+                                    let pair = fields[i][row].iter().zip(&fields[j][row]);
+                                    x.push(pair.map(|(a, b)| a * b).sum());
+                                }
+                            }
+                            x
+                        })
+                        .collect(),
+                };
+                let x = self.mlp("mlp", s.hidden.len(), s.activation, x);
+                one(self.linear("output", &x))
+            }
+        }
+    }
+
+    fn crossed(
+        &self,
+        structure: Structure,
+        hidden: usize,
+        activation: Activation,
+        x0: Matrix,
+        crossed: Matrix,
+    ) -> Vec<f64> {
+        let x = match structure {
+            Structure::Stacked => self.mlp("mlp", hidden, activation, crossed),
+            Structure::Parallel => {
+                let deep = self.mlp("mlp", hidden, activation, x0);
+                join(&[crossed, deep], self.batch.rows)
+            }
+        };
+        one(self.linear("output", &x))
+    }
+
+    /// Σ of the ids' weights, of the numbers' weights, and the bias if the model has one.
+    fn wide(&self) -> Vec<f64> {
+        let mut sum = vec![0.0; self.batch.rows];
+        for column in 0..self.batch.columns.len() {
+            let offset = self.batch.model.columns[column].linear.unwrap();
+            sum = add(sum, one(self.gather(column, offset, 1)));
+        }
+        if !self.batch.numeric.is_empty() {
+            sum = add(sum, one(self.linear("wide.numeric", &self.numeric())));
+        }
+        if let Some((_, bias)) = self.params.get("wide.bias") {
+            sum.iter_mut().for_each(|sum| *sum += bias[0]);
+        }
+        sum
+    }
+
+    /// Σ ⟨v, v'⟩ over all pairs of fields.
+    fn pairs(&self) -> Vec<f64> {
+        let fields = self.vectors();
+        let mut sum = vec![0.0; self.batch.rows];
+        for (row, sum) in sum.iter_mut().enumerate() {
+            for i in 0..fields.len() {
+                for j in 0..i {
+                    let pair = fields[i][row].iter().zip(&fields[j][row]);
+                    *sum += pair.map(|(a, b)| a * b).sum::<f64>();
+                }
+            }
+        }
+        sum
+    }
+
+    fn deep(&self) -> Matrix {
+        let mut parts = self.vectors();
+        parts.push(self.numeric());
+        join(&parts, self.batch.rows)
+    }
+
+    fn numeric(&self) -> Matrix {
+        let value = |row: usize| move |column: &Vec<f32>| f64::from(column[row]);
+        (0..self.batch.rows)
+            .map(|row| self.batch.numeric.iter().map(value(row)).collect())
+            .collect()
+    }
+
+    fn vectors(&self) -> Vec<Matrix> {
+        let segment = |column: usize| self.batch.model.columns[column].vector.unwrap();
+        let gather = |c: usize| self.gather(c, segment(c).offset, segment(c).dim);
+        (0..self.batch.columns.len()).map(gather).collect()
+    }
+
+    fn gather(&self, column: usize, offset: usize, dim: usize) -> Matrix {
+        let pooling = self.batch.model.columns[column].pooling;
+        let column = &self.batch.columns[column];
+        let mut result = vec![vec![0.0; dim]; self.batch.rows];
+        for (row, result) in result.iter_mut().enumerate() {
+            let values = match &column.offsets {
+                None => row..row + 1,
+                Some(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
+            };
+            let count = values.len() as f64;
+            for unique in &column.inverse[values] {
+                let start = *unique as usize * self.batch.stride + offset;
+                let vector = &self.table[start..start + dim];
+                let scale = if pooling == Pooling::Mean { 1.0 / count } else { 1.0 };
+                result.iter_mut().zip(vector).for_each(|(sum, value)| *sum += scale * value);
+            }
+        }
+        result
+    }
+
+    fn mlp(&self, name: &str, layers: usize, activation: Activation, mut x: Matrix) -> Matrix {
+        for index in 0..layers {
+            let layer = format!("{name}.{index}");
+            x = self.linear(&layer, &x);
+            x = self.batch_norm(&format!("{layer}.norm"), x);
+            x = self.activate(activation, &layer, &x);
+        }
+        x
+    }
+
+    fn linear(&self, name: &str, x: &Matrix) -> Matrix {
+        let (cols, weight) = &self.params[&format!("{name}.weight")];
+        let bias = self.params.get(&format!("{name}.bias"));
+        map(x, |_, x| {
+            let unit = |unit: usize| {
+                let start = bias.map_or(0.0, |(_, bias)| bias[unit]);
+                x.iter().enumerate().fold(start, |sum, (i, x)| sum + x * weight[i * cols + unit])
+            };
+            (0..*cols).map(unit).collect()
+        })
+    }
+
+    /// Nothing, where the model has no batch norm of this name.
+    fn batch_norm(&self, name: &str, x: Matrix) -> Matrix {
+        let Some((cols, scale)) = self.params.get(&format!("{name}.weight")) else { return x };
+        let get = |part: &str| self.params[&format!("{name}.{part}")].1.clone();
+        let (shift, mut mean, mut variance) =
+            (get("bias"), get("running_mean"), get("running_var"));
+        if self.train {
+            let rows = x.len() as f64;
+            for col in 0..*cols {
+                mean[col] = x.iter().map(|x| x[col]).sum::<f64>() / rows;
+                let square = |x: &Vec<f64>| (x[col] - mean[col]).powi(2);
+                variance[col] = x.iter().map(square).sum::<f64>() / rows;
+            }
+        }
+        map(&x, |_, x| {
+            let unit =
+                |i: usize| (x[i] - mean[i]) / (variance[i] + 1e-5).sqrt() * scale[i] + shift[i];
+            (0..*cols).map(unit).collect()
+        })
+    }
+
+    fn activate(&self, activation: Activation, layer: &str, x: &Matrix) -> Matrix {
+        let slopes = self.params.get(&format!("{layer}.prelu.weight"));
+        let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let function = |col: usize, x: f64| match activation {
+            Activation::Relu => x.max(0.0),
+            Activation::LeakyRelu => x.max(0.01 * x),
+            Activation::Prelu => {
+                if x > 0.0 {
+                    x
+                } else {
+                    slopes.unwrap().1[col] * x
+                }
+            }
+            Activation::Sigmoid => logistic(x),
+            Activation::Tanh => x.tanh(),
+            Activation::Gelu => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+                0.5 * x * (1.0 + inner.tanh())
+            }
+            Activation::Silu => x * logistic(x),
+        };
+        map(x, |_, x| x.iter().enumerate().map(|(col, &x)| function(col, x)).collect())
+    }
+}
+
+fn map(x: &Matrix, f: impl Fn(usize, &[f64]) -> Vec<f64>) -> Matrix {
+    x.iter().enumerate().map(|(row, x)| f(row, x)).collect()
+}
+
+fn join(parts: &[Matrix], rows: usize) -> Matrix {
+    (0..rows).map(|row| parts.iter().flat_map(|part| part[row].clone()).collect()).collect()
+}
+
+fn one(x: Matrix) -> Vec<f64> {
+    x.into_iter().map(|x| x[0]).collect()
+}
+
+fn add(a: Vec<f64>, b: Vec<f64>) -> Vec<f64> {
+    a.into_iter().zip(b).map(|(a, b)| a + b).collect()
+}
