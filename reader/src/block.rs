@@ -3,7 +3,6 @@
 //! A block is what one decoding task makes. It holds one column a field, whatever the schema calls it;
 //! only [`gather`] knows the places of a [`Batch`].
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use zillion_feature::{Batch, FeatureKey, KeyColumn, LabelColumn, Schema};
@@ -68,82 +67,50 @@ pub(crate) fn end_list(offsets: &mut Vec<i32>, keys: &[FeatureKey]) -> Outcome<(
     Ok(())
 }
 
-/// Which rows of which blocks make a batch, in order.
-#[derive(Debug, Default)]
-pub(crate) struct Picks {
-    pub(crate) blocks: Vec<Arc<Block>>,
-    pub(crate) rows: PickedRows,
+/// Some rows of a block.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) block: Arc<Block>,
+    pub(crate) start: usize,
+    pub(crate) rows: usize,
 }
 
-/// Rows by number of block and number of row, or whole runs where the order is that of the file.
-#[derive(Debug)]
-pub(crate) enum PickedRows {
-    Single(Vec<(u32, u32)>),
-    Runs(Vec<(u32, Range<usize>)>),
-}
-
-impl Default for PickedRows {
-    fn default() -> Self {
-        Self::Runs(Vec::new())
+impl Piece {
+    /// The piece's part of a column with one value a row.
+    fn part<'a, T>(&self, values: &'a [T]) -> &'a [T] {
+        &values[self.start..self.start + self.rows]
     }
 }
 
-impl Picks {
-    pub(crate) fn len(&self) -> usize {
-        match &self.rows {
-            PickedRows::Single(rows) => rows.len(),
-            PickedRows::Runs(runs) => runs.iter().map(|(_, run)| run.len()).sum(),
-        }
+/// The values of one column of all pieces, one after another.
+fn values<T: Copy>(pieces: &[Piece], rows: usize, column: impl Fn(&Block) -> &[T]) -> Vec<T> {
+    let mut values = Vec::with_capacity(rows);
+    for piece in pieces {
+        values.extend_from_slice(piece.part(column(&piece.block)));
     }
+    values
+}
 
-    /// The picked values of one column.
-    fn values<'a, T: Copy + 'a>(&'a self, column: impl Fn(&'a Block) -> &'a [T]) -> Vec<T> {
-        let slices: Vec<&[T]> = self.blocks.iter().map(|block| column(block)).collect();
-        match (&self.rows, slices.as_slice()) {
-            (PickedRows::Single(rows), [only]) => {
-                rows.iter().map(|&(_, row)| only[row as usize]).collect()
-            }
-            (PickedRows::Single(rows), slices) => {
-                rows.iter().map(|&(block, row)| slices[block as usize][row as usize]).collect()
-            }
-            (PickedRows::Runs(runs), slices) => {
-                let mut values = Vec::with_capacity(self.len());
-                for (block, run) in runs {
-                    values.extend_from_slice(&slices[*block as usize][run.clone()]);
-                }
-                values
-            }
-        }
-    }
-
-    /// The picked lists of one column.
-    fn lists<'a>(
-        &'a self,
-        column: impl Fn(&'a Block) -> (&'a [i32], &'a [FeatureKey]),
-    ) -> Result<KeyColumn> {
-        let lists: Vec<_> = self.blocks.iter().map(|block| column(block)).collect();
-        let mut offsets = Vec::with_capacity(self.len() + 1);
-        let mut keys = Vec::with_capacity(self.len());
-        offsets.push(0);
-        let mut take = |block: u32, row: usize| {
-            let (from, values) = lists[block as usize];
+/// The lists of one column of all pieces, one after another.
+fn lists(
+    pieces: &[Piece],
+    rows: usize,
+    column: impl Fn(&Block) -> (&[i32], &[FeatureKey]),
+) -> Result<KeyColumn> {
+    let mut offsets = Vec::with_capacity(rows + 1);
+    let mut keys = Vec::with_capacity(rows);
+    offsets.push(0);
+    for piece in pieces {
+        let (from, values) = column(&piece.block);
+        for row in piece.start..piece.start + piece.rows {
             keys.extend_from_slice(&values[from[row] as usize..from[row + 1] as usize]);
-            end_list(&mut offsets, &keys)
-        };
-        let taken = match &self.rows {
-            PickedRows::Single(rows) => {
-                rows.iter().try_for_each(|&(block, row)| take(block, row as usize))
-            }
-            PickedRows::Runs(runs) => runs
-                .iter()
-                .try_for_each(|(block, run)| run.clone().try_for_each(|row| take(*block, row))),
-        };
-        taken.map_err(|_| ReaderError::BatchTooLarge { rows: self.len() })?;
-        Ok(KeyColumn::ragged(offsets, keys))
+            end_list(&mut offsets, &keys).map_err(|_| ReaderError::BatchTooLarge { rows })?;
+        }
     }
+    Ok(KeyColumn::ragged(offsets, keys))
 }
 
-/// Matches a column of every picked block against the variant that the field's role makes.
+/// Matches a column of a block against the variant that the field's role makes.
 macro_rules! column_of {
     ($block:expr, $index:expr, $variant:pat => $values:expr) => {
         match &$block.columns[$index] {
@@ -154,37 +121,42 @@ macro_rules! column_of {
     };
 }
 
-/// Assembles the picked rows into a batch of `schema`.
-pub(crate) fn gather(picks: &Picks, fields: &[Field], schema: &Schema) -> Result<Batch> {
+/// Assembles pieces into a batch of `schema`.
+pub(crate) fn gather(pieces: &[Piece], fields: &[Field], schema: &Schema) -> Result<Batch> {
     let mut batch = Batch::empty(schema);
-    batch.rows = picks.len();
+    let rows = pieces.iter().map(|piece| piece.rows).sum();
+    batch.rows = rows;
     // What a source for prediction lacks has no field and stays out.
     batch.weight = None;
     batch.group = None;
     batch.event_time = None;
     for (i, field) in fields.iter().enumerate() {
-        let floats = || picks.values(|b| column_of!(b, i, Column::Floats(x) => x.as_slice()));
+        let floats = || values(pieces, rows, |b| column_of!(b, i, Column::Floats(x) => x));
         match field.slot {
             Slot::Sparse(at) => {
                 batch.sparse[at] = match field.role {
-                    Role::Ids { .. } => picks.lists(
-                        |b| column_of!(b, i, Column::Lists { offsets, keys } => (offsets.as_slice(), keys.as_slice())),
+                    Role::Ids { .. } => lists(
+                        pieces,
+                        rows,
+                        |b| column_of!(b, i, Column::Lists { offsets, keys } => (offsets, keys)),
                     )?,
-                    _ => KeyColumn::single(
-                        picks.values(|b| column_of!(b, i, Column::Keys(keys) => keys.as_slice())),
-                    ),
+                    _ => KeyColumn::single(values(
+                        pieces,
+                        rows,
+                        |b| column_of!(b, i, Column::Keys(keys) => keys),
+                    )),
                 };
             }
             Slot::Numeric(at) => batch.numeric[at] = floats(),
-            Slot::Label(at) => batch.labels[at] = gather_label(picks, i, &field.role),
+            Slot::Label(at) => batch.labels[at] = gather_label(pieces, rows, i, &field.role),
             Slot::Weight => batch.weight = Some(floats()),
             Slot::Group => {
-                batch.group =
-                    Some(picks.values(|b| column_of!(b, i, Column::Words(x) => x.as_slice())));
+                let words = values(pieces, rows, |b| column_of!(b, i, Column::Words(x) => x));
+                batch.group = Some(words);
             }
             Slot::EventTime => {
-                batch.event_time =
-                    Some(picks.values(|b| column_of!(b, i, Column::Times(x) => x.as_slice())));
+                let times = values(pieces, rows, |b| column_of!(b, i, Column::Times(x) => x));
+                batch.event_time = Some(times);
             }
             Slot::Pass => {}
         }
@@ -192,12 +164,14 @@ pub(crate) fn gather(picks: &Picks, fields: &[Field], schema: &Schema) -> Result
     Ok(batch)
 }
 
-fn gather_label(picks: &Picks, i: usize, role: &Role) -> LabelColumn {
-    let values =
-        picks.values(|b| column_of!(b, i, Column::Labels { values, .. } => values.as_slice()));
+fn gather_label(pieces: &[Piece], rows: usize, i: usize, role: &Role) -> LabelColumn {
+    let labels =
+        values(pieces, rows, |b| column_of!(b, i, Column::Labels { values, .. } => values));
     let mask = match role {
         Role::Label { optional: true } => {
-            let mask = picks.values(
+            let mask = values(
+                pieces,
+                rows,
                 |b| column_of!(b, i, Column::Labels { mask, .. } => mask.as_deref().unwrap_or_default()),
             );
             // `None` says that every row has a label.
@@ -205,5 +179,5 @@ fn gather_label(picks: &Picks, i: usize, role: &Role) -> LabelColumn {
         }
         _ => None,
     };
-    LabelColumn { values, mask }
+    LabelColumn { values: labels, mask }
 }

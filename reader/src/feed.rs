@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zillion_device::{Task, Workers};
 
-use crate::block::{Block, Column};
+use crate::block::{Block, Column, Piece};
 use crate::error::{Near, Place, ReaderError, Result};
 use crate::parquet::{Part, Start};
 use crate::reading::{FilePlan, Reading, Unit, UnitKind};
@@ -27,14 +27,6 @@ const LARGE_GROUP: u64 = 32_768;
 
 /// Fields that a part decodes at least.
 const FIELDS_OF_A_PART: usize = 4;
-
-/// Some rows of a block.
-#[derive(Clone, Debug)]
-pub(crate) struct Piece {
-    pub(crate) block: Arc<Block>,
-    pub(crate) start: usize,
-    pub(crate) rows: usize,
-}
 
 /// A position in the stream of rows that the ordered units make.
 pub(crate) struct Feed {

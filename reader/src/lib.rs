@@ -18,9 +18,11 @@
 //! let job: toml::Value =
 //!     toml::from_str::<toml::Table>("[features.user]\nkind = 'id'\n[labels.label]")?.into();
 //! let schema = Schema::from_job(&job)?;
-//! let mut config = DataConfig::default();
-//! config.root = folder.path().to_owned();
-//! config.train = "*.csv".into();
+//! let config = DataConfig {
+//!     root: folder.path().to_owned(),
+//!     train: "*.csv".into(),
+//!     ..DataConfig::default()
+//! };
 //!
 //! let dataset = Dataset::open(&config, &config.files(&config.train)?, &schema)?;
 //! let order = BatchOrder { seed: 1, shuffle: true, batch_rows: 2, drop_last: false };
@@ -50,6 +52,7 @@ mod header;
 mod order;
 mod parquet;
 mod passes;
+mod permute;
 mod quantiles;
 mod reading;
 mod stream;

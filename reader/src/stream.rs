@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_feature::{Batch, Cursor, Schema};
 
-use crate::block::{PickedRows, Picks, gather};
+use crate::block::gather;
 use crate::error::Result;
 use crate::order::Order;
 use crate::reading::Reading;
@@ -68,27 +68,26 @@ impl BatchStream {
 
     fn assemble(&mut self) -> Result<Option<(Batch, Cursor)>> {
         let rows = self.order.batch_rows.max(1);
-        let mut picks = Picks::default();
-        if self.order.shuffle {
-            picks.rows = PickedRows::Single(Vec::with_capacity(rows));
-        }
-        while picks.len() < rows {
+        let mut pieces = Vec::new();
+        let mut taken = 0;
+        while taken < rows {
             if self.window.is_none() {
                 self.window = self.windows.next_window()?;
             }
             let Some(window) = &mut self.window else { break };
-            window.take(rows - picks.len(), &mut picks);
-            if window.is_empty() {
+            let before = window.rows;
+            window.take(rows - taken, &mut pieces);
+            taken += before - window.rows;
+            if window.rows == 0 {
                 self.window = None;
             }
         }
-        let taken = picks.len();
         if taken == 0 || (self.order.drop_last && taken < rows) {
             return Ok(None);
         }
-        let batch = gather(&picks, &self.reading.fields, &self.schema)?;
+        let batch = gather(&pieces, &self.reading.fields, &self.schema)?;
         // Only now, so that the memory of a window that this batch finished can be used again.
-        drop(picks);
+        drop(pieces);
         self.windows.read_ahead();
         self.cursor.row += taken as u64;
         Ok(Some((batch, self.cursor)))

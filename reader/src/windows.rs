@@ -5,28 +5,25 @@
 //! pool (it spawns decoding tasks), so it must not outlive this struct: dropping waits for it, after
 //! telling it to stop.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use zillion_device::{Task, Workers};
 
-use crate::block::{PickedRows, Picks};
-use crate::error::Result;
-use crate::feed::{Feed, Piece};
+use crate::block::Piece;
+use crate::error::{ReaderError, Result};
+use crate::feed::Feed;
 use crate::order::Order;
+use crate::permute::permute;
 use crate::reading::Reading;
 
 /// Rows that have been decoded together, in the order in which they are to be taken.
 #[derive(Debug)]
 pub(crate) struct Window {
-    pub(crate) pieces: Vec<Piece>,
-    /// Row of the window at which each piece starts.
-    starts: Vec<usize>,
-    rows: usize,
-    /// Which row comes at which position; `None`: as they stand.
-    order: Option<Vec<u32>>,
-    taken: usize,
+    pub(crate) pieces: VecDeque<Piece>,
+    pub(crate) rows: usize,
 }
 
 /// The windows of one epoch.
@@ -90,14 +87,15 @@ impl Windows {
             self.feed = Some(feed);
         }
         self.next += 1;
-        window.taken = std::mem::take(&mut self.taken_before);
-        if window.taken > window.rows {
+        let taken_before = std::mem::take(&mut self.taken_before);
+        if taken_before > window.rows {
             let start = (self.next - 1) * self.window_rows as u64;
-            return Err(crate::ReaderError::BeyondEnd {
-                row: start + window.taken as u64,
+            return Err(ReaderError::BeyondEnd {
+                row: start + taken_before as u64,
                 rows: start + window.rows as u64,
             });
         }
+        window.take(taken_before, &mut Vec::new());
         Ok((window.rows > 0).then_some(window))
     }
 
@@ -114,8 +112,19 @@ impl Windows {
 
     fn filler(&self) -> impl FnOnce(Feed) -> (Feed, Result<Window>) + Send + 'static {
         let (order, number, rows) = (self.order, self.next, self.window_rows);
+        let workers = self.workers.clone();
         move |mut feed| {
-            let window = feed.fill(rows).map(|pieces| Window::new(pieces, order, number));
+            let window = feed.fill(rows).and_then(|pieces| {
+                let rows = pieces.iter().map(|piece| piece.rows).sum();
+                let pieces = match order.window(number, rows) {
+                    Some(order) => vec![permute(pieces, &order, &workers)?],
+                    None => pieces,
+                };
+                Ok(Window { pieces: pieces.into(), rows })
+            });
+            // The pool may end where this closure's borrower ends, and not on one of its own threads:
+            // whoever waits for the result still holds it.
+            drop(workers);
             (feed, window)
         }
     }
@@ -132,51 +141,21 @@ impl Drop for Windows {
 }
 
 impl Window {
-    fn new(pieces: Vec<Piece>, order: Order, number: u64) -> Self {
-        let mut rows = 0;
-        let starts = pieces
-            .iter()
-            .map(|piece| {
-                rows += piece.rows;
-                rows - piece.rows
-            })
-            .collect();
-        Self { pieces, starts, rows, order: order.window(number, rows), taken: 0 }
-    }
-
-    /// Whether every row has been taken.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.taken == self.rows
-    }
-
     /// Takes up to `rows` rows.
-    pub(crate) fn take(&mut self, rows: usize, picks: &mut Picks) {
-        let range = self.taken..self.rows.min(self.taken + rows);
-        self.taken = range.end;
-        let first_block = picks.blocks.len();
-        picks.blocks.extend(self.pieces.iter().map(|piece| piece.block.clone()));
-        match (&self.order, &mut picks.rows) {
-            (Some(order), PickedRows::Single(picked)) => {
-                picked.extend(order[range].iter().map(|&row| {
-                    let row = row as usize;
-                    let piece = self.starts.partition_point(|&start| start <= row) - 1;
-                    let in_block = row - self.starts[piece] + self.pieces[piece].start;
-                    ((first_block + piece) as u32, in_block as u32)
-                }));
-            }
-            (_, PickedRows::Runs(runs)) => {
-                for (i, piece) in self.pieces.iter().enumerate() {
-                    let start = self.starts[i].max(range.start);
-                    let end = (self.starts[i] + piece.rows).min(range.end);
-                    if start < end {
-                        let shift = piece.start;
-                        let run = start - self.starts[i] + shift..end - self.starts[i] + shift;
-                        runs.push(((first_block + i) as u32, run));
-                    }
-                }
-            }
-            (None, PickedRows::Single(_)) => {
-                unreachable!("picks follow the order of their windows")
+    pub(crate) fn take(&mut self, rows: usize, taken: &mut Vec<Piece>) {
+        let mut left = rows.min(self.rows);
+        self.rows -= left;
+        while left > 0 {
+            // `rows` counts the rows of the pieces.
+            let Some(piece) = self.pieces.front_mut() else { break };
+            if piece.rows <= left {
+                left -= piece.rows;
+                taken.extend(self.pieces.pop_front());
+            } else {
+                taken.push(Piece { rows: left, ..piece.clone() });
+                piece.start += left;
+                piece.rows -= left;
+                left = 0;
             }
         }
     }

@@ -22,8 +22,7 @@ pub(crate) struct Folder {
 impl Folder {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut config = DataConfig::default();
-        config.root = folder.path().to_owned();
+        let config = DataConfig { root: folder.path().to_owned(), ..DataConfig::default() };
         Self { folder, config }
     }
 

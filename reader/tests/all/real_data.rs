@@ -9,8 +9,7 @@ use crate::fixture::{read, schema, workers};
 
 fn open(set: &str, job: &Schema) -> Option<Dataset> {
     let root = std::env::var_os("ZILLION_DATA").map(PathBuf::from)?.join(set);
-    let mut config = DataConfig::default();
-    config.root = root;
+    let config = DataConfig { root, ..DataConfig::default() };
     let files = config.files(&"train.parquet".into()).unwrap();
     Some(Dataset::open(&config, &files, job).unwrap())
 }

@@ -1,0 +1,144 @@
+//! The rows of a window in their shuffled order.
+//!
+//! A window is permuted as a whole, column by column, before batches are cut from it. Gathering each
+//! batch out of the unordered window would touch every page of every column for every batch, far beyond
+//! what caches and translation buffers hold; a single column nearly fits the second-level cache.
+
+use std::sync::Arc;
+
+use zillion_device::Workers;
+use zillion_feature::FeatureKey;
+
+use crate::block::{Block, Column, Piece, end_list};
+use crate::error::{ReaderError, Result};
+
+/// A column of one piece: taken out of its block where nobody else needs that.
+enum Source {
+    Owned(Column),
+    Shared(Arc<Block>),
+}
+
+/// One column of all pieces, and what becomes of it.
+struct Work {
+    sources: Vec<(Source, usize, usize)>,
+    done: Option<Result<Column>>,
+}
+
+/// The rows of `pieces`, row `order[i]` at position i.
+pub(crate) fn permute(pieces: Vec<Piece>, order: &[u32], workers: &Workers) -> Result<Piece> {
+    let columns = pieces.first().map_or(0, |piece| piece.block.columns.len());
+    let mut work: Vec<Work> = Vec::new();
+    work.resize_with(columns, || Work { sources: Vec::with_capacity(pieces.len()), done: None });
+    for Piece { block, start, rows } in pieces {
+        match Arc::try_unwrap(block) {
+            Ok(block) => {
+                for (work, column) in work.iter_mut().zip(block.columns) {
+                    work.sources.push((Source::Owned(column), start, rows));
+                }
+            }
+            Err(block) => {
+                for work in &mut work {
+                    work.sources.push((Source::Shared(block.clone()), start, rows));
+                }
+            }
+        }
+    }
+    workers.for_each_mut(&mut work, |index, work| {
+        let sources = std::mem::take(&mut work.sources);
+        let parts: Vec<Part<'_>> = sources
+            .iter()
+            .map(|(source, start, rows)| Part {
+                column: match source {
+                    Source::Owned(column) => column,
+                    Source::Shared(block) => &block.columns[index],
+                },
+                start: *start,
+                rows: *rows,
+            })
+            .collect();
+        work.done = Some(permute_column(&parts, order));
+    });
+    // Every index of a phase is run.
+    let columns = work.into_iter().filter_map(|work| work.done).collect::<Result<_>>()?;
+    let block = Arc::new(Block { rows: order.len(), columns });
+    Ok(Piece { block, start: 0, rows: order.len() })
+}
+
+/// A column's rows of one piece.
+struct Part<'a> {
+    column: &'a Column,
+    start: usize,
+    rows: usize,
+}
+
+/// One column, of the same variant in all parts.
+fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
+    macro_rules! values {
+        ($variant:pat => $values:expr) => {
+            permute_values(parts, order, |column| match column {
+                $variant => $values,
+                // `Column::with_capacity` chose the variant by the field's role.
+                other => unreachable!("a column of another role: {other:?}"),
+            })
+        };
+    }
+    let Some(first) = parts.first() else {
+        unreachable!("a column of a window comes from a piece")
+    };
+    Ok(match first.column {
+        Column::Keys(_) => Column::Keys(values!(Column::Keys(x) => x)),
+        Column::Floats(_) => Column::Floats(values!(Column::Floats(x) => x)),
+        Column::Words(_) => Column::Words(values!(Column::Words(x) => x)),
+        Column::Times(_) => Column::Times(values!(Column::Times(x) => x)),
+        Column::Labels { mask, .. } => Column::Labels {
+            values: values!(Column::Labels { values, .. } => values),
+            mask: mask.is_some().then(
+                || values!(Column::Labels { mask, .. } => mask.as_deref().unwrap_or_default()),
+            ),
+        },
+        Column::Lists { .. } => permute_lists(parts, order)?,
+        Column::Present(_) => unreachable!("a pass over present values keeps the file order"),
+    })
+}
+
+fn permute_values<T: Copy>(
+    parts: &[Part<'_>],
+    order: &[u32],
+    values_of: impl Fn(&Column) -> &[T],
+) -> Vec<T> {
+    let range = |part: &Part<'_>| part.start..part.start + part.rows;
+    let joined: Vec<T>;
+    let all: &[T] = match parts {
+        [only] => &values_of(only.column)[range(only)],
+        parts => {
+            let mut values = Vec::with_capacity(order.len());
+            for part in parts {
+                values.extend_from_slice(&values_of(part.column)[range(part)]);
+            }
+            joined = values;
+            &joined
+        }
+    };
+    order.iter().map(|&row| all[row as usize]).collect()
+}
+
+fn permute_lists(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
+    // Where each row's list is: one lookup instead of a search for its part.
+    let mut lists: Vec<&[FeatureKey]> = Vec::with_capacity(order.len());
+    for part in parts {
+        let Column::Lists { offsets, keys } = part.column else {
+            unreachable!("a column of another role: {:?}", part.column)
+        };
+        let rows = offsets[part.start..=part.start + part.rows].windows(2);
+        lists.extend(rows.map(|ends| &keys[ends[0] as usize..ends[1] as usize]));
+    }
+    let mut offsets = Vec::with_capacity(order.len() + 1);
+    let mut keys = Vec::with_capacity(lists.iter().map(|list| list.len()).sum());
+    offsets.push(0);
+    for &row in order {
+        keys.extend_from_slice(lists[row as usize]);
+        end_list(&mut offsets, &keys)
+            .map_err(|_| ReaderError::BatchTooLarge { rows: order.len() })?;
+    }
+    Ok(Column::Lists { offsets, keys })
+}
