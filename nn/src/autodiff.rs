@@ -28,7 +28,8 @@ pub struct TrainGraph {
 /// Appends the gradients of `loss`, a node of shape `[1, 1]`.
 pub fn differentiate(graph: &Graph, loss: NodeId) -> Result<TrainGraph> {
     if loss.0 as usize >= graph.nodes.len() || graph.shape(loss) != Shape::constant(1, 1) {
-        let node = graph.nodes.get(loss.0 as usize).map_or_else(|| loss.to_string(), |n| n.name.clone());
+        let node =
+            graph.nodes.get(loss.0 as usize).map_or_else(|| loss.to_string(), |n| n.name.clone());
         return Err(Error::Shape { node, reason: "a loss is a [1, 1] matrix".into() });
     }
     let mut cx = Backward::new(graph);
@@ -146,7 +147,12 @@ impl Backward {
     }
 
     /// Sums a gradient of a broadcast result down to the operand's shape.
-    pub(crate) fn reduce_to(&mut self, of: NodeId, mut g: NodeId, operand: NodeId) -> Result<NodeId> {
+    pub(crate) fn reduce_to(
+        &mut self,
+        of: NodeId,
+        mut g: NodeId,
+        operand: NodeId,
+    ) -> Result<NodeId> {
         let wanted = self.shape(operand);
         if self.shape(g).cols != wanted.cols {
             g = self.push(of, "grad", Op::SumColumns, &[g])?;
@@ -183,8 +189,10 @@ impl Backward {
         for (table, mut gathered) in std::mem::take(&mut self.gathered) {
             gathered.sort_by_key(|g| (g.gather.column, g.gather.offset, g.gradient));
             let gathers = gathered.iter().map(|g| g.gather).collect();
-            let inputs: Vec<NodeId> =
-                gathered.iter().flat_map(|g| std::iter::once(g.gradient).chain(g.winners)).collect();
+            let inputs: Vec<NodeId> = gathered
+                .iter()
+                .flat_map(|g| std::iter::once(g.gradient).chain(g.winners))
+                .collect();
             let rows = self.graph.nodes.iter().position(|n| n.op == Op::Rows { table });
             let Some(rows) = rows else { continue };
             let op = Op::GatherGrad { table, gathers };

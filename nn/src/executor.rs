@@ -184,7 +184,7 @@ impl Executor {
             self.pass(workers, phase, inputs, params, seed);
             self.sums(workers, phase, inputs.rows);
         }
-        self.collect_outputs(inputs.rows);
+        self.collect_outputs(inputs.rows, params);
         if let Some(profile) = &mut self.profile {
             profile.runs += 1;
             for lane in &mut self.lanes {
@@ -432,13 +432,20 @@ impl Executor {
         match self.program.placement.places[id.0 as usize] {
             Place::Wide { slot, offset, stride } => {
                 let cols = self.program.graph.shape(id).cols;
-                Some(LaneRows { lanes: &self.lanes, locate: &self.locate, slot, offset, stride, cols })
+                Some(LaneRows {
+                    lanes: &self.lanes,
+                    locate: &self.locate,
+                    slot,
+                    offset,
+                    stride,
+                    cols,
+                })
             }
             _ => None,
         }
     }
 
-    fn collect_outputs(&mut self, rows: usize) {
+    fn collect_outputs(&mut self, rows: usize, params: &Params) {
         for (index, &id) in self.program.outputs.iter().enumerate() {
             let mut out = std::mem::take(&mut self.outputs[index]);
             out.clear();
@@ -448,6 +455,11 @@ impl Executor {
                 }
             } else if let Some(value) = constant(&self.program, &self.consts, id) {
                 out.extend_from_slice(value);
+            } else if let Place::Param { param, offset } =
+                self.program.placement.places[id.0 as usize]
+            {
+                let len = self.program.graph.shape(id).const_len().unwrap_or(0);
+                out.extend_from_slice(&params.value(param)[offset..offset + len]);
             }
             self.outputs[index] = out;
         }

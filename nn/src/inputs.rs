@@ -165,7 +165,11 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
-    fn check_column(&self, column: &ColumnView<'_>, table: usize) -> std::result::Result<(), String> {
+    fn check_column(
+        &self,
+        column: &ColumnView<'_>,
+        table: usize,
+    ) -> std::result::Result<(), String> {
         if column.table != table {
             return Err(format!("looks up table {}, not {table}", column.table));
         }
@@ -177,7 +181,9 @@ impl<'a> Inputs<'a> {
         }
         let values = column.inverse.len();
         match column.offsets {
-            None if values != self.rows => return Err(format!("{values} values, {} rows", self.rows)),
+            None if values != self.rows => {
+                return Err(format!("{values} values, {} rows", self.rows));
+            }
             None => {}
             Some(offsets) => {
                 let ends = offsets.first() == Some(&0)
@@ -230,7 +236,11 @@ impl<'a> Inputs<'a> {
 const MAX_ROWS: usize = 1 << 24;
 
 fn count(what: &str, have: usize, want: usize) -> Result<()> {
-    if have == want { Ok(()) } else { Err(wrong("the batch", format!("{have} {what}, not {want}"))) }
+    if have == want {
+        Ok(())
+    } else {
+        Err(wrong("the batch", format!("{have} {what}, not {want}")))
+    }
 }
 
 fn wrong(input: &str, reason: String) -> Error {

@@ -372,7 +372,9 @@ impl fmt::Display for Op {
         match self {
             Self::Rows { table } => write!(f, "[table {table}]"),
             Self::Numeric { columns } => write!(f, "{columns:?}"),
-            Self::Label { label } | Self::Weight { label: Some(label) } => write!(f, "[label {label}]"),
+            Self::Label { label } | Self::Weight { label: Some(label) } => {
+                write!(f, "[label {label}]")
+            }
             Self::Param { param } => write!(f, "[{}]", param.0),
             Self::Fill { value, .. } => write!(f, "[{value}]"),
             Self::GatherPool(gather) | Self::GatherArgMax(gather) => {

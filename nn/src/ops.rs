@@ -46,7 +46,7 @@ pub(crate) enum Class {
     BatchReduce,
     /// A constant from constants.
     Global,
-    /// Unique rows of a table from the complete batch.
+    /// Over the unique rows of a table: their gradient from the complete batch, and nothing else yet.
     Unique,
 }
 
@@ -56,13 +56,20 @@ pub(crate) fn class(op: &Op, shape: Shape, inputs: &[Shape]) -> Class {
         (Op::Rows { .. } | Op::Param { .. }, _) => Class::Given,
         (_, Dim::Batch) => Class::RowWise,
         (_, Dim::Unique(_) | Dim::Values(_)) => Class::Unique,
+        (_, Dim::Const(_)) if inputs.iter().any(|s| matches!(s.rows, Dim::Unique(_))) => {
+            Class::Unique
+        }
         (_, Dim::Const(_)) if inputs.iter().any(|s| s.is_batch()) => Class::BatchReduce,
         (_, Dim::Const(_)) => Class::Global,
     }
 }
 
 /// The shape of a node's result, or why there is none.
-pub(crate) fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> std::result::Result<Shape, String> {
+pub(crate) fn shape(
+    op: &Op,
+    inputs: &[Shape],
+    graph: &Graph,
+) -> std::result::Result<Shape, String> {
     let many = matches!(op, Op::Concat | Op::GatherGrad { .. });
     if !many && inputs.len() > MAX_INPUTS {
         return Err(format!("{} takes at most {MAX_INPUTS} inputs", op.name()));

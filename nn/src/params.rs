@@ -79,7 +79,9 @@ impl Params {
     /// A safetensors file: one f32 tensor `[rows, cols]` a parameter. The same values give the same
     /// bytes.
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
-        let tensors = self.iter().map(|(spec, values)| (spec.name.as_str(), Tensor { shape: [spec.rows, spec.cols], values }));
+        let tensors = self.iter().map(|(spec, values)| {
+            (spec.name.as_str(), Tensor { shape: [spec.rows, spec.cols], values })
+        });
         Ok(safetensors::serialize(tensors, None)?)
     }
 

@@ -82,7 +82,9 @@ impl Placement {
                         Place::Param { param, offset } => {
                             Place::Param { param, offset: offset + start }
                         }
-                        Place::Const { slot, offset } => Place::Const { slot, offset: offset + start },
+                        Place::Const { slot, offset } => {
+                            Place::Const { slot, offset: offset + start }
+                        }
                         other => other,
                     }
                 }
@@ -97,7 +99,7 @@ impl Placement {
                 (Some(Class::Unique), op) if !matches!(op, Op::GatherGrad { .. }) => {
                     return Err(Error::Shape {
                         node: node.name.clone(),
-                        reason: format!("{} cannot be computed over {}", op.name(), node.shape),
+                        reason: format!("{} cannot be computed over rows of a table", op.name()),
                     });
                 }
                 _ => Place::Nowhere,
@@ -107,7 +109,13 @@ impl Placement {
         Ok(())
     }
 
-    fn place_buffers(&mut self, graph: &Graph, schedule: &Schedule, parts: &Parts, kept: &[NodeId]) {
+    fn place_buffers(
+        &mut self,
+        graph: &Graph,
+        schedule: &Schedule,
+        parts: &Parts,
+        kept: &[NodeId],
+    ) {
         let mut uses: Vec<Option<Uses>> = vec![None; graph.nodes.len()];
         let mut touch = |id: NodeId, phase: usize, at: usize| {
             let root = parts.root(graph, id).0.0 as usize;
@@ -142,7 +150,8 @@ impl Placement {
         let width = |root: usize| graph.nodes[root].shape.cols;
         let spans = wide.iter().map(|&(i, u)| (i, (u.first_phase, 0), (u.last_phase, 0))).collect();
         let wide_slots = share_buffers(spans, width, &mut self.wide_widths);
-        let spans = tile.iter().map(|&(i, u)| (i, (u.first_phase, u.first), (u.last_phase, u.last)));
+        let spans =
+            tile.iter().map(|&(i, u)| (i, (u.first_phase, u.first), (u.last_phase, u.last)));
         let tile_slots = share_buffers(spans.collect(), width, &mut self.tile_widths);
 
         for (index, place) in self.places.iter_mut().enumerate() {
@@ -280,7 +289,9 @@ impl Parts {
             writes
                 && node.inputs.iter().any(|&input| {
                     let in_place = self.within[input.0 as usize].is_some_and(|(c, _)| c == id);
-                    !in_place && schedule.class(input) == Some(Class::RowWise) && root(input) == buffer
+                    !in_place
+                        && schedule.class(input) == Some(Class::RowWise)
+                        && root(input) == buffer
                 })
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::autodiff::TrainGraph;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, NodeId, ParamId};
+use crate::graph::{Dim, Graph, NodeId, ParamId};
 use crate::op::Op;
 use crate::ops::Class;
 use crate::placement::Placement;
@@ -31,7 +31,7 @@ pub struct Program {
     pub(crate) settings: Settings,
     pub(crate) phases: Vec<Phase>,
     pub(crate) placement: Placement,
-    /// Results over the batch or over tables' rows, in the order asked for.
+    /// Results, in the order asked for.
     pub(crate) outputs: Vec<NodeId>,
     pub(crate) loss: Option<NodeId>,
     pub(crate) param_grads: Vec<(ParamId, NodeId)>,
@@ -107,7 +107,8 @@ impl Program {
         let Placement { const_lens, tile_widths, wide_widths, partial_lens, .. } = &self.placement;
         let sum = |lens: &[usize]| lens.iter().sum::<usize>();
         let lanes = self.settings.lanes;
-        let per_lane = rows.div_ceil(self.settings.tile_rows).div_ceil(lanes) * self.settings.tile_rows;
+        let per_lane =
+            rows.div_ceil(self.settings.tile_rows).div_ceil(lanes) * self.settings.tile_rows;
         4 * (sum(const_lens)
             + sum(tile_widths) * self.settings.tile_rows * threads
             + sum(wide_widths) * per_lane * lanes
@@ -123,7 +124,15 @@ impl Program {
         check_settings(settings)?;
         let unknown = outputs.iter().find(|id| id.0 as usize >= graph.nodes.len());
         if let Some(&id) = unknown {
-            return Err(Error::Shape { node: id.to_string(), reason: "there is no such node".into() });
+            return Err(Error::Shape {
+                node: id.to_string(),
+                reason: "there is no such node".into(),
+            });
+        }
+        let rows = outputs.iter().find(|&&id| matches!(graph.shape(id).rows, Dim::Unique(_)));
+        if let Some(&id) = rows {
+            let reason = "rows of a table are no result".into();
+            return Err(Error::Shape { node: graph.node(id).name.clone(), reason });
         }
         let mut roots = outputs.clone();
         more_roots(&mut roots);

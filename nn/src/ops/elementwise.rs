@@ -130,7 +130,12 @@ fn binary(function: Binary, rows: usize, a: View<'_>, b: View<'_>, out: &mut Vie
 
 fn mul_add(rows: usize, a: View<'_>, b: View<'_>, c: View<'_>, out: &mut ViewMut<'_>) {
     #[inline(always)]
-    fn line(a: &[f32], b: impl Iterator<Item = f32>, c: impl Iterator<Item = f32>, out: &mut [f32]) {
+    fn line(
+        a: &[f32],
+        b: impl Iterator<Item = f32>,
+        c: impl Iterator<Item = f32>,
+        out: &mut [f32],
+    ) {
         for (((o, &a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
             *o = a * b + c;
         }

@@ -16,7 +16,11 @@ use crate::ops::kernel::ListColumn;
 
 const WIDTH: usize = 16;
 
-pub(super) fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> std::result::Result<Shape, String> {
+pub(super) fn shape(
+    op: &Op,
+    inputs: &[Shape],
+    graph: &Graph,
+) -> std::result::Result<Shape, String> {
     match (op, inputs) {
         (Op::GatherPool(gather) | Op::GatherArgMax(gather), [rows]) => {
             let table = table_of(gather, graph)?;
@@ -104,7 +108,12 @@ fn factor(factors: &[f32], value: usize) -> f32 {
 }
 
 #[inline(always)]
-fn table_row<'a>(gather: &Gather, column: &ColumnView<'_>, value: usize, table: View<'a>) -> &'a [f32] {
+fn table_row<'a>(
+    gather: &Gather,
+    column: &ColumnView<'_>,
+    value: usize,
+    table: View<'a>,
+) -> &'a [f32] {
     &table.data[column.inverse[value] as usize * table.stride + gather.offset..][..gather.dim]
 }
 
@@ -225,6 +234,10 @@ pub(crate) fn row_gradients<R: BatchRows>(
 
 #[inline(always)]
 fn add_occurrence<R: BatchRows>(source: &ColumnSource<'_, R>, value: usize, out: &mut [f32]) {
+    if source.gathers.is_empty() {
+        // Nothing was prepared for a column that the model does not use.
+        return;
+    }
     let row = match source.column.offsets {
         None => value,
         Some(_) => source.list.row_of[value] as usize,

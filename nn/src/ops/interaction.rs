@@ -29,7 +29,9 @@ pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, Str
         (Op::FmInteraction { .. }, [x]) => fields(x).map(|_| Shape { rows: x.rows, cols: 1 }),
         (Op::DotInteraction { .. }, [x]) => pairs(x).map(|cols| Shape { rows: x.rows, cols }),
         (Op::FmInteractionGrad { .. }, [g, x]) if g.cols == 1 && g.rows == x.rows => Ok(*x),
-        (Op::DotInteractionGrad { .. }, [g, x]) if g.rows == x.rows && pairs(x)? == g.cols => Ok(*x),
+        (Op::DotInteractionGrad { .. }, [g, x]) if g.rows == x.rows && pairs(x)? == g.cols => {
+            Ok(*x)
+        }
         _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
     }
 }

@@ -39,12 +39,7 @@ pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
 }
 
 /// Adds a tile's `xᵀ·g` to the lane's partial, or begins it.
-pub(super) fn accumulate(
-    tile: &Tile<'_>,
-    inputs: &[View<'_>],
-    partial: &mut [f32],
-    first: bool,
-) {
+pub(super) fn accumulate(tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut [f32], first: bool) {
     if let &[x, g] = inputs {
         matmul_tn(tile.rows, x, g, partial, first);
     }

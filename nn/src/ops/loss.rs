@@ -13,7 +13,9 @@ pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, Str
     let scalar = Shape::constant(1, 1);
     match (op, inputs) {
         (Op::BceSum, [_, _, _]) if inputs.iter().all(column) => Ok(scalar),
-        (Op::BceGrad, [g, rest @ ..]) if rest.len() == 3 && *g == scalar && rest.iter().all(column) => {
+        (Op::BceGrad, [g, rest @ ..])
+            if rest.len() == 3 && *g == scalar && rest.iter().all(column) =>
+        {
             Ok(Shape::batch(1))
         }
         _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),

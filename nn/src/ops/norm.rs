@@ -84,7 +84,9 @@ pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: Vi
         (Op::LayerNormGrad { eps }, &[g, x, scale]) => {
             layer_norm_grad(*eps, rows, g, x, scale, &mut out);
         }
-        (Op::LayerNormReduce { eps }, &[g, x]) => layer_norm_reduce(*eps, rows, g, x, out.data, true),
+        (Op::LayerNormReduce { eps }, &[g, x]) => {
+            layer_norm_reduce(*eps, rows, g, x, out.data, true)
+        }
         _ => super::unfit(op),
     }
 }
@@ -307,7 +309,7 @@ fn batch_norm_grad(
                 match sums {
                     Some((x, _, _)) => {
                         let x = &x.row(i)[range.clone()];
-                        for (((((( o, &g), &x), &a), &b), &c), &m) in
+                        for ((((((o, &g), &x), &a), &b), &c), &m) in
                             out.iter_mut().zip(g).zip(x).zip(&a).zip(&b).zip(&c).zip(&m)
                         {
                             *o = a * g + b * (x - m) + c;

@@ -11,7 +11,9 @@ pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, Str
         (Op::SumColumns, [x]) => Ok(Shape { rows: x.rows, cols: 1 }),
         (Op::RowDot, [a, b]) if a == b => Ok(Shape { rows: a.rows, cols: 1 }),
         (Op::SumRows { .. }, [x]) => Ok(Shape::constant(1, x.cols)),
-        (Op::BroadcastColumns { cols }, [x]) if x.cols == 1 => Ok(Shape { rows: x.rows, cols: *cols }),
+        (Op::BroadcastColumns { cols }, [x]) if x.cols == 1 => {
+            Ok(Shape { rows: x.rows, cols: *cols })
+        }
         (Op::BroadcastRows { rows, .. }, [x]) if x.rows == Dim::Const(1) => {
             Ok(Shape { rows: *rows, cols: x.cols })
         }
@@ -90,7 +92,11 @@ pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
     match (&node.op, node.inputs.as_slice()) {
         (Op::SumColumns, &[x]) if cx.wants(x) => {
             let cols = cx.shape(x).cols;
-            let gx = if cols == 1 { g } else { cx.push(id, "grad", Op::BroadcastColumns { cols }, &[g])? };
+            let gx = if cols == 1 {
+                g
+            } else {
+                cx.push(id, "grad", Op::BroadcastColumns { cols }, &[g])?
+            };
             cx.give(x, gx);
         }
         (Op::RowDot, &[a, b]) => {

@@ -1,0 +1,359 @@
+//! Every operation: its value against the reference, its gradient against finite differences.
+
+use zillion_feature::Pooling;
+use zillion_nn::{Binary, Dim, GraphBuilder, NodeId, Op, ParamInit, Result, Unary};
+
+use crate::check::check;
+
+const TOLERANCE: f64 = 2e-5;
+
+/// One row; fewer rows than lanes; several tiles, the last one short.
+fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
+    for (rows, seed) in [(1, 1), (3, 2), (11, 3), (30, 4)] {
+        let outcome = check(rows, seed, TOLERANCE, &build);
+        assert!(outcome.compared > outcome.kinks, "{} at kinks", outcome.kinks);
+    }
+}
+
+/// `[B, 8]` with a gradient, of both tables.
+fn x(b: &mut GraphBuilder) -> Result<NodeId> {
+    let item = b.gather("x.item", 0, 0, 6, Pooling::Sum)?;
+    let text = b.gather("x.text", 2, 1, 2, Pooling::Sum)?;
+    b.concat("x", &[item, text])
+}
+
+/// Another `[B, 8]` with a gradient.
+fn y(b: &mut GraphBuilder) -> Result<NodeId> {
+    let n = b.numeric("y.numeric", &[3, 1, 2])?;
+    b.linear("y", n, 8)
+}
+
+fn constant(b: &mut GraphBuilder, name: &str, rows: usize, cols: usize) -> Result<NodeId> {
+    Ok(b.param(name, (rows, cols), ParamInit::XavierNormal, true)?.1)
+}
+
+#[test]
+fn lookups() {
+    for pooling in [Pooling::Sum, Pooling::Mean, Pooling::Sqrtn, Pooling::Max] {
+        for column in 0..4 {
+            checked(|b| b.gather("looked_up", column, 1, 3, pooling));
+        }
+    }
+    // Wider than a register's sixteen floats would need another table; two parts of one row here.
+    checked(|b| {
+        let all = b.gather("vector", 1, 0, 7, Pooling::Mean)?;
+        let last = b.gather("linear", 1, 7, 1, Pooling::Sum)?;
+        let single = b.gather("single", 0, 0, 8, Pooling::Sum)?;
+        b.concat("all", &[all, last, single])
+    });
+}
+
+#[test]
+fn products() {
+    checked(|b| {
+        let x = x(b)?;
+        b.linear("linear", x, 5)
+    });
+    checked(|b| {
+        let x = x(b)?;
+        b.linear("narrow", x, 1)
+    });
+    checked(|b| {
+        let x = x(b)?;
+        b.linear_no_bias("linear", x, 3)
+    });
+    // Of constants, and by a product of constants.
+    checked(|b| {
+        let (left, right) = (constant(b, "left", 8, 2)?, constant(b, "right", 2, 8)?);
+        let weight = b.matmul("weight", left, right)?;
+        let x = x(b)?;
+        b.matmul("product", x, weight)
+    });
+    checked(|b| {
+        let (x, weight) = (x(b)?, constant(b, "weight", 4, 8)?);
+        b.push("transposed", Op::MatMulNt, &[x, weight])
+    });
+    checked(|b| {
+        let (x, y) = (x(b)?, y(b)?);
+        b.push("gram", Op::MatMulTn, &[x, y])
+    });
+    checked(|b| {
+        let (left, right) = (constant(b, "left", 3, 4)?, constant(b, "right", 3, 2)?);
+        b.push("product", Op::MatMulTn, &[left, right])
+    });
+}
+
+#[test]
+fn functions_of_one() {
+    let functions = [
+        Unary::Relu,
+        Unary::LeakyRelu { slope: 0.1 },
+        Unary::Sigmoid,
+        Unary::Tanh,
+        Unary::Gelu,
+        Unary::Silu,
+        Unary::Softplus,
+        Unary::Square,
+        Unary::Exp,
+        Unary::Scale { by: -1.5 },
+        Unary::Offset { by: 0.25 },
+    ];
+    for function in functions {
+        checked(|b| {
+            let x = x(b)?;
+            b.unary("function", function, x)
+        });
+        checked(|b| {
+            let c = constant(b, "c", 3, 2)?;
+            b.unary("of_constant", function, c)
+        });
+    }
+    for function in [Unary::Sqrt, Unary::Ln] {
+        checked(|b| {
+            let x = x(b)?;
+            let square = b.unary("square", Unary::Square, x)?;
+            let positive = b.unary("positive", Unary::Offset { by: 0.5 }, square)?;
+            b.unary("function", function, positive)
+        });
+    }
+    checked(|b| {
+        let x = x(b)?;
+        b.prelu("prelu", x)
+    });
+}
+
+#[test]
+fn functions_of_two_with_every_broadcast() {
+    for function in [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div, Binary::SafeDiv] {
+        for (left, right) in
+            [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (3, 0), (1, 2), (2, 1)]
+        {
+            checked(|b| {
+                let mut operand = |name: &str, kind: usize| -> Result<NodeId> {
+                    let node = match kind {
+                        0 if name == "left" => x(b)?,
+                        0 => y(b)?,
+                        1 => b.gather(&format!("{name}.column"), 0, 2, 1, Pooling::Sum)?,
+                        2 => constant(b, &format!("{name}.line"), 1, 8)?,
+                        _ => constant(b, &format!("{name}.scalar"), 1, 1)?,
+                    };
+                    // Away from zero, for the divisor's sake.
+                    let square = b.unary(&format!("{name}.square"), Unary::Square, node)?;
+                    b.unary(&format!("{name}.far"), Unary::Offset { by: 1.0 }, square)
+                };
+                let (left, right) = (operand("left", left)?, operand("right", right)?);
+                b.binary("function", function, left, right)
+            });
+        }
+    }
+}
+
+#[test]
+fn multiply_and_add() {
+    for (kind_b, kind_c) in [(0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 2), (2, 1), (1, 1)] {
+        checked(|g| {
+            let a = x(g)?;
+            let mut operand = |name: &str, kind: usize| match kind {
+                0 => {
+                    let n = g.numeric(&format!("{name}.n"), &[4, 5])?;
+                    g.linear(name, n, 8)
+                }
+                1 => g.gather(name, 3, 0, 1, Pooling::Sum),
+                _ => constant(g, name, 1, 8),
+            };
+            let (b, c) = (operand("b", kind_b)?, operand("c", kind_c)?);
+            g.mul_add("mul_add", a, b, c)
+        });
+    }
+}
+
+#[test]
+fn sums_of_many_uses() {
+    // Ten uses of x: more gradients than one addition takes.
+    checked(|b| {
+        let x = x(b)?;
+        let mut sum = b.relu("first", x)?;
+        for i in 0..9 {
+            let next = b.unary(&format!("use.{i}"), Unary::Tanh, x)?;
+            sum = b.mul_add(&format!("sum.{i}"), next, x, sum)?;
+        }
+        Ok(sum)
+    });
+    checked(|b| {
+        let (x, y) = (x(b)?, y(b)?);
+        b.push("sum", Op::AddN, &[x, y, x, x])
+    });
+}
+
+#[test]
+fn columns() {
+    checked(|b| {
+        let (x, y) = (x(b)?, y(b)?);
+        let part = b.slice("part", x, 2, 4)?;
+        let twice = b.concat("twice", &[part, y, part, x])?;
+        let outer = b.concat("outer", &[twice, y])?;
+        b.slice("some", outer, 3, 20)
+    });
+    checked(|b| {
+        let x = x(b)?;
+        b.push("padded", Op::Pad { start: 2, total: 11 }, &[x])
+    });
+    checked(|b| {
+        let (c, d) = (constant(b, "c", 3, 4)?, constant(b, "d", 3, 2)?);
+        let all = b.concat("all", &[c, d, c])?;
+        let some = b.slice("some", all, 1, 7)?;
+        b.push("padded", Op::Pad { start: 1, total: 9 }, &[some])
+    });
+    checked(|b| {
+        let line = constant(b, "line", 1, 6)?;
+        let part = b.slice("part", line, 2, 3)?;
+        let again = b.slice("again", part, 1, 2)?;
+        let x = x(b)?;
+        let two = b.slice("two", x, 5, 2)?;
+        b.mul("product", two, again)
+    });
+}
+
+#[test]
+fn a_part_that_reads_its_own_concatenation_is_copied() {
+    // The second part is made from the first: both in one buffer would be read and written at once.
+    checked(|b| {
+        let x = x(b)?;
+        let y = b.unary("y", Unary::Tanh, x)?;
+        let z = b.linear("z", y, 3)?;
+        b.concat("stacked", &[x, y, z])
+    });
+}
+
+#[test]
+fn reductions() {
+    checked(|b| {
+        let x = x(b)?;
+        b.sum_columns("sum", x)
+    });
+    checked(|b| {
+        let x = x(b)?;
+        b.mean_columns("mean", x)
+    });
+    checked(|b| {
+        let x = x(b)?;
+        b.sum_rows("sum", x)
+    });
+    checked(|b| {
+        let x = x(b)?;
+        b.mean_rows("mean", x)
+    });
+    checked(|b| {
+        let (x, y) = (x(b)?, y(b)?);
+        b.row_dot("dot", x, y)
+    });
+    checked(|b| {
+        let c = constant(b, "c", 4, 3)?;
+        let by_row = b.sum_columns("by_row", c)?;
+        let by_column = b.mean_rows("by_column", c)?;
+        let columns = b.push("columns", Op::BroadcastColumns { cols: 3 }, &[by_row])?;
+        let op = Op::BroadcastRows { rows: Dim::Const(4), mean: true };
+        let rows = b.push("rows", op, &[by_column])?;
+        b.mul("product", columns, rows)
+    });
+    // A batch statistic that every row uses: a barrier in the middle of the graph.
+    checked(|b| {
+        let x = x(b)?;
+        let mean = b.mean_rows("mean", x)?;
+        let centred = b.sub("centred", x, mean)?;
+        let square = b.unary("square", Unary::Square, centred)?;
+        let variance = b.mean_rows("variance", square)?;
+        let op = Op::BroadcastRows { rows: Dim::Batch, mean: false };
+        let spread = b.push("spread", op, &[variance])?;
+        b.mul("product", spread, centred)
+    });
+}
+
+#[test]
+fn norms() {
+    checked(|b| {
+        let x = x(b)?;
+        b.layer_norm("norm", x)
+    });
+    for (rows, seed) in [(3, 2), (11, 3), (30, 4)] {
+        check(rows, seed, 2e-4, |b| {
+            let x = x(b)?;
+            let h = b.linear("linear", x, 20)?;
+            b.batch_norm("norm", h)
+        });
+    }
+}
+
+#[test]
+fn dropout() {
+    checked(|b| {
+        let x = x(b)?;
+        let h = b.dropout("dropped", x, 0.4)?;
+        let h = b.linear("linear", h, 6)?;
+        b.dropout("dropped_again", h, 0.2)
+    });
+}
+
+#[test]
+fn interactions() {
+    // Three, four and eight fields; vectors of one to four floats.
+    for (dim, cols) in [(2, 6), (4, 8), (1, 8), (3, 6)] {
+        checked(|b| {
+            let x = x(b)?;
+            let x = b.slice("fields", x, 1, cols.min(7))?;
+            let x = b.linear("projected", x, cols)?;
+            b.fm("fm", x, dim)
+        });
+        checked(|b| {
+            let x = x(b)?;
+            let x = b.linear("projected", x, cols)?;
+            b.dot_interaction("dots", x, dim)
+        });
+    }
+    // Wider than a register, and a number of pairs that fills some.
+    for (dim, fields) in [(20, 3), (16, 4), (5, 19)] {
+        checked(|b| {
+            let x = x(b)?;
+            let x = b.linear("projected", x, dim * fields)?;
+            let fm = b.fm("fm", x, dim)?;
+            let dots = b.dot_interaction("dots", x, dim)?;
+            let both = b.concat("both", &[fm, dots])?;
+            b.scale("smaller", both, 0.1)
+        });
+    }
+    // Too wide to be transposed on the stack.
+    check(3, 5, TOLERANCE, |b| {
+        let x = x(b)?;
+        let x = b.linear("projected", x, 3 * 300)?;
+        let x = b.scale("smaller", x, 0.1)?;
+        b.dot_interaction("dots", x, 300)
+    });
+}
+
+#[test]
+fn crosses() {
+    checked(|b| {
+        let x = x(b)?;
+        let one = b.cross("cross.0", x, x)?;
+        b.cross("cross.1", x, one)
+    });
+    checked(|b| {
+        let x = x(b)?;
+        let one = b.cross_v2("cross.0", x, x)?;
+        b.cross_v2_low_rank("cross.1", x, one, 2)
+    });
+}
+
+#[test]
+fn losses() {
+    checked(|b| {
+        let x = x(b)?;
+        let logits = b.linear("logits", x, 1)?;
+        let loss = b.bce_with_logits("loss", logits, 0)?;
+        let square = b.unary("square", Unary::Square, x)?;
+        let by_row = b.sum_columns("by_row", square)?;
+        let penalty = b.mean_rows("penalty", by_row)?;
+        let penalty = b.scale("scaled", penalty, 0.1)?;
+        b.add("total", loss, penalty)
+    });
+}

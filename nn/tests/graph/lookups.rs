@@ -1,0 +1,145 @@
+//! Lookups by hand: pooling of lists, empty lists, ties, and the order of a row's gradient.
+
+use zillion_feature::Pooling;
+use zillion_nn::{
+    ColumnInput, ColumnView, Executor, GraphBuilder, GraphInputs, Inputs, Mode, OccurrenceView,
+    Params, Program, Settings, TableInput, TableView, differentiate,
+};
+
+use crate::check::{SEED, workers};
+
+/// Three rows of two floats, padded to a stride of four; lists [0, 1, 1], [], [2].
+const ROWS: [f32; 12] = [1.0, -4.0, 9.0, 9.0, 3.0, -6.0, 9.0, 9.0, -5.0, 2.0, 9.0, 9.0];
+const INVERSE: [u32; 4] = [0, 1, 1, 2];
+const OFFSETS: [i32; 4] = [0, 3, 3, 4];
+
+fn inputs<'a>(weights: Option<&'a [f32]>, g: &'a [f32]) -> Inputs<'a> {
+    Inputs {
+        rows: 3,
+        tables: vec![TableView { values: &ROWS, stride: 4, unique: 3 }],
+        columns: vec![ColumnView {
+            table: 0,
+            inverse: &INVERSE,
+            offsets: Some(&OFFSETS),
+            weights,
+            base: 0,
+        }],
+        occurrences: vec![OccurrenceView { offsets: &[0, 1, 3, 4], positions: &[0, 1, 2, 3] }],
+        numeric: vec![g],
+        ..Inputs::default()
+    }
+}
+
+/// The pooled rows, and the gradient of `Σ_row g[row] · (first + second float)`.
+fn run(pooling: Pooling, weights: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
+    let known = GraphInputs {
+        // The table's rows are wider than what the graph knows of them.
+        tables: vec![TableInput { name: "t".into(), stride: 2 }],
+        columns: vec![ColumnInput { name: "c".into(), table: 0 }],
+        numeric: vec!["g".into()],
+        ..GraphInputs::default()
+    };
+    let mut b = GraphBuilder::new(known, Mode::Train);
+    let pooled = b.gather("pooled", 0, 0, 2, pooling).unwrap();
+    b.output("pooled", pooled).unwrap();
+    let g = b.numeric("g", &[0]).unwrap();
+    let weighted = b.mul("weighted", pooled, g).unwrap();
+    let sum = b.sum_columns("sum", weighted).unwrap();
+    let loss = b.sum_rows("loss", sum).unwrap();
+    let train = differentiate(&b.finish(), loss).unwrap();
+    let settings = Settings { lanes: 2, tile_rows: 2 };
+    let mut executor = Executor::new(Program::train(&train, settings).unwrap());
+    let mut grads = vec![f32::NAN; 12];
+    let inputs = inputs(weights, &[1.0, 10.0, 100.0]);
+    let mut params = Params::init(&[], 0);
+    executor.train(&workers(1), &inputs, &mut params, SEED, &mut [&mut grads]).unwrap();
+    (executor.output(pooled).unwrap().to_vec(), grads)
+}
+
+#[test]
+fn sum_mean_sqrtn_and_max_of_lists() {
+    let (pooled, grads) = run(Pooling::Sum, None);
+    assert_eq!(pooled, [7.0, -16.0, 0.0, 0.0, -5.0, 2.0]);
+    assert_eq!(grads, [1.0, 1.0, 0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0]);
+
+    let (pooled, _) = run(Pooling::Mean, None);
+    let third = 1.0f32 / 3.0;
+    for (found, expected) in pooled.iter().zip([7.0 * third, -16.0 * third, 0.0, 0.0, -5.0, 2.0]) {
+        assert!((found - expected).abs() < 1e-6, "{pooled:?}");
+    }
+
+    let (pooled, grads) = run(Pooling::Sqrtn, None);
+    assert!((pooled[0] - 7.0 / 3f32.sqrt()).abs() < 1e-6);
+    assert!((grads[4] - 2.0 / 3f32.sqrt()).abs() < 1e-6);
+
+    let (pooled, grads) = run(Pooling::Max, None);
+    assert_eq!(pooled, [3.0, -4.0, 0.0, 0.0, -5.0, 2.0]);
+    // Row 1 is in the list twice and wins the first float: it gets the gradient once.
+    assert_eq!(grads, [0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0]);
+}
+
+#[test]
+fn weights_of_values() {
+    let weights = [2.0, 1.0, 3.0, 0.5];
+    let (pooled, grads) = run(Pooling::Sum, Some(&weights));
+    assert_eq!(pooled, [14.0, -32.0, 0.0, 0.0, -2.5, 1.0]);
+    assert_eq!(grads[..6], [2.0, 2.0, 0.0, 0.0, 4.0, 4.0]);
+
+    // Over the sum of the weights, 6.
+    let (pooled, _) = run(Pooling::Mean, Some(&weights));
+    assert!((pooled[0] - 14.0 / 6.0).abs() < 1e-6 && pooled[4] == -5.0, "{pooled:?}");
+
+    // Weights that sum to nothing pool to nothing.
+    let (pooled, grads) = run(Pooling::Mean, Some(&[1.0, -1.0, 0.0, 0.0]));
+    assert_eq!(pooled, [0.0; 6]);
+    assert_eq!(grads, [0.0; 12]);
+
+    // The largest of 2·1, 1·3, 3·3 and of 2·−4, 1·−6, 3·−6.
+    let (pooled, _) = run(Pooling::Max, Some(&weights));
+    assert_eq!(pooled[..2], [9.0, -6.0]);
+}
+
+#[test]
+fn a_rows_gradient_is_added_in_the_order_of_its_occurrences() {
+    // One key in every row: the sum over 1,000 numbers in f32 depends on its order.
+    let rows = 1000;
+    let g: Vec<f32> = (0..rows).map(|i| (i as f32 * 0.37).sin() * 10f32.powi(i % 5)).collect();
+    let expected = g.iter().fold(0.0f32, |sum, g| sum + g);
+    let known = GraphInputs {
+        tables: vec![TableInput { name: "t".into(), stride: 1 }],
+        columns: vec![ColumnInput { name: "c".into(), table: 0 }],
+        numeric: vec!["g".into()],
+        ..GraphInputs::default()
+    };
+    let mut b = GraphBuilder::new(known, Mode::Train);
+    let looked_up = b.gather("looked_up", 0, 0, 1, Pooling::Sum).unwrap();
+    let g_node = b.numeric("g", &[0]).unwrap();
+    let weighted = b.mul("weighted", looked_up, g_node).unwrap();
+    let loss = b.sum_rows("loss", weighted).unwrap();
+    let train = differentiate(&b.finish(), loss).unwrap();
+    let inverse = vec![0; rows as usize];
+    let positions: Vec<u32> = (0..rows as u32).collect();
+    let ends = [0, rows as u32];
+    let inputs = Inputs {
+        rows: rows as usize,
+        tables: vec![TableView { values: &[1.0], stride: 1, unique: 1 }],
+        columns: vec![ColumnView {
+            table: 0,
+            inverse: &inverse,
+            offsets: None,
+            weights: None,
+            base: 0,
+        }],
+        occurrences: vec![OccurrenceView { offsets: &ends, positions: &positions }],
+        numeric: vec![&g],
+        ..Inputs::default()
+    };
+    for (lanes, tile_rows) in [(1, 4096), (8, 16), (7, 3)] {
+        let mut executor =
+            Executor::new(Program::train(&train, Settings { lanes, tile_rows }).unwrap());
+        let mut grads = [0.0];
+        let mut params = Params::init(&[], 0);
+        executor.train(&workers(2), &inputs, &mut params, SEED, &mut [&mut grads]).unwrap();
+        assert_eq!(grads[0].to_bits(), expected.to_bits());
+    }
+}

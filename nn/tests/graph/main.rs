@@ -1,0 +1,14 @@
+//! Graphs: shapes, values, gradients, determinism. One behaviour a module.
+
+mod batch_norm;
+mod bits;
+mod check;
+mod data;
+mod gradients;
+mod learning;
+mod lookups;
+mod params;
+mod printing;
+mod random;
+mod reference;
+mod refusals;

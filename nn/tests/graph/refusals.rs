@@ -1,0 +1,194 @@
+//! What does not fit is refused, and the refusal names the layer or the input.
+
+use zillion_feature::Pooling;
+use zillion_nn::{
+    Error, Executor, Graph, GraphBuilder, Inputs, Mode, NodeId, Op, Params, Program, Result,
+    Settings, TrainGraph, Unary, differentiate,
+};
+
+use crate::check::{SEED, workers};
+use crate::data::{Data, graph_inputs};
+
+fn message(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) -> String {
+    let mut b = GraphBuilder::new(graph_inputs(), Mode::Train);
+    build(&mut b).unwrap_err().to_string()
+}
+
+#[test]
+fn shapes_by_the_name_of_the_layer() {
+    let x = |b: &mut GraphBuilder| b.numeric("x", &[0, 1, 2]);
+    assert_eq!(message(|b| b.numeric("x", &[99])), "there is no numeric column 99, at layer \"x\"");
+    assert_eq!(
+        message(|b| b.gather("g", 0, 6, 4, Pooling::Sum)),
+        "[U0, 8] has no 4 floats from 6, at layer \"g\""
+    );
+    assert_eq!(
+        message(|b| b.gather("g", 9, 0, 4, Pooling::Sum)),
+        "there is no sparse column 9, at layer \"g\""
+    );
+    assert_eq!(
+        message(|b| {
+            let (x, y) = (x(b)?, b.numeric("y", &[0, 1])?);
+            b.add("sum", x, y)
+        }),
+        "columns of [B, 3] and [B, 2] differ, at layer \"sum\""
+    );
+    assert_eq!(
+        message(|b| {
+            let (x, w) = (x(b)?, b.fill("w", 4, 2, 1.0)?);
+            b.matmul("product", x, w)
+        }),
+        "[B, 3] cannot be multiplied by a weight [4, 2], at layer \"product\""
+    );
+    assert_eq!(
+        message(|b| {
+            let x = x(b)?;
+            b.fm("fm", x, 2)
+        }),
+        "[B, 3] is not two or more fields of 2 floats, at layer \"fm\""
+    );
+    assert_eq!(
+        message(|b| {
+            let x = x(b)?;
+            b.slice("part", x, 2, 2)
+        }),
+        "[B, 3] has no 2 columns from 2, at layer \"part\""
+    );
+    assert_eq!(
+        message(|b| {
+            let x = x(b)?;
+            b.linear("nothing", x, 0)
+        }),
+        "a matrix of no elements, [3, 0], at layer \"nothing.weight\""
+    );
+    assert_eq!(
+        message(|b| {
+            let x = x(b)?;
+            b.dropout("drop", x, 1.0)
+        }),
+        "a dropout rate is in 0 .. 1, not 1, at layer \"drop\""
+    );
+    assert_eq!(
+        message(|b| {
+            x(b)?;
+            x(b)
+        }),
+        "a layer of this name exists already: \"x\""
+    );
+    assert_eq!(message(|b| b.relu("relu", NodeId(17))), "there is no node %17, at layer \"relu\"");
+}
+
+#[test]
+fn what_has_no_gradient() {
+    let mut b = GraphBuilder::new(graph_inputs(), Mode::Train);
+    let x = b.gather("x", 0, 0, 4, Pooling::Sum).unwrap();
+    let stats = b.push("stats", Op::BatchNormStats, &[x]).unwrap();
+    let loss = b.sum_columns("loss", stats).unwrap();
+    let graph = b.finish();
+    let refusal = differentiate(&graph, loss).unwrap_err().to_string();
+    assert_eq!(refusal, "batch_norm_stats has no gradient, at layer \"stats\"");
+    let refusal = differentiate(&graph, x).unwrap_err().to_string();
+    assert_eq!(refusal, "a loss is a [1, 1] matrix, at layer \"x\"");
+}
+
+#[test]
+fn rows_of_a_table_are_looked_up_and_not_computed_with() {
+    let mut b = GraphBuilder::new(graph_inputs(), Mode::Train);
+    let x = b.gather("x", 0, 0, 4, Pooling::Sum).unwrap();
+    let mut graph = b.finish();
+    let rows = graph.find("rows.items").unwrap();
+    assert!(Program::infer(&graph, &[rows], Settings::default()).is_err());
+    assert!(Program::infer(&graph, &[NodeId(99)], Settings::default()).is_err());
+    let mut b = GraphBuilder::new(graph_inputs(), Mode::Train);
+    b.gather("x", 0, 0, 4, Pooling::Sum).unwrap();
+    let sum = b.sum_rows("all_rows", rows).unwrap_or(x);
+    let squares = b.unary("squares", Unary::Square, rows).unwrap();
+    let total = b.sum_rows("total", squares).unwrap();
+    graph = b.finish();
+    for node in [sum, total] {
+        let refusal = Program::infer(&graph, &[node], Settings::default());
+        assert!(matches!(refusal, Err(Error::Shape { .. })), "{graph}");
+    }
+}
+
+#[test]
+fn settings_outside_their_range() {
+    let graph = Graph::default();
+    for settings in [
+        Settings { lanes: 0, ..Settings::default() },
+        Settings { lanes: 257, ..Settings::default() },
+        Settings { tile_rows: 0, ..Settings::default() },
+    ] {
+        assert!(matches!(Program::infer(&graph, &[], settings), Err(Error::Setting { .. })));
+    }
+}
+
+fn small() -> TrainGraph {
+    let mut b = GraphBuilder::new(graph_inputs(), Mode::Train);
+    let x = b.gather("x", 1, 0, 4, Pooling::Sum).unwrap();
+    let y = b.gather("y", 2, 0, 4, Pooling::Sum).unwrap();
+    let x = b.concat("xy", &[x, y]).unwrap();
+    let logit = b.linear("logit", x, 1).unwrap();
+    let loss = b.bce_with_logits("loss", logit, 0).unwrap();
+    differentiate(&b.finish(), loss).unwrap()
+}
+
+fn run(data: &Data, break_it: impl FnOnce(&mut Inputs<'_>)) -> Result<()> {
+    let train = small();
+    let mut executor = Executor::new(Program::train(&train, Settings::default())?);
+    let mut inputs = data.inputs();
+    break_it(&mut inputs);
+    let mut grads: Vec<Vec<f32>> = data.tables.iter().map(|t| vec![0.0; t.values.len()]).collect();
+    let mut grads: Vec<&mut [f32]> = grads.iter_mut().map(Vec::as_mut_slice).collect();
+    let mut params = Params::init(&train.graph.params, 1);
+    executor.train(&workers(1), &inputs, &mut params, SEED, &mut grads)
+}
+
+#[test]
+fn batches_that_do_not_fit_by_the_name_of_the_input() {
+    let data = Data::new(5, 1);
+    run(&data, |_| {}).unwrap();
+    let refusal = |break_it: fn(&mut Inputs<'_>)| run(&data, break_it).unwrap_err().to_string();
+    assert_eq!(refusal(|i| i.rows = 0), "0 rows, not 1 .. 16777216, in the batch");
+    assert!(refusal(|i| i.rows = 6).ends_with("in item"));
+    assert_eq!(refusal(|i| _ = i.numeric.pop()), "15 numeric columns, not 16, in the batch");
+    assert_eq!(refusal(|i| i.numeric[3] = &[1.0]), "1 values for 5 rows, in n3");
+    assert!(refusal(|i| i.columns[0].inverse = &[0, 1, 99, 1, 1]).starts_with("index 99 of"));
+    assert!(refusal(|i| i.columns[1].offsets = Some(&[0, 3, 2, 4, 5, 5])).ends_with("in history"));
+    assert!(refusal(|i| i.columns[1].offsets = None).ends_with("in history"));
+    assert!(refusal(|i| i.columns[2].weights = Some(&[])).ends_with("in text"));
+    assert!(refusal(|i| i.columns[2].table = 0).ends_with("in text"));
+    assert!(refusal(|i| i.columns[1].base = 1).ends_with("in items"));
+    assert!(refusal(|i| i.tables[0].unique = 8).ends_with("in items"));
+    assert!(refusal(|i| i.tables[0].stride = 7).ends_with("in items"));
+    assert!(refusal(|i| i.occurrences[1].positions = &[0]).ends_with("in words"));
+    assert!(refusal(|i| i.occurrences.clear()).ends_with("in the batch"));
+    assert!(refusal(|i| i.labels.clear()).ends_with("in the batch"));
+    assert!(refusal(|i| i.labels[0].mask = Some(&[true])).ends_with("in clicked"));
+    assert!(refusal(|i| i.weight = Some(&[])).ends_with("in the sample weight"));
+}
+
+#[test]
+fn parameters_and_buffers_that_do_not_fit() {
+    let data = Data::new(5, 1);
+    let train = small();
+    let workers = workers(1);
+    let mut executor = Executor::new(Program::train(&train, Settings::default()).unwrap());
+    let mut params = Params::init(&train.graph.params, 1);
+    let refusal = executor.train(&workers, &data.inputs(), &mut params, SEED, &mut []);
+    assert!(refusal.unwrap_err().to_string().ends_with("in row gradients"));
+    let refusal = executor.infer(&workers, &data.inputs(), &Params::init(&[], 1));
+    assert!(refusal.unwrap_err().to_string().ends_with("parameter \"logit.weight\""));
+    let logit = train.graph.find("logit").unwrap();
+    let mut infer =
+        Executor::new(Program::infer(&train.graph, &[logit], Settings::default()).unwrap());
+    let refusal = infer.train(&workers, &data.inputs(), &mut params, SEED, &mut []);
+    assert!(refusal.unwrap_err().to_string().contains("an inference program cannot train"));
+    // Without labels and occurrences, as a server calls it.
+    let mut inputs = data.inputs();
+    inputs.labels.clear();
+    inputs.occurrences.clear();
+    infer.infer(&workers, &inputs, &params).unwrap();
+    assert_eq!(infer.output(logit).unwrap().len(), 5);
+    assert!(infer.loss().is_none());
+}
