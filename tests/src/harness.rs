@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use tempfile::TempDir;
 use zillion_feature::random::{combine, mix64};
@@ -17,21 +19,48 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is a folder of the repository")
 }
 
-/// The `zillion` binary of this build, brought up to date once a test process.
+/// The `zillion` binary beside this test's. `cargo test --workspace` builds it (the binary's own package
+/// has an integration test, which makes cargo do so); one that is older than the sources is refused.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let exe = std::env::current_exe().expect("the test knows its own path");
         let profile = exe.ancestors().nth(2).expect("<target>/<profile>/deps/<test>");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(root()).args(["build", "--quiet", "--package", "zillion"]);
-        cargo.arg("--target-dir").arg(profile.parent().expect("<target>/<profile>"));
-        if profile.ends_with("release") {
-            cargo.arg("--release");
+        let binary = profile.join("zillion");
+        let changed = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified());
+        let built = changed(&binary).unwrap_or(SystemTime::UNIX_EPOCH);
+        for (source, _) in sources(root()) {
+            let ships = !source.starts_with(root().join("tests"));
+            assert!(
+                !ships || changed(&source).is_ok_and(|at| at <= built),
+                "{} is absent or older than {}: run `cargo test --workspace --release`, or build it",
+                binary.display(),
+                source.display()
+            );
         }
-        assert!(cargo.status().expect("cargo runs").success(), "the binary builds");
-        profile.join("zillion")
+        binary
     })
+}
+
+/// Every Rust source below a folder, sorted, with its text.
+pub(crate) fn sources(top: &Path) -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the folder can be listed") {
+            let path = entry.expect("the folder can be listed").path();
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            if path.is_dir() && name != "target" && name != "fixtures" && !name.starts_with('.') {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).expect("sources are text");
+                files.push((path, text));
+            }
+        }
+    }
+    files.sort();
+    assert!(!files.is_empty(), "no sources below {}", top.display());
+    files
 }
 
 /// A command of the binary that sees none of this process's settings.
@@ -230,5 +259,6 @@ pub(crate) fn skip(test: &str, why: &str) {
     let allowed = include_str!("../allowed_skips.txt");
     let listed = allowed.lines().any(|line| line.split_whitespace().next() == Some(test));
     assert!(listed, "{test} may not skip ({why}): it is not in tests/allowed_skips.txt");
-    eprintln!("SKIPPED {test}: {why}");
+    // Not `eprintln!`, which the test harness keeps to itself where a test passes.
+    writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("stderr takes a line");
 }

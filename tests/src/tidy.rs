@@ -1,11 +1,10 @@
 //! The rules of the house that a compiler does not check.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-use crate::harness::root;
+use crate::harness::{root, sources};
 
 /// Who may know whom. `cli` and `tests` may know all.
 const EDGES: [(&str, &[&str]); 9] = [
@@ -77,6 +76,20 @@ fn unsafe_code_lives_in_device_only() {
     }
 }
 
+/// Without the attribute LLVM may leave the closure outside of the frame that has the wide instructions,
+/// and it silently runs at the baseline.
+#[test]
+fn vectorised_closures_are_inlined() {
+    for (path, text) in sources(root()) {
+        let code: String = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+        for (at, _) in code.match_indices("vectorised(") {
+            let call: String = code[at..].chars().take(60).filter(|c| !c.is_whitespace()).collect();
+            let closure = call.starts_with("vectorised(|") || call.starts_with("vectorised(move|");
+            assert!(!closure, "#[inline(always)] is missing: {}: {call}", path.display());
+        }
+    }
+}
+
 #[test]
 fn no_lock_stands_in_the_way_of_a_key() {
     for (path, text) in ["embedding", "ps"].iter().flat_map(|c| sources(&root().join(c))) {
@@ -99,24 +112,4 @@ fn nothing_is_left_unfinished() {
             assert!(!text.contains(word), "{word} in {}", path.display());
         }
     }
-}
-
-fn sources(top: &Path) -> Vec<(PathBuf, String)> {
-    let mut files = Vec::new();
-    let mut folders = vec![top.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("the folder can be listed") {
-            let path = entry.expect("the folder can be listed").path();
-            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-            if path.is_dir() && name != "target" && name != "fixtures" && !name.starts_with('.') {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                let text = std::fs::read_to_string(&path).expect("sources are text");
-                files.push((path, text));
-            }
-        }
-    }
-    files.sort();
-    assert!(!files.is_empty(), "no sources below {}", top.display());
-    files
 }
