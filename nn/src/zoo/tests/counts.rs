@@ -13,9 +13,9 @@
 //! * DCN 418,591 = 53,890 + 363,600 + 3 crosses of 100 + 100 + an output over 100 + 400 and its bias;
 //! * DCNv2 458,391 = 53,890 + 363,600 + 4 crosses of 100·100 + 100 + the same output.
 //!
-//! The leaderboard's DNN, 781,892, is 53,890 and twice 364,001: the run had a second MLP of the same
-//! size in it, which FuxiCTR's DNN does not have. Ours is the one MLP, 417,891, as in its DLRM, which
-//! without numeric features and with interaction "cat" is the same model.
+//! The leaderboard's DNN, 781,892, is 53,890 and exactly twice 364,001, as if that run had carried a
+//! second MLP of the same size; FuxiCTR's DNN has one. Ours has one too, 417,891 in all, as DLRM
+//! without numeric features and with interaction "cat", which is the same model.
 
 use super::super::{Needs, build};
 use super::{inputs, spec};
