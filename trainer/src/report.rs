@@ -16,6 +16,8 @@ pub struct TrainReport {
     pub interrupted: bool,
     /// Steps done, over all sittings.
     pub steps: u64,
+    /// Steps of this sitting that moved nothing, because the gradient's norm was not finite.
+    pub skipped_steps: u64,
     /// Epochs completed.
     pub epochs: u64,
     /// The best epoch, counted from 1.

@@ -99,6 +99,8 @@ struct Run {
     checkpointed: Option<u64>,
     /// Rows trained in this sitting.
     rows_trained: u64,
+    /// Steps of this sitting whose gradients had no finite norm.
+    skipped_steps: u64,
     seconds: StageSeconds,
 }
 
@@ -242,6 +244,7 @@ impl Run {
             name: self.job.name.clone(),
             interrupted,
             steps: self.step,
+            skipped_steps: self.skipped_steps,
             epochs: self.cursor.epoch,
             best_epoch: self.progress.best.map(|b| b.epoch + 1),
             valid_auc: self.progress.best.and_then(|b| b.valid_auc),

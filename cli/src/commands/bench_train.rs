@@ -155,7 +155,7 @@ fn job(model: BenchModel) -> String {
         "#,
     );
     job.push_str(match model {
-        BenchModel::Deepfm => "[model]\nkind = 'deepfm'\nhidden = [400, 400, 400]\n",
+        BenchModel::Deepfm => "[model]\nkind = 'deepfm'\nbias = true\nhidden = [400, 400, 400]\n",
         BenchModel::Dcnv2 => {
             "[model]\nkind = 'dcnv2'\nstructure = 'parallel'\ncross_layers = 3\nhidden = [512, 256, 128]\n"
         }

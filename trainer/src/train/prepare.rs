@@ -79,6 +79,7 @@ impl Run {
             progress: Progress { plateau, best: None, loss_sum: 0.0 },
             checkpointed: None,
             rows_trained: 0,
+            skipped_steps: 0,
             seconds: StageSeconds::default(),
             options,
         };

@@ -67,18 +67,27 @@ impl Run {
                 )?;
                 watch.lap(&mut self.seconds.dense);
                 grad_scale = clip_scale((tables + dense).sqrt(), max);
-                self.client.apply(grad_scale)?;
+                if grad_scale.is_finite() {
+                    self.client.apply(grad_scale)?;
+                } else {
+                    // No direction can be had from such a norm: nothing moves, and it is counted.
+                    self.client.discard()?;
+                    self.skipped_steps += 1;
+                    tracing::warn!(step, "the gradient's norm is not finite: step skipped");
+                }
                 watch.lap(&mut self.seconds.push);
                 grads
             }
         };
-        self.optimizer.step(
-            &mut self.params,
-            |id: ParamId| self.executor.param_grad(id),
-            rate_scale,
-            grad_scale,
-            &self.options.workers,
-        )?;
+        if grad_scale.is_finite() {
+            self.optimizer.step(
+                &mut self.params,
+                |id: ParamId| self.executor.param_grad(id),
+                rate_scale,
+                grad_scale,
+                &self.options.workers,
+            )?;
+        }
         watch.lap(&mut self.seconds.dense);
 
         self.buffers.rows = rows;
