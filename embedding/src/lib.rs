@@ -54,6 +54,8 @@ mod source;
 mod spec;
 mod statistics;
 mod table;
+#[cfg(test)]
+mod testing;
 
 pub use error::{Error, Result};
 pub use initializer::InitializerSpec;

@@ -482,3 +482,6 @@ impl<'a> LiveRows<'a> {
         Self { set, workers }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -48,6 +48,7 @@
 //! ```
 
 mod client;
+pub mod conformance;
 mod error;
 mod local;
 mod order;

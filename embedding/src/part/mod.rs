@@ -8,6 +8,7 @@
 //! Where a table is cut depends on how many rows each slot has and on nothing else: its bytes are the same
 //! for every number of shards and threads.
 
+mod open;
 mod read;
 mod write;
 
@@ -94,7 +95,10 @@ fn describe_layout(layout: &TableLayout) -> Vec<(String, usize)> {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod cuts {
     use super::*;
 
     #[test]

@@ -113,6 +113,9 @@ impl TableSet {
             }
             Ok(())
         })?;
+        for (new, old) in shards.iter_mut().zip(&self.shards) {
+            (0..opened.len()).for_each(|i| new.table_mut(i).keep_counters(old.table(i)));
+        }
         self.shards = shards;
         self.dirty_epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
         Ok(())

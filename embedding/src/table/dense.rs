@@ -197,17 +197,6 @@ impl Table {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn stored(&self, key: FeatureKey) -> Option<super::StoredRow<'_>> {
-        let row = self.index.get(key)?;
-        let companion = self.companion.row(row);
-        Some(super::StoredRow {
-            weights: &self.weights.row(row)[..self.shape.width],
-            state: crate::shape::floats(&companion[..self.shape.state_width]),
-            meta: self.shape.meta(companion),
-        })
-    }
-
     /// The metadata of a row that a sweep moved without a gradient.
     pub(super) fn mark_moved(meta: Meta, epoch: u32) -> Meta {
         Meta { dirty_epoch: epoch, ..meta }

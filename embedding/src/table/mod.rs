@@ -75,6 +75,11 @@ impl Table {
         self.counters
     }
 
+    /// Goes on counting where the table that this one replaces has stopped.
+    pub(crate) fn keep_counters(&mut self, replaced: &Self) {
+        self.counters = replaced.counters;
+    }
+
     /// Rows of one of this shard's slots.
     pub(crate) fn slot_rows(&self, slot: usize) -> usize {
         self.index.slot_len(slot)

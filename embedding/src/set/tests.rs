@@ -1,0 +1,8 @@
+//! Tables as a whole: against a model, and against themselves with other shards and threads.
+
+mod invariance;
+mod learning;
+mod model;
+mod refusals;
+
+pub(crate) use invariance::{contents, defaults};

@@ -1,0 +1,157 @@
+//! Tables, plans and gradients for this crate's tests.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use zillion_device::{Files, Workers};
+use zillion_feature::random::{combine, unit_f32};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
+
+use crate::conformance::plan_of;
+use crate::{
+    InitializerSpec, OptimizerSpec, Rates, Scope, SegmentSpec, TableParts, TableSet, TableSpec,
+    Unknown, Update,
+};
+
+pub(crate) fn workers(threads: usize) -> Workers {
+    Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
+}
+
+pub(crate) fn shards(n: usize) -> NonZeroUsize {
+    NonZeroUsize::new(n).unwrap()
+}
+
+pub(crate) fn key(id: u64) -> FeatureKey {
+    FeatureKey::from_u64(id)
+}
+
+pub(crate) fn sorted_keys(ids: impl IntoIterator<Item = u64>) -> Vec<FeatureKey> {
+    let mut keys: Vec<FeatureKey> = ids.into_iter().map(key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+pub(crate) fn segment(name: &str, dim: usize, optimizer: OptimizerSpec, l2: f32) -> SegmentSpec {
+    SegmentSpec {
+        name: name.to_owned(),
+        dim,
+        initializer: InitializerSpec::Normal { mean: 0.0, std: 0.1 },
+        optimizer,
+        l2,
+        l2_scope: None,
+    }
+}
+
+pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> TableSpec {
+    TableSpec {
+        name: name.to_owned(),
+        segments,
+        dense,
+        max_rows: None,
+        unknown: Unknown::Seeded,
+        seed: 11,
+    }
+}
+
+/// Every optimizer and every kind of rule at once. Dense tables are those with "dense" in the name.
+pub(crate) fn everything() -> Vec<TableSpec> {
+    let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
+    let adagrad = OptimizerSpec::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-8 };
+    let ftrl = OptimizerSpec::Ftrl { lr: 0.1, beta: 1.0, l1: 0.001, l2: 0.01 };
+    let sgd = OptimizerSpec::Sgd { lr: 0.1 };
+    let adam = OptimizerSpec::adam(0.01);
+    let mut mixed = segment("linear", 1, adam, 0.1);
+    mixed.l2_scope = Some(Scope::Touched);
+    let mut zero = table("dense_touched", true, vec![segment("v", 4, sgd, 0.0)]);
+    zero.unknown = Unknown::Zero;
+    vec![
+        table(
+            "wide",
+            false,
+            vec![segment("vector", 16, rowwise, 0.01), segment("linear", 1, ftrl, 0.0)],
+        ),
+        table("lazy", false, vec![segment("v", 8, adam, 0.0)]),
+        table("dense_exact", true, vec![segment("vector", 10, adam, 0.05), mixed]),
+        table("dense_decay", true, vec![segment("a", 3, sgd, 0.1), segment("b", 5, adagrad, 0.0)]),
+        zero,
+        table("plain", false, vec![segment("v", 16, sgd, 0.0)]),
+    ]
+}
+
+/// A set with everything, its dense tables filled with the ids below `vocabulary`.
+pub(crate) fn filled(workers: &Workers, n: usize, vocabulary: u64) -> TableSet {
+    let mut set = TableSet::new(everything(), shards(n)).unwrap();
+    let keys = sorted_keys(0..vocabulary);
+    for (i, spec) in everything().iter().enumerate() {
+        if spec.dense {
+            set.prefill(workers, TableId(i as u16), &keys).unwrap();
+        }
+    }
+    set
+}
+
+/// The plan of one step: some ids below `ids` in every table, in an order of its own.
+pub(crate) fn step_plan(step: u64, tables: usize, ids: u64, count: u64) -> LookupPlan {
+    let keys = |table: u64| -> Vec<FeatureKey> {
+        (0..count).map(|i| key(combine(combine(step, table), i) % ids)).collect()
+    };
+    plan_of(&(0..tables as u64).map(keys).collect::<Vec<_>>())
+}
+
+/// Gradients that depend on step, key and unit. Padding is garbage.
+pub(crate) fn gradients(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
+    let mut rows = RowBuffer::default();
+    let strides = plan.tables.iter().map(|t| (t.keys.len(), set.layouts()[t.table.index()].stride));
+    rows.reshape(strides);
+    for (table, plan) in rows.tables.iter_mut().zip(&plan.tables) {
+        let width = set.layouts()[plan.table.index()].width();
+        for (row, key) in table.values.chunks_exact_mut(table.stride).zip(&plan.keys) {
+            for (unit, g) in row.iter_mut().enumerate() {
+                let seed = combine(combine(step, key.0), unit as u64);
+                *g = if unit < width { unit_f32(seed as u32) - 0.4 } else { f32::NAN };
+            }
+        }
+    }
+    rows
+}
+
+pub(crate) fn update(step: u64, scale: f32) -> Update {
+    let rates = Rates { scale: if step > 5 { 0.1 } else { 1.0 } };
+    Update { step: Step(step), rates, scale }
+}
+
+/// One clipped step; returns the squared norm.
+pub(crate) fn clipped_step(set: &mut TableSet, workers: &Workers, step: u64, ids: u64) -> f64 {
+    let plan = step_plan(step, set.layouts().len(), ids, 60);
+    let mut rows = RowBuffer::default();
+    set.pull(workers, &plan, false, &mut rows).unwrap();
+    let gradients = gradients(set, &plan, step);
+    set.stage(workers, &plan, &gradients).unwrap();
+    let norm = set.grad_sq_norm(workers, &plan, &gradients).unwrap();
+    let scale = (1.0 / norm.sqrt().max(1.0)) as f32;
+    set.apply(workers, &plan, &gradients, update(step, scale)).unwrap();
+    set.sweep(workers, update(step, scale)).unwrap();
+    norm
+}
+
+/// One step without clipping.
+pub(crate) fn plain_step(set: &mut TableSet, workers: &Workers, step: u64, ids: u64) {
+    let plan = step_plan(step, set.layouts().len(), ids, 60);
+    let gradients = gradients(set, &plan, step);
+    set.push(workers, &plan, &gradients, update(step, 1.0)).unwrap();
+    set.sweep(workers, update(step, 1.0)).unwrap();
+}
+
+/// A checkpoint in small parts, and the bytes of all of them.
+pub(crate) fn checkpoint(
+    set: &TableSet,
+    workers: &Workers,
+    folder: &Path,
+) -> (Vec<TableParts>, Vec<Vec<u8>>) {
+    let parts = set.checkpoint_in_parts(workers, folder, &Files::new(), 50).unwrap();
+    let bytes =
+        parts.iter().flat_map(|t| &t.parts).map(|p| std::fs::read(folder.join(&p.file)).unwrap());
+    let bytes = bytes.collect();
+    (parts, bytes)
+}

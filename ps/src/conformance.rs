@@ -1,0 +1,161 @@
+//! What every [`TrainClient`] must do, as functions that each implementation's tests call.
+//!
+//! [`run`] checks the order of calls, the answers to bad arguments, checkpoints, the reading side, and a
+//! number of random histories against a model. [`replay`] drives one history, so that a property test can
+//! choose it and shrink it.
+
+mod model;
+mod scenarios;
+
+use zillion_embedding::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown};
+use zillion_feature::FeatureKey;
+use zillion_feature::random::{combine, mix64};
+
+use crate::client::TrainClient;
+
+pub use model::replay;
+
+/// Tables of the suite.
+pub const TABLES: usize = 3;
+
+/// Makes a fresh client over empty tables of these specs.
+pub type MakeClient<'a> = dyn FnMut(Vec<TableSpec>) -> Box<dyn TrainClient> + 'a;
+
+/// One thing that a trainer does.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// A step: pull, push, and what follows.
+    Step(StepAction),
+    /// A look from outside of training.
+    Evaluate {
+        /// Ids by table.
+        ids: [Vec<u64>; TABLES],
+    },
+    /// The dense tables' vocabulary grows.
+    Prefill {
+        /// Ids to be there.
+        ids: Vec<u64>,
+    },
+    /// A checkpoint is written and restored.
+    Restart,
+}
+
+/// How a step goes.
+#[derive(Clone, Debug)]
+pub struct StepAction {
+    /// Ids by table.
+    pub ids: [Vec<u64>; TABLES],
+    /// Gradients that are not finite, by position in the plan.
+    pub poisoned: Vec<usize>,
+    /// What becomes of the gradients.
+    pub ending: Ending,
+    /// Whether the schedule halves the rates.
+    pub slow: bool,
+}
+
+/// How a step ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Pushed and applied.
+    Applied,
+    /// Staged, measured, and applied at half size.
+    Clipped,
+    /// Staged and dropped.
+    Discarded,
+    /// Pulled and nothing more.
+    Abandoned,
+}
+
+/// The tables of the suite: one dynamic, one dense with a rule for the whole table, one dense without.
+///
+/// All learn by plain gradient descent at rates that are powers of two: a model can follow bit for bit.
+pub fn specs() -> Vec<TableSpec> {
+    let segment = |name: &str, dim, l2| SegmentSpec {
+        name: name.to_owned(),
+        dim,
+        initializer: InitializerSpec::Uniform { low: -1.0, high: 1.0 },
+        optimizer: OptimizerSpec::Sgd { lr: 0.5 },
+        l2,
+        l2_scope: None,
+    };
+    let table = |name: &str, dense, unknown, segments| TableSpec {
+        name: name.to_owned(),
+        segments,
+        dense,
+        max_rows: None,
+        unknown,
+        seed: 7,
+    };
+    vec![
+        table(
+            "dynamic",
+            false,
+            Unknown::Seeded,
+            vec![segment("vector", 3, 0.25), segment("linear", 1, 0.0)],
+        ),
+        table("swept", true, Unknown::Seeded, vec![segment("vector", 5, 0.125)]),
+        table("fixed", true, Unknown::Zero, vec![segment("vector", 2, 0.0)]),
+    ]
+}
+
+/// The key of an id. The two ends of the range are among them: every key is legal.
+pub fn key(id: u64) -> FeatureKey {
+    match id {
+        0 => FeatureKey(0),
+        1 => FeatureKey(u64::MAX),
+        id => FeatureKey::from_u64(id),
+    }
+}
+
+/// Checks a client.
+///
+/// # Errors
+/// The first thing that is not as it must be, in words.
+pub fn run(make: &mut MakeClient<'_>) -> Result<(), String> {
+    scenarios::order_is_kept(make)?;
+    scenarios::bad_arguments_change_nothing(make)?;
+    scenarios::one_push_reports_what_it_did(make)?;
+    scenarios::checkpoints_restore_and_are_verified(make)?;
+    scenarios::reads_are_a_row_source(make)?;
+    for seed in 0..24 {
+        let mut client = make(specs());
+        replay(client.as_mut(), &history(seed)).map_err(|e| format!("history {seed}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// A random history.
+fn history(seed: u64) -> Vec<Action> {
+    let mut counter = mix64(seed);
+    let mut draw = move |below: u64| {
+        counter = combine(counter, 1);
+        counter % below
+    };
+    let length = 4 + draw(20);
+    (0..length)
+        .map(|i| {
+            let mut list =
+                |longest: u64| -> Vec<u64> { (0..draw(longest)).map(|_| draw(40)).collect() };
+            let ids = [list(30), list(30), list(30)];
+            let poisoned = list(4);
+            let kind = draw(20);
+            match kind {
+                _ if i == 0 => Action::Prefill { ids: (0..20).collect() },
+                0..12 => Action::Step(StepAction {
+                    ids,
+                    poisoned: poisoned.into_iter().map(|p| p as usize).collect(),
+                    ending: [
+                        Ending::Applied,
+                        Ending::Clipped,
+                        Ending::Discarded,
+                        Ending::Abandoned,
+                    ][[0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 3][kind as usize]],
+                    slow: draw(3) == 0,
+                }),
+                12..15 => Action::Evaluate { ids },
+                15..17 => Action::Prefill { ids: ids.concat() },
+                _ => Action::Restart,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,375 @@
+//! Tables as a `BTreeMap` would do them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zillion_device::Files;
+use zillion_embedding::conformance::plan_of;
+use zillion_embedding::{Counters, Rates, TableSpec, Unknown};
+use zillion_feature::random::{combine, unit_f32};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
+
+use super::{Action, Ending, StepAction, TABLES, key, specs};
+use crate::client::{PushMode, StepReport, TrainClient, Want};
+
+/// Runs a history on a client that was made of [`specs`] and compares every answer with a model's.
+///
+/// # Errors
+/// The first difference, in words.
+pub fn replay(client: &mut dyn TrainClient, actions: &[Action]) -> Result<(), String> {
+    let mut model = Model::new();
+    for (i, action) in actions.iter().enumerate() {
+        model.act(client, action).map_err(|e| format!("action {i} ({action:?}): {e}"))?;
+    }
+    model.compare_statistics(client)
+}
+
+#[derive(Clone)]
+struct Row {
+    weights: Vec<f32>,
+    pushes: u32,
+}
+
+struct Model {
+    specs: Vec<TableSpec>,
+    tables: Vec<BTreeMap<FeatureKey, Row>>,
+    /// What unknown keys have read as so far: always the same, and what they start from.
+    initial: BTreeMap<(usize, FeatureKey), Vec<f32>>,
+    counters: Vec<Counters>,
+    step: u64,
+}
+
+/// Fails with a message unless two things are equal.
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, wanted: &T) -> Result<(), String> {
+    if got == wanted { Ok(()) } else { Err(format!("{what}: {got:?} instead of {wanted:?}")) }
+}
+
+fn failed(call: &'static str) -> impl Fn(crate::Error) -> String {
+    move |e| format!("`{call}` failed: {e}")
+}
+
+impl Model {
+    fn new() -> Self {
+        Self {
+            specs: specs(),
+            tables: vec![BTreeMap::new(); TABLES],
+            initial: BTreeMap::new(),
+            counters: vec![Counters::default(); TABLES],
+            step: 0,
+        }
+    }
+
+    fn act(&mut self, client: &mut dyn TrainClient, action: &Action) -> Result<(), String> {
+        match action {
+            Action::Step(step) => self.run_step(client, step),
+            Action::Evaluate { ids } => self.evaluate(client, &plan(ids)),
+            Action::Prefill { ids } => self.prefill(client, ids),
+            Action::Restart => restart(client),
+        }
+    }
+
+    fn run_step(
+        &mut self,
+        client: &mut dyn TrainClient,
+        action: &StepAction,
+    ) -> Result<(), String> {
+        self.step += 1;
+        let rate = if action.slow { 0.5 } else { 1.0 };
+        client.begin_step(Step(self.step), Rates { scale: rate }).map_err(failed("begin_step"))?;
+        let plan = Arc::new(plan(&action.ids));
+        let rows = client
+            .pull(&plan, Want { counts: true }, RowBuffer::default())
+            .and_then(|p| p.wait())
+            .map_err(failed("pull"))?;
+        self.compare_pull(&plan, &rows)?;
+        if action.ending == Ending::Abandoned {
+            return Ok(());
+        }
+        let gradients = self.gradients(&plan, &action.poisoned);
+        let before = self.total();
+        match action.ending {
+            Ending::Applied => {
+                let pushed = client.push(&plan, gradients.clone(), PushMode::Apply);
+                let buffer = pushed.and_then(|p| p.wait()).map_err(failed("push"))?;
+                same("tables of the buffer that comes back", &buffer.tables.len(), &TABLES)?;
+                let report = client.sweep().map_err(failed("sweep"))?;
+                self.learn(&plan, &gradients, rate, 1.0);
+                self.compare_report(report, before)
+            }
+            _ => {
+                let pushed = client.push(&plan, gradients.clone(), PushMode::Stage);
+                pushed.and_then(|p| p.wait()).map_err(failed("push"))?;
+                let norm = client.grad_sq_norm().map_err(failed("grad_sq_norm"))?;
+                let wanted = self.square(&plan, &gradients);
+                if (norm - wanted).abs() > wanted * 1e-6 {
+                    return Err(format!("squared norm: {norm} instead of {wanted}"));
+                }
+                if action.ending == Ending::Discarded {
+                    // Staging itself has noted what it had to drop, in swept tables.
+                    return self.discard(client, &plan, &gradients);
+                }
+                let report = client.apply(0.5).map_err(failed("apply"))?;
+                self.learn(&plan, &gradients, rate, 0.5);
+                self.compare_report(report, before)
+            }
+        }
+    }
+
+    fn discard(
+        &mut self,
+        client: &mut dyn TrainClient,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+    ) -> Result<(), String> {
+        client.discard().map_err(failed("discard"))?;
+        let swept = 1;
+        let (pushed, refused, nonfinite) = self.sort_out(plan, gradients, swept);
+        self.counters[swept].refused += refused;
+        self.counters[swept].nonfinite += nonfinite;
+        self.counters[swept].pushed += pushed.len() as u64;
+        Ok(())
+    }
+
+    fn compare_pull(&mut self, plan: &LookupPlan, rows: &RowBuffer) -> Result<(), String> {
+        for (table, keys) in plan.tables.iter().enumerate() {
+            let counts = rows.tables[table].counts.as_ref().ok_or("no counts were pulled")?;
+            same("counts", &counts.len(), &keys.keys.len())?;
+            for (i, &key) in keys.keys.iter().enumerate() {
+                self.counters[table].pulled += 1;
+                let found = self.tables[table].get(&key).cloned();
+                let row = match found {
+                    Some(row) => row,
+                    None => {
+                        self.counters[table].missing += 1;
+                        let read = rows.tables[table].row(i)[..self.width(table)].to_vec();
+                        let first = self.initial.entry((table, key)).or_insert(read);
+                        Row { weights: first.clone(), pushes: 0 }
+                    }
+                };
+                self.compare_row(table, key, rows.tables[table].row(i), &row.weights)?;
+                same(&format!("count of {key:?} in table {table}"), &counts[i], &row.pushes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, client: &mut dyn TrainClient, plan: &LookupPlan) -> Result<(), String> {
+        let answer = client.lookup(plan, RowBuffer::default()).and_then(|p| p.wait());
+        let (rows, report) = answer.map_err(failed("lookup"))?;
+        for (table, keys) in plan.tables.iter().enumerate() {
+            let mut missing = 0;
+            for (i, &key) in keys.keys.iter().enumerate() {
+                let read = rows.tables[table].row(i);
+                let width = self.width(table);
+                let wanted = match self.tables[table].get(&key) {
+                    Some(row) => row.weights.clone(),
+                    None => {
+                        missing += 1;
+                        match self.specs[table].unknown {
+                            Unknown::Zero => vec![0.0; width],
+                            Unknown::Seeded => {
+                                let first = self.initial.entry((table, key));
+                                first.or_insert(read[..width].to_vec()).clone()
+                            }
+                        }
+                    }
+                };
+                self.compare_row(table, key, read, &wanted)?;
+            }
+            same("missing", &report.missing[table], &missing)?;
+        }
+        Ok(())
+    }
+
+    fn prefill(&mut self, client: &mut dyn TrainClient, ids: &[u64]) -> Result<(), String> {
+        let mut keys: Vec<FeatureKey> = ids.iter().map(|&id| key(id)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for table in (0..TABLES).filter(|&t| specs()[t].dense) {
+            let id = TableId(table as u16);
+            let added = client.prefill(id, &keys).map_err(failed("prefill"))?;
+            let new: Vec<FeatureKey> =
+                keys.iter().filter(|k| !self.tables[table].contains_key(k)).copied().collect();
+            same("rows added", &added, &(new.len() as u64))?;
+            self.counters[table].created += added;
+            // What they start from is what an unknown key would have been pulled as.
+            let mut by_table = vec![Vec::new(); TABLES];
+            by_table[table] = new;
+            let plan = plan_of(&by_table);
+            let answer = client.lookup(&plan, RowBuffer::default()).and_then(|p| p.wait());
+            let (rows, _) = answer.map_err(failed("lookup"))?;
+            for (i, &key) in plan.tables[table].keys.iter().enumerate() {
+                let read = rows.tables[table].row(i)[..self.width(table)].to_vec();
+                let first = self.initial.entry((table, key)).or_insert(read.clone());
+                same("a prefilled row", &read, first)?;
+                self.tables[table].insert(key, Row { weights: read, pushes: 0 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Which gradients of one table are used, and how many are refused and dropped.
+    fn sort_out(
+        &self,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+        table: usize,
+    ) -> (Vec<usize>, u64, u64) {
+        let (mut used, mut refused, mut nonfinite) = (Vec::new(), 0, 0);
+        for (i, key) in plan.tables[table].keys.iter().enumerate() {
+            let row = &gradients.tables[table].row(i)[..self.width(table)];
+            if !row.iter().all(|x| x.is_finite()) {
+                nonfinite += 1;
+            } else if self.specs[table].dense && !self.tables[table].contains_key(key) {
+                refused += 1;
+            } else {
+                used.push(i);
+            }
+        }
+        (used, refused, nonfinite)
+    }
+
+    fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, rate: f32, scale: f32) {
+        for table in 0..TABLES {
+            let (used, refused, nonfinite) = self.sort_out(plan, gradients, table);
+            self.counters[table].refused += refused;
+            self.counters[table].nonfinite += nonfinite;
+            self.counters[table].pushed += used.len() as u64;
+            let l2 = self.l2(table);
+            let update = |w: &mut f32, g: f32, l2: f32| *w -= 0.5 * rate * ((g + l2 * *w) * scale);
+            let mut touched = std::collections::BTreeSet::new();
+            for i in used {
+                let key = plan.tables[table].keys[i];
+                touched.insert(key);
+                if !self.tables[table].contains_key(&key) {
+                    self.counters[table].created += 1;
+                    let weights = self.initial[&(table, key)].clone();
+                    self.tables[table].insert(key, Row { weights, pushes: 0 });
+                }
+                let row = self.tables[table].get_mut(&key).expect("inserted above");
+                row.pushes += 1;
+                for ((w, &g), &l2) in
+                    row.weights.iter_mut().zip(gradients.tables[table].row(i)).zip(&l2)
+                {
+                    update(w, g, l2);
+                }
+            }
+            if self.specs[table].has_whole_table_rule() {
+                let others = self.tables[table].iter_mut().filter(|(k, _)| !touched.contains(k));
+                for (_, row) in others {
+                    row.weights.iter_mut().zip(&l2).for_each(|(w, &l2)| update(w, 0.0, l2));
+                }
+            }
+        }
+    }
+
+    /// The squared norm of a step's gradients, the regulariser's included.
+    fn square(&self, plan: &LookupPlan, gradients: &RowBuffer) -> f64 {
+        let mut sum = 0.0;
+        for table in 0..TABLES {
+            let l2 = self.l2(table);
+            let mut of_row = |g: Option<&[f32]>, w: &[f32]| {
+                for (unit, &w) in w.iter().enumerate() {
+                    let g = g.map_or(0.0, |g| f64::from(g[unit]));
+                    sum += (g + f64::from(l2[unit]) * f64::from(w)).powi(2);
+                }
+            };
+            let (used, ..) = self.sort_out(plan, gradients, table);
+            let mut touched = std::collections::BTreeSet::new();
+            for i in used {
+                let key = plan.tables[table].keys[i];
+                touched.insert(key);
+                let row = self.tables[table].get(&key).map(|row| &row.weights);
+                let weights = row.or_else(|| self.initial.get(&(table, key)));
+                of_row(Some(gradients.tables[table].row(i)), weights.map_or(&[], Vec::as_slice));
+            }
+            if self.specs[table].has_whole_table_rule() {
+                let others = self.tables[table].iter().filter(|(k, _)| !touched.contains(k));
+                others.for_each(|(_, row)| of_row(None, &row.weights));
+            }
+        }
+        sum
+    }
+
+    fn gradients(&self, plan: &LookupPlan, poisoned: &[usize]) -> RowBuffer {
+        let layouts: Vec<_> = self.specs.iter().map(TableSpec::layout).collect();
+        let mut rows = RowBuffer::default();
+        rows.reshape(plan.tables.iter().zip(&layouts).map(|(t, l)| (t.keys.len(), l.stride)));
+        for (table, rows) in rows.tables.iter_mut().enumerate() {
+            let width = self.width(table);
+            for (i, row) in rows.values.chunks_exact_mut(rows.stride).enumerate() {
+                let key = plan.tables[table].keys[i];
+                for (unit, g) in row.iter_mut().enumerate() {
+                    let seed = combine(combine(self.step, key.0), unit as u64);
+                    // What stands in the padding is nobody's business.
+                    *g = if unit < width { unit_f32(seed as u32) - 0.5 } else { f32::NAN };
+                }
+                if poisoned.contains(&i) {
+                    row[i % width] = if i % 2 == 0 { f32::NAN } else { f32::INFINITY };
+                }
+            }
+        }
+        rows
+    }
+
+    fn compare_row(
+        &self,
+        table: usize,
+        key: FeatureKey,
+        read: &[f32],
+        wanted: &[f32],
+    ) -> Result<(), String> {
+        let mut wanted = wanted.to_vec();
+        wanted.resize(self.specs[table].layout().stride, 0.0);
+        same(&format!("{key:?} in table {table}"), &read.to_vec(), &wanted)
+    }
+
+    fn compare_report(&self, report: StepReport, before: Counters) -> Result<(), String> {
+        let after = self.total();
+        let wanted = StepReport {
+            pushed: after.pushed - before.pushed,
+            created: after.created - before.created,
+            refused: after.refused - before.refused,
+            nonfinite: after.nonfinite - before.nonfinite,
+        };
+        same("the step's report", &report, &wanted)
+    }
+
+    fn compare_statistics(&self, client: &mut dyn TrainClient) -> Result<(), String> {
+        let statistics = client.stats().map_err(failed("stats"))?;
+        same("tables in the statistics", &statistics.len(), &TABLES)?;
+        for (table, statistics) in statistics.iter().enumerate() {
+            same("name", &statistics.table, &self.specs[table].name)?;
+            same("rows", &statistics.rows, &(self.tables[table].len() as u64))?;
+            same("counters", &statistics.counters, &self.counters[table])?;
+        }
+        Ok(())
+    }
+
+    fn total(&self) -> Counters {
+        let mut sum = Counters::default();
+        self.counters.iter().for_each(|c| sum.add(*c));
+        sum
+    }
+
+    fn width(&self, table: usize) -> usize {
+        self.specs[table].layout().width()
+    }
+
+    /// The regulariser's strength of every float of a row.
+    fn l2(&self, table: usize) -> Vec<f32> {
+        self.specs[table].segments.iter().flat_map(|s| vec![s.l2; s.dim]).collect()
+    }
+}
+
+fn plan(ids: &[Vec<u64>; TABLES]) -> LookupPlan {
+    let keys = ids.iter().map(|ids| ids.iter().map(|&id| key(id)).collect());
+    plan_of(&keys.collect::<Vec<Vec<FeatureKey>>>())
+}
+
+/// A checkpoint and its restoration, in place.
+fn restart(client: &mut dyn TrainClient) -> Result<(), String> {
+    let folder = super::scenarios::Folder::new()?;
+    let parts = client.checkpoint(folder.path(), &Files::new()).map_err(failed("checkpoint"))?;
+    client.restore(folder.path(), &parts).map_err(failed("restore"))
+}

@@ -1,0 +1,326 @@
+//! One promise of the contract each.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zillion_device::Files;
+use zillion_embedding::conformance::{self as rows, plan_of};
+use zillion_embedding::{Rates, TableParts};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
+
+use super::{MakeClient, TABLES, key, specs};
+use crate::client::{PushMode, StepReport, TrainClient, Want};
+use crate::error::Error;
+use crate::pulled::PulledRows;
+
+/// A folder of its own that goes away with this value.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Result<Self, String> {
+        // Unique in the process by its address, and among processes by their number.
+        let marker = Box::new(0u8);
+        let name = format!("zillion-conformance-{}-{:p}", std::process::id(), marker);
+        let nanos = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |t| t.as_nanos());
+        let path = std::env::temp_dir().join(format!("{name}-{nanos}"));
+        std::fs::create_dir_all(&path).map_err(|e| format!("no folder for the test: {e}"))?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A leftover in the folder for temporary files does no harm.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan(ids: &[u64]) -> Arc<LookupPlan> {
+    let keys: Vec<FeatureKey> = ids.iter().map(|&id| key(id)).collect();
+    Arc::new(plan_of(&vec![keys; TABLES]))
+}
+
+fn vocabulary(ids: std::ops::Range<u64>) -> Vec<FeatureKey> {
+    let mut keys: Vec<FeatureKey> = ids.map(key).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// Gradients of ones.
+fn ones(client: &dyn TrainClient, plan: &LookupPlan) -> RowBuffer {
+    let mut rows = RowBuffer::default();
+    let layouts = client.layouts();
+    rows.reshape(plan.tables.iter().map(|t| (t.keys.len(), layouts[t.table.index()].stride)));
+    rows.tables.iter_mut().for_each(|t| t.values.fill(1.0));
+    rows
+}
+
+fn fill(client: &mut dyn TrainClient) -> Result<(), String> {
+    for table in [1, 2] {
+        client.prefill(TableId(table), &vocabulary(0..20)).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+fn step(client: &mut dyn TrainClient, number: u64, plan: &Arc<LookupPlan>) -> Result<(), Error> {
+    client.begin_step(Step(number), Rates::default())?;
+    client.pull(plan, Want::default(), RowBuffer::default())?.wait()?;
+    let gradients = ones(client, plan);
+    client.push(plan, gradients, PushMode::Apply)?.wait()?;
+    client.sweep().map(drop)
+}
+
+/// An answer must be a refusal for being out of order.
+fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<(), String> {
+    match answer {
+        Err(Error::Order { .. }) => Ok(()),
+        Err(other) => Err(format!("{what} is refused for another reason: {other}")),
+        Ok(_) => Err(format!("{what} is accepted")),
+    }
+}
+
+fn read(client: &mut dyn TrainClient, plan: &LookupPlan) -> Result<Vec<Vec<f32>>, String> {
+    let answer = client.lookup(plan, RowBuffer::default()).and_then(|p| p.wait());
+    let (rows, _) = answer.map_err(|e| e.to_string())?;
+    Ok(rows.tables.into_iter().map(|t| t.values).collect())
+}
+
+pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
+    let mut client = make(specs());
+    let client = client.as_mut();
+    fill(client)?;
+    let plan = plan(&[1, 2, 30]);
+    let (files, folder) = (Files::new(), Folder::new()?);
+    let ok = |what: &str, answer: Result<(), Error>| answer.map_err(|e| format!("{what}: {e}"));
+    let gradients = ones(client, &plan);
+    let before = read(client, &plan)?;
+
+    refused("a pull before a step", client.pull(&plan, Want::default(), RowBuffer::default()))?;
+    refused("a push before a step", client.push(&plan, gradients.clone(), PushMode::Apply))?;
+    refused("a norm before a step", client.grad_sq_norm())?;
+    refused("an apply before a step", client.apply(1.0))?;
+    refused("a sweep before a step", client.sweep())?;
+
+    ok("begin_step", client.begin_step(Step(1), Rates::default()))?;
+    refused("a norm before a push", client.grad_sq_norm())?;
+    refused("an apply before a push", client.apply(1.0))?;
+    refused("a sweep before a push", client.sweep())?;
+    ok("a step that begins again", client.begin_step(Step(1), Rates::default()))?;
+
+    let staged = client.push(&plan, gradients.clone(), PushMode::Stage).and_then(|p| p.wait());
+    ok("push", staged.map(drop))?;
+    refused("a second push", client.push(&plan, gradients.clone(), PushMode::Stage))?;
+    refused("a pull after a push", client.pull(&plan, Want::default(), RowBuffer::default()))?;
+    refused("a sweep of staged gradients", client.sweep())?;
+    refused("a step before the end of the last", client.begin_step(Step(2), Rates::default()))?;
+    refused("a lookup in the middle", client.lookup(&plan, RowBuffer::default()))?;
+    refused("a checkpoint in the middle", client.checkpoint(folder.path(), &files))?;
+    refused("a prefill in the middle", client.prefill(TableId(1), &[]))?;
+    refused("a restore in the middle", client.restore(folder.path(), &[]))?;
+    ok("discard", client.discard())?;
+    if read(client, &plan)? != before {
+        return Err("a discarded step or a refused call has changed a row".to_owned());
+    }
+
+    ok("begin_step", client.begin_step(Step(1), Rates::default()))?;
+    let pushed = client.push(&plan, gradients.clone(), PushMode::Apply).and_then(|p| p.wait());
+    ok("push", pushed.map(drop))?;
+    refused("a step before the sweep", client.begin_step(Step(2), Rates::default()))?;
+    refused("a checkpoint before the sweep", client.checkpoint(folder.path(), &files))?;
+    refused("an apply of what was applied", client.apply(1.0))?;
+    refused("a discard of what was applied", client.discard())?;
+    ok("sweep", client.sweep().map(drop))?;
+    refused("a second sweep", client.sweep())?;
+    refused("a push after the step", client.push(&plan, gradients, PushMode::Apply))?;
+    if client.begin_step(Step(1), Rates::default()).is_ok() {
+        return Err("a step may be applied twice".to_owned());
+    }
+    ok("begin_step", client.begin_step(Step(2), Rates::default()))
+}
+
+pub(super) fn bad_arguments_change_nothing(make: &mut MakeClient<'_>) -> Result<(), String> {
+    let mut client = make(specs());
+    let client = client.as_mut();
+    fill(client)?;
+    let plan = plan(&[1, 2, 30]);
+    let before = read(client, &plan)?;
+    let refuse = |what: &str, accepted: bool| {
+        if accepted { Err(format!("{what} is accepted")) } else { Ok(()) }
+    };
+    refuse("step 0", client.begin_step(Step(0), Rates::default()).is_ok())?;
+    for scale in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        let begun = client.begin_step(Step(1), Rates { scale });
+        refuse(&format!("a rate of {scale}"), begun.is_ok())?;
+    }
+    client.begin_step(Step(1), Rates::default()).map_err(|e| e.to_string())?;
+    let beyond = Arc::new(plan_of(&vec![Vec::new(); TABLES + 1]));
+    let pulled = client.pull(&beyond, Want::default(), RowBuffer::default());
+    refuse("a plan for other tables", pulled.and_then(|p| p.wait()).is_ok())?;
+    let mut gradients = ones(client, &plan);
+    gradients.tables[2].values.pop();
+    for mode in [PushMode::Apply, PushMode::Stage] {
+        let pushed = client.push(&plan, gradients.clone(), mode);
+        refuse("gradients of another shape", pushed.and_then(|p| p.wait()).is_ok())?;
+    }
+    let whole = ones(client, &plan);
+    let staged = client.push(&plan, whole, PushMode::Stage).and_then(|p| p.wait());
+    staged.map_err(|e| format!("a push after a refused one: {e}"))?;
+    for scale in [-1.0, f32::NAN, f32::INFINITY] {
+        refuse(&format!("a factor of {scale}"), client.apply(scale).is_ok())?;
+    }
+    client.discard().map_err(|e| e.to_string())?;
+    refuse("a vocabulary for a dynamic table", client.prefill(TableId(0), &[key(1)]).is_ok())?;
+    refuse("a vocabulary for no table", client.prefill(TableId(99), &[key(1)]).is_ok())?;
+    let mut unsorted = vocabulary(0..30);
+    unsorted.swap(3, 4);
+    refuse("an unsorted vocabulary", client.prefill(TableId(1), &unsorted).is_ok())?;
+    let twice = vec![key(5); 2];
+    refuse("a vocabulary with duplicates", client.prefill(TableId(1), &twice).is_ok())?;
+    if read(client, &plan)? != before {
+        return Err("a refused argument has changed a row".to_owned());
+    }
+    Ok(())
+}
+
+pub(super) fn one_push_reports_what_it_did(make: &mut MakeClient<'_>) -> Result<(), String> {
+    let mut client = make(specs());
+    let client = client.as_mut();
+    fill(client)?;
+    // Ids 1 and 2 are in the vocabulary, 30 and 31 are not.
+    let plan = plan(&[1, 2, 30, 31]);
+    let mut report = StepReport::default();
+    for (number, mode) in [(1, PushMode::Apply), (2, PushMode::Stage)] {
+        client.begin_step(Step(number), Rates::default()).map_err(|e| e.to_string())?;
+        let mut gradients = ones(client, &plan);
+        let position = plan.tables[0].keys.iter().position(|&k| k == key(30)).ok_or("no key 30")?;
+        let stride = gradients.tables[0].stride;
+        gradients.tables[0].values[position * stride] = f32::NAN;
+        client.push(&plan, gradients, mode).and_then(|p| p.wait()).map_err(|e| e.to_string())?;
+        let answer = match mode {
+            PushMode::Apply => client.sweep(),
+            PushMode::Stage => client.apply(1.0),
+        };
+        report = answer.map_err(|e| e.to_string())?;
+        let wanted = StepReport {
+            pushed: 3 + 2 + 2,
+            created: if number == 1 { 3 } else { 0 },
+            refused: 4,
+            nonfinite: 1,
+        };
+        if report != wanted {
+            return Err(format!("{mode:?} reports {report:?} instead of {wanted:?}"));
+        }
+    }
+    let statistics = client.stats().map_err(|e| e.to_string())?;
+    let rows: Vec<u64> = statistics.iter().map(|t| t.rows).collect();
+    if rows != [3, 20, 20] {
+        return Err(format!("{rows:?} rows after {report:?}"));
+    }
+    match statistics.iter().find(|t| t.payload_bytes == 0 || t.index_bytes == 0) {
+        Some(table) => Err(format!("{table:?} has rows without bytes")),
+        None => Ok(()),
+    }
+}
+
+/// The bytes of all parts of a checkpoint.
+fn part_bytes(folder: &Path, parts: &[TableParts]) -> Result<Vec<Vec<u8>>, String> {
+    let files = parts.iter().flat_map(|t| &t.parts).map(|p| folder.join(&p.file));
+    files.map(|file| std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))).collect()
+}
+
+pub(super) fn checkpoints_restore_and_are_verified(
+    make: &mut MakeClient<'_>,
+) -> Result<(), String> {
+    let (files, folder, again) = (Files::new(), Folder::new()?, Folder::new()?);
+    let fails = |e: Error| e.to_string();
+    let mut whole = make(specs());
+    fill(whole.as_mut())?;
+    for number in 1..=6 {
+        step(whole.as_mut(), number, &plan(&[number, 7, 30 + number])).map_err(fails)?;
+    }
+    let mut first = make(specs());
+    fill(first.as_mut())?;
+    for number in 1..=3 {
+        step(first.as_mut(), number, &plan(&[number, 7, 30 + number])).map_err(fails)?;
+    }
+    let parts = first.checkpoint(folder.path(), &files).map_err(fails)?;
+    let mut second = make(specs());
+    // What it holds is replaced.
+    step(second.as_mut(), 9, &plan(&[2, 50])).map_err(fails)?;
+    second.restore(folder.path(), &parts).map_err(fails)?;
+    for number in 4..=6 {
+        step(second.as_mut(), number, &plan(&[number, 7, 30 + number])).map_err(fails)?;
+    }
+    let resumed = Folder::new()?;
+    let (a, b) = (
+        whole.checkpoint(again.path(), &files).map_err(fails)?,
+        second.checkpoint(resumed.path(), &files).map_err(fails)?,
+    );
+    if part_bytes(again.path(), &a)? != part_bytes(resumed.path(), &b)? || a != b {
+        return Err("a resumed run differs from one that did not stop".to_owned());
+    }
+
+    let before = read(second.as_mut(), &plan(&[2, 7, 31]))?;
+    let file = &parts[1].parts[0].file;
+    let path = folder.path().join(file);
+    let mut bytes = std::fs::read(&path).map_err(|e| e.to_string())?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&path, bytes).map_err(|e| e.to_string())?;
+    match second.restore(folder.path(), &parts) {
+        Ok(()) => return Err("a part with a flipped bit is accepted".to_owned()),
+        Err(e) if !e.to_string().contains(file.as_str()) => {
+            return Err(format!("the refusal of `{file}` does not name it: {e}"));
+        }
+        Err(_) => {}
+    }
+    if read(second.as_mut(), &plan(&[2, 7, 31]))? != before {
+        return Err("a refused checkpoint has changed the tables".to_owned());
+    }
+    Ok(())
+}
+
+pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), String> {
+    let mut client = make(specs());
+    fill(client.as_mut())?;
+    step(client.as_mut(), 1, &plan(&[1, 2, 25])).map_err(|e| e.to_string())?;
+    let mut fresh = make(specs());
+    let mut expected = vec![std::collections::BTreeMap::new(); TABLES];
+    let mut absent = vec![Vec::new(); TABLES];
+    for id in 0..40 {
+        let plan = plan(&[id]);
+        let answer = client.lookup(&plan, RowBuffer::default()).and_then(|p| p.wait());
+        let (rows, report) = answer.map_err(|e| e.to_string())?;
+        for table in 0..TABLES {
+            if report.missing[table] == 0 {
+                let width = client.layouts()[table].width();
+                expected[table].insert(key(id), rows.tables[table].row(0)[..width].to_vec());
+            } else {
+                absent[table].push(key(id));
+            }
+        }
+    }
+    let held: Vec<usize> = expected.iter().map(std::collections::BTreeMap::len).collect();
+    if held != [3, 20, 20] {
+        return Err(format!("{held:?} keys are found"));
+    }
+    // A client that has never learned reads every key as its default.
+    let mut defaults = std::collections::BTreeMap::new();
+    for (table, keys) in absent.iter().enumerate() {
+        for &key in keys {
+            let mut by_table = vec![Vec::new(); TABLES];
+            by_table[table].push(key);
+            let row = read(fresh.as_mut(), &plan_of(&by_table))?.swap_remove(table);
+            let width = client.layouts()[table].width();
+            defaults.insert((table, key), row[..width].to_vec());
+        }
+    }
+    let default = |table: TableId, key: FeatureKey| defaults[&(table.index(), key)].clone();
+    rows::check(&mut PulledRows::new(client.as_mut()), &expected, &absent, &default)
+}
