@@ -4,6 +4,7 @@ mod check;
 mod decode;
 mod part;
 mod positioned;
+mod write;
 
 use std::fs::File;
 use std::path::Path;
@@ -22,6 +23,7 @@ use crate::header;
 pub(crate) use decode::TextRules;
 pub(crate) use part::{Part, Start};
 use positioned::PositionedFile;
+pub(crate) use write::write_parquet;
 
 /// A Parquet file whose metadata has been read.
 #[derive(Debug)]

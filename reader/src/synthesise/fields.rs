@@ -1,0 +1,125 @@
+//! What the columns of the synthetic log look like: skewed ids, skewed counts, missing values.
+
+use zillion_feature::random::{combine, mix32, mix64};
+
+/// Distinct ids of `C1` to `C26` in Criteo's Kaggle set.
+const CRITEO: [u64; 26] = [
+    1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683, 8_351_593, 3194, 27,
+    14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
+];
+/// Share of rows without a value in them, in percent: absent where Criteo's columns are (nearly) full.
+const CRITEO_MISSING: [u64; 26] =
+    [0, 0, 3, 3, 0, 12, 0, 0, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 44, 44, 3, 76, 0, 3, 44, 44];
+/// The same of `I1` to `I13`.
+const CRITEO_NUMERIC_MISSING: [u64; 13] = [45, 0, 21, 22, 3, 22, 4, 0, 4, 45, 4, 76, 22];
+/// Mean and standard deviation of ln(1 + x) of `I1` to `I13`, roughly those of Criteo.
+const LOG_NORMAL: [(f64, f64); 13] = [
+    (0.9, 1.0),
+    (2.2, 1.8),
+    (1.9, 1.3),
+    (1.7, 0.9),
+    (7.8, 2.2),
+    (3.8, 1.5),
+    (1.8, 1.3),
+    (2.1, 1.0),
+    (4.0, 1.3),
+    (0.5, 0.4),
+    (1.0, 0.7),
+    (0.4, 0.6),
+    (1.7, 0.9),
+];
+/// Ids fall off as (rank + SHIFT)^-EXPONENT.
+const EXPONENT: f64 = 1.15;
+const SHIFT: f64 = 2.0;
+/// Rows an id of the largest field has on average.
+const ROWS_AN_ID: u64 = 20;
+
+/// A categorical field.
+#[derive(Clone, Debug)]
+pub(super) struct IdField {
+    /// Makes the raw ids of this field its own.
+    salt: u32,
+    missing_percent: u64,
+    /// Cumulative probabilities by rank.
+    cumulative: Vec<f64>,
+}
+
+/// A numeric field: rounded log-normal counts.
+#[derive(Clone, Debug)]
+pub(super) struct NumericField {
+    missing_percent: u64,
+    mean: f64,
+    deviation: f64,
+}
+
+/// The categorical fields of a log of `rows` rows. Fields keep their order of size; how much smaller than
+/// Criteo's they are follows from the rows.
+pub(super) fn id_fields(rows: u64) -> Vec<IdField> {
+    let largest = CRITEO.into_iter().max().unwrap_or(1) as f64;
+    let top = (rows / ROWS_AN_ID).max(2) as f64;
+    let field = |(at, (&criteo, &missing_percent)): (usize, (&u64, &u64))| {
+        let scaled = top * (criteo as f64 / largest).powf(0.3);
+        let size = criteo.min(scaled as u64).max(2) as usize;
+        let mut total = 0.0;
+        let mut cumulative: Vec<f64> = (0..size)
+            .map(|rank| {
+                total += (rank as f64 + SHIFT).powf(-EXPONENT);
+                total
+            })
+            .collect();
+        cumulative.iter_mut().for_each(|c| *c /= total);
+        IdField { salt: mix32(at as u32 + 1), missing_percent, cumulative }
+    };
+    CRITEO.iter().zip(&CRITEO_MISSING).enumerate().map(field).collect()
+}
+
+pub(super) fn numeric_fields() -> Vec<NumericField> {
+    let field =
+        |(&(mean, deviation), &missing_percent)| NumericField { missing_percent, mean, deviation };
+    LOG_NORMAL.iter().zip(&CRITEO_NUMERIC_MISSING).map(field).collect()
+}
+
+impl IdField {
+    pub(super) fn cardinality(&self) -> usize {
+        self.cumulative.len()
+    }
+
+    /// The rank that a random word stands for.
+    pub(super) fn draw(&self, word: u64) -> Option<u32> {
+        if mix64(word ^ 1) % 100 < self.missing_percent {
+            return None;
+        }
+        let at = self.cumulative.partition_point(|&c| c <= unit(word));
+        Some(at.min(self.cumulative.len() - 1) as u32)
+    }
+
+    /// The id of a rank as it stands in the file: 32 mixed bits, as Criteo's hashes.
+    pub(super) fn raw(&self, rank: u32) -> i64 {
+        i64::from(mix32(rank ^ self.salt))
+    }
+}
+
+impl NumericField {
+    pub(super) fn draw(&self, word: u64) -> Option<f32> {
+        if mix64(word ^ 1) % 100 < self.missing_percent {
+            return None;
+        }
+        Some((self.mean + self.deviation * normal(word)).exp().floor().min(1e6) as f32)
+    }
+
+    /// How far from the middle of its field a value lies, in standard deviations of its logarithm.
+    pub(super) fn centred(&self, x: f32) -> f64 {
+        ((f64::from(x).ln_1p() - self.mean) / self.deviation).clamp(-3.0, 3.0)
+    }
+}
+
+/// A word as a number of `[0, 1)`.
+pub(super) fn unit(word: u64) -> f64 {
+    (word >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Nearly normal: the sum of eight uniform numbers, scaled. No tail worth the name, and none is wanted.
+pub(super) fn normal(word: u64) -> f64 {
+    let sum: f64 = (0..8).map(|k| unit(combine(word, k))).sum();
+    (sum - 4.0) * (12.0f64 / 8.0).sqrt()
+}

@@ -1,0 +1,106 @@
+//! The planted truth: what each id and number adds to the log odds of a click.
+//!
+//! Three parts, as in the logs that these models are made for: a bias of every id, the inner products of
+//! low-rank vectors of pairs of ids, and numeric effects of which some are not monotone.
+
+use zillion_feature::random::{combine, text_seed};
+
+use super::fields::{IdField, NumericField, normal};
+use super::{ID_FIELDS, NUMERIC_FIELDS, Row};
+
+/// Rows that the intercept is fitted on.
+pub(super) const CALIBRATION_ROWS: u64 = 20_000;
+/// Share of clicks.
+const BASE_RATE: f64 = 0.256;
+/// Rank of the interactions.
+const RANK: usize = 3;
+/// Fields with more ids than this take no part in interactions: their pairs are too rare to be learned.
+const LARGEST_INTERACTING: usize = 400;
+/// Standard deviations of what the three parts add.
+const BIASES: f64 = 1.15;
+const INTERACTIONS: f64 = 0.55;
+const NUMBERS: f64 = 0.7;
+
+#[derive(Clone, Debug)]
+pub(super) struct Truth {
+    intercept: f64,
+    /// By field, by rank; the last entry is that of a missing value.
+    biases: Vec<Vec<f64>>,
+    /// The same, for fields that interact.
+    vectors: Vec<Option<Vec<[f64; RANK]>>>,
+    /// Slope and curvature.
+    numbers: [(f64, f64); NUMERIC_FIELDS],
+}
+
+impl Truth {
+    pub(super) fn plant(seed: u64, ids: &[IdField]) -> Self {
+        let stream = text_seed(seed, "truth");
+        let draw = |part: u64, field: usize, at: usize| {
+            normal(combine(combine(combine(stream, part), field as u64), at as u64))
+        };
+        let spread = BIASES / (ID_FIELDS as f64).sqrt();
+        let biases = ids.iter().enumerate().map(|(field, ids)| {
+            (0..=ids.cardinality()).map(|rank| spread * draw(0, field, rank)).collect()
+        });
+        let interacting = |ids: &IdField| ids.cardinality() <= LARGEST_INTERACTING;
+        let partners = ids.iter().filter(|ids| interacting(ids)).count() as f64;
+        // A pair's inner product of vectors of scale s has standard deviation s² √RANK.
+        let pairs = (partners * (partners - 1.0) / 2.0).max(1.0);
+        let scale = (INTERACTIONS / (pairs * RANK as f64).sqrt()).sqrt();
+        let vectors = ids.iter().enumerate().map(|(field, ids)| {
+            interacting(ids).then(|| {
+                let vector = |rank| [1, 2, 3].map(|k| scale * draw(k, field, rank));
+                (0..=ids.cardinality()).map(vector).collect()
+            })
+        });
+        let share = NUMBERS / (NUMERIC_FIELDS as f64).sqrt();
+        let mut numbers = [(0.0, 0.0); NUMERIC_FIELDS];
+        for (at, number) in numbers.iter_mut().enumerate() {
+            *number = (share * draw(4, at, 0), 0.5 * share * draw(4, at, 1));
+        }
+        Self { intercept: 0.0, biases: biases.collect(), vectors: vectors.collect(), numbers }
+    }
+
+    /// Sets the intercept so that these log odds mean the base rate.
+    pub(super) fn calibrate(&mut self, raw_logits: &[f64]) {
+        let rate = |shift: f64| {
+            let sum: f64 = raw_logits.iter().map(|z| 1.0 / (1.0 + (-(z + shift)).exp())).sum();
+            sum / raw_logits.len() as f64
+        };
+        let (mut low, mut high) = (-20.0, 20.0);
+        for _ in 0..60 {
+            let middle = (low + high) / 2.0;
+            *(if rate(middle) < BASE_RATE { &mut low } else { &mut high }) = middle;
+        }
+        self.intercept = low;
+    }
+
+    pub(super) fn logit(&self, row: &Row, numbers: &[NumericField]) -> f64 {
+        self.intercept + self.raw_logit(row, numbers)
+    }
+
+    pub(super) fn raw_logit(&self, row: &Row, numbers: &[NumericField]) -> f64 {
+        let mut logit = 0.0;
+        let (mut sum, mut squares) = ([0.0; RANK], 0.0);
+        for (field, rank) in row.ranks.iter().enumerate() {
+            let biases = &self.biases[field];
+            let at = rank.map_or(biases.len() - 1, |rank| rank as usize);
+            logit += biases[at];
+            if let Some(vectors) = &self.vectors[field] {
+                for (total, v) in sum.iter_mut().zip(&vectors[at]) {
+                    *total += v;
+                    squares += v * v;
+                }
+            }
+        }
+        // All pairs at once: (|Σ v|² - Σ |v|²) / 2.
+        logit += (sum.iter().map(|s| s * s).sum::<f64>() - squares) / 2.0;
+        for ((x, field), (slope, curvature)) in row.numbers.iter().zip(numbers).zip(self.numbers) {
+            if let Some(x) = x {
+                let t = field.centred(*x);
+                logit += slope * t + curvature * (t * t - 1.0);
+            }
+        }
+        logit
+    }
+}
