@@ -5,6 +5,7 @@ use zillion_feature::{
 };
 
 use crate::error::Result;
+use crate::value::Transform;
 
 /// One use of one column of the data. Two features that read the same column are two fields.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub(crate) enum Role {
     /// Any number of ids a row.
     Ids { raw: RawType },
     /// A number, transformed.
-    Numeric { map: NumericMap, missing: Option<f32> },
+    Numeric { map: Transform, missing: Option<f32> },
     /// A number, as the key of its bucket.
     Bucket { buckets: Bucketizer, missing: FeatureKey },
     /// A number as it stands, left out where missing: what statistics are made of.
@@ -137,7 +138,7 @@ fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
         FeatureKind::Ids { raw, .. } => Role::Ids { raw },
         FeatureKind::Numeric { transform, missing } => {
             let map = NumericMap::resolve(&feature.name, transform, statistics)?;
-            Role::Numeric { map, missing: missing.map(|x| map.apply(x)) }
+            Role::Numeric { map: Transform::new(map), missing: missing.map(|x| map.apply(x)) }
         }
         FeatureKind::Bucketized { .. } => Role::Bucket {
             buckets: Bucketizer::resolve(feature, statistics)?,

@@ -1,5 +1,7 @@
 //! One raw value to what a batch holds. Text and Parquet both end here, so that they agree.
 
+use std::sync::Arc;
+
 use zillion_feature::{FeatureKey, NumericMap, RawType};
 
 use crate::field::{Field, Role};
@@ -109,9 +111,44 @@ pub(crate) fn id_from_bytes(text: &[u8]) -> Outcome<FeatureKey> {
     std::str::from_utf8(text).map(FeatureKey::from_text).map_err(|_| Refusal::NotUtf8)
 }
 
+/// A feature's transform, with the results for small counts at hand: most numbers of a log are small
+/// counts, and a logarithm costs as much as decoding ten of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Transform {
+    map: NumericMap,
+    small: Arc<[f32]>,
+}
+
+impl Transform {
+    const SMALL: u32 = 1024;
+
+    pub(crate) fn new(map: NumericMap) -> Self {
+        let small = match map {
+            NumericMap::Log1p => (0..Self::SMALL).map(|i| map.apply(f64::from(i))).collect(),
+            _ => Arc::default(),
+        };
+        Self { map, small }
+    }
+
+    pub(crate) fn is_raw(&self) -> bool {
+        self.map == NumericMap::Raw
+    }
+
+    /// What the map makes of a number, bit for bit.
+    #[inline]
+    pub(crate) fn apply(&self, x: f64) -> f32 {
+        // Saturates; the comparison of bits also tells -0 from 0.
+        let count = x as u32;
+        match self.small.get(count as usize) {
+            Some(&y) if f64::from(count).to_bits() == x.to_bits() => y,
+            _ => self.map.apply(x),
+        }
+    }
+}
+
 /// A finite number through a feature's transform.
 #[inline]
-pub(crate) fn numeric(map: &NumericMap, x: f64) -> Outcome<f32> {
+pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if !x.is_finite() {
         return Err(Refusal::NotFinite);
     }
@@ -275,6 +312,22 @@ mod tests {
         }
         assert_eq!(group_from_bytes(b"18446744073709551615"), Ok(FeatureKey::from_u64(u64::MAX).0));
         assert_ne!(group_from_bytes(b"007"), group_from_bytes(b"7"));
+    }
+
+    #[test]
+    fn a_transform_is_its_map_bit_for_bit() {
+        let maps = [
+            NumericMap::Raw,
+            NumericMap::Log1p,
+            NumericMap::Standardise { mean: 3.0, inverse_std: 0.3 },
+        ];
+        for map in maps {
+            let transform = Transform::new(map);
+            let numbers = (-2000..2000).map(|i| f64::from(i) / 2.0);
+            for x in numbers.chain([-0.0, 1e300, -1e300, f64::MAX, 1e-300, 4e9]) {
+                assert_eq!(transform.apply(x).to_bits(), map.apply(x).to_bits(), "{map:?} {x}");
+            }
+        }
     }
 
     #[test]

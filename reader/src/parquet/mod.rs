@@ -2,8 +2,10 @@
 
 mod check;
 mod decode;
+mod numbers;
 mod part;
 mod positioned;
+mod texts;
 mod write;
 
 use std::fs::File;
@@ -20,9 +22,9 @@ use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role};
 use crate::header;
 
-pub(crate) use decode::TextRules;
 pub(crate) use part::{Part, Start};
 use positioned::PositionedFile;
+pub(crate) use texts::TextRules;
 pub(crate) use write::write_parquet;
 
 /// A Parquet file whose metadata has been read.

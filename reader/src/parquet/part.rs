@@ -7,15 +7,15 @@ use std::fs::File;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 use super::ParquetPlan;
-use super::decode::{DictionaryKeys, TextRules, append};
+use super::decode::append;
 use super::positioned::PositionedFile;
+use super::texts::{DictionaryKeys, TextRules};
 use crate::block::Column;
 use crate::error::{Near, Place, ReaderError, Result};
 use crate::field::Field;
@@ -169,11 +169,4 @@ pub(crate) fn without_panic<T, E: std::fmt::Display>(
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("damaged data").to_owned()
-}
-
-impl TextRules {
-    /// The rules of a dataset.
-    pub(crate) fn new(null: Arc<Vec<Vec<u8>>>, list_separator: u8) -> Self {
-        Self { null, list_separator }
-    }
 }

@@ -1,0 +1,125 @@
+//! Arrays of strings.
+
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use zillion_feature::FeatureKey;
+
+use super::decode::{Bad, unexpected};
+use crate::value::{self, Outcome};
+
+/// What strings can mean besides themselves. The same as in text files, so that they agree.
+#[derive(Clone, Debug)]
+pub(crate) struct TextRules {
+    null: Arc<Vec<Vec<u8>>>,
+    pub(super) list_separator: u8,
+}
+
+impl TextRules {
+    pub(crate) fn new(null: Arc<Vec<Vec<u8>>>, list_separator: u8) -> Self {
+        Self { null, list_separator }
+    }
+
+    #[inline]
+    pub(super) fn is_missing(&self, text: &[u8]) -> bool {
+        text.is_empty() || self.null.iter().any(|marker| marker == text)
+    }
+
+    /// The text unless it stands for a missing value.
+    #[inline]
+    pub(super) fn present<'a>(&self, text: Option<Text<'a>>) -> Option<Text<'a>> {
+        text.filter(|text| !self.is_missing(text.bytes()))
+    }
+}
+
+/// The keys of a dictionary's entries, computed once for all the arrays that share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DictionaryKeys {
+    dictionary: Option<ArrayRef>,
+    keys: Vec<FeatureKey>,
+}
+
+/// A string, known to be UTF-8, or a byte string that may be.
+#[derive(Clone, Copy)]
+pub(super) enum Text<'a> {
+    Valid(&'a str),
+    Bytes(&'a [u8]),
+}
+
+impl Text<'_> {
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Valid(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> Outcome<FeatureKey> {
+        match self {
+            Self::Valid(text) => Ok(FeatureKey::from_text(text)),
+            Self::Bytes(bytes) => value::id_from_bytes(bytes),
+        }
+    }
+}
+
+/// Visits the rows of an array of strings or byte strings.
+pub(super) fn texts<'a>(
+    array: &'a ArrayRef,
+    mut visit: impl FnMut(Option<Text<'a>>) -> Outcome<()>,
+) -> Result<(), Bad> {
+    let mut visit_row = |row: usize, text: Option<Text<'a>>| {
+        visit(text).map_err(|refusal| Bad { row, refusal, text: text.map(|t| t.bytes().to_vec()) })
+    };
+    if let Some(strings) = array.as_string_opt::<i32>() {
+        return strings
+            .iter()
+            .enumerate()
+            .try_for_each(|(row, text)| visit_row(row, text.map(Text::Valid)));
+    }
+    let Some(strings) = array.as_binary_opt::<i32>() else { unexpected(array) };
+    strings.iter().enumerate().try_for_each(|(row, text)| visit_row(row, text.map(Text::Bytes)))
+}
+
+/// Appends the keys of an array of strings.
+pub(super) fn text_keys(
+    array: &ArrayRef,
+    missing: FeatureKey,
+    rules: &TextRules,
+    keys: &mut Vec<FeatureKey>,
+) -> Result<(), Bad> {
+    texts(array, |text| {
+        keys.push(match rules.present(text) {
+            Some(text) => text.key()?,
+            None => missing,
+        });
+        Ok(())
+    })
+}
+
+/// Appends the keys of an array of strings that are entries of a dictionary.
+pub(super) fn dictionary_keys(
+    array: &ArrayRef,
+    missing: FeatureKey,
+    rules: &TextRules,
+    cache: &mut DictionaryKeys,
+    keys: &mut Vec<FeatureKey>,
+) -> Result<(), Bad> {
+    let Some(array) = array.as_dictionary_opt::<Int32Type>() else { unexpected(array) };
+    let values = array.values();
+    if !cache.dictionary.as_ref().is_some_and(|known| Arc::ptr_eq(known, values)) {
+        cache.keys.clear();
+        text_keys(values, missing, rules, &mut cache.keys)?;
+        cache.dictionary = Some(values.clone());
+    }
+    let entries = &cache.keys;
+    keys.extend(array.keys().iter().map(|entry| {
+        // A damaged file may point behind its dictionary; Arrow checks that, and this does not rely on it.
+        let entry = entry.and_then(|e| entries.get(e as usize));
+        entry.copied().unwrap_or(missing)
+    }));
+    Ok(())
+}
