@@ -15,25 +15,24 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use zillion_device::Workers;
-use zillion_feature::Pooling;
 
 use crate::error::{Error, Result};
-use crate::graph::{Dim, NodeId, ParamId};
+use crate::graph::{NodeId, ParamId};
 use crate::inputs::{ColumnView, Inputs};
 use crate::lane::{Lane, TileBuffers};
 use crate::op::Op;
-use crate::ops::kernel::{ListColumn, StepSeed, Tile, View, ViewMut};
-use crate::ops::{self, BatchRows, ColumnSource, GatherSource, MAX_INPUTS};
+use crate::ops::kernel::{ListColumn, StepSeed};
+use crate::ops::{self, BatchRows};
 use crate::params::Params;
+use crate::pass::Shared;
 use crate::placement::Place;
 use crate::profile::Profile;
-use crate::program::{Phase, Program, Settings, Step};
+use crate::program::{Program, Settings};
+use crate::rows::Finished;
 
 /// Elements of a sum over the batch that are added up at a time: small enough to share the work,
 /// large enough to be worth a claim.
 const SUM_CHUNK: usize = 1 << 15;
-/// Unique rows whose gradients are added up at a time.
-const ROW_CHUNK: usize = 512;
 
 /// Runs a [`Program`], keeping its buffers between runs.
 #[derive(Debug)]
@@ -47,17 +46,6 @@ pub struct Executor {
     locate: Vec<u32>,
     outputs: Vec<Vec<f32>>,
     profile: Option<Profile>,
-}
-
-/// What all threads of a pass read.
-#[derive(Clone, Copy)]
-struct Shared<'a> {
-    program: &'a Program,
-    consts: &'a [Vec<f32>],
-    params: &'a Params,
-    inputs: &'a Inputs<'a>,
-    lists: &'a [ListColumn],
-    seed: StepSeed,
 }
 
 impl Executor {
@@ -109,7 +97,13 @@ impl Executor {
     ) -> Result<()> {
         self.check_row_grads(inputs, row_grads)?;
         self.run(workers, inputs, params, seed)?;
-        self.row_gradients(workers, inputs, row_grads);
+        let begun = Instant::now();
+        self.finished().row_gradients(workers, inputs, row_grads);
+        if let (Some(profile), Some(&(_, node))) =
+            (&mut self.profile, self.program.row_grads.first())
+        {
+            profile.nanos[node.0 as usize] += begun.elapsed().as_nanos() as u64;
+        }
         for &(param, node) in &self.program.updates {
             if let Some(value) = constant(&self.program, &self.consts, node) {
                 params.value_mut(param).copy_from_slice(value);
@@ -249,7 +243,6 @@ impl Executor {
     /// Constants from constants: too little work to share.
     fn globals(&mut self, phase: usize, inputs: &Inputs<'_>, params: &Params, seed: StepSeed) {
         for &id in &self.program.phases[phase].globals {
-            let node = self.program.graph.node(id);
             let Place::Const { slot, .. } = self.program.placement.places[id.0 as usize] else {
                 continue;
             };
@@ -268,7 +261,6 @@ impl Executor {
             if let (Some(profile), Some(begun)) = (&mut self.profile, begun) {
                 profile.nanos[id.0 as usize] += begun.elapsed().as_nanos() as u64;
             }
-            debug_assert!(matches!(node.shape.rows, Dim::Const(_)));
         }
     }
 
@@ -359,97 +351,16 @@ impl Executor {
         }
     }
 
-    /// Gradients of the tables' rows, once those of the batch are complete.
-    fn row_gradients(
-        &mut self,
-        workers: &Workers,
-        inputs: &Inputs<'_>,
-        row_grads: &mut [&mut [f32]],
-    ) {
-        struct Part<'a> {
-            table: usize,
-            first: usize,
-            out: &'a mut [f32],
-        }
-        let begun = Instant::now();
-        let mut sources: Vec<Vec<ColumnSource<'_, LaneRows<'_>>>> = Vec::new();
-        for table in 0..inputs.tables.len() {
-            let columns = inputs.columns.iter().zip(&self.lists).filter(|(c, _)| c.table == table);
-            let columns = columns.map(|(column, list)| ColumnSource {
-                column,
-                list,
-                base: column.base as usize,
-                gathers: Vec::new(),
-            });
-            sources.push(columns.collect());
-        }
-        for &(table, node) in &self.program.row_grads {
-            self.fill_sources(table, node, &mut sources[table]);
-        }
-        let mut parts = Vec::new();
-        for (table, out) in row_grads.iter_mut().enumerate() {
-            let stride = inputs.tables[table].stride;
-            for (index, out) in out.chunks_mut((ROW_CHUNK * stride).max(1)).enumerate() {
-                parts.push(Part { table, first: index * ROW_CHUNK, out });
-            }
-        }
-        workers.for_each_mut(&mut parts, |_, Part { table, first, out }| {
-            let stride = inputs.tables[*table].stride;
-            ops::row_gradients(&sources[*table], &inputs.occurrences[*table], stride, *first, out);
-        });
-        if let (Some(profile), Some(&(_, node))) =
-            (&mut self.profile, self.program.row_grads.first())
-        {
-            profile.nanos[node.0 as usize] += begun.elapsed().as_nanos() as u64;
-        }
-    }
-
-    fn fill_sources<'a>(
-        &'a self,
-        table: usize,
-        node: NodeId,
-        sources: &mut [ColumnSource<'a, LaneRows<'a>>],
-    ) {
-        let node = self.program.graph.node(node);
-        let Op::GatherGrad { gathers, .. } = &node.op else { return };
-        let columns = &self.program.graph.inputs.columns;
-        let mut given = node.inputs.iter().copied();
-        for gather in gathers {
-            let gradient = given.next().and_then(|id| self.lane_rows(id));
-            let winners = match gather.pooling {
-                Pooling::Max => given.next().and_then(|id| self.lane_rows(id)),
-                _ => None,
-            };
-            // Columns of one table keep their order among themselves.
-            let index = columns[..gather.column].iter().filter(|c| c.table == table).count();
-            if let Some(gradient) = gradient {
-                sources[index].gathers.push(GatherSource { gather: *gather, gradient, winners });
-            }
-        }
-    }
-
-    fn lane_rows(&self, id: NodeId) -> Option<LaneRows<'_>> {
-        match self.program.placement.places[id.0 as usize] {
-            Place::Wide { slot, offset, stride } => {
-                let cols = self.program.graph.shape(id).cols;
-                Some(LaneRows {
-                    lanes: &self.lanes,
-                    locate: &self.locate,
-                    slot,
-                    offset,
-                    stride,
-                    cols,
-                })
-            }
-            _ => None,
-        }
+    fn finished(&self) -> Finished<'_> {
+        let Self { program, lanes, lists, locate, .. } = self;
+        Finished { program, lanes, lists, locate }
     }
 
     fn collect_outputs(&mut self, rows: usize, params: &Params) {
         for (index, &id) in self.program.outputs.iter().enumerate() {
             let mut out = std::mem::take(&mut self.outputs[index]);
             out.clear();
-            if let Some(values) = self.lane_rows(id) {
+            if let Some(values) = self.finished().lane_rows(id) {
                 for row in 0..rows {
                     out.extend_from_slice(values.row(row));
                 }
@@ -472,196 +383,5 @@ fn constant<'a>(program: &Program, consts: &'a [Vec<f32>], id: NodeId) -> Option
     match program.placement.places[id.0 as usize] {
         Place::Const { slot, offset } => consts[slot].get(offset..offset + len),
         _ => None,
-    }
-}
-
-/// Rows of a value that is as wide as the batch, found by their index in the batch.
-#[derive(Clone, Copy)]
-struct LaneRows<'a> {
-    lanes: &'a [Lane],
-    locate: &'a [u32],
-    slot: usize,
-    offset: usize,
-    stride: usize,
-    cols: usize,
-}
-
-impl BatchRows for LaneRows<'_> {
-    #[inline(always)]
-    fn row(&self, row: usize) -> &[f32] {
-        let at = self.locate[row];
-        let lane = &self.lanes[(at >> 24) as usize];
-        let start = (at & 0x00ff_ffff) as usize * self.stride + self.offset;
-        &lane.wide[self.slot][start..][..self.cols]
-    }
-}
-
-impl<'a> Shared<'a> {
-    /// A view of a constant or of a table's rows.
-    fn fixed(&self, id: NodeId) -> Option<View<'a>> {
-        let shape = self.program.graph.shape(id);
-        let (data, from, full): (&'a [f32], usize, usize) =
-            match self.program.placement.places[id.0 as usize] {
-                Place::Rows { table } => {
-                    let table = &self.inputs.tables[table];
-                    (table.values, 0, table.stride)
-                }
-                Place::Param { param, offset } => (self.params.value(param), offset, shape.cols),
-                Place::Const { slot, offset } => (&self.consts[slot], offset, shape.cols),
-                _ => return None,
-            };
-        // One row stands for as many as the other operand has.
-        let stride = if shape.rows == Dim::Const(1) { 0 } else { full };
-        Some(View { data: &data[from..], stride, cols: shape.cols })
-    }
-
-    fn global(&self, id: NodeId, out: &mut [f32]) {
-        let node = self.program.graph.node(id);
-        let rows_of = |shape: crate::graph::Shape| match shape.rows {
-            Dim::Const(rows) => rows,
-            _ => 0,
-        };
-        let out_rows = rows_of(node.shape);
-        let cols = node.shape.cols;
-        let sums_rows =
-            matches!(node.op, Op::SumRows { .. } | Op::MatMulTn | Op::LayerNormReduce { .. });
-        let rows = match node.inputs.first() {
-            Some(&first) if sums_rows => rows_of(self.program.graph.shape(first)),
-            _ => out_rows,
-        };
-        if node.op == Op::Concat {
-            let mut start = 0;
-            for &part in &node.inputs {
-                if let Some(view) = self.fixed(part) {
-                    let mut out = ViewMut { data: &mut *out, stride: cols, cols };
-                    ops::copy_part(out_rows, view, &mut out, start);
-                    start += view.cols;
-                }
-            }
-            return;
-        }
-        let mut views = [View::default(); MAX_INPUTS];
-        for (view, &input) in views.iter_mut().zip(&node.inputs) {
-            *view = self.fixed(input).unwrap_or_default();
-        }
-        let tile = self.tile(0, rows);
-        let out = ViewMut { data: out, stride: cols, cols };
-        ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
-    }
-
-    fn tile(&self, first_row: usize, rows: usize) -> Tile<'a> {
-        Tile {
-            inputs: self.inputs,
-            lists: self.lists,
-            first_row,
-            rows,
-            batch_rows: self.inputs.rows,
-            seed: self.seed,
-        }
-    }
-
-    /// Takes a lane's tiles through a phase.
-    fn lane_pass(&self, phase: &Phase, lane: &mut Lane, buffers: &mut TileBuffers, timed: bool) {
-        let tile_rows = self.program.settings.tile_rows;
-        let rows = lane.rows.clone();
-        let mut first_row = rows.start;
-        while first_row < rows.end {
-            let tile = self.tile(first_row, tile_rows.min(rows.end - first_row));
-            for &step in &phase.tile {
-                let begun = timed.then(Instant::now);
-                let node = self.step(step, &tile, first_row - rows.start, lane, buffers);
-                if let Some(begun) = begun {
-                    lane.nanos[node.0 as usize] += begun.elapsed().as_nanos() as u64;
-                }
-            }
-            first_row += tile.rows;
-        }
-    }
-
-    /// Does one step for one tile. `rows_before` are the rows of the lane before the tile.
-    fn step(
-        &self,
-        step: Step,
-        tile: &Tile<'_>,
-        rows_before: usize,
-        lane: &mut Lane,
-        buffers: &mut TileBuffers,
-    ) -> NodeId {
-        let (Step::Compute(id) | Step::Accumulate(id) | Step::CopyPart { concat: id, .. }) = step;
-        let node = self.program.graph.node(id);
-        if let Step::Accumulate(_) = step {
-            let Some(slot) = self.program.placement.partials[id.0 as usize] else { return id };
-            let mut partial = std::mem::take(&mut lane.partials[slot]);
-            let views = self.views(&node.inputs, rows_before, lane, buffers);
-            let views = &views[..node.inputs.len()];
-            ops::accumulate(&node.op, tile, rows_before, views, &mut partial);
-            lane.partials[slot] = partial;
-            return id;
-        }
-        // The buffer that is written leaves its set, so that the others can be read beside it: no
-        // operation reads where it writes (see `placement`).
-        let cols = node.shape.cols;
-        let (mut taken, start, stride) = match self.program.placement.places[id.0 as usize] {
-            Place::Tile { slot, offset, stride } => {
-                (std::mem::take(&mut buffers.slots[slot]), offset, stride)
-            }
-            Place::Wide { slot, offset, stride } => {
-                (std::mem::take(&mut lane.wide[slot]), rows_before * stride + offset, stride)
-            }
-            _ => return id,
-        };
-        let mut out = ViewMut { data: &mut taken[start..], stride, cols };
-        if let Step::CopyPart { part, start, .. } = step {
-            let view = self.view(part, rows_before, lane, buffers);
-            ops::copy_part(tile.rows, view, &mut out, start);
-        } else {
-            let views = self.views(&node.inputs, rows_before, lane, buffers);
-            ops::forward(&node.op, tile, &views[..node.inputs.len()], out);
-        }
-        match self.program.placement.places[id.0 as usize] {
-            Place::Tile { slot, .. } => buffers.slots[slot] = taken,
-            Place::Wide { slot, .. } => lane.wide[slot] = taken,
-            _ => {}
-        }
-        id
-    }
-
-    fn views<'b>(
-        &self,
-        inputs: &[NodeId],
-        rows_before: usize,
-        lane: &'b Lane,
-        buffers: &'b TileBuffers,
-    ) -> [View<'b>; MAX_INPUTS]
-    where
-        'a: 'b,
-    {
-        let mut views = [View::default(); MAX_INPUTS];
-        for (view, &input) in views.iter_mut().zip(inputs) {
-            *view = self.view(input, rows_before, lane, buffers);
-        }
-        views
-    }
-
-    fn view<'b>(
-        &self,
-        id: NodeId,
-        rows_before: usize,
-        lane: &'b Lane,
-        buffers: &'b TileBuffers,
-    ) -> View<'b>
-    where
-        'a: 'b,
-    {
-        let cols = self.program.graph.shape(id).cols;
-        match self.program.placement.places[id.0 as usize] {
-            Place::Tile { slot, offset, stride } => {
-                View { data: &buffers.slots[slot][offset..], stride, cols }
-            }
-            Place::Wide { slot, offset, stride } => {
-                View { data: &lane.wide[slot][rows_before * stride + offset..], stride, cols }
-            }
-            _ => self.fixed(id).unwrap_or_default(),
-        }
     }
 }

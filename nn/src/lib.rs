@@ -53,9 +53,11 @@ mod op;
 mod ops;
 pub mod optim;
 mod params;
+mod pass;
 mod placement;
 mod profile;
 mod program;
+mod rows;
 mod schedule;
 pub mod zoo;
 

@@ -189,14 +189,19 @@ fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<
 pub(crate) trait BatchRows: Sync {
     /// The row of this index in the batch.
     fn row(&self, row: usize) -> &[f32];
+
+    /// Says that the row will be read soon.
+    fn prefetch(&self, row: usize);
 }
 
 /// One gather's part in a table's gradient.
-pub(crate) struct GatherSource<R> {
+pub(crate) struct GatherSource<'a, R> {
     pub(crate) gather: Gather,
     pub(crate) gradient: R,
     /// Of a max pooling: which value of the list won.
     pub(crate) winners: Option<R>,
+    /// The factor of each value; empty: all 1.
+    pub(crate) factors: &'a [f32],
 }
 
 /// One column's part in a table's gradient.
@@ -205,8 +210,20 @@ pub(crate) struct ColumnSource<'a, R> {
     pub(crate) list: &'a ListColumn,
     /// Position of the column's first value in the table's value order.
     pub(crate) base: usize,
-    pub(crate) gathers: Vec<GatherSource<R>>,
+    pub(crate) gathers: Vec<GatherSource<'a, R>>,
 }
+
+/// An occurrence found: which column, which of its values, which row of the batch.
+#[derive(Clone, Copy, Default)]
+struct Occurrence {
+    column: usize,
+    value: usize,
+    row: usize,
+}
+
+/// Occurrences that are found, and their gradients asked for, before the first is added: rows of the
+/// batch come in no order, and waiting for one after the other is what would take the time.
+const AHEAD: usize = 32;
 
 /// Writes the gradients of unique rows `first ..` to `out`, `stride` floats each. `columns` are all of
 /// the table's, by base.
@@ -217,39 +234,64 @@ pub(crate) fn row_gradients<R: BatchRows>(
     first: usize,
     out: &mut [f32],
 ) {
+    let rows = out.len() / stride;
+    let offsets = &occurrences.offsets[first..=first + rows];
+    let (begin, end) = (offsets[0] as usize, offsets[rows] as usize);
+    let mut found = [Occurrence::default(); AHEAD];
     simd!({
         out.fill(0.0);
-        for (u, out) in out.chunks_exact_mut(stride).enumerate() {
-            let positions = occurrences.offsets[first + u] as usize
-                ..occurrences.offsets[first + u + 1] as usize;
-            for &position in &occurrences.positions[positions] {
-                let position = position as usize;
-                let after = columns.partition_point(|c| c.base <= position);
-                let Some(source) = after.checked_sub(1).map(|c| &columns[c]) else { continue };
-                add_occurrence(source, position - source.base, out);
+        let mut key = 0;
+        let mut position = begin;
+        for positions in occurrences.positions[begin..end].chunks(AHEAD) {
+            for (found, &position) in found.iter_mut().zip(positions) {
+                *found = find(columns, position as usize);
+            }
+            for found in &found[..positions.len()] {
+                while position >= offsets[key + 1] as usize {
+                    key += 1;
+                }
+                position += 1;
+                add_occurrence(columns, found, &mut out[key * stride..][..stride]);
             }
         }
     })
 }
 
 #[inline(always)]
-fn add_occurrence<R: BatchRows>(source: &ColumnSource<'_, R>, value: usize, out: &mut [f32]) {
-    if source.gathers.is_empty() {
-        // Nothing was prepared for a column that the model does not use.
-        return;
-    }
+fn find<R: BatchRows>(columns: &[ColumnSource<'_, R>], position: usize) -> Occurrence {
+    let column = match columns {
+        [_] => 0,
+        _ => columns.partition_point(|c| c.base <= position).saturating_sub(1),
+    };
+    let source = &columns[column];
+    let value = position - source.base;
     let row = match source.column.offsets {
         None => value,
+        // Nothing was prepared for a column that the model does not use.
+        Some(_) if source.gathers.is_empty() => 0,
         Some(_) => source.list.row_of[value] as usize,
     };
-    for GatherSource { gather, gradient, winners } in &source.gathers {
-        let by = factor(source.list.factors_of(gather), value);
+    for gather in &source.gathers {
+        gather.gradient.prefetch(row);
+    }
+    Occurrence { column, value, row }
+}
+
+#[inline(always)]
+fn add_occurrence<R: BatchRows>(
+    columns: &[ColumnSource<'_, R>],
+    occurrence: &Occurrence,
+    out: &mut [f32],
+) {
+    let &Occurrence { column, value, row } = occurrence;
+    for GatherSource { gather, gradient, winners, factors } in &columns[column].gathers {
+        let by = factor(factors, value);
         let gradient = gradient.row(row);
         let out = &mut out[gather.offset..gather.offset + gather.dim];
         match winners {
             None => add_short(out, gradient, by),
             Some(winners) => {
-                let index = (value - source.column.values_of(row).start) as f32;
+                let index = (value - columns[column].column.values_of(row).start) as f32;
                 for ((o, &g), &winner) in out.iter_mut().zip(gradient).zip(winners.row(row)) {
                     *o += if winner == index { by * g } else { 0.0 };
                 }

@@ -9,8 +9,11 @@ use crate::op::Op;
 
 /// Floats of a vector handled at a time: one 512-bit register.
 const WIDTH: usize = 16;
-/// Floats of a row that are transposed on the stack; wider rows take the slower way.
-const TRANSPOSED: usize = 4096;
+/// Fields handled at a time: independent sums, so that none waits for the one before.
+const BLOCK: usize = 4;
+/// Floats kept on the stack: a row transposed, or the gradients of all pairs. Larger ones take the
+/// slower way.
+const SCRATCH: usize = 4096;
 
 pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
     let (Op::FmInteraction { dim }
@@ -51,26 +54,34 @@ pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: Vi
         }),
         (&Op::DotInteraction { dim }, &[x]) => {
             let lanes = (x.cols / dim).next_multiple_of(WIDTH);
-            if lanes * dim <= TRANSPOSED {
-                let mut scratch = [0.0f32; TRANSPOSED];
-                simd!({
-                    for i in 0..rows {
-                        dots_transposed(x.row(i), dim, lanes, &mut scratch, out.row(i));
+            let mut scratch = [0.0f32; SCRATCH];
+            let blocked = lanes * dim <= SCRATCH;
+            simd!({
+                for i in 0..rows {
+                    let (x, out) = (x.row(i), out.row(i));
+                    if blocked {
+                        dots_blocked(x, dim, lanes, &mut scratch, out)
+                    } else {
+                        dots(x, dim, out)
                     }
-                })
-            } else {
-                simd!({
-                    for i in 0..rows {
-                        dots(x.row(i), dim, out.row(i));
-                    }
-                })
-            }
+                }
+            })
         }
-        (&Op::DotInteractionGrad { dim }, &[g, x]) => simd!({
-            for i in 0..rows {
-                dots_grad(g.row(i), x.row(i), dim, out.row(i));
-            }
-        }),
+        (&Op::DotInteractionGrad { dim }, &[g, x]) => {
+            let fields = x.cols / dim;
+            let mut scratch = [0.0f32; SCRATCH];
+            let blocked = fields * fields <= SCRATCH;
+            simd!({
+                for i in 0..rows {
+                    let (g, x, out) = (g.row(i), x.row(i), out.row(i));
+                    if blocked {
+                        dots_grad_blocked(g, x, dim, &mut scratch, out);
+                    } else {
+                        dots_grad(g, x, dim, out);
+                    }
+                }
+            })
+        }
         _ => super::unfit(op),
     }
 }
@@ -156,30 +167,79 @@ fn dots(x: &[f32], dim: usize, out: &mut [f32]) {
     }
 }
 
-/// Sixteen pairs at a time: with the vectors transposed, a field's products with sixteen others are
-/// `dim` multiplications of a register by a number.
+/// `4 × 16` pairs at a time: with the vectors transposed, the products of a field with sixteen others
+/// are `dim` multiplications of a register by a number.
 #[inline(always)]
-fn dots_transposed(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &mut [f32]) {
+fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &mut [f32]) {
+    let fields = x.len() / dim;
     for (j, vector) in x.chunks_exact(dim).enumerate() {
-        for (k, &v) in vector.iter().enumerate() {
-            scratch[k * lanes + j] = v;
+        for (line, &v) in scratch.chunks_exact_mut(lanes).zip(vector) {
+            line[j] = v;
         }
     }
-    let mut next = 0;
-    for (i, a) in x.chunks_exact(dim).enumerate().skip(1) {
-        for start in (0..i).step_by(WIDTH) {
-            let mut sums = [0.0; WIDTH];
-            for (&a, line) in a.iter().zip(scratch.chunks_exact(lanes)) {
+    for first in (0..fields).step_by(BLOCK) {
+        let last = (first + BLOCK).min(fields) - 1;
+        // Beyond the last field the last stands in; its sums are not used.
+        let vectors: [&[f32]; BLOCK] =
+            std::array::from_fn(|q| &x[(first + q).min(last) * dim..][..dim]);
+        for start in (0..last).step_by(WIDTH) {
+            let mut sums = [[0.0; WIDTH]; BLOCK];
+            for (k, line) in scratch.chunks_exact(lanes).take(dim).enumerate() {
                 let line = part(line, start);
-                for k in 0..WIDTH {
-                    sums[k] += a * line[k];
+                for q in 0..BLOCK {
+                    let a = vectors[q][k];
+                    for (sum, &b) in sums[q].iter_mut().zip(&line) {
+                        *sum += a * b;
+                    }
                 }
             }
-            let width = WIDTH.min(i - start);
-            for (o, &s) in out[next..next + width].iter_mut().zip(&sums) {
-                *o = s;
+            for (i, sums) in (first..=last).zip(&sums) {
+                if let Some(width) = i.checked_sub(start) {
+                    let width = width.min(WIDTH);
+                    let from = i * i.saturating_sub(1) / 2 + start;
+                    for (o, &s) in out[from..from + width].iter_mut().zip(sums) {
+                        *o = s;
+                    }
+                }
             }
-            next += width;
+        }
+    }
+}
+
+/// As [`dots_grad`], four fields at a time, from the gradients of all pairs as a full matrix with zeros
+/// on its diagonal.
+#[inline(always)]
+fn dots_grad_blocked(g: &[f32], x: &[f32], dim: usize, scratch: &mut [f32], out: &mut [f32]) {
+    let fields = x.len() / dim;
+    let mut next = 0;
+    for i in 0..fields {
+        scratch[i * fields + i] = 0.0;
+        for j in 0..i {
+            scratch[i * fields + j] = g[next];
+            scratch[j * fields + i] = g[next];
+            next += 1;
+        }
+    }
+    for first in (0..fields).step_by(BLOCK) {
+        let last = (first + BLOCK).min(fields) - 1;
+        let lines: [&[f32]; BLOCK] =
+            std::array::from_fn(|q| &scratch[(first + q).min(last) * fields..][..fields]);
+        for start in (0..dim).step_by(WIDTH) {
+            let mut sums = [[0.0; WIDTH]; BLOCK];
+            for (j, vector) in x.chunks_exact(dim).enumerate() {
+                let vector = part(vector, start);
+                for q in 0..BLOCK {
+                    let g = lines[q][j];
+                    for (sum, &v) in sums[q].iter_mut().zip(&vector) {
+                        *sum += g * v;
+                    }
+                }
+            }
+            for (i, sums) in (first..=last).zip(&sums) {
+                for (o, &s) in out[i * dim..][start..dim].iter_mut().zip(sums) {
+                    *o = s;
+                }
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::graph::{NodeId, Shape};
 use crate::op::Op;
 
 /// Columns worked on at a time: their factors stay in first-level cache while rows stream by.
-const BLOCK: usize = 256;
+const BLOCK: usize = 1024;
 
 pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
     let line = |s: &Shape, n: usize| *s == Shape::constant(1, n);

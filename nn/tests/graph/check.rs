@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use zillion_device::Workers;
 use zillion_nn::{
-    Executor, Graph, GraphBuilder, Mode, NodeId, ParamId, ParamInit, Params, Program, Result,
+    Executor, Graph, GraphBuilder, Mode, NodeId, Op, ParamId, ParamInit, Params, Program, Result,
     Settings, Shape, StepSeed, TrainGraph, differentiate,
 };
 
@@ -157,9 +157,24 @@ pub(crate) fn check(
     if !largest.is_finite() || largest > 1e3 {
         return Outcome { largest, compared: 0, kinks: 0 };
     }
+    let close = |a: f32, b: f64| (f64::from(a) - b).abs() <= tolerance * (1.0 + largest);
+    let ids = (0..graph.nodes.len() as u32).map(NodeId);
+    let all: Vec<NodeId> =
+        ids.filter(|&id| !matches!(graph.node(id).op, Op::Rows { .. })).collect();
+    let mut forward = Executor::new(Program::infer(&graph, &all, settings).unwrap());
+    forward.infer(&workers, &data.inputs(), &params).unwrap();
+    // Inference has no step, and so the masks of step 0 of seed 0.
+    let unseeded = evaluate(&graph, graph.nodes.len(), &data, &point, StepSeed::default());
+    for &id in &all {
+        let (found, wanted) = (forward.output(id).unwrap(), &unseeded[id.0 as usize].values);
+        assert_eq!(found.len(), wanted.len());
+        for (i, (&a, &b)) in found.iter().zip(wanted).enumerate() {
+            assert!(close(a, b), "value {i} of {}: {a} for {b}\n{graph}", graph.node(id).name);
+        }
+    }
+
     let train = differentiate(&graph, loss).unwrap();
     let step = train_step(&train, &data, &params, settings, &workers);
-    let close = |a: f32, b: f64| (f64::from(a) - b).abs() <= tolerance * (1.0 + largest);
     let y_expected = &expected[y.0 as usize];
     for (i, (&a, &b)) in step.outputs[0].iter().zip(&y_expected.values).enumerate() {
         assert!(close(a, b), "value {i}: {a} for {b}\n{graph}");

@@ -1,0 +1,202 @@
+//! One pass over the batch, seen from a thread: a lane's tiles, one after the other, through the
+//! operations of a phase.
+
+use std::time::Instant;
+
+use crate::graph::{Dim, NodeId, Shape};
+use crate::inputs::Inputs;
+use crate::lane::{Lane, TileBuffers};
+use crate::op::Op;
+use crate::ops::kernel::{ListColumn, StepSeed, Tile, View, ViewMut};
+use crate::ops::{self, MAX_INPUTS};
+use crate::params::Params;
+use crate::placement::Place;
+use crate::program::{Phase, Program, Step};
+
+/// What all threads of a pass read.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) consts: &'a [Vec<f32>],
+    pub(crate) params: &'a Params,
+    pub(crate) inputs: &'a Inputs<'a>,
+    pub(crate) lists: &'a [ListColumn],
+    pub(crate) seed: StepSeed,
+}
+
+impl<'a> Shared<'a> {
+    /// A view of a constant or of a table's rows.
+    fn fixed(&self, id: NodeId) -> Option<View<'a>> {
+        let shape = self.program.graph.shape(id);
+        let (data, from, full): (&'a [f32], usize, usize) =
+            match self.program.placement.places[id.0 as usize] {
+                Place::Rows { table } => {
+                    let table = &self.inputs.tables[table];
+                    (table.values, 0, table.stride)
+                }
+                Place::Param { param, offset } => (self.params.value(param), offset, shape.cols),
+                Place::Const { slot, offset } => (&self.consts[slot], offset, shape.cols),
+                _ => return None,
+            };
+        // One row stands for as many as the other operand has.
+        let stride = if shape.rows == Dim::Const(1) { 0 } else { full };
+        Some(View { data: &data[from..], stride, cols: shape.cols })
+    }
+
+    /// Computes a constant from constants.
+    pub(crate) fn global(&self, id: NodeId, out: &mut [f32]) {
+        let node = self.program.graph.node(id);
+        let rows_of = |shape: Shape| match shape.rows {
+            Dim::Const(rows) => rows,
+            _ => 0,
+        };
+        let out_rows = rows_of(node.shape);
+        let cols = node.shape.cols;
+        let sums_rows =
+            matches!(node.op, Op::SumRows { .. } | Op::MatMulTn | Op::LayerNormReduce { .. });
+        let rows = match node.inputs.first() {
+            Some(&first) if sums_rows => rows_of(self.program.graph.shape(first)),
+            _ => out_rows,
+        };
+        if node.op == Op::Concat {
+            let mut start = 0;
+            for &part in &node.inputs {
+                if let Some(view) = self.fixed(part) {
+                    let mut out = ViewMut { data: &mut *out, stride: cols, cols };
+                    ops::copy_part(out_rows, view, &mut out, start);
+                    start += view.cols;
+                }
+            }
+            return;
+        }
+        let mut views = [View::default(); MAX_INPUTS];
+        for (view, &input) in views.iter_mut().zip(&node.inputs) {
+            *view = self.fixed(input).unwrap_or_default();
+        }
+        let tile = self.tile(0, rows);
+        let out = ViewMut { data: out, stride: cols, cols };
+        ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
+    }
+
+    fn tile(&self, first_row: usize, rows: usize) -> Tile<'a> {
+        Tile {
+            inputs: self.inputs,
+            lists: self.lists,
+            first_row,
+            rows,
+            batch_rows: self.inputs.rows,
+            seed: self.seed,
+        }
+    }
+
+    /// Takes a lane's tiles through a phase.
+    pub(crate) fn lane_pass(
+        &self,
+        phase: &Phase,
+        lane: &mut Lane,
+        buffers: &mut TileBuffers,
+        timed: bool,
+    ) {
+        let tile_rows = self.program.settings.tile_rows;
+        let rows = lane.rows.clone();
+        let mut first_row = rows.start;
+        while first_row < rows.end {
+            let tile = self.tile(first_row, tile_rows.min(rows.end - first_row));
+            for &step in &phase.tile {
+                let begun = timed.then(Instant::now);
+                let node = self.step(step, &tile, first_row - rows.start, lane, buffers);
+                if let Some(begun) = begun {
+                    lane.nanos[node.0 as usize] += begun.elapsed().as_nanos() as u64;
+                }
+            }
+            first_row += tile.rows;
+        }
+    }
+
+    /// Does one step for one tile. `rows_before` are the rows of the lane before the tile.
+    fn step(
+        &self,
+        step: Step,
+        tile: &Tile<'_>,
+        rows_before: usize,
+        lane: &mut Lane,
+        buffers: &mut TileBuffers,
+    ) -> NodeId {
+        let (Step::Compute(id) | Step::Accumulate(id) | Step::CopyPart { concat: id, .. }) = step;
+        let node = self.program.graph.node(id);
+        if let Step::Accumulate(_) = step {
+            let Some(slot) = self.program.placement.partials[id.0 as usize] else { return id };
+            let mut partial = std::mem::take(&mut lane.partials[slot]);
+            let views = self.views(&node.inputs, rows_before, lane, buffers);
+            let views = &views[..node.inputs.len()];
+            ops::accumulate(&node.op, tile, rows_before, views, &mut partial);
+            lane.partials[slot] = partial;
+            return id;
+        }
+        // The buffer that is written leaves its set, so that the others can be read beside it: no
+        // operation reads where it writes (see `placement`).
+        let cols = node.shape.cols;
+        let (mut taken, start, stride) = match self.program.placement.places[id.0 as usize] {
+            Place::Tile { slot, offset, stride } => {
+                (std::mem::take(&mut buffers.slots[slot]), offset, stride)
+            }
+            Place::Wide { slot, offset, stride } => {
+                (std::mem::take(&mut lane.wide[slot]), rows_before * stride + offset, stride)
+            }
+            _ => return id,
+        };
+        let mut out = ViewMut { data: &mut taken[start..], stride, cols };
+        if let Step::CopyPart { part, start, .. } = step {
+            let view = self.view(part, rows_before, lane, buffers);
+            ops::copy_part(tile.rows, view, &mut out, start);
+        } else {
+            let views = self.views(&node.inputs, rows_before, lane, buffers);
+            ops::forward(&node.op, tile, &views[..node.inputs.len()], out);
+        }
+        match self.program.placement.places[id.0 as usize] {
+            Place::Tile { slot, .. } => buffers.slots[slot] = taken,
+            Place::Wide { slot, .. } => lane.wide[slot] = taken,
+            _ => {}
+        }
+        id
+    }
+
+    fn views<'b>(
+        &self,
+        inputs: &[NodeId],
+        rows_before: usize,
+        lane: &'b Lane,
+        buffers: &'b TileBuffers,
+    ) -> [View<'b>; MAX_INPUTS]
+    where
+        'a: 'b,
+    {
+        let mut views = [View::default(); MAX_INPUTS];
+        for (view, &input) in views.iter_mut().zip(inputs) {
+            *view = self.view(input, rows_before, lane, buffers);
+        }
+        views
+    }
+
+    fn view<'b>(
+        &self,
+        id: NodeId,
+        rows_before: usize,
+        lane: &'b Lane,
+        buffers: &'b TileBuffers,
+    ) -> View<'b>
+    where
+        'a: 'b,
+    {
+        let cols = self.program.graph.shape(id).cols;
+        match self.program.placement.places[id.0 as usize] {
+            Place::Tile { slot, offset, stride } => {
+                View { data: &buffers.slots[slot][offset..], stride, cols }
+            }
+            Place::Wide { slot, offset, stride } => {
+                View { data: &lane.wide[slot][rows_before * stride + offset..], stride, cols }
+            }
+            _ => self.fixed(id).unwrap_or_default(),
+        }
+    }
+}
