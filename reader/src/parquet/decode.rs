@@ -38,7 +38,7 @@ pub(crate) fn append(
     match (role, column) {
         (Role::Id { raw, missing }, Column::Keys(keys)) => match array.data_type() {
             DataType::Dictionary(..) => dictionary_keys(array, *missing, rules, dictionary, keys),
-            DataType::Utf8 | DataType::Binary => text_keys(array, *missing, rules, keys),
+            DataType::Utf8View | DataType::Binary => text_keys(array, *missing, rules, keys),
             _ => whole_keys(array, *raw, *missing, keys),
         },
         (Role::Ids { raw }, Column::Lists { offsets, keys }) => {
@@ -92,7 +92,7 @@ fn lists(
     if let Some(lists) = array.as_list_opt::<i32>() {
         return list_keys(lists, raw, rules, offsets, keys);
     }
-    if matches!(array.data_type(), DataType::Utf8 | DataType::Binary) {
+    if matches!(array.data_type(), DataType::Utf8View | DataType::Binary) {
         return texts(array, |text| {
             if let Some(text) = rules.present(text) {
                 for id in text.bytes().split(|&b| b == rules.list_separator) {

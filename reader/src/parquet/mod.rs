@@ -90,13 +90,18 @@ impl ParquetFile {
             columns.push(column);
         }
         for (field, &column) in fields.iter().zip(&columns) {
-            // Strings that the file holds as a dictionary are decoded as one: each is hashed once.
-            let shared = columns.iter().filter(|&&c| c == column).count() > 1;
-            let single = matches!(field.role, Role::Id { .. }) && types[column] == DataType::Utf8;
-            if single && !shared && self.is_dictionary(column) {
-                types[column] =
-                    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+            if types[column] != DataType::Utf8 {
+                continue;
             }
+            // Strings that the file holds as a dictionary are decoded as one: each is hashed once.
+            // Others stay where their page has them (a view) until they are hashed.
+            let alone = columns.iter().filter(|&&c| c == column).count() == 1;
+            let dictionary = alone && matches!(field.role, Role::Id { .. });
+            types[column] = if dictionary && self.is_dictionary(column) {
+                DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+            } else {
+                DataType::Utf8View
+            };
         }
         let typed = |(field, data_type): (&Arc<ArrowField>, DataType)| {
             field.as_ref().clone().with_data_type(data_type)

@@ -80,6 +80,12 @@ pub(super) fn texts<'a>(
             .enumerate()
             .try_for_each(|(row, text)| visit_row(row, text.map(Text::Valid)));
     }
+    if let Some(strings) = array.as_string_view_opt() {
+        return strings
+            .iter()
+            .enumerate()
+            .try_for_each(|(row, text)| visit_row(row, text.map(Text::Valid)));
+    }
     let Some(strings) = array.as_binary_opt::<i32>() else { unexpected(array) };
     strings.iter().enumerate().try_for_each(|(row, text)| visit_row(row, text.map(Text::Bytes)))
 }

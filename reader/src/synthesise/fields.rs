@@ -29,7 +29,7 @@ const LOG_NORMAL: [(f64, f64); 13] = [
     (1.7, 0.9),
 ];
 /// Ids fall off as (rank + SHIFT)^-EXPONENT.
-const EXPONENT: f64 = 1.15;
+const EXPONENT: f64 = 1.35;
 const SHIFT: f64 = 2.0;
 /// Rows an id of the largest field has on average.
 const ROWS_AN_ID: u64 = 20;

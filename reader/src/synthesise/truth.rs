@@ -15,11 +15,11 @@ const BASE_RATE: f64 = 0.256;
 /// Rank of the interactions.
 const RANK: usize = 3;
 /// Fields with more ids than this take no part in interactions: their pairs are too rare to be learned.
-const LARGEST_INTERACTING: usize = 400;
+const LARGEST_INTERACTING: usize = 120;
 /// Standard deviations of what the three parts add.
-const BIASES: f64 = 1.15;
-const INTERACTIONS: f64 = 0.55;
-const NUMBERS: f64 = 0.7;
+const BIASES: f64 = 1.3;
+const INTERACTIONS: f64 = 0.8;
+const NUMBERS: f64 = 0.8;
 
 #[derive(Clone, Debug)]
 pub(super) struct Truth {
