@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::Result;
+use crate::error::{ReaderError, Result};
 use crate::files;
 
 /// Rows that are shuffled together unless the job says otherwise.
@@ -69,6 +69,19 @@ impl DataConfig {
     /// An entry that matches no file, and a file that two entries match.
     pub fn files(&self, paths: &Paths) -> Result<Vec<PathBuf>> {
         files::expand(&self.root, &paths.0)
+    }
+
+    /// What no single key can check.
+    pub(crate) fn check(&self) -> Result<()> {
+        let quote = self.quote.byte();
+        let formats = [TextFormat::Csv, TextFormat::Tsv];
+        if quote.is_some() && formats.iter().any(|&f| quote == Some(self.delimiter_for(f))) {
+            return Err(ReaderError::Setting {
+                problem: "the quote and the delimiter must differ".to_owned(),
+                key: "data.quote".to_owned(),
+            });
+        }
+        Ok(())
     }
 
     pub(crate) fn delimiter_for(&self, format: TextFormat) -> u8 {

@@ -61,12 +61,14 @@ impl Dataset {
         schema: &Schema,
         labels: Labels,
     ) -> Result<Self> {
+        config.check()?;
         let sources = files.iter().map(|path| open_file(config, path)).collect::<Result<_>>()?;
         Self::of_sources(config, sources, schema, labels)
     }
 
-    /// A dataset of one text stream, such as standard input, which can be read once. Its compression
-    /// is recognised; `name` is what messages call it.
+    /// A dataset of one text stream, such as standard input, which can be read once. It is TSV where
+    /// `data.format` says so and CSV otherwise; its compression is recognised; `name` is what messages
+    /// call it.
     ///
     /// # Errors
     /// See [`Dataset::open`].
@@ -77,6 +79,7 @@ impl Dataset {
         schema: &Schema,
         labels: Labels,
     ) -> Result<Self> {
+        config.check()?;
         let path = PathBuf::from(name);
         let format = if config.format == Format::Tsv { TextFormat::Tsv } else { TextFormat::Csv };
         let settings = TextSettings::new(config, format);

@@ -122,9 +122,6 @@ impl Windows {
                 };
                 Ok(Window { pieces: pieces.into(), rows })
             });
-            // The pool may end where this closure's borrower ends, and not on one of its own threads:
-            // whoever waits for the result still holds it.
-            drop(workers);
             (feed, window)
         }
     }

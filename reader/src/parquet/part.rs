@@ -13,7 +13,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 use super::ParquetPlan;
-use super::decode::append;
+use super::decode::{Bad, append};
 use super::positioned::PositionedFile;
 use super::texts::{DictionaryKeys, TextRules};
 use crate::block::Column;
@@ -131,22 +131,28 @@ impl Part {
         fields: &[Field],
         columns: &mut [Column],
     ) -> Result<()> {
+        // All columns, even behind a bad value: the row that is reported must not depend on how the
+        // columns were split between parts.
+        let mut first_bad: Option<(Bad, &Field)> = None;
         for (i, field) in fields.iter().enumerate() {
             let array = batch.column(self.positions[i]);
             let keys = &mut self.dictionaries[i];
-            append(&mut columns[i], &field.role, array, &self.rules, keys).map_err(|bad| {
-                ReaderError::Value {
-                    column: field.column.clone(),
-                    place: Place {
-                        row: self.rows_before + self.row + bad.row as u64 + 1,
-                        near: Near::RowGroup(self.group),
-                    },
-                    problem: bad.refusal.explain(field, bad.text.as_deref()),
-                    path: self.path.clone(),
-                }
-            })?;
+            if let Err(bad) = append(&mut columns[i], &field.role, array, &self.rules, keys)
+                && first_bad.as_ref().is_none_or(|(known, _)| bad.row < known.row)
+            {
+                first_bad = Some((bad, field));
+            }
         }
-        Ok(())
+        let Some((bad, field)) = first_bad else { return Ok(()) };
+        Err(ReaderError::Value {
+            column: field.column.clone(),
+            place: Place {
+                row: self.rows_before + self.row + bad.row as u64 + 1,
+                near: Near::RowGroup(self.group),
+            },
+            problem: bad.refusal.explain(field, bad.text.as_deref()),
+            path: self.path.clone(),
+        })
     }
 }
 

@@ -6,9 +6,9 @@ use arrow_array::{
     ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, StringArray, UInt64Array,
     types::Int64Type,
 };
-use zillion_feature::Schema;
+use zillion_feature::{Cursor, Schema};
 
-use crate::fixture::{Folder, data_config, schema};
+use crate::fixture::{Folder, PLAIN, data_config, read, schema};
 
 fn job() -> Schema {
     schema(
@@ -393,4 +393,40 @@ fn settings_that_make_no_sense_are_refused() {
     .unwrap();
     let printed = toml::to_string(&config).unwrap();
     assert_eq!(data_config(&printed).unwrap(), config, "{printed}");
+}
+
+#[test]
+fn a_quote_that_is_the_delimiter_is_refused() {
+    let folder = Folder::with("delimiter = ';'\nquote = ';'");
+    folder.write("a.csv", "user;age;label\n1;2;0\n");
+    assert_eq!(
+        folder.error(&["a.csv"], &job()),
+        "the quote and the delimiter must differ: `data.quote`"
+    );
+}
+
+#[test]
+fn of_several_bad_values_the_first_row_is_reported_for_every_number_of_threads() {
+    let columns = 12;
+    let job = schema(
+        &((0..columns).map(|i| format!("[features.f{i}]\nkind='numeric'\n")).collect::<String>()
+            + "[labels.label]"),
+    );
+    let folder = Folder::new();
+    let rows = 40_000;
+    let names: Vec<String> = (0..columns).map(|i| format!("f{i}")).collect();
+    let mut data: Vec<(&str, ArrayRef)> = Vec::new();
+    for (i, name) in names.iter().enumerate() {
+        // The last column has the earliest bad row.
+        let mut values = vec![1.0; rows];
+        values[30_000 - i] = f64::NAN;
+        data.push((name, floats(&values)));
+    }
+    data.push(("label", ints(&vec![0; rows])));
+    folder.write_parquet("a.parquet", data, rows);
+    let dataset = folder.open(&["a.parquet"], &job).unwrap();
+    for threads in [1, 2, 5] {
+        let error = read(&dataset, PLAIN, Cursor::default(), threads).unwrap_err().to_string();
+        assert!(error.starts_with("column `f11`, row 29990 (row group 0): \"NaN\""), "{error}");
+    }
 }
