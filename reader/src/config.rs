@@ -32,6 +32,8 @@ pub struct DataConfig {
     pub delimiter: Option<Byte>,
     /// One character around cells that hold delimiters; empty: quotes mean nothing.
     pub quote: Quote,
+    /// What stands before the fraction of a number in text files: `.` or `,`.
+    pub decimal: Decimal,
     /// Texts that stand for a missing value, besides the empty cell.
     pub null: Vec<String>,
     /// One character between the ids of a multi-hot cell.
@@ -53,6 +55,7 @@ impl Default for DataConfig {
             header: Header::Yes,
             delimiter: None,
             quote: Quote(Some(Byte(b'"'))),
+            decimal: Decimal::Point,
             null: Vec::new(),
             list_separator: Byte(b'|'),
             shuffle: true,
@@ -278,6 +281,18 @@ impl<'de> Deserialize<'de> for Quote {
         let text = String::deserialize(deserializer)?;
         if text.is_empty() { Ok(Self::NONE) } else { Byte::parse(&text).map(|b| Self(Some(b))) }
     }
+}
+
+/// What stands before the fraction of a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Decimal {
+    /// `1.5`
+    #[default]
+    #[serde(rename = ".")]
+    Point,
+    /// `1,5`
+    #[serde(rename = ",")]
+    Comma,
 }
 
 /// A number of rows that fits a window: 1 to 2³¹ − 1, because rows of a window are numbered in 32 bits.

@@ -45,7 +45,12 @@ impl Refusal {
                 "is negative, but {used_by} is declared u64; declare `type = \"i64\"`"
             )),
             Self::NotNumber => says(&format!(
-                "is not a number, which {used_by} needs; add it to `data.null` if it stands for a missing value"
+                "is not a number, which {used_by} needs; add it to `data.null` if it stands for a missing value{}",
+                if text.is_some_and(|t| t.contains(&b',')) {
+                    ", or set `data.decimal = \",\"` if its comma stands before a fraction"
+                } else {
+                    ""
+                }
             )),
             Self::NotFinite => says(&format!(
                 "is not finite; clean the data, or write it as a missing value and give {used_by} a `missing = <number>`"
@@ -269,6 +274,21 @@ pub(crate) fn parse_f64(text: &[u8]) -> Outcome<f64> {
     text.parse().map_err(|_| Refusal::NotNumber)
 }
 
+/// The same with a comma before the fraction. A point is refused: there it separates thousands, and
+/// reading 1.234 as a little more than one would be wrong without a sign of it.
+pub(crate) fn parse_f64_with_comma(text: &[u8]) -> Outcome<f64> {
+    let mut buffer = [0; 64];
+    if text.contains(&b'.') || text.len() > buffer.len() {
+        return Err(Refusal::NotNumber);
+    }
+    let buffer = &mut buffer[..text.len()];
+    buffer.copy_from_slice(text);
+    if let Some(at) = buffer.iter().position(|&b| b == b',') {
+        buffer[at] = b'.';
+    }
+    parse_f64(buffer)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -286,6 +306,16 @@ mod tests {
         assert_eq!(parse_u64(b"-1"), Err(Refusal::Negative));
         for text in ["", "-", "+", "4 2", "42.0", "0x2a", "--1", "\u{663}"] {
             assert_eq!(parse_i64(text.as_bytes()), Err(Refusal::NotWhole), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_decimal_comma_is_one_and_a_point_is_none() {
+        for (text, x) in [("1,5", 1.5), ("-0,25", -0.25), ("7", 7.0), ("2,5e3", 2500.0)] {
+            assert_eq!(parse_f64_with_comma(text.as_bytes()), Ok(x), "{text}");
+        }
+        for text in ["1.5", "1.234,5", "1,2,3", "", "a"] {
+            assert!(parse_f64_with_comma(text.as_bytes()).is_err(), "{text}");
         }
     }
 

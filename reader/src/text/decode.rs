@@ -6,6 +6,7 @@ use super::TextSettings;
 use super::chunks::Chunk;
 use super::records::{Records, Step};
 use crate::block::{Block, Column, end_list};
+use crate::config::Decimal;
 use crate::field::{Field, Role};
 use crate::value::{self, Outcome, Refusal};
 
@@ -100,6 +101,23 @@ impl TextSettings {
     fn is_missing(&self, cell: &[u8]) -> bool {
         cell.is_empty() || self.null.iter().any(|marker| marker == cell)
     }
+
+    #[inline]
+    fn number(&self, cell: &[u8]) -> Outcome<f64> {
+        match self.decimal {
+            Decimal::Point => value::parse_f64(cell.trim_ascii()),
+            Decimal::Comma => value::parse_f64_with_comma(cell.trim_ascii()),
+        }
+    }
+
+    fn label(&self, cell: &[u8]) -> Outcome<f32> {
+        match self.decimal {
+            Decimal::Comma if cell.contains(&b',') => {
+                self.number(cell).map_err(|_| Refusal::NotLabel).and_then(value::label)
+            }
+            _ => value::label_from_cell(cell),
+        }
+    }
 }
 
 /// Decodes one cell.
@@ -123,23 +141,23 @@ fn push(column: &mut Column, role: &Role, cell: &[u8], settings: &TextSettings) 
         (Role::Numeric { map, missing: fill }, Column::Floats(values)) => {
             values.push(match missing {
                 true => fill.ok_or(Refusal::Missing)?,
-                false => value::numeric(map, value::parse_f64(cell.trim_ascii())?)?,
+                false => value::numeric(map, settings.number(cell)?)?,
             });
         }
         (Role::Bucket { buckets, missing: key }, Column::Keys(keys)) => {
             keys.push(match missing {
                 true => *key,
-                false => buckets.key(value::finite(value::parse_f64(cell.trim_ascii())?)?),
+                false => buckets.key(value::finite(settings.number(cell)?)?),
             });
         }
         (Role::Present, Column::Present(values)) => {
             if !missing {
-                values.push(value::finite(value::parse_f64(cell.trim_ascii())?)?);
+                values.push(value::finite(settings.number(cell)?)?);
             }
         }
         (Role::Label { .. }, Column::Labels { values, mask }) => {
             values.push(match (missing, &mask) {
-                (false, _) => value::label_from_cell(cell)?,
+                (false, _) => settings.label(cell)?,
                 (true, Some(_)) => 0.0,
                 (true, None) => return Err(Refusal::Missing),
             });
@@ -149,7 +167,7 @@ fn push(column: &mut Column, role: &Role, cell: &[u8], settings: &TextSettings) 
         }
         (_, _) if missing => return Err(Refusal::Missing),
         (Role::Weight, Column::Floats(values)) => {
-            let x = value::parse_f64(cell.trim_ascii()).map_err(|_| Refusal::NotWeight)?;
+            let x = settings.number(cell).map_err(|_| Refusal::NotWeight)?;
             values.push(value::weight(x)?);
         }
         (Role::Group, Column::Words(words)) => words.push(value::group_from_bytes(cell)?),

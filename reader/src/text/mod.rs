@@ -8,7 +8,7 @@ mod source;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{DataConfig, Header, TextFormat};
+use crate::config::{DataConfig, Decimal, Header, TextFormat};
 use crate::error::Result;
 use crate::field::Field;
 use crate::files::Compression;
@@ -16,7 +16,7 @@ use crate::header;
 
 pub(crate) use chunks::{Chunk, Chunks};
 pub(crate) use decode::{BadRow, Problem, TextPlan, count, decode};
-use records::Dialect;
+pub(crate) use records::{Dialect, Records, Step};
 use source::open_file;
 pub(crate) use source::open_stream;
 
@@ -26,6 +26,7 @@ pub(crate) struct TextSettings {
     pub(crate) dialect: Dialect,
     pub(crate) null: Arc<Vec<Vec<u8>>>,
     pub(crate) list_separator: u8,
+    pub(crate) decimal: Decimal,
 }
 
 impl TextSettings {
@@ -37,6 +38,7 @@ impl TextSettings {
             },
             null: Arc::new(config.null.iter().map(|text| text.clone().into_bytes()).collect()),
             list_separator: config.list_separator.0,
+            decimal: config.decimal,
         }
     }
 }
