@@ -142,6 +142,10 @@ impl Dataset {
         &self.statistics
     }
 
+    pub(crate) fn sources(&self) -> &[SourceFile] {
+        &self.files
+    }
+
     /// The schema that the data was checked against.
     pub fn schema(&self) -> &Schema {
         &self.schema
@@ -192,7 +196,7 @@ impl Dataset {
     }
 }
 
-fn open_file(config: &DataConfig, path: &Path) -> Result<SourceFile> {
+pub(crate) fn open_file(config: &DataConfig, path: &Path) -> Result<SourceFile> {
     let kind = match files::format_of(path, config.format)? {
         FileFormat::Parquet => FileKind::Parquet(ParquetFile::open(path)?),
         FileFormat::Text(format, compression) => {

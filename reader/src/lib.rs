@@ -45,16 +45,20 @@ mod block;
 mod config;
 mod dataset;
 mod error;
+mod estimate;
 mod feed;
 mod field;
 mod files;
+mod guess;
 mod header;
 mod order;
 mod parquet;
 mod passes;
 mod permute;
+mod profile;
 mod quantiles;
 mod reading;
+mod sniff;
 mod stream;
 mod sums;
 mod synthesise;
@@ -62,9 +66,18 @@ mod text;
 mod value;
 mod windows;
 
-pub use config::{Byte, DataConfig, Format, Header, Paths, Quote, SHUFFLE_WINDOW, WindowRows};
+pub use config::{
+    Byte, DataConfig, Decimal, Format, Header, Paths, Quote, SHUFFLE_WINDOW, WindowRows,
+};
 pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
+pub use estimate::{Estimate, Frequencies};
+pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
 pub use passes::{statistics, vocabulary};
+pub use profile::{
+    Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,
+    profile,
+};
+pub use sniff::{Sniffed, sniff};
 pub use stream::{BatchOrder, BatchStream};
 pub use synthesise::{ClickLog, Drawn, ID_FIELDS, NUMERIC_FIELDS};

@@ -185,7 +185,7 @@ type KeySet = HashSet<FeatureKey, BuildHasherDefault<KeyHasher>>;
 
 /// Keys are mixed already.
 #[derive(Clone, Default)]
-struct KeyHasher(u64);
+pub(crate) struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {

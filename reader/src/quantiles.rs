@@ -26,7 +26,7 @@ impl Default for Sample {
 }
 
 impl Sample {
-    fn with_capacity(capacity: usize) -> Self {
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
         Self { capacity, level: 0, seen: 0, values: Vec::new(), numbers: Vec::new() }
     }
 
@@ -74,6 +74,14 @@ impl Sample {
         // Nothing lies below the smallest value.
         boundaries.retain(|&b| b > smallest);
         boundaries
+    }
+}
+
+impl Sample {
+    /// The values that were kept, ascending.
+    pub(crate) fn sorted(mut self) -> Vec<f32> {
+        self.values.sort_unstable_by(f32::total_cmp);
+        self.values
     }
 }
 

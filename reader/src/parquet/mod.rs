@@ -5,6 +5,7 @@ mod decode;
 mod numbers;
 mod part;
 mod positioned;
+mod scan;
 mod texts;
 mod write;
 

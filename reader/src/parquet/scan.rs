@@ -1,0 +1,55 @@
+//! A Parquet file from its beginning, whole columns as Arrow arrays: for looking at data, not for training.
+
+use std::fs::File;
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+
+use super::part::without_panic;
+use super::positioned::PositionedFile;
+use super::{ParquetFile, ReaderError};
+use crate::error::Result;
+
+/// Rows that are decoded at a time.
+const BATCH: usize = 16_384;
+
+impl ParquetFile {
+    /// The columns.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Shows batch after batch until `show` says `false` or the file ends.
+    pub(crate) fn scan(
+        &self,
+        path: &Path,
+        mut show: impl FnMut(&RecordBatch) -> bool,
+    ) -> Result<()> {
+        let damaged = |reason: String| ReaderError::Damaged {
+            what: "it cannot be decoded".to_owned(),
+            reason,
+            path: path.to_owned(),
+        };
+        let file = File::open(path).and_then(PositionedFile::new).map_err(|source| {
+            ReaderError::Io { what: "open the file", source, path: path.to_owned() }
+        })?;
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let mut reader = without_panic(|| {
+            let metadata = ArrowReaderMetadata::try_new(self.metadata.clone(), options)?;
+            ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
+                .with_batch_size(BATCH)
+                .build()
+        })
+        .map_err(damaged)?;
+        while let Some(batch) = without_panic(|| reader.next().transpose()).map_err(damaged)? {
+            if !show(&batch) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,270 @@
+//! Looking at data: what the columns of files hold, before anybody has said what they mean.
+//!
+//! Nothing here is on the way of training. It reads whole rows of one thread, column by column on the
+//! pool, and keeps a bounded summary of each.
+
+mod arrow;
+mod column;
+mod drift;
+mod shape;
+mod tally;
+mod values;
+
+use std::path::{Path, PathBuf};
+
+use zillion_device::Workers;
+
+use crate::config::{DataConfig, Decimal};
+use crate::dataset::{Dataset, open_file};
+use crate::error::{Near, Place, ReaderError, Result};
+use crate::parquet::ParquetFile;
+use crate::reading::{FileKind, SourceFile};
+use crate::text::{Chunk, Records, Step, TextFile};
+pub use column::{ColumnProfile, Count, Numbers};
+pub use drift::{Drift, drift};
+use tally::Tally;
+pub use tally::{Cells, Separated};
+
+/// What is looked at and what is looked for.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// Rows, at most; absent: all.
+    pub rows: Option<u64>,
+    /// Texts that may stand for a missing value. They are counted and are neither missing nor values.
+    pub markers: Vec<String>,
+}
+
+/// The columns of some files.
+#[derive(Debug)]
+pub struct Profile {
+    /// Rows that were looked at.
+    pub rows: u64,
+    /// Whether these are all.
+    pub complete: bool,
+    /// In the order of the first file.
+    pub columns: Vec<ColumnProfile>,
+}
+
+/// Looks at files as `config` says that they are written.
+///
+/// # Errors
+/// A file that cannot be read, a record with more or fewer cells than the header, files with different
+/// columns.
+pub fn profile(
+    config: &DataConfig,
+    files: &[PathBuf],
+    look: &Look,
+    workers: &Workers,
+) -> Result<Profile> {
+    let markers: Vec<Vec<u8>> = look.markers.iter().map(|m| m.clone().into_bytes()).collect();
+    let mut reading = Reading {
+        limit: look.rows.unwrap_or(u64::MAX),
+        rows: 0,
+        complete: true,
+        names: Vec::new(),
+        types: Vec::new(),
+        tallies: Vec::new(),
+        markers,
+        workers,
+    };
+    for path in files {
+        let source = open_file(config, path)?;
+        reading.set_columns(&source)?;
+        match &source.kind {
+            FileKind::Parquet(file) => reading.parquet(config, file, path)?,
+            FileKind::Text(file) | FileKind::Stream(file, _) => {
+                reading.text(config.decimal, file, path)?;
+            }
+        }
+        if reading.rows >= reading.limit {
+            reading.complete = reading.complete && path == files.last().unwrap_or(path);
+            break;
+        }
+    }
+    let rows = reading.rows;
+    let columns = reading.names.into_iter().zip(reading.types).zip(reading.tallies);
+    Ok(Profile {
+        rows,
+        complete: reading.complete,
+        columns: columns
+            .map(|((name, data_type), tally)| ColumnProfile::new(name, data_type, rows, tally))
+            .collect(),
+    })
+}
+
+impl Profile {
+    /// The column of that name.
+    pub fn column(&self, name: &str) -> Option<&ColumnProfile> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+}
+
+/// The number of rows of a dataset, and whether it is exact: of text files that are not compressed it is
+/// told from their size and their first rows; of compressed ones it cannot be told.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
+    if let Some(rows) = dataset.rows() {
+        return Ok(Some((rows, true)));
+    }
+    let mut sum = 0.0;
+    let mut exact = true;
+    for source in dataset.sources() {
+        if let Some(rows) = source.rows() {
+            sum += rows as f64;
+            continue;
+        }
+        let FileKind::Text(file) = &source.kind else { return Ok(None) };
+        let mut chunks = source.chunks()?;
+        let Some(chunk) = chunks.next_chunk()? else { continue };
+        let rows = count(file, &chunk);
+        let whole = !chunks.has_more()?;
+        let size = std::fs::metadata(&source.path).map_or(0, |m| m.len()) as f64;
+        if whole {
+            sum += rows as f64;
+        } else if file.compression == crate::files::Compression::None {
+            exact = false;
+            sum += rows as f64 * (size - chunk.offset as f64) / chunk.bytes.len() as f64;
+        } else {
+            return Ok(None);
+        }
+    }
+    Ok(Some((sum.round() as u64, exact)))
+}
+
+fn count(file: &TextFile, chunk: &Chunk) -> u64 {
+    let mut records = Records::new(file.settings.dialect, &chunk.bytes);
+    let mut rows = 0;
+    while matches!(records.advance(), Step::Record | Step::LastRecord) {
+        rows += 1;
+    }
+    rows
+}
+
+/// A profile in the making.
+struct Reading<'a> {
+    limit: u64,
+    rows: u64,
+    complete: bool,
+    names: Vec<String>,
+    types: Vec<String>,
+    tallies: Vec<Tally>,
+    markers: Vec<Vec<u8>>,
+    workers: &'a Workers,
+}
+
+impl Reading<'_> {
+    fn set_columns(&mut self, source: &SourceFile) -> Result<()> {
+        let (names, types): (Vec<String>, Vec<String>) = match &source.kind {
+            FileKind::Parquet(file) => {
+                let column = |f: &std::sync::Arc<arrow_schema::Field>| {
+                    (f.name().clone(), arrow::type_name(f.data_type()))
+                };
+                file.schema().fields().iter().map(column).unzip()
+            }
+            FileKind::Text(file) | FileKind::Stream(file, _) => {
+                file.columns.iter().map(|name| (name.clone(), "text".to_owned())).unzip()
+            }
+        };
+        if self.tallies.is_empty() {
+            self.tallies = names.iter().map(|_| Tally::new(self.markers.len())).collect();
+            (self.names, self.types) = (names, types);
+        } else if self.names != names {
+            return Err(ReaderError::Setting {
+                problem: "its columns differ from those of the first file; look at it alone"
+                    .to_owned(),
+                key: source.path.display().to_string(),
+            });
+        }
+        Ok(())
+    }
+
+    fn parquet(&mut self, config: &DataConfig, file: &ParquetFile, path: &Path) -> Result<()> {
+        let null = &config.null;
+        let is_missing =
+            |text: &[u8]| text.is_empty() || null.iter().any(|marker| marker.as_bytes() == text);
+        file.scan(path, |batch| {
+            let rows = batch.num_rows().min(self.left());
+            self.complete &= rows == batch.num_rows();
+            let batch = batch.slice(0, rows);
+            self.workers.for_each_mut(&mut self.tallies, |at, tally| {
+                arrow::add(tally, batch.column(at), &is_missing);
+            });
+            self.rows += rows as u64;
+            self.rows < self.limit
+        })?;
+        let all: u64 = file.groups.iter().sum();
+        self.complete &= self.rows < self.limit || all <= self.limit;
+        Ok(())
+    }
+
+    fn text(&mut self, decimal: Decimal, file: &TextFile, path: &Path) -> Result<()> {
+        let decimal = if decimal == Decimal::Comma { b',' } else { b'.' };
+        let width = self.tallies.len();
+        let mut chunks = file.chunks(path)?;
+        let mut rows_of_file = 0;
+        while let Some(chunk) = chunks.next_chunk()? {
+            let mut records = Records::new(file.settings.dialect, &chunk.bytes);
+            let mut text = Vec::with_capacity(chunk.bytes.len());
+            // Where the cells end, row by row.
+            let mut ends = Vec::new();
+            let (mut rows, left) = (0usize, self.left());
+            loop {
+                let place = Place {
+                    row: rows_of_file + rows as u64 + 1,
+                    near: Near::Byte(chunk.offset + records.consumed() as u64),
+                };
+                match records.advance() {
+                    Step::Record | Step::LastRecord => {}
+                    Step::End => break,
+                    Step::OpenQuote => {
+                        return Err(ReaderError::OpenQuote { place, path: path.to_owned() });
+                    }
+                }
+                if rows == left {
+                    self.complete = false;
+                    break;
+                }
+                if records.cells() != width {
+                    return Err(ReaderError::CellCount {
+                        place,
+                        found: records.cells(),
+                        expected: width,
+                        path: path.to_owned(),
+                    });
+                }
+                for cell in 0..width {
+                    text.extend_from_slice(records.cell(cell));
+                    ends.push(text.len());
+                }
+                rows += 1;
+            }
+            let null = &file.settings.null;
+            let markers = &self.markers;
+            self.workers.for_each_mut(&mut self.tallies, |at, tally| {
+                for row in 0..rows {
+                    let index = row * width + at;
+                    let start = if index == 0 { 0 } else { ends[index - 1] };
+                    let cell = &text[start..ends[index]];
+                    if cell.is_empty() || null.iter().any(|marker| marker == cell) {
+                        tally.missing();
+                    } else {
+                        tally.cell(cell, decimal, markers);
+                    }
+                }
+            });
+            self.rows += rows as u64;
+            rows_of_file += rows as u64;
+            if self.rows >= self.limit {
+                self.complete = self.complete && !chunks.has_more()?;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn left(&self) -> usize {
+        usize::try_from(self.limit - self.rows).unwrap_or(usize::MAX)
+    }
+}

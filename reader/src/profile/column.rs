@@ -1,0 +1,164 @@
+//! One column, looked at.
+
+use serde::Serialize;
+
+use super::tally::{Cells, SEPARATORS, Separated, Tally};
+use super::values::Values;
+
+/// What a column holds.
+#[derive(Debug)]
+pub struct ColumnProfile {
+    /// Its name.
+    pub name: String,
+    /// Its type in the file; `text` for text files, where it is told from the cells.
+    pub data_type: String,
+    /// Rows that were looked at.
+    pub rows: u64,
+    /// Rows without a value.
+    pub missing: u64,
+    /// What the others are.
+    pub cells: Cells,
+    /// Values in lists.
+    pub items: u64,
+    /// Bytes of a text on average.
+    pub mean_bytes: f64,
+    /// Text cells cut at `|`, `;` and `,`.
+    pub separated: [(char, Separated); 3],
+    /// How often each marker that was looked for stands in the column.
+    pub markers: Vec<u64>,
+    /// The first text that is no number.
+    pub example: Option<String>,
+    /// The first number with separators of thousands, a currency or a unit.
+    pub example_decorated: Option<String>,
+    /// Whether all values are whole numbers and each is larger than the one before it.
+    pub ascending: bool,
+    pub(super) values: Values,
+    /// Numbers, ascending: all of them, or an even sample.
+    pub(super) numbers: Vec<f32>,
+    smallest: f64,
+    largest: f64,
+}
+
+/// A value and how often it occurs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// The value.
+    pub value: String,
+    /// Its number of occurrences.
+    pub count: u64,
+}
+
+/// Where the numbers of a column lie.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Numbers {
+    /// The smallest.
+    pub min: f64,
+    /// A quarter of the numbers are below.
+    pub p25: f64,
+    /// The median.
+    pub p50: f64,
+    /// Three quarters are below.
+    pub p75: f64,
+    /// All but one in a hundred are below.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl ColumnProfile {
+    pub(super) fn new(name: String, data_type: String, rows: u64, tally: Tally) -> Self {
+        let Tally { missing, cells, values, numbers, smallest, largest, .. } = tally;
+        let mut separators = SEPARATORS.into_iter();
+        Self {
+            name,
+            data_type,
+            rows,
+            missing,
+            cells,
+            items: tally.items,
+            mean_bytes: tally.bytes as f64 / cells.text.max(1) as f64,
+            separated: tally.separated.map(|s| (separators.next().map_or('|', char::from), s)),
+            markers: tally.markers,
+            example: tally.example,
+            example_decorated: tally.example_decorated,
+            ascending: tally.ascending && cells.whole > 1 && cells.whole == rows,
+            values,
+            numbers: numbers.sorted(),
+            smallest,
+            largest,
+        }
+    }
+
+    /// What its values are, in a word: `whole`, `number`, `boolean`, `text`, `list`, `empty`, or the
+    /// file's type where no feature can read it.
+    pub fn kind(&self) -> &str {
+        let cells = &self.cells;
+        let whole = cells.whole + cells.beyond_i64;
+        if cells.list > 0 {
+            "list"
+        } else if cells.text > 0 {
+            "text"
+        } else if cells.fraction + cells.not_finite > 0 {
+            "number"
+        } else if whole > 0 && cells.boolean == 0 {
+            "whole"
+        } else if cells.boolean > 0 {
+            if whole > 0 { "text" } else { "boolean" }
+        } else if self.missing == self.rows || self.markers.iter().sum::<u64>() > 0 {
+            "empty"
+        } else {
+            &self.data_type
+        }
+    }
+
+    /// Rows with a value.
+    pub fn present(&self) -> u64 {
+        self.rows - self.missing - self.markers.iter().sum::<u64>()
+    }
+
+    /// Share of rows without a value.
+    pub fn missing_share(&self) -> f64 {
+        self.missing as f64 / self.rows.max(1) as f64
+    }
+
+    /// Distinct values, and whether the number is exact (it is up to 262,144; an estimate within about
+    /// 2 % beyond).
+    pub fn distinct(&self) -> (u64, bool) {
+        self.values.distinct()
+    }
+
+    /// The most frequent values. Those that make up less than a 4,096th of the rows may have no text and
+    /// are left out.
+    pub fn top(&self, n: usize) -> Vec<Count> {
+        let shown = |(key, count)| {
+            self.values.text(key).map(|text| Count { value: text.to_owned(), count })
+        };
+        self.values.top(n).into_iter().filter_map(shown).collect()
+    }
+
+    /// By how much the counts of [`ColumnProfile::top`] may be too low.
+    pub fn count_error(&self) -> u64 {
+        self.values.count_error()
+    }
+
+    /// Where its numbers lie; `None` if there are none. Quantiles are exact up to 65,536 numbers and from
+    /// an even sample beyond.
+    pub fn numbers(&self) -> Option<Numbers> {
+        Some(Numbers {
+            min: self.smallest,
+            p25: self.quantile(0.25)?,
+            p50: self.quantile(0.5)?,
+            p75: self.quantile(0.75)?,
+            p99: self.quantile(0.99)?,
+            max: self.largest,
+        })
+    }
+
+    /// The number below which this share of the numbers lies.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let at = (share * self.numbers.len() as f64) as usize;
+        let number = self.numbers.get(at.min(self.numbers.len().checked_sub(1)?))?;
+        // Shown as they were written: 0.1, not 0.10000000149.
+        number.to_string().parse().ok()
+    }
+}

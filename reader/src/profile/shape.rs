@@ -1,0 +1,100 @@
+//! What a text that is not a whole number looks like.
+
+/// The shape of a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Shape {
+    /// A number with a decimal point (or in scientific notation).
+    Point(f64),
+    /// A number with a decimal comma.
+    Comma(f64),
+    /// NaN or an infinity.
+    NotFinite,
+    /// true or false.
+    Boolean(bool),
+    /// A number with separators of thousands, a currency or a unit.
+    Decorated,
+    /// A date or a time.
+    Date,
+    Other,
+}
+
+pub(super) fn of(cell: &[u8]) -> Shape {
+    let Ok(text) = std::str::from_utf8(cell) else { return Shape::Other };
+    if let Ok(x) = text.parse::<f64>() {
+        return if x.is_finite() { Shape::Point(x) } else { Shape::NotFinite };
+    }
+    if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") {
+        return Shape::Boolean(text.eq_ignore_ascii_case("true"));
+    }
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    if digits == 0 || text.len() > 40 {
+        return Shape::Other;
+    }
+    if text.matches(',').count() == 1
+        && !text.contains('.')
+        && let Ok(x) = text.replace(',', ".").parse::<f64>()
+    {
+        return Shape::Comma(x);
+    }
+    if is_date(text) {
+        return Shape::Date;
+    }
+    if is_decorated(text) { Shape::Decorated } else { Shape::Other }
+}
+
+/// Two or three numbers between `-`, `/`, `.` or `:` that could be a day or a time of day, with whatever
+/// follows: `2024-05-01`, `1.5.24`, `2024-05-01T10:00:00Z`, `10:30`.
+fn is_date(text: &str) -> bool {
+    let day = text.split([' ', 'T']).next().unwrap_or_default();
+    for separator in ['-', '/', '.', ':'] {
+        let parts: Vec<&str> = day.split(separator).collect();
+        let numbers = parts
+            .iter()
+            .all(|p| (1..=4).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit()));
+        let enough = parts.len() == 3 || (separator == ':' && parts.len() == 2);
+        let years = parts.iter().filter(|p| p.len() > 2).count();
+        if numbers && enough && years <= 1 {
+            return true;
+        }
+    }
+    false
+}
+
+/// What is left of a number's ornaments is a number: `1.234,56`, `1 000`, `$5.00`, `12 %`.
+fn is_decorated(text: &str) -> bool {
+    let ornaments = ['$', '€', '£', '¥', '%', ' ', '\u{a0}', '\u{202f}', '\'', ',', '.'];
+    let bare: String = text.chars().filter(|c| !ornaments.contains(c)).collect();
+    let bare = bare.strip_prefix(['-', '+']).unwrap_or(&bare);
+    !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_told_by_their_looks() {
+        for (text, shape) in [
+            ("1.5", Shape::Point(1.5)),
+            ("-2e3", Shape::Point(-2000.0)),
+            ("1,5", Shape::Comma(1.5)),
+            ("-0,25", Shape::Comma(-0.25)),
+            ("nan", Shape::NotFinite),
+            ("True", Shape::Boolean(true)),
+            ("1.234,56", Shape::Decorated),
+            ("1,234,567", Shape::Decorated),
+            ("$ 5.00", Shape::Decorated),
+            ("12 %", Shape::Decorated),
+            ("2024-05-01", Shape::Date),
+            ("1.5.24", Shape::Date),
+            ("2024-05-01T10:00:00Z", Shape::Date),
+            ("10:30", Shape::Date),
+            ("a1", Shape::Other),
+            ("1,2,", Shape::Decorated),
+            ("", Shape::Other),
+            ("x,y", Shape::Other),
+        ] {
+            assert_eq!(of(text.as_bytes()), shape, "{text}");
+        }
+    }
+}
