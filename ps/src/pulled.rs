@@ -6,7 +6,6 @@ use zillion_feature::{LookupPlan, RowBuffer};
 use crate::client::TrainClient;
 
 /// Rows read through a training client, as evaluation reads them. It never inserts.
-#[allow(missing_debug_implementations, reason = "a borrowed trait object has nothing to show")]
 pub struct PulledRows<'a> {
     client: &'a mut dyn TrainClient,
 }

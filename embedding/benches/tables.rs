@@ -1,0 +1,117 @@
+//! Rows pulled and pushed per second, and bytes a row: 10 million rows of 16 weights, rowwise AdaGrad.
+
+use std::hint::black_box;
+use std::num::NonZeroUsize;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use zillion_device::Workers;
+use zillion_embedding::conformance::plan_of;
+use zillion_embedding::{
+    DEFAULT_SHARDS, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSet, TableSpec,
+    Unknown, Update,
+};
+use zillion_feature::random::mix64;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
+
+const ROWS: u64 = 10_000_000;
+/// Unique keys of a step: a batch of 4,096 rows and 26 features has about this many.
+const KEYS: u64 = 65_536;
+
+fn spec() -> TableSpec {
+    TableSpec {
+        name: "ids".to_owned(),
+        segments: vec![SegmentSpec {
+            name: "vector".to_owned(),
+            dim: 16,
+            initializer: InitializerSpec::Uniform { low: -0.01, high: 0.01 },
+            optimizer: OptimizerSpec::RowwiseAdagrad {
+                lr: 0.01,
+                initial_accumulator: 0.1,
+                eps: 1e-8,
+            },
+            l2: 0.0,
+            l2_scope: None,
+        }],
+        dense: false,
+        max_rows: None,
+        unknown: Unknown::Seeded,
+        seed: 1,
+    }
+}
+
+fn update(step: u64) -> Update {
+    Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
+}
+
+fn ones(plan: &LookupPlan) -> RowBuffer {
+    let mut gradients = RowBuffer::default();
+    gradients.reshape([(plan.tables[0].keys.len(), 16)].into_iter());
+    gradients.tables[0].values.fill(0.01);
+    gradients
+}
+
+fn tables(criterion: &mut Criterion) {
+    let workers = |n| Workers::new(NonZeroUsize::new(n).expect("positive")).expect("threads");
+    let two = workers(2);
+    let mut set = TableSet::new(vec![spec()], DEFAULT_SHARDS).expect("a valid spec");
+
+    let start = std::time::Instant::now();
+    let mut worst = 0.0f64;
+    let mut planning = std::time::Duration::ZERO;
+    for first in (0..ROWS).step_by(KEYS as usize) {
+        let begun = std::time::Instant::now();
+        let ids = first..(first + KEYS).min(ROWS);
+        let plan = plan_of(&[ids.map(FeatureKey::from_u64).collect()]);
+        let gradients = ones(&plan);
+        planning += begun.elapsed();
+        set.push(&two, &plan, &gradients, update(1)).expect("memory");
+        let table = &set.statistics()[0];
+        if table.rows >= ROWS / 2 {
+            worst = worst.max(table.total_bytes() as f64 / table.rows as f64);
+        }
+    }
+    let table = &set.statistics()[0];
+    eprintln!(
+        "created {:.1} M rows/s on two threads; {:.1} bytes a row now, {worst:.1} at worst; {table:?}",
+        ROWS as f64 / (start.elapsed() - planning).as_secs_f64() / 1e6,
+        table.total_bytes() as f64 / table.rows as f64,
+    );
+
+    // Enough plans that no row of one is in a cache when its turn comes again.
+    let plans: Vec<LookupPlan> = (0..64u64)
+        .map(|p| {
+            let ids = (0..KEYS).map(|i| mix64(p << 32 | i) % ROWS);
+            plan_of(&[ids.map(FeatureKey::from_u64).collect()])
+        })
+        .collect();
+    let gradients: Vec<RowBuffer> = plans.iter().map(ones).collect();
+    let mut group = criterion.benchmark_group("10 M x 16");
+    group.throughput(Throughput::Elements(KEYS));
+    for threads in [1, 2] {
+        let workers = workers(threads);
+        let mut rows = RowBuffer::default();
+        let mut next = (0..plans.len()).cycle();
+        group.bench_function(format!("pull, {threads} threads"), |bencher| {
+            bencher.iter(|| {
+                let plan = &plans[next.next().expect("endless")];
+                set.pull(&workers, plan, false, &mut rows).expect("a valid plan");
+                black_box(&mut rows);
+            });
+        });
+        let mut next = (0..plans.len()).cycle();
+        group.bench_function(format!("push, {threads} threads"), |bencher| {
+            bencher.iter(|| {
+                let i = next.next().expect("endless");
+                set.push(&workers, &plans[i], &gradients[i], update(2)).expect("a valid plan");
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20);
+    targets = tables
+}
+criterion_main!(benches);
