@@ -1,14 +1,22 @@
-//! Real files, where they are: `ZILLION_DATA` names the folder that holds them.
+//! Real files, where they are: below `shared/data` beside the checkout.
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::Path;
 
 use zillion_feature::{Cursor, Schema, TableId};
 use zillion_reader::{BatchOrder, DataConfig, Dataset, vocabulary};
 
 use crate::fixture::{read, schema, workers};
 
-fn open(set: &str, job: &Schema) -> Option<Dataset> {
-    let root = std::env::var_os("ZILLION_DATA").map(PathBuf::from)?.join(set);
+/// The training file of a real data set; where it is absent, says that `test` skips, in the words that CI
+/// compares with the list of allowed skips.
+fn open(test: &str, set: &str, job: &Schema) -> Option<Dataset> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(set);
+    if !root.exists() {
+        // Not `eprintln!`, which the test harness keeps to itself where a test passes.
+        writeln!(std::io::stderr(), "SKIPPED {test}: {set} is not beside the checkout").unwrap();
+        return None;
+    }
     let config = DataConfig { root, ..DataConfig::default() };
     let files = config.files(&"train.parquet".into()).unwrap();
     Some(Dataset::open(&config, &files, job).unwrap())
@@ -30,8 +38,9 @@ fn frappe() {
     ];
     let features: String =
         fields.iter().map(|f| format!("[features.{f}]\nkind='id'\ntable='ids'\n")).collect();
-    let Some(dataset) = open("frappe_x1r", &schema(&format!("{features}[labels.label]"))) else {
-        eprintln!("skipped: ZILLION_DATA is not set");
+    let Some(dataset) =
+        open("reader_frappe", "frappe_x1r", &schema(&format!("{features}[labels.label]")))
+    else {
         return;
     };
     assert_eq!(dataset.rows(), Some(202_027));
@@ -51,10 +60,11 @@ fn criteo() {
         .collect();
     let ids: String =
         (1..=26).map(|i| format!("[features.C{i}]\nkind='id'\ntype='string'\n")).collect();
-    let Some(dataset) =
-        open("criteo_kaggle_10k", &schema(&format!("{numbers}{ids}[labels.label]")))
-    else {
-        eprintln!("skipped: ZILLION_DATA is not set");
+    let Some(dataset) = open(
+        "reader_criteo",
+        "criteo_kaggle_10k",
+        &schema(&format!("{numbers}{ids}[labels.label]")),
+    ) else {
         return;
     };
     let order = BatchOrder { seed: 1, shuffle: true, batch_rows: 512, drop_last: false };
