@@ -2,8 +2,11 @@
 //!
 //! A figure that the system does not tell is `None`, never a guess.
 
+use std::ffi::CString;
 use std::fs;
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Processors this process may use (affinity and cgroup quotas included).
@@ -105,6 +108,16 @@ pub fn file_limit() -> Option<FileLimit> {
     // SAFETY: `limit` is a valid place for the answer, and the call does nothing else.
     let status = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     (status == 0).then_some(FileLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
+}
+
+/// Bytes that this user may still write on the file system of `path`, which must exist.
+pub fn free_disk(path: &Path) -> Option<u64> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: all-zero is a valid `statvfs`: it consists of integers.
+    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `path` is a C string that outlives the call, `answer` a valid place for the answer.
+    let status = unsafe { libc::statvfs(path.as_ptr(), &mut answer) };
+    (status == 0).then(|| answer.f_bavail.saturating_mul(answer.f_frsize))
 }
 
 /// A moment in the use of the processors. Two of them make a [`CpuUse`].
@@ -237,6 +250,8 @@ mod tests {
         assert!(limit.soft > 0 && limit.soft <= limit.hard);
         huge_pages();
         caches();
+        assert!(free_disk(&std::env::temp_dir()).is_some());
+        assert_eq!(free_disk(Path::new("/nonexistent")), None);
     }
 
     #[cfg(target_os = "linux")]

@@ -13,6 +13,8 @@ pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
 const STRIDE_UNIT: usize = 4;
 /// Words of a companion row after the optimizer state: count, last step, dirty epoch.
 pub(crate) const META_WORDS: usize = 3;
+/// Bytes of the index a row at most: see the index's own test.
+const INDEX_BYTES: u64 = 18;
 /// More dimensions than this in a segment are taken for a mistake.
 const MAX_DIM: usize = 1 << 16;
 
@@ -159,6 +161,19 @@ impl TableSpec {
             OptimizerSpec::Adam { scope, .. } => self.dense && scope != Some(Scope::Touched),
             _ => false,
         }
+    }
+
+    /// Bytes that a row takes in memory, all told: weights, state and metadata, its share of the index at
+    /// the worst moment of its growth, and the staged gradient where a step moves the whole table.
+    pub fn bytes_per_row(&self) -> u64 {
+        let weights = self.layout().stride;
+        let staged = if self.has_whole_table_rule() { weights } else { 0 };
+        4 * (weights + self.companion_stride() + staged) as u64 + INDEX_BYTES
+    }
+
+    /// Bytes that a row takes in a checkpoint: key, weights, state, count, last step, dirty epoch.
+    pub fn checkpoint_bytes_per_row(&self) -> u64 {
+        8 + 4 * (self.layout().width() + self.state_width()) as u64 + 4 * META_WORDS as u64
     }
 
     /// Words of a companion row: state, then the metadata, rounded up to 16 bytes so that a row of
