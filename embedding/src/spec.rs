@@ -173,7 +173,8 @@ impl TableSpec {
 
     /// Bytes that a row takes in a checkpoint: key, weights, state, count, last step, dirty epoch.
     pub fn checkpoint_bytes_per_row(&self) -> u64 {
-        8 + 4 * (self.layout().width() + self.state_width()) as u64 + 4 * META_WORDS as u64
+        // In a file the last step has eight bytes.
+        8 + 4 * (self.layout().width() + self.state_width()) as u64 + 4 + 8 + 4
     }
 
     /// Words of a companion row: state, then the metadata, rounded up to 16 bytes so that a row of

@@ -370,6 +370,31 @@ fn a_checkpoint_is_a_row_source_for_any_optimizer() {
 }
 
 #[test]
+fn any_arrow_reader_opens_a_part() {
+    use arrow_array::cast::AsArray;
+    let (folder, parts) = trained();
+    for (spec, table) in everything().iter().zip(&parts) {
+        for part in &table.parts {
+            let file = std::fs::File::open(folder.path().join(&part.file)).unwrap();
+            let mut reader = arrow_ipc::reader::FileReader::try_new(file, None).unwrap();
+            let batch = reader.next().unwrap().unwrap();
+            assert!(reader.next().is_none());
+            assert_eq!(batch.num_rows() as u64, part.rows);
+            let weights = batch.column_by_name("weights").unwrap().as_fixed_size_list();
+            assert_eq!(weights.value_length() as usize, spec.layout().width());
+            // Also where there is no state and its lists are empty.
+            let state = batch.column_by_name("state").unwrap().as_fixed_size_list();
+            assert_eq!(
+                (state.value_length() as usize, state.len()),
+                (spec.state_width(), batch.num_rows())
+            );
+            let bytes = spec.checkpoint_bytes_per_row() * part.rows;
+            assert!((bytes..bytes + 8192).contains(&part.bytes), "{} for {bytes}", part.bytes);
+        }
+    }
+}
+
+#[test]
 fn an_empty_table_has_one_part_without_rows() {
     let workers = workers(1);
     let sgd = OptimizerSpec::Sgd { lr: 0.1 };

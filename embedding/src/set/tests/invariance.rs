@@ -92,6 +92,62 @@ fn a_vocabulary_that_comes_in_two_pieces_is_the_same_as_in_one() {
 }
 
 #[test]
+fn a_vocabulary_may_grow_between_steps() {
+    let workers = workers(2);
+    let run = |n: usize, at_first: u64| {
+        let mut set = filled(&workers, n, at_first);
+        clipped_step(&mut set, &workers, 1, 60);
+        for table in [2, 3, 4] {
+            let id = zillion_feature::TableId(table);
+            let added = set.prefill(&workers, id, &sorted_keys(20..60)).unwrap();
+            assert_eq!(added, 60 - at_first.max(20));
+        }
+        clipped_step(&mut set, &workers, 2, 60);
+        let folder = tempfile::tempdir().unwrap();
+        checkpoint(&set, &workers, folder.path())
+    };
+    assert!(run(1, 40) == run(3, 40));
+    assert!(run(1, 0) == run(3, 0));
+}
+
+#[test]
+fn parts_say_how_often_when_and_in_which_epoch_a_row_moved() {
+    let workers = workers(1);
+    let sgd = crate::OptimizerSpec::Sgd { lr: 0.1 };
+    let specs = vec![
+        table("dynamic", false, vec![segment("v", 2, sgd, 0.0)]),
+        table("swept", true, vec![segment("v", 2, sgd, 0.1)]),
+    ];
+    let mut set = TableSet::new(specs, shards(3)).unwrap();
+    let ids = [1, 2, 3];
+    set.prefill(&workers, zillion_feature::TableId(1), &sorted_keys(ids)).unwrap();
+    for (step, pushed) in [(3, vec![1, 2]), (4, vec![2]), (9, vec![3])] {
+        if step == 9 {
+            set.advance_dirty_epoch();
+        }
+        let keys: Vec<_> = pushed.into_iter().map(key).collect();
+        let plan = conformance::plan_of(&vec![keys; 2]);
+        let gradients = gradients(&set, &plan, step);
+        set.push(&workers, &plan, &gradients, update(step, 1.0)).unwrap();
+        set.sweep(&workers, update(step, 1.0)).unwrap();
+    }
+    let meta = |table: usize| -> Vec<(u32, u32, u32)> {
+        let mut found = std::collections::BTreeMap::new();
+        for shard in &set.shards {
+            for slot in shard.slots() {
+                shard.table(table).for_each_in_slot(slot, |k, row| {
+                    found.insert(k, (row.meta.count, row.meta.last_step, row.meta.dirty_epoch));
+                });
+            }
+        }
+        ids.iter().map(|&id| found[&key(id)]).collect()
+    };
+    assert_eq!(meta(0), [(1, 3, 1), (2, 4, 1), (1, 9, 2)]);
+    // A sweep moves every row: all belong to the next delta.
+    assert_eq!(meta(1), [(1, 3, 2), (2, 4, 2), (1, 9, 2)]);
+}
+
+#[test]
 fn live_tables_are_a_row_source() {
     let workers = workers(2);
     for n in [1, 3] {
