@@ -5,7 +5,7 @@ use crate::schema::Schema;
 
 /// Rows in columns: what the reader makes and everything else consumes.
 ///
-/// `sparse[i]` belongs to the i-th sparse feature of the schema (id, ids and bucketized features, in
+/// `sparse[i]` belongs to the i-th sparse feature of the schema (whatever indexes a table, in
 /// schema order), `numeric[j]` to the j-th numeric one, `labels[k]` to the k-th label.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
@@ -23,6 +23,8 @@ pub struct Batch {
     pub group: Option<Vec<u64>>,
     /// Event time in the unit of the source column.
     pub event_time: Option<Vec<i64>>,
+    /// Rows whose key a side table does not have, one entry a side table of the schema.
+    pub side_missing: Vec<u64>,
 }
 
 /// One sparse feature's keys, laid out as an Arrow list column: `i32` offsets into flat `u64` keys.
@@ -56,6 +58,7 @@ impl Batch {
             weight: schema.weight.as_ref().map(|_| Vec::new()),
             group: schema.group.as_ref().map(|_| Vec::new()),
             event_time: schema.event_time.as_ref().map(|_| Vec::new()),
+            side_missing: vec![0; schema.sides.len()],
         }
     }
 }
@@ -84,6 +87,63 @@ impl KeyColumn {
         match &self.offsets {
             Some(offsets) => &self.keys[offsets[row] as usize..offsets[row + 1] as usize],
             None => &self.keys[row..=row],
+        }
+    }
+
+    /// Shortens lists of more than `max_len` keys to their last ones: what is kept of a sequence.
+    pub fn keep_last(&mut self, max_len: usize) {
+        let Some(offsets) = &mut self.offsets else { return };
+        if offsets.windows(2).all(|ends| (ends[1] - ends[0]) as usize <= max_len) {
+            return;
+        }
+        let mut kept = 0;
+        let mut start = 0;
+        for end in offsets.iter_mut().skip(1) {
+            let from = start.max((*end as usize).saturating_sub(max_len));
+            start = *end as usize;
+            self.keys.copy_within(from..start, kept);
+            if let Some(weights) = &mut self.weights {
+                weights.copy_within(from..start, kept);
+            }
+            kept += start - from;
+            *end = kept as i32;
+        }
+        self.keys.truncate(kept);
+        if let Some(weights) = &mut self.weights {
+            weights.truncate(kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_shortened_list_is_its_end(
+            lists in proptest::collection::vec(proptest::collection::vec(any::<u64>(), 0..9), 0..20),
+            max_len in 1usize..7,
+        ) {
+            let mut offsets = vec![0];
+            let mut keys = Vec::new();
+            for list in &lists {
+                keys.extend(list.iter().map(|&key| FeatureKey(key)));
+                offsets.push(keys.len() as i32);
+            }
+            let mut column = KeyColumn::ragged(offsets, keys);
+            column.weights = Some(column.keys.iter().map(|key| key.0 as f32).collect());
+            column.keep_last(max_len);
+            prop_assert_eq!(column.rows(), lists.len());
+            for (row, list) in lists.iter().enumerate() {
+                let end: Vec<FeatureKey> =
+                    list[list.len().saturating_sub(max_len)..].iter().map(|&k| FeatureKey(k)).collect();
+                prop_assert_eq!(column.row(row), &end[..]);
+            }
+            let weights: Vec<f32> = column.keys.iter().map(|key| key.0 as f32).collect();
+            prop_assert_eq!(column.weights, Some(weights));
         }
     }
 }

@@ -42,6 +42,13 @@ impl ConfigError {
         error
     }
 
+    /// A value of the key at `path` that names nothing; `valid` are the ones that would.
+    pub fn unknown_value(path: &str, value: &str, valid: &[&str]) -> Self {
+        let mut error = Self::at(path, "");
+        error.problem = Problem::UnknownValue { value: value.to_owned(), valid: owned(valid) };
+        error
+    }
+
     /// The same error, seen from one level further out.
     #[must_use]
     pub fn under(mut self, key: &str) -> Self {
@@ -131,6 +138,26 @@ pub fn from_value<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, C
 pub fn section<T: DeserializeOwned>(job: &Value, key: &str) -> Result<T, ConfigError> {
     let empty = Value::Table(toml::Table::new());
     from_value(job.get(key).unwrap_or(&empty), key)
+}
+
+/// Lays `patch` over `into`: tables are merged key by key, anything else replaces what was there. Two tables
+/// of different `kind` share no settings, so there the new one replaces the old.
+pub fn merge(into: &mut toml::Table, patch: toml::Table) {
+    for (key, value) in patch {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Table(old)), Value::Table(new)) if same_kind(old, &new) => merge(old, new),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+fn same_kind(old: &toml::Table, new: &toml::Table) -> bool {
+    match (old.get("kind"), new.get("kind")) {
+        (Some(old), Some(new)) => old == new,
+        _ => true,
+    }
 }
 
 struct Node<'a>(&'a Value);

@@ -5,6 +5,8 @@
 //! never collide and the id can be had back; strings through xxh3-64. Both are pinned by golden
 //! vectors below, because every checkpoint ever written depends on them.
 
+use std::hash::{BuildHasherDefault, Hasher};
+
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +83,30 @@ impl FeatureKey {
     #[inline(always)]
     pub fn slot(self) -> usize {
         (self.0 >> (64 - SLOT_BITS)) as usize
+    }
+}
+
+/// Hashes keys for the standard library's maps and sets: keys are mixed already.
+pub type MixedHasher = BuildHasherDefault<KeyHasher>;
+
+/// See [`MixedHasher`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        // Not on the way of a `FeatureKey`, which hashes as one `u64`.
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
     }
 }
 

@@ -27,6 +27,7 @@
 
 mod batch;
 pub mod config;
+mod cross;
 mod cursor;
 mod error;
 mod key;
@@ -35,19 +36,23 @@ pub mod random;
 mod rows;
 mod schema;
 mod shard;
+mod side;
 mod statistics;
 mod transform;
 
 pub use batch::{Batch, KeyColumn, LabelColumn};
 pub use config::ConfigError;
+pub use cross::{Crosses, cross_key};
 pub use cursor::Cursor;
 pub use error::SchemaError;
-pub use key::{FeatureKey, HASH_ID, SLOTS, Step, TableId};
+pub use key::{FeatureKey, HASH_ID, KeyHasher, MixedHasher, SLOTS, Step, TableId};
 pub use plan::{ColumnPlan, LookupPlan, Occurrences, PlanScratch, TablePlan};
 pub use rows::{RowBuffer, TableRows};
 pub use schema::{
     Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,
+    SideRef, SideSpec,
 };
 pub use shard::ShardMap;
+pub use side::{Attribute, SideColumn, SideIndex};
 pub use statistics::{ColumnStatistics, Statistics};
 pub use transform::{Bucketizer, NumericMap};

@@ -1,14 +1,14 @@
-//! Decoded rows in columns, and the gathering of batches out of them.
+//! Decoded rows in columns.
 //!
 //! A block is what one decoding task makes. It holds one column a field, whatever the schema calls it;
-//! only [`gather`] knows the places of a [`Batch`].
+//! only an [`Assembly`](crate::assembly::Assembly) knows the places of a batch.
 
 use std::sync::Arc;
 
-use zillion_feature::{Batch, FeatureKey, KeyColumn, LabelColumn, Schema};
+use zillion_feature::{FeatureKey, KeyColumn};
 
 use crate::error::{ReaderError, Result};
-use crate::field::{Field, Role, Slot};
+use crate::field::Role;
 use crate::value::{Outcome, Refusal};
 
 /// Decoded rows.
@@ -35,6 +35,10 @@ pub(crate) enum Column {
     },
     /// Only the present values: this one column may have fewer values than rows.
     Present(Vec<f64>),
+    /// NaN where there is none.
+    Numbers(Vec<f64>),
+    /// Rows of a side table.
+    Rows(Vec<u32>),
     Words(Vec<u64>),
     Times(Vec<i64>),
 }
@@ -51,6 +55,8 @@ impl Column {
             }
             Role::Numeric { .. } | Role::Weight => Self::Floats(Vec::with_capacity(rows)),
             Role::Present => Self::Present(Vec::with_capacity(rows)),
+            Role::Number { .. } => Self::Numbers(Vec::with_capacity(rows)),
+            Role::SideRow(_) => Self::Rows(Vec::with_capacity(rows)),
             Role::Label { optional } => Self::Labels {
                 values: Vec::with_capacity(rows),
                 mask: optional.then(|| Vec::with_capacity(rows)),
@@ -77,13 +83,17 @@ pub(crate) struct Piece {
 
 impl Piece {
     /// The piece's part of a column with one value a row.
-    fn part<'a, T>(&self, values: &'a [T]) -> &'a [T] {
+    pub(crate) fn part<'a, T>(&self, values: &'a [T]) -> &'a [T] {
         &values[self.start..self.start + self.rows]
     }
 }
 
 /// The values of one column of all pieces, one after another.
-fn values<T: Copy>(pieces: &[Piece], rows: usize, column: impl Fn(&Block) -> &[T]) -> Vec<T> {
+pub(crate) fn values<T: Copy>(
+    pieces: &[Piece],
+    rows: usize,
+    column: impl Fn(&Block) -> &[T],
+) -> Vec<T> {
     let mut values = Vec::with_capacity(rows);
     for piece in pieces {
         values.extend_from_slice(piece.part(column(&piece.block)));
@@ -92,7 +102,7 @@ fn values<T: Copy>(pieces: &[Piece], rows: usize, column: impl Fn(&Block) -> &[T
 }
 
 /// The lists of one column of all pieces, one after another.
-fn lists(
+pub(crate) fn lists(
     pieces: &[Piece],
     rows: usize,
     column: impl Fn(&Block) -> (&[i32], &[FeatureKey]),
@@ -121,63 +131,4 @@ macro_rules! column_of {
     };
 }
 
-/// Assembles pieces into a batch of `schema`.
-pub(crate) fn gather(pieces: &[Piece], fields: &[Field], schema: &Schema) -> Result<Batch> {
-    let mut batch = Batch::empty(schema);
-    let rows = pieces.iter().map(|piece| piece.rows).sum();
-    batch.rows = rows;
-    // What a source for prediction lacks has no field and stays out.
-    batch.weight = None;
-    batch.group = None;
-    batch.event_time = None;
-    for (i, field) in fields.iter().enumerate() {
-        let floats = || values(pieces, rows, |b| column_of!(b, i, Column::Floats(x) => x));
-        match field.slot {
-            Slot::Sparse(at) => {
-                batch.sparse[at] = match field.role {
-                    Role::Ids { .. } => lists(
-                        pieces,
-                        rows,
-                        |b| column_of!(b, i, Column::Lists { offsets, keys } => (offsets, keys)),
-                    )?,
-                    _ => KeyColumn::single(values(
-                        pieces,
-                        rows,
-                        |b| column_of!(b, i, Column::Keys(keys) => keys),
-                    )),
-                };
-            }
-            Slot::Numeric(at) => batch.numeric[at] = floats(),
-            Slot::Label(at) => batch.labels[at] = gather_label(pieces, rows, i, &field.role),
-            Slot::Weight => batch.weight = Some(floats()),
-            Slot::Group => {
-                let words = values(pieces, rows, |b| column_of!(b, i, Column::Words(x) => x));
-                batch.group = Some(words);
-            }
-            Slot::EventTime => {
-                let times = values(pieces, rows, |b| column_of!(b, i, Column::Times(x) => x));
-                batch.event_time = Some(times);
-            }
-            Slot::Pass => {}
-        }
-    }
-    Ok(batch)
-}
-
-fn gather_label(pieces: &[Piece], rows: usize, i: usize, role: &Role) -> LabelColumn {
-    let labels =
-        values(pieces, rows, |b| column_of!(b, i, Column::Labels { values, .. } => values));
-    let mask = match role {
-        Role::Label { optional: true } => {
-            let mask = values(
-                pieces,
-                rows,
-                |b| column_of!(b, i, Column::Labels { mask, .. } => mask.as_deref().unwrap_or_default()),
-            );
-            // `None` says that every row has a label.
-            mask.contains(&false).then_some(mask)
-        }
-        _ => None,
-    };
-    LabelColumn { values: labels, mask }
-}
+pub(crate) use column_of;

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex};
 use zillion_device::Workers;
 use zillion_feature::{Cursor, Schema, Statistics};
 
+use crate::assembly::Assembly;
 use crate::config::{DataConfig, Format, TextFormat};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Slot};
 use crate::files::{self, Compression, FileFormat};
 use crate::parquet::{ParquetFile, TextRules};
 use crate::reading::{FileKind, Reading, SourceFile};
+use crate::sides::SideTables;
 use crate::stream::{BatchOrder, BatchStream};
 use crate::text::{Chunks, TextFile, TextSettings, open_stream};
 
@@ -34,6 +36,7 @@ pub enum Labels {
 pub struct Dataset {
     files: Arc<Vec<SourceFile>>,
     schema: Arc<Schema>,
+    sides: SideTables,
     statistics: Statistics,
     /// Labels and the like that the files do not have.
     lacking: Vec<Slot>,
@@ -61,9 +64,23 @@ impl Dataset {
         schema: &Schema,
         labels: Labels,
     ) -> Result<Self> {
+        Self::open_beside(config, files, schema, labels, &SideTables::load(config, schema)?)
+    }
+
+    /// The same with side tables that have been read before, for the same schema.
+    ///
+    /// # Errors
+    /// See [`Dataset::open`].
+    pub fn open_beside(
+        config: &DataConfig,
+        files: &[PathBuf],
+        schema: &Schema,
+        labels: Labels,
+        sides: &SideTables,
+    ) -> Result<Self> {
         config.check()?;
         let sources = files.iter().map(|path| open_file(config, path)).collect::<Result<_>>()?;
-        Self::of_sources(config, sources, schema, labels)
+        Self::of_sources(config, sources, schema, labels, sides.clone())
     }
 
     /// A dataset of one text stream, such as standard input, which can be read once. It is TSV where
@@ -87,7 +104,8 @@ impl Dataset {
         let chunks = Chunks::new(source, &path, settings.dialect)?;
         let (file, chunks) = TextFile::of_chunks(chunks, Compression::None, settings, config)?;
         let kind = FileKind::Stream(file, Mutex::new(Some(chunks)));
-        Self::of_sources(config, vec![SourceFile { path, kind }], schema, labels)
+        let sides = SideTables::load(config, schema)?;
+        Self::of_sources(config, vec![SourceFile { path, kind }], schema, labels, sides)
     }
 
     fn of_sources(
@@ -95,6 +113,7 @@ impl Dataset {
         files: Vec<SourceFile>,
         schema: &Schema,
         labels: Labels,
+        sides: SideTables,
     ) -> Result<Self> {
         if files.is_empty() {
             return Err(ReaderError::Setting {
@@ -102,16 +121,16 @@ impl Dataset {
                 key: "data".to_owned(),
             });
         }
-        let null = Arc::new(config.null.iter().map(|text| text.clone().into_bytes()).collect());
         let mut dataset = Self {
             files: Arc::new(files),
             schema: Arc::new(schema.clone()),
+            sides,
             statistics: Statistics::default(),
             lacking: Vec::new(),
-            rules: TextRules::new(null, config.list_separator.0),
+            rules: text_rules(config),
             shuffle_window: config.shuffle_window.get(),
         };
-        let mut fields = field::unresolved(schema)?;
+        let mut fields = field::unresolved(schema, &dataset.sides)?;
         if labels == Labels::Optional {
             let lacks = |field: &Field| {
                 field.slot.only_training_needs_it()
@@ -142,12 +161,16 @@ impl Dataset {
         &self.statistics
     }
 
+    pub(crate) fn sides(&self) -> &SideTables {
+        &self.sides
+    }
+
     pub(crate) fn sources(&self) -> &[SourceFile] {
         &self.files
     }
 
     /// The schema that the data was checked against.
-    pub fn schema(&self) -> &Schema {
+    pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
@@ -178,7 +201,7 @@ impl Dataset {
         from: Cursor,
         workers: Arc<Workers>,
     ) -> Result<BatchStream> {
-        let mut fields = field::resolved(&self.schema, &self.statistics)?;
+        let mut fields = field::resolved(&self.schema, &self.sides, &self.statistics)?;
         fields.retain(|field| !self.lacking.contains(&field.slot));
         let reading = Arc::new(self.reading(fields)?);
         let window = match (order.shuffle, reading.is_stream()) {
@@ -187,13 +210,19 @@ impl Dataset {
             (false, true) => order.batch_rows.max(1),
             (false, false) => PLAIN_WINDOW.max(order.batch_rows),
         };
-        Ok(BatchStream::new(reading, self.schema.clone(), order, window, from, workers))
+        let assembly = Assembly::new(&self.schema, &self.sides, &self.statistics, |_| true)?;
+        Ok(BatchStream::new(reading, assembly, order, window, from, workers))
     }
 
     /// A pass that decodes `fields`.
     pub(crate) fn reading(&self, fields: Vec<Field>) -> Result<Reading> {
         Reading::new(&self.files, fields, self.rules.clone())
     }
+}
+
+pub(crate) fn text_rules(config: &DataConfig) -> TextRules {
+    let null = config.null.iter().map(|text| text.clone().into_bytes()).collect();
+    TextRules::new(Arc::new(null), config.list_separator.0)
 }
 
 pub(crate) fn open_file(config: &DataConfig, path: &Path) -> Result<SourceFile> {

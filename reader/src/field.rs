@@ -5,6 +5,7 @@ use zillion_feature::{
 };
 
 use crate::error::Result;
+use crate::sides::{SideLookup, SideTables};
 use crate::value::Transform;
 
 /// One use of one column of the data. Two features that read the same column are two fields.
@@ -32,6 +33,10 @@ pub(crate) enum Role {
     Bucket { buckets: Bucketizer, missing: FeatureKey },
     /// A number as it stands, left out where missing: what statistics are made of.
     Present,
+    /// A number as it stands, NaN where missing (an error if `needed`): a side table's.
+    Number { needed: bool },
+    /// A side table's key, as the row that has it.
+    SideRow(SideLookup),
     /// 0 or 1. `optional`: a row without it is masked instead of refused.
     Label { optional: bool },
     /// Finite and not negative.
@@ -47,6 +52,8 @@ pub(crate) enum Role {
 pub(crate) enum Slot {
     Sparse(usize),
     Numeric(usize),
+    /// Rows of a side table: to the features of the numbered [`Join`].
+    Join(usize),
     Label(usize),
     Weight,
     Group,
@@ -62,46 +69,91 @@ impl Slot {
     }
 }
 
+/// The features that read one side table by one column of the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Join {
+    /// Position in the schema's side tables.
+    pub(crate) side: usize,
+    /// Column of the data that holds the key.
+    pub(crate) by: String,
+    /// Positions in the schema's features.
+    pub(crate) features: Vec<usize>,
+    /// Whether some feature has no value for a row that the side table does not have.
+    pub(crate) needed: bool,
+}
+
+/// The joins of a schema, in order of first mention.
+pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
+    let mut joins: Vec<Join> = Vec::new();
+    for (index, feature) in schema.features.iter().enumerate() {
+        let Some(reference) = &feature.side else { continue };
+        let known = joins.iter_mut().find(|j| j.side == reference.side && j.by == reference.by);
+        match known {
+            Some(join) => {
+                join.features.push(index);
+                join.needed |= feature.needs_value();
+            }
+            None => joins.push(Join {
+                side: reference.side,
+                by: reference.by.clone(),
+                features: vec![index],
+                needed: feature.needs_value(),
+            }),
+        }
+    }
+    joins
+}
+
 /// The fields of a schema before its statistics are known: what files are checked against. Whatever
 /// needs statistics stands as [`Role::Present`], which accepts the same columns.
-pub(crate) fn unresolved(schema: &Schema) -> Result<Vec<Field>> {
-    build(schema, |feature| match feature.needs_statistics() {
+pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Field>> {
+    let role = |feature: &FeatureSpec| match feature.needs_statistics() {
         true => Ok(Role::Present),
         false => role(feature, &Statistics::default()),
-    })
+    };
+    let mut fields = of_features(schema, sides, |_| true, role)?;
+    fields.extend(of_rows(schema));
+    Ok(fields)
 }
 
 /// The fields of a schema with every transform resolved.
-pub(crate) fn resolved(schema: &Schema, statistics: &Statistics) -> Result<Vec<Field>> {
-    build(schema, |feature| role(feature, statistics))
+pub(crate) fn resolved(
+    schema: &Schema,
+    sides: &SideTables,
+    statistics: &Statistics,
+) -> Result<Vec<Field>> {
+    let mut fields = resolved_where(schema, sides, statistics, |_| true)?;
+    fields.extend(of_rows(schema));
+    Ok(fields)
 }
 
-/// The same for some features only.
+/// What some features read, by their positions in the schema, and nothing else.
 pub(crate) fn resolved_where(
     schema: &Schema,
+    sides: &SideTables,
     statistics: &Statistics,
-    wanted: impl Fn(&FeatureSpec) -> bool,
+    wanted: impl Fn(usize) -> bool,
 ) -> Result<Vec<Field>> {
-    let all = build(schema, |feature| match wanted(feature) {
-        true => role(feature, statistics),
-        false => Ok(Role::Present),
-    })?;
-    // Features come first and in order, so that each field meets its feature.
-    let pairs = all.into_iter().zip(&schema.features);
-    Ok(pairs.filter(|(_, feature)| wanted(feature)).map(|(field, _)| field).collect())
+    of_features(schema, sides, wanted, |feature| role(feature, statistics))
 }
 
-fn build(schema: &Schema, role_of: impl Fn(&FeatureSpec) -> Result<Role>) -> Result<Vec<Field>> {
+fn of_features(
+    schema: &Schema,
+    sides: &SideTables,
+    wanted: impl Fn(usize) -> bool,
+    role_of: impl Fn(&FeatureSpec) -> Result<Role>,
+) -> Result<Vec<Field>> {
     let mut fields = Vec::new();
-    let (mut sparse, mut numeric) = (0, 0);
-    for feature in &schema.features {
-        let slot = if feature.table().is_some() {
-            sparse += 1;
-            Slot::Sparse(sparse - 1)
-        } else {
-            numeric += 1;
-            Slot::Numeric(numeric - 1)
+    let mut sparse = 0;
+    for (index, feature) in schema.features.iter().enumerate() {
+        let slot = match feature.table() {
+            Some(_) => Slot::Sparse(sparse),
+            None => Slot::Numeric(index - sparse),
         };
+        sparse += usize::from(feature.table().is_some());
+        if !wanted(index) || feature.side.is_some() || feature.is_cross() {
+            continue;
+        }
         fields.push(Field {
             used_by: format!("feature `{}`", feature.name),
             column: feature.column.clone(),
@@ -109,25 +161,43 @@ fn build(schema: &Schema, role_of: impl Fn(&FeatureSpec) -> Result<Role>) -> Res
             slot,
         });
     }
-    for (index, label) in schema.labels.iter().enumerate() {
-        fields.push(Field {
-            used_by: format!("label `{}`", label.name),
-            column: label.column.clone(),
-            role: Role::Label { optional: schema.labels.len() > 1 },
-            slot: Slot::Label(index),
-        });
-    }
-    for (key, column, role, slot) in [
-        ("weight", &schema.weight, Role::Weight, Slot::Weight),
-        ("group", &schema.group, Role::Group, Slot::Group),
-        ("event_time", &schema.event_time, Role::EventTime, Slot::EventTime),
-    ] {
-        if let Some(column) = column {
-            let used_by = format!("`columns.{key}`");
-            fields.push(Field { used_by, column: column.clone(), role, slot });
+    for (number, join) in joins(schema).iter().enumerate() {
+        if join.features.iter().any(|&feature| wanted(feature)) {
+            fields.push(side_row(schema, sides, number, join));
         }
     }
     Ok(fields)
+}
+
+/// The field that finds the rows of a join.
+pub(crate) fn side_row(schema: &Schema, sides: &SideTables, number: usize, join: &Join) -> Field {
+    let side = &schema.sides[join.side];
+    Field {
+        used_by: format!("the join with side table `{}`", side.name),
+        role: Role::SideRow(SideLookup::new(side.raw, sides.index(join.side), join.needed)),
+        column: join.by.clone(),
+        slot: Slot::Join(number),
+    }
+}
+
+/// What rows have besides features.
+fn of_rows(schema: &Schema) -> Vec<Field> {
+    let labels = schema.labels.iter().enumerate().map(|(index, label)| Field {
+        used_by: format!("label `{}`", label.name),
+        column: label.column.clone(),
+        role: Role::Label { optional: schema.labels.len() > 1 },
+        slot: Slot::Label(index),
+    });
+    let columns = [
+        ("weight", &schema.weight, Role::Weight, Slot::Weight),
+        ("group", &schema.group, Role::Group, Slot::Group),
+        ("event_time", &schema.event_time, Role::EventTime, Slot::EventTime),
+    ];
+    let columns = columns.into_iter().filter_map(|(key, column, role, slot)| {
+        let used_by = format!("`columns.{key}`");
+        Some(Field { used_by, column: column.clone()?, role, slot })
+    });
+    labels.chain(columns).collect()
 }
 
 fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
@@ -135,7 +205,7 @@ fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
         FeatureKind::Id { raw, .. } => {
             Role::Id { raw, missing: FeatureKey::missing(&feature.name) }
         }
-        FeatureKind::Ids { raw, .. } => Role::Ids { raw },
+        FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => Role::Ids { raw },
         FeatureKind::Numeric { transform, missing } => {
             let map = NumericMap::resolve(&feature.name, transform, statistics)?;
             Role::Numeric { map: Transform::new(map), missing: missing.map(|x| map.apply(x)) }
@@ -144,5 +214,21 @@ fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
             buckets: Bucketizer::resolve(feature, statistics)?,
             missing: FeatureKey::missing(&feature.name),
         },
+        FeatureKind::Cross { .. } => unreachable!("a cross reads no column"),
     })
+}
+
+/// How a side table's file is decoded for a feature: as it stands, because transforms come with
+/// statistics, which the join itself feeds.
+pub(crate) fn role_in_side_table(feature: &FeatureSpec) -> Role {
+    match feature.kind {
+        FeatureKind::Id { raw, .. } => {
+            Role::Id { raw, missing: FeatureKey::missing(&feature.name) }
+        }
+        FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => Role::Ids { raw },
+        FeatureKind::Numeric { .. } | FeatureKind::Bucketized { .. } => {
+            Role::Number { needed: feature.needs_value() }
+        }
+        FeatureKind::Cross { .. } => unreachable!("a cross reads no column"),
+    }
 }

@@ -41,6 +41,7 @@
 //! [`Batch`]: zillion_feature::Batch
 //! [`Schema`]: zillion_feature::Schema
 
+mod assembly;
 mod block;
 mod config;
 mod dataset;
@@ -58,6 +59,7 @@ mod permute;
 mod profile;
 mod quantiles;
 mod reading;
+mod sides;
 mod sniff;
 mod stream;
 mod sums;
@@ -78,6 +80,7 @@ pub use profile::{
     Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,
     profile,
 };
+pub use sides::SideTables;
 pub use sniff::{Sniffed, sniff};
 pub use stream::{BatchOrder, BatchStream};
 pub use synthesise::{ClickLog, Drawn, ID_FIELDS, NUMERIC_FIELDS};

@@ -3,14 +3,15 @@
 //! Both read in file order, so that their results depend on the data alone.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_feature::{
-    Buckets, ColumnStatistics, FeatureKey, FeatureKind, FeatureSpec, Statistics, TableId,
+    Buckets, ColumnStatistics, FeatureKey, FeatureKind, FeatureSpec, MixedHasher, Schema,
+    SideColumn, Statistics, TableId,
 };
 
+use crate::assembly::Assembly;
 use crate::block::{Block, Column};
 use crate::dataset::Dataset;
 use crate::error::{ReaderError, Result};
@@ -18,7 +19,7 @@ use crate::field::{self, Field, Role, Slot};
 use crate::order::Order;
 use crate::quantiles::Sample;
 use crate::sums::Moments;
-use crate::windows::Windows;
+use crate::windows::{Window, Windows};
 
 /// Rows that a pass decodes at a time.
 const WINDOW: usize = 65_536;
@@ -33,16 +34,16 @@ const QUANTILES_OF_A_PASS: usize = 4;
 /// What reading the rows may meet, and a feature without a single present value.
 pub fn statistics(dataset: &Dataset, workers: &Arc<Workers>) -> Result<Statistics> {
     let mut statistics = Statistics::default();
-    let wanted: Vec<&FeatureSpec> =
-        dataset.schema().features.iter().filter(|f| f.needs_statistics()).collect();
-    let (mut with_quantiles, mut others): (Vec<_>, Vec<_>) =
-        wanted.into_iter().partition(|feature| quantiles(feature).is_some());
+    let features = &dataset.schema().features;
+    let wanted = (0..features.len()).filter(|&f| features[f].needs_statistics());
+    let (mut with_quantiles, mut others): (Vec<usize>, Vec<usize>) =
+        wanted.partition(|&f| quantiles(&features[f]).is_some());
     while !with_quantiles.is_empty() || !others.is_empty() {
         let later = with_quantiles.split_off(with_quantiles.len().min(QUANTILES_OF_A_PASS));
-        let mut features = std::mem::replace(&mut with_quantiles, later);
-        features.append(&mut others);
-        for (feature, column) in features.iter().zip(one_pass(dataset, &features, workers)?) {
-            statistics.columns.insert(feature.name.clone(), column);
+        let mut now = std::mem::replace(&mut with_quantiles, later);
+        now.append(&mut others);
+        for (&feature, column) in now.iter().zip(one_pass(dataset, &now, workers)?) {
+            statistics.columns.insert(features[feature].name.clone(), column);
         }
     }
     Ok(statistics)
@@ -55,33 +56,83 @@ fn quantiles(feature: &FeatureSpec) -> Option<u32> {
     }
 }
 
+/// Where the values of a feature come from in a pass: the number of a field and, for a joined one, the
+/// side table's values.
+struct Input<'a> {
+    field: usize,
+    side: Option<&'a [f64]>,
+}
+
+impl Input<'_> {
+    /// Shows the present values of a block in the order of its rows.
+    fn visit(&self, block: &Block, mut show: impl FnMut(f64)) {
+        match (&block.columns[self.field], self.side) {
+            (Column::Present(values), None) => values.iter().for_each(|&x| show(x)),
+            // The row behind the last one stands for a missing row.
+            (Column::Rows(rows), Some(numbers)) => rows
+                .iter()
+                .filter_map(|&row| numbers.get(row as usize))
+                .filter(|x| !x.is_nan())
+                .for_each(|&x| show(x)),
+            (column, _) => unreachable!("a pass over numbers has decoded {column:?}"),
+        }
+    }
+}
+
+/// The fields that a pass over the numbers of `features` decodes, and what each feature reads of them.
+fn inputs<'a>(dataset: &'a Dataset, features: &[usize]) -> (Vec<Field>, Vec<Input<'a>>) {
+    let (schema, sides) = (dataset.schema(), dataset.sides());
+    let joins = field::joins(schema);
+    let mut fields: Vec<Field> = Vec::new();
+    let mut inputs = Vec::with_capacity(features.len());
+    for &feature in features {
+        let spec = &schema.features[feature];
+        let Some(number) = joins.iter().position(|join| join.features.contains(&feature)) else {
+            inputs.push(Input { field: fields.len(), side: None });
+            fields.push(Field {
+                used_by: format!("feature `{}`", spec.name),
+                column: spec.column.clone(),
+                role: Role::Present,
+                slot: Slot::Pass,
+            });
+            continue;
+        };
+        let SideColumn::Numbers(numbers) = sides.column(joins[number].side, feature) else {
+            unreachable!("only numbers have statistics")
+        };
+        let known = fields.iter().position(|field| field.slot == Slot::Join(number));
+        let field = known.unwrap_or_else(|| {
+            fields.push(field::side_row(schema, sides, number, &joins[number]));
+            fields.len() - 1
+        });
+        inputs.push(Input { field, side: Some(numbers) });
+    }
+    (fields, inputs)
+}
+
 fn one_pass(
     dataset: &Dataset,
-    features: &[&FeatureSpec],
+    features: &[usize],
     workers: &Arc<Workers>,
 ) -> Result<Vec<ColumnStatistics>> {
-    let field = |feature: &&FeatureSpec| Field {
-        used_by: format!("feature `{}`", feature.name),
-        column: feature.column.clone(),
-        role: Role::Present,
-        slot: Slot::Pass,
-    };
+    let (fields, inputs) = inputs(dataset, features);
+    let features: Vec<&FeatureSpec> =
+        features.iter().map(|&feature| &dataset.schema().features[feature]).collect();
     let mut moments = vec![Moments::default(); features.len()];
     let mut samples: Vec<Option<Sample>> =
         features.iter().map(|feature| quantiles(feature).map(|_| Sample::default())).collect();
-    visit(dataset, features.iter().map(field).collect(), workers, |block| {
-        // Columns are independent of each other: a phase over them, each in the order of its rows.
-        let mut columns: Vec<_> =
-            block.columns.iter().zip(&mut moments).zip(&mut samples).collect();
-        workers.for_each_mut(&mut columns, |_, ((column, moments), sample)| {
-            let Column::Present(values) = column else {
-                unreachable!("a pass decodes present values")
-            };
-            values.iter().for_each(|&x| moments.add(x));
-            if let Some(sample) = sample {
-                values.iter().for_each(|&x| sample.add(x));
-            }
-        });
+    visit(dataset, fields, workers, |window| {
+        // A block that spans windows is a piece of each; the first one starts with its first row.
+        for piece in window.pieces.iter().filter(|piece| piece.start == 0) {
+            // Columns are independent of each other: a phase over them, each in the order of its rows.
+            let mut columns: Vec<_> = inputs.iter().zip(&mut moments).zip(&mut samples).collect();
+            workers.for_each_mut(&mut columns, |_, ((input, moments), sample)| {
+                input.visit(&piece.block, |x| moments.add(x));
+                if let Some(sample) = sample {
+                    input.visit(&piece.block, |x| sample.add(x));
+                }
+            });
+        }
         Ok(())
     })?;
     let mut columns = Vec::with_capacity(features.len());
@@ -123,26 +174,22 @@ pub fn vocabulary(
     workers: &Arc<Workers>,
 ) -> Result<Vec<Vec<FeatureKey>>> {
     let schema = dataset.schema();
-    let table_of = schema.sparse_tables();
-    let mut fields = Vec::new();
-    let mut owners = Vec::new();
-    for field in field::resolved_where(schema, dataset.statistics(), |feature| {
-        feature.table().is_some_and(|table| tables.iter().any(|(wanted, _)| *wanted == table))
-    })? {
-        if let Slot::Sparse(at) = field.slot {
-            let owner = tables.iter().position(|(table, _)| *table == table_of[at]);
-            owners.extend(owner);
-            fields.push(field);
-        }
-    }
+    // Of every wanted column of a batch, the table that it fills.
+    let owner = |table: TableId| tables.iter().position(|(wanted, _)| *wanted == table);
+    let owners: Vec<(usize, usize)> = (0..)
+        .zip(schema.sparse_tables())
+        .filter_map(|(column, table)| Some((column, owner(table)?)))
+        .collect();
+    let read = with_members(schema, |f| f.table().and_then(owner).is_some());
+    let statistics = dataset.statistics();
+    let fields = field::resolved_where(schema, dataset.sides(), statistics, |f| read[f])?;
+    let assembly = Assembly::new(schema, dataset.sides(), statistics, |f| read[f])?;
     let mut keys: Vec<KeySet> = vec![KeySet::default(); tables.len()];
-    visit(dataset, fields, workers, |block| {
-        for (column, &owner) in block.columns.iter().zip(&owners) {
-            let (Column::Keys(values) | Column::Lists { keys: values, .. }) = column else {
-                unreachable!("a sparse feature decodes into keys")
-            };
+    visit(dataset, fields.clone(), workers, |window| {
+        let batch = assembly.batch(window.pieces.make_contiguous(), &fields)?;
+        for &(column, owner) in &owners {
             let (table, cap) = tables[owner];
-            keys[owner].extend(values.iter().copied());
+            keys[owner].extend(batch.sparse[column].keys.iter().copied());
             if keys[owner].len() > cap {
                 let table = schema.tables.get(table.index()).cloned().unwrap_or_default();
                 return Err(ReaderError::VocabularyTooLarge { cap, table });
@@ -158,12 +205,24 @@ pub fn vocabulary(
     Ok(keys.into_iter().map(sorted).collect())
 }
 
-/// Decodes `fields` of every row and shows each block once, in file order.
+/// Of each feature, whether it is wanted itself or by a cross that is.
+fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<bool> {
+    let mut read: Vec<bool> = schema.features.iter().map(wanted).collect();
+    // Members stand before the crosses that they are in.
+    for (index, feature) in schema.features.iter().enumerate().rev() {
+        if let (true, FeatureKind::Cross { of, .. }) = (read[index], &feature.kind) {
+            of.iter().for_each(|&member| read[member] = true);
+        }
+    }
+    read
+}
+
+/// Decodes `fields` of every row and shows them window by window, in file order.
 fn visit(
     dataset: &Dataset,
     fields: Vec<Field>,
     workers: &Arc<Workers>,
-    mut show: impl FnMut(&Block) -> Result<()>,
+    mut show: impl FnMut(&mut Window) -> Result<()>,
 ) -> Result<()> {
     if fields.is_empty() {
         return Ok(());
@@ -171,33 +230,11 @@ fn visit(
     let reading = Arc::new(dataset.reading(fields)?);
     let order = Order { seed: 0, epoch: 0, shuffle: false };
     let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0);
-    while let Some(window) = windows.next_window()? {
+    while let Some(mut window) = windows.next_window()? {
         windows.read_ahead();
-        // A block that spans windows is a piece of each; the first one starts with its first row.
-        for piece in window.pieces.iter().filter(|piece| piece.start == 0) {
-            show(&piece.block)?;
-        }
+        show(&mut window)?;
     }
     Ok(())
 }
 
-type KeySet = HashSet<FeatureKey, BuildHasherDefault<KeyHasher>>;
-
-/// Keys are mixed already.
-#[derive(Clone, Default)]
-pub(crate) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        // Not on the way of a `FeatureKey`, which hashes as one `u64`.
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = word;
-    }
-}
+type KeySet = HashSet<FeatureKey, MixedHasher>;

@@ -89,6 +89,7 @@ fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
         Column::Keys(_) => Column::Keys(values!(Column::Keys(x) => x)),
         Column::Floats(_) => Column::Floats(values!(Column::Floats(x) => x)),
         Column::Words(_) => Column::Words(values!(Column::Words(x) => x)),
+        Column::Rows(_) => Column::Rows(values!(Column::Rows(x) => x)),
         Column::Times(_) => Column::Times(values!(Column::Times(x) => x)),
         Column::Labels { mask, .. } => Column::Labels {
             values: values!(Column::Labels { values, .. } => values),
@@ -97,7 +98,9 @@ fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
             ),
         },
         Column::Lists { .. } => permute_lists(parts, order)?,
-        Column::Present(_) => unreachable!("a pass over present values keeps the file order"),
+        Column::Present(_) | Column::Numbers(_) => {
+            unreachable!("a pass over numbers as they stand keeps the file order")
+        }
     })
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_feature::{Batch, Cursor, Schema};
+use zillion_feature::{Batch, Cursor};
 
-use crate::block::gather;
+use crate::assembly::Assembly;
 use crate::error::Result;
 use crate::order::Order;
 use crate::reading::Reading;
@@ -30,7 +30,7 @@ pub struct BatchOrder {
 /// error the stream has ended. It is [`Send`], so that a task can take the next batch ahead as well.
 pub struct BatchStream {
     reading: Arc<Reading>,
-    schema: Arc<Schema>,
+    assembly: Assembly,
     windows: Windows,
     window: Option<Window>,
     order: BatchOrder,
@@ -50,7 +50,7 @@ impl std::fmt::Debug for BatchStream {
 impl BatchStream {
     pub(crate) fn new(
         reading: Arc<Reading>,
-        schema: Arc<Schema>,
+        assembly: Assembly,
         order: BatchOrder,
         window_rows: usize,
         from: Cursor,
@@ -58,7 +58,7 @@ impl BatchStream {
     ) -> Self {
         let row_order = Order { seed: order.seed, epoch: from.epoch, shuffle: order.shuffle };
         let windows = Windows::new(reading.clone(), workers, row_order, window_rows, from.row);
-        Self { reading, schema, windows, window: None, order, cursor: from, ended: false }
+        Self { reading, assembly, windows, window: None, order, cursor: from, ended: false }
     }
 
     /// The position behind the last batch.
@@ -85,7 +85,7 @@ impl BatchStream {
         if taken == 0 || (self.order.drop_last && taken < rows) {
             return Ok(None);
         }
-        let batch = gather(&pieces, &self.reading.fields, &self.schema)?;
+        let batch = self.assembly.batch(&pieces, &self.reading.fields)?;
         // Only now, so that the memory of a window that this batch finished can be used again.
         drop(pieces);
         self.windows.read_ahead();

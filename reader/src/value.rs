@@ -21,6 +21,7 @@ pub(crate) enum Refusal {
     NotTime,
     NotUtf8,
     TooManyIds,
+    NoSideRow,
 }
 
 pub(crate) type Outcome<T> = Result<T, Refusal>;
@@ -59,7 +60,7 @@ impl Refusal {
                 "is too large for 32-bit floats; scale the column that {used_by} reads"
             )),
             Self::Missing => match field.role {
-                Role::Numeric { .. } => format!(
+                Role::Numeric { .. } | Role::Number { .. } => format!(
                     "the value is missing; give {used_by} a `missing = <number>` or clean the data"
                 ),
                 _ => format!("the value is missing, and {used_by} needs one in every row"),
@@ -70,6 +71,10 @@ impl Refusal {
             Self::NotWeight => says("is not a weight; weights are finite and not negative"),
             Self::NotTime => says("is not a time; event times are whole numbers"),
             Self::NotUtf8 => says("is not UTF-8; convert the file (`iconv -t UTF-8`)"),
+            Self::NoSideRow => match &field.role {
+                Role::SideRow(lookup) => says(&lookup.explain(used_by)),
+                other => unreachable!("{other:?} looks nothing up"),
+            },
             Self::TooManyIds => {
                 "more than 2^31 ids in one window; lower `data.shuffle_window`".to_owned()
             }

@@ -17,7 +17,8 @@ pub(crate) fn check(field: &Field, found: &DataType, path: &Path) -> Result<()> 
             // One text cell that holds several ids, as in CSV.
             found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
         },
-        Role::Numeric { .. } | Role::Bucket { .. } | Role::Present => {
+        Role::SideRow(lookup) => (fits_id(lookup.raw, found), wanted_id(lookup.raw)),
+        Role::Numeric { .. } | Role::Bucket { .. } | Role::Present | Role::Number { .. } => {
             (is_number(found) || *found == DataType::Boolean, "numbers")
         }
         Role::Label { .. } => (is_number(found) || *found == DataType::Boolean, "0 or 1"),
@@ -85,16 +86,19 @@ fn name(found: &DataType) -> String {
 fn remedy(role: &Role, found: &DataType) -> &'static str {
     match (role, found) {
         (Role::Id { .. }, DataType::List(_)) => "declare `kind = \"ids\"` for a list",
-        (Role::Id { .. } | Role::Ids { .. }, found) if is_text(found) => {
+        (Role::Id { .. } | Role::Ids { .. } | Role::SideRow(_), found) if is_text(found) => {
             "declare `type = \"string\"`, or write the column as integers"
         }
-        (Role::Id { .. } | Role::Ids { .. }, found) if is_whole(found) => {
+        (Role::Id { .. } | Role::Ids { .. } | Role::SideRow(_), found) if is_whole(found) => {
             "declare `type = \"i64\"` or `type = \"u64\"`"
         }
-        (Role::Id { .. } | Role::Ids { .. }, found) if is_number(found) => {
+        (Role::Id { .. } | Role::Ids { .. } | Role::SideRow(_), found) if is_number(found) => {
             "write the column as (nullable) integers, or declare `kind = \"bucketized\"`"
         }
-        (Role::Numeric { .. } | Role::Bucket { .. } | Role::Present, found) if is_text(found) => {
+        (
+            Role::Numeric { .. } | Role::Bucket { .. } | Role::Present | Role::Number { .. },
+            found,
+        ) if is_text(found) => {
             "declare `kind = \"id\"` with `type = \"string\"`, or write the column as numbers"
         }
         _ => "convert the column, or name another one",

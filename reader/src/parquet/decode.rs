@@ -12,6 +12,7 @@ use super::numbers::{Whole, numbers, scan, scan_values, whole_keys, with_whole};
 use super::texts::{DictionaryKeys, TextRules, dictionary_keys, text_keys, texts};
 use crate::block::{Column, end_list};
 use crate::field::Role;
+use crate::sides::SideLookup;
 use crate::value::{self, Refusal};
 
 /// A value that was refused: its row in the array and its text.
@@ -60,6 +61,15 @@ pub(crate) fn append(
             }
             Ok(())
         }),
+        (Role::Number { needed }, Column::Numbers(values)) => scan(array, |x| {
+            values.push(match x {
+                Some(x) => value::finite(x)?,
+                None if *needed => return Err(Refusal::Missing),
+                None => f64::NAN,
+            });
+            Ok(())
+        }),
+        (Role::SideRow(lookup), Column::Rows(rows)) => side_rows(array, lookup, rules, rows),
         (Role::Label { .. }, Column::Labels { values, mask }) => scan(array, |x| {
             values.push(match (x, &mask) {
                 (Some(x), _) => value::label(x)?,
@@ -152,6 +162,29 @@ fn list_keys(
         end_list(offsets, keys).map_err(|refusal| Bad { row, refusal, text: None })?;
     }
     Ok(())
+}
+
+fn side_rows(
+    array: &ArrayRef,
+    lookup: &SideLookup,
+    rules: &TextRules,
+    rows: &mut Vec<u32>,
+) -> Result<(), Bad> {
+    if lookup.raw == RawType::String {
+        return texts(array, |text| {
+            let key = rules.present(text).map(|t| t.key()).transpose()?;
+            rows.push(lookup.row(key)?);
+            Ok(())
+        });
+    }
+    with_whole!(array, values => scan_values(values, |value| {
+        let key = value.map(|v| v.key(lookup.raw)).transpose()?;
+        rows.push(lookup.row(key)?);
+        Ok(())
+    }), else scan(array, |flag| {
+        rows.push(lookup.row(flag.map(|f| FeatureKey::from_u64(f as u64)))?);
+        Ok(())
+    }))
 }
 
 fn groups(array: &ArrayRef, rules: &TextRules, words: &mut Vec<u64>) -> Result<(), Bad> {

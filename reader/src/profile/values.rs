@@ -6,19 +6,17 @@
 //! every value that makes up a 4,096th of the rows or more.
 
 use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 
-use zillion_feature::FeatureKey;
+use zillion_feature::{FeatureKey, MixedHasher};
 
 use crate::estimate::Sketch;
-use crate::passes::KeyHasher;
 
 /// Values that are counted one by one.
 const KEPT: usize = 1 << 18;
 /// A value of less than one row in this many is not worth its text.
 const WORTH_A_TEXT: u64 = 4096;
 
-type Map<T> = HashMap<FeatureKey, T, BuildHasherDefault<KeyHasher>>;
+type Map<T> = HashMap<FeatureKey, T, MixedHasher>;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Values {

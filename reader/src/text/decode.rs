@@ -155,6 +155,17 @@ fn push(column: &mut Column, role: &Role, cell: &[u8], settings: &TextSettings) 
                 values.push(value::finite(settings.number(cell)?)?);
             }
         }
+        (Role::Number { needed }, Column::Numbers(values)) => {
+            values.push(match missing {
+                true if *needed => return Err(Refusal::Missing),
+                true => f64::NAN,
+                false => value::finite(settings.number(cell)?)?,
+            });
+        }
+        (Role::SideRow(lookup), Column::Rows(rows)) => {
+            let key = (!missing).then(|| value::id_from_cell(lookup.raw, cell)).transpose()?;
+            rows.push(lookup.row(key)?);
+        }
         (Role::Label { .. }, Column::Labels { values, mask }) => {
             values.push(match (missing, &mask) {
                 (false, _) => settings.label(cell)?,

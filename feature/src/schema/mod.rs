@@ -1,0 +1,78 @@
+//! The schema: which columns a row has and what each of them means.
+//!
+//! It is read from a job's `[features]`, `[labels]`, `[columns]` and `[side]` sections. Order is the order
+//! of the file: columns of a [`Batch`](crate::Batch), and so sums over features, follow it.
+
+mod kinds;
+mod print;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::ConfigError;
+use crate::key::TableId;
+
+pub use kinds::{
+    Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, SideRef,
+    SideSpec,
+};
+
+/// A validated schema.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Schema {
+    /// Features in job order.
+    pub features: Vec<FeatureSpec>,
+    /// Names of the tables, in order of first mention.
+    pub tables: Vec<String>,
+    /// Labels in job order.
+    pub labels: Vec<LabelSpec>,
+    /// Side tables in job order. Each is read by some feature.
+    pub sides: Vec<SideSpec>,
+    /// Column of sample weights.
+    pub weight: Option<String>,
+    /// Column of group ids for grouped metrics.
+    pub group: Option<String>,
+    /// Column of event times.
+    pub event_time: Option<String>,
+}
+
+impl Schema {
+    /// Features that index a table, in order: the columns of [`Batch::sparse`](crate::Batch).
+    pub fn sparse(&self) -> impl Iterator<Item = &FeatureSpec> {
+        self.features.iter().filter(|f| f.table().is_some())
+    }
+
+    /// Numeric features, in order: the columns of [`Batch::numeric`](crate::Batch).
+    pub fn numeric(&self) -> impl Iterator<Item = &FeatureSpec> {
+        self.features.iter().filter(|f| f.table().is_none())
+    }
+
+    /// The table of each sparse column.
+    pub fn sparse_tables(&self) -> Vec<TableId> {
+        self.features.iter().filter_map(FeatureSpec::table).collect()
+    }
+
+    /// A label that is also a feature makes every metric perfect and the model worthless.
+    fn refuse_label_leaks(&self) -> Result<(), ConfigError> {
+        for label in &self.labels {
+            for feature in self.features.iter().filter(|f| !f.is_cross()) {
+                let (key, column) = match &feature.side {
+                    Some(side) => ("by", &side.by),
+                    None => ("column", &feature.column),
+                };
+                if *column == label.column {
+                    return Err(ConfigError::at(
+                        &format!("features.{}.{key}", feature.name),
+                        format!(
+                            "column `{column}` is also label `{}`; a feature must not be the label",
+                            label.name
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

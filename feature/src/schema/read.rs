@@ -1,0 +1,339 @@
+//! A job's sections to a schema.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use toml::Value;
+
+use super::{
+    Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,
+    SideRef, SideSpec,
+};
+use crate::config::{self, ConfigError, from_value};
+use crate::error::SchemaError;
+use crate::key::TableId;
+
+impl Schema {
+    /// Reads and validates the schema of a job.
+    pub fn from_job(job: &Value) -> Result<Self, SchemaError> {
+        let mut schema = Self::default();
+        for (name, value) in section_table(job, "side")? {
+            let SideConfig { path, key, raw } = from_value(value, &format!("side.{name}"))?;
+            schema.sides.push(SideSpec { name: name.clone(), path, key, raw });
+        }
+        let features = section_table(job, "features")?;
+        let names: Vec<&str> = features.iter().map(|(name, _)| name.as_str()).collect();
+        for (name, value) in &features {
+            let path = format!("features.{name}");
+            let config: FeatureConfig = from_value(value, &path)?;
+            config.refuse_foreign_keys(value, &path)?;
+            let feature = Resolver { schema: &mut schema, names: &names, name, path: &path }
+                .feature(config)?;
+            schema.features.push(feature);
+        }
+        if schema.features.is_empty() {
+            return Err(ConfigError::at("features", "a job needs at least one feature").into());
+        }
+        for (name, value) in section_table(job, "labels")? {
+            let config: LabelConfig = from_value(value, &format!("labels.{name}"))?;
+            let column = config.column.unwrap_or_else(|| name.clone());
+            schema.labels.push(LabelSpec { name: name.clone(), column });
+        }
+        if schema.labels.is_empty() {
+            return Err(ConfigError::at("labels", "a job needs at least one label").into());
+        }
+        let columns: ColumnsConfig = config::section(job, "columns")?;
+        schema.weight = columns.weight;
+        schema.group = columns.group;
+        schema.event_time = columns.event_time;
+        schema.refuse_unused_sides()?;
+        schema.refuse_label_leaks()?;
+        Ok(schema)
+    }
+
+    fn refuse_unused_sides(&self) -> Result<(), ConfigError> {
+        for (index, side) in self.sides.iter().enumerate() {
+            let reads = |f: &FeatureSpec| f.side.as_ref().is_some_and(|s| s.side == index);
+            if !self.features.iter().any(reads) {
+                let message = format!(
+                    "no feature reads it; give one `side = \"{}\"`, or remove the section",
+                    side.name
+                );
+                return Err(ConfigError::at(&format!("side.{}", side.name), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn section_table<'a>(
+    job: &'a Value,
+    key: &str,
+) -> Result<Vec<(&'a String, &'a Value)>, ConfigError> {
+    match job.get(key) {
+        None => Ok(Vec::new()),
+        Some(Value::Table(table)) => Ok(table.iter().collect()),
+        Some(other) => {
+            Err(ConfigError::at(key, format!("expected a table, found {}", other.type_str())))
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LabelConfig {
+    column: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ColumnsConfig {
+    weight: Option<String>,
+    group: Option<String>,
+    event_time: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SideConfig {
+    path: String,
+    key: String,
+    #[serde(rename = "type", default)]
+    raw: RawType,
+}
+
+/// Every key that some kind of feature has; those of other kinds are refused.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FeatureConfig {
+    kind: KindName,
+    column: Option<String>,
+    #[serde(rename = "type")]
+    raw: Option<RawType>,
+    table: Option<String>,
+    pooling: Option<Pooling>,
+    max_len: Option<u32>,
+    transform: Option<NumericTransform>,
+    missing: Option<f64>,
+    boundaries: Option<Vec<f32>>,
+    buckets: Option<u32>,
+    of: Option<Vec<String>>,
+    side: Option<String>,
+    by: Option<String>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum KindName {
+    Id,
+    Ids,
+    Sequence,
+    Numeric,
+    Bucketized,
+    Cross,
+}
+
+impl KindName {
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Id => &["kind", "column", "side", "by", "type", "table"],
+            Self::Ids => &["kind", "column", "side", "by", "type", "table", "pooling"],
+            Self::Sequence => {
+                &["kind", "column", "side", "by", "type", "table", "max_len", "pooling"]
+            }
+            Self::Numeric => &["kind", "column", "side", "by", "transform", "missing"],
+            Self::Bucketized => &["kind", "column", "side", "by", "table", "boundaries", "buckets"],
+            Self::Cross => &["kind", "of", "table"],
+        }
+    }
+}
+
+impl FeatureConfig {
+    fn refuse_foreign_keys(&self, value: &Value, path: &str) -> Result<(), ConfigError> {
+        let allowed = self.kind.keys();
+        let given: BTreeSet<&String> =
+            value.as_table().into_iter().flat_map(|t| t.keys()).collect();
+        match given.into_iter().find(|k| !allowed.contains(&k.as_str())) {
+            Some(key) => Err(ConfigError::unknown_key(path, key, allowed)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One feature's section in the light of what stands around it.
+struct Resolver<'a> {
+    /// What has been read so far.
+    schema: &'a mut Schema,
+    /// Names of all features, later ones included.
+    names: &'a [&'a str],
+    name: &'a str,
+    path: &'a str,
+}
+
+impl Resolver<'_> {
+    fn feature(mut self, config: FeatureConfig) -> Result<FeatureSpec, ConfigError> {
+        let raw = config.raw.unwrap_or_default();
+        let side = self.side(config.side, config.by)?;
+        let kind = match config.kind {
+            KindName::Id => FeatureKind::Id { raw, table: self.table(config.table)? },
+            KindName::Ids => FeatureKind::Ids {
+                raw,
+                table: self.table(config.table)?,
+                pooling: config.pooling.unwrap_or_default(),
+            },
+            KindName::Sequence => FeatureKind::Sequence {
+                raw,
+                table: self.table(config.table)?,
+                max_len: self.max_len(config.max_len)?,
+                // A sum would let the length of a history speak louder than what is in it.
+                pooling: config.pooling.unwrap_or(Pooling::Mean),
+            },
+            KindName::Numeric => {
+                if config.missing.is_some_and(|m| !m.is_finite()) {
+                    return Err(self.refuse("missing", "must be finite"));
+                }
+                FeatureKind::Numeric {
+                    transform: config.transform.unwrap_or_default(),
+                    missing: config.missing,
+                }
+            }
+            KindName::Bucketized => FeatureKind::Bucketized {
+                buckets: self.buckets(config.boundaries, config.buckets)?,
+                table: self.table(config.table)?,
+            },
+            KindName::Cross => FeatureKind::Cross {
+                of: self.members(config.of.unwrap_or_default())?,
+                table: self.table(config.table)?,
+            },
+        };
+        let column = config.column.unwrap_or_else(|| self.name.to_owned());
+        Ok(FeatureSpec { name: self.name.to_owned(), column, kind, side })
+    }
+
+    fn refuse(&self, key: &str, message: impl Into<String>) -> ConfigError {
+        ConfigError::at(&format!("{}.{key}", self.path), message)
+    }
+
+    fn table(&mut self, name: Option<String>) -> Result<TableId, ConfigError> {
+        let name = name.as_deref().unwrap_or(self.name);
+        let tables = &mut self.schema.tables;
+        let position = tables.iter().position(|t| t == name).unwrap_or_else(|| {
+            tables.push(name.to_owned());
+            tables.len() - 1
+        });
+        u16::try_from(position)
+            .map(TableId)
+            .map_err(|_| self.refuse("table", "a job has at most 65,536 tables; share some"))
+    }
+
+    fn side(
+        &self,
+        name: Option<String>,
+        by: Option<String>,
+    ) -> Result<Option<SideRef>, ConfigError> {
+        let Some(name) = name else {
+            return match by {
+                Some(_) => Err(self.refuse(
+                    "by",
+                    "`by` names the column that holds a side table's key; say which table with `side = \"..\"`",
+                )),
+                None => Ok(None),
+            };
+        };
+        let sides = &self.schema.sides;
+        let Some(side) = sides.iter().position(|s| s.name == name) else {
+            let valid: Vec<&str> = sides.iter().map(|s| s.name.as_str()).collect();
+            if valid.is_empty() {
+                return Err(self.refuse(
+                    "side",
+                    format!(
+                        "the job has no side tables; add `[side.{name}]` with `path` and `key`"
+                    ),
+                ));
+            }
+            return Err(ConfigError::unknown_value(&format!("{}.side", self.path), &name, &valid));
+        };
+        Ok(Some(SideRef { side, by: by.unwrap_or_else(|| sides[side].key.clone()) }))
+    }
+
+    fn max_len(&self, max_len: Option<u32>) -> Result<u32, ConfigError> {
+        match max_len {
+            None => Err(ConfigError::at(
+                self.path,
+                "a sequence needs `max_len = n`: the most recent n values are kept",
+            )),
+            Some(0) => Err(self.refuse("max_len", "must be at least 1")),
+            Some(n) => Ok(n),
+        }
+    }
+
+    fn buckets(
+        &self,
+        boundaries: Option<Vec<f32>>,
+        quantiles: Option<u32>,
+    ) -> Result<Buckets, ConfigError> {
+        match (boundaries, quantiles) {
+            (Some(_), Some(_)) => {
+                Err(ConfigError::at(self.path, "give `boundaries` or `buckets`, not both"))
+            }
+            (None, None) => Err(ConfigError::at(
+                self.path,
+                "a bucketized feature needs `boundaries = [..]` or `buckets = n` (equal counts)",
+            )),
+            (Some(b), None) => {
+                let ascending =
+                    b.windows(2).all(|w| w[0] < w[1]) && b.iter().all(|x| x.is_finite());
+                if b.is_empty() || !ascending {
+                    let message = "must be finite, ascending and not empty";
+                    return Err(self.refuse("boundaries", message));
+                }
+                Ok(Buckets::Boundaries(b))
+            }
+            (None, Some(n)) if n < 2 => Err(self.refuse("buckets", "must be at least 2")),
+            (None, Some(n)) => Ok(Buckets::Quantiles(n)),
+        }
+    }
+
+    /// The members of a cross.
+    fn members(&self, of: Vec<String>) -> Result<Vec<usize>, ConfigError> {
+        let mut members = Vec::with_capacity(of.len());
+        for name in &of {
+            let member = self.member(name)?;
+            if members.contains(&member) {
+                return Err(self.refuse("of", format!("`{name}` is named twice")));
+            }
+            members.push(member);
+        }
+        if members.len() < 2 {
+            let message = "a cross needs two features or more: `of = [\"..\", \"..\"]`";
+            return Err(self.refuse("of", message));
+        }
+        Ok(members)
+    }
+
+    fn member(&self, name: &str) -> Result<usize, ConfigError> {
+        if name == self.name {
+            return Err(self.refuse("of", "a cross cannot be of itself"));
+        }
+        let Some(member) = self.names.iter().position(|n| *n == name) else {
+            let path = format!("{}.of", self.path);
+            let others: Vec<&str> =
+                self.names.iter().copied().filter(|n| *n != self.name).collect();
+            return Err(ConfigError::unknown_value(&path, name, &others));
+        };
+        let Some(feature) = self.schema.features.get(member) else {
+            let message = format!("`{name}` stands behind the cross; move it before");
+            return Err(self.refuse("of", message));
+        };
+        let problem = match feature.kind {
+            FeatureKind::Numeric { .. } => {
+                "is a number; a cross is of ids: declare it `kind = \"bucketized\"`"
+            }
+            FeatureKind::Ids { .. } | FeatureKind::Sequence { .. } => {
+                "has any number of values a row; a cross is of features with one"
+            }
+            _ => return Ok(member),
+        };
+        Err(self.refuse("of", format!("`{name}` {problem}")))
+    }
+}

@@ -1,0 +1,207 @@
+//! Job sections to schemas and back, and what is refused.
+
+use toml::Value;
+
+use super::*;
+
+fn read(text: &str) -> Result<Schema, String> {
+    let job: Value = toml::from_str::<toml::Table>(text).unwrap().into();
+    Schema::from_job(&job).map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_schema_keeps_the_order_of_the_file_and_shares_tables() {
+    let schema = read(
+        r#"
+        [features.zeta]
+        kind = "id"
+        table = "ids"
+        [features.age]
+        kind = "numeric"
+        transform = "log1p"
+        missing = 0
+        [features.alpha]
+        kind = "ids"
+        type = "string"
+        table = "ids"
+        pooling = "sqrtn"
+        column = "tags"
+        [features.price]
+        kind = "bucketized"
+        boundaries = [0, 1.5]
+        [labels.click]
+        column = "label"
+        [columns]
+        group = "user"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(
+        schema.features.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(),
+        ["zeta", "age", "alpha", "price"]
+    );
+    assert_eq!(schema.tables, ["ids", "price"]);
+    assert_eq!(schema.sparse_tables(), [TableId(0), TableId(0), TableId(1)]);
+    assert_eq!(schema.numeric().count(), 1);
+    assert_eq!(schema.features[2].pooling(), Some(Pooling::Sqrtn));
+    assert_eq!(schema.features[2].column, "tags");
+    assert_eq!(schema.group.as_deref(), Some("user"));
+    let printed: Value = Value::Table(schema.to_job().into_iter().collect());
+    assert_eq!(Schema::from_job(&printed).unwrap(), schema);
+}
+
+#[test]
+fn sequences_crosses_and_side_tables_are_read_and_printed() {
+    let schema = read(
+        r#"
+        [features.history]
+        kind = "sequence"
+        max_len = 50
+        table = "item"
+        [features.item]
+        kind = "id"
+        [features.age]
+        kind = "bucketized"
+        side = "users"
+        boundaries = [18, 65]
+        [features.genres]
+        kind = "ids"
+        type = "string"
+        side = "items"
+        by = "item"
+        column = "genre"
+        [features.item_x_age]
+        kind = "cross"
+        of = ["item", "age"]
+        [labels.click]
+        [side.users]
+        path = "users.csv"
+        key = "user"
+        type = "string"
+        [side.items]
+        path = "items.parquet"
+        key = "id"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(schema.tables, ["item", "age", "genres", "item_x_age"]);
+    assert_eq!(schema.features[0].pooling(), Some(Pooling::Mean));
+    assert_eq!(schema.features[0].max_len(), Some(50));
+    let side = |f: usize| schema.features[f].side.clone().unwrap();
+    assert_eq!(side(2), SideRef { side: 0, by: "user".into() });
+    assert_eq!(side(3), SideRef { side: 1, by: "item".into() });
+    let FeatureKind::Cross { of, .. } = &schema.features[4].kind else { panic!() };
+    assert_eq!(*of, [1, 2]);
+    let printed: Value = Value::Table(schema.to_job().into_iter().collect());
+    assert_eq!(Schema::from_job(&printed).unwrap(), schema);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let with = |feature: &str| format!("[features.f]\n{feature}\n[labels.y]");
+    let cross =
+        |feature: &str| with(&format!("{feature}\n[features.x]\nkind = 'cross'\nof = ['f']"));
+    let side = |feature: &str| {
+        with(&format!("kind = 'id'\n{feature}\n[side.users]\npath = 'u.csv'\nkey = 'u'"))
+    };
+    for (text, message) in [
+        (with("kind = 'idd'"), "unknown value \"idd\" for `features.f.kind`; did you mean `id`?"),
+        (
+            with("kind = 'id'\npooling = 'sum'"),
+            "unknown key `features.f.pooling`; expected one of `by`, `column`, `kind`, `side`, `table`, `type`",
+        ),
+        (
+            with("kind = 'ids'\npoolin = 'sum'"),
+            "unknown key `features.f.poolin`; did you mean `pooling`?",
+        ),
+        (
+            with("kind = 'ids'\npooling = 'avg'"),
+            "unknown value \"avg\" for `features.f.pooling`; expected one of `max`, `mean`, `sqrtn`, `sum`",
+        ),
+        (
+            with("kind = 'bucketized'"),
+            "`features.f`: a bucketized feature needs `boundaries = [..]` or `buckets = n` (equal counts)",
+        ),
+        (
+            with("kind = 'bucketized'\nboundaries = [2, 1]"),
+            "`features.f.boundaries`: must be finite, ascending and not empty",
+        ),
+        (with("kind = 'numeric'\nmissing = inf"), "`features.f.missing`: must be finite"),
+        (
+            with("kind = 'id'\ncolumn = 'y'"),
+            "`features.f.column`: column `y` is also label `y`; a feature must not be the label",
+        ),
+        (
+            with("kind = 'sequence'"),
+            "`features.f`: a sequence needs `max_len = n`: the most recent n values are kept",
+        ),
+        (with("kind = 'sequence'\nmax_len = 0"), "`features.f.max_len`: must be at least 1"),
+        (
+            with("kind = 'id'\nmax_len = 3"),
+            "unknown key `features.f.max_len`; expected one of `by`, `column`, `kind`, `side`, `table`, `type`",
+        ),
+        (with("kind = 'cross'\nof = ['f', 'g']"), "`features.f.of`: a cross cannot be of itself"),
+        (
+            with("kind = 'cross'\nof = ['user', 'g']\n[features.users]\nkind = 'id'"),
+            "unknown value \"user\" for `features.f.of`; did you mean `users`?",
+        ),
+        (
+            with("kind = 'cross'\nof = ['g', 'h']\n[features.g]\nkind = 'id'"),
+            "`features.f.of`: `g` stands behind the cross; move it before",
+        ),
+        (
+            cross("kind = 'ids'"),
+            "`features.x.of`: `f` has any number of values a row; a cross is of features with one",
+        ),
+        (
+            cross("kind = 'sequence'\nmax_len = 2"),
+            "`features.x.of`: `f` has any number of values a row; a cross is of features with one",
+        ),
+        (
+            cross("kind = 'numeric'"),
+            "`features.x.of`: `f` is a number; a cross is of ids: declare it `kind = \"bucketized\"`",
+        ),
+        (
+            cross("kind = 'id'"),
+            "`features.x.of`: a cross needs two features or more: `of = [\"..\", \"..\"]`",
+        ),
+        (
+            cross("kind = 'id'").replace("['f']", "['f', 'f']"),
+            "`features.x.of`: `f` is named twice",
+        ),
+        (
+            cross("kind = 'id'").replace("of =", "column = 'f'\nof ="),
+            "unknown key `features.x.column`; expected one of `kind`, `of`, `table`",
+        ),
+        (
+            with("kind = 'id'\nby = 'u'"),
+            "`features.f.by`: `by` names the column that holds a side table's key; say which table with `side = \"..\"`",
+        ),
+        (
+            with("kind = 'id'\nside = 'users'"),
+            "`features.f.side`: the job has no side tables; add `[side.users]` with `path` and `key`",
+        ),
+        (
+            side("side = 'user'"),
+            "unknown value \"user\" for `features.f.side`; did you mean `users`?",
+        ),
+        (
+            side("side = 'users'\nby = 'y'"),
+            "`features.f.by`: column `y` is also label `y`; a feature must not be the label",
+        ),
+        (
+            side(""),
+            "`side.users`: no feature reads it; give one `side = \"users\"`, or remove the section",
+        ),
+        (side("side = 'users'").replace("key = 'u'", ""), "missing key `side.users.key`"),
+        (
+            side("side = 'users'").replace("key = 'u'", "kee = 'u'"),
+            "unknown key `side.users.kee`; did you mean `key`?",
+        ),
+        ("[labels.y]".to_owned(), "`features`: a job needs at least one feature"),
+        ("[features.f]\nkind = 'id'".to_owned(), "`labels`: a job needs at least one label"),
+        ("features = 3".to_owned(), "`features`: expected a table, found integer"),
+    ] {
+        assert_eq!(read(&text).unwrap_err(), message, "{text}");
+    }
+}

@@ -1,0 +1,263 @@
+//! Side tables: what is known of a user or an item, in a file of its own, joined to rows by key.
+//!
+//! A row names a key; the key's row of the side table holds the values. The join is two gathers: keys
+//! to rows of the side table (while decoding), rows to values (when a batch is assembled). A key that the
+//! side table does not have reads as the row *behind* the last one, which holds what each feature makes
+//! of a missing value: no branch in the loops, and one number to count.
+//!
+//! Training and serving join through here; reading the file is the reader's business.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use crate::batch::{Batch, KeyColumn};
+use crate::error::SchemaError;
+use crate::key::{FeatureKey, MixedHasher};
+use crate::schema::{FeatureKind, FeatureSpec, Schema};
+use crate::statistics::Statistics;
+use crate::transform::{Bucketizer, NumericMap};
+
+/// The keys of a side table and their rows.
+#[derive(Clone, Debug, Default)]
+pub struct SideIndex {
+    rows: HashMap<FeatureKey, u32, MixedHasher>,
+}
+
+impl SideIndex {
+    /// Adds the key of the next row.
+    ///
+    /// # Errors
+    /// The earlier row that has the same key.
+    pub fn push(&mut self, key: FeatureKey) -> Result<(), u32> {
+        let next = self.rows.len() as u32;
+        match self.rows.entry(key) {
+            Entry::Occupied(entry) => Err(*entry.get()),
+            Entry::Vacant(entry) => {
+                entry.insert(next);
+                Ok(())
+            }
+        }
+    }
+
+    /// Number of rows; also the row that stands for a key that is not here.
+    pub fn len(&self) -> u32 {
+        self.rows.len() as u32
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The row of a key.
+    #[inline]
+    pub fn row(&self, key: FeatureKey) -> Option<u32> {
+        self.rows.get(&key).copied()
+    }
+}
+
+/// One feature's values as the side table's file has them, one a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SideColumn {
+    /// Of an id: its key.
+    Keys(Vec<FeatureKey>),
+    /// Of ids and sequences: their keys, with offsets.
+    Lists(KeyColumn),
+    /// Of numeric and bucketized features: the number, NaN where there is none.
+    Numbers(Vec<f64>),
+}
+
+/// One feature's values as a batch has them: one a row of the side table, and one more for the row that
+/// is missing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attribute {
+    target: Target,
+    values: Values,
+}
+
+/// Which column of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Sparse(usize),
+    Numeric(usize),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Values {
+    Keys(Vec<FeatureKey>),
+    Lists { offsets: Vec<i32>, keys: Vec<FeatureKey> },
+    Numbers(Vec<f32>),
+}
+
+impl Attribute {
+    /// Transforms a column of a side table as the feature says. `feature` is its position in the schema.
+    ///
+    /// A numeric feature without `missing` has no value for a missing row: its last entry is NaN, and
+    /// whoever joins must refuse such a row ([`FeatureSpec::needs_value`]).
+    ///
+    /// # Errors
+    /// Statistics that the transform needs and that are not there.
+    ///
+    /// # Panics
+    /// If the column is not what the feature's kind is made of.
+    pub fn new(
+        schema: &Schema,
+        feature: usize,
+        column: &SideColumn,
+        statistics: &Statistics,
+    ) -> Result<Self, SchemaError> {
+        let spec = &schema.features[feature];
+        let before = &schema.features[..feature];
+        let sparse = before.iter().filter(|f| f.table().is_some()).count();
+        let target = match spec.table() {
+            Some(_) => Target::Sparse(sparse),
+            None => Target::Numeric(feature - sparse),
+        };
+        let absent = FeatureKey::missing(&spec.name);
+        let values = match (&spec.kind, column) {
+            (FeatureKind::Id { .. }, SideColumn::Keys(keys)) => {
+                Values::Keys(keys.iter().copied().chain([absent]).collect())
+            }
+            (FeatureKind::Ids { .. } | FeatureKind::Sequence { .. }, SideColumn::Lists(lists)) => {
+                last_values(spec, lists)
+            }
+            (FeatureKind::Numeric { transform, missing }, SideColumn::Numbers(numbers)) => {
+                let map = NumericMap::resolve(&spec.name, *transform, statistics)?;
+                let absent = missing.map_or(f32::NAN, |x| map.apply(x));
+                let value = |&x: &f64| if x.is_nan() { absent } else { map.apply(x) };
+                Values::Numbers(numbers.iter().map(value).chain([absent]).collect())
+            }
+            (FeatureKind::Bucketized { .. }, SideColumn::Numbers(numbers)) => {
+                let buckets = Bucketizer::resolve(spec, statistics)?;
+                let key = |&x: &f64| if x.is_nan() { absent } else { buckets.key(x) };
+                Values::Keys(numbers.iter().map(key).chain([absent]).collect())
+            }
+            (kind, column) => panic!("{kind:?} is not made of {column:?}"),
+        };
+        Ok(Self { target, values })
+    }
+
+    /// Fills the feature's column of `batch`: row i of the batch from row `rows[i]` of the side table.
+    ///
+    /// # Panics
+    /// If a row is beyond the side table's length (which itself stands for a missing row), or the lists
+    /// of a batch have 2³¹ values or more.
+    pub fn fill(&self, rows: &[u32], batch: &mut Batch) {
+        match (&self.values, self.target) {
+            (Values::Keys(keys), Target::Sparse(at)) => {
+                let keys = rows.iter().map(|&row| keys[row as usize]).collect();
+                batch.sparse[at] = KeyColumn::single(keys);
+            }
+            (Values::Lists { offsets, keys }, Target::Sparse(at)) => {
+                let mut ends = Vec::with_capacity(rows.len() + 1);
+                let mut joined = Vec::with_capacity(rows.len());
+                ends.push(0);
+                for &row in rows {
+                    let list = &offsets[row as usize..row as usize + 2];
+                    joined.extend_from_slice(&keys[list[0] as usize..list[1] as usize]);
+                    let end = i32::try_from(joined.len());
+                    ends.push(end.expect("a batch holds fewer than 2^31 values a column"));
+                }
+                batch.sparse[at] = KeyColumn::ragged(ends, joined);
+            }
+            (Values::Numbers(numbers), Target::Numeric(at)) => {
+                batch.numeric[at] = rows.iter().map(|&row| numbers[row as usize]).collect();
+            }
+            (_, target) => unreachable!("`new` chose {target:?} by the same table"),
+        }
+    }
+
+    /// The first row of the side table whose number is not finite after the transform.
+    pub fn first_not_finite(&self) -> Option<usize> {
+        match &self.values {
+            Values::Numbers(numbers) => {
+                let rows = &numbers[..numbers.len() - 1];
+                rows.iter().position(|x| !x.is_finite())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The lists as the feature keeps them, and an empty one behind.
+fn last_values(spec: &FeatureSpec, lists: &KeyColumn) -> Values {
+    let mut kept = lists.clone();
+    if let Some(max_len) = spec.max_len() {
+        kept.keep_last(max_len);
+    }
+    let mut offsets = kept.offsets.unwrap_or_else(|| (0..=kept.keys.len() as i32).collect());
+    offsets.push(offsets.last().copied().unwrap_or_default());
+    Values::Lists { offsets, keys: kept.keys }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::ColumnStatistics;
+
+    #[test]
+    fn rows_are_found_by_key_and_a_second_one_is_refused() {
+        let mut index = SideIndex::default();
+        assert!(index.is_empty());
+        for id in [7, 3, 9] {
+            index.push(FeatureKey::from_i64(id)).unwrap();
+        }
+        assert_eq!(index.push(FeatureKey::from_i64(3)), Err(1));
+        assert_eq!(index.len(), 3);
+        assert_eq!(index.row(FeatureKey::from_i64(9)), Some(2));
+        assert_eq!(index.row(FeatureKey::from_i64(8)), None);
+    }
+
+    #[test]
+    fn attributes_are_transformed_once_and_a_missing_row_reads_as_missing() {
+        let job = "
+            [features.price]
+            kind = 'numeric'
+            transform = 'standardise'
+            missing = 1
+            side = 's'
+            [features.age]
+            kind = 'bucketized'
+            boundaries = [10]
+            side = 's'
+            [features.tags]
+            kind = 'sequence'
+            max_len = 1
+            side = 's'
+            [features.zip]
+            kind = 'id'
+            side = 's'
+            [labels.y]
+            [side.s]
+            path = 's.csv'
+            key = 'k'
+        ";
+        let schema = Schema::from_job(&job.parse::<toml::Table>().unwrap().into()).unwrap();
+        let mut statistics = Statistics::default();
+        statistics
+            .columns
+            .insert("price".into(), ColumnStatistics { mean: 2.0, std: 0.5, ..Default::default() });
+        let id = FeatureKey::from_u64;
+        let columns = [
+            SideColumn::Numbers(vec![3.0, f64::NAN]),
+            SideColumn::Numbers(vec![f64::NAN, 10.0]),
+            SideColumn::Lists(KeyColumn::ragged(vec![0, 2, 2], vec![id(5), id(6)])),
+            SideColumn::Keys(vec![id(8), id(9)]),
+        ];
+        let mut batch = Batch { rows: 4, ..Batch::empty(&schema) };
+        for (feature, column) in columns.iter().enumerate() {
+            let attribute = Attribute::new(&schema, feature, column, &statistics).unwrap();
+            assert_eq!(attribute.first_not_finite(), None);
+            attribute.fill(&[1, 0, 2, 0], &mut batch);
+        }
+        assert_eq!(batch.numeric, [[-2.0, 2.0, -2.0, 2.0]]);
+        let absent = FeatureKey::missing;
+        let age = vec![id(1), absent("age"), absent("age"), absent("age")];
+        assert_eq!(batch.sparse[0], KeyColumn::single(age));
+        assert_eq!(batch.sparse[1], KeyColumn::ragged(vec![0, 0, 1, 1, 2], vec![id(6), id(6)]));
+        let zip = vec![id(9), id(8), absent("zip"), id(8)];
+        assert_eq!(batch.sparse[2], KeyColumn::single(zip));
+        let unknown = Attribute::new(&schema, 0, &columns[0], &Statistics::default());
+        assert!(unknown.unwrap_err().to_string().starts_with("no statistics for feature `price`"));
+    }
+}

@@ -1,0 +1,159 @@
+//! From decoded rows to batches: gathering, joining, crossing.
+
+use std::sync::Arc;
+
+use zillion_feature::{
+    Attribute, Batch, Crosses, FeatureSpec, KeyColumn, LabelColumn, Schema, Statistics,
+};
+
+use crate::block::{Column, Piece, column_of, lists, values};
+use crate::error::{ReaderError, Result};
+use crate::field::{self, Field, Role, Slot};
+use crate::sides::SideTables;
+
+/// How batches of a schema are put together.
+#[derive(Clone, Debug)]
+pub(crate) struct Assembly {
+    schema: Arc<Schema>,
+    /// One a join of the schema.
+    joined: Vec<Joined>,
+    crosses: Crosses,
+    /// How many values of a list each sparse column keeps.
+    max_lens: Vec<Option<usize>>,
+}
+
+/// What rows of a side table become.
+#[derive(Clone, Debug)]
+struct Joined {
+    side: usize,
+    /// The row that stands for a missing one.
+    absent: u32,
+    attributes: Vec<Attribute>,
+}
+
+impl Assembly {
+    /// Batches with the features that are wanted, by their positions in the schema; the columns of others
+    /// stay empty.
+    pub(crate) fn new(
+        schema: &Arc<Schema>,
+        sides: &SideTables,
+        statistics: &Statistics,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Result<Self> {
+        let joined = field::joins(schema).into_iter().map(|join| {
+            let features = join.features.into_iter().filter(|&feature| wanted(feature));
+            let attributes = features.map(|feature| {
+                let column = sides.column(join.side, feature);
+                let attribute = Attribute::new(schema, feature, column, statistics)?;
+                refuse_infinite(schema, feature, &attribute)?;
+                Ok(attribute)
+            });
+            let absent = sides.index(join.side).len();
+            Ok(Joined { side: join.side, absent, attributes: attributes.collect::<Result<_>>()? })
+        });
+        Ok(Self {
+            joined: joined.collect::<Result<_>>()?,
+            schema: schema.clone(),
+            crosses: Crosses::of(schema),
+            max_lens: schema.sparse().map(FeatureSpec::max_len).collect(),
+        })
+    }
+
+    /// Assembles pieces, decoded as `fields` say, into a batch.
+    pub(crate) fn batch(&self, pieces: &[Piece], fields: &[Field]) -> Result<Batch> {
+        let mut batch = Batch::empty(&self.schema);
+        let rows = pieces.iter().map(|piece| piece.rows).sum();
+        batch.rows = rows;
+        // What a source for prediction lacks has no field and stays out.
+        batch.weight = None;
+        batch.group = None;
+        batch.event_time = None;
+        for (i, field) in fields.iter().enumerate() {
+            let floats = || values(pieces, rows, |b| column_of!(b, i, Column::Floats(x) => x));
+            match field.slot {
+                Slot::Sparse(at) => {
+                    batch.sparse[at] = match field.role {
+                        Role::Ids { .. } => {
+                            let mut column = lists(
+                                pieces,
+                                rows,
+                                |b| column_of!(b, i, Column::Lists { offsets, keys } => (offsets, keys)),
+                            )?;
+                            if let Some(max_len) = self.max_lens[at] {
+                                column.keep_last(max_len);
+                            }
+                            column
+                        }
+                        _ => KeyColumn::single(values(
+                            pieces,
+                            rows,
+                            |b| column_of!(b, i, Column::Keys(keys) => keys),
+                        )),
+                    };
+                }
+                Slot::Numeric(at) => batch.numeric[at] = floats(),
+                Slot::Label(at) => batch.labels[at] = gather_label(pieces, rows, i, &field.role),
+                Slot::Weight => batch.weight = Some(floats()),
+                Slot::Group => {
+                    let words = values(pieces, rows, |b| column_of!(b, i, Column::Words(x) => x));
+                    batch.group = Some(words);
+                }
+                Slot::EventTime => {
+                    let times = values(pieces, rows, |b| column_of!(b, i, Column::Times(x) => x));
+                    batch.event_time = Some(times);
+                }
+                Slot::Join(number) => {
+                    let side_rows =
+                        values(pieces, rows, |b| column_of!(b, i, Column::Rows(x) => x));
+                    self.joined[number].fill(&side_rows, &mut batch);
+                }
+                Slot::Pass => {}
+            }
+        }
+        self.crosses.fill(&mut batch);
+        Ok(batch)
+    }
+}
+
+impl Joined {
+    fn fill(&self, rows: &[u32], batch: &mut Batch) {
+        let missing = rows.iter().filter(|&&row| row == self.absent).count();
+        batch.side_missing[self.side] += missing as u64;
+        for attribute in &self.attributes {
+            attribute.fill(rows, batch);
+        }
+    }
+}
+
+/// In the data such a number is refused where it is decoded.
+fn refuse_infinite(schema: &Schema, feature: usize, attribute: &Attribute) -> Result<()> {
+    let spec = &schema.features[feature];
+    let Some(row) = attribute.first_not_finite() else { return Ok(()) };
+    let side = spec.side.as_ref().map_or("", |s| &schema.sides[s.side].name);
+    Err(ReaderError::Setting {
+        problem: format!(
+            "row {} of side table `{side}`: the transformed value is too large for 32-bit floats; scale column `{}`",
+            row + 1,
+            spec.column
+        ),
+        key: format!("features.{}", spec.name),
+    })
+}
+
+fn gather_label(pieces: &[Piece], rows: usize, i: usize, role: &Role) -> LabelColumn {
+    let labels =
+        values(pieces, rows, |b| column_of!(b, i, Column::Labels { values, .. } => values));
+    let mask = match role {
+        Role::Label { optional: true } => {
+            let mask = values(
+                pieces,
+                rows,
+                |b| column_of!(b, i, Column::Labels { mask, .. } => mask.as_deref().unwrap_or_default()),
+            );
+            // `None` says that every row has a label.
+            mask.contains(&false).then_some(mask)
+        }
+        _ => None,
+    };
+    LabelColumn { values: labels, mask }
+}
