@@ -3,11 +3,28 @@
 use std::process::ExitCode;
 
 use zillion_feature::{ConfigError, SchemaError};
+use zillion_reader::ReaderError;
 use zillion_trainer::Error;
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
+
+/// What a person must decide on the command line before a command can act.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Stop {
+    /// The command line does not say enough.
+    #[error("{0}")]
+    Usage(String),
+    /// Going on would destroy something or end badly.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Marks what is wrong with a job file or an override.
+pub(crate) fn usage(error: anyhow::Error) -> anyhow::Error {
+    Stop::Usage(format!("{error:#}")).into()
+}
 
 /// 1 failed, 2 the job file is wrong, 3 a guard refused.
 pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
@@ -17,10 +34,38 @@ pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
             code = USAGE;
         }
         match cause.downcast_ref::<Error>() {
-            Some(Error::Config(_) | Error::Schema(_) | Error::Unsupported(_)) => code = USAGE,
-            Some(Error::OtherJob { .. } | Error::WouldOverwrite { .. }) => code = REFUSED,
+            Some(
+                Error::Config(_)
+                | Error::Schema(_)
+                | Error::Unsupported(_)
+                | Error::Embedding(zillion_embedding::Error::Spec { .. })
+                | Error::Model(zillion_nn::Error::Setting { .. } | zillion_nn::Error::Input { .. })
+                | Error::Reader(
+                    ReaderError::Setting { .. }
+                    | ReaderError::BadPattern { .. }
+                    | ReaderError::UnknownFormat { .. },
+                ),
+            ) => code = USAGE,
+            Some(
+                Error::OtherJob { .. } | Error::OtherFiles { .. } | Error::WouldOverwrite { .. },
+            ) => code = REFUSED,
             _ => {}
+        }
+        match cause.downcast_ref::<Stop>() {
+            Some(Stop::Usage(_)) => code = USAGE,
+            Some(Stop::Refused(_)) => code = REFUSED,
+            None => {}
         }
     }
     ExitCode::from(code)
+}
+
+/// The code of a command that has said what it found.
+pub(crate) fn failed() -> ExitCode {
+    ExitCode::from(FAILED)
+}
+
+/// The same where a guard would stop.
+pub(crate) fn refused() -> ExitCode {
+    ExitCode::from(REFUSED)
 }

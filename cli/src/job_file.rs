@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use toml::{Table, Value};
+use zillion_feature::config::merge;
+
+use crate::exit::usage;
 
 /// Environment variables that begin like a setting and are none.
 const NOT_SETTINGS: [&str; 2] = ["ZILLION_FAILPOINT", "ZILLION_LOG"];
@@ -18,13 +21,21 @@ pub(crate) fn load(
     environment: impl Iterator<Item = (String, String)>,
     sets: &[String],
 ) -> Result<Value> {
-    let mut job = read(path, 0)?;
+    let mut job = read(path, 0).map_err(usage)?;
     overlay(&mut job, environment, sets)?;
     Ok(Value::Table(job))
 }
 
 /// Lays the environment and the command line over a job that is already read.
 pub(crate) fn overlay(
+    job: &mut Table,
+    environment: impl Iterator<Item = (String, String)>,
+    sets: &[String],
+) -> Result<()> {
+    lay_over(job, environment, sets).map_err(usage)
+}
+
+fn lay_over(
     job: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
     sets: &[String],
@@ -36,6 +47,8 @@ pub(crate) fn overlay(
             let patch = assignment(&key, &value)
                 .with_context(|| format!("environment variable {name}={value}"))?;
             merge(job, patch);
+        } else if name.starts_with("ZILLION_") && !NOT_SETTINGS.contains(&name.as_str()) {
+            tracing::warn!("{name} sets nothing: a setting is written ZILLION_SECTION__KEY");
         }
     }
     for set in sets {
@@ -91,18 +104,6 @@ fn assignment(key: &str, value: &str) -> Result<Table> {
         .map_err(|_| anyhow!("`{key}` is not a dotted key"))
 }
 
-/// Tables are merged key by key; anything else replaces what was there.
-fn merge(into: &mut Table, patch: Table) {
-    for (key, value) in patch {
-        match (into.get_mut(&key), value) {
-            (Some(Value::Table(old)), Value::Table(new)) => merge(old, new),
-            (_, value) => {
-                into.insert(key, value);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +129,17 @@ mod tests {
         assert_eq!(job["data"]["root"], Value::from("a/b"));
         assert_eq!(job["tables"]["*"]["l2"], Value::from(0.5));
         assert!(!job.contains_key("home"));
+    }
+
+    #[test]
+    fn another_kind_inherits_nothing() {
+        let mut job: Table = "[o]\nkind = 'adagrad'\nlr = 1\neps = 2".parse().unwrap();
+        let same = ["o.lr=3".to_owned()];
+        overlay(&mut job, std::iter::empty(), &same).unwrap();
+        assert_eq!(job["o"].as_table().unwrap().len(), 3);
+        let other = ["o={kind='adam',lr=4}".to_owned()];
+        overlay(&mut job, std::iter::empty(), &other).unwrap();
+        assert_eq!(job["o"].as_table().unwrap().len(), 2);
     }
 
     #[test]

@@ -74,9 +74,13 @@ impl Observer for Progress {
             ),
             None => String::new(),
         };
+        let regulariser = match report.regulariser {
+            0.0 => String::new(),
+            r => format!(" + {r:.5}"),
+        };
         let mark = if report.is_best { "  best so far" } else { "" };
         self.line(&format!(
-            "epoch {} done  loss {:.5}{valid}  lr x {}  {:.1} s{mark}",
+            "epoch {} done  loss {:.5}{regulariser}{valid}  lr x {}  {:.1} s{mark}",
             report.epoch + 1,
             report.mean_loss,
             report.rate_scale,

@@ -1,6 +1,7 @@
 //! What a table is: segments, their rules, and the layout of a row that follows from them.
 
 use serde::{Deserialize, Serialize};
+use zillion_feature::SLOTS;
 
 use crate::error::{Error, Result};
 use crate::initializer::InitializerSpec;
@@ -15,6 +16,12 @@ const STRIDE_UNIT: usize = 4;
 pub(crate) const META_WORDS: usize = 3;
 /// Bytes of the index a row at most: see the index's own test.
 const INDEX_BYTES: u64 = 18;
+/// Bytes of an empty slot of the index, and of a bucket.
+const SLOT_BYTES: u64 = 32;
+const BUCKET_BYTES: u64 = 64;
+/// Bytes that a slab begins with, and that it grows by when it is large.
+const FIRST_BYTES: u64 = 4 << 10;
+const CHUNK_BYTES: u64 = 2 << 20;
 /// More dimensions than this in a segment are taken for a mistake.
 const MAX_DIM: usize = 1 << 16;
 
@@ -171,6 +178,27 @@ impl TableSpec {
         4 * (weights + self.companion_stride() + staged) as u64 + INDEX_BYTES
     }
 
+    /// Bytes that a table of `rows` rows takes in memory on `shards` shards: [`TableSpec::bytes_per_row`], and
+    /// what small tables notice: the directory of slots, a bucket of the index for the first row of each,
+    /// and slabs that grow by doubling up to a chunk and by chunks from there.
+    pub fn memory(&self, rows: u64, shards: usize) -> u64 {
+        let slots = SLOTS as u64;
+        let index = slots * SLOT_BYTES + (INDEX_BYTES * rows).max(BUCKET_BYTES * rows.min(slots));
+        let shards = shards.max(1) as u64;
+        let slab = |stride: usize| {
+            let bytes = rows.div_ceil(shards) * 4 * stride as u64;
+            let reserved = match bytes {
+                0 => 0,
+                b if b < CHUNK_BYTES => b.next_power_of_two().max(FIRST_BYTES),
+                b => b.next_multiple_of(CHUNK_BYTES),
+            };
+            shards * reserved
+        };
+        let weights = self.layout().stride;
+        let staged = if self.has_whole_table_rule() { slab(weights) } else { 0 };
+        index + slab(weights) + slab(self.companion_stride()) + staged
+    }
+
     /// Bytes that a row takes in a checkpoint: key, weights, state, count, last step, dirty epoch.
     pub fn checkpoint_bytes_per_row(&self) -> u64 {
         // In a file the last step has eight bytes.
@@ -241,6 +269,15 @@ impl TableSpec {
                 "l2_scope",
                 "a dynamic table cannot pull on every row at every step, it has no fixed set of them; \
                  set `dense = true` for the table (with `max_rows`), or `l2_scope = \"touched\"`",
+            );
+        }
+        if let OptimizerSpec::Adam { scope: Some(Scope::Touched), .. } = segment.optimizer
+            && self.l2_is_whole(segment)
+        {
+            return at(
+                "optimizer.scope",
+                "a regulariser over the whole table gives every row a gradient, so Adam cannot be lazy \
+                 here; set `l2_scope = \"touched\"`, or leave `scope` out for exact Adam",
             );
         }
         if let OptimizerSpec::Adam { scope: Some(Scope::Table), .. } = segment.optimizer

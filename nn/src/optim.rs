@@ -26,7 +26,7 @@ mod spec;
 pub use checkpoint::{read_params, write_dense};
 pub use clip::clip_scale;
 pub use dense::DenseOptimizer;
-pub use plateau::{Plateau, PlateauMode, PlateauSpec, Verdict};
+pub use plateau::{Plateau, PlateauMetric, PlateauSpec, Verdict};
 pub use spec::DenseOptimizerSpec;
 pub(crate) use spec::not_negative;
 

@@ -117,6 +117,7 @@ pub fn run(make: &mut MakeClient<'_>) -> Result<(), String> {
     scenarios::one_push_reports_what_it_did(make)?;
     scenarios::checkpoints_restore_and_are_verified(make)?;
     scenarios::reads_are_a_row_source(make)?;
+    scenarios::the_regulariser_is_summed_over_its_rows(make)?;
     for seed in 0..24 {
         let mut client = make(specs());
         replay(client.as_mut(), &history(seed)).map_err(|e| format!("history {seed}: {e}"))?;

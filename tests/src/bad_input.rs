@@ -45,7 +45,9 @@ fn keys_of_the_job_file() {
 fn whole_table_rules_need_a_dense_table() {
     let place = Workplace::new();
     let adam = "tables.user.optimizer={kind=\"adam\",lr=0.1,scope=\"table\"}";
-    refused(&place, &["--set", adam], 1, &["tables.user", "dense = true"]);
+    refused(&place, &["--set", adam], 2, &["tables.user", "dense = true"]);
+    let lazy = "tables.item.optimizer={kind=\"adam\",lr=0.1,scope=\"touched\"}";
+    refused(&place, &["--set", lazy], 2, &["tables.item", "l2_scope"]);
     let cap = "tables.item.max_rows=10";
     refused(&place, &["--set", cap], 1, &["item", "10", "max_rows"]);
 }
@@ -55,9 +57,10 @@ fn a_job_file_that_is_none() {
     let place = Workplace::new();
     place.write("broken.toml", "seed = = 3");
     let result = zillion(&["train", &place.text("broken.toml")]).output().expect("it runs");
-    assert_eq!(result.status.code(), Some(1));
+    assert_eq!(result.status.code(), Some(2));
     assert!(stderr(&result).contains("not valid TOML"), "{}", stderr(&result));
     let result = zillion(&["train", &place.text("absent.toml")]).output().expect("it runs");
+    assert_eq!(result.status.code(), Some(2));
     assert!(stderr(&result).contains("absent.toml"), "{}", stderr(&result));
 }
 
@@ -258,6 +261,13 @@ fn a_checkpoint_of_another_schema_is_refused_by_key() {
         assert_eq!(resumed.status.code(), Some(3), "{}", stderr(&resumed));
         assert!(stderr(&resumed).contains(key), "{}", stderr(&resumed));
     }
+    let (user, item) =
+        ("[features.user]\nkind = \"id\"\ntype = \"string\"\n", "[features.item]\nkind = \"id\"\n");
+    place.write("job.toml", &JOB.replace(&format!("{user}{item}"), &format!("{item}{user}")));
+    let resumed = place.train("run", &["--resume"]).output().expect("the binary runs");
+    assert_eq!(resumed.status.code(), Some(3), "{}", stderr(&resumed));
+    assert!(stderr(&resumed).contains("order of features"), "{}", stderr(&resumed));
+
     let other = JOB.replace(
         "[features.user]\nkind = \"id\"\ntype = \"string\"",
         "[features.user]\nkind = \"id\"",
@@ -269,6 +279,34 @@ fn a_checkpoint_of_another_schema_is_refused_by_key() {
         .expect("the binary runs");
     assert_eq!(result.status.code(), Some(3), "{}", stderr(&result));
     assert!(stderr(&result).contains("features.user.type"), "{}", stderr(&result));
+}
+
+#[test]
+fn other_files_in_the_middle_of_an_epoch_are_refused() {
+    let place = Workplace::new();
+    let result = place
+        .train("run", &["--set", "data.train=\"train*.csv\""])
+        .env("ZILLION_FAILPOINT", "40:kill")
+        .output()
+        .expect("the binary runs");
+    assert!(!result.status.success());
+    place.write("train-more.csv", &csv(7, 90));
+    let resumed = place
+        .train("run", &["--resume", "--set", "data.train=\"train*.csv\""])
+        .output()
+        .expect("the binary runs");
+    assert_eq!(resumed.status.code(), Some(3), "{}", stderr(&resumed));
+    assert!(stderr(&resumed).contains("train-more.csv"), "{}", stderr(&resumed));
+}
+
+#[test]
+fn a_validation_set_of_one_class_cannot_steer_the_schedule() {
+    let place = Workplace::new();
+    let zeros: String =
+        csv(1, 50).lines().filter(|l| !l.ends_with(",1")).map(|l| format!("{l}\n")).collect();
+    place.write("valid.csv", &zeros);
+    refused(&place, &[], 1, &["one class", "train.plateau"]);
+    place.train_ok("loss", &["--set", "train.plateau.metric=\"logloss\""]);
 }
 
 #[test]

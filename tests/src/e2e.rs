@@ -8,4 +8,5 @@ mod formats;
 mod frappe;
 mod harness;
 mod interrupt;
+mod schedule;
 mod tidy;

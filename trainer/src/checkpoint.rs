@@ -28,7 +28,7 @@ use zillion_ps::TrainClient;
 use crate::error::{Error, Result};
 use crate::job::Job;
 
-pub use manifest::{Best, FileDigest, Manifest, Progress};
+pub use manifest::{Best, FileDigest, Manifest, Progress, TrainingFile};
 pub use run_dir::RunDir;
 
 const MANIFEST: &str = "MANIFEST";
@@ -43,8 +43,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint and verifies its manifest and its dense file; the parts of tables are
-    /// verified when rows are read from them.
+    /// Opens a checkpoint and verifies its manifest. The dense file and the parts of tables are verified
+    /// when they are read.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let manifest = Manifest::read(&path.join(MANIFEST))?;
@@ -95,9 +95,30 @@ impl Checkpoint {
         Ok(PartSource::open(workers, &self.path, specs, parts)?)
     }
 
+    /// Refuses other training files in the middle of an epoch: a position in the order of rows means
+    /// something for one list of files only.
+    pub fn check_files(&self, files: &[TrainingFile]) -> Result<()> {
+        let saved = &self.manifest.files;
+        if self.manifest.cursor.row == 0 || saved == files {
+            return Ok(());
+        }
+        let length = saved.len().max(files.len());
+        let differs = (0..length).find(|&i| saved.get(i) != files.get(i)).unwrap_or_default();
+        let shown = |list: &[TrainingFile]| match list.get(differs) {
+            Some(file) => format!("{} of {} bytes", file.name, file.bytes),
+            None => "absent".to_owned(),
+        };
+        Err(Error::OtherFiles {
+            path: self.path.clone(),
+            index: differs + 1,
+            saved: shown(saved),
+            given: shown(files),
+        })
+    }
+
     /// Refuses a job that differs in anything that would change what training computes.
     pub fn check_job(&self, job: &Job) -> Result<()> {
-        match crate::job::difference(&self.manifest.job, &job.portable()) {
+        match crate::job::difference(&self.manifest.job, &job.portable()?) {
             None => Ok(()),
             Some((key, saved, given)) => {
                 Err(Error::OtherJob { path: self.path.clone(), key, saved, given })

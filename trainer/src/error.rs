@@ -59,6 +59,28 @@ pub enum Error {
         /// Its value in the job.
         given: String,
     },
+    /// The training files are not those that the checkpoint's position counts in.
+    #[error("checkpoint inside an epoch of other files: training file {index} was {saved} when it was written and is {given} now; \
+             put the files back as they were, or train into another folder (run.output): {}", path.display())]
+    OtherFiles {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Which file of the list, counted from 1.
+        index: usize,
+        /// The file when the checkpoint was written.
+        saved: String,
+        /// The file now.
+        given: String,
+    },
+    /// The schedule judges by an AUC that does not exist.
+    #[error(
+        "the validation set's {rows} rows are of one class, so there is no AUC for train.plateau to judge by; \
+             validate on rows of both classes, set train.plateau.metric = \"logloss\", or remove train.plateau"
+    )]
+    OneClass {
+        /// Rows of the validation set.
+        rows: u64,
+    },
     /// The run's folder already holds checkpoints, and the caller did not ask to go on from them.
     #[error("the folder already holds checkpoints: go on with --resume, or choose another folder with --set run.output=..: {}", path.display())]
     WouldOverwrite {

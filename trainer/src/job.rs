@@ -25,8 +25,10 @@ pub(crate) use identity::difference;
 pub use tables::TableConfig;
 
 /// Sections and keys that a job file may have at its root.
-const ROOT_KEYS: [&str; 10] =
-    ["name", "seed", "data", "features", "labels", "columns", "tables", "model", "train", "run"];
+const ROOT_KEYS: [&str; 11] = [
+    "name", "seed", "data", "features", "side", "labels", "columns", "tables", "model", "train",
+    "run",
+];
 
 /// A validated job.
 #[derive(Clone, Debug)]
@@ -47,7 +49,6 @@ pub struct Job {
     pub train: TrainConfig,
     /// Where it runs; never changes the result.
     pub run: RunConfig,
-    value: Value,
 }
 
 /// The `[train]` section.
@@ -150,7 +151,7 @@ impl Job {
         }
         let data = config::section(&value, "data")?;
         let run = config::section(&value, "run")?;
-        Ok(Self { name, seed, data, schema, tables, model, train, run, value })
+        Ok(Self { name, seed, data, schema, tables, model, train, run })
     }
 
     /// Folder of the run.
@@ -168,6 +169,10 @@ impl Job {
 
     /// The job with every default written out, as TOML: what `--print-config` shows.
     pub fn in_force(&self) -> Result<String> {
+        toml::to_string(&self.resolved()?).map_err(Error::Print)
+    }
+
+    fn resolved(&self) -> Result<toml::Table> {
         let mut root = toml::Table::new();
         root.insert("name".into(), self.name.clone().into());
         root.insert("seed".into(), Value::try_from(self.seed).map_err(Error::Print)?);
@@ -179,16 +184,30 @@ impl Job {
         root.insert("model".into(), Value::try_from(&self.model).map_err(Error::Print)?);
         root.insert("train".into(), Value::try_from(&self.train).map_err(Error::Print)?);
         root.insert("run".into(), Value::try_from(&self.run).map_err(Error::Print)?);
-        toml::to_string(&root).map_err(Error::Print)
+        root.iter_mut().for_each(|(_, value)| shorten(value));
+        Ok(root)
     }
 
-    /// The job as it was given, without `[run]`: what a checkpoint carries, so that it can be
-    /// evaluated without its job file.
-    pub fn portable(&self) -> Value {
-        let mut value = self.value.clone();
-        if let Some(root) = value.as_table_mut() {
-            root.remove("run");
+    /// The job with every default, without `[run]`: what a checkpoint carries, so that it can be
+    /// evaluated without its job file, and means the same to a binary with other defaults.
+    pub fn portable(&self) -> Result<Value> {
+        let mut root = self.resolved()?;
+        root.remove("run");
+        Ok(Value::Table(root))
+    }
+}
+
+/// Writes settings of 32 bits as people do: 0.05, not the 0.05000000074505806 that it is as an `f64`.
+/// Nothing is lost: both read back as the same `f32`.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::Float(x) if f64::from(*x as f32) == *x => {
+            if let Ok(short) = (*x as f32).to_string().parse() {
+                *x = short;
+            }
         }
-        value
+        Value::Array(items) => items.iter_mut().for_each(shorten),
+        Value::Table(table) => table.iter_mut().for_each(|(_, value)| shorten(value)),
+        _ => {}
     }
 }

@@ -50,8 +50,10 @@ pub struct StepReport {
 pub struct EpochReport {
     /// Epoch, counted from 0.
     pub epoch: u64,
-    /// Mean training loss over the epoch's rows (those after the resume point, if it was resumed).
+    /// Mean training loss over the epoch's rows, each before it was learned from.
     pub mean_loss: f64,
+    /// What the regularisers add to the loss, with the weights at the end of the epoch.
+    pub regulariser: f64,
     /// Validation AUC, where there is validation data of both classes.
     pub valid_auc: Option<f64>,
     /// Validation logloss.

@@ -1,5 +1,6 @@
 //! What a training run came to.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -16,7 +17,8 @@ pub struct TrainReport {
     pub interrupted: bool,
     /// Steps done, over all sittings.
     pub steps: u64,
-    /// Steps of this sitting that moved nothing, because the gradient's norm was not finite.
+    /// Steps of this sitting that moved no weight, because the gradient's norm was not finite. (Batch
+    /// norm's running statistics have moved.)
     pub skipped_steps: u64,
     /// Epochs completed.
     pub epochs: u64,
@@ -36,6 +38,9 @@ pub struct TrainReport {
     pub dense_parameters: u64,
     /// One entry a table.
     pub tables: Vec<TableReport>,
+    /// Of each side table, the rows trained in this sitting whose key it does not have.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing_side_rows: BTreeMap<String, u64>,
     /// Where the time of this sitting went.
     pub seconds: StageSeconds,
 }
@@ -51,7 +56,7 @@ pub struct TableReport {
     pub bytes: u64,
     /// Unknown keys that were pulled (and read as their initial row).
     pub missing: u64,
-    /// Rows made by a push.
+    /// Rows made, by a push or from the vocabulary.
     pub created: u64,
     /// Pushes of unknown keys that a fixed vocabulary refused.
     pub refused: u64,

@@ -17,6 +17,8 @@ pub struct StageSeconds {
     pub push: f64,
     /// The dense optimizer and the gradient norm.
     pub dense: f64,
+    /// What the driver does between steps: the figures of the progress line.
+    pub other: f64,
     /// Validation.
     pub validate: f64,
     /// Checkpoints.
@@ -28,7 +30,7 @@ pub struct StageSeconds {
 impl StageSeconds {
     /// Seconds of training proper: validation and checkpoints left out.
     pub fn training(&self) -> f64 {
-        self.wait + self.pull + self.model + self.push + self.dense
+        self.wait + self.pull + self.model + self.push + self.dense + self.other
     }
 }
 

@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use zillion_device::{Files, Workers, machine};
-use zillion_feature::{Cursor, HASH_ID, Statistics};
-use zillion_nn::optim::{DenseOptimizer, Plateau, Verdict};
+use zillion_feature::{Cursor, HASH_ID, LookupPlan, Statistics};
+use zillion_nn::optim::{DenseOptimizer, Plateau, PlateauMetric, Verdict};
 use zillion_nn::{Executor, Params};
 use zillion_ps::{PulledRows, TrainClient};
 use zillion_reader::{BatchOrder, Dataset};
 use zillion_registry::Scorer;
 
-use crate::checkpoint::{self, Best, Manifest, Progress, RunDir};
-use crate::error::Result;
+use crate::checkpoint::{self, Best, Manifest, Progress, RunDir, TrainingFile};
+use crate::error::{Error, Result};
 use crate::evaluate::{self, EvalReport};
 use crate::job::Job;
 use crate::observer::{EpochReport, Observer, StepReport};
@@ -95,10 +95,18 @@ struct Run {
     step: u64,
     cursor: Cursor,
     progress: Progress,
+    /// The training files, as the order of rows depends on them.
+    files: Vec<TrainingFile>,
+    /// Rows of an epoch, once one has been read to its end.
+    epoch_rows: Option<u64>,
+    /// The plan of the last step.
+    last_plan: Option<Arc<LookupPlan>>,
     /// Step of the newest checkpoint, so that none is written twice.
     checkpointed: Option<u64>,
     /// Rows trained in this sitting.
     rows_trained: u64,
+    /// Of these, one entry a side table, those whose key it does not have.
+    missing_sides: Vec<u64>,
     /// Steps of this sitting whose gradients had no finite norm.
     skipped_steps: u64,
     seconds: StageSeconds,
@@ -126,32 +134,41 @@ impl Run {
         let batches = self.train_data.batches(order, self.cursor, self.options.workers.clone())?;
         let mut pipeline =
             Pipeline::new(batches, Arc::new(self.job.schema.clone()), self.options.workers.clone());
-        let mut window = Window::new(self.train_data.rows());
+        let mut window = Window::new(self.train_data.rows().or(self.epoch_rows));
         let mut watch = Stopwatch::start();
-        while let Some(planned) = pipeline.next()? {
-            watch.lap(&mut self.seconds.wait);
+        let mut next = pipeline.next()?;
+        watch.lap(&mut self.seconds.wait);
+        while let Some(planned) = next {
             let rows = planned.batch.rows as u64;
             let loss = self.train_step(&planned)?;
+            watch = Stopwatch::start();
             self.progress.loss_sum += loss * rows as f64;
             window.add(rows, loss, self.executor_logits(), &planned.batch.labels[0].values);
             if let Some(report) = window.report(self.step, self.cursor) {
                 observer.step(&report);
             }
-            let every = self.job.train.checkpoint_every;
-            let due = every.is_some_and(|n| self.step.is_multiple_of(n.get() as u64));
-            if due || self.is_stopped() {
+            self.last_plan = Some(planned.plan);
+            watch.lap(&mut self.seconds.other);
+            next = pipeline.next()?;
+            watch.lap(&mut self.seconds.wait);
+            // The last step of an epoch is checkpointed with what its validation decides, not before.
+            if next.is_some() && self.is_due() {
                 self.checkpoint()?;
             }
-            if self.is_stopped() {
-                observer.note("stopped by a signal: the batch is finished and checkpointed");
+            if next.is_some() && self.is_stopped() {
+                observer.note("stopped by a signal: the batch is finished");
                 self.seconds.decode_and_plan += pipeline.seconds;
                 return Ok(());
             }
-            watch = Stopwatch::start();
         }
-        watch.lap(&mut self.seconds.wait);
         self.seconds.decode_and_plan += pipeline.seconds;
+        self.epoch_rows = Some(self.cursor.row);
         self.end_epoch(epoch, began, observer)
+    }
+
+    fn is_due(&self) -> bool {
+        let every = self.job.train.checkpoint_every;
+        every.is_some_and(|n| self.step.is_multiple_of(n.get() as u64))
     }
 
     fn end_epoch(&mut self, epoch: u64, began: Instant, observer: &mut dyn Observer) -> Result<()> {
@@ -161,8 +178,16 @@ impl Run {
         let valid = self.validate()?;
         let mut is_best = true;
         if let Some(report) = &valid {
-            is_best = self.progress.plateau.observe(report.auc) == Verdict::Better;
+            let metric = match self.progress.plateau.spec().metric {
+                PlateauMetric::Auc => report.auc,
+                PlateauMetric::Logloss => report.logloss,
+            };
+            if metric.is_none() && self.job.train.plateau.is_some() {
+                return Err(Error::OneClass { rows: report.rows });
+            }
+            is_best = self.progress.plateau.observe(metric) == Verdict::Better;
         }
+        let regulariser = self.regulariser()?;
         if is_best {
             let valid_auc = valid.as_ref().and_then(|v| v.auc);
             self.progress.best = Some(Best { epoch, step: self.step, valid_auc });
@@ -171,6 +196,7 @@ impl Run {
         observer.epoch(&EpochReport {
             epoch,
             mean_loss,
+            regulariser,
             valid_auc: valid.as_ref().and_then(|v| v.auc),
             valid_logloss: valid.as_ref().and_then(|v| v.logloss),
             rate_scale: self.progress.plateau.rate_scale(),
@@ -178,6 +204,16 @@ impl Run {
             is_best,
         });
         Ok(())
+    }
+
+    /// What the regularisers add to the loss, with the weights as they are: whole tables where they are
+    /// dense, else the rows of the last batch; and the dense parameters.
+    fn regulariser(&mut self) -> Result<f64> {
+        let tables = match &self.last_plan {
+            Some(plan) => self.client.regulariser_loss(plan)?,
+            None => 0.0,
+        };
+        Ok(tables + self.optimizer.regulariser(&self.params))
     }
 
     fn validate(&mut self) -> Result<Option<EvalReport>> {
@@ -202,6 +238,7 @@ impl Run {
         }
         let mut watch = Stopwatch::start();
         let Self { job, step, cursor, progress, statistics, .. } = self;
+        let portable = job.portable()?;
         checkpoint::write(
             &self.dir.checkpoint_path(*step),
             &self.options.files,
@@ -216,7 +253,8 @@ impl Run {
                 statistics: statistics.clone(),
                 dense,
                 tables,
-                job: job.portable(),
+                files: self.files.clone(),
+                job: portable,
             },
         )?;
         self.checkpointed = Some(self.step);
@@ -254,6 +292,7 @@ impl Run {
             checkpoint,
             dense_parameters: dense_parameters(&self.params),
             tables: self.table_reports()?,
+            missing_side_rows: evaluate::missing_side_rows(&self.job, &self.missing_sides),
             seconds: self.seconds,
         })
     }

@@ -66,7 +66,9 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
 pub(super) fn data_config(loaded: &Loaded, sets: &[String]) -> Result<DataConfig> {
     let data = Value::try_from(&loaded.job.data).context("the checkpoint's [data] section")?;
     let mut job = Table::from_iter([("data".to_owned(), data)]);
-    job_file::overlay(&mut job, std::env::vars(), sets)?;
+    // The environment may hold settings for training, too: of those, only where the data is matters here.
+    let environment = std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_DATA__"));
+    job_file::overlay(&mut job, environment, sets)?;
     if let Some(key) = job.keys().find(|k| *k != "data") {
         anyhow::bail!(
             "`{key}` cannot be set here: the checkpoint carries the job; only data.* can"

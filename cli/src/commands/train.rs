@@ -108,6 +108,7 @@ fn stages(seconds: &StageSeconds) -> String {
         ("model", seconds.model),
         ("push", seconds.push),
         ("dense", seconds.dense),
+        ("other", seconds.other),
         ("validate", seconds.validate),
         ("checkpoint", seconds.checkpoint),
     ];

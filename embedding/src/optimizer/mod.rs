@@ -111,6 +111,11 @@ fn default_ftrl_beta() -> f32 {
 }
 
 impl OptimizerSpec {
+    /// Row-wise AdaGrad with the customary constants.
+    pub fn rowwise_adagrad(lr: f32) -> Self {
+        Self::RowwiseAdagrad { lr, initial_accumulator: 0.0, eps: default_adagrad_eps() }
+    }
+
     /// Adam with the customary decays.
     pub fn adam(lr: f32) -> Self {
         Self::Adam {

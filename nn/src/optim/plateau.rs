@@ -10,15 +10,15 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::spec::{not_negative, positive};
 
-/// Which way is better.
+/// What a validation is judged by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PlateauMode {
-    /// Larger is better: AUC.
+pub enum PlateauMetric {
+    /// The area under the ROC curve: larger is better.
     #[default]
-    Max,
-    /// Smaller is better: log loss.
-    Min,
+    Auc,
+    /// The log loss: smaller is better.
+    Logloss,
 }
 
 /// Settings of the schedule, in the vocabulary of a job.
@@ -37,13 +37,13 @@ pub struct PlateauSpec {
     /// By how much a metric must beat the best one.
     #[serde(deserialize_with = "not_negative")]
     pub min_delta: f64,
-    /// Which way is better.
-    pub mode: PlateauMode,
+    /// What a validation is judged by.
+    pub metric: PlateauMetric,
 }
 
 impl Default for PlateauSpec {
     fn default() -> Self {
-        Self { factor: 0.1, min_lr: 1e-6, patience: 2, min_delta: 1e-6, mode: PlateauMode::Max }
+        Self { factor: 0.1, min_lr: 1e-6, patience: 2, min_delta: 1e-6, metric: PlateauMetric::Auc }
     }
 }
 
@@ -106,9 +106,9 @@ impl Plateau {
 
     fn is_better(&self, metric: f64) -> bool {
         let Some(best) = self.best else { return !metric.is_nan() };
-        match self.spec.mode {
-            PlateauMode::Max => metric >= best + self.spec.min_delta,
-            PlateauMode::Min => metric <= best - self.spec.min_delta,
+        match self.spec.metric {
+            PlateauMetric::Auc => metric >= best + self.spec.min_delta,
+            PlateauMetric::Logloss => metric <= best - self.spec.min_delta,
         }
     }
 
@@ -116,6 +116,12 @@ impl Plateau {
     #[must_use]
     pub fn rate_scale(&self) -> f32 {
         (self.lr / self.base_lr) as f32
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn spec(&self) -> &PlateauSpec {
+        &self.spec
     }
 
     /// The learning rate in force.
@@ -207,7 +213,7 @@ mod tests {
 
     #[test]
     fn smaller_is_better_when_asked() {
-        let spec = PlateauSpec { mode: PlateauMode::Min, ..PlateauSpec::default() };
+        let spec = PlateauSpec { metric: PlateauMetric::Logloss, ..PlateauSpec::default() };
         let mut plateau = Plateau::new(spec, 1e-3);
         assert_eq!(plateau.observe(Some(0.5)), Verdict::Better);
         assert_eq!(plateau.observe(Some(0.4)), Verdict::Better);

@@ -324,3 +324,28 @@ pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), St
     let default = |table: TableId, key: FeatureKey| defaults[&(table.index(), key)].clone();
     rows::check(&mut PulledRows::new(client.as_mut()), &expected, &absent, &default)
 }
+
+/// The dynamic table pulls on the plan's rows, the swept one on all of its own, the third on none.
+pub(super) fn the_regulariser_is_summed_over_its_rows(
+    make: &mut MakeClient<'_>,
+) -> Result<(), String> {
+    let mut client = make(specs());
+    fill(client.as_mut())?;
+    let touched = plan(&[1, 2, 7]);
+    step(client.as_mut(), 1, &touched).map_err(|e| e.to_string())?;
+    let everything = plan(&(0..20).collect::<Vec<u64>>());
+    let mut expected = 0.0;
+    for (table, rows) in [(0, &touched), (1, &everything)] {
+        let values = read(client.as_mut(), rows)?.swap_remove(table);
+        let layout = &client.layouts()[table];
+        let (stride, dim) = (layout.stride, layout.segments[0].dim);
+        let l2 = f64::from(specs()[table].segments[0].l2);
+        let vectors = values.chunks(stride).flat_map(|row| &row[..dim]);
+        expected += l2 / 2.0 * vectors.map(|&w| f64::from(w).powi(2)).sum::<f64>();
+    }
+    let loss = client.regulariser_loss(&touched).map_err(|e| e.to_string())?;
+    if (loss - expected).abs() > 1e-6 * expected {
+        return Err(format!("the regulariser's loss is {loss}, by hand it is {expected}"));
+    }
+    Ok(())
+}

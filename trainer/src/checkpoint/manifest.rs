@@ -30,8 +30,20 @@ pub struct Manifest {
     pub dense: FileDigest,
     /// The parts of every table.
     pub tables: Vec<TableParts>,
-    /// The job, without `[run]`.
+    /// The training files, in the order that the position counts in.
+    pub files: Vec<TrainingFile>,
+    /// The job with every default, without `[run]`.
     pub job: toml::Value,
+}
+
+/// One training file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainingFile {
+    /// Its name below `data.root` (its path, if it lies elsewhere).
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// Where the schedule and the best epoch stand.

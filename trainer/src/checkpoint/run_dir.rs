@@ -35,7 +35,14 @@ impl RunDir {
     /// Makes the folder ready for writing and removes what a killed run left half-written.
     pub(crate) fn prepare(&self, files: &Files) -> Result<()> {
         let checkpoints = self.checkpoints();
+        // The names of new folders must be durable too, or a power cut takes the checkpoints with them.
+        let is_new = |folder: &&Path| !folder.exists();
+        let made: Vec<&Path> = checkpoints.ancestors().take_while(is_new).collect();
         files.create_dir(&checkpoints)?;
+        for folder in made {
+            let parent = folder.parent().filter(|p| !p.as_os_str().is_empty());
+            files.sync_dir(parent.unwrap_or(Path::new(".")))?;
+        }
         files.sweep(&checkpoints)?;
         Ok(())
     }

@@ -11,7 +11,28 @@ const FREE: [&str; 5] =
 
 /// The first key (dotted) in which two portable jobs differ in a way that matters, with both values.
 pub(crate) fn difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {
-    differ("", Some(saved), Some(given))
+    differ("", Some(saved), Some(given)).or_else(|| order_differs(saved, given))
+}
+
+/// The order of features is the order of the model's inputs, and equal tables may differ in it.
+fn order_differs(saved: &Value, given: &Value) -> Option<(String, String, String)> {
+    ["features", "labels"].into_iter().find_map(|section| {
+        let names = |job: &Value| -> Vec<String> {
+            let table = job.get(section).and_then(Value::as_table);
+            table.into_iter().flat_map(|t| t.keys().cloned()).collect()
+        };
+        let (saved, given) = (names(saved), names(given));
+        let at = (0..saved.len()).find(|&i| saved.get(i) != given.get(i))?;
+        let shown = |names: &[String]| {
+            names.get(at).map_or_else(|| "absent".into(), |n| format!("`{n}` at place {}", at + 1))
+        };
+        Some((format!("the order of {section}"), shown(&saved), shown(&given)))
+    })
+}
+
+fn is_free(path: &str) -> bool {
+    // Where a side table lies is as free as where the data does.
+    FREE.contains(&path) || (path.starts_with("side.") && path.ends_with(".path"))
 }
 
 fn differ(
@@ -19,7 +40,7 @@ fn differ(
     saved: Option<&Value>,
     given: Option<&Value>,
 ) -> Option<(String, String, String)> {
-    if FREE.contains(&path) || saved == given {
+    if is_free(path) || saved == given {
         return None;
     }
     let (Some(Value::Table(a)), Some(Value::Table(b))) = (saved, given) else {
@@ -55,6 +76,16 @@ mod tests {
         assert_eq!(
             difference(&saved, &other),
             Some(("train.batch_size".into(), "5".into(), "6".into()))
+        );
+        let ab = value("[features.a]\nkind = 'id'\n[features.b]\nkind = 'id'");
+        let ba = value("[features.b]\nkind = 'id'\n[features.a]\nkind = 'id'");
+        assert_eq!(
+            difference(&ab, &ba),
+            Some((
+                "the order of features".into(),
+                "`a` at place 1".into(),
+                "`b` at place 1".into()
+            ))
         );
         let without = value("[data]\nroot = 'b'\n[train]\nepochs = 9\nbatch_size = 5");
         assert_eq!(

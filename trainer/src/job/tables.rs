@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use zillion_embedding::{InitializerSpec, OptimizerSpec, Scope, SegmentSpec, TableSpec, Unknown};
 use zillion_feature::Schema;
-use zillion_feature::config::{ConfigError, from_value};
+use zillion_feature::config::{ConfigError, from_value, merge};
 use zillion_nn::zoo::Needs;
 
 use crate::error::{Error, Result};
@@ -62,11 +62,7 @@ impl Default for TableConfig {
         Self {
             dim: 16,
             initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
-            optimizer: OptimizerSpec::RowwiseAdagrad {
-                lr: 0.02,
-                initial_accumulator: 0.0,
-                eps: 1e-8,
-            },
+            optimizer: OptimizerSpec::rowwise_adagrad(0.02),
             l2: 0.0,
             l2_scope: None,
             dense: false,
@@ -103,14 +99,31 @@ pub(super) fn resolve(
         .tables
         .iter()
         .map(|name| {
+            let own = section(sections, name)?;
+            refuse_unread(name, &own, needs)?;
             let mut merged = defaults.clone();
-            merged.extend(section(sections, name)?);
+            merge(&mut merged, own);
             let config: TableConfig = from_value(&Value::Table(merged), &format!("tables.{name}"))?;
             let spec = config.spec(name, needs, seed(name));
             spec.validate()?;
             Ok(spec)
         })
         .collect()
+}
+
+/// Refuses settings of a segment that the model does not read: they would do nothing.
+fn refuse_unread(name: &str, own: &Table, needs: Needs) -> Result<()> {
+    for (key, read, what) in
+        [("dim", needs.vector, "vectors"), ("linear", needs.linear, "linear weights")]
+    {
+        if own.contains_key(key) && !read {
+            let message = format!(
+                "the model reads no {what}, so this would do nothing; remove it, or set it in [tables.\"*\"]"
+            );
+            return Err(ConfigError::at(&format!("tables.{name}.{key}"), message).into());
+        }
+    }
+    Ok(())
 }
 
 fn section(sections: &Table, name: &str) -> Result<Table> {

@@ -8,12 +8,12 @@ use zillion_nn::optim::DenseOptimizer;
 use zillion_nn::zoo::{LOGITS, LOSS};
 use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
 use zillion_ps::LocalClient;
-use zillion_reader::{Dataset, Paths};
+use zillion_reader::{Dataset, Labels, Paths, SideTables};
 use zillion_registry::Scorer;
 
 use super::step::StepBuffers;
 use super::{Run, TrainOptions, plateau};
-use crate::checkpoint::{Checkpoint, Progress, RunDir};
+use crate::checkpoint::{Checkpoint, Progress, RunDir, TrainingFile};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::model;
@@ -55,11 +55,17 @@ impl Run {
         let scorer = Scorer::new(&infer, settings, options.workers.clone())?;
         let client = LocalClient::new(job.tables.clone(), job.run.shards, options.workers.clone())?;
 
-        let train_data = open(&job, &job.data.train)?.ok_or_else(|| {
+        let sides = SideTables::load(&job.data, &job.schema)?;
+        let train_data = open(&job, &job.data.train, &sides)?.ok_or_else(|| {
             Error::Unsupported("`data.train` names no files: a job needs training data".to_owned())
         })?;
-        let valid_data = open(&job, &job.data.valid)?;
-        let test_data = open(&job, &job.data.test)?;
+        let files = training_files(&job, &train_data)?;
+        if let Some(checkpoint) = &checkpoint {
+            checkpoint.check_files(&files)?;
+        }
+        let valid_data = open(&job, &job.data.valid, &sides)?;
+        let test_data = open(&job, &job.data.test, &sides)?;
+        let missing_sides = vec![0; job.schema.sides.len()];
         let plateau = plateau(&job);
         let mut run = Self {
             job: Arc::new(job),
@@ -77,8 +83,12 @@ impl Run {
             step: 0,
             cursor: Cursor::default(),
             progress: Progress { plateau, best: None, loss_sum: 0.0 },
+            files,
+            epoch_rows: None,
+            last_plan: None,
             checkpointed: None,
             rows_trained: 0,
+            missing_sides,
             skipped_steps: 0,
             seconds: StageSeconds::default(),
             options,
@@ -143,9 +153,27 @@ fn output(graph: &Graph, name: &str) -> Result<NodeId> {
     graph.output(name).ok_or_else(missing)
 }
 
-fn open(job: &Job, paths: &Paths) -> Result<Option<Dataset>> {
+/// The training files by their names below `data.root`, with their sizes.
+fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
+    dataset
+        .paths()
+        .map(|path| {
+            let metadata = std::fs::metadata(path).map_err(|source| Error::Io {
+                action: "cannot read the size of the file",
+                path: path.to_owned(),
+                source,
+            })?;
+            let name = path.strip_prefix(&job.data.root).unwrap_or(path);
+            Ok(TrainingFile { name: name.display().to_string(), bytes: metadata.len() })
+        })
+        .collect()
+}
+
+fn open(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<Dataset>> {
     if paths.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Dataset::open(&job.data, &job.data.files(paths)?, &job.schema)?))
+    let files = job.data.files(paths)?;
+    let dataset = Dataset::open_beside(&job.data, &files, &job.schema, Labels::Required, sides)?;
+    Ok(Some(dataset))
 }

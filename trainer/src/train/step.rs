@@ -12,6 +12,7 @@ use zillion_ps::{PushMode, Want};
 
 use super::Run;
 use crate::error::{Error, Result};
+use crate::evaluate;
 use crate::pipeline::Planned;
 use crate::stages::Stopwatch;
 
@@ -48,6 +49,18 @@ impl Run {
         }
         watch.lap(&mut self.seconds.model);
 
+        // The dense norm is taken in both modes: a gradient that is not finite must reach no weight.
+        let dense_sq_norm = self.optimizer.sq_norm(
+            &self.params,
+            |id: ParamId| self.executor.param_grad(id),
+            &self.options.workers,
+        )?;
+        watch.lap(&mut self.seconds.dense);
+        if !dense_sq_norm.is_finite() {
+            self.client.discard()?;
+            return Ok(self.end_step(planned, rows, grads, loss, false));
+        }
+
         let mut grad_scale = 1.0;
         let grads = match self.job.train.clip_norm {
             None => {
@@ -59,43 +72,47 @@ impl Run {
             Some(max) => {
                 let grads = self.client.push(&planned.plan, grads, PushMode::Stage)?.wait()?;
                 let tables = self.client.grad_sq_norm()?;
-                watch.lap(&mut self.seconds.push);
-                let dense = self.optimizer.sq_norm(
-                    &self.params,
-                    |id: ParamId| self.executor.param_grad(id),
-                    &self.options.workers,
-                )?;
-                watch.lap(&mut self.seconds.dense);
-                grad_scale = clip_scale((tables + dense).sqrt(), max);
-                if grad_scale.is_finite() {
-                    self.client.apply(grad_scale)?;
-                } else {
-                    // No direction can be had from such a norm: nothing moves, and it is counted.
+                grad_scale = clip_scale((tables + dense_sq_norm).sqrt(), max);
+                if !grad_scale.is_finite() {
                     self.client.discard()?;
-                    self.skipped_steps += 1;
-                    tracing::warn!(step, "the gradient's norm is not finite: step skipped");
+                    return Ok(self.end_step(planned, rows, grads, loss, false));
                 }
+                self.client.apply(grad_scale)?;
                 watch.lap(&mut self.seconds.push);
                 grads
             }
         };
-        if grad_scale.is_finite() {
-            self.optimizer.step(
-                &mut self.params,
-                |id: ParamId| self.executor.param_grad(id),
-                rate_scale,
-                grad_scale,
-                &self.options.workers,
-            )?;
-        }
+        self.optimizer.step(
+            &mut self.params,
+            |id: ParamId| self.executor.param_grad(id),
+            rate_scale,
+            grad_scale,
+            &self.options.workers,
+        )?;
         watch.lap(&mut self.seconds.dense);
+        Ok(self.end_step(planned, rows, grads, loss, true))
+    }
 
+    /// Keeps the buffers and moves on. A step without a direction moves no weight and is counted.
+    fn end_step(
+        &mut self,
+        planned: &Planned,
+        rows: RowBuffer,
+        grads: RowBuffer,
+        loss: f64,
+        moved: bool,
+    ) -> f64 {
         self.buffers.rows = rows;
         self.buffers.grads = grads;
-        self.step = step;
+        self.step += 1;
         self.cursor = planned.cursor;
         self.rows_trained += planned.batch.rows as u64;
-        Ok(loss)
+        evaluate::add(&mut self.missing_sides, &planned.batch.side_missing);
+        if !moved {
+            self.skipped_steps += 1;
+            tracing::warn!(step = self.step, "the gradient's norm is not finite: step skipped");
+        }
+        loss
     }
 
     /// Log odds of the batch that was trained last, as they were before the step.

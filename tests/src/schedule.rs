@@ -1,0 +1,83 @@
+//! The best epoch is what is kept, tested and evaluated; the schedule stops a run that overfits.
+
+use serde_json::Value;
+
+use crate::harness::{ROWS, Workplace, stderr, stdout, zillion};
+
+/// A job that overfits: a wide model, high rates, no regulariser, many epochs.
+const OVERFIT: [&str; 14] = [
+    "--set",
+    "train.epochs=40",
+    "--set",
+    "train.plateau={factor=0.5,patience=3}",
+    "--set",
+    "model.dropout=0.0",
+    "--set",
+    "model.hidden=[64,64]",
+    "--set",
+    "train.optimizer={kind=\"adam\",lr=0.01}",
+    "--set",
+    "tables.user.optimizer.lr=0.5",
+    "--set",
+    "tables.item.l2=0.0",
+];
+
+fn last_json(text: &str) -> Value {
+    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
+}
+
+#[test]
+fn the_best_epoch_is_tested_and_a_run_that_gets_worse_is_stopped() {
+    let place = Workplace::new();
+    let mut arguments = OVERFIT.to_vec();
+    arguments.extend(["--json", "--set", "train.keep=9"]);
+    let output = place.train_ok("run", &arguments);
+    let outcome = last_json(&stdout(&output));
+    let count = |key: &str| outcome[key].as_u64().expect("a number");
+    let (best, epochs) = (count("best_epoch"), count("epochs"));
+    assert_eq!(epochs, best + 3, "patience is three: {outcome}");
+    assert!(epochs < 40, "it is stopped: {outcome}");
+
+    // The validation AUC of every epoch was printed: the best one is the largest.
+    let said = stderr(&output);
+    let aucs: Vec<f64> = said
+        .lines()
+        .filter_map(|l| l.split_once("valid auc ")?.1.split(' ').next()?.parse().ok())
+        .collect();
+    assert_eq!(aucs.len() as u64, epochs, "{said}");
+    let largest = aucs.iter().copied().fold(f64::MIN, f64::max);
+    assert_eq!(aucs[best as usize - 1], largest, "{said}");
+    assert!(aucs[epochs as usize - 1] < largest, "{said}");
+
+    // What was tested is that epoch's checkpoint, and not the last one.
+    let steps = ROWS.div_ceil(64) as u64;
+    let checkpoint = outcome["checkpoint"].as_str().expect("a path");
+    assert!(checkpoint.ends_with(&format!("step-{:012}", best * steps)), "{checkpoint}");
+    let auc_of = |folder: &str| {
+        let output = zillion(&["eval", folder, "--json"]).output().expect("it runs");
+        last_json(&stdout(&output))["auc"].as_f64().expect("a number")
+    };
+    let test_auc = outcome["test_auc"].as_f64().expect("a number");
+    assert_eq!(auc_of(checkpoint), test_auc);
+    let last = place.text(&format!("run/checkpoints/step-{:012}", epochs * steps));
+    assert_ne!(auc_of(&last), test_auc);
+}
+
+/// A checkpoint that falls due on an epoch's last step must hold what its validation decided.
+#[test]
+fn a_checkpoint_on_the_last_step_of_an_epoch_is_the_epochs() {
+    let place = Workplace::new();
+    let train = |output: &str, more: &[&str]| {
+        last_json(&stdout(&place.train_ok(output, &[&["--json"], more].concat())))
+    };
+    let every = format!("train.checkpoint_every={}", ROWS.div_ceil(64));
+    let with = train("with", &["--set", &every]);
+    let without = train("without", &["--set", "train.checkpoint_every=100000"]);
+    for key in ["best_epoch", "valid_auc", "test_auc", "test_logloss"] {
+        assert_eq!(with[key], without[key], "{key}");
+    }
+    // A finished run has nothing left to do.
+    let again = train("with", &["--resume", "--set", &every]);
+    assert_eq!(again["seconds"]["validate"], 0.0);
+    assert_eq!(again["test_auc"], with["test_auc"]);
+}
