@@ -184,7 +184,7 @@ fn parquet_cut_short_of_the_wrong_type_and_with_nan() {
 fn a_full_disk_while_checkpointing_says_so_and_harms_nothing() {
     let place = Workplace::new();
     place.train_ok("reference", &[]);
-    for operation in [3, 9, 30] {
+    for operation in [8, 14, 35] {
         let output = format!("full-{operation}");
         let result = place
             .train(&output, &[])

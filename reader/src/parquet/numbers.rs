@@ -140,7 +140,10 @@ where
     T::Native: Whole + Display,
 {
     let values: &[T::Native] = array.values();
-    let all_fit = vectorised(|| values.iter().fold(true, |fit, v| fit & v.fits(raw)));
+    let all_fit = vectorised(
+        #[inline(always)]
+        || values.iter().fold(true, |fit, v| fit & v.fits(raw)),
+    );
     if !all_fit {
         return scan_values(array, |value| {
             keys.push(match value {
@@ -151,7 +154,10 @@ where
         });
     }
     let start = keys.len();
-    vectorised(|| keys.extend(values.iter().map(|v| v.mix())));
+    vectorised(
+        #[inline(always)]
+        || keys.extend(values.iter().map(|v| v.mix())),
+    );
     patch(array, &mut keys[start..], missing);
     Ok(())
 }
@@ -179,7 +185,7 @@ pub(super) fn numbers(
         with_number!(array, values, number => {
             let values = values.values();
             if map.is_raw() {
-                vectorised(|| floats.extend(values.iter().map(|&x| number(x) as f32)));
+                vectorised(#[inline(always)] || floats.extend(values.iter().map(|&x| number(x) as f32)));
             } else {
                 floats.extend(values.iter().map(|&x| map.apply(number(x))));
             }
@@ -189,7 +195,10 @@ pub(super) fn numbers(
         });
         patch(array, &mut floats[start..], missing.unwrap_or_default());
         let added = &floats[start..];
-        if vectorised(|| added.iter().fold(true, |all, x| all & x.is_finite())) {
+        if vectorised(
+            #[inline(always)]
+            || added.iter().fold(true, |all, x| all & x.is_finite()),
+        ) {
             return Ok(());
         }
         floats.truncate(start);
