@@ -167,12 +167,12 @@ impl Attribute {
         }
     }
 
-    /// The first row of the side table whose number is not finite after the transform.
-    pub fn first_not_finite(&self) -> Option<usize> {
+    /// The first row of the side table whose number is beyond `f32` after the transform.
+    pub fn first_infinite(&self) -> Option<usize> {
         match &self.values {
             Values::Numbers(numbers) => {
                 let rows = &numbers[..numbers.len() - 1];
-                rows.iter().position(|x| !x.is_finite())
+                rows.iter().position(|x| x.is_infinite())
             }
             _ => None,
         }
@@ -247,7 +247,7 @@ mod tests {
         let mut batch = Batch { rows: 4, ..Batch::empty(&schema) };
         for (feature, column) in columns.iter().enumerate() {
             let attribute = Attribute::new(&schema, feature, column, &statistics).unwrap();
-            assert_eq!(attribute.first_not_finite(), None);
+            assert_eq!(attribute.first_infinite(), None);
             attribute.fill(&[1, 0, 2, 0], &mut batch);
         }
         assert_eq!(batch.numeric, [[-2.0, 2.0, -2.0, 2.0]]);

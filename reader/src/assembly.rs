@@ -128,7 +128,7 @@ impl Joined {
 /// In the data such a number is refused where it is decoded.
 fn refuse_infinite(schema: &Schema, feature: usize, attribute: &Attribute) -> Result<()> {
     let spec = &schema.features[feature];
-    let Some(row) = attribute.first_not_finite() else { return Ok(()) };
+    let Some(row) = attribute.first_infinite() else { return Ok(()) };
     let side = spec.side.as_ref().map_or("", |s| &schema.sides[s.side].name);
     Err(ReaderError::Setting {
         problem: format!(

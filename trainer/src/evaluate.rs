@@ -1,5 +1,6 @@
 //! Scores a data set and holds it against its labels, or hands the scores out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -32,6 +33,15 @@ pub struct EvalReport {
     pub positives: u64,
     /// Unique keys of batches, summed, that the tables did not have and answered with the default.
     pub missing_keys: u64,
+    /// Of each side table, the rows whose key it does not have; absent where every row was found.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing_side_rows: BTreeMap<String, u64>,
+}
+
+/// Counts of rows by side table, in the schema's order, to those that are not 0, by name.
+pub(crate) fn missing_side_rows(job: &Job, counts: &[u64]) -> BTreeMap<String, u64> {
+    let sides = job.schema.sides.iter().zip(counts);
+    sides.filter(|&(_, &n)| n > 0).map(|(side, &n)| (side.name.clone(), n)).collect()
 }
 
 /// Scores every row of `dataset` in file order and compares with the first label.
@@ -44,11 +54,13 @@ pub(crate) fn evaluate(
     workers: &Arc<Workers>,
 ) -> Result<EvalReport> {
     let mut evaluation = Evaluation::new();
+    let mut missing_sides = vec![0; job.schema.sides.len()];
     let missing_keys =
         for_each_scored(job, dataset, scorer, source, params, workers, |b, logits| {
             let groups = b.group.as_deref();
             let scores = metrics::Scores::Logits(logits);
             evaluation.push(scores, &b.labels[0].values, b.weight.as_deref(), groups)?;
+            add(&mut missing_sides, &b.side_missing);
             Ok(true)
         })?;
     let report = evaluation.finish()?;
@@ -60,7 +72,13 @@ pub(crate) fn evaluate(
         rows: report.rows,
         positives: report.positives,
         missing_keys,
+        missing_side_rows: missing_side_rows(job, &missing_sides),
     })
+}
+
+/// Adds counts to counts, one by one.
+pub(crate) fn add(sums: &mut [u64], counts: &[u64]) {
+    sums.iter_mut().zip(counts).for_each(|(sum, &count)| *sum += count);
 }
 
 /// Scores every row in file order until the sink says `false`; returns how many unique keys were unknown, over all batches.
