@@ -8,5 +8,6 @@ mod order;
 mod parquet_types;
 mod passes;
 mod real_data;
+mod sides;
 mod stream;
 mod text;
