@@ -193,8 +193,12 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
                 l2: Some(s.l2),
             }),
         };
-        let value = Value::try_from(&config).map_err(Error::Print)?;
-        sections.insert(table.name.clone(), value);
+        let mut section = Table::try_from(&config).map_err(Error::Print)?;
+        if shared.name != "vector" {
+            // A job that sets what its model does not read is refused.
+            section.remove("dim");
+        }
+        sections.insert(table.name.clone(), section.into());
     }
     Ok(Value::Table(sections))
 }
