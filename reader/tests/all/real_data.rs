@@ -14,7 +14,8 @@ fn open(test: &str, set: &str, job: &Schema) -> Option<Dataset> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(set);
     if !root.exists() {
         // Not `eprintln!`, which the test harness keeps to itself where a test passes.
-        writeln!(std::io::stderr(), "SKIPPED {test}: {set} is not beside the checkout").unwrap();
+        let mut stderr = std::io::stderr().lock();
+        writeln!(stderr, "SKIPPED {test}: {set} is not beside the checkout").unwrap();
         return None;
     }
     let config = DataConfig { root, ..DataConfig::default() };
