@@ -92,6 +92,9 @@ fn unsafe_code_lives_in_device_only() {
 #[test]
 fn vectorised_closures_are_inlined() {
     for (path, text) in sources(root()) {
+        if path.ends_with("tidy.rs") {
+            continue;
+        }
         let code: String = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
         for (at, _) in code.match_indices("vectorised(") {
             let call: String = code[at..].chars().take(60).filter(|c| !c.is_whitespace()).collect();
