@@ -1,9 +1,16 @@
 //! The command line. Parsing has no side effects; `commands` resolves and acts.
 
+mod first_run;
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+
+pub(crate) use first_run::{
+    CheckArgs, CompletionsArgs, Data, DataArgs, InitArgs, InspectArgs, ManArgs, QuickstartArgs,
+    SynthArgs,
+};
 
 /// Trains and serves recommendation models whose weight is in sparse embedding tables.
 #[derive(Debug, Parser)]
@@ -17,8 +24,23 @@ const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed, 2 usage (command line or job file), 3 refused by a guard.
 Every key of a job can be set with --set a.b=c or ZILLION_A__B=c.";
 
+const CHECK_CODES: &str = "\
+Example: zillion check job.toml --set data.root=data
+Exit codes: 0 it can run, 1 it cannot, 3 it can but should not (memory, disk, a label without two values).";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Generate a click log, train on it, interrupt and resume, test: no data needed
+    #[command(after_help = "\
+Example: zillion quickstart --rows 200000 --output runs/quickstart")]
+    Quickstart(QuickstartArgs),
+    /// Write a commented job file for a file of rows
+    #[command(after_help = "\
+Example: zillion init clicks.csv --label clicked --out job.toml")]
+    Init(InitArgs),
+    /// Say what would go wrong with a job and what it will cost, before it runs
+    #[command(after_help = CHECK_CODES)]
+    Check(CheckArgs),
     /// Train a job, validate each epoch, test the best one
     #[command(after_help = "\
 Example: zillion train examples/frappe/job.toml --set data.root=../shared/data/frappe_x1r")]
@@ -32,9 +54,20 @@ Example: zillion eval runs/frappe-deepfm --data ../shared/data/frappe_x1r/valid.
 Example: zillion predict runs/frappe-deepfm rows.csv > scores.csv
          cat rows.csv | zillion predict runs/frappe-deepfm -")]
     Predict(PredictArgs),
+    /// Look into data, or make some
+    #[command(arg_required_else_help = true)]
+    Data(DataArgs),
     /// Measure this machine and this build
     #[command(arg_required_else_help = true)]
     Bench(BenchArgs),
+    /// Print a shell's completions
+    #[command(after_help = "\
+Example: zillion completions bash > ~/.local/share/bash-completion/completions/zillion")]
+    Completions(CompletionsArgs),
+    /// Print the manual as man pages
+    #[command(after_help = "\
+Example: zillion man --out ~/.local/share/man/man1")]
+    Man(ManArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -183,7 +216,7 @@ pub(crate) struct BenchFrappeArgs {
     /// Folder of the job files
     #[arg(long, default_value = "examples/frappe")]
     pub(crate) jobs: PathBuf,
-    /// Seeds of FM and DeepFM; the other models are run once
+    /// Seeds of FM, Wide&Deep and DeepFM; the other models are run once
     #[arg(long, default_value = "5")]
     pub(crate) seeds: u64,
     /// Only this job file (its name without .toml; repeatable)

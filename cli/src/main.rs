@@ -22,16 +22,27 @@ fn main() -> ExitCode {
     let args = Args::parse();
     telemetry::start();
     let outcome = match args.command {
-        Command::Train(args) => commands::train::run(&args),
-        Command::Eval(args) => commands::eval::run(&args),
-        Command::Predict(args) => commands::predict::run(&args),
-        Command::Bench(args) => commands::bench::run(&args),
+        Command::Quickstart(args) => done(commands::quickstart::run(&args)),
+        Command::Init(args) => done(commands::init::run(&args)),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Train(args) => done(commands::train::run(&args)),
+        Command::Eval(args) => done(commands::eval::run(&args)),
+        Command::Predict(args) => done(commands::predict::run(&args)),
+        Command::Data(args) => done(commands::data::run(&args)),
+        Command::Bench(args) => done(commands::bench::run(&args)),
+        Command::Completions(args) => done(commands::manual::completions(&args)),
+        Command::Man(args) => done(commands::manual::pages(&args)),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             exit::code(&error)
         }
     }
+}
+
+/// Most commands have one good end.
+fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    outcome.map(|()| ExitCode::SUCCESS)
 }

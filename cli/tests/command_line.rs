@@ -17,9 +17,20 @@ fn help_gives_an_example_of_each_command_and_the_exit_codes() {
     let help = zillion(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert!(text(&help.stdout).contains("Exit codes"));
-    for command in
-        [&["train"][..], &["eval"], &["predict"], &["bench", "train"], &["bench", "frappe"]]
-    {
+    for command in [
+        &["quickstart"][..],
+        &["init"],
+        &["check"],
+        &["train"],
+        &["eval"],
+        &["predict"],
+        &["data", "inspect"],
+        &["data", "synth"],
+        &["bench", "train"],
+        &["bench", "frappe"],
+        &["completions"],
+        &["man"],
+    ] {
         let help = zillion(&[command, &["--help"]].concat());
         assert!(text(&help.stdout).contains("Example: zillion"), "{command:?}");
     }
@@ -32,4 +43,22 @@ fn usage_is_exit_code_two_and_failure_one() {
     let absent = zillion(&["eval", "/nonexistent"]);
     assert_eq!(absent.status.code(), Some(1));
     assert!(text(&absent.stderr).contains("/nonexistent"), "{}", text(&absent.stderr));
+}
+
+#[test]
+fn the_manual_and_completions_come_from_the_arguments() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = zillion(&["completions", shell]);
+        assert_eq!(script.status.code(), Some(0));
+        let script = text(&script.stdout);
+        assert!(script.contains("quickstart") && script.contains("sample"), "{shell}");
+    }
+    let page = text(&zillion(&["man"]).stdout);
+    assert!(page.contains(".TH zillion 1") && page.contains("quickstart"), "{page}");
+    let folder = std::env::temp_dir().join(format!("zillion-man-{}", std::process::id()));
+    let pages = zillion(&["man", "--out", &folder.to_string_lossy()]);
+    assert_eq!(pages.status.code(), Some(0), "{}", text(&pages.stderr));
+    let check = std::fs::read_to_string(folder.join("zillion-check.1"));
+    std::fs::remove_dir_all(&folder).expect("it was made");
+    assert!(check.expect("a page a command").contains("\\-\\-sample"));
 }

@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+mod check;
 mod checkpoint;
 mod error;
 mod evaluate;
@@ -31,7 +32,11 @@ mod report;
 mod stages;
 mod train;
 
-pub use checkpoint::{Best, Checkpoint, FileDigest, Manifest, Progress, RunDir};
+pub use check::{
+    CheckReport, DataCheck, FeatureCheck, Finding, LabelCheck, MemoryCheck, Severity, TableCheck,
+    check,
+};
+pub use checkpoint::{Best, Checkpoint, FileDigest, Manifest, Progress, RunDir, TrainingFile};
 pub use error::{Error, Result};
 pub use evaluate::EvalReport;
 pub use job::{Job, RunConfig, TableConfig, TrainConfig};

@@ -4,10 +4,19 @@ pub(crate) mod bench;
 mod bench_embedding;
 mod bench_frappe;
 mod bench_train;
+pub(crate) mod check;
+pub(crate) mod data;
+mod data_inspect;
+mod data_synth;
 pub(crate) mod eval;
+pub(crate) mod init;
+mod look;
+pub(crate) mod manual;
 pub(crate) mod predict;
+pub(crate) mod quickstart;
 pub(crate) mod train;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -36,6 +45,15 @@ fn files() -> Result<Files> {
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(value)?);
     Ok(())
+}
+
+/// Says how many rows a side table did not have; "which" rows, as in "of the test rows".
+fn missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
+    for (side, rows) in counts {
+        eprintln!(
+            "      {rows} of the {which} rows are not in side table {side} and read as missing"
+        );
+    }
 }
 
 /// A figure that may be absent.

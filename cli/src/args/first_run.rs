@@ -1,0 +1,121 @@
+//! Arguments of what a new user meets first: a run without data, a look at data, a job file for it.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use clap_complete::Shell;
+
+use super::JobArgs;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QuickstartArgs {
+    /// Rows of the generated click log
+    #[arg(long, default_value = "200000", value_parser = clap::value_parser!(u64).range(1000..))]
+    pub(crate) rows: u64,
+    /// Folder for the data, the job file and the runs
+    #[arg(long, value_name = "DIR", default_value = "runs/quickstart")]
+    pub(crate) output: PathBuf,
+    /// Seed of the data and of training
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub(crate) seed: u64,
+    /// Compute threads; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Rows of the training data to look at
+    #[arg(long, default_value = "100000", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) sample: u64,
+    /// Print the findings as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct InitArgs {
+    /// A Parquet, CSV or TSV file of labelled rows (text may be .gz or .zst)
+    pub(crate) data: PathBuf,
+    /// The job file to write; - for stdout
+    #[arg(long, value_name = "FILE", default_value = "job.toml")]
+    pub(crate) out: PathBuf,
+    /// Column that says what happened, 0 or 1; absent: guessed
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) label: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataArgs {
+    #[command(subcommand)]
+    pub(crate) what: Data,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Data {
+    /// What the columns of a file hold, and how two sets of files differ
+    #[command(after_help = "\
+Example: zillion data inspect train.parquet --against test.parquet")]
+    Inspect(InspectArgs),
+    /// Write a synthetic, Criteo-shaped click log as Parquet: train, valid and test
+    #[command(after_help = "\
+Example: zillion data synth --rows 1000000 --out clicks")]
+    Synth(SynthArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    /// Files, folders or globs
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<String>,
+    /// Read text files as this job does; absent: delimiter, quotes and null markers are guessed
+    #[arg(long)]
+    pub(crate) job: Option<PathBuf>,
+    /// A second set of files: how it drifted from the first
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) against: Vec<String>,
+    /// Look at this many rows of each set; absent: at all
+    #[arg(long)]
+    pub(crate) rows: Option<u64>,
+    /// Most frequent values to show of each column
+    #[arg(long, default_value = "5")]
+    pub(crate) top: usize,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SynthArgs {
+    /// Rows over all three files: eight tenths to train, one to validate, one to test
+    #[arg(long, default_value = "200000", value_parser = clap::value_parser!(u64).range(10..))]
+    pub(crate) rows: u64,
+    /// Folder for the files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Seed of the data
+    #[arg(long, default_value = "1")]
+    pub(crate) seed: u64,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// bash, zsh, fish, elvish or powershell
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Folder for one page a command; absent: the main page on stdout
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}

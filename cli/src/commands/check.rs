@@ -1,0 +1,160 @@
+//! `zillion check`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use zillion_trainer::{
+    CheckReport, DataCheck, FeatureCheck, Job, MemoryCheck, Severity, TableCheck,
+};
+
+use super::look::{self, bytes, grouped, percent};
+use super::{print_json, workers};
+use crate::args::CheckArgs;
+use crate::{exit, job_file};
+
+pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
+    let report = report(args)?;
+    match args.json {
+        true => print_json(&report)?,
+        false => show(&report),
+    }
+    Ok(match report.worst() {
+        Some(Severity::Error) => exit::failed(),
+        Some(Severity::Stop) => exit::refused(),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// A job that cannot be read is a finding like any other.
+fn report(args: &CheckArgs) -> Result<CheckReport> {
+    let path = &args.job.job;
+    let value = match job_file::load(path, std::env::vars(), &args.job.set) {
+        Ok(value) => value,
+        Err(error) => return Ok(CheckReport::of_error("job", format!("{error:#}"))),
+    };
+    let job = match Job::from_value(value) {
+        Ok(job) => job,
+        Err(error) => return Ok(CheckReport::of_error("job", error)),
+    };
+    Ok(zillion_trainer::check(&job, args.sample, &workers(job.run.threads)?)?)
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn show(report: &CheckReport) {
+    if let Some(data) = &report.data {
+        println!("{}", rows_line(data));
+        for label in &data.labels {
+            if let Some(rate) = label.base_rate {
+                println!("label {}: {} of {} rows", label.name, percent(rate), grouped(label.rows));
+            }
+        }
+        println!("\n{}", features(data));
+    }
+    if !report.tables.is_empty() {
+        println!("{}", tables(&report.tables));
+    }
+    if let Some(memory) = &report.memory {
+        println!("{}\n", memory_line(memory));
+    }
+    for finding in &report.findings {
+        let word = match finding.severity {
+            Severity::Error => "error",
+            Severity::Stop => "stop",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        };
+        println!("{word}: {}: {}", finding.about, finding.text);
+    }
+    println!(
+        "{}",
+        match report.worst() {
+            Some(Severity::Error) => "it cannot run",
+            Some(Severity::Stop) => "it could run, but should not",
+            _ => "it can run",
+        }
+    );
+}
+
+fn rows_line(data: &DataCheck) -> String {
+    let rows = match data.rows {
+        Some(n) if data.rows_are_exact => format!("{} rows to train", grouped(n)),
+        Some(n) => format!("about {} rows to train", grouped(n)),
+        None => "an unknown number of rows to train".to_owned(),
+    };
+    match data.rows == Some(data.sampled) {
+        true => format!("{rows}, all looked at"),
+        false => format!("{rows}, {} of them looked at", grouped(data.sampled)),
+    }
+}
+
+fn features(data: &DataCheck) -> String {
+    let heads = ["feature", "kind", "missing", "distinct", "values"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for FeatureCheck { name, kind, missing_share, distinct, values_per_row, numbers } in
+        &data.features
+    {
+        let values = match (numbers, values_per_row) {
+            (Some([min, mean, max]), _) => format!("{min:.4} to {max:.4}, mean {mean:.4}"),
+            (None, Some(n)) => format!("{n:.2} a row"),
+            (None, None) => String::new(),
+        };
+        let distinct = distinct.map_or_else(String::new, grouped);
+        rows.push(vec![
+            name.clone(),
+            (*kind).to_owned(),
+            percent(*missing_share),
+            distinct,
+            values,
+        ]);
+    }
+    look::table(&rows, 2)
+}
+
+fn tables(tables: &[TableCheck]) -> String {
+    let heads = ["table", "rows", "between", "bytes a row", "memory", "checkpoint"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    let mut sum = (0, 0, 0);
+    for t in tables {
+        let between = match t.rows_low == t.rows_high {
+            true => "exact".to_owned(),
+            false => format!("{} and {}", grouped(t.rows_low), grouped(t.rows_high)),
+        };
+        rows.push(vec![
+            t.name.clone(),
+            grouped(t.rows),
+            between,
+            t.bytes_per_row.to_string(),
+            bytes(t.bytes),
+            bytes(t.checkpoint_bytes),
+        ]);
+        sum = (sum.0 + t.rows, sum.1 + t.bytes, sum.2 + t.checkpoint_bytes);
+    }
+    let total = [&grouped(sum.0), "", "", &bytes(sum.1), &bytes(sum.2)].map(str::to_owned);
+    rows.push([vec!["all".to_owned()], total.to_vec()].concat());
+    format!(
+        "{}rows: extrapolated from the ids of the sample; between Chao's lower bound and Heaps' power law, \
+         their geometric mean in the first column\n",
+        look::table(&rows, 1)
+    )
+}
+
+fn memory_line(memory: &MemoryCheck) -> String {
+    let MemoryCheck { tables, tables_high, arenas, windows, dense, available, total } = *memory;
+    let all = tables + arenas + windows + dense;
+    let machine = match (available, total) {
+        (Some(available), Some(total)) => {
+            format!("; {} of {} are free", bytes(available), bytes(total))
+        }
+        _ => String::new(),
+    };
+    format!(
+        "memory: about {} (tables {}, at most {}; buffers of a step {}; rows being shuffled {}; dense \
+         parameters {}){machine}",
+        bytes(all),
+        bytes(tables),
+        bytes(tables_high),
+        bytes(arenas),
+        bytes(windows),
+        bytes(dense)
+    )
+}

@@ -1,0 +1,13 @@
+//! `zillion data`.
+
+use anyhow::Result;
+
+use super::{data_inspect, data_synth};
+use crate::args::{Data, DataArgs};
+
+pub(crate) fn run(args: &DataArgs) -> Result<()> {
+    match &args.what {
+        Data::Inspect(args) => data_inspect::run(args),
+        Data::Synth(args) => data_synth::run(args),
+    }
+}

@@ -1,0 +1,303 @@
+//! `zillion init`: a file of rows to a job file that runs, with the reason for each guess beside it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use toml::Value;
+use zillion_feature::RawType;
+use zillion_reader::{DataConfig, Dataset, Guessed, Header};
+use zillion_trainer::Job;
+
+use super::look::{self, Looked, grouped};
+use super::workers;
+use crate::args::InitArgs;
+use crate::exit::Stop;
+
+/// Rows that guesses are made from.
+const LOOKED_AT: u64 = 200_000;
+/// What files of the other two parts may be called where the training file is called `train`.
+const VALID_NAMES: [&str; 4] = ["valid", "val", "validation", "dev"];
+
+pub(crate) fn run(args: &InitArgs) -> Result<()> {
+    let to_stdout = args.out.as_os_str() == "-";
+    if !to_stdout && args.out.exists() {
+        return Err(Stop::Refused(format!(
+            "the file is there already: remove it, or choose another one with --out: {}",
+            args.out.display()
+        ))
+        .into());
+    }
+    let looked = look::at(&args.data, LOOKED_AT, args.label.as_deref(), &*workers(None)?)?;
+    let label = match &looked.guess.label {
+        Ok(label) => label.clone(),
+        Err(why) => return Err(Stop::Usage(format!("{why}: {}", args.data.display())).into()),
+    };
+    let draft = Draft::new(&args.data, &looked, label)?;
+    let text = draft.text();
+    // What is written must run: it is read and held against the data as `train` would.
+    let value: toml::Table = text.parse().context("the job that was drafted is not TOML")?;
+    let job = Job::from_value(value.into()).context("the job that was drafted")?;
+    Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
+    draft.tell();
+    if to_stdout {
+        print(&text);
+        return Ok(());
+    }
+    std::fs::write(&args.out, text)
+        .with_context(|| format!("cannot write {}", args.out.display()))?;
+    let out = args.out.display();
+    eprintln!("wrote {out}; next:\n  zillion check {out}\n  zillion train {out}");
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn print(text: &str) {
+    print!("{text}");
+}
+
+/// A job file in the making.
+struct Draft {
+    name: String,
+    folder: PathBuf,
+    train: String,
+    valid: Option<String>,
+    test: Option<String>,
+    config: DataConfig,
+    label: String,
+    event_time: Option<String>,
+    /// Name in the job, column, meaning.
+    features: Vec<(String, String, Guessed)>,
+    left: Vec<(String, String)>,
+    notes: Vec<String>,
+    rows: u64,
+    complete: bool,
+}
+
+impl Draft {
+    fn new(data: &Path, looked: &Looked, label: String) -> Result<Self> {
+        let file = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = file.split('.').next().unwrap_or_default().to_owned();
+        let folder = data.parent().unwrap_or(Path::new("")).to_owned();
+        let sibling = |names: &[&str]| {
+            let names = names.iter().map(|name| file.replacen("train", name, 1));
+            names.filter(|name| *name != file).find(|name| folder.join(name).is_file())
+        };
+        let mut taken = BTreeSet::new();
+        let (mut features, mut left) = (Vec::new(), Vec::new());
+        for (column, meaning) in &looked.guess.columns {
+            match meaning {
+                _ if looked.sniffed.unusable.contains(column) => left.push((
+                    column.clone(),
+                    match column.is_empty() {
+                        true => "it has no name in the header; give it one".to_owned(),
+                        false => {
+                            "the header has this name more than once; rename the others".into()
+                        }
+                    },
+                )),
+                Guessed::Left(why) => left.push((column.clone(), why.clone())),
+                _ => features.push((
+                    feature_name(column, &mut taken),
+                    column.clone(),
+                    meaning.clone(),
+                )),
+            }
+        }
+        left.dedup();
+        if looked.sniffed.unusable.contains(&label) {
+            let why =
+                format!("the header has `{label}`, the label, more than once; rename the others");
+            return Err(Stop::Usage(why).into());
+        }
+        if features.is_empty() {
+            let why: Vec<String> = left.iter().map(|(c, w)| format!("\n  {c}: {w}")).collect();
+            let why = format!("no column can be a feature:{}", why.concat());
+            return Err(Stop::Usage(why).into());
+        }
+        let name = if ["train", ""].contains(&stem.as_str()) {
+            folder.file_name().map_or("job".into(), |n| n.to_string_lossy().into_owned())
+        } else {
+            stem
+        };
+        Ok(Self {
+            name: feature_name(&name, &mut BTreeSet::new()),
+            train: file.clone(),
+            valid: sibling(&VALID_NAMES),
+            test: sibling(&["test"]),
+            folder,
+            config: looked.guess.config.clone(),
+            label,
+            event_time: looked.guess.event_time.clone(),
+            features,
+            left,
+            notes: looked.sniffed.notes.clone(),
+            rows: looked.profile.rows,
+            complete: looked.profile.complete,
+        })
+    }
+
+    /// What a person should know beside the file.
+    fn tell(&self) {
+        let part = if self.complete { "" } else { "the first " };
+        eprintln!("looked at {part}{} rows; label `{}`", grouped(self.rows), self.label);
+        for note in &self.notes {
+            eprintln!("note: {note}");
+        }
+        for (column, why) in &self.left {
+            eprintln!("left out `{column}`: {why}");
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let part = if self.complete { "" } else { "the first " };
+        let _ = writeln!(
+            text,
+            "# Drafted from {part}{} rows of {}: every guess has its reason beside it. Correct what is wrong,\n\
+             # then `zillion check` this file, then `zillion train` it.\n\
+             name = {}\nseed = 1\n",
+            grouped(self.rows),
+            self.train,
+            quoted(&self.name)
+        );
+        self.data_section(&mut text);
+        let _ = writeln!(text, "\n[labels.{}]", feature_name(&self.label, &mut BTreeSet::new()));
+        let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(&self.label));
+        if let Some(column) = &self.event_time {
+            let _ = writeln!(text, "\n[columns]\nevent_time = {}", quoted(column));
+        }
+        text.push_str("\n# What a row holds. A missing id is an id of its own.\n");
+        for (name, column, meaning) in &self.features {
+            feature(&mut text, name, column, meaning);
+        }
+        if !self.left.is_empty() {
+            text.push_str("\n# Left out:\n");
+            for (column, why) in &self.left {
+                let _ = writeln!(text, "#   {}: {}", one_line(column), one_line(why));
+            }
+        }
+        let _ = write!(text, "\n{}", self.model());
+        text
+    }
+
+    fn data_section(&self, text: &mut String) {
+        let _ = writeln!(text, "[data]");
+        let root = self.folder.to_string_lossy();
+        let _ = writeln!(
+            text,
+            "root = {}  # relative to the folder that zillion is started in",
+            quoted(&root)
+        );
+        let _ = writeln!(text, "train = {}", quoted(&self.train));
+        for (key, file) in [("valid", &self.valid), ("test", &self.test)] {
+            let _ = match file {
+                Some(file) => writeln!(text, "{key} = {}", quoted(file)),
+                None => writeln!(text, "# {key} = \"{key}.csv\""),
+            };
+        }
+        if self.valid.is_none() || self.test.is_none() {
+            text.push_str(
+                "# Without validation rows no epoch is better than another, and without test rows no AUC is\n\
+                 # reported. Split by time where rows have one: the last tenth to test, the one before it\n\
+                 # to validate; by user or at random otherwise.\n",
+            );
+        }
+        // Only what differs from the defaults, so that a person sees what is special about the file.
+        let plain = Value::try_from(DataConfig::default()).ok();
+        let own = Value::try_from(&self.config).ok();
+        let (Some(Value::Table(plain)), Some(Value::Table(own))) = (plain, own) else { return };
+        for (key, value) in own {
+            if plain.get(&key) != Some(&value) {
+                let _ = writeln!(text, "{key} = {value}");
+            }
+        }
+        if matches!(self.config.header, Header::Names(_)) {
+            text.push_str("# The file has no header: rename the columns above as you like.\n");
+        }
+    }
+
+    fn model(&self) -> String {
+        // A step over about a fiftieth of a small file, so that an epoch is more than a few steps.
+        let batch = (self.rows / 50).clamp(32, 4096).next_power_of_two().min(4096);
+        let epochs = if self.valid.is_some() { 10 } else { 3 };
+        let plateau = match self.valid {
+            Some(_) => {
+                "plateau = { factor = 0.1, patience = 2 }     # stop when validation gets no better\n"
+            }
+            None => "",
+        };
+        format!(
+            "# One table a feature; [tables.NAME] overrides these for one.\n\
+             [tables.\"*\"]\ndim = 8\ninitializer = {{ kind = \"normal\", std = 0.01 }}\n\
+             optimizer = {{ kind = \"adagrad\", lr = 0.05, initial_accumulator = 0.001 }}\n\n\
+             [model]\nkind = \"deepfm\"              # lr fm dnn wide_deep deepfm dcn dcnv2 dlrm\n\
+             hidden = [64, 32]\n\n\
+             [train]\nepochs = {epochs}\nbatch_size = {batch}\n\
+             optimizer = {{ kind = \"adam\", lr = 1e-3 }}\n{plateau}"
+        )
+    }
+}
+
+fn feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
+    let mut section = |kind: &str, reason: &str| {
+        let _ = writeln!(text, "[features.{name}]  # {}", one_line(reason));
+        if name != column {
+            let _ = writeln!(text, "column = {}", quoted(column));
+        }
+        let _ = writeln!(text, "kind = \"{kind}\"");
+    };
+    let word = |raw: &RawType| match raw {
+        RawType::I64 => "i64",
+        RawType::U64 => "u64",
+        RawType::String => "string",
+    };
+    match meaning {
+        Guessed::Id { raw, reason } => {
+            section("id", reason);
+            if *raw != RawType::I64 {
+                let _ = writeln!(text, "type = \"{}\"", word(raw));
+            }
+        }
+        Guessed::Ids { raw, reason } => {
+            section("ids", reason);
+            let _ = writeln!(text, "type = \"{}\"\npooling = \"mean\"", word(raw));
+        }
+        Guessed::Numeric { log, missing, reason } => {
+            section("numeric", reason);
+            let transform = if *log { "log1p" } else { "standardise" };
+            let _ = writeln!(text, "transform = \"{transform}\"");
+            if let Some(missing) = missing {
+                let missing = Value::from(*missing);
+                let _ = writeln!(text, "missing = {missing}  # the median stands for it");
+            }
+        }
+        Guessed::Left(_) => {}
+    }
+}
+
+/// A column's name as a bare key that can also name a folder.
+fn feature_name(column: &str, taken: &mut BTreeSet<String>) -> String {
+    let legal = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let mut name: String = column.chars().take(100).map(legal).collect();
+    if name.is_empty() {
+        name.push_str("column");
+    }
+    let plain = name.clone();
+    let mut number = 2;
+    while !taken.insert(name.clone()) {
+        name = format!("{plain}_{number}");
+        number += 1;
+    }
+    name
+}
+
+/// A comment ends where its line does.
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}

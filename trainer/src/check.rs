@@ -1,0 +1,218 @@
+//! What a job will cost and what would go wrong, before it runs.
+//!
+//! The rows of a sample go through the same reader as in training, so that what is refused here is what
+//! would be refused there, with the same words. Features are tried one by one where the whole is refused,
+//! so that one run of the check names every column that is wrong, not the first.
+
+mod cost;
+mod report;
+mod sample;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use zillion_device::{Workers, machine};
+use zillion_feature::{FeatureKind, Schema};
+use zillion_reader::{Dataset, Labels, Paths, ReaderError, estimated_rows};
+
+use crate::checkpoint::RunDir;
+use crate::error::Result;
+use crate::job::Job;
+use report::Findings;
+pub use report::{
+    CheckReport, DataCheck, FeatureCheck, Finding, LabelCheck, MemoryCheck, Severity, TableCheck,
+};
+
+/// Looks at a job and at `sample` rows of its training data.
+///
+/// # Errors
+/// None of what is wrong with the job or its data: that is what the report says. Only what keeps the
+/// check itself from running.
+pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckReport> {
+    let mut findings = Findings::default();
+    let train = match job.data.train.is_empty() {
+        true => {
+            findings.error("data.train", "names no files: a job needs training data");
+            None
+        }
+        false => open(job, "train", &job.data.train, &mut findings),
+    };
+    for (part, paths) in [("valid", &job.data.valid), ("test", &job.data.test)] {
+        match paths.is_empty() {
+            true => findings.note(
+                &format!("data.{part}"),
+                match part {
+                    "valid" => "names no files: every epoch counts as the best so far",
+                    _ => "names no files: no test AUC will be reported",
+                },
+            ),
+            false => drop(open(job, part, paths, &mut findings)),
+        }
+    }
+    let mut data = None;
+    let mut tables = Vec::new();
+    let mut rows = None;
+    if let Some(train) = &train {
+        rows = estimated_rows(train)?;
+        if rows.is_none() {
+            findings.note(
+                "data.train",
+                "compressed text does not say how many rows it has: figures are those of the sample",
+            );
+        }
+        let sampled = sample::take(job, train, sample, workers, &mut findings)?;
+        tables = cost::tables(job, &sampled, rows.map(|(n, _)| n), &mut findings);
+        data = Some(sampled.into_check(rows));
+    }
+    let memory = cost::memory(job, &tables, rows.map(|(n, _)| n), workers, &mut findings);
+    machine_checks(job, &tables, train.as_ref(), &mut findings);
+    Ok(CheckReport { findings: findings.sorted(), data, tables, memory })
+}
+
+/// Opens one list of files; says what is wrong with it, column by column.
+fn open(job: &Job, part: &str, paths: &Paths, findings: &mut Findings) -> Option<Dataset> {
+    let files = match job.data.files(paths) {
+        Ok(files) => files,
+        Err(error) => {
+            findings.error(&format!("data.{part}"), error.to_string());
+            return None;
+        }
+    };
+    let error = match Dataset::open(&job.data, &files, &job.schema) {
+        Ok(dataset) => return Some(dataset),
+        Err(error) => error,
+    };
+    let mut found = false;
+    for (used_by, schema) in parts(&job.schema) {
+        if let Err(error) = Dataset::open_with(&job.data, &files, &schema, Labels::Required) {
+            let of_column = matches!(
+                error,
+                ReaderError::MissingColumn { .. }
+                    | ReaderError::ColumnType { .. }
+                    | ReaderError::AmbiguousColumn { .. }
+            );
+            if of_column {
+                findings.error(&used_by, error.to_string());
+                found = true;
+            }
+        }
+    }
+    if !found {
+        findings.error(&format!("data.{part}"), error.to_string());
+    }
+    None
+}
+
+/// The schema in pieces that can be read alone: one feature, label or column each.
+fn parts(schema: &Schema) -> Vec<(String, Schema)> {
+    let bare = Schema {
+        features: Vec::new(),
+        labels: Vec::new(),
+        weight: None,
+        group: None,
+        event_time: None,
+        ..schema.clone()
+    };
+    let mut parts = Vec::new();
+    for feature in &schema.features {
+        // Other kinds lean on other features.
+        let alone = matches!(
+            feature.kind,
+            FeatureKind::Id { .. }
+                | FeatureKind::Ids { .. }
+                | FeatureKind::Numeric { .. }
+                | FeatureKind::Bucketized { .. }
+        );
+        if alone {
+            let part = Schema { features: vec![feature.clone()], ..bare.clone() };
+            parts.push((format!("features.{}", feature.name), part));
+        }
+    }
+    for label in &schema.labels {
+        let part = Schema { labels: vec![label.clone()], ..bare.clone() };
+        parts.push((format!("labels.{}", label.name), part));
+    }
+    let columns = Schema {
+        weight: schema.weight.clone(),
+        group: schema.group.clone(),
+        event_time: schema.event_time.clone(),
+        ..bare
+    };
+    parts.push(("columns".to_owned(), columns));
+    parts
+}
+
+fn machine_checks(
+    job: &Job,
+    tables: &[TableCheck],
+    train: Option<&Dataset>,
+    findings: &mut Findings,
+) {
+    let cores = machine::cpus();
+    if let Some(threads) = job.run.threads.filter(|&threads| threads > cores) {
+        findings.warning(
+            "run.threads",
+            format!("{threads} threads on {cores} cores wait for each other; leave it out for one a core"),
+        );
+    }
+    let lanes = job.train.lanes;
+    let threads = job.run.threads.unwrap_or(cores);
+    if threads > lanes {
+        findings.warning(
+            "train.lanes",
+            format!("{lanes} lanes occupy {lanes} of {threads} threads; raise it (it is part of the result)"),
+        );
+    }
+    if machine::huge_pages() == Some(machine::HugePages::Never) {
+        findings.warning(
+            "machine",
+            "huge pages are off: large tables are about half as fast; \
+             echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+        );
+    }
+    // Row groups are read side by side, parts of tables are mapped all at once when one is loaded.
+    let parts: u64 = tables.iter().map(|t| t.rows_high.div_ceil(1 << 20)).sum();
+    let files = 64 + parts + train.map_or(0, |t| t.paths().len().min(64) as u64);
+    if let Some(limit) = machine::file_limit().filter(|limit| limit.soft < files) {
+        findings.warning(
+            "machine",
+            format!(
+                "about {files} files will be open at once and {} may be: ulimit -n {}",
+                limit.soft,
+                2 * files
+            ),
+        );
+    }
+    disk(job, tables, findings);
+    let run = RunDir::new(job.output());
+    if run.steps().is_ok_and(|steps| !steps.is_empty()) {
+        findings.note(
+            "run.output",
+            format!(
+                "holds checkpoints already: `train` will want --resume or another folder: {}",
+                run.path().display()
+            ),
+        );
+    }
+}
+
+fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
+    let checkpoint: u64 = tables.iter().map(|t| t.checkpoint_bytes).sum();
+    // Those that are kept, the best one, and the one being written.
+    let all = checkpoint * (job.train.keep.get() as u64 + 2);
+    let output = job.output();
+    let there = output.ancestors().find(|p| p.exists()).unwrap_or(Path::new("."));
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    if let Some(free) = machine::free_disk(there).filter(|&free| free < all) {
+        findings.stop(
+            "run.output",
+            format!(
+                "{} checkpoints of {} MiB will not fit into {} MiB of free disk: {}",
+                job.train.keep.get() + 2,
+                checkpoint >> 20,
+                free >> 20,
+                output.display()
+            ),
+        );
+    }
+}

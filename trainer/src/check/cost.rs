@@ -1,0 +1,174 @@
+//! What tables, buffers and parameters will take.
+
+use zillion_device::{Workers, machine};
+use zillion_feature::{Buckets, FeatureKind};
+use zillion_nn::zoo::LOSS;
+use zillion_nn::{Mode, Program, Settings, differentiate};
+use zillion_reader::Estimate;
+
+use super::report::{Findings, MemoryCheck, TableCheck};
+use super::sample::Sampled;
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::model;
+
+/// Share of the memory that the system and its caches should keep.
+const RESERVED: f64 = 0.1;
+
+/// Rows and bytes of every table after one epoch.
+pub(super) fn tables(
+    job: &Job,
+    sampled: &Sampled,
+    rows: Option<u64>,
+    findings: &mut Findings,
+) -> Vec<TableCheck> {
+    let mut tables = Vec::with_capacity(job.tables.len());
+    for (index, spec) in job.tables.iter().enumerate() {
+        let frequencies = sampled.frequencies(index);
+        let scale = rows.map_or(1.0, |n| n as f64 / sampled.rows.max(1) as f64);
+        let mut estimate = frequencies.extrapolate((frequencies.values as f64 * scale) as u64);
+        let buckets = buckets(job, index);
+        for bound in [&mut estimate.low, &mut estimate.value, &mut estimate.high] {
+            *bound += buckets;
+        }
+        let mut table = TableCheck {
+            name: spec.name.clone(),
+            sampled: frequencies.distinct,
+            rows_low: 0,
+            rows: 0,
+            rows_high: 0,
+            bytes_per_row: spec.bytes_per_row(),
+            bytes: 0,
+            bytes_high: 0,
+            checkpoint_bytes: 0,
+        };
+        table.set_rows(estimate);
+        table.bytes = spec.memory(table.rows, job.run.shards.get());
+        table.bytes_high = spec.memory(table.rows_high, job.run.shards.get());
+        table.checkpoint_bytes = table.rows * spec.checkpoint_bytes_per_row();
+        limits(job, index, &estimate, findings);
+        tables.push(table);
+    }
+    tables
+}
+
+/// Rows that the buckets of a table's features make, the one of missing values included.
+fn buckets(job: &Job, table: usize) -> f64 {
+    let of_feature = |f: &zillion_feature::FeatureSpec| match &f.kind {
+        FeatureKind::Bucketized { buckets, table: own } if own.index() == table => match buckets {
+            Buckets::Boundaries(boundaries) => boundaries.len() as f64 + 2.0,
+            Buckets::Quantiles(count) => f64::from(*count) + 1.0,
+        },
+        _ => 0.0,
+    };
+    // Bucket 3 of one feature is bucket 3 of another in the same table.
+    job.schema.features.iter().map(of_feature).fold(0.0, f64::max)
+}
+
+fn limits(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings) {
+    let spec = &job.tables[index];
+    let Some(limit) = spec.row_limit() else { return };
+    let about = format!("tables.{}.max_rows", spec.name);
+    let limit_rows = limit as f64;
+    if estimate.low > limit_rows {
+        findings.error(
+            &about,
+            format!(
+                "{limit} rows are fewer than its ids, at least {:.0}; raise it, or make the table dynamic \
+                 (`dense = false`)",
+                estimate.low
+            ),
+        );
+    } else if estimate.high > limit_rows {
+        findings.warning(
+            &about,
+            format!("{limit} rows may be fewer than its ids, {:.0} by estimate", estimate.value),
+        );
+    }
+}
+
+/// What the whole job will take; absent where the model cannot be built.
+pub(super) fn memory(
+    job: &Job,
+    tables: &[TableCheck],
+    rows: Option<u64>,
+    workers: &Workers,
+    findings: &mut Findings,
+) -> Option<MemoryCheck> {
+    let (arenas, parameters) = match buffers(job, workers.threads()) {
+        Ok(figures) => figures,
+        Err(error) => {
+            findings.error("model", error.to_string());
+            return None;
+        }
+    };
+    // Features of the window being read, the one being cut, and the batch: 8 bytes an id, 4 a number.
+    let row: u64 =
+        job.schema.features.iter().map(|f| if f.table().is_some() { 8 } else { 4 }).sum();
+    let window = (job.data.shuffle_window.get() as u64).min(rows.unwrap_or(u64::MAX));
+    let memory = MemoryCheck {
+        tables: tables.iter().map(|t| t.bytes).sum(),
+        tables_high: tables.iter().map(|t| t.bytes_high).sum(),
+        arenas,
+        windows: 3 * window * (row + 4),
+        // Value, gradient in each lane's partial (counted with the arenas), two moments.
+        dense: parameters * 4 * 4,
+        available: machine::available_memory(),
+        total: machine::total_memory(),
+    };
+    let rest = memory.arenas + memory.windows + memory.dense;
+    let (needed, needed_high) = (memory.tables + rest, memory.tables_high + rest);
+    let mib = |bytes: u64| bytes >> 20;
+    if let Some(total) = memory.total {
+        let usable = (total as f64 * (1.0 - RESERVED)) as u64;
+        if needed > usable {
+            findings.stop(
+                "tables",
+                format!(
+                    "about {} MiB will be needed and the machine has {} MiB; lower `dim`, take an \
+                     optimizer with less state (rowwise_adagrad), or leave out the largest features",
+                    mib(needed),
+                    mib(total)
+                ),
+            );
+        } else if needed_high > usable {
+            findings.warning(
+                "tables",
+                format!(
+                    "by the upper bound {} MiB will be needed of {} MiB",
+                    mib(needed_high),
+                    mib(total)
+                ),
+            );
+        } else if memory.available.is_some_and(|available| needed > available) {
+            findings.warning(
+                "tables",
+                format!(
+                    "about {} MiB will be needed and {} MiB are free now",
+                    mib(needed),
+                    mib(memory.available.unwrap_or(0))
+                ),
+            );
+        }
+    }
+    Some(memory)
+}
+
+/// Bytes of the buffers of a step and of scoring, and trained dense parameters.
+fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
+    if job.schema.labels.is_empty() {
+        return Err(Error::Unsupported("a job needs a label".to_owned()));
+    }
+    let settings = Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
+    let graph = model::graph(job, Mode::Train)?;
+    let loss = graph
+        .output(LOSS)
+        .ok_or_else(|| Error::Unsupported("the model has no output for its loss".to_owned()))?;
+    let program = Program::train(&differentiate(&graph, loss)?, settings)?;
+    let rows = job.train.batch_size.get();
+    let parameters = graph.params.iter().filter(|p| p.trainable);
+    let parameters: usize = parameters.map(|p| p.rows * p.cols).sum();
+    // Scoring holds no gradients and less of everything; a quarter is more than it takes.
+    let step = program.bytes(rows, threads) as u64;
+    Ok((step + step / 4, parameters as u64))
+}

@@ -1,0 +1,328 @@
+//! The sample: rows of row groups in random order, decoded as in training, and what is counted in them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use zillion_device::Workers;
+use zillion_feature::{Batch, Buckets, Cursor, FeatureKey, FeatureKind, NumericTransform, Schema};
+use zillion_reader::{BatchOrder, DataConfig, Dataset, Frequencies};
+
+use super::report::{DataCheck, FeatureCheck, Findings, LabelCheck};
+use crate::error::Result;
+use crate::job::Job;
+
+/// Rows of a batch of the sample.
+const BATCH: usize = 8192;
+/// A number of this size that goes into a model as it stands makes it diverge.
+const LARGE: f64 = 100.0;
+/// Rows from which on "every row has its own" means something.
+const ENOUGH: u64 = 100;
+
+/// What the sample holds.
+pub(super) struct Sampled {
+    pub(super) rows: u64,
+    /// By table: how often each key occurs.
+    pub(super) keys: Vec<HashMap<FeatureKey, u64>>,
+    features: Vec<FeatureCount>,
+    labels: Vec<(String, u64, u64)>,
+}
+
+struct FeatureCount {
+    name: String,
+    kind: &'static str,
+    missing: u64,
+    values: u64,
+    keys: Option<HashMap<FeatureKey, u64>>,
+    is_list: bool,
+    min: f64,
+    max: f64,
+    sum: f64,
+}
+
+/// Reads the sample and says what is wrong with it.
+pub(super) fn take(
+    job: &Job,
+    train: &Dataset,
+    rows: u64,
+    workers: &Arc<Workers>,
+    findings: &mut Findings,
+) -> Result<Sampled> {
+    let files: Vec<_> = train.paths().map(ToOwned::to_owned).collect();
+    // The window is what is decoded at once.
+    let config = DataConfig {
+        shuffle_window: zillion_reader::WindowRows::new(BATCH).unwrap_or(job.data.shuffle_window),
+        ..job.data.clone()
+    };
+    let order = BatchOrder { seed: job.seed, shuffle: true, batch_rows: BATCH, drop_last: false };
+    let schema = without_statistics(&job.schema);
+    let mut sampled = Sampled::new(&schema, &job.schema);
+    let dataset = Dataset::open(&config, &files, &schema)?;
+    for item in dataset.batches(order, Cursor::default(), workers.clone())? {
+        match item {
+            Ok((batch, _)) => sampled.add(&batch, &schema, rows),
+            Err(error) => {
+                blame(job, &config, &files, order, rows, workers, findings, &error.to_string());
+                break;
+            }
+        }
+        if sampled.rows >= rows {
+            break;
+        }
+    }
+    sampled.judge(job, findings);
+    Ok(sampled)
+}
+
+/// Finds every column that is refused, not just the first.
+#[expect(clippy::too_many_arguments, reason = "the second half of one function")]
+fn blame(
+    job: &Job,
+    config: &DataConfig,
+    files: &[std::path::PathBuf],
+    order: BatchOrder,
+    rows: u64,
+    workers: &Arc<Workers>,
+    findings: &mut Findings,
+    first: &str,
+) {
+    let mut found = false;
+    for (used_by, part) in super::parts(&without_statistics(&job.schema)) {
+        let Ok(dataset) = Dataset::open(config, files, &part) else { continue };
+        let Ok(batches) = dataset.batches(order, Cursor::default(), workers.clone()) else {
+            continue;
+        };
+        let mut seen = 0;
+        for item in batches {
+            match item {
+                Ok((batch, _)) => seen += batch.rows as u64,
+                Err(error) => {
+                    let text = error.to_string();
+                    // A row that cannot be cut into cells is no column's fault.
+                    let about = if text == first { "data.train" } else { &used_by };
+                    let of_column = matches!(error, zillion_reader::ReaderError::Value { .. });
+                    findings.error(if of_column { &used_by } else { about }, text);
+                    found = true;
+                    break;
+                }
+            }
+            if seen >= rows {
+                break;
+            }
+        }
+    }
+    if !found {
+        findings.error("data.train", first);
+    }
+}
+
+/// The same columns with transforms that need no first pass. Numbers come as they stand, a missing one
+/// as NaN; quantile buckets become two, because only whether a value is there is counted.
+fn without_statistics(schema: &Schema) -> Schema {
+    let mut schema = schema.clone();
+    for feature in &mut schema.features {
+        match &mut feature.kind {
+            FeatureKind::Numeric { transform, missing } => {
+                *transform = NumericTransform::Raw;
+                *missing = Some(f64::NAN);
+            }
+            FeatureKind::Bucketized { buckets: buckets @ Buckets::Quantiles(_), .. } => {
+                *buckets = Buckets::Boundaries(vec![0.0]);
+            }
+            _ => {}
+        }
+    }
+    schema
+}
+
+impl Sampled {
+    fn new(schema: &Schema, own: &Schema) -> Self {
+        let feature = |f: &zillion_feature::FeatureSpec| FeatureCount {
+            name: f.name.clone(),
+            kind: kind(&f.kind),
+            missing: 0,
+            values: 0,
+            // Buckets are known without counting.
+            keys: (f.table().is_some() && !matches!(f.kind, FeatureKind::Bucketized { .. }))
+                .then(HashMap::new),
+            is_list: f.pooling().is_some(),
+            min: f64::INFINITY,
+            max: f64::NEG_INFINITY,
+            sum: 0.0,
+        };
+        let labels = own.labels.iter().map(|l| (l.name.clone(), 0, 0)).collect();
+        Self {
+            rows: 0,
+            keys: vec![HashMap::new(); schema.tables.len()],
+            features: schema.features.iter().map(feature).collect(),
+            labels,
+        }
+    }
+
+    fn add(&mut self, batch: &Batch, schema: &Schema, limit: u64) {
+        let rows = (batch.rows as u64).min(limit - self.rows) as usize;
+        self.rows += rows as u64;
+        let (mut sparse, mut numeric) = (0, 0);
+        for (spec, count) in schema.features.iter().zip(&mut self.features) {
+            let Some(table) = spec.table() else {
+                batch.numeric[numeric][..rows].iter().for_each(|&x| count.number(x));
+                numeric += 1;
+                continue;
+            };
+            let column = &batch.sparse[sparse];
+            sparse += 1;
+            let end = match &column.offsets {
+                Some(offsets) => {
+                    let empty = offsets[..=rows].windows(2).filter(|w| w[0] == w[1]).count();
+                    count.missing += empty as u64;
+                    offsets[rows] as usize
+                }
+                None => rows,
+            };
+            let missing = FeatureKey::missing(&spec.name);
+            let keys = &mut self.keys[table.index()];
+            for &key in &column.keys[..end] {
+                count.missing += u64::from(!count.is_list && key == missing);
+                count.values += 1;
+                if let Some(own) = &mut count.keys {
+                    *keys.entry(key).or_default() += 1;
+                    *own.entry(key).or_default() += 1;
+                }
+            }
+        }
+        for (count, label) in self.labels.iter_mut().zip(&batch.labels) {
+            for (at, &y) in label.values[..rows].iter().enumerate() {
+                if label.mask.as_ref().is_none_or(|mask| mask[at]) {
+                    count.1 += 1;
+                    count.2 += u64::from(y > 0.5);
+                }
+            }
+        }
+    }
+
+    fn judge(&self, job: &Job, findings: &mut Findings) {
+        for (name, rows, ones) in &self.labels {
+            let about = format!("labels.{name}");
+            match ones {
+                _ if *rows == 0 => findings.stop(&about, "no row of the sample has it"),
+                0 => findings.stop(
+                    &about,
+                    format!("is 0 in all {rows} rows of the sample: nothing can be learned"),
+                ),
+                n if n == rows => {
+                    findings.stop(
+                        &about,
+                        format!("is 1 in all {rows} rows of the sample: nothing can be learned"),
+                    );
+                }
+                _ => {}
+            }
+        }
+        for (spec, count) in job.schema.features.iter().zip(&self.features) {
+            count.judge(&spec.kind, self.rows, findings);
+        }
+    }
+
+    pub(super) fn into_check(self, rows: Option<(u64, bool)>) -> DataCheck {
+        let sampled = self.rows;
+        let feature = |f: FeatureCount| FeatureCheck {
+            missing_share: f.missing as f64 / sampled.max(1) as f64,
+            distinct: f.keys.as_ref().map(|keys| keys.len() as u64),
+            values_per_row: f.is_list.then(|| f.values as f64 / sampled.max(1) as f64),
+            numbers: (f.min <= f.max).then(|| [f.min, f.sum / f.values as f64, f.max]),
+            name: f.name,
+            kind: f.kind,
+        };
+        let label = |(name, rows, ones): (String, u64, u64)| LabelCheck {
+            name,
+            base_rate: (rows > 0).then(|| ones as f64 / rows as f64),
+            rows,
+        };
+        DataCheck {
+            rows: rows.map(|(n, _)| n),
+            rows_are_exact: rows.is_some_and(|(_, exact)| exact),
+            sampled,
+            features: self.features.into_iter().map(feature).collect(),
+            labels: self.labels.into_iter().map(label).collect(),
+        }
+    }
+
+    /// How often the ids of a table occur.
+    pub(super) fn frequencies(&self, table: usize) -> Frequencies {
+        Frequencies::of(self.keys[table].values().copied())
+    }
+}
+
+impl FeatureCount {
+    fn number(&mut self, x: f32) {
+        if x.is_nan() {
+            self.missing += 1;
+            return;
+        }
+        let x = f64::from(x);
+        self.values += 1;
+        self.min = self.min.min(x);
+        self.max = self.max.max(x);
+        self.sum += x;
+    }
+
+    fn judge(&self, kind: &FeatureKind, rows: u64, findings: &mut Findings) {
+        let about = format!("features.{}", self.name);
+        if rows == 0 {
+            return;
+        }
+        if self.missing == rows {
+            findings.warning(&about, "no row of the sample has a value; leave it out");
+            return;
+        }
+        if let FeatureKind::Numeric { transform, missing } = kind {
+            if missing.is_none() && self.missing > 0 {
+                findings.error(
+                    &about,
+                    format!(
+                        "{} of {rows} rows have no value; give it a `missing = <number>` or clean the data",
+                        self.missing
+                    ),
+                );
+            }
+            if self.min == self.max && self.missing == 0 {
+                findings.warning(
+                    &about,
+                    format!("is {} in every row of the sample; leave it out", self.min),
+                );
+            }
+            let largest = self.min.abs().max(self.max.abs());
+            if *transform == NumericTransform::Raw && largest > LARGE {
+                findings.warning(
+                    &about,
+                    format!(
+                        "reaches {largest:.0} and goes into the model as it stands, which makes training \
+                         diverge; set transform = \"log1p\" or \"standardise\""
+                    ),
+                );
+            }
+        }
+        if let Some(keys) = &self.keys {
+            let distinct = keys.len() as u64;
+            if distinct == 1 && !self.is_list {
+                findings.warning(&about, "is the same in every row of the sample; leave it out");
+            } else if distinct == self.values && self.values >= ENOUGH {
+                findings.warning(
+                    &about,
+                    "has another id in every row of the sample: it cannot be learned from, and its table \
+                     grows with every row; leave it out",
+                );
+            }
+        }
+    }
+}
+
+fn kind(kind: &FeatureKind) -> &'static str {
+    match kind {
+        FeatureKind::Id { .. } => "id",
+        FeatureKind::Ids { .. } => "ids",
+        FeatureKind::Numeric { .. } => "numeric",
+        FeatureKind::Bucketized { .. } => "bucketized",
+        FeatureKind::Sequence { .. } => "sequence",
+        FeatureKind::Cross { .. } => "cross",
+    }
+}
