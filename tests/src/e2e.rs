@@ -1,12 +1,17 @@
 //! End to end: the real binary on real files, one behaviour a module.
 
 mod bad_input;
+mod check;
 mod command_line;
 mod crash;
 mod determinism;
+mod features;
 mod formats;
 mod frappe;
 mod harness;
+mod init;
+mod inspect;
 mod interrupt;
+mod quickstart;
 mod schedule;
 mod tidy;
