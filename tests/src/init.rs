@@ -174,8 +174,8 @@ fn what_cannot_be_drafted_says_what_to_change() {
     let (exit, said) = init("latin.csv", "", &[]);
     assert_eq!(exit, 1, "{said}");
     std::fs::write(place.path("latin.csv"), b"stadt,label\nK\xf6ln,1\n").expect("a file");
-    let result =
-        zillion(&["init", "latin.csv"]).current_dir(place.path("")).output().expect("it runs");
+    let latin = ["init", "latin.csv", "--out", "draft.toml"];
+    let result = zillion(&latin).current_dir(place.path("")).output().expect("it runs");
     assert!(stderr(&result).contains("iconv"), "{}", stderr(&result));
     // It never writes over a job.
     place.write("good.csv", "user,label\n1,0\n2,1\n1,1\n");

@@ -1,7 +1,6 @@
 //! The rules of the house that a compiler does not check.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 

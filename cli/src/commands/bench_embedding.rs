@@ -108,8 +108,10 @@ fn limits(workers: &Workers, rows: u32, seconds: f64) -> Result<(f64, f64)> {
     for _ in 0..workers.threads() {
         probes.push((RowProbe::new(rows)?, 0.0, 0.0));
     }
-    workers.for_each_mut(&mut probes, |_, (probe, read, _)| *read = probe.reads_per_second(duration));
-    workers.for_each_mut(&mut probes, |_, (probe, _, rmw)| *rmw = probe.updates_per_second(duration));
+    workers
+        .for_each_mut(&mut probes, |_, (probe, read, _)| *read = probe.reads_per_second(duration));
+    workers
+        .for_each_mut(&mut probes, |_, (probe, _, rmw)| *rmw = probe.updates_per_second(duration));
     let sum = |pick: fn(&(RowProbe, f64, f64)) -> f64| probes.iter().map(pick).sum::<f64>() / 1e6;
     Ok((sum(|p| p.1), sum(|p| p.2)))
 }

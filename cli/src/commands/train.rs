@@ -74,7 +74,9 @@ fn summary(report: &TrainReport) {
                 test.missing_keys
             );
         }
+        super::missing_side_rows("test", &test.missing_side_rows);
     }
+    super::missing_side_rows("trained", &report.missing_side_rows);
     for table in &report.tables {
         let mut line =
             format!("table {}  {} rows  {:.1} MiB", table.name, table.rows, mib(table.bytes));
