@@ -53,7 +53,8 @@ fn show(report: &CheckReport) {
     if !report.tables.is_empty() {
         println!("{}", tables(&report.tables));
     }
-    if let Some(memory) = &report.memory {
+    // Without data nothing is known of the tables, and the rest would pass for the whole.
+    if let (Some(memory), Some(_)) = (&report.memory, &report.data) {
         println!("{}\n", memory_line(memory));
     }
     for finding in &report.findings {
@@ -63,7 +64,9 @@ fn show(report: &CheckReport) {
             Severity::Warning => "warning",
             Severity::Note => "note",
         };
-        println!("{word}: {}: {}", finding.about, finding.text);
+        // Errors of the job file begin with the word that they are about.
+        let text = finding.text.strip_prefix("job: ").unwrap_or(&finding.text);
+        println!("{word}: {}: {text}", finding.about);
     }
     println!(
         "{}",
