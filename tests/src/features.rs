@@ -141,7 +141,7 @@ fn all_three_train_resume_and_score_by_the_checkpoint_alone() {
     }
 
     // Stopped by a kill in the middle, resumed with other threads and shards: the same bytes.
-    let killed = place.train("killed", &[]).env("ZILLION_FAILPOINT", "40:kill").output();
+    let killed = place.train("killed", &[]).env("ZILLION_FAILPOINT", "120:kill").output();
     assert!(!killed.expect("the binary runs").status.success());
     place.train_ok("killed", &["--resume", "--set", "run.threads=2", "--set", "run.shards=5"]);
     assert_eq!(place.digest("killed/checkpoints"), place.digest("reference/checkpoints"));
@@ -190,6 +190,19 @@ fn a_side_table_may_move_but_not_change_its_meaning() {
     let result = place.train("run", &rekeyed).output().expect("the binary runs");
     let said = stderr(&result);
     assert!(said.contains("`side.items.type` was \"i64\""), "{said}");
+}
+
+#[test]
+fn inside_an_epoch_a_side_table_must_be_the_same() {
+    let place = place();
+    let killed = place.train("run", &[]).env("ZILLION_FAILPOINT", "120:kill").output();
+    assert!(!killed.expect("the binary runs").status.success());
+    let mut items = std::fs::read_to_string(place.path("items.csv")).expect("it is there");
+    items.push_str("777,1\n");
+    place.write("items.csv", &items);
+    let result = place.train("run", &["--resume"]).output().expect("the binary runs");
+    let said = stderr(&result);
+    assert!(said.contains("side table items of"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Everything before the first step: data, statistics, vocabularies, tables, the model; or all of it
 //! as a checkpoint left it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use zillion_feature::{Cursor, Statistics};
@@ -153,20 +154,31 @@ fn output(graph: &Graph, name: &str) -> Result<NodeId> {
     graph.output(name).ok_or_else(missing)
 }
 
-/// The training files by their names below `data.root`, with their sizes.
+/// The training files by their names below `data.root`, with their sizes, and the side tables that are
+/// joined to them; these by their names in the job, because they may move.
 fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
-    dataset
-        .paths()
-        .map(|path| {
-            let metadata = std::fs::metadata(path).map_err(|source| Error::Io {
-                action: "cannot read the size of the file",
-                path: path.to_owned(),
-                source,
-            })?;
-            let name = path.strip_prefix(&job.data.root).unwrap_or(path);
-            Ok(TrainingFile { name: name.display().to_string(), bytes: metadata.len() })
-        })
-        .collect()
+    let mut files = Vec::new();
+    for path in dataset.paths() {
+        let name = path.strip_prefix(&job.data.root).unwrap_or(path);
+        files.push(TrainingFile { name: name.display().to_string(), bytes: size(path)? });
+    }
+    for side in &job.schema.sides {
+        let mut bytes = 0;
+        for path in job.data.files(&Paths::from(side.path.as_str()))? {
+            bytes += size(&path)?;
+        }
+        files.push(TrainingFile { name: format!("side table {}", side.name), bytes });
+    }
+    Ok(files)
+}
+
+fn size(path: &Path) -> Result<u64> {
+    let failed = |source| Error::Io {
+        action: "cannot read the size of the file",
+        path: path.to_owned(),
+        source,
+    };
+    Ok(std::fs::metadata(path).map_err(failed)?.len())
 }
 
 fn open(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<Dataset>> {
