@@ -28,7 +28,7 @@ mod mlp;
 mod spec;
 
 pub use activation::Activation;
-pub use inputs::{ModelInputs, SparseInput, VectorSegment};
+pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
 pub use spec::{
     CrossSpec, CrossV2Spec, DeepSpec, DlrmSpec, Interaction, ModelSpec, Needs, ShallowSpec,
     Structure, WideDeepSpec,
@@ -37,6 +37,7 @@ pub use spec::{
 use crate::builder::{GraphBuilder, Mode};
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};
+use crate::op::Unary;
 
 /// The output of every model: log odds, `[B, 1]`.
 pub const LOGITS: &str = "logits";
@@ -54,7 +55,7 @@ pub fn needs(spec: &ModelSpec) -> Needs {
 /// Builds a model over these inputs. The label of the loss is the first one.
 ///
 /// For training the outputs are [`LOGITS`] and [`LOSS`], for inference [`LOGITS`] and
-/// [`PROBABILITIES`].
+/// [`PROBABILITIES`], both shifted by the label's `logit_shift`.
 ///
 /// # Errors
 /// A setting out of range, an input that lacks a segment the model reads, vectors of unequal length
@@ -73,9 +74,20 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         ModelSpec::Dcnv2(spec) => cross::dcnv2(b, spec, inputs)?,
         ModelSpec::Dlrm(spec) => dlrm::dlrm(b, spec, inputs)?,
     };
+    let shift = inputs.labels.first().map_or(0.0, |label| label.logit_shift);
+    let logits = calibrated(&mut builder, "logits.calibrated", logits, shift)?;
     builder.output(LOGITS, logits)?;
     finish(&mut builder, logits)?;
     Ok(builder.finish())
+}
+
+/// Logits as the data has them, where training saw another share of zeros (see [`LabelInput`]): shifted
+/// for inference alone, since the loss is over the rows that were trained.
+fn calibrated(b: &mut GraphBuilder, name: &str, logits: NodeId, shift: f32) -> Result<NodeId> {
+    match b.mode() {
+        Mode::Infer if shift != 0.0 => b.unary(name, Unary::Offset { by: shift }, logits),
+        _ => Ok(logits),
+    }
 }
 
 fn finish(builder: &mut GraphBuilder, logits: NodeId) -> Result<()> {

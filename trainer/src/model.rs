@@ -33,6 +33,6 @@ fn inputs(schema: &Schema, layouts: &[TableLayout]) -> ModelInputs {
             .collect(),
         columns: columns.collect(),
         numeric: schema.numeric().map(|f| f.name.clone()).collect(),
-        labels: schema.labels.iter().map(|l| l.name.clone()).collect(),
+        labels: schema.labels.iter().map(|l| l.name.as_str().into()).collect(),
     }
 }

@@ -17,7 +17,24 @@ pub struct ModelInputs {
     /// Numeric features in schema order.
     pub numeric: Vec<String>,
     /// Labels in schema order; the loss takes the first.
-    pub labels: Vec<String>,
+    pub labels: Vec<LabelInput>,
+}
+
+/// A label.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LabelInput {
+    /// Its name.
+    pub name: String,
+    /// Added to its logit in a graph built for inference, 0 for none. Where a share `keep` of the rows
+    /// labelled 0 was trained, the odds that a model learns are those of the data over `keep`, and
+    /// `ln(keep)` puts them right (King & Zeng 2001; He et al. 2014, section 6.3).
+    pub logit_shift: f32,
+}
+
+impl From<&str> for LabelInput {
+    fn from(name: &str) -> Self {
+        Self { name: name.to_owned(), logit_shift: 0.0 }
+    }
 }
 
 /// A sparse feature.
@@ -52,7 +69,7 @@ impl ModelInputs {
             tables: self.tables.clone(),
             columns: self.columns.iter().map(column).collect(),
             numeric: self.numeric.clone(),
-            labels: self.labels.clone(),
+            labels: self.labels.iter().map(|label| label.name.clone()).collect(),
         }
     }
 

@@ -182,3 +182,28 @@ fn dropout_drops_in_training_alone() {
     let same = |(&found, expected): (&f32, &f64)| (f64::from(found) - expected).abs() < 1e-5;
     assert!(logits.iter().zip(&expected).all(same));
 }
+
+#[test]
+fn a_shift_moves_the_logits_of_inference_and_nothing_else() {
+    let plain = TestBatch::new(3, 10, 4, 2);
+    let mut shifted = TestBatch::new(3, 10, 4, 2);
+    shifted.model.labels[0].logit_shift = -2.5;
+    for text in SMALL {
+        let trained = |batch: &TestBatch| build(&spec(text), &batch.model, Mode::Train).unwrap();
+        assert_eq!(format!("{:?}", trained(&plain)), format!("{:?}", trained(&shifted)), "{text}");
+        let outputs = |batch: &TestBatch| {
+            let mut executor = executor(text, batch, Mode::Infer);
+            let params = random_params(&executor, 1);
+            executor.infer(&workers(), &batch.view(), &params).unwrap();
+            [LOGITS, PROBABILITIES].map(|name| {
+                let node = executor.program().graph().output(name).unwrap();
+                executor.output(node).unwrap().to_vec()
+            })
+        };
+        let ([before, _], [after, probabilities]) = (outputs(&plain), outputs(&shifted));
+        for ((before, after), probability) in before.iter().zip(after).zip(probabilities) {
+            assert_eq!(before - 2.5, after, "{text}");
+            assert!((probability - 1.0 / (1.0 + (-after).exp())).abs() < 1e-6, "{text}");
+        }
+    }
+}
