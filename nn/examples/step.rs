@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
          tiles of {tile_rows}",
         spec.kind(),
         flops as f64 / 1e6 / ROWS as f64,
-        program.bytes(ROWS, threads.get()) as f64 / (1 << 20) as f64,
+        program.bytes(ROWS, threads.get(), |_| 1) as f64 / (1 << 20) as f64,
     );
 
     let workers = Workers::new(threads)?;

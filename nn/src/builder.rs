@@ -139,6 +139,23 @@ impl GraphBuilder {
         dim: usize,
         pooling: Pooling,
     ) -> Result<NodeId> {
+        self.look_up(name, Gather { column, offset, dim, pooling: Some(pooling) })
+    }
+
+    /// Floats `offset .. offset + dim` of the row of each of a column's keys, times the key's weight
+    /// where the column has weights: `[V, dim]`.
+    pub fn gather_values(
+        &mut self,
+        name: &str,
+        column: usize,
+        offset: usize,
+        dim: usize,
+    ) -> Result<NodeId> {
+        self.look_up(name, Gather { column, offset, dim, pooling: None })
+    }
+
+    fn look_up(&mut self, name: &str, gather: Gather) -> Result<NodeId> {
+        let column = gather.column;
         let Some(table) = self.graph.inputs.columns.get(column).map(|c| c.table) else {
             return Err(refuse(name, format!("there is no sparse column {column}")));
         };
@@ -152,7 +169,7 @@ impl GraphBuilder {
                 rows
             }
         };
-        self.push(name, Op::GatherPool(Gather { column, offset, dim, pooling }), &[rows])
+        self.push(name, Op::Gather(gather), &[rows])
     }
 
     /// Numeric columns side by side: `[B, n]`.
@@ -392,6 +409,41 @@ impl GraphBuilder {
     /// The dot product of each pair of rows.
     pub fn row_dot(&mut self, name: &str, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.push(name, Op::RowDot, &[a, b])
+    }
+
+    // Lists.
+
+    /// A row of the batch again for each value of its list in a column: `[B, n]` to `[V, n]`.
+    pub fn repeat(&mut self, name: &str, x: NodeId, column: usize) -> Result<NodeId> {
+        self.push(name, Op::Repeat { column, mean: false }, &[x])
+    }
+
+    /// The sum over each list: `[V, n]` to `[B, n]`, 0 of an empty list.
+    pub fn segment_sum(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        let column = self.lists_of(name, x)?;
+        self.push(name, Op::SegmentSum { column, mean: false }, &[x])
+    }
+
+    /// The mean over each list: `[V, n]` to `[B, n]`, 0 of an empty list.
+    pub fn segment_mean(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        let column = self.lists_of(name, x)?;
+        self.push(name, Op::SegmentSum { column, mean: true }, &[x])
+    }
+
+    /// The softmax over each list, each column of `x [V, n]` by itself.
+    pub fn segment_softmax(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        let column = self.lists_of(name, x)?;
+        self.push(name, Op::SegmentSoftmax { column }, &[x])
+    }
+
+    /// The column whose values the rows of `x` are.
+    fn lists_of(&self, name: &str, x: NodeId) -> Result<usize> {
+        match self.shape(x) {
+            Shape { rows: Dim::Values(column), .. } => Ok(column),
+            other => {
+                Err(refuse(name, format!("{other} has no lists, only values of a column have")))
+            }
+        }
     }
 
     /// Second-order interaction of fields of `dim` floats: `½ Σ ((Σ v)² − Σ v²)`.

@@ -17,12 +17,12 @@ use std::time::Instant;
 use zillion_device::Workers;
 
 use crate::error::{Error, Result};
-use crate::graph::{NodeId, ParamId};
+use crate::graph::{Dim, NodeId, ParamId};
 use crate::inputs::{ColumnView, Inputs};
 use crate::lane::{Lane, TileBuffers};
 use crate::op::Op;
-use crate::ops::kernel::{ListColumn, StepSeed};
-use crate::ops::{self, BatchRows};
+use crate::ops;
+use crate::ops::kernel::{ListColumn, StepSeed, factor_kind};
 use crate::params::Params;
 use crate::pass::Shared;
 use crate::placement::Place;
@@ -171,14 +171,15 @@ impl Executor {
         let train = self.program.loss.is_some();
         params.fits(&self.program.graph.params)?;
         inputs.check(&self.program.graph.inputs, self.program.reads_labels, train)?;
-        self.share_rows(inputs.rows, workers.threads());
+        inputs.check_values(&self.program.graph.inputs, &self.program.value_columns)?;
+        self.share_rows(inputs, workers.threads());
         self.prepare_lists(workers, inputs, train);
         for phase in 0..self.program.phases.len() {
             self.globals(phase, inputs, params, seed);
             self.pass(workers, phase, inputs, params, seed);
-            self.sums(workers, phase, inputs.rows);
+            self.sums(workers, phase, inputs);
         }
-        self.collect_outputs(inputs.rows, params);
+        self.collect_outputs(inputs, params);
         if let Some(profile) = &mut self.profile {
             profile.runs += 1;
             for lane in &mut self.lanes {
@@ -191,31 +192,58 @@ impl Executor {
     }
 
     /// Cuts the batch and makes room for it.
-    fn share_rows(&mut self, rows: usize, threads: usize) {
+    fn share_rows(&mut self, inputs: &Inputs<'_>, threads: usize) {
         let Settings { lanes, tile_rows } = self.program.settings;
+        let rows = inputs.rows;
         let tiles = rows.div_ceil(tile_rows);
         self.locate.clear();
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             let first = (tiles * index / lanes * tile_rows).min(rows);
             let end = (tiles * (index + 1) / lanes * tile_rows).min(rows);
-            lane.set_rows(first..end, &self.program.placement);
+            lane.set_rows(first..end, &self.program.placement, inputs);
             let lane_bits = (index as u32) << 24;
             self.locate.extend((0..(end - first) as u32).map(|local| lane_bits | local));
             if self.profile.is_some() {
                 lane.nanos.resize(self.program.graph.nodes.len(), 0);
             }
         }
-        let widths = &self.program.placement.tile_widths;
+        let buffers = &self.program.placement.tile_buffers;
         let needed = threads.min(lanes);
         while self.tile_buffers.len() < needed {
-            self.tile_buffers.push(TileBuffers::new(widths, tile_rows));
+            self.tile_buffers.push(TileBuffers::new(buffers.len()));
         }
+        let values = self.longest_tiles(inputs);
+        for tile in &mut self.tile_buffers {
+            tile.fit(buffers, tile_rows, &values);
+        }
+    }
+
+    /// The most values that a tile has, for each column.
+    fn longest_tiles(&self, inputs: &Inputs<'_>) -> Vec<usize> {
+        let mut longest = vec![0; inputs.columns.len()];
+        if self.program.value_columns.is_empty() {
+            return longest;
+        }
+        for lane in &self.lanes {
+            let mut first = lane.rows.start;
+            while first < lane.rows.end {
+                let tile = self.program.tile(inputs, first, lane.rows.end);
+                for &column in &self.program.value_columns {
+                    let values = inputs.span(Dim::Values(column), &tile).len();
+                    longest[column] = longest[column].max(values);
+                }
+                first = tile.end;
+            }
+        }
+        longest
     }
 
     /// Factors of weighted and averaged lists, and for a backward pass the row of each value.
     fn prepare_lists(&mut self, workers: &Workers, inputs: &Inputs<'_>, train: bool) {
         let graph = &self.program.graph;
         let read = &self.program.columns_read;
+        let values = &self.program.value_columns;
+        let lanes = &self.lanes;
         let plain = |c: &ColumnView<'_>| c.offsets.is_none() && c.weights.is_none();
         if inputs.columns.iter().all(plain) {
             self.lists.iter_mut().for_each(ListColumn::clear);
@@ -229,12 +257,15 @@ impl Executor {
             }
             if train {
                 list.set_rows(column, inputs.rows);
+                if values.contains(&index) {
+                    list.set_places(column, lanes.iter().map(|lane| lane.rows.clone()));
+                }
             }
             for node in &graph.nodes {
-                if let Op::GatherPool(gather) = &node.op
+                if let Op::Gather(gather) = &node.op
                     && gather.column == index
                 {
-                    list.set_factors(column, gather.pooling, inputs.rows);
+                    list.set_factors(column, factor_kind(gather.pooling), inputs.rows);
                 }
             }
         });
@@ -297,7 +328,7 @@ impl Executor {
     }
 
     /// Adds the lanes' partials up, in lane order.
-    fn sums(&mut self, workers: &Workers, phase: usize, batch_rows: usize) {
+    fn sums(&mut self, workers: &Workers, phase: usize, inputs: &Inputs<'_>) {
         struct Part<'a> {
             op: &'a Op,
             partial: usize,
@@ -333,11 +364,14 @@ impl Executor {
         }
         let lanes: &[Lane] = lanes;
         let add_up = |part: &mut Part<'_>| {
+            let rows = program.work_rows(part.id);
             let partials = lanes
                 .iter()
-                .filter(|lane| !lane.rows.is_empty())
-                .map(|lane| (lane.rows.len(), lane.partials[part.partial].as_slice()));
-            ops::combine(part.op, partials, part.start, batch_rows, part.out);
+                .map(|lane| (inputs.span(rows, &lane.rows).len(), lane))
+                .filter(|&(rows, _)| rows > 0)
+                .map(|(rows, lane)| (rows, lane.partials[part.partial].as_slice()));
+            let total = inputs.span(rows, &(0..inputs.rows)).len();
+            ops::combine(part.op, partials, part.start, total, part.out);
         };
         match &mut self.profile {
             None => workers.for_each_mut(&mut parts, |_, part| add_up(part)),
@@ -356,13 +390,19 @@ impl Executor {
         Finished { program, lanes, lists, locate }
     }
 
-    fn collect_outputs(&mut self, rows: usize, params: &Params) {
+    fn collect_outputs(&mut self, inputs: &Inputs<'_>, params: &Params) {
         for (index, &id) in self.program.outputs.iter().enumerate() {
             let mut out = std::mem::take(&mut self.outputs[index]);
             out.clear();
-            if let Some(values) = self.finished().lane_rows(id) {
-                for row in 0..rows {
-                    out.extend_from_slice(values.row(row));
+            if let Place::Wide { slot, offset, stride } =
+                self.program.placement.places[id.0 as usize]
+            {
+                let shape = self.program.graph.shape(id);
+                for lane in &self.lanes {
+                    for row in 0..inputs.span(shape.rows, &lane.rows).len() {
+                        let start = row * stride + offset;
+                        out.extend_from_slice(&lane.wide[slot][start..start + shape.cols]);
+                    }
                 }
             } else if let Some(value) = constant(&self.program, &self.consts, id) {
                 out.extend_from_slice(value);

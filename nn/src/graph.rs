@@ -15,7 +15,7 @@ pub enum Dim {
     Batch,
     /// `U(table)`: unique rows of the batch in one table.
     Unique(usize),
-    /// `V(column)`: values of one sparse column. Reserved for sequences.
+    /// `V(column)`: values of one sparse column, list after list. A tile of rows owns its rows' values.
     Values(usize),
     /// A number known when the model is built.
     Const(usize),
@@ -185,9 +185,16 @@ impl Shape {
         }
     }
 
-    /// `[B, 1]`.
-    pub(crate) fn is_batch(self) -> bool {
-        self.rows == Dim::Batch
+    /// Whether a tile of the batch owns some of the rows.
+    pub(crate) fn is_tiled(self) -> bool {
+        self.rows.is_tiled()
+    }
+}
+
+impl Dim {
+    /// Whether a tile of the batch owns some of the rows: rows of the batch, values of a column.
+    pub(crate) fn is_tiled(self) -> bool {
+        matches!(self, Self::Batch | Self::Values(_))
     }
 }
 

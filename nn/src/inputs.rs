@@ -5,7 +5,7 @@ use std::ops::Range;
 use zillion_feature::{Batch, LookupPlan, RowBuffer};
 
 use crate::error::{Error, Result};
-use crate::graph::GraphInputs;
+use crate::graph::{Dim, GraphInputs};
 
 /// The inputs of one run, matched by index with the graph's [`GraphInputs`].
 #[derive(Clone, Debug, Default)]
@@ -71,6 +71,12 @@ pub struct LabelView<'a> {
 }
 
 impl<'a> ColumnView<'a> {
+    /// The number of values of the rows before this one.
+    #[inline(always)]
+    pub(crate) fn values_before(&self, row: usize) -> usize {
+        self.offsets.map_or(row, |offsets| offsets[row] as usize)
+    }
+
     /// The values of a row.
     #[inline(always)]
     pub(crate) fn values_of(&self, row: usize) -> Range<usize> {
@@ -82,6 +88,19 @@ impl<'a> ColumnView<'a> {
 }
 
 impl<'a> Inputs<'a> {
+    /// Which rows of a value of these symbolic rows belong to some rows of the batch: they
+    /// themselves, or their values in a column.
+    #[inline]
+    pub(crate) fn span(&self, dim: Dim, batch: &Range<usize>) -> Range<usize> {
+        match dim {
+            Dim::Values(column) => {
+                let column = &self.columns[column];
+                column.values_before(batch.start)..column.values_before(batch.end)
+            }
+            _ => batch.clone(),
+        }
+    }
+
     /// The inputs of a batch whose rows have been pulled. Without `train`, occurrences and labels are
     /// left out.
     pub fn new(batch: &'a Batch, plan: &'a LookupPlan, rows: &'a RowBuffer, train: bool) -> Self {
@@ -141,6 +160,20 @@ impl<'a> Inputs<'a> {
         }
         self.one_a_row("the sample weight", self.weight.map_or(self.rows, <[f32]>::len))?;
         if train { self.check_occurrences(graph) } else { Ok(()) }
+    }
+
+    /// Checks that the values of these columns, which are rows of their own, can be numbered.
+    pub(crate) fn check_values(&self, graph: &GraphInputs, columns: &[usize]) -> Result<()> {
+        for &column in columns {
+            let values = self.columns[column].inverse.len();
+            if values > MAX_ROWS {
+                let reason = format!(
+                    "{values} values in a batch, {MAX_ROWS} at most: shorten its lists or the batch"
+                );
+                return Err(wrong(&graph.columns[column].name, reason));
+            }
+        }
+        Ok(())
     }
 
     fn one_a_row(&self, name: &str, len: usize) -> Result<()> {
@@ -232,7 +265,8 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Rows of a batch fit in 24 bits: see the executor's map from rows to lanes.
+/// Rows of a batch fit in 24 bits, and values of a list column that are rows of their own: see the
+/// executor's map from rows to lanes.
 const MAX_ROWS: usize = 1 << 24;
 
 fn count(what: &str, have: usize, want: usize) -> Result<()> {

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use zillion_feature::Pooling;
 
-use crate::inputs::ColumnView;
+use crate::graph::Dim;
+use crate::inputs::{ColumnView, Inputs};
 use crate::ops::kernel::ListColumn;
-use crate::placement::Placement;
+use crate::placement::{Placement, Width};
 
 /// A contiguous share of the batch, with its rows of every value that outlives a pass and its
 /// partials of the sums over the batch.
@@ -21,16 +22,21 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(crate) fn new(placement: &Placement) -> Self {
-        let wide = vec![Vec::new(); placement.wide_widths.len()];
+        let wide = vec![Vec::new(); placement.wide_buffers.len()];
         let partials = vec![Vec::new(); placement.partial_lens.len()];
         Self { rows: 0..0, wide, partials, nanos: Vec::new() }
     }
 
     /// Sets the share, and makes room for it where there is too little.
-    pub(crate) fn set_rows(&mut self, rows: Range<usize>, placement: &Placement) {
+    pub(crate) fn set_rows(
+        &mut self,
+        rows: Range<usize>,
+        placement: &Placement,
+        inputs: &Inputs<'_>,
+    ) {
         if !rows.is_empty() {
-            for (buffer, &width) in self.wide.iter_mut().zip(&placement.wide_widths) {
-                grow(buffer, rows.len() * width);
+            for (buffer, width) in self.wide.iter_mut().zip(&placement.wide_buffers) {
+                grow(buffer, inputs.span(width.rows, &rows).len() * width.cols);
             }
             for (partial, &len) in self.partials.iter_mut().zip(&placement.partial_lens) {
                 grow(partial, len);
@@ -54,14 +60,27 @@ pub(crate) struct TileBuffers {
 }
 
 impl TileBuffers {
-    pub(crate) fn new(widths: &[usize], tile_rows: usize) -> Self {
-        Self { slots: widths.iter().map(|&width| vec![0.0; width * tile_rows]).collect() }
+    pub(crate) fn new(buffers: usize) -> Self {
+        Self { slots: vec![Vec::new(); buffers] }
+    }
+
+    /// Makes room for tiles of up to so many rows, and of values of each column, where there is too
+    /// little.
+    pub(crate) fn fit(&mut self, buffers: &[Width], rows: usize, values: &[usize]) {
+        for (slot, width) in self.slots.iter_mut().zip(buffers) {
+            let rows = match width.rows {
+                Dim::Values(column) => values[column],
+                _ => rows,
+            };
+            grow(slot, rows * width.cols);
+        }
     }
 }
 
 impl ListColumn {
     pub(crate) fn clear(&mut self) {
         self.row_of.clear();
+        self.locate.clear();
         // Emptied, not dropped: their memory serves the next step.
         self.factors.iter_mut().for_each(|(_, factors)| factors.clear());
     }
@@ -73,6 +92,21 @@ impl ListColumn {
             for row in 0..rows {
                 let values = column.values_of(row).len();
                 self.row_of.extend(std::iter::repeat_n(row as u32, values));
+            }
+        }
+    }
+
+    /// Notes where lanes, which are given by their rows, keep each value.
+    pub(crate) fn set_places(
+        &mut self,
+        column: &ColumnView<'_>,
+        lanes: impl Iterator<Item = Range<usize>>,
+    ) {
+        if column.offsets.is_some() {
+            self.locate.reserve(column.inverse.len());
+            for (lane, rows) in lanes.enumerate() {
+                let values = column.values_before(rows.end) - column.values_before(rows.start);
+                self.locate.extend((0..values as u32).map(|local| (lane as u32) << 24 | local));
             }
         }
     }

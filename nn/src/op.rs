@@ -18,8 +18,9 @@ pub struct Gather {
     pub offset: usize,
     /// Number of floats.
     pub dim: usize,
-    /// How the rows of a list become one. A column without lists has one row, pooled by itself.
-    pub pooling: Pooling,
+    /// How the rows of a list become one. A column without lists has one row, pooled by itself. `None`:
+    /// they do not, and each value of the column has a row of its own, times its weight if it has one.
+    pub pooling: Option<Pooling>,
 }
 
 /// A function of one element.
@@ -113,8 +114,9 @@ pub enum Op {
         shape: Shape,
     },
 
-    /// (rows) → `[B, dim]`: rows of a column's keys, pooled over each list.
-    GatherPool(Gather),
+    /// (rows) → `[B, dim]`: rows of a column's keys, pooled over each list; without pooling
+    /// `[V, dim]`, a row for each value.
+    Gather(Gather),
     /// (rows) → `[B, dim]`: for each element of a max pooling, which value of the list won.
     GatherArgMax(Gather),
     /// (gradient of each gather, after a max pooling's its arg-max) → `[U, stride]`: the gradient of
@@ -184,9 +186,34 @@ pub enum Op {
         mean: bool,
     },
 
-    /// (x `[B, n]`) → `[1, 2n]`: mean and biased variance of each column over the batch.
+    /// (x `[B, n]`) → `[V, n]`: a row of the batch again for each value of its list.
+    Repeat {
+        /// The column whose lists they are.
+        column: usize,
+        /// Divide by the length of the list.
+        mean: bool,
+    },
+    /// (x `[V, n]`) → `[B, n]`: the sum over each list, or the mean; 0 of an empty list.
+    SegmentSum {
+        /// The column whose lists they are.
+        column: usize,
+        /// Divide by the length of the list.
+        mean: bool,
+    },
+    /// (x `[V, n]`) → `[V, n]`: `e^x` over its sum in the list, for each column of x.
+    SegmentSoftmax {
+        /// The column whose lists they are.
+        column: usize,
+    },
+    /// (g, y) → gradient of x, from the softmax' result y.
+    SegmentSoftmaxGrad {
+        /// The column whose lists they are.
+        column: usize,
+    },
+
+    /// (x `[r, n]`) → `[1, 2n]`: mean and biased variance of each column over the rows.
     BatchNormStats,
-    /// (x, stats `[1, 2n]`, scale `[1, n]`, shift `[1, n]`) → `[B, n]`.
+    /// (x, stats `[1, 2n]`, scale `[1, n]`, shift `[1, n]`) → `[r, n]`.
     BatchNorm {
         /// Added to the variance.
         eps: f32,
@@ -196,12 +223,12 @@ pub enum Op {
         /// Added to the variance.
         eps: f32,
     },
-    /// (g, x, stats, scale, reduced `[1, 2n]`) → `[B, n]`: gradient of x through the batch's statistics.
+    /// (g, x, stats, scale, reduced `[1, 2n]`) → `[r, n]`: gradient of x through the batch's statistics.
     BatchNormGrad {
         /// Added to the variance.
         eps: f32,
     },
-    /// (g, stats, scale) → `[B, n]`: gradient of x where the statistics are given.
+    /// (g, stats, scale) → `[r, n]`: gradient of x where the statistics are given.
     BatchNormFixedGrad {
         /// Added to the variance.
         eps: f32,
@@ -228,8 +255,8 @@ pub enum Op {
         /// Added to the variance.
         eps: f32,
     },
-    /// (x `[B, n]`) → same shape: some elements zero, the others scaled by `1 / (1 − rate)`. Its own
-    /// gradient: the mask is a function of (seed, step, salt, row, unit).
+    /// (x `[r, n]`) → same shape: some elements zero, the others scaled by `1 / (1 − rate)`. Its own
+    /// gradient: the mask is a function of (seed, step, salt, row or value, unit).
     Dropout {
         /// Share of zeros.
         rate: f32,
@@ -321,7 +348,7 @@ impl Op {
             Self::Weight { .. } => "weight",
             Self::Param { .. } => "param",
             Self::Fill { .. } => "fill",
-            Self::GatherPool(_) => "gather",
+            Self::Gather(_) => "gather",
             Self::GatherArgMax(_) => "gather_arg_max",
             Self::GatherGrad { .. } => "gather_grad",
             Self::Linear => "linear",
@@ -345,6 +372,12 @@ impl Op {
             Self::SumRows { mean: true } => "mean_rows",
             Self::BroadcastColumns { .. } => "broadcast_columns",
             Self::BroadcastRows { .. } => "broadcast_rows",
+            Self::Repeat { mean: false, .. } => "repeat",
+            Self::Repeat { mean: true, .. } => "repeat_mean",
+            Self::SegmentSum { mean: false, .. } => "segment_sum",
+            Self::SegmentSum { mean: true, .. } => "segment_mean",
+            Self::SegmentSoftmax { .. } => "segment_softmax",
+            Self::SegmentSoftmaxGrad { .. } => "segment_softmax_grad",
             Self::BatchNormStats => "batch_norm_stats",
             Self::BatchNorm { .. } => "batch_norm",
             Self::BatchNormReduce { .. } => "batch_norm_reduce",
@@ -377,9 +410,12 @@ impl fmt::Display for Op {
             }
             Self::Param { param } => write!(f, "[{}]", param.0),
             Self::Fill { value, .. } => write!(f, "[{value}]"),
-            Self::GatherPool(gather) | Self::GatherArgMax(gather) => {
+            Self::Gather(gather) | Self::GatherArgMax(gather) => {
                 let Gather { column, offset, dim, pooling } = gather;
-                let pooling = format!("{pooling:?}").to_lowercase();
+                let pooling = match pooling {
+                    Some(pooling) => format!("{pooling:?}").to_lowercase(),
+                    None => "values".to_owned(),
+                };
                 write!(f, "[column {column}, {offset}..{}, {pooling}]", offset + dim)
             }
             Self::GatherGrad { table, .. } => write!(f, "[table {table}]"),
@@ -388,6 +424,10 @@ impl fmt::Display for Op {
                 Unary::Scale { by } | Unary::Offset { by } => write!(f, "[{by}]"),
                 _ => Ok(()),
             },
+            Self::Repeat { column, .. }
+            | Self::SegmentSum { column, .. }
+            | Self::SegmentSoftmax { column }
+            | Self::SegmentSoftmaxGrad { column } => write!(f, "[column {column}]"),
             Self::Slice { start, len } => write!(f, "[{start}..{}]", start + len),
             Self::Pad { start, total } => write!(f, "[{start} of {total}]"),
             Self::Dropout { rate, .. } => write!(f, "[{rate}]"),

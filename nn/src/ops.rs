@@ -3,7 +3,7 @@
 //! Kernels are plain loops over the rows of one tile, run inside a frame compiled for the machine's
 //! widest registers; products call [`zillion_device::matmul`]. Three kinds of work:
 //!
-//! * [`forward`] writes a result's rows from the same rows of its inputs (or all of a constant);
+//! * [`forward`] writes a tile of a result from the same tile of its inputs (or all of a constant);
 //! * [`accumulate`] adds a tile's rows to a lane's partial of a sum over the batch, and [`combine`]
 //!   makes the sum from the lanes' partials, in lane order;
 //! * gradients of table rows are summed row by row once the batch's gradients are complete.
@@ -18,6 +18,7 @@ mod linear;
 mod loss;
 mod norm;
 mod reduce;
+mod segment;
 mod source;
 
 pub use dropout::dropout_keeps;
@@ -40,7 +41,7 @@ pub(crate) const MAX_INPUTS: usize = 8;
 pub(crate) enum Class {
     /// Given: rows of tables, parameters.
     Given,
-    /// Row i of the result needs row i of the batch's inputs and complete constants.
+    /// A tile of the result needs the same tile of the batch's inputs and complete constants.
     RowWise,
     /// A constant from the batch's rows: partial sums of lanes.
     BatchReduce,
@@ -54,12 +55,12 @@ pub(crate) enum Class {
 pub(crate) fn class(op: &Op, shape: Shape, inputs: &[Shape]) -> Class {
     match (op, shape.rows) {
         (Op::Rows { .. } | Op::Param { .. }, _) => Class::Given,
-        (_, Dim::Batch) => Class::RowWise,
-        (_, Dim::Unique(_) | Dim::Values(_)) => Class::Unique,
+        (_, Dim::Batch | Dim::Values(_)) => Class::RowWise,
+        (_, Dim::Unique(_)) => Class::Unique,
         (_, Dim::Const(_)) if inputs.iter().any(|s| matches!(s.rows, Dim::Unique(_))) => {
             Class::Unique
         }
-        (_, Dim::Const(_)) if inputs.iter().any(|s| s.is_batch()) => Class::BatchReduce,
+        (_, Dim::Const(_)) if inputs.iter().any(|s| s.is_tiled()) => Class::BatchReduce,
         (_, Dim::Const(_)) => Class::Global,
     }
 }
@@ -81,7 +82,7 @@ pub(crate) fn shape(
         | Op::Weight { .. }
         | Op::Param { .. }
         | Op::Fill { .. } => source::shape(op, inputs, graph),
-        Op::GatherPool(_) | Op::GatherArgMax(_) | Op::GatherGrad { .. } => {
+        Op::Gather(_) | Op::GatherArgMax(_) | Op::GatherGrad { .. } => {
             gather::shape(op, inputs, graph)
         }
         Op::Linear | Op::MatMulNt | Op::MatMulTn => linear::shape(op, inputs),
@@ -94,6 +95,10 @@ pub(crate) fn shape(
         | Op::SumRows { .. }
         | Op::BroadcastColumns { .. }
         | Op::BroadcastRows { .. } => reduce::shape(op, inputs),
+        Op::Repeat { .. }
+        | Op::SegmentSum { .. }
+        | Op::SegmentSoftmax { .. }
+        | Op::SegmentSoftmaxGrad { .. } => segment::shape(op, inputs, graph),
         Op::BatchNormStats
         | Op::BatchNorm { .. }
         | Op::BatchNormReduce { .. }
@@ -118,7 +123,7 @@ pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
         Op::Numeric { .. } | Op::Label { .. } | Op::Weight { .. } | Op::Fill { .. } => {
             source::forward(op, tile, out);
         }
-        Op::GatherPool(_) | Op::GatherArgMax(_) => gather::forward(op, tile, inputs, out),
+        Op::Gather(_) | Op::GatherArgMax(_) => gather::forward(op, tile, inputs, out),
         Op::Linear | Op::MatMulNt | Op::MatMulTn => linear::forward(op, tile, inputs, out),
         Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) | Op::MulAdd | Op::AddN => {
             elementwise::forward(op, tile, inputs, out);
@@ -129,6 +134,10 @@ pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
         | Op::SumRows { .. }
         | Op::BroadcastColumns { .. }
         | Op::BroadcastRows { .. } => reduce::forward(op, tile, inputs, out),
+        Op::Repeat { .. }
+        | Op::SegmentSum { .. }
+        | Op::SegmentSoftmax { .. }
+        | Op::SegmentSoftmaxGrad { .. } => segment::forward(op, tile, inputs, out),
         Op::BatchNorm { .. }
         | Op::BatchNormGrad { .. }
         | Op::BatchNormFixedGrad { .. }
@@ -185,14 +194,18 @@ pub(crate) fn combines_by_element(op: &Op) -> bool {
 }
 
 /// Makes the elements of a sum over the batch from the lanes' partials, given with their rows in lane
-/// order: elements `start ..` where [`combines_by_element`], else all.
+/// order: elements `start ..` where [`combines_by_element`], else all. `total_rows` are those of all
+/// lanes; a column may have no values in some, or in none.
 pub(crate) fn combine<'a>(
     op: &Op,
     partials: impl Iterator<Item = (usize, &'a [f32])>,
     start: usize,
-    batch_rows: usize,
+    total_rows: usize,
     out: &mut [f32],
 ) {
+    if total_rows == 0 {
+        return out.fill(0.0);
+    }
     if *op == Op::BatchNormStats {
         return norm::combine_stats(partials, out);
     }
@@ -205,7 +218,7 @@ pub(crate) fn combine<'a>(
         }
     }
     if let Op::SumRows { mean } = op {
-        reduce::finish(*mean, batch_rows, out);
+        reduce::finish(*mean, total_rows, out);
     }
 }
 
@@ -218,7 +231,7 @@ pub(crate) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         | Op::Weight { .. }
         | Op::Param { .. }
         | Op::Fill { .. } => Ok(()),
-        Op::GatherPool(_) => gather::gradient(cx, id, g),
+        Op::Gather(_) => gather::gradient(cx, id, g),
         Op::Linear | Op::MatMulNt | Op::MatMulTn => linear::gradient(cx, id, g),
         Op::Unary(_) | Op::Binary(_) | Op::MulAdd | Op::AddN => elementwise::gradient(cx, id, g),
         Op::Concat | Op::Slice { .. } | Op::Pad { .. } => columns::gradient(cx, id, g),
@@ -227,6 +240,9 @@ pub(crate) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         | Op::SumRows { .. }
         | Op::BroadcastColumns { .. }
         | Op::BroadcastRows { .. } => reduce::gradient(cx, id, g),
+        Op::Repeat { .. } | Op::SegmentSum { .. } | Op::SegmentSoftmax { .. } => {
+            segment::gradient(cx, id, g)
+        }
         Op::BatchNorm { .. } | Op::LayerNorm { .. } => norm::gradient(cx, id, g),
         Op::Dropout { .. } => dropout::gradient(cx, id, g),
         Op::FmInteraction { .. } | Op::DotInteraction { .. } => interaction::gradient(cx, id, g),

@@ -1,6 +1,7 @@
 //! One pass over the batch, seen from a thread: a lane's tiles, one after the other, through the
 //! operations of a phase.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use crate::graph::{Dim, NodeId, Shape};
@@ -73,18 +74,26 @@ impl<'a> Shared<'a> {
         for (view, &input) in views.iter_mut().zip(&node.inputs) {
             *view = self.fixed(input).unwrap_or_default();
         }
-        let tile = self.tile(0, rows);
+        let total = match (&node.op, node.inputs.get(1)) {
+            (Op::BatchNormRunning { .. }, Some(&stats)) => self.program.work_rows(stats),
+            _ => Dim::Batch,
+        };
+        let mut tile = self.tile(0..self.inputs.rows, total);
+        (tile.first_row, tile.rows) = (0, rows);
         let out = ViewMut { data: out, stride: cols, cols };
         ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
     }
 
-    fn tile(&self, first_row: usize, rows: usize) -> Tile<'a> {
+    /// What a tile of the batch is to work on these symbolic rows.
+    fn tile(&self, batch: Range<usize>, rows: Dim) -> Tile<'a> {
+        let span = self.inputs.span(rows, &batch);
         Tile {
             inputs: self.inputs,
             lists: self.lists,
-            first_row,
-            rows,
-            batch_rows: self.inputs.rows,
+            batch,
+            first_row: span.start,
+            rows: span.len(),
+            total_rows: self.inputs.span(rows, &(0..self.inputs.rows)).len(),
             seed: self.seed,
         }
     }
@@ -97,39 +106,49 @@ impl<'a> Shared<'a> {
         buffers: &mut TileBuffers,
         timed: bool,
     ) {
-        let tile_rows = self.program.settings.tile_rows;
         let rows = lane.rows.clone();
-        let mut first_row = rows.start;
-        while first_row < rows.end {
-            let tile = self.tile(first_row, tile_rows.min(rows.end - first_row));
+        let mut first = rows.start;
+        while first < rows.end {
+            let batch = self.program.tile(self.inputs, first, rows.end);
+            first = batch.end;
             for &step in &phase.tile {
                 let begun = timed.then(Instant::now);
-                let node = self.step(step, &tile, first_row - rows.start, lane, buffers);
+                let node = self.step(step, &batch, lane, buffers);
                 if let Some(begun) = begun {
                     lane.nanos[node.0 as usize] += begun.elapsed().as_nanos() as u64;
                 }
             }
-            first_row += tile.rows;
         }
     }
 
-    /// Does one step for one tile. `rows_before` are the rows of the lane before the tile.
+    /// Rows of the lane before a tile of the batch, in these symbolic rows.
+    fn rows_before(&self, rows: Dim, lane: &Lane, batch: &Range<usize>) -> usize {
+        self.inputs.span(rows, &(lane.rows.start..batch.start)).len()
+    }
+
+    /// Does one step for one tile of the batch.
     fn step(
         &self,
         step: Step,
-        tile: &Tile<'_>,
-        rows_before: usize,
+        batch: &Range<usize>,
         lane: &mut Lane,
         buffers: &mut TileBuffers,
     ) -> NodeId {
         let (Step::Compute(id) | Step::Accumulate(id) | Step::CopyPart { concat: id, .. }) = step;
         let node = self.program.graph.node(id);
+        let rows = self.program.work_rows(id);
+        let tile = self.tile(batch.clone(), rows);
+        if tile.rows == 0 {
+            // Rows without values, in a column of lists.
+            return id;
+        }
+        let rows_before = self.rows_before(rows, lane, batch);
         if let Step::Accumulate(_) = step {
             let Some(slot) = self.program.placement.partials[id.0 as usize] else { return id };
             let mut partial = std::mem::take(&mut lane.partials[slot]);
-            let views = self.views(&node.inputs, rows_before, lane, buffers);
+            let views = self.views(&node.inputs, batch, lane, buffers);
             let views = &views[..node.inputs.len()];
-            ops::accumulate(&node.op, tile, rows_before, views, &mut partial);
+            ops::accumulate(&node.op, &tile, rows_before, views, &mut partial);
             lane.partials[slot] = partial;
             return id;
         }
@@ -147,11 +166,11 @@ impl<'a> Shared<'a> {
         };
         let mut out = ViewMut { data: &mut taken[start..], stride, cols };
         if let Step::CopyPart { part, start, .. } = step {
-            let view = self.view(part, rows_before, lane, buffers);
+            let view = self.view(part, batch, lane, buffers);
             ops::copy_part(tile.rows, view, &mut out, start);
         } else {
-            let views = self.views(&node.inputs, rows_before, lane, buffers);
-            ops::forward(&node.op, tile, &views[..node.inputs.len()], out);
+            let views = self.views(&node.inputs, batch, lane, buffers);
+            ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
         }
         match self.program.placement.places[id.0 as usize] {
             Place::Tile { slot, .. } => buffers.slots[slot] = taken,
@@ -164,7 +183,7 @@ impl<'a> Shared<'a> {
     fn views<'b>(
         &self,
         inputs: &[NodeId],
-        rows_before: usize,
+        batch: &Range<usize>,
         lane: &'b Lane,
         buffers: &'b TileBuffers,
     ) -> [View<'b>; MAX_INPUTS]
@@ -173,7 +192,7 @@ impl<'a> Shared<'a> {
     {
         let mut views = [View::default(); MAX_INPUTS];
         for (view, &input) in views.iter_mut().zip(inputs) {
-            *view = self.view(input, rows_before, lane, buffers);
+            *view = self.view(input, batch, lane, buffers);
         }
         views
     }
@@ -181,20 +200,22 @@ impl<'a> Shared<'a> {
     fn view<'b>(
         &self,
         id: NodeId,
-        rows_before: usize,
+        batch: &Range<usize>,
         lane: &'b Lane,
         buffers: &'b TileBuffers,
     ) -> View<'b>
     where
         'a: 'b,
     {
-        let cols = self.program.graph.shape(id).cols;
+        let Shape { rows, cols } = self.program.graph.shape(id);
         match self.program.placement.places[id.0 as usize] {
             Place::Tile { slot, offset, stride } => {
-                View { data: &buffers.slots[slot][offset..], stride, cols }
+                View { data: buffers.slots[slot].get(offset..).unwrap_or_default(), stride, cols }
             }
             Place::Wide { slot, offset, stride } => {
-                View { data: &lane.wide[slot][rows_before * stride + offset..], stride, cols }
+                let start = self.rows_before(rows, lane, batch) * stride + offset;
+                // Past the end where the tile's lists are empty; nothing is read then.
+                View { data: lane.wide[slot].get(start..).unwrap_or_default(), stride, cols }
             }
             _ => self.fixed(id).unwrap_or_default(),
         }

@@ -7,7 +7,7 @@
 //! same buffer.
 
 use crate::error::{Error, Result};
-use crate::graph::{Graph, NodeId, ParamId};
+use crate::graph::{Dim, Graph, NodeId, ParamId};
 use crate::op::Op;
 use crate::ops::{Class, partial_len};
 use crate::schedule::{Schedule, is_view};
@@ -29,6 +29,14 @@ pub(crate) enum Place {
     Wide { slot: usize, offset: usize, stride: usize },
 }
 
+/// The size of a buffer: `cols` floats for each row of the batch, or each value of a column. A buffer is
+/// shared only by values of the same rows, because each batch has other numbers of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Width {
+    pub(crate) rows: Dim,
+    pub(crate) cols: usize,
+}
+
 /// Places of all nodes, and the sizes of the buffers they lie in.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placement {
@@ -39,10 +47,10 @@ pub(crate) struct Placement {
     pub(crate) in_place: Vec<Option<NodeId>>,
     /// Floats of each constant.
     pub(crate) const_lens: Vec<usize>,
-    /// Floats a row of each tile buffer.
-    pub(crate) tile_widths: Vec<usize>,
-    /// Floats a row of each lane buffer.
-    pub(crate) wide_widths: Vec<usize>,
+    /// Each tile buffer.
+    pub(crate) tile_buffers: Vec<Width>,
+    /// Each lane buffer.
+    pub(crate) wide_buffers: Vec<Width>,
     /// Floats of each partial.
     pub(crate) partial_lens: Vec<usize>,
 }
@@ -56,8 +64,8 @@ impl Placement {
             partials: vec![None; nodes],
             in_place: vec![None; nodes],
             const_lens: Vec::new(),
-            tile_widths: Vec::new(),
-            wide_widths: Vec::new(),
+            tile_buffers: Vec::new(),
+            wide_buffers: Vec::new(),
             partial_lens: Vec::new(),
         };
         placement.place_constants(graph, schedule)?;
@@ -147,12 +155,15 @@ impl Placement {
         let (wide, tile): (Vec<_>, Vec<_>) =
             roots.into_iter().partition(|(_, u)| u.first_phase != u.last_phase);
 
-        let width = |root: usize| graph.nodes[root].shape.cols;
+        let width = |root: usize| {
+            let shape = graph.nodes[root].shape;
+            Width { rows: shape.rows, cols: shape.cols }
+        };
         let spans = wide.iter().map(|&(i, u)| (i, (u.first_phase, 0), (u.last_phase, 0))).collect();
-        let wide_slots = share_buffers(spans, width, &mut self.wide_widths);
+        let wide_slots = share_buffers(spans, width, &mut self.wide_buffers);
         let spans =
             tile.iter().map(|&(i, u)| (i, (u.first_phase, u.first), (u.last_phase, u.last)));
-        let tile_slots = share_buffers(spans.collect(), width, &mut self.tile_widths);
+        let tile_slots = share_buffers(spans.collect(), width, &mut self.tile_buffers);
 
         for (index, place) in self.places.iter_mut().enumerate() {
             let id = NodeId(index as u32);
@@ -160,7 +171,7 @@ impl Placement {
                 continue;
             }
             let (root, offset) = parts.root(graph, id);
-            let stride = width(root.0 as usize);
+            let stride = width(root.0 as usize).cols;
             let slot_in = |slots: &[(usize, usize)]| {
                 slots.iter().find(|&&(r, _)| r == root.0 as usize).map(|&(_, slot)| slot)
             };
@@ -200,26 +211,28 @@ type Moment = (usize, usize);
 /// least. Returns (span's key, buffer).
 fn share_buffers(
     mut spans: Vec<(usize, Moment, Moment)>,
-    width: impl Fn(usize) -> usize,
-    widths: &mut Vec<usize>,
+    width: impl Fn(usize) -> Width,
+    widths: &mut Vec<Width>,
 ) -> Vec<(usize, usize)> {
     spans.sort_by_key(|&(key, first, _)| (first, key));
     let mut busy_until: Vec<Option<Moment>> = vec![None; widths.len()];
     let mut slots = Vec::with_capacity(spans.len());
     for (key, first, last) in spans {
         let wanted = width(key);
-        let free = |slot: &usize| busy_until[*slot].is_none_or(|until| until < first);
+        let free = |slot: &usize| {
+            widths[*slot].rows == wanted.rows && busy_until[*slot].is_none_or(|until| until < first)
+        };
         // Of the wide enough the narrowest; of the too narrow, if there are no others, the widest.
-        let best = (0..widths.len()).filter(free).min_by_key(|&slot| match widths[slot] {
-            have if have >= wanted => (0, have - wanted),
-            have => (1, wanted - have),
+        let best = (0..widths.len()).filter(free).min_by_key(|&slot| match widths[slot].cols {
+            have if have >= wanted.cols => (0, have - wanted.cols),
+            have => (1, wanted.cols - have),
         });
         let slot = best.unwrap_or_else(|| {
             widths.push(wanted);
             busy_until.push(None);
             widths.len() - 1
         });
-        widths[slot] = widths[slot].max(wanted);
+        widths[slot].cols = widths[slot].cols.max(wanted.cols);
         busy_until[slot] = Some(last);
         slots.push((key, slot));
     }

@@ -1,11 +1,14 @@
 //! A graph made ready to run: what is computed, in which order, into which buffers.
 
+use std::ops::Range;
+
 use crate::autodiff::TrainGraph;
 use crate::error::{Error, Result};
 use crate::graph::{Dim, Graph, NodeId, ParamId};
+use crate::inputs::Inputs;
 use crate::op::Op;
 use crate::ops::Class;
-use crate::placement::Placement;
+use crate::placement::{Placement, Width};
 use crate::schedule::{Schedule, is_view};
 
 /// How the batch is cut. Part of the result: other settings add in another order.
@@ -24,6 +27,10 @@ impl Default for Settings {
     }
 }
 
+/// Values that a tile has of a column, for each row of a full tile, before it ends early: the values of
+/// 256 rows with histories of fifty would not stay in cache.
+const VALUES_A_ROW: usize = 8;
+
 /// A graph made ready to run.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -40,6 +47,8 @@ pub struct Program {
     pub(crate) reads_labels: bool,
     /// For each sparse column, whether anything looks it up.
     pub(crate) columns_read: Vec<bool>,
+    /// Sparse columns whose values are rows of something that is computed.
+    pub(crate) value_columns: Vec<usize>,
 }
 
 /// Constants first, then a pass over the batch, then its sums.
@@ -101,18 +110,56 @@ impl Program {
         self.param_grads.iter().map(|&(param, _)| param)
     }
 
-    /// Bytes of buffers for a batch of `rows`, worked on by `threads`; what the products allocate is
-    /// not counted.
-    pub fn bytes(&self, rows: usize, threads: usize) -> usize {
-        let Placement { const_lens, tile_widths, wide_widths, partial_lens, .. } = &self.placement;
+    /// Bytes of buffers for a batch of `rows`, worked on by `threads`, where the lists of a column have
+    /// `list_len(column)` values; what the products allocate is not counted.
+    pub fn bytes(&self, rows: usize, threads: usize, list_len: impl Fn(usize) -> usize) -> usize {
+        let Placement { const_lens, tile_buffers, wide_buffers, partial_lens, .. } =
+            &self.placement;
         let sum = |lens: &[usize]| lens.iter().sum::<usize>();
+        let a_row = |buffers: &[Width], most: usize| -> usize {
+            let floats = |width: &Width| match width.rows {
+                Dim::Values(column) => width.cols * list_len(column).min(most),
+                _ => width.cols,
+            };
+            buffers.iter().map(floats).sum()
+        };
         let lanes = self.settings.lanes;
         let per_lane =
             rows.div_ceil(self.settings.tile_rows).div_ceil(lanes) * self.settings.tile_rows;
+        // A tile of long lists has fewer rows; see `VALUES_A_ROW`.
         4 * (sum(const_lens)
-            + sum(tile_widths) * self.settings.tile_rows * threads
-            + sum(wide_widths) * per_lane * lanes
+            + a_row(tile_buffers, VALUES_A_ROW) * self.settings.tile_rows * threads
+            + a_row(wide_buffers, usize::MAX) * per_lane * lanes
             + sum(partial_lens) * lanes)
+    }
+
+    /// The rows that a tile's share of a node's work is counted in: those of its result, or, of a sum
+    /// over the batch, those of what it sums.
+    pub(crate) fn work_rows(&self, id: NodeId) -> Dim {
+        let node = self.graph.node(id);
+        let mut rows = std::iter::once(node.shape.rows)
+            .chain(node.inputs.iter().map(|&input| self.graph.shape(input).rows));
+        rows.find(|rows| rows.is_tiled()).unwrap_or(node.shape.rows)
+    }
+
+    /// The rows of the tile that begins at `first`, in a lane that ends at `end`: `tile_rows`, or fewer
+    /// where their lists are long. A function of the settings and the batch's offsets.
+    pub(crate) fn tile(&self, inputs: &Inputs<'_>, first: usize, end: usize) -> Range<usize> {
+        let tile_rows = self.settings.tile_rows;
+        let mut tile = first..end.min(first + tile_rows);
+        for &column in &self.value_columns {
+            let most = tile_rows * VALUES_A_ROW;
+            if inputs.span(Dim::Values(column), &tile).len() > most
+                && let Some(offsets) = inputs.columns[column].offsets
+            {
+                let last = offsets[first] as usize + most;
+                let ends = &offsets[first + 1..=tile.end];
+                // One row at least: a list longer than a tile makes one of its own.
+                let rows = ends.partition_point(|&end| end as usize <= last).max(1);
+                tile.end = first + rows;
+            }
+        }
+        tile
     }
 
     fn new(
@@ -147,10 +194,18 @@ impl Program {
             live().any(|op| matches!(op, Op::Label { .. } | Op::Weight { label: Some(_) }));
         let mut columns_read = vec![false; graph.inputs.columns.len()];
         for op in live() {
-            if let Op::GatherPool(gather) | Op::GatherArgMax(gather) = op {
+            if let Op::Gather(gather) | Op::GatherArgMax(gather) = op {
                 columns_read[gather.column] = true;
             }
         }
+        let mut value_columns = Vec::new();
+        for (node, class) in graph.nodes.iter().zip(&schedule.classes) {
+            if let (Dim::Values(column), Some(_)) = (node.shape.rows, class) {
+                value_columns.push(column);
+            }
+        }
+        value_columns.sort_unstable();
+        value_columns.dedup();
         Ok(Self {
             graph: graph.clone(),
             settings,
@@ -163,6 +218,7 @@ impl Program {
             updates: Vec::new(),
             reads_labels,
             columns_read,
+            value_columns,
         })
     }
 }

@@ -7,7 +7,7 @@ use zillion_feature::Pooling;
 use crate::graph::NodeId;
 use crate::inputs::Inputs;
 use crate::lane::Lane;
-use crate::op::Op;
+use crate::op::{Gather, Op};
 use crate::ops::kernel::ListColumn;
 use crate::ops::{self, BatchRows, ColumnSource, GatherSource};
 use crate::placement::Place;
@@ -77,9 +77,9 @@ impl<'a> Finished<'a> {
         let columns = &self.program.graph.inputs.columns;
         let mut given = node.inputs.iter().copied();
         for gather in gathers {
-            let gradient = given.next().and_then(|id| self.lane_rows(id));
+            let gradient = given.next().and_then(|id| self.lane_rows(id, self.locate_of(gather)));
             let winners = match gather.pooling {
-                Pooling::Max => given.next().and_then(|id| self.lane_rows(id)),
+                Some(Pooling::Max) => given.next().and_then(|id| self.lane_rows(id, self.locate)),
                 _ => None,
             };
             // Columns of one table keep their order among themselves.
@@ -92,26 +92,26 @@ impl<'a> Finished<'a> {
         }
     }
 
+    /// Where rows of a gather's gradient lie. A column of one value a row has its values where the
+    /// batch has its rows.
+    fn locate_of(&self, gather: &Gather) -> &'a [u32] {
+        let values = &self.lists[gather.column].locate;
+        if gather.pooling.is_some() || values.is_empty() { self.locate } else { values }
+    }
+
     /// A value of the batch that outlives its pass.
-    pub(crate) fn lane_rows(&self, id: NodeId) -> Option<LaneRows<'a>> {
+    fn lane_rows(&self, id: NodeId, locate: &'a [u32]) -> Option<LaneRows<'a>> {
         match self.program.placement.places[id.0 as usize] {
             Place::Wide { slot, offset, stride } => {
                 let cols = self.program.graph.shape(id).cols;
-                Some(LaneRows {
-                    lanes: self.lanes,
-                    locate: self.locate,
-                    slot,
-                    offset,
-                    stride,
-                    cols,
-                })
+                Some(LaneRows { lanes: self.lanes, locate, slot, offset, stride, cols })
             }
             _ => None,
         }
     }
 }
 
-/// Rows of a value that is as wide as the batch, found by their index in the batch.
+/// Rows of a value that is as wide as the batch or a column, found by their index in it.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneRows<'a> {
     lanes: &'a [Lane],

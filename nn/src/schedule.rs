@@ -127,7 +127,7 @@ pub(crate) fn is_view(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let rows_in_one_piece = match node.shape.const_len() {
         Some(_) => node.shape.rows == crate::graph::Dim::Const(1),
-        None => node.shape.is_batch(),
+        None => node.shape.is_tiled(),
     };
     matches!(node.op, Op::Slice { .. }) && rows_in_one_piece
 }

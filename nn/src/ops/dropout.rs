@@ -11,7 +11,7 @@ use crate::op::Op;
 
 pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
     match inputs {
-        [x] if x.is_batch() => Ok(*x),
+        [x] if x.is_tiled() => Ok(*x),
         _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
     }
 }

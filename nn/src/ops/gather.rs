@@ -1,6 +1,7 @@
 //! Rows of tables into the batch, and gradients back to the rows.
 //!
-//! Forward, each row of the batch pools the rows of its list of keys. Backward, each unique row sums
+//! Forward, each row of the batch pools the rows of its list of keys, or each value of the column gets
+//! its key's row. Backward, each unique row sums
 //! the gradients of its occurrences in ascending order of position: the sum has one order, whatever
 //! the threads, and rows are disjoint work.
 
@@ -22,13 +23,16 @@ pub(super) fn shape(
     graph: &Graph,
 ) -> std::result::Result<Shape, String> {
     match (op, inputs) {
-        (Op::GatherPool(gather) | Op::GatherArgMax(gather), [rows]) => {
+        (Op::GatherArgMax(gather), [_]) if gather.pooling != Some(Pooling::Max) => {
+            Err("only a max pooling has winners".into())
+        }
+        (Op::Gather(gather) | Op::GatherArgMax(gather), [rows]) => {
             let table = table_of(gather, graph)?;
             if rows.rows != Dim::Unique(table) {
                 return Err(format!("column {} does not look up {rows}", gather.column));
             }
             match gather.offset.checked_add(gather.dim) {
-                Some(end) if end <= rows.cols => Ok(Shape::batch(gather.dim)),
+                Some(end) if end <= rows.cols => Ok(shape_of(gather)),
                 _ => Err(format!("{rows} has no {} floats from {}", gather.dim, gather.offset)),
             }
         }
@@ -42,7 +46,7 @@ pub(super) fn shape(
                     return Err(format!("column {} is not of table {table}", gather.column));
                 }
                 for _ in 0..inputs_of(gather) {
-                    if given.next() != Some(&Shape::batch(gather.dim)) {
+                    if given.next() != Some(&shape_of(gather)) {
                         return Err(format!("a gradient of column {} does not fit", gather.column));
                     }
                 }
@@ -56,6 +60,11 @@ pub(super) fn shape(
     }
 }
 
+fn shape_of(gather: &Gather) -> Shape {
+    let rows = if gather.pooling.is_some() { Dim::Batch } else { Dim::Values(gather.column) };
+    Shape { rows, cols: gather.dim }
+}
+
 fn table_of(gather: &Gather, graph: &Graph) -> std::result::Result<usize, String> {
     let column = graph.inputs.columns.get(gather.column);
     column.map(|c| c.table).ok_or_else(|| format!("there is no sparse column {}", gather.column))
@@ -63,16 +72,32 @@ fn table_of(gather: &Gather, graph: &Graph) -> std::result::Result<usize, String
 
 /// Inputs of a gradient node that belong to one gather: its gradient, and a max pooling's winners.
 fn inputs_of(gather: &Gather) -> usize {
-    if gather.pooling == Pooling::Max { 2 } else { 1 }
+    if gather.pooling == Some(Pooling::Max) { 2 } else { 1 }
 }
 
 pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
     let &[table] = inputs else { return super::unfit(op) };
     match op {
-        Op::GatherPool(gather) => pool(gather, tile, table, &mut out),
+        Op::Gather(gather) if gather.pooling.is_none() => values(gather, tile, table, &mut out),
+        Op::Gather(gather) => pool(gather, tile, table, &mut out),
         Op::GatherArgMax(gather) => arg_max(gather, tile, table, &mut out),
         _ => super::unfit(op),
     }
+}
+
+/// A row a value, as they stand in the column.
+fn values(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
+    let column = &tile.inputs.columns[gather.column];
+    let factors = tile.lists[gather.column].factors_of(gather);
+    let values = tile.first_row..tile.first_row + tile.rows;
+    simd!({
+        copy_rows(gather, &column.inverse[values.clone()], table, out);
+        if let Some(factors) = factors.get(values) {
+            for (i, &by) in factors.iter().enumerate() {
+                out.row(i).iter_mut().for_each(|o| *o *= by);
+            }
+        }
+    })
 }
 
 fn pool(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
@@ -83,7 +108,7 @@ fn pool(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>
         None if factors.is_empty() => {
             simd!({ copy_rows(gather, &column.inverse[rows], table, out) })
         }
-        _ if gather.pooling == Pooling::Max => simd!({
+        _ if gather.pooling == Some(Pooling::Max) => simd!({
             for (i, row) in rows.enumerate() {
                 let values = column.values_of(row);
                 max_row(gather, values, column, factors, table, out.row(i));
@@ -187,7 +212,7 @@ fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<
 
 /// A value of the batch of which any row can be read.
 pub(crate) trait BatchRows: Sync {
-    /// The row of this index in the batch.
+    /// The row of this index in the batch, or in its column's values.
     fn row(&self, row: usize) -> &[f32];
 
     /// Says that the row will be read soon.
@@ -271,8 +296,8 @@ fn find<R: BatchRows>(columns: &[ColumnSource<'_, R>], position: usize) -> Occur
         Some(_) if source.gathers.is_empty() => 0,
         Some(_) => source.list.row_of[value] as usize,
     };
-    for gather in &source.gathers {
-        gather.gradient.prefetch(row);
+    for source in &source.gathers {
+        source.gradient.prefetch(if source.gather.pooling.is_some() { row } else { value });
     }
     Occurrence { column, value, row }
 }
@@ -286,7 +311,7 @@ fn add_occurrence<R: BatchRows>(
     let &Occurrence { column, value, row } = occurrence;
     for GatherSource { gather, gradient, winners, factors } in &columns[column].gathers {
         let by = factor(factors, value);
-        let gradient = gradient.row(row);
+        let gradient = gradient.row(if gather.pooling.is_some() { row } else { value });
         let out = &mut out[gather.offset..gather.offset + gather.dim];
         match winners {
             None => add_short(out, gradient, by),
@@ -318,9 +343,11 @@ fn add_short(to: &mut [f32], from: &[f32], by: f32) {
 pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
     let node = cx.node(id).clone();
     match (&node.op, node.inputs.as_slice()) {
-        (Op::GatherPool(gather), &[rows]) => {
+        (Op::Gather(gather), &[rows]) => {
             let winners = match gather.pooling {
-                Pooling::Max => Some(cx.push(id, "winners", Op::GatherArgMax(*gather), &[rows])?),
+                Some(Pooling::Max) => {
+                    Some(cx.push(id, "winners", Op::GatherArgMax(*gather), &[rows])?)
+                }
                 _ => None,
             };
             cx.gathered(id, *gather, g, winners);

@@ -1,5 +1,7 @@
 //! What kernels see: strided rows, the tile they work on, and the loops they are written in.
 
+use std::ops::Range;
+
 use zillion_feature::Pooling;
 
 use crate::inputs::Inputs;
@@ -61,16 +63,19 @@ pub struct StepSeed {
     pub step: u64,
 }
 
-/// The rows that a kernel works on: some of the batch, or all of a constant matrix.
-#[derive(Clone, Copy, Debug)]
+/// The rows that a kernel works on: some of the batch, the values of their lists in one column, or all
+/// of a constant matrix.
+#[derive(Clone, Debug)]
 pub(crate) struct Tile<'a> {
     pub(crate) inputs: &'a Inputs<'a>,
     pub(crate) lists: &'a [ListColumn],
-    /// Index in the batch of row 0.
+    /// Rows of the batch. A kernel between them and their lists' values needs both.
+    pub(crate) batch: Range<usize>,
+    /// Index of row 0 in the batch, or of the first value in its column.
     pub(crate) first_row: usize,
     pub(crate) rows: usize,
-    /// Rows of the whole batch.
-    pub(crate) batch_rows: usize,
+    /// Rows of the whole batch, or values of the whole column.
+    pub(crate) total_rows: usize,
     pub(crate) seed: StepSeed,
 }
 
@@ -79,6 +84,9 @@ pub(crate) struct Tile<'a> {
 pub(crate) struct ListColumn {
     /// The row of each value; empty where each row has one, or where there is no backward pass.
     pub(crate) row_of: Vec<u32>,
+    /// Where the buffers of the column's values hold each: the lane in the upper 8 bits, the place in
+    /// it in the lower 24. Empty where it is not needed, or where each row has one value.
+    pub(crate) locate: Vec<u32>,
     /// The factor of each value, for each way in which the column is pooled. Empty vector: all 1.
     pub(crate) factors: Vec<(Pooling, Vec<f32>)>,
 }
@@ -86,8 +94,15 @@ pub(crate) struct ListColumn {
 impl ListColumn {
     #[inline(always)]
     pub(crate) fn factors_of(&self, gather: &Gather) -> &[f32] {
-        self.factors.iter().find(|(p, _)| *p == gather.pooling).map_or(&[], |(_, f)| f.as_slice())
+        let pooling = factor_kind(gather.pooling);
+        self.factors.iter().find(|(p, _)| *p == pooling).map_or(&[], |(_, f)| f.as_slice())
     }
+}
+
+/// The pooling whose factors a gather uses: without pooling a value has its weight, as in a sum.
+#[inline(always)]
+pub(crate) fn factor_kind(pooling: Option<Pooling>) -> Pooling {
+    pooling.unwrap_or(Pooling::Sum)
 }
 
 /// `out[i] = f(a[i])` over rows.

@@ -5,11 +5,11 @@ use zillion_device::simd::math;
 use super::kernel::{Tile, View, ViewMut};
 use crate::autodiff::Backward;
 use crate::error::Result;
-use crate::graph::{NodeId, Shape};
+use crate::graph::{Dim, NodeId, Shape};
 use crate::op::Op;
 
 pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
-    let column = |s: &Shape| s.cols == 1 && s.is_batch();
+    let column = |s: &Shape| s.cols == 1 && s.rows == Dim::Batch;
     let scalar = Shape::constant(1, 1);
     match (op, inputs) {
         (Op::BceSum, [_, _, _]) if inputs.iter().all(column) => Ok(scalar),

@@ -18,7 +18,7 @@ const BLOCK: usize = 1024;
 pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
     let line = |s: &Shape, n: usize| *s == Shape::constant(1, n);
     match (op, inputs) {
-        (Op::BatchNormStats, [x]) if x.is_batch() => Ok(Shape::constant(1, 2 * x.cols)),
+        (Op::BatchNormStats, [x]) if x.is_tiled() => Ok(Shape::constant(1, 2 * x.cols)),
         (Op::BatchNorm { .. }, [x, stats, scale, shift])
             if line(stats, 2 * x.cols) && line(scale, x.cols) && line(shift, x.cols) =>
         {
@@ -61,7 +61,7 @@ pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: Vi
             batch_norm(*eps, rows, x, stats, scale, shift, &mut out);
         }
         (Op::BatchNormGrad { eps }, &[g, x, stats, scale, reduced]) => {
-            let sums = Some((x, reduced, 1.0 / tile.batch_rows as f32));
+            let sums = Some((x, reduced, 1.0 / tile.total_rows as f32));
             batch_norm_grad(*eps, rows, g, stats, scale, sums, &mut out);
         }
         (Op::BatchNormFixedGrad { eps }, &[g, stats, scale]) => {
@@ -69,8 +69,12 @@ pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: Vi
         }
         (Op::BatchNormRunning { momentum, variance }, &[running, stats]) => {
             let n = running.cols;
+            if tile.total_rows == 0 {
+                // Statistics of nothing say nothing.
+                return out.row(0).copy_from_slice(running.row(0));
+            }
             // The unbiased estimate; of one row there is none, and the biased one (0) stands in.
-            let count = tile.batch_rows as f32;
+            let count = tile.total_rows as f32;
             let unbiased = if count > 1.0 { count / (count - 1.0) } else { 1.0 };
             let (from, factor) = if *variance { (n, unbiased) } else { (0, 1.0) };
             let batch = &stats.row(0)[from..from + n];

@@ -46,7 +46,7 @@ pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: Vi
             }
         }),
         (Op::BroadcastRows { rows: dim, mean }, &[x]) => {
-            let count = if *dim == Dim::Batch { tile.batch_rows } else { rows };
+            let count = if dim.is_tiled() { tile.total_rows } else { rows };
             let by = if *mean { 1.0 / count as f32 } else { 1.0 };
             simd!({
                 for i in 0..rows {
@@ -70,7 +70,8 @@ pub(super) fn accumulate(tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut [f3
 /// Turns a sum over rows into what the operation wants.
 pub(super) fn finish(mean: bool, rows: usize, out: &mut [f32]) {
     if mean {
-        let by = 1.0 / rows as f32;
+        // A column may have no values at all, and its mean is 0.
+        let by = 1.0 / rows.max(1) as f32;
         out.iter_mut().for_each(|o| *o *= by);
     }
 }

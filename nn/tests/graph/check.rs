@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 
 use zillion_device::Workers;
 use zillion_nn::{
-    Executor, Graph, GraphBuilder, Mode, NodeId, Op, ParamId, ParamInit, Params, Program, Result,
-    Settings, Shape, StepSeed, TrainGraph, differentiate,
+    Dim, Executor, Graph, GraphBuilder, Mode, NodeId, Op, ParamId, ParamInit, Params, Program,
+    Result, Settings, Shape, StepSeed, TrainGraph, differentiate,
 };
 
 use crate::data::{Data, Numbers, graph_inputs};
@@ -115,7 +115,10 @@ pub(crate) fn weighted_sum(b: &mut GraphBuilder, y: NodeId) -> Result<NodeId> {
         }
         None => {
             let columns: Vec<usize> = (0..cols).map(|j| j % 16).collect();
-            let c = b.numeric("coefficients", &columns)?;
+            let mut c = b.numeric("coefficients", &columns)?;
+            if let Dim::Values(column) = b.shape(y).rows {
+                c = b.repeat("coefficients.repeated", c, column)?;
+            }
             b.mul("weighted", y, c)?
         }
     };
@@ -140,19 +143,28 @@ pub(crate) fn check(
     tolerance: f64,
     build: impl Fn(&mut GraphBuilder) -> Result<NodeId>,
 ) -> Outcome {
-    let data = Data::new(rows, seed);
+    check_on(&Data::new(rows, seed), seed, tolerance, build)
+}
+
+/// The same on given rows.
+pub(crate) fn check_on(
+    data: &Data,
+    seed: u64,
+    tolerance: f64,
+    build: impl Fn(&mut GraphBuilder) -> Result<NodeId>,
+) -> Outcome {
     let mut b = GraphBuilder::new(graph_inputs(), Mode::Train);
     let y = build(&mut b).unwrap();
     let loss = weighted_sum(&mut b, y).unwrap();
     b.output("y", y).unwrap();
     let graph = b.finish();
     let params = params_of(&graph, seed);
-    let point = point_of(&params, &data);
+    let point = point_of(&params, data);
     let workers = workers(2);
     let settings = Settings { lanes: 3, tile_rows: 4 };
 
     // Values, node by node.
-    let expected = evaluate(&graph, graph.nodes.len(), &data, &point, SEED);
+    let expected = evaluate(&graph, graph.nodes.len(), data, &point, SEED);
     let largest = expected.iter().flat_map(|m| &m.values).fold(0.0, |a: f64, v| a.max(v.abs()));
     if !largest.is_finite() || largest > 1e3 {
         return Outcome { largest, compared: 0, kinks: 0 };
@@ -164,7 +176,7 @@ pub(crate) fn check(
     let mut forward = Executor::new(Program::infer(&graph, &all, settings).unwrap());
     forward.infer(&workers, &data.inputs(), &params).unwrap();
     // Inference has no step, and so the masks of step 0 of seed 0.
-    let unseeded = evaluate(&graph, graph.nodes.len(), &data, &point, StepSeed::default());
+    let unseeded = evaluate(&graph, graph.nodes.len(), data, &point, StepSeed::default());
     for &id in &all {
         let (found, wanted) = (forward.output(id).unwrap(), &unseeded[id.0 as usize].values);
         assert_eq!(found.len(), wanted.len());
@@ -174,7 +186,7 @@ pub(crate) fn check(
     }
 
     let train = differentiate(&graph, loss).unwrap();
-    let step = train_step(&train, &data, &params, settings, &workers);
+    let step = train_step(&train, data, &params, settings, &workers);
     let y_expected = &expected[y.0 as usize];
     for (i, (&a, &b)) in step.outputs[0].iter().zip(&y_expected.values).enumerate() {
         assert!(close(a, b), "value {i}: {a} for {b}\n{graph}");
@@ -200,7 +212,7 @@ pub(crate) fn check(
             let at = |h: f64| {
                 let mut moved = point.clone();
                 which.of(&mut moved)[element] += h;
-                value(&graph, loss, &data, &moved, SEED).values[0]
+                value(&graph, loss, data, &moved, SEED).values[0]
             };
             const H: f64 = 1e-5;
             let (up, here, down) = (at(H), at(0.0), at(-H));

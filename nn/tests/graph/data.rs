@@ -77,7 +77,13 @@ pub(crate) fn graph_inputs() -> GraphInputs {
 }
 
 impl Data {
+    /// Lists of up to four values.
     pub(crate) fn new(rows: usize, seed: u64) -> Self {
+        Self::with_lists(rows, seed, 5)
+    }
+
+    /// Lists of fewer than `bound` values.
+    pub(crate) fn with_lists(rows: usize, seed: u64, bound: usize) -> Self {
         let mut numbers = Numbers::new(seed);
         let unique = [9usize, 6];
         let tables = [8usize, 4];
@@ -93,7 +99,7 @@ impl Data {
         {
             let lists: Vec<Vec<u32>> = (0..rows)
                 .map(|_| {
-                    let len = if single { 1 } else { numbers.below(5) };
+                    let len = if single { 1 } else { numbers.below(bound) };
                     (0..len).map(|_| numbers.below(unique[table]) as u32).collect()
                 })
                 .collect();

@@ -12,3 +12,4 @@ mod printing;
 mod random;
 mod reference;
 mod refusals;
+mod sequences;

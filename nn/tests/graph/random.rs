@@ -17,7 +17,7 @@ fn apply(b: &mut GraphBuilder, i: usize, choice: Choice, pool: &[NodeId]) -> Res
     let name = &format!("node.{i}");
     let detail = usize::from(detail);
     let cols = b.cols(x);
-    match op % 30 {
+    match op % 37 {
         0 => b.linear(name, x, 1 + detail % 20),
         1 => b.linear_no_bias(name, x, 1 + detail % 4),
         2 => b.relu(name, x),
@@ -45,6 +45,11 @@ fn apply(b: &mut GraphBuilder, i: usize, choice: Choice, pool: &[NodeId]) -> Res
         26 => b.fm(name, x, 1 + detail % 4),
         27 => b.dot_interaction(name, x, 1 + detail % 4),
         28 => b.cross_v2(name, x, x),
+        29 | 30 => b.repeat(name, x, 1 + detail % 2),
+        31 => b.segment_sum(name, x),
+        32 => b.segment_mean(name, x),
+        33 | 34 => b.segment_softmax(name, x),
+        35 => b.push(name, Op::BroadcastRows { rows: Dim::Values(1), mean: true }, &[x]),
         _ => b.row_dot(name, x, y),
     }
 }
@@ -55,6 +60,8 @@ fn build(b: &mut GraphBuilder, choices: &[Choice]) -> Result<NodeId> {
         b.gather("history", 1, 2, 4, Pooling::Mean)?,
         b.gather("text", 2, 0, 3, Pooling::Sqrtn)?,
         b.gather("tag", 3, 1, 1, Pooling::Max)?,
+        b.gather_values("history.values", 1, 1, 4)?,
+        b.gather_values("text.values", 2, 0, 4)?,
         b.numeric("numeric", &[7, 8, 9, 10])?,
         b.param("line", (1, 4), ParamInit::XavierNormal, true)?.1,
     ];

@@ -1,5 +1,7 @@
 //! Every forward operation again, in f64, one scalar at a time, straight from its definition.
 
+use std::ops::Range;
+
 use zillion_feature::Pooling;
 use zillion_nn::{Binary, Dim, Gather, Graph, NodeId, Op, StepSeed, Unary, dropout_keeps};
 
@@ -48,7 +50,7 @@ pub(crate) fn evaluate(
             Dim::Batch => data.rows,
             Dim::Const(n) => n,
             Dim::Unique(t) => data.tables[t].values.len() / data.tables[t].stride,
-            Dim::Values(_) => unreachable!(),
+            Dim::Values(column) => data.columns[column].lists.iter().map(Vec::len).sum(),
         };
         let cols = node.shape.cols;
         let make = |f: &dyn Fn(usize, usize) -> f64| Matrix::new(rows, cols, f);
@@ -64,7 +66,23 @@ pub(crate) fn evaluate(
             }),
             Op::Param { param } => make(&|i, j| point.params[param.0 as usize][i * cols + j]),
             Op::Fill { value, .. } => make(&|_, _| f64::from(*value)),
-            Op::GatherPool(gather) => make(&|i, j| pooled(gather, data, point, i, j)),
+            Op::Gather(gather) => make(&|i, j| match gather.pooling {
+                Some(pooling) => pooled(gather, pooling, data, point, i, j),
+                None => looked_up(gather, data, point, i, j),
+            }),
+            Op::Repeat { column, mean } => make(&|value, j| {
+                let (row, list) = list_of(data, *column, value);
+                x(0).at(row, j) / if *mean { list.len() as f64 } else { 1.0 }
+            }),
+            Op::SegmentSum { column, mean } => make(&|i, j| {
+                let list = values_of(data, *column, i);
+                let by = if *mean { list.len().max(1) as f64 } else { 1.0 };
+                list.map(|value| x(0).at(value, j)).sum::<f64>() / by
+            }),
+            Op::SegmentSoftmax { column } => make(&|value, j| {
+                let (_, list) = list_of(data, *column, value);
+                x(0).at(value, j).exp() / list.map(|other| x(0).at(other, j).exp()).sum::<f64>()
+            }),
             Op::Linear => make(&|i, j| {
                 let bias = node.inputs.get(2).map_or(0.0, |b| values[b.0 as usize].at(0, j));
                 (0..x(0).cols).map(|k| x(0).at(i, k) * x(1).values[k * cols + j]).sum::<f64>()
@@ -120,7 +138,7 @@ pub(crate) fn evaluate(
             Op::RowDot => make(&|i, _| (0..x(0).cols).map(|j| x(0).at(i, j) * x(1).at(i, j)).sum()),
             Op::SumRows { mean } => make(&|_, j| {
                 let sum: f64 = (0..x(0).rows).map(|i| x(0).at(i, j)).sum();
-                if *mean { sum / x(0).rows as f64 } else { sum }
+                if *mean { sum / x(0).rows.max(1) as f64 } else { sum }
             }),
             Op::BroadcastColumns { .. } => make(&|i, _| x(0).at(i, 0)),
             Op::BroadcastRows { mean, .. } => {
@@ -129,9 +147,9 @@ pub(crate) fn evaluate(
             Op::BatchNormStats => make(&|_, j| {
                 let n = x(0).cols;
                 let column: Vec<f64> = (0..x(0).rows).map(|i| x(0).values[i * n + j % n]).collect();
-                let mean = column.iter().sum::<f64>() / column.len() as f64;
-                let var =
-                    column.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / column.len() as f64;
+                let count = column.len().max(1) as f64;
+                let mean = column.iter().sum::<f64>() / count;
+                let var = column.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / count;
                 if j < n { mean } else { var }
             }),
             Op::BatchNorm { eps } => make(&|i, j| {
@@ -140,7 +158,11 @@ pub(crate) fn evaluate(
                     + x(3).values[j]
             }),
             Op::BatchNormRunning { momentum, variance } => make(&|_, j| {
-                let n = data.rows as f64;
+                let of = graph.node(node.inputs[1]).inputs[0];
+                let n = values[of.0 as usize].rows as f64;
+                if n == 0.0 {
+                    return x(0).values[j];
+                }
                 let (from, by) = if *variance { (cols, n / (n - 1.0).max(1.0)) } else { (0, 1.0) };
                 let m = f64::from(*momentum);
                 (1.0 - m) * x(0).values[j] + m * by * x(1).values[from + j]
@@ -197,7 +219,35 @@ fn pairs(fields: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..fields).flat_map(|i| (0..i).map(move |j| (i, j)))
 }
 
-fn pooled(gather: &Gather, data: &Data, point: &Point, row: usize, j: usize) -> f64 {
+/// The values of a row's list.
+fn values_of(data: &Data, column: usize, row: usize) -> Range<usize> {
+    let lists = &data.columns[column].lists;
+    let first = lists[..row].iter().map(Vec::len).sum();
+    first..first + lists[row].len()
+}
+
+/// The row that a value is of, and all values of its list.
+fn list_of(data: &Data, column: usize, value: usize) -> (usize, Range<usize>) {
+    let mut lists = (0..data.rows).map(|row| (row, values_of(data, column, row)));
+    lists.find(|(_, list)| list.contains(&value)).unwrap()
+}
+
+fn looked_up(gather: &Gather, data: &Data, point: &Point, value: usize, j: usize) -> f64 {
+    let column = &data.columns[gather.column];
+    let stride = data.tables[column.table].stride;
+    let weight = if column.weighted { f64::from(column.weights[value]) } else { 1.0 };
+    let key = column.lists.concat()[value] as usize;
+    weight * point.tables[column.table][key * stride + gather.offset + j]
+}
+
+fn pooled(
+    gather: &Gather,
+    pooling: Pooling,
+    data: &Data,
+    point: &Point,
+    row: usize,
+    j: usize,
+) -> f64 {
     let column = &data.columns[gather.column];
     let stride = data.tables[column.table].stride;
     let before: usize = column.lists[..row].iter().map(Vec::len).sum();
@@ -214,7 +264,7 @@ fn pooled(gather: &Gather, data: &Data, point: &Point, row: usize, j: usize) -> 
         return 0.0;
     }
     let sum: f64 = values.iter().map(|(w, v)| w * v).sum();
-    match gather.pooling {
+    match pooling {
         Pooling::Sum => sum,
         Pooling::Mean => sum / values.iter().map(|(w, _)| w).sum::<f64>(),
         Pooling::Sqrtn => sum / values.iter().map(|(w, _)| w * w).sum::<f64>().sqrt(),

@@ -154,6 +154,9 @@ pub(super) fn memory(
     Some(memory)
 }
 
+/// Values that a list is taken to have where its feature sets no limit.
+const USUAL_LIST: usize = 8;
+
 /// Bytes of the buffers of a step and of scoring, and trained dense parameters.
 fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     if job.schema.labels.is_empty() {
@@ -169,6 +172,8 @@ fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     let parameters = graph.params.iter().filter(|p| p.trainable);
     let parameters: usize = parameters.map(|p| p.rows * p.cols).sum();
     // Scoring holds no gradients and less of everything; a quarter is more than it takes.
-    let step = program.bytes(rows, threads) as u64;
+    let columns: Vec<_> = job.schema.sparse().filter(|f| f.table().is_some()).collect();
+    let list_len = |column: usize| columns[column].max_len().unwrap_or(USUAL_LIST);
+    let step = program.bytes(rows, threads, list_len) as u64;
     Ok((step + step / 4, parameters as u64))
 }
