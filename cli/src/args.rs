@@ -139,6 +139,8 @@ pub(crate) struct PredictArgs {
 pub(crate) enum StdinFormat {
     Csv,
     Tsv,
+    Jsonl,
+    Libsvm,
 }
 
 #[derive(Debug, clap::Args)]

@@ -85,7 +85,7 @@ enum Target {
 #[derive(Clone, Debug, PartialEq)]
 enum Values {
     Keys(Vec<FeatureKey>),
-    Lists { offsets: Vec<i32>, keys: Vec<FeatureKey> },
+    Lists { offsets: Vec<i32>, keys: Vec<FeatureKey>, weights: Option<Vec<f32>> },
     Numbers(Vec<f32>),
 }
 
@@ -148,17 +148,23 @@ impl Attribute {
                 let keys = rows.iter().map(|&row| keys[row as usize]).collect();
                 batch.sparse[at] = KeyColumn::single(keys);
             }
-            (Values::Lists { offsets, keys }, Target::Sparse(at)) => {
+            (Values::Lists { offsets, keys, weights }, Target::Sparse(at)) => {
                 let mut ends = Vec::with_capacity(rows.len() + 1);
                 let mut joined = Vec::with_capacity(rows.len());
+                let mut joined_weights = weights.as_ref().map(|_| Vec::new());
                 ends.push(0);
                 for &row in rows {
                     let list = &offsets[row as usize..row as usize + 2];
-                    joined.extend_from_slice(&keys[list[0] as usize..list[1] as usize]);
+                    let list = list[0] as usize..list[1] as usize;
+                    joined.extend_from_slice(&keys[list.clone()]);
+                    if let (Some(joined), Some(weights)) = (&mut joined_weights, weights) {
+                        joined.extend_from_slice(&weights[list]);
+                    }
                     let end = i32::try_from(joined.len());
                     ends.push(end.expect("a batch holds fewer than 2^31 values a column"));
                 }
-                batch.sparse[at] = KeyColumn::ragged(ends, joined);
+                batch.sparse[at] =
+                    KeyColumn { offsets: Some(ends), keys: joined, weights: joined_weights };
             }
             (Values::Numbers(numbers), Target::Numeric(at)) => {
                 batch.numeric[at] = rows.iter().map(|&row| numbers[row as usize]).collect();
@@ -187,7 +193,7 @@ fn last_values(spec: &FeatureSpec, lists: &KeyColumn) -> Values {
     }
     let mut offsets = kept.offsets.unwrap_or_else(|| (0..=kept.keys.len() as i32).collect());
     offsets.push(offsets.last().copied().unwrap_or_default());
-    Values::Lists { offsets, keys: kept.keys }
+    Values::Lists { offsets, keys: kept.keys, weights: kept.weights }
 }
 
 #[cfg(test)]

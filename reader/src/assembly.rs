@@ -74,11 +74,7 @@ impl Assembly {
                 Slot::Sparse(at) => {
                     batch.sparse[at] = match field.role {
                         Role::Ids { .. } => {
-                            let mut column = lists(
-                                pieces,
-                                rows,
-                                |b| column_of!(b, i, Column::Lists { offsets, keys } => (offsets, keys)),
-                            )?;
+                            let mut column = lists(pieces, rows, i)?;
                             if let Some(max_len) = self.max_lens[at] {
                                 column.keep_last(max_len);
                             }

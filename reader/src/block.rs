@@ -27,6 +27,8 @@ pub(crate) enum Column {
     Lists {
         offsets: Vec<i32>,
         keys: Vec<FeatureKey>,
+        /// One a key; `None`: all are 1.
+        weights: Option<Vec<f32>>,
     },
     Floats(Vec<f32>),
     Labels {
@@ -51,7 +53,7 @@ impl Column {
             Role::Ids { .. } => {
                 let mut offsets = Vec::with_capacity(rows + 1);
                 offsets.push(0);
-                Self::Lists { offsets, keys: Vec::with_capacity(rows) }
+                Self::Lists { offsets, keys: Vec::with_capacity(rows), weights: None }
             }
             Role::Numeric { .. } | Role::Weight => Self::Floats(Vec::with_capacity(rows)),
             Role::Present => Self::Present(Vec::with_capacity(rows)),
@@ -71,6 +73,17 @@ impl Column {
 pub(crate) fn end_list(offsets: &mut Vec<i32>, keys: &[FeatureKey]) -> Outcome<()> {
     offsets.push(i32::try_from(keys.len()).map_err(|_| Refusal::TooManyIds)?);
     Ok(())
+}
+
+/// Matches a column of a block against the variant that the field's role makes.
+macro_rules! column_of {
+    ($block:expr, $index:expr, $variant:pat => $values:expr) => {
+        match &$block.columns[$index] {
+            $variant => $values,
+            // `Column::with_capacity` chose the variant by the same role.
+            other => unreachable!("a column of another role: {other:?}"),
+        }
+    };
 }
 
 /// Some rows of a block.
@@ -101,34 +114,33 @@ pub(crate) fn values<T: Copy>(
     values
 }
 
-/// The lists of one column of all pieces, one after another.
-pub(crate) fn lists(
-    pieces: &[Piece],
-    rows: usize,
-    column: impl Fn(&Block) -> (&[i32], &[FeatureKey]),
-) -> Result<KeyColumn> {
+/// The lists of one column of all pieces, one after another. Weights that are all 1 are none.
+pub(crate) fn lists(pieces: &[Piece], rows: usize, index: usize) -> Result<KeyColumn> {
     let mut offsets = Vec::with_capacity(rows + 1);
     let mut keys = Vec::with_capacity(rows);
+    let mut weights: Option<Vec<f32>> = None;
     offsets.push(0);
     for piece in pieces {
-        let (from, values) = column(&piece.block);
-        for row in piece.start..piece.start + piece.rows {
-            keys.extend_from_slice(&values[from[row] as usize..from[row + 1] as usize]);
-            end_list(&mut offsets, &keys).map_err(|_| ReaderError::BatchTooLarge { rows })?;
+        let (from, values, own) = column_of!(piece.block, index, Column::Lists { offsets, keys, weights } => (offsets, keys, weights));
+        let ends = &from[piece.start..=piece.start + piece.rows];
+        let range = ends[0] as usize..ends[piece.rows] as usize;
+        let base = keys.len();
+        let last = i32::try_from(base + range.len());
+        last.map_err(|_| ReaderError::BatchTooLarge { rows })?;
+        // Below 2^31, as has just been seen.
+        offsets.extend(ends[1..].iter().map(|&end| end - ends[0] + base as i32));
+        keys.extend_from_slice(&values[range.clone()]);
+        if let Some(own) = own.as_ref().map(|own| &own[range]).filter(|own| !all_one(own)) {
+            weights.get_or_insert_with(|| vec![1.0; base]).extend_from_slice(own);
+        } else if let Some(weights) = &mut weights {
+            weights.resize(keys.len(), 1.0);
         }
     }
-    Ok(KeyColumn::ragged(offsets, keys))
+    Ok(KeyColumn { offsets: Some(offsets), keys, weights })
 }
 
-/// Matches a column of a block against the variant that the field's role makes.
-macro_rules! column_of {
-    ($block:expr, $index:expr, $variant:pat => $values:expr) => {
-        match &$block.columns[$index] {
-            $variant => $values,
-            // `Column::with_capacity` chose the variant by the same role.
-            other => unreachable!("a column of another role: {other:?}"),
-        }
-    };
+fn all_one(weights: &[f32]) -> bool {
+    weights.iter().all(|&weight| weight == 1.0)
 }
 
 pub(crate) use column_of;

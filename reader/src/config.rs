@@ -90,8 +90,8 @@ impl DataConfig {
     pub(crate) fn delimiter_for(&self, format: TextFormat) -> u8 {
         match (self.delimiter, format) {
             (Some(byte), _) => byte.0,
-            (None, TextFormat::Csv) => b',',
             (None, TextFormat::Tsv) => b'\t',
+            (None, _) => b',',
         }
     }
 }
@@ -100,7 +100,8 @@ impl DataConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// By the ending: `.parquet`, `.csv`, `.tsv`, with `.gz` or `.zst` behind the text ones.
+    /// By the ending: `.parquet`, `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`,
+    /// `.libffm`, with `.gz` or `.zst` behind the text ones.
     #[default]
     Auto,
     /// Parquet.
@@ -109,13 +110,19 @@ pub enum Format {
     Csv,
     /// Text, by default with tabs.
     Tsv,
+    /// JSON lines: one object a line.
+    Jsonl,
+    /// libsvm, libfm and libffm: one sparse vector a line.
+    Libsvm,
 }
 
-/// The two kinds of text.
+/// The kinds of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextFormat {
     Csv,
     Tsv,
+    Json,
+    Svm,
 }
 
 /// Entries of a file list. In a job: one string, or a list of strings.

@@ -83,8 +83,8 @@ impl Dataset {
         Self::of_sources(config, sources, schema, labels, sides.clone())
     }
 
-    /// A dataset of one text stream, such as standard input, which can be read once. It is TSV where
-    /// `data.format` says so and CSV otherwise; its compression is recognised; `name` is what messages
+    /// A dataset of one text stream, such as standard input, which can be read once. It is the text
+    /// format that `data.format` names and CSV otherwise; its compression is recognised; `name` is what messages
     /// call it.
     ///
     /// # Errors
@@ -98,10 +98,15 @@ impl Dataset {
     ) -> Result<Self> {
         config.check()?;
         let path = PathBuf::from(name);
-        let format = if config.format == Format::Tsv { TextFormat::Tsv } else { TextFormat::Csv };
+        let format = match config.format {
+            Format::Tsv => TextFormat::Tsv,
+            Format::Jsonl => TextFormat::Json,
+            Format::Libsvm => TextFormat::Svm,
+            Format::Auto | Format::Csv | Format::Parquet => TextFormat::Csv,
+        };
         let settings = TextSettings::new(config, format);
         let source = open_stream(Box::new(stream), &path)?;
-        let chunks = Chunks::new(source, &path, settings.dialect)?;
+        let chunks = Chunks::new(source, &path, settings.grammar)?;
         let (file, chunks) = TextFile::of_chunks(chunks, Compression::None, settings, config)?;
         let kind = FileKind::Stream(file, Mutex::new(Some(chunks)));
         let sides = SideTables::load(config, schema)?;

@@ -50,7 +50,7 @@ pub enum ReaderError {
     },
     /// A file whose ending says nothing about its format.
     #[error(
-        "its ending does not tell the format; set `data.format` to parquet, csv or tsv, or leave the file out with a glob such as `*.parquet`: {path}"
+        "its ending does not tell the format; set `data.format` to parquet, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`: {path}"
     )]
     UnknownFormat {
         /// The file.
@@ -155,6 +155,16 @@ pub enum ReaderError {
         found: usize,
         /// Cells of the header.
         expected: usize,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A row that is not what its format says.
+    #[error("{place}: {problem}: {path}")]
+    Record {
+        /// Row and byte.
+        place: Place,
+        /// What is wrong with it and what to do.
+        problem: String,
         /// The file.
         path: PathBuf,
     },

@@ -288,6 +288,7 @@ impl Feed {
                 ReaderError::CellCount { place, found, expected, path }
             }
             Problem::OpenQuote => ReaderError::OpenQuote { place, path },
+            Problem::Record(problem) => ReaderError::Record { place, problem, path },
             Problem::Value { field, explanation } => {
                 let column = self.reading.fields[field].column.clone();
                 ReaderError::Value { column, place, problem: explanation, path }
@@ -331,7 +332,7 @@ impl Feed {
         self.rows_of_file = 0;
         while left > 0 && !self.cancelled.load(Ordering::Relaxed) {
             let Some(chunk) = chunks.next_chunk()? else { return Ok(left) };
-            let count = text::count(&chunk, plan) as u64;
+            let count = text::count(&chunk, &plan.settings) as u64;
             if count > left {
                 self.launch_chunk(unit, chunk, false, left as usize);
                 left = 0;

@@ -112,6 +112,10 @@ pub(crate) fn format_of(path: &Path, setting: Format) -> Result<FileFormat> {
         Some("parquet" | "pq") if compression == Compression::None => Some(FileFormat::Parquet),
         Some("csv") => Some(FileFormat::Text(TextFormat::Csv, compression)),
         Some("tsv" | "tab") => Some(FileFormat::Text(TextFormat::Tsv, compression)),
+        Some("jsonl" | "ndjson") => Some(FileFormat::Text(TextFormat::Json, compression)),
+        Some("libsvm" | "svm" | "svmlight" | "libfm" | "libffm" | "ffm") => {
+            Some(FileFormat::Text(TextFormat::Svm, compression))
+        }
         _ => None,
     };
     match setting {
@@ -121,6 +125,8 @@ pub(crate) fn format_of(path: &Path, setting: Format) -> Result<FileFormat> {
         Format::Parquet => Ok(FileFormat::Parquet),
         Format::Csv => Ok(FileFormat::Text(TextFormat::Csv, compression)),
         Format::Tsv => Ok(FileFormat::Text(TextFormat::Tsv, compression)),
+        Format::Jsonl => Ok(FileFormat::Text(TextFormat::Json, compression)),
+        Format::Libsvm => Ok(FileFormat::Text(TextFormat::Svm, compression)),
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use zillion_feature::RawType;
 
 use crate::config::{Byte, DataConfig, Decimal};
-use crate::profile::{ColumnProfile, Profile};
+use crate::profile::{ColumnProfile, Profile, SVM_LABEL, SVM_QUERY, SVM_VECTOR};
 
 /// Texts that may stand for a missing value: what to look for before guessing.
 pub const NULL_MARKERS: [&str; 22] = [
@@ -79,9 +79,11 @@ pub struct Guess {
     pub config: DataConfig,
     /// The label, or why there is none to be had.
     pub label: Result<String, String>,
+    /// A column of groups: the queries of a libsvm file.
+    pub group: Option<String>,
     /// A column of event times.
     pub event_time: Option<String>,
-    /// One a column, the label and the time left out.
+    /// One a column, the label, the group and the time left out.
     pub columns: Vec<(String, Guessed)>,
 }
 
@@ -98,6 +100,13 @@ pub enum Guessed {
     /// Several ids a row.
     Ids {
         /// Type of its values.
+        raw: RawType,
+        /// Why.
+        reason: String,
+    },
+    /// Several ids a row with a weight each.
+    Weighted {
+        /// Type of the ids.
         raw: RawType,
         /// Why.
         reason: String,
@@ -129,14 +138,17 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
     }
     let chosen = choose_label(profile, label);
     let event_time = profile.columns.iter().find(|c| is_time(c)).map(|c| c.name.clone());
+    let group = profile.columns.iter().find(|c| c.data_type == SVM_QUERY && c.missing == 0);
+    let group = group.map(|c| c.name.clone());
     let mut columns = Vec::new();
     for column in &profile.columns {
         let is_label = chosen.as_ref().is_ok_and(|name| *name == column.name);
-        if !is_label && event_time.as_ref() != Some(&column.name) {
+        let is_row = [&event_time, &group].contains(&&Some(column.name.clone()));
+        if !is_label && !is_row {
             columns.push((column.name.clone(), guess_column(column, &config)));
         }
     }
-    Guess { config, label: chosen, event_time, columns }
+    Guess { config, label: chosen, group, event_time, columns }
 }
 
 fn null_markers(profile: &Profile) -> Vec<String> {
@@ -219,6 +231,9 @@ fn is_binary(column: &ColumnProfile) -> bool {
     column.present() == column.rows
         && distinct == 2
         && match column.kind() {
+            "whole" | "number" if column.data_type == SVM_LABEL => {
+                zero_one || numbers.is_some_and(|n| n.min == -1.0 && n.max == 1.0)
+            }
             "whole" | "number" => zero_one,
             "boolean" => true,
             _ => false,
@@ -327,6 +342,12 @@ fn guess_column(column: &ColumnProfile, config: &DataConfig) -> Guessed {
             let raw = if column.data_type == "text" { RawType::String } else { RawType::I64 };
             Guessed::Id { raw, reason: "true and false".to_owned() }
         }
+        "list" if column.data_type == SVM_VECTOR => Guessed::Weighted {
+            raw: RawType::I64,
+            reason: format!(
+                "sparse vectors with {many} different indices, their values as weights"
+            ),
+        },
         "list" if column.data_type.contains("string") => {
             Guessed::Ids { raw: RawType::String, reason: "lists of strings".to_owned() }
         }

@@ -127,21 +127,35 @@ fn permute_values<T: Copy>(
 
 fn permute_lists(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
     // Where each row's list is: one lookup instead of a search for its part.
-    let mut lists: Vec<&[FeatureKey]> = Vec::with_capacity(order.len());
+    let mut lists: Vec<(&[FeatureKey], Option<&[f32]>)> = Vec::with_capacity(order.len());
+    let mut weighted = false;
     for part in parts {
-        let Column::Lists { offsets, keys } = part.column else {
+        let Column::Lists { offsets, keys, weights } = part.column else {
             unreachable!("a column of another role: {:?}", part.column)
         };
+        weighted |= weights.is_some();
         let rows = offsets[part.start..=part.start + part.rows].windows(2);
-        lists.extend(rows.map(|ends| &keys[ends[0] as usize..ends[1] as usize]));
+        lists.extend(rows.map(|ends| {
+            let range = ends[0] as usize..ends[1] as usize;
+            (&keys[range.clone()], weights.as_ref().map(|weights| &weights[range]))
+        }));
     }
+    let values = lists.iter().map(|(keys, _)| keys.len()).sum();
     let mut offsets = Vec::with_capacity(order.len() + 1);
-    let mut keys = Vec::with_capacity(lists.iter().map(|list| list.len()).sum());
+    let mut keys = Vec::with_capacity(values);
+    let mut weights = weighted.then(|| Vec::with_capacity(values));
     offsets.push(0);
     for &row in order {
-        keys.extend_from_slice(lists[row as usize]);
+        let (list, own) = lists[row as usize];
+        keys.extend_from_slice(list);
+        if let Some(weights) = &mut weights {
+            match own {
+                Some(own) => weights.extend_from_slice(own),
+                None => weights.resize(keys.len(), 1.0),
+            }
+        }
         end_list(&mut offsets, &keys)
             .map_err(|_| ReaderError::BatchTooLarge { rows: order.len() })?;
     }
-    Ok(Column::Lists { offsets, keys })
+    Ok(Column::Lists { offsets, keys, weights })
 }

@@ -6,6 +6,7 @@
 mod arrow;
 mod column;
 mod drift;
+mod lines;
 mod shape;
 mod tally;
 mod values;
@@ -19,9 +20,10 @@ use crate::dataset::{Dataset, open_file};
 use crate::error::{Near, Place, ReaderError, Result};
 use crate::parquet::ParquetFile;
 use crate::reading::{FileKind, SourceFile};
-use crate::text::{Chunk, Records, Step, TextFile};
+use crate::text::{self, Dialect, Grammar, Records, Step, TextFile};
 pub use column::{ColumnProfile, Count, Numbers};
 pub use drift::{Drift, drift};
+pub(crate) use lines::{SVM_LABEL, SVM_QUERY, SVM_VECTOR};
 use tally::Tally;
 pub use tally::{Cells, Separated};
 
@@ -72,9 +74,10 @@ pub fn profile(
         reading.set_columns(&source)?;
         match &source.kind {
             FileKind::Parquet(file) => reading.parquet(config, file, path)?,
-            FileKind::Text(file) | FileKind::Stream(file, _) => {
-                reading.text(config.decimal, file, path)?;
-            }
+            FileKind::Text(file) | FileKind::Stream(file, _) => match file.settings.grammar {
+                Grammar::Cells(dialect) => reading.text(config.decimal, file, dialect, path)?,
+                _ => reading.lines(file, path)?,
+            },
         }
         if reading.rows >= reading.limit {
             reading.complete = reading.complete && path == files.last().unwrap_or(path);
@@ -118,7 +121,7 @@ pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
         let FileKind::Text(file) = &source.kind else { return Ok(None) };
         let mut chunks = source.chunks()?;
         let Some(chunk) = chunks.next_chunk()? else { continue };
-        let rows = count(file, &chunk);
+        let rows = text::count(&chunk, &file.settings);
         let whole = !chunks.has_more()?;
         let size = std::fs::metadata(&source.path).map_or(0, |m| m.len()) as f64;
         if whole {
@@ -131,15 +134,6 @@ pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
         }
     }
     Ok(Some((sum.round() as u64, exact)))
-}
-
-fn count(file: &TextFile, chunk: &Chunk) -> u64 {
-    let mut records = Records::new(file.settings.dialect, &chunk.bytes);
-    let mut rows = 0;
-    while matches!(records.advance(), Step::Record | Step::LastRecord) {
-        rows += 1;
-    }
-    rows
 }
 
 /// A profile in the making.
@@ -164,7 +158,9 @@ impl Reading<'_> {
                 file.schema().fields().iter().map(column).unzip()
             }
             FileKind::Text(file) | FileKind::Stream(file, _) => {
-                file.columns.iter().map(|name| (name.clone(), "text".to_owned())).unzip()
+                let grammar = file.settings.grammar;
+                let column = |name: &String| (name.clone(), lines::type_name(grammar, name));
+                file.columns.iter().map(column).unzip()
             }
         };
         if self.tallies.is_empty() {
@@ -199,13 +195,19 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn text(&mut self, decimal: Decimal, file: &TextFile, path: &Path) -> Result<()> {
+    fn text(
+        &mut self,
+        decimal: Decimal,
+        file: &TextFile,
+        dialect: Dialect,
+        path: &Path,
+    ) -> Result<()> {
         let decimal = if decimal == Decimal::Comma { b',' } else { b'.' };
         let width = self.tallies.len();
         let mut chunks = file.chunks(path)?;
         let mut rows_of_file = 0;
         while let Some(chunk) = chunks.next_chunk()? {
-            let mut records = Records::new(file.settings.dialect, &chunk.bytes);
+            let mut records = Records::new(dialect, &chunk.bytes);
             let mut text = Vec::with_capacity(chunk.bytes.len());
             // Where the cells end, row by row.
             let mut ends = Vec::new();

@@ -224,11 +224,7 @@ fn column(pieces: &[Piece], rows: usize, field: usize, role: &Role) -> Result<Si
         Role::Id { .. } => {
             SideColumn::Keys(values(pieces, rows, |b| column_of!(b, field, Column::Keys(x) => x)))
         }
-        Role::Ids { .. } => SideColumn::Lists(lists(
-            pieces,
-            rows,
-            |b| column_of!(b, field, Column::Lists { offsets, keys } => (offsets, keys)),
-        )?),
+        Role::Ids { .. } => SideColumn::Lists(lists(pieces, rows, field)?),
         Role::Number { .. } => SideColumn::Numbers(values(
             pieces,
             rows,

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::config::{Byte, DataConfig, Format, Header, Quote, TextFormat};
 use crate::error::{ReaderError, Result};
 use crate::files::{self, Compression, FileFormat};
-use crate::text::{Dialect, Records, Step, open_stream};
+use crate::text::{Dialect, Grammar, JsonRow, Keys, Lines, Records, Step, SvmRow, open_stream};
 
 /// Bytes that are looked at.
 const LOOKED_AT: usize = 1 << 20;
@@ -58,10 +58,31 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
     let mut notes = Vec::new();
     let text = beginning(path)?;
     check_compression(path, start)?;
+    if let Some(found) = by_lines(&text, path)? {
+        let (by_ending, format) = match by_ending {
+            Ok(FileFormat::Text(by_ending, _)) if by_ending == found => (true, Format::Auto),
+            Ok(_) => (false, format_of_lines(found)),
+            Err(_) => (true, format_of_lines(found)),
+        };
+        if !by_ending {
+            notes.push(match found {
+                TextFormat::Json => {
+                    "its ending says another format, but it is JSON lines".to_owned()
+                }
+                _ => "its ending says another format, but it is libsvm".to_owned(),
+            });
+        }
+        let config = DataConfig { format, ..DataConfig::default() };
+        return Ok(Sniffed { config, notes, unusable: Vec::new() });
+    }
     let (dialect, rows) = dialect(&text, path)?;
     let (format, own_delimiter) = match by_ending {
         Ok(FileFormat::Text(TextFormat::Tsv, _)) => (Format::Auto, b'\t'),
         Ok(FileFormat::Text(TextFormat::Csv, _)) => (Format::Auto, b','),
+        Ok(FileFormat::Text(TextFormat::Json | TextFormat::Svm, _)) => {
+            notes.push("its ending says another format, but it is a table of text".to_owned());
+            (Format::Csv, b',')
+        }
         Ok(FileFormat::Parquet) => {
             notes.push("its ending says Parquet, but it is text".to_owned());
             (Format::Csv, b',')
@@ -122,6 +143,57 @@ fn beginning(path: &Path) -> Result<Vec<u8>> {
         return Err(ReaderError::Encoding { encoding, path: path.to_owned() });
     }
     Ok(text)
+}
+
+/// JSON lines or libsvm, if the first rows are that.
+fn by_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
+    let refuse =
+        |problem: String| ReaderError::Setting { problem, key: path.display().to_string() };
+    let by_ending = match files::format_of(path, Format::Auto) {
+        Ok(FileFormat::Text(format @ (TextFormat::Json | TextFormat::Svm), _)) => Some(format),
+        _ => None,
+    };
+    let first = text.trim_ascii_start();
+    if first.starts_with(b"[") && by_ending != Some(TextFormat::Svm) {
+        let end = first.iter().position(|&b| b == b'{').unwrap_or(first.len());
+        if end < 200 && first[1..end].trim_ascii().is_empty() {
+            let problem =
+                "a JSON array of objects; write one object a line instead (`jq -c '.[]'`)";
+            return Err(refuse(problem.to_owned()));
+        }
+    }
+    let mut lines = Lines::new(Grammar::Svm, text);
+    if first.starts_with(b"{") || by_ending == Some(TextFormat::Json) {
+        let line = Lines::new(Grammar::Json, text).advance().unwrap_or_default();
+        return match JsonRow::default().read(line, &Keys::default()) {
+            Ok(()) => Ok(Some(TextFormat::Json)),
+            // A CSV header may begin with a brace.
+            Err(_) if by_ending.is_none() && !first.starts_with(b"{\"") => Ok(None),
+            Err(problem) => Err(refuse(format!("row 1: {problem}"))),
+        };
+    }
+    if by_ending == Some(TextFormat::Svm) {
+        return Ok(by_ending);
+    }
+    let mut rows = 0;
+    while rows < 50
+        && let Some(line) = lines.advance()
+    {
+        let mut row = SvmRow::default();
+        let is_number =
+            |label: &[u8]| std::str::from_utf8(label).is_ok_and(|l| l.parse::<f64>().is_ok());
+        if row.read(line).is_err() || !is_number(row.label) || row.entries.is_empty() {
+            // The last line may be cut by the end of what was looked at.
+            let last = lines.advance().is_none() && text.len() >= LOOKED_AT;
+            return Ok((last && rows > 0).then_some(TextFormat::Svm));
+        }
+        rows += 1;
+    }
+    Ok((rows > 0).then_some(TextFormat::Svm))
+}
+
+fn format_of_lines(format: TextFormat) -> Format {
+    if format == TextFormat::Json { Format::Jsonl } else { Format::Libsvm }
 }
 
 /// The reader goes by the ending, so that a compressed file without one would be read as noise.

@@ -22,6 +22,9 @@ pub(crate) enum Refusal {
     NotUtf8,
     TooManyIds,
     NoSideRow,
+    NoText,
+    List,
+    Object,
 }
 
 pub(crate) type Outcome<T> = Result<T, Refusal>;
@@ -75,6 +78,20 @@ impl Refusal {
                 Role::SideRow(lookup) => says(&lookup.explain(used_by)),
                 other => unreachable!("{other:?} looks nothing up"),
             },
+            Self::NoText => says(&format!(
+                "is a number with a fraction, which {used_by} cannot tell from other spellings of it; write it as a string"
+            )),
+            Self::List => match field.role {
+                Role::Id { .. } => says(&format!(
+                    "is a list or has a weight, but {used_by} reads one plain id a row; declare `kind = \"ids\"`"
+                )),
+                _ => says(&format!(
+                    "is a list, but {used_by} reads one value a row; name another column"
+                )),
+            },
+            Self::Object => says(&format!(
+                "is an object, which {used_by} cannot read; write its parts as keys of their own"
+            )),
             Self::TooManyIds => {
                 "more than 2^31 ids in one window; lower `data.shuffle_window`".to_owned()
             }
@@ -82,7 +99,7 @@ impl Refusal {
     }
 }
 
-fn shorten(text: &[u8]) -> String {
+pub(crate) fn shorten(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}..", text[..end].escape_debug()),

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::harness::Workplace;
+use crate::harness::{Workplace, stderr, stdout, zillion};
 
 /// Shuffling follows the list of files, so files are compared unshuffled.
 const UNSHUFFLED: [&str; 4] = ["--set", "data.shuffle=false", "--set", "train.epochs=1"];
@@ -14,6 +14,48 @@ fn tables_of(place: &Workplace, output: &str, train: &str) -> Vec<(String, Strin
     place.train_ok(output, &arguments);
     let files = place.digest(&format!("{output}/checkpoints"));
     files.into_iter().filter(|(name, _)| !name.ends_with("MANIFEST")).collect()
+}
+
+/// Every cell that reads as a number becomes one.
+fn as_json(text: &str) -> String {
+    let mut lines = text.lines().map(|line| line.split(','));
+    let names: Vec<&str> = lines.next().expect("a header").collect();
+    let row = |cells: std::str::Split<'_, char>| {
+        let value = |cell: &str| match cell.parse::<serde_json::Number>() {
+            Ok(number) => number.into(),
+            Err(_) => serde_json::Value::from(cell),
+        };
+        let row = names.iter().map(|&name| name.to_owned()).zip(cells.map(value));
+        serde_json::Value::Object(row.collect()).to_string() + "\n"
+    };
+    lines.map(row).collect()
+}
+
+#[test]
+fn rows_of_stdin_and_of_files_score_alike_in_every_format() {
+    let place = Workplace::new();
+    place.train_ok("run", &["--set", "train.epochs=1"]);
+    let text = std::fs::read_to_string(place.path("test.csv")).expect("it is there");
+    place.write("test.jsonl", &as_json(&text));
+    let run = place.text("run");
+    let predict = |arguments: &[&str]| {
+        let mut command = zillion(&["predict", &run]);
+        command.args(arguments);
+        if arguments[0] == "-" {
+            let rows = std::fs::File::open(place.path("test.jsonl")).expect("it is there");
+            command.stdin(rows);
+        }
+        let result = command.output().expect("it runs");
+        assert!(result.status.success(), "{}", stderr(&result));
+        stdout(&result)
+    };
+    let reference = predict(&[&place.text("test.csv")]);
+    assert_eq!(predict(&[&place.text("test.jsonl")]), reference);
+    assert_eq!(predict(&["-", "--format", "jsonl"]), reference);
+    place.write("rows.jsonl", "{\"user\": [1]}\n");
+    let result = zillion(&["predict", &run, &place.text("rows.jsonl")]).output().expect("it runs");
+    assert_eq!(result.status.code(), Some(1));
+    assert!(stderr(&result).contains("rows.jsonl"), "{}", stderr(&result));
 }
 
 #[test]
@@ -29,6 +71,9 @@ fn packed_split_and_tab_separated_files_train_to_the_same_bytes() {
 
     place.write("train.tsv", &text.replace(',', "\t"));
     assert_eq!(tables_of(&place, "tsv", "\"train.tsv\""), reference);
+
+    place.write("train.jsonl", &as_json(&text));
+    assert_eq!(tables_of(&place, "jsonl", "\"train.jsonl\""), reference);
 
     let (header, rows) = text.split_once('\n').expect("a header");
     let lines: Vec<&str> = rows.lines().collect();

@@ -54,6 +54,45 @@ fn kind<'a>(job: &'a toml::Table, feature: &str) -> &'a str {
 }
 
 #[test]
+fn json_lines() {
+    let place = Workplace::new();
+    let mut text = String::new();
+    for i in 0..3000 {
+        let (user, item, price, label) = drawn(i);
+        let tags = [format!("t{}", user % 7), format!("t{}", item % 9)];
+        let price = if i % 5 == 0 { Value::Null } else { price.into() };
+        let row = serde_json::json!({"user": format!("u{user}"), "item_id": item, "tags": tags,
+            "price": price, "click": label == 1, "context": {"page": i}});
+        writeln!(text, "{row}").unwrap();
+    }
+    let (job, said) = walks(&place, "events.ndjson", &text);
+    assert_eq!(job["features"]["user"]["type"].as_str(), Some("string"));
+    assert_eq!(kind(&job, "tags"), "ids");
+    assert_eq!(kind(&job, "price"), "numeric");
+    assert_eq!(job["labels"]["click"]["column"].as_str(), Some("click"));
+    assert!(said.contains("`context`: no feature reads a column of type object"), "{said}");
+    let result = zillion(&["data", "inspect", &place.text("events.ndjson"), "--json"]).output();
+    let report: Value =
+        serde_json::from_str(stdout(&result.expect("it runs")).trim()).expect("JSON");
+    assert_eq!((&report["rows"], &report["columns"][0]["kind"]), (&3000.into(), &"boolean".into()));
+}
+
+#[test]
+fn libsvm_with_queries() {
+    let place = Workplace::new();
+    let mut text = "# label qid:query user:1 item:1 price:value\n".to_owned();
+    for i in 0..3000 {
+        let (user, item, price, label) = drawn(i);
+        let label = if label == 1 { "+1" } else { "-1" };
+        writeln!(text, "{label} qid:{} {user}:1 {}:1 999:{price}", i / 10, item + 100).unwrap();
+    }
+    let (job, _) = walks(&place, "sparse.svm", &text);
+    assert_eq!(kind(&job, "features"), "ids");
+    assert_eq!(job["features"]["features"]["pooling"].as_str(), Some("sum"));
+    assert_eq!(job["columns"]["group"].as_str(), Some("qid"));
+}
+
+#[test]
 fn semicolons_and_decimal_commas() {
     let place = Workplace::new();
     let mut text = "Kunde;Artikel-Nr.;Preis;Umsatz;Datum;geklickt\n".to_owned();

@@ -66,6 +66,7 @@ struct Draft {
     test: Option<String>,
     config: DataConfig,
     label: String,
+    group: Option<String>,
     event_time: Option<String>,
     /// Name in the job, column, meaning.
     features: Vec<(String, String, Guessed)>,
@@ -129,6 +130,7 @@ impl Draft {
             folder,
             config: looked.guess.config.clone(),
             label,
+            group: looked.guess.group.clone(),
             event_time: looked.guess.event_time.clone(),
             features,
             left,
@@ -165,8 +167,14 @@ impl Draft {
         self.data_section(&mut text);
         let _ = writeln!(text, "\n[labels.{}]", feature_name(&self.label, &mut BTreeSet::new()));
         let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(&self.label));
-        if let Some(column) = &self.event_time {
-            let _ = writeln!(text, "\n[columns]\nevent_time = {}", quoted(column));
+        let columns = [("group", &self.group), ("event_time", &self.event_time)];
+        if columns.iter().any(|(_, column)| column.is_some()) {
+            text.push_str("\n[columns]\n");
+        }
+        for (key, column) in columns {
+            if let Some(column) = column {
+                let _ = writeln!(text, "{key} = {}", quoted(column));
+            }
         }
         text.push_str("\n# What a row holds. A missing id is an id of its own.\n");
         for (name, column, meaning) in &self.features {
@@ -194,7 +202,10 @@ impl Draft {
         for (key, file) in [("valid", &self.valid), ("test", &self.test)] {
             let _ = match file {
                 Some(file) => writeln!(text, "{key} = {}", quoted(file)),
-                None => writeln!(text, "# {key} = \"{key}.csv\""),
+                None => {
+                    let ending = self.train.split_once('.').map_or("", |(_, ending)| ending);
+                    writeln!(text, "# {key} = {}", quoted(&format!("{key}.{ending}")))
+                }
             };
         }
         if self.valid.is_none() || self.test.is_none() {
@@ -228,11 +239,13 @@ impl Draft {
             }
             None => "",
         };
+        // Interactions of features with each other need two of them.
+        let kind = if self.features.len() > 1 { "deepfm\"    " } else { "wide_deep\" " };
         format!(
             "# One table a feature; [tables.NAME] overrides these for one.\n\
              [tables.\"*\"]\ndim = 8\ninitializer = {{ kind = \"normal\", std = 0.01 }}\n\
              optimizer = {{ kind = \"adagrad\", lr = 0.05, initial_accumulator = 0.001 }}\n\n\
-             [model]\nkind = \"deepfm\"              # lr fm dnn wide_deep deepfm dcn dcnv2 dlrm\n\
+             [model]\nkind = \"{kind}          # lr fm dnn wide_deep deepfm dcn dcnv2 dlrm\n\
              hidden = [64, 32]\n\n\
              [train]\nepochs = {epochs}\nbatch_size = {batch}\n\
              optimizer = {{ kind = \"adam\", lr = 1e-3 }}\n{plateau}"
@@ -263,6 +276,10 @@ fn feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
         Guessed::Ids { raw, reason } => {
             section("ids", reason);
             let _ = writeln!(text, "type = \"{}\"\npooling = \"mean\"", word(raw));
+        }
+        Guessed::Weighted { raw, reason } => {
+            section("ids", reason);
+            let _ = writeln!(text, "type = \"{}\"\npooling = \"sum\"", word(raw));
         }
         Guessed::Numeric { log, missing, reason } => {
             section("numeric", reason);

@@ -20,6 +20,8 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
         data.format = match args.format {
             StdinFormat::Csv => zillion_reader::Format::Csv,
             StdinFormat::Tsv => zillion_reader::Format::Tsv,
+            StdinFormat::Jsonl => zillion_reader::Format::Jsonl,
+            StdinFormat::Libsvm => zillion_reader::Format::Libsvm,
         };
         Dataset::from_reader(&data, io::stdin(), "stdin", schema, Labels::Optional)?
     } else {

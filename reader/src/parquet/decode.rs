@@ -42,7 +42,7 @@ pub(crate) fn append(
             DataType::Utf8View | DataType::Binary => text_keys(array, *missing, rules, keys),
             _ => whole_keys(array, *raw, *missing, keys),
         },
-        (Role::Ids { raw }, Column::Lists { offsets, keys }) => {
+        (Role::Ids { raw }, Column::Lists { offsets, keys, .. }) => {
             lists(array, *raw, rules, offsets, keys)
         }
         (Role::Numeric { map, missing }, Column::Floats(values)) => {

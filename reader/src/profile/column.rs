@@ -89,12 +89,14 @@ impl ColumnProfile {
         }
     }
 
-    /// What its values are, in a word: `whole`, `number`, `boolean`, `text`, `list`, `empty`, or the
+    /// What its values are, in a word: `whole`, `number`, `boolean`, `text`, `list`, `object`, `empty`, or the
     /// file's type where no feature can read it.
     pub fn kind(&self) -> &str {
         let cells = &self.cells;
         let whole = cells.whole + cells.beyond_i64;
-        if cells.list > 0 {
+        if cells.object > 0 {
+            "object"
+        } else if cells.list > 0 {
             "list"
         } else if cells.text > 0 {
             "text"

@@ -35,6 +35,8 @@ pub struct Cells {
     pub boolean: u64,
     /// Lists.
     pub list: u64,
+    /// Objects of JSON.
+    pub object: u64,
     /// Texts, of which the following are some.
     pub text: u64,
     /// Numbers with separators of thousands, currencies, units.
@@ -76,6 +78,8 @@ pub(crate) struct Tally {
     pub(super) separated: [Separated; 3],
     /// Values of lists.
     pub(super) items: u64,
+    /// Of those, in JSON: whole numbers, texts, others.
+    pub(super) item_kinds: [u64; 3],
     /// How often each candidate for a null marker stands in the column.
     pub(super) markers: Vec<u64>,
     pub(super) example: Option<String>,
@@ -97,6 +101,7 @@ impl Tally {
             bytes: 0,
             separated: Default::default(),
             items: 0,
+            item_kinds: [0; 3],
             markers: vec![0; markers],
             example: None,
             example_decorated: None,
@@ -143,6 +148,10 @@ impl Tally {
     pub(super) fn boolean(&mut self, x: bool) {
         self.cells.boolean += 1;
         self.values.add(FeatureKey::from_u64(u64::from(x)), || x.to_string());
+    }
+
+    pub(super) fn object(&mut self) {
+        self.cells.object += 1;
     }
 
     pub(super) fn list(&mut self, items: usize) {

@@ -7,8 +7,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::lines::is_blank;
 use super::records::{Dialect, Records, Step, last_record_end};
 use super::source::Source;
+use super::{Grammar, LINES_LOOKED_AT};
 use crate::error::{Near, Place, ReaderError, Result};
 
 /// Bytes of a chunk.
@@ -29,7 +31,7 @@ pub(crate) struct Chunk {
 pub(crate) struct Chunks {
     source: Source,
     path: PathBuf,
-    dialect: Dialect,
+    grammar: Grammar,
     /// Bytes read and not yet handed out, and where they start in the decompressed text.
     buffer: Vec<u8>,
     offset: u64,
@@ -52,11 +54,11 @@ impl Chunks {
     ///
     /// # Errors
     /// A source without a byte, or one that says it is UTF-16.
-    pub(crate) fn new(source: Source, path: &Path, dialect: Dialect) -> Result<Self> {
+    pub(crate) fn new(source: Source, path: &Path, grammar: Grammar) -> Result<Self> {
         let mut chunks = Self {
             source,
             path: path.to_owned(),
-            dialect,
+            grammar,
             buffer: Vec::new(),
             offset: 0,
             at_end: false,
@@ -77,9 +79,9 @@ impl Chunks {
     }
 
     /// Takes the first record off as names of columns.
-    pub(crate) fn take_header(&mut self) -> Result<Vec<String>> {
+    pub(crate) fn take_header(&mut self, dialect: Dialect) -> Result<Vec<String>> {
         loop {
-            let mut records = Records::new(self.dialect, &self.buffer);
+            let mut records = Records::new(dialect, &self.buffer);
             let step = records.advance();
             match step {
                 Step::End if self.at_end => {
@@ -112,16 +114,67 @@ impl Chunks {
     /// Whether there is another record.
     pub(crate) fn has_more(&mut self) -> Result<bool> {
         loop {
-            let blank = self.buffer.iter().take_while(|&&b| b == b'\n' || b == b'\r').count();
-            if blank < self.buffer.len() {
-                return Ok(true);
-            }
+            let Some(blank) = self.blank_front() else { return Ok(true) };
             if self.at_end {
                 return Ok(false);
             }
             self.drop_front(blank);
-            self.read_up_to(4096)?;
+            self.read_more()?;
         }
+    }
+
+    /// How many bytes at the front hold no record, if no record is seen yet.
+    fn blank_front(&self) -> Option<usize> {
+        if let Grammar::Cells(_) = self.grammar {
+            let blank = self.buffer.iter().take_while(|&&b| b == b'\n' || b == b'\r').count();
+            return (blank == self.buffer.len()).then_some(blank);
+        }
+        let mut start = 0;
+        while let Some(at) = memchr::memchr(b'\n', &self.buffer[start..]) {
+            if !is_blank(self.grammar, &self.buffer[start..start + at]) {
+                return None;
+            }
+            start += at + 1;
+        }
+        // The end of the line may tell whether it is a row, unless this is the end of the file.
+        let rest = &self.buffer[start..];
+        (is_blank(self.grammar, rest)).then_some(if self.at_end {
+            self.buffer.len()
+        } else {
+            start
+        })
+    }
+
+    /// The columns that `of` finds in the first rows of a file without a header, which stay where they
+    /// are. A file without a row has no columns.
+    ///
+    /// # Errors
+    /// Rows that `of` cannot read.
+    pub(crate) fn columns(
+        &mut self,
+        of: fn(&[u8]) -> std::result::Result<Vec<String>, String>,
+    ) -> Result<Vec<String>> {
+        if !self.has_more()? {
+            return Ok(Vec::new());
+        }
+        let end = loop {
+            let mut ends = memchr::memchr_iter(b'\n', &self.buffer).map(|at| at + 1);
+            let end = match ends.by_ref().nth(LINES_LOOKED_AT - 1) {
+                Some(end) => Some(end),
+                None if self.at_end => Some(self.buffer.len()),
+                None if self.buffer.len() < CHUNK => None,
+                None => memchr::memrchr(b'\n', &self.buffer).map(|at| at + 1),
+            };
+            match end {
+                Some(end) => break end,
+                None => self.read_more()?,
+            }
+        };
+        of(&self.buffer[..end]).map_err(|problem| ReaderError::Record {
+            place: Place { row: 1, near: Near::Byte(self.offset) },
+            problem,
+            path: self.path.clone(),
+        })
     }
 
     /// The next chunk, or `None` at the end.
@@ -132,7 +185,10 @@ impl Chunks {
             let end = if self.at_end {
                 (!self.buffer.is_empty()).then_some(self.buffer.len())
             } else {
-                last_record_end(self.dialect, &self.buffer)
+                match self.grammar {
+                    Grammar::Cells(dialect) => last_record_end(dialect, &self.buffer),
+                    _ => memchr::memrchr(b'\n', &self.buffer).map(|at| at + 1),
+                }
             };
             if let Some(end) = end {
                 // The rest is shorter than a record; the chunk keeps the large allocation.

@@ -1,23 +1,38 @@
-//! A chunk of records to a block of columns.
+//! A chunk of records to a block of columns: one loop for all grammars.
 
-use zillion_feature::FeatureKey;
-
-use super::TextSettings;
+use super::cell::{self, TextCell};
 use super::chunks::Chunk;
+use super::json::{JsonPlan, JsonRows};
+use super::lines::Lines;
 use super::records::{Records, Step};
-use crate::block::{Block, Column, end_list};
-use crate::config::Decimal;
-use crate::field::{Field, Role};
-use crate::value::{self, Outcome, Refusal};
+use super::svm::{SvmPlan, SvmRows};
+use super::{Grammar, TextSettings};
+use crate::block::{Block, Column};
+use crate::field::Field;
+use crate::value::Refusal;
 
-/// Which cells of a record are decoded, into which fields.
+/// What of a record is decoded, into which fields.
 #[derive(Clone, Debug)]
 pub(crate) struct TextPlan {
+    pub(crate) settings: TextSettings,
+    pub(crate) rows: RowPlan,
+}
+
+/// The same by grammar.
+#[derive(Clone, Debug)]
+pub(crate) enum RowPlan {
+    Cells(CellPlan),
+    Json(JsonPlan),
+    Svm(SvmPlan),
+}
+
+/// Which cells of a record are decoded.
+#[derive(Clone, Debug)]
+pub(crate) struct CellPlan {
     /// Cells of every record.
     pub(crate) width: usize,
     /// (cell, field), ascending.
     pub(crate) cells: Vec<(usize, usize)>,
-    pub(crate) settings: TextSettings,
 }
 
 /// A row that cannot be decoded: the chunk's row, counted from 0, and the byte at which it starts in the
@@ -36,7 +51,10 @@ pub(crate) enum Problem {
         found: usize,
         expected: usize,
     },
+    /// Ends the file: where the next row would start is not known.
     OpenQuote,
+    /// The row is not what its grammar says.
+    Record(String),
     /// A value of the numbered field.
     Value {
         field: usize,
@@ -44,12 +62,34 @@ pub(crate) enum Problem {
     },
 }
 
+/// The rows of a chunk, one after another.
+pub(super) trait Rows {
+    /// Goes to the next row; `false` at the end.
+    fn advance(&mut self) -> Result<bool, Problem>;
+
+    /// Where the row starts in the chunk.
+    fn start(&self) -> usize;
+
+    /// Appends the row to the columns of the fields. After a problem some columns have it and some do not.
+    fn decode(&mut self, columns: &mut [Column], fields: &[Field]) -> Result<(), Problem>;
+}
+
 /// Number of records of a chunk.
-pub(crate) fn count(chunk: &Chunk, plan: &TextPlan) -> usize {
-    let mut records = Records::new(plan.settings.dialect, &chunk.bytes);
+pub(crate) fn count(chunk: &Chunk, settings: &TextSettings) -> usize {
     let mut rows = 0;
-    while matches!(records.advance(), Step::Record | Step::LastRecord) {
-        rows += 1;
+    match settings.grammar {
+        Grammar::Cells(dialect) => {
+            let mut records = Records::new(dialect, &chunk.bytes);
+            while matches!(records.advance(), Step::Record | Step::LastRecord) {
+                rows += 1;
+            }
+        }
+        grammar => {
+            let mut lines = Lines::new(grammar, &chunk.bytes);
+            while lines.advance().is_some() {
+                rows += 1;
+            }
+        }
     }
     rows
 }
@@ -61,132 +101,109 @@ pub(crate) fn decode(
     fields: &[Field],
     skip: usize,
 ) -> Result<Block, BadRow> {
-    // A guess that is right within a factor of two for most logs, and only a guess.
-    let capacity = chunk.bytes.len() / (4 * plan.width + 1) + 1;
+    let settings = &plan.settings;
+    match (&plan.rows, settings.grammar) {
+        (RowPlan::Cells(cells), Grammar::Cells(dialect)) => {
+            let records = Records::new(dialect, &chunk.bytes);
+            let rows = CellRows { records, start: 0, plan: cells, settings };
+            decode_rows(rows, chunk, fields, skip, 4 * cells.width)
+        }
+        (RowPlan::Json(json), grammar) => {
+            let lines = Lines::new(grammar, &chunk.bytes);
+            decode_rows(JsonRows::new(lines, json, settings), chunk, fields, skip, 8 * fields.len())
+        }
+        (RowPlan::Svm(svm), grammar) => {
+            let lines = Lines::new(grammar, &chunk.bytes);
+            decode_rows(SvmRows::new(lines, svm, settings), chunk, fields, skip, 16)
+        }
+        (RowPlan::Cells(_), grammar) => unreachable!("{grammar:?} has no cells"),
+    }
+}
+
+/// `row_bytes` is a guess that is right within a factor of two for most logs, and only a guess.
+fn decode_rows<R: Rows>(
+    mut rows: R,
+    chunk: &Chunk,
+    fields: &[Field],
+    skip: usize,
+    row_bytes: usize,
+) -> Result<Block, BadRow> {
+    let capacity = chunk.bytes.len() / (row_bytes + 1) + 1;
     let mut columns: Vec<Column> =
         fields.iter().map(|field| Column::with_capacity(&field.role, capacity)).collect();
-    let mut records = Records::new(plan.settings.dialect, &chunk.bytes);
     let mut row = 0;
     loop {
-        let start = records.consumed();
-        let bad = |problem| BadRow { row: row as u64, byte: chunk.offset + start as u64, problem };
-        match records.advance() {
-            Step::Record | Step::LastRecord => {}
-            Step::OpenQuote => return Err(bad(Problem::OpenQuote)),
-            Step::End => break,
+        let bad = |problem, start: usize| BadRow {
+            row: row as u64,
+            byte: chunk.offset + start as u64,
+            problem,
+        };
+        match rows.advance() {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(problem) => return Err(bad(problem, rows.start())),
         }
-        if row >= skip {
-            if records.cells() != plan.width {
-                let (found, expected) = (records.cells(), plan.width);
-                return Err(bad(Problem::CellCount { found, expected }));
-            }
-            for &(cell, field) in &plan.cells {
-                let text = records.cell(cell);
-                if let Err(refusal) =
-                    push(&mut columns[field], &fields[field].role, text, &plan.settings)
-                {
-                    let shown = (refusal != Refusal::Missing).then_some(text);
-                    let explanation = refusal.explain(&fields[field], shown);
-                    return Err(bad(Problem::Value { field, explanation }));
-                }
-            }
+        if row >= skip
+            && let Err(problem) = rows.decode(&mut columns, fields)
+        {
+            return Err(bad(problem, rows.start()));
         }
         row += 1;
     }
     Ok(Block { rows: row.saturating_sub(skip), columns })
 }
 
-impl TextSettings {
-    #[inline]
-    fn is_missing(&self, cell: &[u8]) -> bool {
-        cell.is_empty() || self.null.iter().any(|marker| marker == cell)
-    }
+/// Records of cells: CSV and TSV.
+struct CellRows<'a> {
+    records: Records<'a>,
+    start: usize,
+    plan: &'a CellPlan,
+    settings: &'a TextSettings,
+}
 
+impl Rows for CellRows<'_> {
     #[inline]
-    fn number(&self, cell: &[u8]) -> Outcome<f64> {
-        match self.decimal {
-            Decimal::Point => value::parse_f64(cell.trim_ascii()),
-            Decimal::Comma => value::parse_f64_with_comma(cell.trim_ascii()),
+    fn advance(&mut self) -> Result<bool, Problem> {
+        self.start = self.records.consumed();
+        match self.records.advance() {
+            Step::Record | Step::LastRecord => Ok(true),
+            Step::OpenQuote => Err(Problem::OpenQuote),
+            Step::End => Ok(false),
         }
     }
 
-    fn label(&self, cell: &[u8]) -> Outcome<f32> {
-        match self.decimal {
-            Decimal::Comma if cell.contains(&b',') => {
-                self.number(cell).map_err(|_| Refusal::NotLabel).and_then(value::label)
+    fn start(&self) -> usize {
+        self.start
+    }
+
+    #[inline]
+    fn decode(&mut self, columns: &mut [Column], fields: &[Field]) -> Result<(), Problem> {
+        let (found, expected) = (self.records.cells(), self.plan.width);
+        if found != expected {
+            return Err(Problem::CellCount { found, expected });
+        }
+        for &(cell, field) in &self.plan.cells {
+            let text = self.records.cell(cell);
+            let settings = self.settings;
+            let role = &fields[field].role;
+            if let Err(refusal) =
+                cell::push(&mut columns[field], role, &TextCell { text, settings })
+            {
+                return Err(bad_value(field, fields, refusal, Some(text)));
             }
-            _ => value::label_from_cell(cell),
         }
+        Ok(())
     }
 }
 
-/// Decodes one cell.
-#[inline]
-fn push(column: &mut Column, role: &Role, cell: &[u8], settings: &TextSettings) -> Outcome<()> {
-    let missing = settings.is_missing(cell);
-    match (role, column) {
-        (Role::Id { raw, missing: key }, Column::Keys(keys)) => {
-            keys.push(if missing { *key } else { value::id_from_cell(*raw, cell)? });
-        }
-        (Role::Ids { raw }, Column::Lists { offsets, keys }) => {
-            if !missing {
-                for id in cell.split(|&b| b == settings.list_separator) {
-                    if !settings.is_missing(id) {
-                        keys.push(value::id_from_cell(*raw, id)?);
-                    }
-                }
-            }
-            end_list(offsets, keys)?;
-        }
-        (Role::Numeric { map, missing: fill }, Column::Floats(values)) => {
-            values.push(match missing {
-                true => fill.ok_or(Refusal::Missing)?,
-                false => value::numeric(map, settings.number(cell)?)?,
-            });
-        }
-        (Role::Bucket { buckets, missing: key }, Column::Keys(keys)) => {
-            keys.push(match missing {
-                true => *key,
-                false => buckets.key(value::finite(settings.number(cell)?)?),
-            });
-        }
-        (Role::Present, Column::Present(values)) => {
-            if !missing {
-                values.push(value::finite(settings.number(cell)?)?);
-            }
-        }
-        (Role::Number { needed }, Column::Numbers(values)) => {
-            values.push(match missing {
-                true if *needed => return Err(Refusal::Missing),
-                true => f64::NAN,
-                false => value::finite(settings.number(cell)?)?,
-            });
-        }
-        (Role::SideRow(lookup), Column::Rows(rows)) => {
-            let key = (!missing).then(|| value::id_from_cell(lookup.raw, cell)).transpose()?;
-            rows.push(lookup.row(key)?);
-        }
-        (Role::Label { .. }, Column::Labels { values, mask }) => {
-            values.push(match (missing, &mask) {
-                (false, _) => settings.label(cell)?,
-                (true, Some(_)) => 0.0,
-                (true, None) => return Err(Refusal::Missing),
-            });
-            if let Some(mask) = mask {
-                mask.push(!missing);
-            }
-        }
-        (_, _) if missing => return Err(Refusal::Missing),
-        (Role::Weight, Column::Floats(values)) => {
-            let x = settings.number(cell).map_err(|_| Refusal::NotWeight)?;
-            values.push(value::weight(x)?);
-        }
-        (Role::Group, Column::Words(words)) => words.push(value::group_from_bytes(cell)?),
-        (Role::EventTime, Column::Times(times)) => times.push(value::time_from_cell(cell)?),
-        // `Column::with_capacity` chose the column by the role.
-        (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
-    }
-    Ok(())
+/// The problem of a value that was refused.
+#[cold]
+pub(super) fn bad_value(
+    field: usize,
+    fields: &[Field],
+    refusal: Refusal,
+    text: Option<&[u8]>,
+) -> Problem {
+    let shown = text.filter(|_| refusal != Refusal::Missing);
+    Problem::Value { field, explanation: refusal.explain(&fields[field], shown) }
 }
-
-const _: () = assert!(size_of::<Outcome<FeatureKey>>() <= 16);

@@ -1,4 +1,4 @@
-//! The same rows as text and as Parquet make the same batches.
+//! The same rows in any format make the same batches.
 
 use std::sync::Arc;
 
@@ -137,6 +137,23 @@ fn text(rows: &[Row]) -> String {
     header.to_owned() + &rows.iter().map(line).collect::<String>()
 }
 
+/// The same as JSON lines; what is missing is null in one row and absent in the next.
+fn json(rows: &[Row]) -> String {
+    let line = |(i, r): (usize, &Row)| {
+        let value = serde_json::json!({
+            "weight": r.weight, "user": r.user, "city": r.city, "tags": r.tags, "words": r.words,
+            "unused": {"a": [1, {"b": null}]}, "age": r.age, "size": r.size, "price": r.price,
+            "click": r.click == 1, "buy": r.buy, "user_group": r.user_group, "time": r.time,
+        });
+        let serde_json::Value::Object(mut object) = value else { unreachable!() };
+        if i > 0 && i % 2 == 0 {
+            object.retain(|_, value| !value.is_null());
+        }
+        serde_json::Value::Object(object).to_string() + "\n"
+    };
+    rows.iter().enumerate().map(line).collect()
+}
+
 fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     let mut words =
         arrow_array::builder::ListBuilder::new(arrow_array::builder::StringBuilder::new());
@@ -172,11 +189,13 @@ fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
+const FILES: [&str; 3] = ["a.csv", "a.parquet", "a.jsonl.gz"];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn text_and_parquet_make_the_same_batches(
+    fn every_format_makes_the_same_batches(
         rows in prop::collection::vec(row(), 1..60),
         group in 1usize..40,
         dictionary in any::<bool>(),
@@ -187,10 +206,11 @@ proptest! {
         rows[0].price = Some(4.5);
         let folder = Folder::new();
         folder.write("a.csv", text(&rows));
+        folder.write_gzip("a.jsonl.gz", json(&rows).as_bytes());
         write_parquet(&folder.path("a.parquet"), columns(&rows), group, dictionary);
         let order = BatchOrder { seed: 3, shuffle: true, batch_rows: 16, drop_last: false };
         let mut results = Vec::new();
-        for name in ["a.csv", "a.parquet"] {
+        for name in FILES {
             let dataset = folder.open(&[name], &job()).unwrap();
             let pool = workers(2);
             let statistics = zillion_reader::statistics(&dataset, &pool).unwrap();
@@ -199,19 +219,20 @@ proptest! {
             let plain = BatchOrder { shuffle: false, ..order };
             results.push((statistics, read(&dataset, plain, Cursor::default(), 2).unwrap()));
         }
-        let (text_side, parquet_side) = (&results[0], &results[1]);
-        prop_assert_eq!(&text_side.0, &parquet_side.0);
-        prop_assert_eq!(&text_side.1, &parquet_side.1);
+        let first = &results[0];
+        for (name, other) in FILES.iter().zip(&results) {
+            prop_assert_eq!(&first.0, &other.0, "{}", name);
+            prop_assert_eq!(&first.1, &other.1, "{}", name);
+        }
         if group >= rows.len() {
             // One unit each: the shuffled order is the same as well.
             let shuffled = |name: &str, statistics: &Statistics| {
                 let dataset = folder.open(&[name], &job()).unwrap().with_statistics(statistics.clone());
                 read(&dataset, order, Cursor::default(), 1).unwrap()
             };
-            prop_assert_eq!(
-                shuffled("a.csv", &text_side.0),
-                shuffled("a.parquet", &text_side.0)
-            );
+            for name in &FILES[1..] {
+                prop_assert_eq!(shuffled(FILES[0], &first.0), shuffled(name, &first.0), "{}", name);
+            }
         }
     }
 }

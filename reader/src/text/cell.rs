@@ -1,0 +1,181 @@
+//! One value of a row to what its role makes of it: the same for every grammar.
+
+use zillion_feature::{FeatureKey, RawType};
+
+use super::TextSettings;
+use crate::block::{Column, end_list};
+use crate::config::Decimal;
+use crate::field::Role;
+use crate::value::{self, Outcome, Refusal};
+
+/// A value as a grammar has it. Every method gives `None` for a missing value.
+pub(super) trait Cell {
+    fn id(&self, raw: RawType) -> Outcome<Option<FeatureKey>>;
+    /// Appends the ids of a list that are there.
+    fn ids(&self, raw: RawType, list: &mut List<'_>) -> Outcome<()>;
+    fn number(&self) -> Outcome<Option<f64>>;
+    fn label(&self) -> Outcome<Option<f32>>;
+    fn group(&self) -> Outcome<Option<u64>>;
+    fn time(&self) -> Outcome<Option<i64>>;
+}
+
+/// The list of a row in the making.
+pub(super) struct List<'a> {
+    keys: &'a mut Vec<FeatureKey>,
+    weights: &'a mut Option<Vec<f32>>,
+}
+
+impl List<'_> {
+    #[inline]
+    pub(super) fn push(&mut self, key: FeatureKey) {
+        self.keys.push(key);
+        if let Some(weights) = self.weights {
+            weights.push(1.0);
+        }
+    }
+
+    #[inline]
+    pub(super) fn push_weighted(&mut self, key: FeatureKey, weight: f32) {
+        let before = self.keys.len();
+        self.weights.get_or_insert_with(|| vec![1.0; before]).push(weight);
+        self.keys.push(key);
+    }
+}
+
+/// Appends a value to the column of a role.
+#[inline]
+pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outcome<()> {
+    match (role, column) {
+        (Role::Id { raw, missing }, Column::Keys(keys)) => {
+            keys.push(cell.id(*raw)?.unwrap_or(*missing));
+        }
+        (Role::Ids { raw }, Column::Lists { offsets, keys, weights }) => {
+            cell.ids(*raw, &mut List { keys, weights })?;
+            end_list(offsets, keys)?;
+        }
+        (Role::Numeric { map, missing }, Column::Floats(values)) => {
+            values.push(match cell.number()? {
+                Some(x) => value::numeric(map, x)?,
+                None => missing.ok_or(Refusal::Missing)?,
+            });
+        }
+        (Role::Bucket { buckets, missing }, Column::Keys(keys)) => {
+            keys.push(match cell.number()? {
+                Some(x) => buckets.key(value::finite(x)?),
+                None => *missing,
+            });
+        }
+        (Role::Present, Column::Present(values)) => {
+            if let Some(x) = cell.number()? {
+                values.push(value::finite(x)?);
+            }
+        }
+        (Role::Number { needed }, Column::Numbers(values)) => {
+            values.push(match cell.number()? {
+                Some(x) => value::finite(x)?,
+                None if *needed => return Err(Refusal::Missing),
+                None => f64::NAN,
+            });
+        }
+        (Role::SideRow(lookup), Column::Rows(rows)) => {
+            rows.push(lookup.row(cell.id(lookup.raw)?)?);
+        }
+        (Role::Label { .. }, Column::Labels { values, mask }) => {
+            let label = cell.label()?;
+            match mask {
+                Some(mask) => mask.push(label.is_some()),
+                None if label.is_none() => return Err(Refusal::Missing),
+                None => {}
+            }
+            values.push(label.unwrap_or_default());
+        }
+        (Role::Weight, Column::Floats(values)) => {
+            let x = cell.number().map_err(|_| Refusal::NotWeight)?;
+            values.push(value::weight(x.ok_or(Refusal::Missing)?)?);
+        }
+        (Role::Group, Column::Words(words)) => {
+            words.push(cell.group()?.ok_or(Refusal::Missing)?);
+        }
+        (Role::EventTime, Column::Times(times)) => {
+            times.push(cell.time()?.ok_or(Refusal::Missing)?);
+        }
+        // `Column::with_capacity` chose the column by the role.
+        (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
+    }
+    Ok(())
+}
+
+/// Text that stands for a value.
+#[derive(Clone, Copy)]
+pub(super) struct TextCell<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) settings: &'a TextSettings,
+}
+
+impl<'a> TextCell<'a> {
+    #[inline]
+    fn present(&self) -> Option<&'a [u8]> {
+        (!self.settings.is_missing(self.text)).then_some(self.text)
+    }
+}
+
+impl Cell for TextCell<'_> {
+    #[inline]
+    fn id(&self, raw: RawType) -> Outcome<Option<FeatureKey>> {
+        self.present().map(|text| value::id_from_cell(raw, text)).transpose()
+    }
+
+    #[inline]
+    fn ids(&self, raw: RawType, list: &mut List<'_>) -> Outcome<()> {
+        let Some(text) = self.present() else { return Ok(()) };
+        for id in text.split(|&b| b == self.settings.list_separator) {
+            if !self.settings.is_missing(id) {
+                list.push(value::id_from_cell(raw, id)?);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn number(&self) -> Outcome<Option<f64>> {
+        self.present().map(|text| self.settings.number(text)).transpose()
+    }
+
+    fn label(&self) -> Outcome<Option<f32>> {
+        self.present().map(|text| self.settings.label(text)).transpose()
+    }
+
+    fn group(&self) -> Outcome<Option<u64>> {
+        self.present().map(value::group_from_bytes).transpose()
+    }
+
+    fn time(&self) -> Outcome<Option<i64>> {
+        self.present().map(value::time_from_cell).transpose()
+    }
+}
+
+impl TextSettings {
+    #[inline]
+    pub(super) fn is_missing(&self, cell: &[u8]) -> bool {
+        cell.is_empty() || self.null.iter().any(|marker| marker == cell)
+    }
+
+    #[inline]
+    fn number(&self, cell: &[u8]) -> Outcome<f64> {
+        match self.decimal {
+            Decimal::Point => value::parse_f64(cell.trim_ascii()),
+            Decimal::Comma => value::parse_f64_with_comma(cell.trim_ascii()),
+        }
+    }
+
+    fn label(&self, cell: &[u8]) -> Outcome<f32> {
+        match self.decimal {
+            Decimal::Comma if cell.contains(&b',') => {
+                self.number(cell).map_err(|_| Refusal::NotLabel).and_then(value::label)
+            }
+            _ => value::label_from_cell(cell),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Outcome<FeatureKey>>() <= 16);

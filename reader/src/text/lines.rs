@@ -1,0 +1,56 @@
+//! Lines of the grammars whose rows are lines: JSON lines and libsvm.
+
+use super::Grammar;
+
+/// The lines of a chunk that hold a row, without their ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Lines<'a> {
+    grammar: Grammar,
+    input: &'a [u8],
+    start: usize,
+    end: usize,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn new(grammar: Grammar, input: &'a [u8]) -> Self {
+        Self { grammar, input, start: 0, end: 0 }
+    }
+
+    /// Where the line that [`Lines::advance`] gave last starts.
+    pub(crate) fn start(&self) -> usize {
+        self.start
+    }
+
+    /// The next line with a row; what holds none (white space, a comment of libsvm) is passed over.
+    #[inline]
+    pub(crate) fn advance(&mut self) -> Option<&'a [u8]> {
+        while self.end < self.input.len() {
+            self.start = self.end;
+            let rest = &self.input[self.start..];
+            let line = match memchr::memchr(b'\n', rest) {
+                Some(at) => {
+                    self.end += at + 1;
+                    &rest[..at]
+                }
+                None => {
+                    self.end = self.input.len();
+                    rest
+                }
+            };
+            if !is_blank(self.grammar, line) {
+                return Some(line);
+            }
+        }
+        self.start = self.input.len();
+        None
+    }
+}
+
+/// Whether a line holds no row.
+pub(super) fn is_blank(grammar: Grammar, line: &[u8]) -> bool {
+    match line.trim_ascii_start() {
+        [] => true,
+        [b'#', ..] => grammar == Grammar::Svm,
+        _ => false,
+    }
+}
