@@ -123,6 +123,8 @@ fn model_inputs() -> ModelInputs {
                 vector: Some(VectorSegment { offset: 0, dim: DIM }),
                 linear: Some(DIM),
                 pooling: Pooling::Sum,
+                list: false,
+                sequence: false,
             })
             .collect(),
         numeric: (0..NUMBERS).map(|i| format!("n{i}")).collect(),

@@ -225,8 +225,19 @@ impl GraphBuilder {
     /// Batch norm over the rows (Ioffe & Szegedy 2015), with torch's constants. Training normalises by
     /// the batch's mean and biased variance and moves the running ones, the variance unbiased.
     pub fn batch_norm(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        let (scale, shift) = self.scale_and_shift(name, self.cols(x))?;
+        self.normalised(name, x, scale, shift)
+    }
+
+    /// Batch norm by a given scale and shift.
+    fn normalised(
+        &mut self,
+        name: &str,
+        x: NodeId,
+        scale: NodeId,
+        shift: NodeId,
+    ) -> Result<NodeId> {
         let n = self.cols(x);
-        let (scale, shift) = self.scale_and_shift(name, n)?;
         let zero = ParamInit::Constant { value: 0.0 };
         let one = ParamInit::Constant { value: 1.0 };
         let mean_name = format!("{name}.running_mean");
@@ -273,6 +284,21 @@ impl GraphBuilder {
         let positive = self.relu(&format!("{name}.positive"), x)?;
         let negative = self.sub(&format!("{name}.negative"), x, positive)?;
         self.mul_add(name, negative, slope, positive)
+    }
+
+    /// `p · x + (1 − p) · a · x` with `p` the sigmoid of x normalised over the rows, without scale and
+    /// shift, and one `a` a column, 0 at first (Zhou et al. 2018).
+    pub fn dice(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        let n = self.cols(x);
+        let zero = ParamInit::Constant { value: 0.0 };
+        let (_, slope) = self.param(&format!("{name}.weight"), (1, n), zero, true)?;
+        let one = self.fill(&format!("{name}.one"), 1, n, 1.0)?;
+        let none = self.fill(&format!("{name}.none"), 1, n, 0.0)?;
+        let normal = self.normalised(&format!("{name}.norm"), x, one, none)?;
+        let share = self.sigmoid(&format!("{name}.share"), normal)?;
+        let kept = self.mul(&format!("{name}.kept"), x, share)?;
+        let rest = self.sub(&format!("{name}.rest"), x, kept)?;
+        self.mul_add(name, rest, slope, kept)
     }
 
     /// A cross layer of DCN: `x0 · (x·w) + b + x` (Wang et al. 2017).

@@ -15,12 +15,14 @@
 //! | `dcn` | output(cross(vectors) ‖ MLP(vectors)) (Wang et al. 2017) |
 //! | `dcnv2` | the same with matrix crosses, parallel or stacked (Wang et al. 2021) |
 //! | `dlrm` | MLP(interaction(bottom MLP(numeric), vectors)) (Naumov et al. 2019) |
+//! | `din` | MLP(vectors ‖ histories summed by attention) (Zhou et al. 2018) |
 //!
 //! A numeric feature joins the deep part as its value, beside the vectors; the wide part has a weight
 //! for it; in DLRM it goes through the bottom MLP.
 
 mod activation;
 mod cross;
+mod din;
 mod dlrm;
 mod factorised;
 mod inputs;
@@ -30,8 +32,8 @@ mod spec;
 pub use activation::Activation;
 pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
 pub use spec::{
-    CrossSpec, CrossV2Spec, DeepSpec, DlrmSpec, Interaction, ModelSpec, Needs, ShallowSpec,
-    Structure, WideDeepSpec,
+    Attention, CrossSpec, CrossV2Spec, DeepSpec, DinSpec, DlrmSpec, Interaction, ModelSpec, Needs,
+    ShallowSpec, Structure, WideDeepSpec,
 };
 
 use crate::builder::{GraphBuilder, Mode};
@@ -73,6 +75,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         ModelSpec::Dcn(spec) => cross::dcn(b, spec, inputs)?,
         ModelSpec::Dcnv2(spec) => cross::dcnv2(b, spec, inputs)?,
         ModelSpec::Dlrm(spec) => dlrm::dlrm(b, spec, inputs)?,
+        ModelSpec::Din(spec) => din::din(b, spec, inputs)?,
     };
     let shift = inputs.labels.first().map_or(0.0, |label| label.logit_shift);
     let logits = calibrated(&mut builder, "logits.calibrated", logits, shift)?;

@@ -1,7 +1,7 @@
 //! From a job to its graphs: where in a row of which table each feature's numbers stand.
 
 use zillion_embedding::TableLayout;
-use zillion_feature::Schema;
+use zillion_feature::{FeatureKind, Schema};
 use zillion_nn::zoo::{self, ModelInputs, SparseInput, VectorSegment};
 use zillion_nn::{Graph, Mode, TableInput};
 
@@ -24,6 +24,8 @@ fn inputs(schema: &Schema, layouts: &[TableLayout]) -> ModelInputs {
             vector: segment("vector").map(|s| VectorSegment { offset: s.offset, dim: s.dim }),
             linear: segment("linear").map(|s| s.offset),
             pooling: feature.pooling().unwrap_or_default(),
+            list: feature.pooling().is_some(),
+            sequence: matches!(feature.kind, FeatureKind::Sequence { .. }),
         })
     });
     ModelInputs {

@@ -26,6 +26,10 @@ pub enum Activation {
     Gelu,
     /// `x · sigmoid(x)`.
     Silu,
+    /// `x`, or `a x` with a learned `a` a unit, turned from one to the other by the sigmoid of the
+    /// normalised `x`: a PReLU whose kink follows the data (Zhou et al. 2018). Between the layers of
+    /// an MLP it is a pass over the batch more, like batch norm.
+    Dice,
 }
 
 impl Activation {
@@ -33,6 +37,7 @@ impl Activation {
         let function = match self {
             Self::Relu => Unary::Relu,
             Self::LeakyRelu => Unary::LeakyRelu { slope: 0.01 },
+            Self::Dice => return b.dice(&format!("{layer}.dice"), x),
             Self::Prelu => return b.prelu(&format!("{layer}.prelu"), x),
             Self::Sigmoid => Unary::Sigmoid,
             Self::Tanh => Unary::Tanh,

@@ -85,7 +85,7 @@ fn deep(b: &mut GraphBuilder, mlp: &Mlp<'_>, x: NodeId) -> Result<NodeId> {
 }
 
 /// The linear part: each id's own weight, a weight for each number, and a bias where wanted.
-fn wide(
+pub(super) fn wide(
     b: &mut GraphBuilder,
     inputs: &ModelInputs,
     numeric: Option<NodeId>,

@@ -50,6 +50,10 @@ pub struct SparseInput {
     pub linear: Option<usize>,
     /// How the rows of a list become one.
     pub pooling: Pooling,
+    /// Whether a row of the batch has a list of values.
+    pub list: bool,
+    /// Whether the list is in order: a history.
+    pub sequence: bool,
 }
 
 /// A vector inside a row.
@@ -76,12 +80,25 @@ impl ModelInputs {
     /// The vector of each sparse feature.
     pub(super) fn vectors(&self, b: &mut GraphBuilder) -> Result<Vec<NodeId>> {
         let mut vectors = Vec::with_capacity(self.columns.len());
-        for (index, column) in self.columns.iter().enumerate() {
-            let segment = column.vector.ok_or_else(|| lacks(column, "vector"))?;
-            let name = format!("vector.{}", column.name);
-            vectors.push(b.gather(&name, index, segment.offset, segment.dim, column.pooling)?);
+        for index in 0..self.columns.len() {
+            vectors.push(self.vector(b, index)?);
         }
         Ok(vectors)
+    }
+
+    /// The vector of one sparse feature: `[B, dim]`.
+    pub(super) fn vector(&self, b: &mut GraphBuilder, index: usize) -> Result<NodeId> {
+        let column = &self.columns[index];
+        let segment = column.vector.ok_or_else(|| lacks(column, "vector"))?;
+        let name = format!("vector.{}", column.name);
+        b.gather(&name, index, segment.offset, segment.dim, column.pooling)
+    }
+
+    /// The vector of each value of a list: `[V, dim]`.
+    pub(super) fn values(&self, b: &mut GraphBuilder, index: usize) -> Result<NodeId> {
+        let column = &self.columns[index];
+        let segment = column.vector.ok_or_else(|| lacks(column, "vector"))?;
+        b.gather_values(&format!("values.{}", column.name), index, segment.offset, segment.dim)
     }
 
     /// The linear weight of each sparse feature.

@@ -30,6 +30,8 @@ pub enum ModelSpec {
     Dcnv2(CrossV2Spec),
     /// Numeric features through a bottom MLP, an interaction, a top MLP.
     Dlrm(DlrmSpec),
+    /// Histories, summed by attention, beside the vectors.
+    Din(DinSpec),
 }
 
 /// Keys of `lr` and `fm`.
@@ -163,6 +165,46 @@ pub struct DlrmSpec {
     pub l2: f64,
 }
 
+/// Keys of `din`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DinSpec {
+    /// Which history is looked at for which id. At least one.
+    pub attention: Vec<Attention>,
+    /// Units of the hidden layers that weigh an item of a history. Default: 80, 40.
+    #[serde(deserialize_with = "widths")]
+    pub attention_hidden: Vec<usize>,
+    /// After each of them. Default: sigmoid, as in the authors' code.
+    pub attention_activation: Activation,
+    /// Weights of a list sum to 1. Default: false, as in the paper.
+    pub softmax: bool,
+    /// Units of the hidden layers. Default: 200, 80.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// After each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation. Default: false.
+    pub batch_norm: bool,
+    /// Share of hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// A linear part beside the MLP, as in `wide_deep`. Default: false.
+    pub wide: bool,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+/// One activation unit of `din`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attention {
+    /// The feature with the id in question.
+    pub query: String,
+    /// The feature of kind sequence, in the same table.
+    pub history: String,
+}
+
 /// How cross layers and MLP stand to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -207,6 +249,7 @@ impl ModelSpec {
             Self::Dcn(_) => "dcn",
             Self::Dcnv2(_) => "dcnv2",
             Self::Dlrm(_) => "dlrm",
+            Self::Din(_) => "din",
         }
     }
 
@@ -218,6 +261,7 @@ impl ModelSpec {
             Self::Fm(_) | Self::WideDeep(_) | Self::DeepFm(_) => {
                 Needs { vector: true, linear: true }
             }
+            Self::Din(spec) => Needs { vector: true, linear: spec.wide },
             Self::Dnn(_) | Self::Dcn(_) | Self::Dcnv2(_) | Self::Dlrm(_) => {
                 Needs { vector: true, linear: false }
             }
@@ -234,11 +278,14 @@ impl ModelSpec {
             Self::Dcn(spec) => spec.l2,
             Self::Dcnv2(spec) => spec.l2,
             Self::Dlrm(spec) => spec.l2,
+            Self::Din(spec) => spec.l2,
         }
     }
 }
 
 const DEFAULT_HIDDEN: [usize; 3] = [64; 3];
+const DIN_HIDDEN: [usize; 2] = [200, 80];
+const DIN_UNIT_HIDDEN: [usize; 2] = [80, 40];
 const DEFAULT_CROSS_LAYERS: usize = 3;
 
 impl Default for ShallowSpec {
@@ -294,6 +341,24 @@ impl Default for DlrmSpec {
     }
 }
 
+impl Default for DinSpec {
+    fn default() -> Self {
+        let DeepSpec { activation, batch_norm, dropout, l2, .. } = DeepSpec::default();
+        Self {
+            attention: Vec::new(),
+            attention_hidden: DIN_UNIT_HIDDEN.into(),
+            attention_activation: Activation::Sigmoid,
+            softmax: false,
+            hidden: DIN_HIDDEN.into(),
+            activation,
+            batch_norm,
+            dropout,
+            wide: false,
+            l2,
+        }
+    }
+}
+
 fn widths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<usize>, D::Error> {
     let widths = Vec::<usize>::deserialize(deserializer)?;
     if widths.contains(&0) {
@@ -335,7 +400,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_read_with_its_defaults() {
-        for kind in ["lr", "fm", "dnn", "wide_deep", "deepfm", "dcn", "dcnv2", "dlrm"] {
+        for kind in ["lr", "fm", "dnn", "wide_deep", "deepfm", "dcn", "dcnv2", "dlrm", "din"] {
             let spec = read(&format!("kind = '{kind}'")).unwrap();
             assert_eq!(spec.kind(), kind);
             let again = toml::to_string(&spec).unwrap();
@@ -375,6 +440,10 @@ mod tests {
             ("kind = 'dnn'\nl2 = -1", "0 or above"),
             ("kind = 'dcn'\ncross_layers = 0", "at least 1"),
             ("kind = 'dnn'\nactivation = 'rely'", "did you mean `relu`?"),
+            (
+                "kind = 'din'\nattention = [{ query = 'a', histories = 'b' }]",
+                "did you mean `history`?",
+            ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(message), "{text}: {error}");
@@ -391,7 +460,8 @@ mod tests {
         for kind in ["fm", "wide_deep", "deepfm"] {
             assert_eq!(needs(kind), (true, true), "{kind}");
         }
-        for kind in ["dnn", "dcn", "dcnv2", "dlrm"] {
+        assert_eq!(needs("din'\nwide = true #'"), (true, true));
+        for kind in ["dnn", "dcn", "dcnv2", "dlrm", "din"] {
             assert_eq!(needs(kind), (true, false), "{kind}");
         }
     }

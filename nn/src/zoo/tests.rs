@@ -18,7 +18,7 @@ fn spec(text: &str) -> ModelSpec {
 }
 
 /// `fields` features in one table of rows `[vector dim | linear 1]`, padded to a multiple of four
-/// floats, and `numeric` numbers.
+/// floats, and `numeric` numbers. The second feature is a history.
 fn inputs(fields: usize, dim: usize, numeric: usize) -> ModelInputs {
     let column = |field: usize| SparseInput {
         name: format!("c{field}"),
@@ -26,6 +26,8 @@ fn inputs(fields: usize, dim: usize, numeric: usize) -> ModelInputs {
         vector: Some(VectorSegment { offset: 0, dim }),
         linear: Some(dim),
         pooling: Pooling::Sum,
+        list: field == 1,
+        sequence: field == 1,
     };
     ModelInputs {
         tables: vec![TableInput { name: "ids".into(), stride: (dim + 1).next_multiple_of(4) }],

@@ -81,6 +81,21 @@ fn match_the_criteo_shaped_benchmark() {
 }
 
 #[test]
+fn din_is_an_activation_unit_a_pair_and_an_mlp() {
+    let linear = |from: usize, to: usize| from * to + to;
+    let pairs = "attention = [{ query = 'c0', history = 'c1' }, { query = 'c2', history = 'c1' }]";
+    // Query, item, difference and product; the history stands twice, once a query.
+    let unit = |dim: usize| linear(4 * dim, 80) + linear(80, 40) + linear(40, 1);
+    let mlp = linear(6 * 16 + 3, 200) + linear(200, 80) + linear(80, 1);
+    assert_eq!(dense(&format!("kind = 'din'\n{pairs}"), 5, 16, 3), 2 * unit(16) + mlp);
+    // Dice learns one number a unit.
+    let text = format!("kind = 'din'\n{pairs}\nactivation = 'dice'\nattention_activation = 'dice'");
+    assert_eq!(dense(&text, 5, 16, 3), 2 * (unit(16) + 120) + mlp + 280);
+    let text = format!("kind = 'din'\n{pairs}\nwide = true");
+    assert_eq!(dense(&text, 5, 16, 3), 2 * unit(16) + mlp + 3);
+}
+
+#[test]
 fn low_rank_crosses_are_small() {
     let text =
         "kind = 'dcnv2'\ncross_layers = 2\nlow_rank = 7\nhidden = [5]\nstructure = 'stacked'";

@@ -7,7 +7,7 @@ use zillion_feature::Pooling;
 
 use super::batch::TestBatch;
 use crate::params::Params;
-use crate::zoo::{Activation, Interaction, ModelSpec, Structure};
+use crate::zoo::{Activation, DinSpec, Interaction, ModelSpec, Structure};
 
 type Matrix = Vec<Vec<f64>>;
 
@@ -119,7 +119,71 @@ impl<'a> Reference<'a> {
                 let x = self.mlp("mlp", s.hidden.len(), s.activation, x);
                 one(self.linear("output", &x))
             }
+            ModelSpec::Din(s) => {
+                let named = |name: &str| {
+                    self.batch.model.columns.iter().position(|c| c.name == name).unwrap()
+                };
+                let vectors = self.vectors();
+                let mut parts = Vec::new();
+                for (column, vector) in vectors.iter().enumerate() {
+                    let pairs = s.attention.iter().filter(|pair| named(&pair.history) == column);
+                    let attended: Vec<Matrix> = pairs
+                        .map(|pair| {
+                            let name = format!("attention.{}.{}", pair.query, pair.history);
+                            self.attend(s, &name, &vectors[named(&pair.query)], column)
+                        })
+                        .collect();
+                    let pooled = attended.is_empty().then(|| vector.clone());
+                    parts.extend(pooled);
+                    parts.extend(attended);
+                }
+                parts.push(self.numeric());
+                let x = join(&parts, self.batch.rows);
+                let x = self.mlp("mlp", s.hidden.len(), s.activation, x);
+                let deep = one(self.linear("output", &x));
+                if s.wide { add(self.wide(), deep) } else { deep }
+            }
         }
+    }
+
+    /// Each item of each row's list by its weight, added up.
+    fn attend(&self, s: &DinSpec, name: &str, query: &Matrix, column: usize) -> Matrix {
+        let offsets = self.batch.columns[column].offsets.as_ref().unwrap();
+        let list = |row: usize| offsets[row] as usize..offsets[row + 1] as usize;
+        let items: Matrix = self.batch.columns[column]
+            .inverse
+            .iter()
+            .map(|&unique| {
+                let segment = self.batch.model.columns[column].vector.unwrap();
+                let start = unique as usize * self.batch.stride + segment.offset;
+                self.table[start..start + segment.dim].to_vec()
+            })
+            .collect();
+        let mut x = Vec::new();
+        for (row, query) in query.iter().enumerate() {
+            for value in list(row) {
+                let pairs = || query.iter().zip(&items[value]);
+                let mut all = query.clone();
+                all.extend(&items[value]);
+                all.extend(pairs().map(|(q, k)| q - k));
+                all.extend(pairs().map(|(q, k)| q * k));
+                x.push(all);
+            }
+        }
+        let x = self.mlp(name, s.attention_hidden.len(), s.attention_activation, x);
+        let weights = one(self.linear(&format!("{name}.weight_of"), &x));
+        (0..self.batch.rows)
+            .map(|row| {
+                let total: f64 = list(row).map(|value| weights[value].exp()).sum();
+                let mut sum = vec![0.0; query[row].len()];
+                for value in list(row) {
+                    let weight =
+                        if s.softmax { weights[value].exp() / total } else { weights[value] };
+                    sum.iter_mut().zip(&items[value]).for_each(|(sum, item)| *sum += weight * item);
+                }
+                sum
+            })
+            .collect()
     }
 
     fn crossed(
@@ -235,17 +299,8 @@ impl<'a> Reference<'a> {
     /// Nothing, where the model has no batch norm of this name.
     fn batch_norm(&self, name: &str, x: Matrix) -> Matrix {
         let Some((cols, scale)) = self.params.get(&format!("{name}.weight")) else { return x };
-        let get = |part: &str| self.params[&format!("{name}.{part}")].1.clone();
-        let (shift, mut mean, mut variance) =
-            (get("bias"), get("running_mean"), get("running_var"));
-        if self.train {
-            let rows = x.len() as f64;
-            for col in 0..*cols {
-                mean[col] = x.iter().map(|x| x[col]).sum::<f64>() / rows;
-                let square = |x: &Vec<f64>| (x[col] - mean[col]).powi(2);
-                variance[col] = x.iter().map(square).sum::<f64>() / rows;
-            }
-        }
+        let shift = &self.params[&format!("{name}.bias")].1;
+        let (mean, variance) = self.statistics(name, &x);
         map(&x, |_, x| {
             let unit =
                 |i: usize| (x[i] - mean[i]) / (variance[i] + 1e-5).sqrt() * scale[i] + shift[i];
@@ -253,8 +308,28 @@ impl<'a> Reference<'a> {
         })
     }
 
+    /// Mean and variance of each column, of the batch or of those before.
+    fn statistics(&self, name: &str, x: &Matrix) -> (Vec<f64>, Vec<f64>) {
+        let get = |part: &str| self.params[&format!("{name}.{part}")].1.clone();
+        let (mut mean, mut variance) = (get("running_mean"), get("running_var"));
+        if self.train {
+            let rows = x.len() as f64;
+            for col in 0..mean.len() {
+                mean[col] = x.iter().map(|x| x[col]).sum::<f64>() / rows;
+                let square = |x: &Vec<f64>| (x[col] - mean[col]).powi(2);
+                variance[col] = x.iter().map(square).sum::<f64>() / rows;
+            }
+        }
+        (mean, variance)
+    }
+
     fn activate(&self, activation: Activation, layer: &str, x: &Matrix) -> Matrix {
         let slopes = self.params.get(&format!("{layer}.prelu.weight"));
+        let dice = self.params.get(&format!("{layer}.dice.weight"));
+        let normal = dice.map(|_| {
+            let (mean, variance) = self.statistics(&format!("{layer}.dice.norm"), x);
+            move |col: usize, x: f64| (x - mean[col]) / (variance[col] + 1e-5).sqrt()
+        });
         let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
         let function = |col: usize, x: f64| match activation {
             Activation::Relu => x.max(0.0),
@@ -273,6 +348,10 @@ impl<'a> Reference<'a> {
                 0.5 * x * (1.0 + inner.tanh())
             }
             Activation::Silu => x * logistic(x),
+            Activation::Dice => {
+                let share = logistic(normal.as_ref().unwrap()(col, x));
+                (share + (1.0 - share) * dice.unwrap().1[col]) * x
+            }
         };
         map(x, |_, x| x.iter().enumerate().map(|(col, &x)| function(col, x)).collect())
     }

@@ -6,7 +6,7 @@ use crate::builder::Mode;
 use crate::graph::{ParamInit, Shape};
 
 /// A spec of each kind, small, with every layer the kind can have.
-pub(super) const SMALL: [&str; 13] = [
+pub(super) const SMALL: [&str; 16] = [
     "kind = 'lr'",
     "kind = 'fm'",
     "kind = 'dnn'\nhidden = [7, 5]\nactivation = 'tanh'",
@@ -20,6 +20,12 @@ pub(super) const SMALL: [&str; 13] = [
     "kind = 'dcnv2'\nhidden = [7]\nlow_rank = 3\nstructure = 'stacked'\nactivation = 'tanh'",
     "kind = 'dlrm'\nhidden = [7, 5]\nactivation = 'tanh'",
     "kind = 'dlrm'\nhidden = [7]\ninteraction = 'cat'\nbatch_norm = true\nactivation = 'tanh'",
+    "kind = 'din'\nhidden = [7]\nactivation = 'tanh'\nattention_hidden = [5, 3]\n\
+     attention = [{ query = 'c0', history = 'c1' }]",
+    "kind = 'din'\nhidden = [7]\nactivation = 'tanh'\nattention_hidden = [5]\nsoftmax = true\n\
+     attention = [{ query = 'c0', history = 'c1' }, { query = 'c2', history = 'c1' }]\nwide = true",
+    "kind = 'din'\nhidden = [7]\nactivation = 'dice'\nattention_hidden = [5]\n\
+     attention_activation = 'dice'\nattention = [{ query = 'c0', history = 'c1' }]",
 ];
 
 #[test]
@@ -51,7 +57,8 @@ fn linear_layers_begin_as_in_the_benchmarks() {
             let constant = matches!(param.init, ParamInit::Constant { .. });
             let expected = param.name.ends_with(".bias")
                 || param.name.contains(".norm.")
-                || param.name.contains(".prelu.");
+                || param.name.contains(".prelu.")
+                || param.name.contains(".dice.");
             assert_eq!(constant, expected, "{} {:?}", param.name, param.init);
             assert!(constant || param.init == ParamInit::XavierNormal);
         }
@@ -118,6 +125,26 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
     assert!(message.contains("end in the vectors' length, 4"), "{message}");
     let message = refused("kind = 'dlrm'", &inputs(1, 4, 0));
     assert!(message.contains("cat"), "{message}");
+
+    let din = |query: &str, history: &str| {
+        format!("kind = 'din'\nattention = [{{ query = '{query}', history = '{history}' }}]")
+    };
+    let mut tables = inputs(4, 4, 0);
+    tables.tables.push(tables.tables[0].clone());
+    tables.columns[2].table = 1;
+    for (text, reason) in [
+        ("kind = 'din'".to_owned(), "at least one pair"),
+        (din("c9", "c1"), "no sparse feature \"c9\""),
+        (din("c0", "c3"), "\"c3\" is no history: make it kind = \"sequence\""),
+        (din("c1", "c1"), "\"c1\" is a list"),
+        (din("c2", "c1"), "share a table"),
+    ] {
+        let message = refused(&text, &tables);
+        assert!(message.contains(reason) && message.contains("model.attention"), "{message}");
+    }
+    let pair = "{ query = 'c0', history = 'c1' }";
+    let message = refused(&format!("kind = 'din'\nattention = [{pair}, {pair}]"), &tables);
+    assert!(message.contains("paired twice"), "{message}");
 
     let mut unlabelled = inputs(3, 4, 0);
     unlabelled.labels.clear();
