@@ -100,6 +100,36 @@ impl Files {
         self.create(path.as_ref(), fill)
     }
 
+    /// Writes a file whose name follows from its contents: `fill` returns the name (within `folder`) that
+    /// the synced file is moved to. One of that name is replaced, which changes nothing where names
+    /// are hashes. The folder is not synced. Returns the name and the size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses, or with the error of `fill`; nothing is then there under the name.
+    pub fn write_named_by_content(
+        &self,
+        folder: impl AsRef<Path>,
+        fill: impl FnOnce(&mut dyn Write) -> io::Result<String>,
+    ) -> Result<(String, u64), DeviceError> {
+        let folder = folder.as_ref();
+        // Two writers in one process, or two processes, must not share the unfinished file.
+        let unique = format!("{}-{:?}", std::process::id(), std::thread::current().id());
+        let temporary = hidden_beside(&folder.join(unique), TEMPORARY)?;
+        let mut name = String::new();
+        let written = self
+            .create(&temporary, |out| {
+                name = fill(out)?;
+                Ok(())
+            })
+            .and_then(|bytes| self.rename(&temporary, &folder.join(&name)).map(|()| bytes));
+        if written.is_err() {
+            // The error tells the story; a leftover is swept later.
+            let _ = fs::remove_file(&temporary);
+        }
+        Ok((name, written?))
+    }
+
     /// Makes a folder and those above it; fine if it is there. Syncs nothing.
     ///
     /// # Errors

@@ -41,9 +41,11 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+mod arrow_file;
 mod error;
 mod index;
 mod initializer;
+pub mod layer;
 mod optimizer;
 mod part;
 mod part_source;

@@ -1,0 +1,257 @@
+//! Opening a layer: what the directory and the footers say, and nothing that costs a pass over the rows.
+//!
+//! Files are hashed once, where they arrive; here they are mapped and their columns found, which is the
+//! same work for ten rows and for ten million. [`verify_layer`] is the other half: it reads every byte.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_buffer::{Buffer, ScalarBuffer};
+use arrow_schema::Schema;
+use zillion_device::mmap;
+
+use super::part::{Found, PartRows, TableRows};
+use super::write::{directory_fields, part_fields};
+use super::{FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Pace, entry_of, part_of};
+use crate::arrow_file::read_columns;
+use crate::error::{Error, Result};
+use crate::spec::TableLayout;
+use zillion_feature::{FeatureKey, SLOTS};
+
+const REMEDY: &str = "fetch it again, or publish a new base";
+
+/// A layer whose files are mapped. Cheap to clone; the mappings live as long as the last clone.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    pub(super) tables: Arc<[TableRows]>,
+}
+
+impl Layer {
+    /// Opens the layer whose files lie in `folder` under their names. `layouts` are the tables that
+    /// the version's job describes.
+    ///
+    /// # Errors
+    /// [`Error::Part`] names the file and what is wrong with it.
+    pub fn open(folder: &Path, manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<Self> {
+        let listing = folder.join(manifest.directory.name());
+        let refuse = |reason: String| Error::Part { path: listing.clone(), reason };
+        check_listing(manifest, layouts).map_err(refuse)?;
+        let starts = open_directory(folder, &manifest.directory)?;
+        let tables = manifest.tables.iter().map(|table| {
+            let parts = (0..table.parts.len()).map(|i| open_part(folder, table, i, &starts));
+            Ok(TableRows { width: table.width(), parts: parts.collect::<Result<_>>()? })
+        });
+        Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
+    }
+
+    /// What the layer says of a key; `None` where it says nothing.
+    pub fn find(&self, table: usize, key: FeatureKey) -> Option<Found<'_>> {
+        let rows = self.tables.get(table)?;
+        rows.find(key).map(|place| rows.at(place))
+    }
+
+    /// Keys of a table, tombstones included.
+    pub fn rows(&self, table: usize) -> u64 {
+        self.tables.get(table).map_or(0, |rows| rows.rows() as u64)
+    }
+
+    /// A table's keys in ascending order, and what the layer says of each.
+    pub fn iter(&self, table: usize) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
+        self.tables.get(table).into_iter().flat_map(TableRows::iter)
+    }
+}
+
+/// Reads every byte of a layer: hashes, order of keys, the directory against the keys.
+///
+/// # Errors
+/// [`Error::Part`] names the first file that is wrong, and the row.
+pub fn verify_layer(
+    folder: &Path,
+    manifest: &LayerManifest,
+    layouts: &[TableLayout],
+    pace: &mut dyn Pace,
+) -> Result<()> {
+    for file in manifest.files() {
+        verify_file(folder, file, pace)?;
+    }
+    let layer = Layer::open(folder, manifest, layouts)?;
+    for (table, rows) in manifest.tables.iter().zip(layer.tables.iter()) {
+        let mut tombstones = 0;
+        for (index, part) in rows.parts.iter().enumerate() {
+            verify_rows(rows, index).map_err(|reason| Error::Part {
+                path: folder.join(table.parts[index].file.name()),
+                reason: format!("{reason}; {REMEDY}"),
+            })?;
+            tombstones += part.tombstones.iter().map(|&t| u64::from(t)).sum::<u64>();
+            pace.piece();
+        }
+        if tombstones != table.tombstones {
+            let reason = format!(
+                "table `{}` has {tombstones} tombstones and the manifest says {}; {REMEDY}",
+                table.table, table.tombstones
+            );
+            return Err(Error::Part { path: folder.join(manifest.directory.name()), reason });
+        }
+    }
+    Ok(())
+}
+
+fn verify_file(folder: &Path, file: &LayerFile, pace: &mut dyn Pace) -> Result<()> {
+    let path = folder.join(file.name());
+    let bytes = mmap::map(&path)?;
+    let mut hasher = blake3::Hasher::new();
+    for piece in bytes.chunks(256 << 10) {
+        hasher.update(piece);
+        pace.piece();
+    }
+    let hash = hasher.finalize().to_hex();
+    if hash.as_str() != file.blake3 || bytes.len() as u64 != file.bytes {
+        let reason = format!(
+            "its {} bytes hash to {hash}; {} bytes of another hash were published; {REMEDY}",
+            bytes.len(),
+            file.bytes
+        );
+        return Err(Error::Part { path, reason });
+    }
+    Ok(())
+}
+
+fn verify_rows(rows: &TableRows, index: usize) -> Result<(), String> {
+    let (part, parts) = (&rows.parts[index], rows.parts.len());
+    let keys = &part.keys[..];
+    if let Some(row) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
+        let key = keys[row + 1];
+        return Err(format!("row {}: key {key:#018x} is not above the one before it", row + 1));
+    }
+    if let Some(row) = keys.iter().position(|&key| part_of(key, parts) != index) {
+        return Err(format!("row {row}: key {:#018x} belongs to another part", keys[row]));
+    }
+    if let Some(row) = part.tombstones.iter().position(|&t| t > 1) {
+        return Err(format!("row {row}: a tombstone is 0 or 1, not {}", part.tombstones[row]));
+    }
+    if let Some(at) = part.weights.iter().position(|w| !w.is_finite()) {
+        return Err(format!("row {}: a weight is not finite", at / rows.width));
+    }
+    for (entry, &start) in part.starts.iter().enumerate() {
+        let before = |&key: &u64| entry_of(key, parts, part.bits) < entry;
+        if keys.partition_point(before) != start as usize {
+            return Err(format!("entry {entry} of its directory does not fit its keys"));
+        }
+    }
+    Ok(())
+}
+
+/// The manifest against the job, before any file is opened.
+fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<(), String> {
+    if manifest.tables.len() != layouts.len() {
+        let (found, wanted) = (manifest.tables.len(), layouts.len());
+        return Err(format!("the layer has {found} tables and the job {wanted}; {REMEDY}"));
+    }
+    for (table, layout) in manifest.tables.iter().zip(layouts) {
+        let segments: Vec<_> = layout.segments.iter().map(|s| (s.name.clone(), s.dim)).collect();
+        if table.table != layout.name || table.segments != segments {
+            let (found, wanted) = (&table.segments, &segments);
+            return Err(format!(
+                "the layer's table `{}` has segments {found:?}, the job's table `{}` {wanted:?}; {REMEDY}",
+                table.table, layout.name
+            ));
+        }
+        let parts = table.parts.len();
+        if parts > SLOTS || !(parts == 0 || parts.is_power_of_two()) {
+            return Err(format!("table `{}` has {parts} parts; {REMEDY}", table.table));
+        }
+        let rows: u64 = table.parts.iter().map(|p| p.rows).sum();
+        if rows != table.rows || table.tombstones > table.rows {
+            return Err(format!(
+                "table `{}`: parts of {rows} rows in all, {} rows and {} tombstones do not agree; {REMEDY}",
+                table.table, table.rows, table.tombstones
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn open_directory(folder: &Path, file: &LayerFile) -> Result<ScalarBuffer<u32>> {
+    open_file(folder, file, |schema, columns| {
+        check_schema(schema, "directory", &directory_fields())?;
+        columns.numbers::<u32>("start")
+    })
+}
+
+fn open_part(
+    folder: &Path,
+    table: &LayerTable,
+    index: usize,
+    starts: &ScalarBuffer<u32>,
+) -> Result<PartRows> {
+    let LayerPart { file, rows, first_entry, bits } = &table.parts[index];
+    open_file(folder, file, |schema, columns| {
+        check_schema(schema, "part", &part_fields(table.width()))?;
+        if columns.rows() as u64 != *rows {
+            let found = columns.rows();
+            return Err(format!("it has {found} rows and the manifest says {rows}"));
+        }
+        let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
+        let expected = format!("{index} of {}", table.parts.len());
+        if said("zillion.table") != table.table || said("zillion.part") != expected {
+            return Err(format!(
+                "it is part {} of table `{}` and not {expected} of `{}`",
+                said("zillion.part"),
+                said("zillion.table"),
+                table.table
+            ));
+        }
+        let outside = || "its entries lie outside of the directory".to_owned();
+        if !(1..=u32::BITS).contains(bits) {
+            return Err(outside());
+        }
+        let first = usize::try_from(*first_entry).map_err(|_| outside())?;
+        let entries = (1usize << bits) + 1;
+        if first.checked_add(entries).is_none_or(|end| end > starts.len()) {
+            return Err(outside());
+        }
+        Ok(PartRows {
+            bits: *bits,
+            starts: starts.slice(first, entries),
+            keys: columns.numbers("key")?,
+            weights: columns.lists("weights", table.width())?,
+            counts: columns.numbers("count")?,
+            tombstones: columns.numbers("tombstone")?,
+        })
+    })
+}
+
+fn check_schema(schema: &Schema, what: &str, fields: &[arrow_schema::Field]) -> Result<(), String> {
+    let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
+    if said("zillion.format") != FORMAT || said("zillion.layer") != what {
+        return Err(format!(
+            "it is a `{}` of format `{}`, and this program reads a `{what}` of format `{FORMAT}` here",
+            said("zillion.layer"),
+            said("zillion.format")
+        ));
+    }
+    let found = schema.fields().iter().map(AsRef::as_ref);
+    if !found.eq(fields.iter()) {
+        let names: Vec<_> = schema.fields().iter().map(|f| f.to_string()).collect();
+        return Err(format!("its columns are not those of a {what}: {}", names.join(", ")));
+    }
+    Ok(())
+}
+
+fn open_file<T>(
+    folder: &Path,
+    file: &LayerFile,
+    read: impl FnOnce(&Schema, &mut crate::arrow_file::Columns<'_>) -> Result<T, String>,
+) -> Result<T> {
+    let path = folder.join(file.name());
+    let bytes = mmap::map(&path)?;
+    let refuse = |reason: String| Error::Part { path, reason: format!("{reason}; {REMEDY}") };
+    if bytes.len() as u64 != file.bytes {
+        return Err(refuse(format!(
+            "it has {} bytes and the manifest says {}: it was cut or changed",
+            bytes.len(),
+            file.bytes
+        )));
+    }
+    read_columns(&Buffer::from(bytes), read).map_err(refuse)
+}
