@@ -212,6 +212,35 @@ impl Files {
         self.sync_dir(parent(path))
     }
 
+    /// Gives a file one more name, on the same disk; fine if that name is there already. The folder is not
+    /// synced. Returns `false` where the two names would be on different disks.
+    ///
+    /// # Errors
+    ///
+    /// Where the disk refuses.
+    pub fn link_file(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> Result<bool, DeviceError> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        match self.ask(Op::Create, to).and_then(|()| fs::hard_link(from, to)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => Ok(false),
+            Err(error) => Err(DeviceError::file("link", to, error)),
+        }
+    }
+
+    /// Passes an operation that somebody else carries out by the failpoints: an object store's, for example.
+    ///
+    /// # Errors
+    ///
+    /// What a failpoint asks for.
+    pub fn before(&self, op: Op, path: impl AsRef<Path>) -> io::Result<()> {
+        self.ask(op, path.as_ref())
+    }
+
     /// Removes what interrupted operations left directly in `folder` and returns the names, sorted. Nobody
     /// may be writing there.
     ///

@@ -1,9 +1,13 @@
-//! What can go wrong when scoring.
+//! What can go wrong with versions and when scoring.
+
+use std::path::PathBuf;
+
+use crate::version::VersionId;
 
 /// The result of everything fallible here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a batch was not scored.
+/// What can go wrong with versions and when scoring.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,4 +20,111 @@ pub enum Error {
     /// The dense model refused.
     #[error(transparent)]
     Model(#[from] zillion_nn::Error),
+    /// A store of another kind than this program has been built for.
+    #[error(
+        "a registry is a folder or a `file:///…` URL; other stores are not built into this program: `{url}`"
+    )]
+    UnknownStore {
+        /// As it was given.
+        url: String,
+    },
+    /// The store refused.
+    #[error("cannot {action} it in the registry: {reason}: `{path}`")]
+    Store {
+        /// What was tried.
+        action: &'static str,
+        /// The object.
+        path: String,
+        /// What the store said.
+        reason: String,
+    },
+    /// A name that is no name.
+    #[error(
+        "a {what} is named by up to 100 letters, digits, `_`, `-` and `.`, and begins with a letter or digit: `{name}`"
+    )]
+    Name {
+        /// What was named.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// There is no such model.
+    #[error(
+        "the registry has no version of it; `zillion publish` makes the first: model `{model}`"
+    )]
+    NoModel {
+        /// The model.
+        model: String,
+    },
+    /// There is no such version.
+    #[error(
+        "there is no version {version}; `zillion model list` shows those there are: model `{model}`"
+    )]
+    NoVersion {
+        /// The model.
+        model: String,
+        /// The version.
+        version: VersionId,
+    },
+    /// The pointer was never set.
+    #[error("it points to nothing yet; `zillion model promote` sets it: pointer `{pointer}`")]
+    NoPointer {
+        /// The pointer.
+        pointer: String,
+    },
+    /// Somebody else made the move first.
+    #[error(
+        "{by} moved it to version {to} at the same time; look at it again before you move it: pointer `{pointer}`"
+    )]
+    PointerMoved {
+        /// The pointer.
+        pointer: String,
+        /// Where it stands now.
+        to: VersionId,
+        /// Who moved it.
+        by: String,
+    },
+    /// Somebody else published first.
+    #[error(
+        "somebody else published it at the same time, and nothing of yours became visible; publish again on top \
+         of it: version {version} of model `{model}`"
+    )]
+    VersionTaken {
+        /// The model.
+        model: String,
+        /// The number that was taken.
+        version: VersionId,
+    },
+    /// An object of the registry is not what it must be.
+    #[error("{reason}; restore it from a copy, or publish a new base: `{path}`")]
+    Manifest {
+        /// The object.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A chain of versions does not hold.
+    #[error("{reason}: version {version} of model `{model}`")]
+    Chain {
+        /// The model.
+        model: String,
+        /// The version whose link is broken.
+        version: VersionId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file of a version is not there, or not what was published.
+    #[error("{reason}; restore it from a copy, or publish a new base: {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// What a version would consist of does not fit together.
+    #[error("{0}")]
+    Refused(String),
+    /// The machine.
+    #[error(transparent)]
+    Device(#[from] zillion_device::DeviceError),
 }

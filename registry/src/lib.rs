@@ -1,12 +1,32 @@
-//! The one inference path: graph + rows + batch → scores.
+//! Versions of models on an object store, and the one inference path.
 //!
-//! Validation, evaluation and prediction go through [`Scorer`]; gates, parity and serving will. It
-//! takes any [`RowSource`](zillion_embedding::RowSource), so that live tables, a checkpoint and, later,
-//! a published version are scored by the same code. Versions, pointers and their store will live in
-//! this crate too; they are not here yet.
+//! Validation, evaluation and prediction go through [`Scorer`]; gates, parity and serving too. It takes any
+//! [`RowSource`](zillion_embedding::RowSource), so that live tables, a checkpoint and a published version
+//! are scored by the same code. [`Registry`] keeps versions: published whole or not at all, named by
+//! numbers, chained by hashes, pointed to by names that operators move.
+//!
+//! It is *not* a trainer and not a server: it knows neither jobs nor HTTP.
 
+mod cache;
+mod collect;
 mod error;
+mod model;
+mod numbered;
+mod pointer;
+mod publish;
 mod scorer;
+mod stack;
+mod store;
+mod verify;
+mod version;
 
+pub use cache::Cache;
+pub use collect::{Collected, Lease, Retention};
 pub use error::{Error, Result};
+pub use model::{CANARY, Model, Registry, STABLE};
+pub use pointer::{MoveKind, PointerMove};
+pub use publish::Draft;
 pub use scorer::{Scorer, Scores};
+pub use store::{Listed, Listing, Store};
+pub use verify::Verified;
+pub use version::{Link, Origin, VersionFile, VersionId, VersionManifest};

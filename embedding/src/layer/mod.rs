@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use zillion_feature::SLOTS;
 
 pub use merge::merge_layers;
-pub use open::{Layer, verify_layer};
+pub use open::{Layer, Places, verify_layer};
 pub use part::{Found, LayerRow};
 pub use source::{LayerSource, MAX_LAYERS};
 pub use write::LayerWriter;

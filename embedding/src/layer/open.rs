@@ -3,7 +3,7 @@
 //! Files are hashed once, where they arrive; here they are mapped and their columns found, which is the
 //! same work for ten rows and for ten million. [`verify_layer`] is the other half: it reads every byte.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_buffer::{Buffer, ScalarBuffer};
@@ -18,6 +18,25 @@ use crate::error::{Error, Result};
 use crate::spec::TableLayout;
 use zillion_feature::{FeatureKey, SLOTS};
 
+/// Where a file of this name is.
+pub trait Places {
+    /// Its path.
+    fn path(&self, name: &str) -> PathBuf;
+}
+
+/// All files lie in one folder.
+impl Places for Path {
+    fn path(&self, name: &str) -> PathBuf {
+        self.join(name)
+    }
+}
+
+impl<F: Fn(&str) -> PathBuf> Places for F {
+    fn path(&self, name: &str) -> PathBuf {
+        self(name)
+    }
+}
+
 const REMEDY: &str = "fetch it again, or publish a new base";
 
 /// A layer whose files are mapped. Cheap to clone; the mappings live as long as the last clone.
@@ -27,21 +46,30 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Opens the layer whose files lie in `folder` under their names. `layouts` are the tables that
+    /// Opens the layer whose files lie where `places` says. `layouts` are the tables that
     /// the version's job describes.
     ///
     /// # Errors
     /// [`Error::Part`] names the file and what is wrong with it.
-    pub fn open(folder: &Path, manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<Self> {
-        let listing = folder.join(manifest.directory.name());
+    pub fn open(
+        places: &(impl Places + ?Sized),
+        manifest: &LayerManifest,
+        layouts: &[TableLayout],
+    ) -> Result<Self> {
+        let listing = places.path(&manifest.directory.name());
         let refuse = |reason: String| Error::Part { path: listing.clone(), reason };
         check_listing(manifest, layouts).map_err(refuse)?;
-        let starts = open_directory(folder, &manifest.directory)?;
+        let starts = open_directory(places, &manifest.directory)?;
         let tables = manifest.tables.iter().map(|table| {
-            let parts = (0..table.parts.len()).map(|i| open_part(folder, table, i, &starts));
+            let parts = (0..table.parts.len()).map(|i| open_part(places, table, i, &starts));
             Ok(TableRows { width: table.width(), parts: parts.collect::<Result<_>>()? })
         });
         Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
+    }
+
+    /// Whether another clone is alive.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.tables) > 1
     }
 
     /// What the layer says of a key; `None` where it says nothing.
@@ -66,20 +94,20 @@ impl Layer {
 /// # Errors
 /// [`Error::Part`] names the first file that is wrong, and the row.
 pub fn verify_layer(
-    folder: &Path,
+    places: &(impl Places + ?Sized),
     manifest: &LayerManifest,
     layouts: &[TableLayout],
     pace: &mut dyn Pace,
 ) -> Result<()> {
     for file in manifest.files() {
-        verify_file(folder, file, pace)?;
+        verify_file(places, file, pace)?;
     }
-    let layer = Layer::open(folder, manifest, layouts)?;
+    let layer = Layer::open(places, manifest, layouts)?;
     for (table, rows) in manifest.tables.iter().zip(layer.tables.iter()) {
         let mut tombstones = 0;
         for (index, part) in rows.parts.iter().enumerate() {
             verify_rows(rows, index).map_err(|reason| Error::Part {
-                path: folder.join(table.parts[index].file.name()),
+                path: places.path(&table.parts[index].file.name()),
                 reason: format!("{reason}; {REMEDY}"),
             })?;
             tombstones += part.tombstones.iter().map(|&t| u64::from(t)).sum::<u64>();
@@ -90,14 +118,18 @@ pub fn verify_layer(
                 "table `{}` has {tombstones} tombstones and the manifest says {}; {REMEDY}",
                 table.table, table.tombstones
             );
-            return Err(Error::Part { path: folder.join(manifest.directory.name()), reason });
+            return Err(Error::Part { path: places.path(&manifest.directory.name()), reason });
         }
     }
     Ok(())
 }
 
-fn verify_file(folder: &Path, file: &LayerFile, pace: &mut dyn Pace) -> Result<()> {
-    let path = folder.join(file.name());
+fn verify_file(
+    places: &(impl Places + ?Sized),
+    file: &LayerFile,
+    pace: &mut dyn Pace,
+) -> Result<()> {
+    let path = places.path(&file.name());
     let bytes = mmap::map(&path)?;
     let mut hasher = blake3::Hasher::new();
     for piece in bytes.chunks(256 << 10) {
@@ -171,21 +203,21 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
     Ok(())
 }
 
-fn open_directory(folder: &Path, file: &LayerFile) -> Result<ScalarBuffer<u32>> {
-    open_file(folder, file, |schema, columns| {
+fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<ScalarBuffer<u32>> {
+    open_file(places, file, |schema, columns| {
         check_schema(schema, "directory", &directory_fields())?;
         columns.numbers::<u32>("start")
     })
 }
 
 fn open_part(
-    folder: &Path,
+    places: &(impl Places + ?Sized),
     table: &LayerTable,
     index: usize,
     starts: &ScalarBuffer<u32>,
 ) -> Result<PartRows> {
     let LayerPart { file, rows, first_entry, bits } = &table.parts[index];
-    open_file(folder, file, |schema, columns| {
+    open_file(places, file, |schema, columns| {
         check_schema(schema, "part", &part_fields(table.width()))?;
         if columns.rows() as u64 != *rows {
             let found = columns.rows();
@@ -239,11 +271,11 @@ fn check_schema(schema: &Schema, what: &str, fields: &[arrow_schema::Field]) -> 
 }
 
 fn open_file<T>(
-    folder: &Path,
+    places: &(impl Places + ?Sized),
     file: &LayerFile,
     read: impl FnOnce(&Schema, &mut crate::arrow_file::Columns<'_>) -> Result<T, String>,
 ) -> Result<T> {
-    let path = folder.join(file.name());
+    let path = places.path(&file.name());
     let bytes = mmap::map(&path)?;
     let refuse = |reason: String| Error::Part { path, reason: format!("{reason}; {REMEDY}") };
     if bytes.len() as u64 != file.bytes {

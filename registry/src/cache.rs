@@ -1,0 +1,334 @@
+//! A folder of files of versions, on the machine that reads them: fetched once, hashed once, mapped.
+//!
+//! ```text
+//! <cache>/<model>/files/<blake3>.<kind>     files of versions and of merges, whole if they are there
+//! <cache>/<model>/merges/<from>-<to>.json   which files the merge of a run of deltas consists of
+//! ```
+//!
+//! # Crash consistency
+//! A file gets its name after its hash was found right, a merge its entry after its files are synced; what
+//! an interrupted fetch or merge leaves has no name that anybody looks for. The folder can be
+//! removed at any time when nobody uses it: all of it can be made again.
+//!
+//! # Concurrency
+//! Several processes may share a cache: names follow from contents, so that two of them at worst do the
+//! same work twice.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zillion_device::{Files, Workers, mmap};
+use zillion_embedding::layer::{Layer, LayerFile, LayerManifest, LayerSource, Pace, merge_layers};
+use zillion_embedding::{TableLayout, TableSpec};
+
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::stack::stack;
+use crate::version::VersionManifest;
+
+/// Bytes that are hashed or copied between two calls of [`Pace::piece`]: about 0.1 ms.
+const PIECE_BYTES: usize = 256 << 10;
+/// Letters of a chain hash that name a merge.
+const LINK_LETTERS: usize = 24;
+
+/// The cache of one model's versions.
+#[derive(Debug)]
+pub struct Cache {
+    files_dir: PathBuf,
+    merges_dir: PathBuf,
+    files: Files,
+    /// Layers that are open, by the run of versions that they stand for.
+    open: HashMap<String, Layer>,
+}
+
+impl Cache {
+    /// The cache of `model` below `folder`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub fn open(folder: &Path, model: &str, files: Files) -> Result<Self> {
+        let files_dir = folder.join(model).join("files");
+        let merges_dir = folder.join(model).join("merges");
+        files.create_dir(&files_dir)?;
+        files.create_dir(&merges_dir)?;
+        Ok(Self { files_dir, merges_dir, files, open: HashMap::new() })
+    }
+
+    /// Where the files lie.
+    pub fn folder(&self) -> &Path {
+        &self.files_dir
+    }
+
+    /// The rows of the last version of `chain` (as [`Model::chain`] returns it): fetched, merged down to a
+    /// few layers where that was not done before, and mapped.
+    ///
+    /// # Errors
+    /// [`Error::File`] names a file that is missing or is not what was published.
+    pub fn rows(
+        &mut self,
+        model: &Model,
+        chain: &[VersionManifest],
+        workers: &Arc<Workers>,
+        pace: &mut dyn Pace,
+    ) -> Result<LayerSource> {
+        let Some(newest) = chain.last() else {
+            return Err(Error::Refused("a version's chain has at least itself in it".to_owned()));
+        };
+        let layouts: Vec<TableLayout> = newest.tables.iter().map(TableSpec::layout).collect();
+        let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
+        let mut layers = Vec::new();
+        for run in stack(&rows) {
+            layers.push(self.run(model, chain, run, &layouts, pace)?);
+        }
+        Ok(LayerSource::new(&newest.tables, layers, workers.clone())?)
+    }
+
+    /// The layer of one version alone.
+    ///
+    /// # Errors
+    /// As [`Cache::rows`].
+    pub fn layer(
+        &mut self,
+        model: &Model,
+        version: &VersionManifest,
+        pace: &mut dyn Pace,
+    ) -> Result<Layer> {
+        let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
+        self.single(model, version, &layouts, pace)
+    }
+
+    /// A file of a version: fetched, hashed, and read.
+    ///
+    /// # Errors
+    /// As [`Cache::rows`].
+    pub fn read(
+        &self,
+        model: &Model,
+        name: &str,
+        file: &LayerFile,
+        pace: &mut dyn Pace,
+    ) -> Result<bytes::Bytes> {
+        self.fetch(model, name, file, pace)?;
+        Ok(mmap::map(self.files_dir.join(name))?)
+    }
+
+    /// Closes layers that nobody else holds, and removes merges and files that none of `chains` needs.
+    /// Returns the bytes that were given back. Other processes must not be using the cache for other
+    /// versions.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub fn trim(&mut self, chains: &[&[VersionManifest]]) -> Result<u64> {
+        self.open.retain(|_, layer| layer.is_shared());
+        let mut merges = BTreeSet::new();
+        let mut files = BTreeSet::new();
+        for chain in chains {
+            let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
+            for run in stack(&rows) {
+                if run.len() > 1 {
+                    merges.insert(format!("{}.json", run_name(chain, &run)));
+                } else {
+                    files.extend(chain[run.start].files().into_iter().map(|(name, _)| name));
+                }
+            }
+            if let Some(newest) = chain.last() {
+                files.extend(
+                    newest
+                        .files()
+                        .into_iter()
+                        .skip(newest.layer.files().count())
+                        .map(|(name, _)| name),
+                );
+            }
+        }
+        for name in names_in(&self.merges_dir)? {
+            if merges.contains(&name) {
+                if let Some(manifest) = self.read_merge(&self.merges_dir.join(&name))? {
+                    files.extend(manifest.files().map(LayerFile::name));
+                }
+            } else {
+                self.files.remove_file(self.merges_dir.join(&name))?;
+            }
+        }
+        let mut freed = 0;
+        for name in names_in(&self.files_dir)? {
+            if !files.contains(&name) {
+                let path = self.files_dir.join(&name);
+                freed += fs::metadata(&path).map_or(0, |m| m.len());
+                self.files.remove_file(path)?;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// One run of a chain as one layer.
+    fn run(
+        &mut self,
+        model: &Model,
+        chain: &[VersionManifest],
+        run: Range<usize>,
+        layouts: &[TableLayout],
+        pace: &mut dyn Pace,
+    ) -> Result<Layer> {
+        if run.len() == 1 {
+            return self.single(model, &chain[run.start], layouts, pace);
+        }
+        let name = run_name(chain, &run);
+        if let Some(layer) = self.open.get(&name) {
+            return Ok(layer.clone());
+        }
+        if let Some(layer) = self.open_merge(&name, layouts)? {
+            return Ok(layer);
+        }
+        // What was merged before, as far as it reaches, and the rest one by one.
+        let mut layers = Vec::new();
+        let mut next = run.start;
+        for end in (run.start + 2..run.end).rev() {
+            if let Some(layer) = self.open_merge(&run_name(chain, &(run.start..end)), layouts)? {
+                layers.push(layer);
+                next = end;
+                break;
+            }
+        }
+        for version in &chain[next..run.end] {
+            layers.push(self.single(model, version, layouts, pace)?);
+        }
+        let borrowed: Vec<&Layer> = layers.iter().collect();
+        let is_base = run.start == 0;
+        let manifest =
+            merge_layers(&self.files, &self.files_dir, layouts, &borrowed, is_base, pace)?;
+        self.files.sync_dir(&self.files_dir)?;
+        let bytes = serde_json::to_vec(&manifest)
+            .expect("a layer's manifest is plain data with text keys, which JSON can always hold");
+        self.files.write_bytes(self.merges_dir.join(format!("{name}.json")), &bytes)?;
+        let layer = Layer::open(self.files_dir.as_path(), &manifest, layouts)?;
+        self.open.insert(name, layer.clone());
+        Ok(layer)
+    }
+
+    /// A merge that was made before; `None` if it was not, or is not whole any more.
+    fn open_merge(&mut self, name: &str, layouts: &[TableLayout]) -> Result<Option<Layer>> {
+        if let Some(layer) = self.open.get(name) {
+            return Ok(Some(layer.clone()));
+        }
+        let path = self.merges_dir.join(format!("{name}.json"));
+        let Some(manifest) = self.read_merge(&path)? else { return Ok(None) };
+        // A merge can be made again, so one that cannot be opened is no error.
+        let Ok(layer) = Layer::open(self.files_dir.as_path(), &manifest, layouts) else {
+            return Ok(None);
+        };
+        self.open.insert(name.to_owned(), layer.clone());
+        Ok(Some(layer))
+    }
+
+    fn read_merge(&self, path: &Path) -> Result<Option<LayerManifest>> {
+        match fs::read(path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                let reason = format!("cannot be read: {error}");
+                Err(Error::File { path: path.to_owned(), reason })
+            }
+        }
+    }
+
+    fn single(
+        &mut self,
+        model: &Model,
+        version: &VersionManifest,
+        layouts: &[TableLayout],
+        pace: &mut dyn Pace,
+    ) -> Result<Layer> {
+        if let Some(layer) = self.open.get(&version.chain) {
+            return Ok(layer.clone());
+        }
+        for file in version.layer.files() {
+            self.fetch(model, &file.name(), file, pace)?;
+        }
+        let layer = Layer::open(self.files_dir.as_path(), &version.layer, layouts)?;
+        self.open.insert(version.chain.clone(), layer.clone());
+        Ok(layer)
+    }
+
+    /// Brings a file here unless it is: hashed before it gets its name.
+    fn fetch(
+        &self,
+        model: &Model,
+        name: &str,
+        file: &LayerFile,
+        pace: &mut dyn Pace,
+    ) -> Result<()> {
+        let target = self.files_dir.join(name);
+        if fs::metadata(&target).is_ok_and(|m| m.len() == file.bytes) {
+            return Ok(());
+        }
+        let object = model.file_object(name);
+        let refuse = |reason: String| {
+            let path = model.store.local_path(&object).unwrap_or_else(|| PathBuf::from(&object));
+            Err(Error::File { path, reason })
+        };
+        let local = model.store.local_path(&object).filter(|path| path.is_file());
+        let bytes = match &local {
+            Some(path) => mmap::map(path)?,
+            None => match model.store.get(&object)? {
+                Some(bytes) => bytes,
+                None => return refuse("the file is not there".into()),
+            },
+        };
+        let mut hasher = blake3::Hasher::new();
+        for piece in bytes.chunks(PIECE_BYTES) {
+            hasher.update(piece);
+            pace.piece();
+        }
+        let hash = hasher.finalize().to_hex();
+        if hash.as_str() != file.blake3 || bytes.len() as u64 != file.bytes {
+            return refuse(format!(
+                "its {} bytes hash to {hash}, and {} bytes of another hash were published",
+                bytes.len(),
+                file.bytes
+            ));
+        }
+        if let Some(path) = &local
+            && self.files.link_file(path, &target)?
+        {
+            return Ok(self.files.sync_dir(&self.files_dir)?);
+        }
+        self.files.write_file(&target, |out| {
+            for piece in bytes.chunks(PIECE_BYTES) {
+                out.write_all(piece)?;
+                pace.piece();
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+/// What a run of versions is called: by where it begins and where it ends.
+fn run_name(chain: &[VersionManifest], run: &Range<usize>) -> String {
+    let short = |hash: &str| hash.chars().take(LINK_LETTERS).collect::<String>();
+    let from = match run.start {
+        0 => "base".to_owned(),
+        start => short(&chain[start - 1].chain),
+    };
+    format!("{from}-{}", short(&chain[run.end - 1].chain))
+}
+
+/// The names in a folder, without those that are hidden: those are being written.
+fn names_in(folder: &Path) -> Result<Vec<String>> {
+    let failed = |error: std::io::Error| Error::File {
+        path: folder.to_owned(),
+        reason: format!("cannot be listed: {error}"),
+    };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        names.extend(name.to_str().filter(|n| !n.starts_with('.')).map(str::to_owned));
+    }
+    names.sort_unstable();
+    Ok(names)
+}

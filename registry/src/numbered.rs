@@ -1,0 +1,99 @@
+//! Numbered objects in folders that fan out: versions, and the moves of a pointer.
+//!
+//! `<folder>/<number / 10⁶>/<number / 10³ mod 10³>/<number>.json`, with leading zeros: a folder holds at
+//! most a thousand names, so the last of a hundred thousand objects is found by three short listings.
+//! Numbers are given without a gap, by create-if-absent.
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+use crate::store::Store;
+
+const FAN: u64 = 1000;
+
+/// A sequence of numbered objects below a folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbered {
+    store: Store,
+    folder: String,
+}
+
+impl Numbered {
+    pub(crate) fn new(store: Store, folder: String) -> Self {
+        Self { store, folder }
+    }
+
+    /// The name of an object.
+    pub(crate) fn name(&self, number: u64) -> String {
+        let (high, middle) = (number / (FAN * FAN), number / FAN % FAN);
+        format!("{}/{high:014}/{middle:03}/{number:020}.json", self.folder)
+    }
+
+    /// The largest number in use; `None` of an empty sequence.
+    pub(crate) fn last(&self) -> Result<Option<u64>> {
+        let Some(high) = self.store.list(&self.folder)?.folders.pop() else { return Ok(None) };
+        let high = format!("{}/{high}", self.folder);
+        // A killed writer may leave the folder of an object that never came.
+        for middle in self.store.list(&high)?.folders.iter().rev() {
+            if let Some(last) = self.numbers(&format!("{high}/{middle}"))?.pop() {
+                return Ok(Some(last));
+            }
+        }
+        let before = high.rsplit('/').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        self.last_before(before * FAN * FAN)
+    }
+
+    /// Up to `limit` numbers below `end`, in descending order: a page of the list.
+    pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<u64>> {
+        let mut page = Vec::new();
+        let mut end = end;
+        while page.len() < limit && end > 0 {
+            let first = (end - 1) / FAN * FAN;
+            let name = self.name(first);
+            let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let numbers = self.numbers(folder)?;
+            let below = numbers.into_iter().rev().filter(|&n| n < end);
+            page.extend(below.take(limit - page.len()));
+            end = first;
+        }
+        Ok(page)
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Result<Option<Bytes>> {
+        self.store.get(&self.name(number))
+    }
+
+    /// Writes the object of this number; `false` if there is one already.
+    pub(crate) fn create(&self, number: u64, bytes: Vec<u8>) -> Result<bool> {
+        self.store.create(&self.name(number), bytes.into())
+    }
+
+    /// Removes leftovers of killed writers from the folder that the next object goes to.
+    pub(crate) fn sweep(&self, age: std::time::Duration) -> Result<u64> {
+        let next = self.last()?.map_or(1, |last| last + 1);
+        let name = self.name(next);
+        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        self.store.sweep(folder, age)
+    }
+
+    fn last_before(&self, end: u64) -> Result<Option<u64>> {
+        Ok(if end == 0 { None } else { self.page(end, 1)?.pop() })
+    }
+
+    /// The numbers in a folder, ascending.
+    fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
+        let listing = self.store.list(folder)?;
+        let number = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();
+        listing
+            .objects
+            .iter()
+            .map(|object| {
+                number(&object.name).ok_or_else(|| Error::Store {
+                    action: "understand",
+                    path: format!("{folder}/{}", object.name),
+                    reason: "only numbered objects belong here; move it elsewhere".to_owned(),
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,126 @@
+//! Publishing: files first, the manifest last.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use zillion_device::mmap;
+use zillion_embedding::TableSpec;
+use zillion_embedding::layer::LayerManifest;
+use zillion_feature::{Schema, Statistics};
+
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::version::{Link, Origin, VersionFile, VersionId, VersionManifest};
+
+/// What is to become a version.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The version that it changes; absent: it has every row.
+    pub parent: Option<Link>,
+    /// What rows mean.
+    pub schema: Schema,
+    /// The tables.
+    pub tables: Vec<TableSpec>,
+    /// What the first pass over the training data learned.
+    pub statistics: Statistics,
+    /// The rows.
+    pub layer: LayerManifest,
+    /// Where the layer's files lie, under their names.
+    pub folder: PathBuf,
+    /// The dense graph, as [`Graph::to_json`](zillion_nn::Graph::to_json) writes it.
+    pub graph: Vec<u8>,
+    /// The dense parameters, as safetensors.
+    pub dense: Vec<u8>,
+    /// Raw rows and their scores, as [`ParityRows`](crate::ParityRows) writes them.
+    pub parity: Vec<u8>,
+    /// Side tables, in the schema's order.
+    pub sides: Vec<Vec<u8>>,
+    /// Where training stood.
+    pub origin: Origin,
+}
+
+impl Model {
+    /// Publishes a version: it is visible to everybody, whole, when this returns, and to nobody before its
+    /// last step.
+    ///
+    /// # Errors
+    /// A parent that is not there, of another schema or another training; [`Error::VersionTaken`] where
+    /// somebody else published at the same time; a store that refuses.
+    pub fn publish(&self, draft: Draft) -> Result<VersionManifest> {
+        let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
+        let schema_hash = hash_of(&schema);
+        self.check_parent(&draft, &schema_hash)?;
+        for file in draft.layer.files() {
+            let path = draft.folder.join(file.name());
+            let bytes = mmap::map(&path)?;
+            if bytes.len() as u64 != file.bytes {
+                let reason = format!("it has {} bytes instead of {}", bytes.len(), file.bytes);
+                return Err(Error::File { path, reason });
+            }
+            self.store.put(&self.file_object(&file.name()), bytes)?;
+        }
+        let put = |kind: &str, bytes: Vec<u8>| -> Result<VersionFile> {
+            let file = VersionFile::of(kind, &bytes);
+            self.store.put(&self.file_object(&file.name()), Bytes::from(bytes))?;
+            Ok(file)
+        };
+        let graph = put("json", draft.graph)?;
+        let dense = put("safetensors", draft.dense)?;
+        let parity = put("json", draft.parity)?;
+        let sides = draft.sides.into_iter().map(|side| put("json", side)).collect::<Result<_>>()?;
+        let version = VersionId(self.latest()?.map_or(1, |last| last.0 + 1));
+        let manifest = VersionManifest {
+            format: 0,
+            model: self.name.clone(),
+            version,
+            parent: draft.parent,
+            chain: String::new(),
+            published_ms: self.now_ms(),
+            hash: String::new(),
+            schema_hash,
+            schema,
+            tables: draft.tables,
+            statistics: draft.statistics,
+            layer: draft.layer,
+            graph,
+            dense,
+            parity,
+            sides,
+            origin: draft.origin,
+            signature: None,
+        }
+        .sealed();
+        if self.versions.create(version.0, manifest.to_bytes())? {
+            Ok(manifest)
+        } else {
+            Err(Error::VersionTaken { model: self.name.clone(), version })
+        }
+    }
+
+    fn check_parent(&self, draft: &Draft, schema_hash: &str) -> Result<()> {
+        let Some(link) = &draft.parent else { return Ok(()) };
+        let parent = self.version(link.version)?;
+        let refuse = |reason: String| {
+            let (model, version) = (self.name.clone(), link.version);
+            Err(Error::Chain { model, version, reason })
+        };
+        if parent.chain != link.chain {
+            return refuse("the parent of the delta is another version of this number".into());
+        }
+        if parent.schema_hash != schema_hash {
+            return refuse("the delta's schema is not its parent's; publish a base".into());
+        }
+        if parent.origin.run != draft.origin.run {
+            return refuse(
+                "the delta comes from another training than its parent; publish a base".into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn hash_of(schema: &toml::Value) -> String {
+    let text = serde_json::to_vec(schema)
+        .expect("a job's section is plain data with text keys, which JSON can always hold");
+    blake3::hash(&text).to_hex().to_string()
+}

@@ -1,0 +1,83 @@
+//! Which versions of a chain are read together: the shape of a server's stack of layers.
+//!
+//! A chain may have hundreds of deltas and a lookup probes at most four layers, so neighbours are merged.
+//! Which ones is a function of the chain's row counts alone: every server computes the same stack, a
+//! restarted one finds the merges it made before, and a new delta changes as little as possible.
+//!
+//! The rule is that of log-structured merge trees: a run that is not much smaller than the one before
+//! it joins it, so that a row is rewritten a logarithmic number of times. What would still be
+//! more than four layers is joined from the newest end. Deltas join the base once they have a quarter of its
+//! rows.
+
+use std::ops::Range;
+
+use zillion_embedding::layer::MAX_LAYERS;
+
+/// A run joins the one before it unless that is larger by this factor.
+const RATIO: u64 = 4;
+
+/// Runs of neighbours in a chain whose layers have these numbers of rows (the base's first), oldest
+/// first. Each is read as one layer; a run of one needs no merge.
+pub(crate) fn stack(rows: &[u64]) -> Vec<Range<usize>> {
+    let size = |run: &Range<usize>| rows[run.clone()].iter().sum::<u64>();
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for next in 0..rows.len() {
+        runs.push(next..next + 1);
+        while let [.., before, last] = &runs[..] {
+            let is_base = before.start == 0;
+            let joins = if is_base {
+                size(last).saturating_mul(RATIO) >= size(before)
+            } else {
+                size(last).saturating_mul(RATIO) > size(before)
+            };
+            if !joins && runs.len() <= MAX_LAYERS {
+                break;
+            }
+            join(&mut runs);
+        }
+    }
+    runs
+}
+
+fn join(runs: &mut Vec<Range<usize>>) {
+    if let Some(last) = runs.pop()
+        && let Some(before) = runs.last_mut()
+    {
+        before.end = last.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_covers_the_chain_in_few_layers() {
+        let mut chain = vec![10_000_000];
+        let mut rewritten = 0;
+        let mut before = stack(&chain);
+        for _ in 0..500 {
+            chain.push(10_000);
+            let runs = stack(&chain);
+            assert!(runs.len() <= MAX_LAYERS);
+            assert_eq!((runs[0].start, runs[runs.len() - 1].end), (0, chain.len()));
+            assert!(runs.windows(2).all(|pair| pair[0].end == pair[1].start));
+            for run in runs.iter().filter(|run| run.len() > 1 && !before.contains(run)) {
+                rewritten += chain[run.clone()].iter().sum::<u64>();
+            }
+            before = runs;
+        }
+        // 5 M rows came in; the base joined once or twice.
+        assert!(rewritten < 60_000_000, "{rewritten}");
+    }
+
+    #[test]
+    fn small_chains() {
+        assert_eq!(stack(&[]), Vec::<Range<usize>>::new());
+        assert_eq!(stack(&[5]), [0..1]);
+        assert_eq!(stack(&[1000, 10]), [0..1, 1..2]);
+        assert_eq!(stack(&[1000, 10, 10]), [0..1, 1..3]);
+        assert_eq!(stack(&[1000, 500]), [0..2]);
+        assert_eq!(stack(&[0, 0]), [0..2]);
+    }
+}

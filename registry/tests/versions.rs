@@ -1,0 +1,421 @@
+//! Versions of a model that has rows but no meaning: published, chained, pointed to, read back, collected.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use zillion_device::{Clock, Files, ManualClock, Workers};
+use zillion_embedding::layer::{AtOnce, LayerManifest, LayerSource, LayerWriter, part_count};
+use zillion_embedding::{
+    InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec, Unknown, conformance,
+};
+use zillion_feature::{FeatureKey, RowBuffer, Schema};
+use zillion_registry::{
+    Cache, Draft, Error, Link, Model, MoveKind, Origin, Registry, Retention, STABLE, VersionId,
+    VersionManifest,
+};
+
+/// Rows by key; `None` for a key that left.
+type Rows = BTreeMap<u64, Option<f32>>;
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    clock: Arc<ManualClock>,
+    workers: Arc<Workers>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            clock: Arc::new(ManualClock::new(SystemTime::now())),
+            workers: Arc::new(Workers::new(NonZeroUsize::MIN).unwrap()),
+        }
+    }
+
+    fn registry_path(&self) -> std::path::PathBuf {
+        self.folder.path().join("registry")
+    }
+
+    fn model(&self) -> Model {
+        let url = self.registry_path().display().to_string();
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        Registry::open(&url, Files::new(), clock).unwrap().model("clicks").unwrap()
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::open(&self.folder.path().join("cache"), "clicks", Files::new()).unwrap()
+    }
+
+    fn draft(&self, rows: &Rows, parent: Option<&VersionManifest>) -> Draft {
+        let folder = self.folder.path().join("staged");
+        std::fs::create_dir_all(&folder).unwrap();
+        let job: toml::Table = toml::from_str("[features.u]\nkind = 'id'\n[labels.y]").unwrap();
+        Draft {
+            parent: parent.map(VersionManifest::link),
+            schema: Schema::from_job(&job.into()).unwrap(),
+            tables: vec![spec()],
+            statistics: Default::default(),
+            layer: write(&folder, rows),
+            folder,
+            graph: b"graph".to_vec(),
+            dense: format!("dense of {} rows", rows.len()).into_bytes(),
+            parity: b"parity".to_vec(),
+            sides: Vec::new(),
+            origin: Origin { run: "one".into(), ..Origin::default() },
+        }
+    }
+
+    fn publish(&self, rows: &Rows, parent: Option<&VersionManifest>) -> VersionManifest {
+        self.model().publish(self.draft(rows, parent)).unwrap()
+    }
+
+    fn rows(&self, cache: &mut Cache, version: VersionId) -> Result<LayerSource, Error> {
+        let model = self.model();
+        let chain = model.chain(version)?;
+        cache.rows(&model, &chain, &self.workers, &mut AtOnce)
+    }
+}
+
+fn spec() -> TableSpec {
+    TableSpec {
+        name: "u".into(),
+        segments: vec![SegmentSpec {
+            name: "vector".into(),
+            dim: 3,
+            initializer: InitializerSpec::Constant { value: 0.5 },
+            optimizer: OptimizerSpec::Sgd { lr: 0.1 },
+            l2: 0.0,
+            l2_scope: None,
+        }],
+        dense: false,
+        max_rows: None,
+        unknown: Unknown::Zero,
+        seed: 7,
+    }
+}
+
+fn write(folder: &Path, rows: &Rows) -> LayerManifest {
+    let (files, mut pace) = (Files::new(), AtOnce);
+    let mut writer = LayerWriter::new(&files, folder, &mut pace);
+    writer.table(&spec().layout(), part_count(rows.len() as u64, 3)).unwrap();
+    for (&key, value) in rows {
+        let row = value.map(|value| [value; 3]);
+        writer.push(FeatureKey(key), row.as_ref().map(|r| &r[..]), 1).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// What the versions of a chain, oldest first, come to.
+fn sum<'a>(layers: impl IntoIterator<Item = &'a Rows>) -> Rows {
+    let mut all = Rows::new();
+    layers.into_iter().for_each(|layer| all.extend(layer.clone()));
+    all.retain(|_, value| value.is_some());
+    all
+}
+
+fn assert_reads(source: &mut LayerSource, keys: impl Iterator<Item = u64>, expected: &Rows) {
+    let plan = conformance::plan_of(&[keys.map(FeatureKey).collect()]);
+    let mut rows = RowBuffer::default();
+    source.lookup(&plan, &mut rows).unwrap();
+    for (i, key) in plan.tables[0].keys.iter().enumerate() {
+        let wanted = expected.get(&key.0).copied().flatten().unwrap_or(0.0);
+        assert_eq!(rows.tables[0].row(i)[..3], [wanted; 3], "key {:#x}", key.0);
+    }
+}
+
+fn key(i: u64) -> u64 {
+    FeatureKey::from_u64(i).0
+}
+
+fn rows(keys: std::ops::Range<u64>, value: f32) -> Rows {
+    keys.map(|i| (key(i), Some(value))).collect()
+}
+
+#[test]
+fn a_chain_is_published_read_rolled_back_and_branched() {
+    let fixture = Fixture::new();
+    let model = fixture.model();
+    assert!(matches!(model.version(VersionId(1)), Err(Error::NoModel { .. })));
+    assert!(matches!(model.pointer(STABLE), Err(Error::NoPointer { .. })));
+
+    let mut layers = vec![rows(0..500, 1.0)];
+    let mut versions = vec![fixture.publish(&layers[0], None)];
+    for i in 1..40u64 {
+        let mut changed = rows(i * 7..i * 7 + 20, i as f32 + 1.0);
+        changed.insert(key(i), None);
+        versions.push(fixture.publish(&changed, versions.last()));
+        layers.push(changed);
+        model.promote(STABLE, VersionId(i + 1), MoveKind::Publish, "a test", None).unwrap();
+    }
+    assert_eq!(model.latest().unwrap(), Some(VersionId(40)));
+
+    // Every version reads as the sum of its chain, from a fresh cache and from one that has served others.
+    let mut cache = fixture.cache();
+    for at in (0..40).rev().chain([17, 39]) {
+        let mut source = fixture.rows(&mut cache, versions[at].version).unwrap();
+        assert!(source.layers().len() <= zillion_embedding::layer::MAX_LAYERS);
+        assert_reads(&mut source, (0..600).map(key), &sum(&layers[..=at]));
+    }
+
+    // Back to version 20, and on from there: a branch.
+    let back = model.rollback(STABLE, Some(VersionId(20)), "a test", None).unwrap();
+    assert_eq!((back.from, back.to.version), (Some(VersionId(40)), VersionId(20)));
+    let again = model.rollback(STABLE, None, "a test", Some("further".into())).unwrap();
+    assert_eq!(again.to.version, VersionId(19));
+    let changed = rows(100..130, -3.0);
+    let branch = fixture.publish(&changed, Some(&versions[18]));
+    assert_eq!(branch.version, VersionId(41));
+    let mut source = fixture.rows(&mut cache, branch.version).unwrap();
+    let expected = sum(layers[..19].iter().chain([&changed]));
+    assert_reads(&mut source, (0..600).map(key), &expected);
+
+    let log = model.moves(STABLE, None, 3).unwrap();
+    assert_eq!(log.iter().map(|m| m.to.version.0).collect::<Vec<_>>(), [19, 20, 40]);
+    assert_eq!(model.moves(STABLE, Some(log[2].number), 100).unwrap().len(), 38);
+    assert_eq!(model.page(Some(VersionId(12)), 3).unwrap(), [11, 10, 9].map(VersionId));
+    let verified = model.verify(branch.version, |_| ()).unwrap();
+    assert_eq!(verified.versions, 20);
+}
+
+#[test]
+fn of_two_at_once_one_wins_and_the_other_is_told() {
+    let fixture = Fixture::new();
+    let base = fixture.publish(&rows(0..10, 1.0), None);
+    let drafts: Vec<Draft> =
+        (0..4).map(|i| fixture.draft(&rows(0..3, i as f32), Some(&base))).collect();
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let publish = |draft| scope.spawn(|| fixture.model().publish(draft));
+        let threads: Vec<_> = drafts.into_iter().map(publish).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    let won: Vec<VersionId> = outcomes.iter().flatten().map(|v| v.version).collect();
+    let lost = outcomes.iter().filter(|o| matches!(o, Err(Error::VersionTaken { .. }))).count();
+    assert!(!won.is_empty() && won.len() + lost == 4, "{outcomes:?}");
+    let mut unique = won.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), won.len());
+    assert_eq!(fixture.model().latest().unwrap(), unique.last().copied());
+
+    let moves: Vec<_> = std::thread::scope(|scope| {
+        let promote = |i: usize| {
+            let fixture = &fixture;
+            scope.spawn(move || {
+                let model = fixture.model();
+                model.promote(STABLE, VersionId(1), MoveKind::Promote, &format!("p{i}"), None)
+            })
+        };
+        let threads: Vec<_> = (0..4).map(promote).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    let won = moves.iter().flatten().count();
+    let told = moves.iter().filter(|m| matches!(m, Err(Error::PointerMoved { .. }))).count();
+    assert!(won >= 1 && won + told == 4, "{moves:?}");
+    assert_eq!(fixture.model().moves(STABLE, None, 10).unwrap().len(), won);
+}
+
+#[test]
+fn a_chain_cannot_lie() {
+    let fixture = Fixture::new();
+    let model = fixture.model();
+    let base = fixture.publish(&rows(0..10, 1.0), None);
+    let second = fixture.publish(&rows(0..2, 2.0), Some(&base));
+    let third = fixture.publish(&rows(1..3, 3.0), Some(&second));
+    let name = |v: u64| {
+        fixture.registry_path().join(format!("clicks/versions/{:014}/000/{v:020}.json", 0))
+    };
+    let keep = std::fs::read(name(2)).unwrap();
+
+    // A fork: another version 2, whole in itself.
+    let forged = VersionManifest { published_ms: 5, ..second.clone() }.sealed();
+    std::fs::write(name(2), serde_json::to_vec(&forged).unwrap()).unwrap();
+    let error = model.chain(third.version).unwrap_err().to_string();
+    assert!(error.contains("version 2 with the hash") && error.contains("version 3"), "{error}");
+
+    // A gap.
+    std::fs::remove_file(name(2)).unwrap();
+    let error = model.chain(third.version).unwrap_err().to_string();
+    assert!(error.contains("version 2, is not there") && error.contains("version 3"), "{error}");
+
+    // A changed byte, wherever it is.
+    for at in (0..keep.len()).step_by(7) {
+        let mut changed = keep.clone();
+        changed[at] ^= 1;
+        std::fs::write(name(2), &changed).unwrap();
+        match model.version(VersionId(2)) {
+            Err(Error::Manifest { path, .. }) => assert!(path.ends_with("2.json")),
+            Ok(read) => assert_eq!(read, second, "white space may change, nothing else"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    std::fs::write(name(2), &keep).unwrap();
+    assert_eq!(model.chain(third.version).unwrap().len(), 3);
+
+    // A parent of another training, another schema, another hash.
+    let mut foreign = fixture.draft(&rows(0..1, 1.0), Some(&third));
+    foreign.origin.run = "another".into();
+    assert!(model.publish(foreign).unwrap_err().to_string().contains("another training"));
+    let mut other = fixture.draft(&rows(0..1, 1.0), Some(&third));
+    other.parent = Some(Link { chain: "00".into(), ..third.link() });
+    assert!(model.publish(other).unwrap_err().to_string().contains("another version"));
+}
+
+#[test]
+fn what_is_damaged_is_named_before_it_is_read() {
+    let fixture = Fixture::new();
+    let model = fixture.model();
+    let base = fixture.publish(&rows(0..300, 1.0), None);
+    let files: Vec<String> = base.files().into_iter().map(|(name, _)| name).collect();
+    for name in &files {
+        let path = fixture.registry_path().join(format!("clicks/files/{}/{name}", &name[..2]));
+        let keep = std::fs::read(&path).unwrap();
+        let mut changed = keep.clone();
+        let middle = changed.len() / 2;
+        changed[middle] ^= 4;
+        std::fs::write(&path, &changed).unwrap();
+        let error = model.verify(base.version, |_| ()).unwrap_err().to_string();
+        assert!(error.contains(name.as_str()), "{error}");
+        let is_row_file = name.ends_with(".arrow");
+        let fresh = tempfile::tempdir().unwrap();
+        let mut cache = Cache::open(fresh.path(), "clicks", Files::new()).unwrap();
+        match fixture.rows(&mut cache, base.version) {
+            Err(error) => assert!(is_row_file && error.to_string().contains(name.as_str())),
+            Ok(_) => assert!(!is_row_file),
+        }
+        std::fs::remove_file(&path).unwrap();
+        let error = model.verify(base.version, |_| ()).unwrap_err().to_string();
+        assert!(error.contains(name.as_str()), "{error}");
+        std::fs::write(&path, &keep).unwrap();
+    }
+    assert_eq!(model.verify(base.version, |_| ()).unwrap().files, files.len() as u64);
+}
+
+#[test]
+fn collection_keeps_what_is_in_use() {
+    let fixture = Fixture::new();
+    let model = fixture.model();
+    // Five chains of a base and a delta.
+    let pairs: Vec<_> = (0..5)
+        .map(|i| {
+            let base = fixture.publish(&rows(0..50 + i, i as f32), None);
+            let delta = fixture.publish(&rows(0..5 + i, -1.0 - i as f32), Some(&base));
+            (base, delta)
+        })
+        .collect();
+    model.promote(STABLE, pairs[0].1.version, MoveKind::Promote, "a test", None).unwrap();
+    model.pin(pairs[1].0.version, "a test").unwrap();
+    model.lease("server-1", vec![pairs[2].1.version], Duration::from_secs(60)).unwrap();
+    let retention = Retention { keep: 1, grace: Duration::from_secs(600) };
+
+    let young = model.collect(retention, false).unwrap();
+    assert_eq!((young.removed_files, young.kept_versions), (0, 7));
+    fixture.clock.advance(Duration::from_secs(3600));
+    // The lease is over by then, unless it is renewed.
+    model.lease("server-1", vec![pairs[2].1.version], Duration::from_secs(60)).unwrap();
+    let dry = model.collect(retention, true).unwrap();
+    let done = model.collect(retention, false).unwrap();
+    assert_eq!((dry.removed_files, dry.removed_bytes), (done.removed_files, done.removed_bytes));
+    assert!(done.removed_files > 0);
+    for version in [&pairs[0].1, &pairs[1].0, &pairs[2].1, &pairs[4].1] {
+        model.verify(version.version, |_| ()).unwrap();
+    }
+    assert!(model.verify(pairs[3].1.version, |_| ()).is_err());
+    assert!(model.version(pairs[3].1.version).is_ok(), "the history stays");
+    fixture.clock.advance(Duration::from_secs(3600));
+    model.unpin(pairs[1].0.version).unwrap();
+    assert!(model.collect(retention, false).unwrap().removed_files > 0);
+    assert!(model.verify(pairs[2].1.version, |_| ()).is_err());
+    model.verify(pairs[0].1.version, |_| ()).unwrap();
+}
+
+#[test]
+fn a_trimmed_cache_still_has_what_is_served() {
+    let fixture = Fixture::new();
+    let mut layers = vec![rows(0..2000, 1.0)];
+    let mut versions = vec![fixture.publish(&layers[0], None)];
+    let mut cache = fixture.cache();
+    for i in 1..30u64 {
+        layers.push(rows(i * 5..i * 5 + 10, i as f32));
+        versions.push(fixture.publish(&layers[i as usize], versions.last()));
+        drop(fixture.rows(&mut cache, versions[i as usize].version).unwrap());
+    }
+    let model = fixture.model();
+    let chain = model.chain(versions[29].version).unwrap();
+    let before = std::fs::read_dir(cache.folder()).unwrap().count();
+    assert!(cache.trim(&[&chain]).unwrap() > 0);
+    assert!(std::fs::read_dir(cache.folder()).unwrap().count() < before);
+    let mut source = fixture.rows(&mut cache, versions[29].version).unwrap();
+    assert_reads(&mut source, (0..2100).map(key), &sum(&layers));
+    // What was trimmed can be made again.
+    let mut source = fixture.rows(&mut cache, versions[14].version).unwrap();
+    assert_reads(&mut source, (0..2100).map(key), &sum(&layers[..15]));
+}
+
+#[test]
+fn names_cannot_leave_the_registry() {
+    let fixture = Fixture::new();
+    let url = fixture.registry_path().display().to_string();
+    let registry = Registry::open(&url, Files::new(), fixture.clock.clone()).unwrap();
+    for name in ["", "..", "../x", "a/b", "/etc", ".hidden", "a\\b", "ü", &"a".repeat(101)] {
+        assert!(matches!(registry.model(name), Err(Error::Name { .. })), "{name}");
+        assert!(fixture.model().pointer(name).is_err(), "{name}");
+    }
+    for url in ["s3://bucket", "", "file://relative"] {
+        let error = Registry::open(url, Files::new(), fixture.clock.clone()).map(drop).unwrap_err();
+        assert!(error.to_string().ends_with(&format!("`{url}`")), "{error}");
+    }
+    fixture.publish(&rows(0..1, 1.0), None);
+    assert_eq!(registry.models().unwrap(), ["clicks"]);
+}
+
+#[test]
+fn many_versions_are_found_by_few_listings() {
+    let fixture = Fixture::new();
+    let base = fixture.publish(&rows(0..3, 1.0), None);
+    let folder = fixture.registry_path().join("clicks/versions");
+    // As if they had been published: their objects are there.
+    for number in (2..2_050u64).chain([1_000_001]) {
+        let manifest = VersionManifest { version: VersionId(number), ..base.clone() }.sealed();
+        let (high, middle) = (number / 1_000_000, number / 1000 % 1000);
+        let shelf = folder.join(format!("{high:014}/{middle:03}"));
+        std::fs::create_dir_all(&shelf).unwrap();
+        let bytes = serde_json::to_vec(&manifest).unwrap();
+        std::fs::write(shelf.join(format!("{number:020}.json")), bytes).unwrap();
+    }
+    let model = fixture.model();
+    assert_eq!(model.latest().unwrap(), Some(VersionId(1_000_001)));
+    let page = model.page(Some(VersionId(2_002)), 5).unwrap();
+    assert_eq!(page, [2001, 2000, 1999, 1998, 1997].map(VersionId));
+    // A folder that a killed writer made for an object that never came.
+    std::fs::create_dir_all(folder.join("00000000000002/000")).unwrap();
+    assert_eq!(model.latest().unwrap(), Some(VersionId(1_000_001)));
+    assert_eq!(fixture.publish(&rows(0..1, 1.0), Some(&base)).version, VersionId(1_000_002));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_history_reads_as_its_sum(
+        sizes in prop::collection::vec((0u64..400, 0u64..300, prop::bool::weighted(0.2)), 1..12),
+    ) {
+        let fixture = Fixture::new();
+        let mut cache = fixture.cache();
+        let mut layers: Vec<Rows> = Vec::new();
+        let mut last: Option<VersionManifest> = None;
+        for (i, &(from, count, leave)) in sizes.iter().enumerate() {
+            let mut layer = rows(from..from + count, i as f32 + 1.0);
+            if leave && i > 0 {
+                layer.values_mut().step_by(2).for_each(|value| *value = None);
+            }
+            let version = fixture.publish(&layer, last.as_ref());
+            layers.push(layer);
+            let mut source = fixture.rows(&mut cache, version.version).unwrap();
+            assert_reads(&mut source, (0..750).map(key), &sum(&layers));
+            last = Some(version);
+        }
+    }
+}
