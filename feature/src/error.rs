@@ -1,4 +1,4 @@
-//! What can be wrong with a schema.
+//! What can be wrong with a schema, and with a request.
 
 use crate::config::ConfigError;
 
@@ -19,4 +19,30 @@ pub enum SchemaError {
         /// What to do.
         hint: &'static str,
     },
+    /// Other side tables than the schema names.
+    #[error("the schema joins {want} side tables, and there are {have}")]
+    SideTables {
+        /// How many there are.
+        have: usize,
+        /// How many the schema names.
+        want: usize,
+    },
+    /// A side table without a column that a feature reads.
+    #[error("its side table has no values for it: feature `{feature}`")]
+    SideColumn {
+        /// The feature.
+        feature: String,
+    },
+}
+
+/// A request that cannot be encoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}: input `{input}`{}", .row.map_or(String::new(), |row| format!(", row {row}")))]
+pub struct RequestError {
+    /// The input.
+    pub input: String,
+    /// The row, counted from 0 as tensors are.
+    pub row: Option<usize>,
+    /// What is wrong, and what to do.
+    pub reason: String,
 }

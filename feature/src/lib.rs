@@ -33,6 +33,7 @@ mod error;
 mod key;
 mod plan;
 pub mod random;
+mod request;
 mod rows;
 mod schema;
 mod shard;
@@ -44,15 +45,16 @@ pub use batch::{Batch, KeyColumn, LabelColumn};
 pub use config::ConfigError;
 pub use cross::{Crosses, cross_key};
 pub use cursor::Cursor;
-pub use error::SchemaError;
+pub use error::{RequestError, SchemaError};
 pub use key::{FeatureKey, HASH_ID, KeyHasher, MixedHasher, SLOTS, Step, TableId};
 pub use plan::{ColumnPlan, LookupPlan, Occurrences, PlanScratch, TablePlan};
+pub use request::{Encoder, InputKind, InputSpec, RawColumn, RawColumns, RawValue, RawValues};
 pub use rows::{RowBuffer, TableRows};
 pub use schema::{
     Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,
     SideRef, SideSpec,
 };
 pub use shard::ShardMap;
-pub use side::{Attribute, SideColumn, SideIndex};
+pub use side::{Attribute, SideColumn, SideIndex, SideTable};
 pub use statistics::{ColumnStatistics, Statistics};
 pub use transform::{Bucketizer, NumericMap};

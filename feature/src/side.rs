@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use crate::batch::{Batch, KeyColumn};
 use crate::error::SchemaError;
@@ -49,10 +50,33 @@ impl SideIndex {
         self.rows.is_empty()
     }
 
+    /// The keys in the order of their rows.
+    pub fn keys(&self) -> Vec<FeatureKey> {
+        let mut keys = vec![FeatureKey::default(); self.rows.len()];
+        self.rows.iter().for_each(|(&key, &row)| keys[row as usize] = key);
+        keys
+    }
+
     /// The row of a key.
     #[inline]
     pub fn row(&self, key: FeatureKey) -> Option<u32> {
         self.rows.get(&key).copied()
+    }
+}
+
+/// A side table: its keys, and what features read of it.
+#[derive(Clone, Debug, Default)]
+pub struct SideTable {
+    /// The keys.
+    pub index: Arc<SideIndex>,
+    /// Positions in the schema of the features that read it, and their values.
+    pub columns: Vec<(usize, SideColumn)>,
+}
+
+impl SideTable {
+    /// The values of the feature at this position of the schema.
+    pub fn column(&self, feature: usize) -> Option<&SideColumn> {
+        self.columns.iter().find(|(of, _)| *of == feature).map(|(_, column)| column)
     }
 }
 

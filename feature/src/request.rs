@@ -1,0 +1,725 @@
+//! Raw values to a batch: what a request goes through on its way to the model.
+//!
+//! The same transforms as in training, feature by feature: keys by the declared type, numbers through the
+//! frozen statistics, side tables joined by key, sequences cut, crosses computed. Nothing is guessed: an
+//! input that a feature reads must be there (`null` stands for a missing value), and an input
+//! that nothing reads is refused, because it is a misspelt one.
+//!
+//! Inputs are named after the feature that reads them, or after the column that it was trained from. A
+//! feature of a side table is not an input; the column that holds the side table's key is.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::batch::{Batch, KeyColumn};
+use crate::cross::Crosses;
+use crate::error::{RequestError, SchemaError};
+use crate::key::FeatureKey;
+use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema};
+use crate::side::{Attribute, SideTable};
+use crate::statistics::Statistics;
+use crate::transform::{Bucketizer, NumericMap};
+
+/// One raw value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RawValue<'a> {
+    /// There is none.
+    Missing,
+    /// A whole number.
+    Int(i64),
+    /// A whole number beyond `i64`.
+    Uint(u64),
+    /// A number.
+    Float(f64),
+    /// Text.
+    Text(Cow<'a, str>),
+}
+
+/// Raw values in columns. Tensors come as numbers of one type, JSON as anything.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RawValues<'a> {
+    /// Signed integers.
+    Ints(Vec<i64>),
+    /// Unsigned integers.
+    Uints(Vec<u64>),
+    /// Numbers.
+    Floats(Vec<f64>),
+    /// Anything.
+    Any(Vec<RawValue<'a>>),
+}
+
+/// One input of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawColumn<'a> {
+    /// The values, row after row.
+    pub values: RawValues<'a>,
+    /// How many of them each row has; `None`: one.
+    pub lengths: Option<Vec<usize>>,
+    /// The column has one row, which all rows of the request share.
+    pub is_shared: bool,
+}
+
+/// The inputs of a request by name.
+pub type RawColumns<'a> = BTreeMap<Cow<'a, str>, RawColumn<'a>>;
+
+/// What an input is, for those who describe a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputSpec {
+    /// Its name.
+    pub name: String,
+    /// Another name that is understood: the column of the training data.
+    pub column: String,
+    /// What its values are.
+    pub kind: InputKind,
+    /// Whether a row has any number of them.
+    pub is_list: bool,
+}
+
+/// What the values of an input are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputKind {
+    /// Ids of this type.
+    Id(RawType),
+    /// Numbers.
+    Number,
+}
+
+/// From requests to batches, for one version of a model. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    schema: Arc<Schema>,
+    inputs: Arc<Vec<Input>>,
+    joins: Arc<Vec<Join>>,
+    crosses: Crosses,
+}
+
+#[derive(Clone, Debug)]
+struct Input {
+    spec: InputSpec,
+    rule: Rule,
+    /// Position among the sparse or the numeric columns of a batch; of a join, among the joins.
+    at: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Id { raw: RawType, missing: FeatureKey },
+    Ids { raw: RawType, max_len: Option<usize> },
+    Number { map: NumericMap, missing: Option<f32> },
+    Bucket { buckets: Bucketizer, missing: FeatureKey },
+    Side { raw: RawType },
+}
+
+/// One join with a side table by one input.
+#[derive(Clone, Debug)]
+struct Join {
+    side: usize,
+    table: Arc<SideTable>,
+    attributes: Vec<Attribute>,
+    /// A feature that has no value for a row that is not in the side table.
+    needed_by: Option<String>,
+}
+
+impl Encoder {
+    /// An encoder for a schema with its statistics and side tables (in the schema's order).
+    ///
+    /// # Errors
+    /// Statistics that a feature needs and that are not there, side tables that are not the schema's.
+    pub fn new(
+        schema: &Schema,
+        statistics: &Statistics,
+        sides: &[Arc<SideTable>],
+    ) -> Result<Self, SchemaError> {
+        if sides.len() != schema.sides.len() {
+            return Err(SchemaError::SideTables { have: sides.len(), want: schema.sides.len() });
+        }
+        let mut inputs: Vec<Input> = Vec::new();
+        let mut joins: Vec<Join> = Vec::new();
+        let mut sparse = 0;
+        for (position, feature) in schema.features.iter().enumerate() {
+            let at = if feature.table().is_some() { sparse } else { position - sparse };
+            sparse += usize::from(feature.table().is_some());
+            match &feature.side {
+                _ if feature.is_cross() => {}
+                None => inputs.push(Input::of(feature, statistics, at)?),
+                Some(side) => {
+                    let known = inputs.iter().position(|input| {
+                        matches!(input.rule, Rule::Side { .. })
+                            && input.spec.name == side.by
+                            && joins[input.at].side == side.side
+                    });
+                    let join = match known {
+                        Some(input) => inputs[input].at,
+                        None => {
+                            let raw = schema.sides[side.side].raw;
+                            inputs.push(Input::join(&side.by, raw, joins.len()));
+                            let table = sides[side.side].clone();
+                            let (side, attributes) = (side.side, Vec::new());
+                            joins.push(Join { side, table, attributes, needed_by: None });
+                            joins.len() - 1
+                        }
+                    };
+                    let join = &mut joins[join];
+                    let column = join
+                        .table
+                        .column(position)
+                        .ok_or_else(|| SchemaError::SideColumn { feature: feature.name.clone() })?;
+                    let attribute = Attribute::new(schema, position, column, statistics)?;
+                    join.attributes.push(attribute);
+                    if feature.needs_value() && join.needed_by.is_none() {
+                        join.needed_by = Some(feature.name.clone());
+                    }
+                }
+            }
+        }
+        Ok(Self {
+            crosses: Crosses::of(schema),
+            schema: Arc::new(schema.clone()),
+            inputs: Arc::new(inputs),
+            joins: Arc::new(joins),
+        })
+    }
+
+    /// The inputs, in the order of the schema. A column that several features read is several inputs
+    /// with one [`InputSpec::column`].
+    pub fn inputs(&self) -> impl Iterator<Item = &InputSpec> {
+        self.inputs.iter().map(|input| &input.spec)
+    }
+
+    /// The schema.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Encodes `rows` rows.
+    ///
+    /// # Errors
+    /// [`RequestError`] names the input and, where it has one, the row.
+    pub fn encode(&self, rows: usize, columns: &RawColumns<'_>) -> Result<Batch, RequestError> {
+        self.refuse_unread(columns)?;
+        let mut batch = Batch::empty(&self.schema);
+        batch.rows = rows;
+        batch.weight = None;
+        batch.group = None;
+        batch.event_time = None;
+        for input in self.inputs.iter() {
+            let column = columns
+                .get(input.spec.name.as_str())
+                .or_else(|| columns.get(input.spec.column.as_str()))
+                .ok_or_else(|| {
+                    input.refuse(None, "it is not in the request; give `null` for a missing value")
+                })?;
+            let shape = Shape::of(input, column, rows)?;
+            self.fill(input, column, &shape, &mut batch)?;
+        }
+        self.crosses.fill(&mut batch);
+        Ok(batch)
+    }
+
+    fn fill(
+        &self,
+        input: &Input,
+        column: &RawColumn<'_>,
+        shape: &Shape,
+        batch: &mut Batch,
+    ) -> Result<(), RequestError> {
+        let value = |row: usize| column.values.at(row);
+        match &input.rule {
+            Rule::Id { raw, missing } => {
+                let key = |row| key_of(*raw, &value(row)).map(|key| key.unwrap_or(*missing));
+                batch.sparse[input.at] = KeyColumn::single(shape.single(input, key)?);
+            }
+            Rule::Bucket { buckets, missing } => {
+                let key = |row| match number_of(&value(row))? {
+                    Some(x) => Ok(buckets.key(x)),
+                    None => Ok(*missing),
+                };
+                batch.sparse[input.at] = KeyColumn::single(shape.single(input, key)?);
+            }
+            Rule::Number { map, missing } => {
+                let number = |row| {
+                    let y = match (number_of(&value(row))?, missing) {
+                        (Some(x), _) => map.apply(x),
+                        (None, Some(missing)) => *missing,
+                        (None, None) => {
+                            return Err(
+                                "the value is missing, and the feature declares nothing for it",
+                            );
+                        }
+                    };
+                    if y.is_finite() {
+                        Ok(y)
+                    } else {
+                        Err("the value is too large for 32-bit floats")
+                    }
+                };
+                batch.numeric[input.at] = shape.single(input, number)?;
+            }
+            Rule::Ids { raw, max_len } => {
+                let mut list = shape.lists(input, |i| key_of(*raw, &value(i)))?;
+                if let Some(max_len) = max_len {
+                    list.keep_last(*max_len);
+                }
+                batch.sparse[input.at] = list;
+            }
+            Rule::Side { raw } => {
+                let join = &self.joins[input.at];
+                let absent = join.table.index.len();
+                let found = |row| {
+                    let key = key_of(*raw, &value(row))?;
+                    match key.and_then(|key| join.table.index.row(key)) {
+                        None if join.needed_by.is_some() => Err(
+                            "the side table has no row of this key, and a numeric feature without `missing` needs one",
+                        ),
+                        row => Ok(row.unwrap_or(absent)),
+                    }
+                };
+                let side_rows: Vec<u32> = shape.single(input, found)?;
+                let missing = side_rows.iter().filter(|&&row| row == absent).count();
+                batch.side_missing[join.side] += missing as u64;
+                for attribute in &join.attributes {
+                    attribute.fill(&side_rows, batch);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_unread(&self, columns: &RawColumns<'_>) -> Result<(), RequestError> {
+        let is_read =
+            |name: &str| self.inputs.iter().any(|i| i.spec.name == name || i.spec.column == name);
+        match columns.keys().find(|name| !is_read(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let names = self.inputs.iter().map(|i| i.spec.name.as_str());
+                let nearest = crate::config::nearest(name, names)
+                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                Err(RequestError {
+                    input: name.to_string(),
+                    row: None,
+                    reason: format!("the model has no input of this name{nearest}"),
+                })
+            }
+        }
+    }
+}
+
+impl Input {
+    fn of(feature: &FeatureSpec, statistics: &Statistics, at: usize) -> Result<Self, SchemaError> {
+        let absent = FeatureKey::missing(&feature.name);
+        let (rule, kind) = match feature.kind {
+            FeatureKind::Id { raw, .. } => (Rule::Id { raw, missing: absent }, InputKind::Id(raw)),
+            FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => {
+                (Rule::Ids { raw, max_len: feature.max_len() }, InputKind::Id(raw))
+            }
+            FeatureKind::Numeric { transform, missing } => {
+                let map = NumericMap::resolve(&feature.name, transform, statistics)?;
+                let missing = missing.map(|x| map.apply(x));
+                (Rule::Number { map, missing }, InputKind::Number)
+            }
+            FeatureKind::Bucketized { .. } => {
+                let buckets = Bucketizer::resolve(feature, statistics)?;
+                (Rule::Bucket { buckets, missing: absent }, InputKind::Number)
+            }
+            FeatureKind::Cross { .. } => unreachable!("a cross reads no input"),
+        };
+        let spec = InputSpec {
+            name: feature.name.clone(),
+            column: feature.column.clone(),
+            kind,
+            is_list: matches!(rule, Rule::Ids { .. }),
+        };
+        Ok(Self { spec, rule, at })
+    }
+
+    fn join(by: &str, raw: RawType, at: usize) -> Self {
+        let (name, column) = (by.to_owned(), by.to_owned());
+        let spec = InputSpec { name, column, kind: InputKind::Id(raw), is_list: false };
+        Self { spec, rule: Rule::Side { raw }, at }
+    }
+
+    fn refuse(&self, row: Option<usize>, reason: impl Into<String>) -> RequestError {
+        RequestError { input: self.spec.name.clone(), row, reason: reason.into() }
+    }
+}
+
+/// Which values belong to which rows.
+struct Shape {
+    rows: usize,
+    /// Where the values of each row of the column end; `None`: one value a row.
+    ends: Option<Vec<usize>>,
+    is_shared: bool,
+}
+
+impl Shape {
+    fn of(input: &Input, column: &RawColumn<'_>, rows: usize) -> Result<Self, RequestError> {
+        let values = column.values.len();
+        let wanted = if column.is_shared { 1 } else { rows };
+        let ends = match &column.lengths {
+            None => {
+                if values != wanted {
+                    let reason = format!("{values} values for {wanted} rows");
+                    return Err(input.refuse(None, reason));
+                }
+                None
+            }
+            Some(lengths) => {
+                if !input.spec.is_list {
+                    return Err(input.refuse(None, "it has one value a row and takes no lengths"));
+                }
+                if lengths.len() != wanted {
+                    let reason = format!("{} lengths for {wanted} rows", lengths.len());
+                    return Err(input.refuse(None, reason));
+                }
+                let mut end = 0usize;
+                let ends: Option<Vec<usize>> = lengths
+                    .iter()
+                    .map(|&length| {
+                        end = end.checked_add(length).filter(|&end| end <= values)?;
+                        Some(end)
+                    })
+                    .collect();
+                match ends.filter(|_| end == values) {
+                    Some(ends) => Some(ends),
+                    None => {
+                        let reason = format!("its lengths do not add up to its {values} values");
+                        return Err(input.refuse(None, reason));
+                    }
+                }
+            }
+        };
+        Ok(Self { rows, ends, is_shared: column.is_shared })
+    }
+
+    /// One result a row.
+    fn single<T: Clone>(
+        &self,
+        input: &Input,
+        of: impl Fn(usize) -> Result<T, &'static str>,
+    ) -> Result<Vec<T>, RequestError> {
+        if self.is_shared {
+            let value = of(0).map_err(|reason| input.refuse(None, reason))?;
+            return Ok(vec![value; self.rows]);
+        }
+        let value = |row| of(row).map_err(|reason| input.refuse(Some(row), reason));
+        (0..self.rows).map(value).collect()
+    }
+
+    /// Any number of keys a row; values that are missing are left out.
+    fn lists(
+        &self,
+        input: &Input,
+        key: impl Fn(usize) -> Result<Option<FeatureKey>, &'static str>,
+    ) -> Result<KeyColumn, RequestError> {
+        let rows = if self.is_shared { 1 } else { self.rows };
+        let mut offsets = Vec::with_capacity(self.rows + 1);
+        let mut keys = Vec::new();
+        offsets.push(0);
+        let mut next = 0;
+        for row in 0..rows {
+            let end = self.ends.as_ref().map_or(row + 1, |ends| ends[row]);
+            for value in next..end {
+                keys.extend(key(value).map_err(|reason| input.refuse(Some(row), reason))?);
+            }
+            next = end;
+            offsets.push(offset(input, keys.len())?);
+        }
+        if self.is_shared {
+            let list = keys.clone();
+            for row in 1..self.rows {
+                offset(input, list.len().saturating_mul(row + 1))?;
+                keys.extend_from_slice(&list);
+                offsets.push(offset(input, keys.len())?);
+            }
+            offsets.truncate(self.rows + 1);
+            keys.truncate(list.len() * self.rows);
+        }
+        Ok(KeyColumn::ragged(offsets, keys))
+    }
+}
+
+fn offset(input: &Input, values: usize) -> Result<i32, RequestError> {
+    i32::try_from(values).map_err(|_| input.refuse(None, "more than 2^31 values in one request"))
+}
+
+impl RawValues<'_> {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Ints(values) => values.len(),
+            Self::Uints(values) => values.len(),
+            Self::Floats(values) => values.len(),
+            Self::Any(values) => values.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn at(&self, i: usize) -> RawValue<'_> {
+        match self {
+            Self::Ints(values) => RawValue::Int(values[i]),
+            Self::Uints(values) => RawValue::Uint(values[i]),
+            Self::Floats(values) => RawValue::Float(values[i]),
+            Self::Any(values) => match &values[i] {
+                RawValue::Text(text) => RawValue::Text(Cow::Borrowed(text)),
+                other => other.clone(),
+            },
+        }
+    }
+}
+
+/// The key of a value under its declared type; `None` of a missing one.
+fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
+    const NOT_WHOLE: &str = "the value is not a whole number, and the feature's type is one";
+    const TOO_LARGE: &str = "the value does not fit the feature's 64-bit type";
+    let of_int = |id: i64| match raw {
+        RawType::I64 => Ok(FeatureKey::from_i64(id)),
+        RawType::U64 if id < 0 => Err("the value is negative, and the feature's type is u64"),
+        RawType::U64 => Ok(FeatureKey::from_i64(id)),
+        RawType::String => Ok(FeatureKey::from_text(&id.to_string())),
+    };
+    let of_uint = |id: u64| match raw {
+        RawType::I64 if id > i64::MAX as u64 => Err(TOO_LARGE),
+        RawType::I64 | RawType::U64 => Ok(FeatureKey::from_u64(id)),
+        RawType::String => Ok(FeatureKey::from_text(&id.to_string())),
+    };
+    let key = match value {
+        RawValue::Missing => return Ok(None),
+        RawValue::Int(id) => of_int(*id)?,
+        RawValue::Uint(id) => of_uint(*id)?,
+        // A whole number that some client wrote as 42.0; from 2^53 on floats are no ids any more.
+        RawValue::Float(x) if x.fract() == 0.0 && x.abs() < 9e15 && raw != RawType::String => {
+            of_int(*x as i64)?
+        }
+        RawValue::Float(_) if raw == RawType::String => {
+            return Err("the value is a number with a fraction, and the feature's type is text");
+        }
+        RawValue::Float(_) => return Err(NOT_WHOLE),
+        RawValue::Text(text) => match raw {
+            RawType::String => FeatureKey::from_text(text),
+            RawType::I64 => of_int(text.trim().parse().map_err(|_| NOT_WHOLE)?)?,
+            RawType::U64 => of_uint(text.trim().parse().map_err(|_| NOT_WHOLE)?)?,
+        },
+    };
+    Ok(Some(key))
+}
+
+/// A finite number; `None` of a missing value.
+fn number_of(value: &RawValue<'_>) -> Result<Option<f64>, &'static str> {
+    let x = match value {
+        RawValue::Missing => return Ok(None),
+        RawValue::Int(x) => *x as f64,
+        RawValue::Uint(x) => *x as f64,
+        RawValue::Float(x) => *x,
+        RawValue::Text(text) => {
+            text.trim().parse().map_err(|_| "the value is text, and the feature's is a number")?
+        }
+    };
+    if x.is_finite() {
+        Ok(Some(x))
+    } else {
+        Err("the value is not finite; give `null` for a missing value")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::side::{SideColumn, SideIndex};
+    use crate::statistics::ColumnStatistics;
+
+    fn encoder() -> Encoder {
+        let job = "
+            [features.user]
+            kind = 'id'
+            column = 'user_id'
+            [features.tags]
+            kind = 'sequence'
+            type = 'string'
+            max_len = 2
+            [features.price]
+            kind = 'numeric'
+            transform = 'standardise'
+            missing = 2
+            [features.age]
+            kind = 'bucketized'
+            boundaries = [10, 20]
+            side = 'people'
+            by = 'user_id'
+            [features.pair]
+            kind = 'cross'
+            of = ['user', 'age']
+            [side.people]
+            path = 'people.csv'
+            key = 'id'
+            [labels.y]
+        ";
+        let schema = Schema::from_job(&job.parse::<toml::Table>().unwrap().into()).unwrap();
+        let mut statistics = Statistics::default();
+        let price = ColumnStatistics { mean: 2.0, std: 0.5, ..Default::default() };
+        statistics.columns.insert("price".into(), price);
+        let mut index = SideIndex::default();
+        index.push(FeatureKey::from_i64(7)).unwrap();
+        index.push(FeatureKey::from_i64(8)).unwrap();
+        let columns = vec![(3, SideColumn::Numbers(vec![15.0, f64::NAN]))];
+        let people = SideTable { index: Arc::new(index), columns };
+        Encoder::new(&schema, &statistics, &[Arc::new(people)]).unwrap()
+    }
+
+    fn any<'a>(values: Vec<RawValue<'a>>) -> RawColumn<'a> {
+        RawColumn { values: RawValues::Any(values), lengths: None, is_shared: false }
+    }
+
+    fn columns<'a>() -> RawColumns<'a> {
+        let text = |t: &'a str| RawValue::Text(t.into());
+        let ints = RawValues::Ints(vec![7, 8, 9]);
+        let tags = RawColumn {
+            lengths: Some(vec![3, 0, 1]),
+            ..any(vec![text("a"), text("b"), text("c"), text("d")])
+        };
+        RawColumns::from([
+            ("user_id".into(), RawColumn { values: ints, lengths: None, is_shared: false }),
+            ("tags".into(), tags),
+            ("price".into(), any(vec![RawValue::Int(3), RawValue::Missing, text("2.5")])),
+        ])
+    }
+
+    #[test]
+    fn every_kind_is_encoded_as_in_training() {
+        let encoder = encoder();
+        let names: Vec<_> =
+            encoder.inputs().map(|i| (i.name.as_str(), i.column.as_str())).collect();
+        let expected =
+            [("user", "user_id"), ("tags", "tags"), ("price", "price"), ("user_id", "user_id")];
+        assert_eq!(names, expected);
+        let batch = encoder.encode(3, &columns()).unwrap();
+        let id = FeatureKey::from_u64;
+        let text = FeatureKey::from_text;
+        assert_eq!(batch.sparse[0], KeyColumn::single(vec![id(7), id(8), id(9)]));
+        let tags = KeyColumn::ragged(vec![0, 2, 2, 3], vec![text("b"), text("c"), text("d")]);
+        assert_eq!(batch.sparse[1], tags);
+        assert_eq!(batch.numeric, [[2.0, 0.0, 1.0]]);
+        let absent = FeatureKey::missing("age");
+        assert_eq!(batch.sparse[2], KeyColumn::single(vec![id(1), absent, absent]));
+        assert_eq!(batch.side_missing, [1]);
+        let pair = crate::cross_key([id(7), id(1)]);
+        assert_eq!(batch.sparse[3].keys[0], pair);
+    }
+
+    #[test]
+    fn a_shared_column_is_one_row_for_all() {
+        let encoder = encoder();
+        let mut given = columns();
+        let user = RawColumn { values: RawValues::Ints(vec![8]), lengths: None, is_shared: true };
+        given.insert("user_id".into(), user);
+        let tags = any(vec![RawValue::Text("x".into()), RawValue::Text("y".into())]);
+        let tags = RawColumn { lengths: Some(vec![2]), is_shared: true, ..tags };
+        given.insert("tags".into(), tags);
+        let shared = encoder.encode(3, &given).unwrap();
+        let user = RawValues::Ints(vec![8; 3]);
+        given.insert("user_id".into(), RawColumn { values: user, lengths: None, is_shared: false });
+        let repeated = ["x", "y"].repeat(3).into_iter().map(|t| RawValue::Text(t.into())).collect();
+        given.insert("tags".into(), RawColumn { lengths: Some(vec![2; 3]), ..any(repeated) });
+        assert_eq!(shared, encoder.encode(3, &given).unwrap());
+        assert_eq!(
+            encoder
+                .encode(
+                    0,
+                    &RawColumns::from([
+                        (
+                            "user_id".into(),
+                            RawColumn {
+                                values: RawValues::Ints(vec![]),
+                                lengths: None,
+                                is_shared: false
+                            }
+                        ),
+                        ("tags".into(), RawColumn { lengths: Some(vec![]), ..any(vec![]) }),
+                        ("price".into(), any(vec![])),
+                    ])
+                )
+                .unwrap()
+                .rows,
+            0
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_name_and_row() {
+        let encoder = encoder();
+        let refused = |name: &'static str, column: Option<RawColumn<'static>>| {
+            let mut given = columns();
+            match column {
+                Some(column) => given.insert(name.into(), column),
+                None => given.remove(name),
+            };
+            encoder.encode(3, &given).unwrap_err().to_string()
+        };
+        let int = RawValue::Int;
+        let cases = [
+            ("prise", Some(any(vec![])), "did you mean `price`?: input `prise`"),
+            ("price", None, "not in the request; give `null` for a missing value: input `price`"),
+            ("price", Some(any(vec![int(1)])), "1 values for 3 rows: input `price`"),
+            (
+                "price",
+                Some(any(vec![int(1), RawValue::Float(f64::NAN), int(2)])),
+                "not finite; give `null` for a missing value: input `price`, row 1",
+            ),
+            (
+                "price",
+                Some(any(vec![int(1), int(1), RawValue::Text("x".into())])),
+                "text, and the feature's is a number: input `price`, row 2",
+            ),
+            (
+                "user_id",
+                Some(any(vec![int(1), RawValue::Float(1.5), int(2)])),
+                "not a whole number, and the feature's type is one: input `user`, row 1",
+            ),
+            (
+                "user_id",
+                Some(any(vec![int(1), RawValue::Uint(u64::MAX), int(2)])),
+                "does not fit the feature's 64-bit type: input `user`, row 1",
+            ),
+            (
+                "tags",
+                Some(RawColumn {
+                    lengths: Some(vec![1, usize::MAX, 1]),
+                    ..any(vec![int(1), int(2)])
+                }),
+                "lengths do not add up to its 2 values: input `tags`",
+            ),
+            (
+                "price",
+                Some(RawColumn { lengths: Some(vec![1; 3]), ..any(vec![int(1), int(1), int(2)]) }),
+                "one value a row and takes no lengths: input `price`",
+            ),
+        ];
+        for (name, column, message) in cases {
+            let refused = refused(name, column);
+            assert!(refused.ends_with(message), "{refused}");
+        }
+    }
+
+    #[test]
+    fn ids_agree_between_types() {
+        let forms = [
+            RawValue::Int(42),
+            RawValue::Uint(42),
+            RawValue::Float(42.0),
+            RawValue::Text("42".into()),
+        ];
+        for form in &forms {
+            for raw in [RawType::I64, RawType::U64] {
+                assert_eq!(key_of(raw, form), Ok(Some(FeatureKey::from_u64(42))), "{form:?}");
+            }
+        }
+        assert_eq!(key_of(RawType::String, &forms[0]), key_of(RawType::String, &forms[3]));
+        assert!(key_of(RawType::U64, &RawValue::Int(-1)).unwrap_err().contains("negative"));
+        assert_eq!(key_of(RawType::I64, &RawValue::Int(-1)), Ok(Some(FeatureKey::from_i64(-1))));
+        assert!(key_of(RawType::String, &RawValue::Float(0.5)).is_err());
+    }
+}
