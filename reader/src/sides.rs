@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, RawType, Schema, SideColumn, SideIndex, SideSpec};
+use zillion_feature::{FeatureKey, RawType, Schema, SideColumn, SideIndex, SideSpec, SideTable};
 
 use crate::block::{Column, Piece, column_of, lists, values};
 use crate::config::{DataConfig, Format, Header, Paths};
@@ -24,15 +24,7 @@ const WINDOW: usize = 65_536;
 /// The side tables of a schema, as their files have them. Cheap to clone: datasets of one job share
 /// them.
 #[derive(Clone, Debug, Default)]
-pub struct SideTables(Arc<Vec<SideTable>>);
-
-/// One side table.
-#[derive(Debug)]
-struct SideTable {
-    index: Arc<SideIndex>,
-    /// Positions of the features that read it, and their values.
-    columns: Vec<(usize, SideColumn)>,
-}
+pub struct SideTables(Arc<Vec<Arc<SideTable>>>);
 
 impl SideTables {
     /// Reads the side tables that a schema names, relative to the data's root. What `[data]` says of text
@@ -42,8 +34,13 @@ impl SideTables {
     /// Whatever reading a file may meet; a key that is missing or stands in two rows; a numeric feature
     /// without `missing` that some row has no value for.
     pub fn load(config: &DataConfig, schema: &Schema) -> Result<Self> {
-        let tables = (0..schema.sides.len()).map(|side| load(config, schema, side));
+        let tables = (0..schema.sides.len()).map(|side| load(config, schema, side).map(Arc::new));
         Ok(Self(Arc::new(tables.collect::<Result<_>>()?)))
+    }
+
+    /// The tables, in the schema's order.
+    pub fn tables(&self) -> &[Arc<SideTable>] {
+        &self.0
     }
 
     /// The keys of a side table.
@@ -53,9 +50,8 @@ impl SideTables {
 
     /// A feature's values in its side table.
     pub(crate) fn column(&self, side: usize, feature: usize) -> &SideColumn {
-        let found = self.0[side].columns.iter().find(|(of, _)| *of == feature);
         // `load` reads a column for every feature that names the side table.
-        &found.expect("a side table has its features' columns").1
+        self.0[side].column(feature).expect("a side table has its features' columns")
     }
 }
 
