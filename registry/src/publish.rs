@@ -33,7 +33,7 @@ pub struct Draft {
     pub dense: Vec<u8>,
     /// Raw rows and their scores, as [`ParityRows`](crate::ParityRows) writes them.
     pub parity: Vec<u8>,
-    /// Side tables, in the schema's order.
+    /// Side tables, in the schema's order, as [`write_side`](crate::write_side) writes them.
     pub sides: Vec<Vec<u8>>,
     /// Where training stood.
     pub origin: Origin,
@@ -67,7 +67,8 @@ impl Model {
         let graph = put("json", draft.graph)?;
         let dense = put("safetensors", draft.dense)?;
         let parity = put("json", draft.parity)?;
-        let sides = draft.sides.into_iter().map(|side| put("json", side)).collect::<Result<_>>()?;
+        let sides =
+            draft.sides.into_iter().map(|side| put("arrow", side)).collect::<Result<_>>()?;
         let version = VersionId(self.latest()?.map_or(1, |last| last.0 + 1));
         let manifest = VersionManifest {
             format: 0,
