@@ -7,8 +7,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use zillion_device::Workers;
 use zillion_embedding::conformance::plan_of;
 use zillion_embedding::{
-    DEFAULT_SHARDS, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSet, TableSpec,
-    Unknown, Update,
+    Admission, DEFAULT_SHARDS, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
+    TableSet, TableSpec, Unknown, Update,
 };
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
@@ -35,6 +35,8 @@ fn spec() -> TableSpec {
         dense: false,
         max_rows: None,
         unknown: Unknown::Seeded,
+        admission: Admission::All,
+        eviction: Eviction::Never,
         seed: 1,
     }
 }

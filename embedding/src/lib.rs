@@ -25,6 +25,8 @@
 //!     dense: false,
 //!     max_rows: None,
 //!     unknown: Unknown::Seeded,
+//!     admission: Admission::All,
+//!     eviction: Eviction::Never,
 //!     seed: 1,
 //! };
 //! let workers = Workers::new(NonZeroUsize::MIN)?;
@@ -42,10 +44,12 @@
 //! ```
 
 mod arrow_file;
+mod candidates;
 mod error;
 mod index;
 mod initializer;
 pub mod layer;
+mod life;
 mod optimizer;
 mod part;
 mod part_source;
@@ -58,11 +62,13 @@ mod statistics;
 mod table;
 #[cfg(test)]
 mod testing;
+mod view;
 
 pub use error::{Error, Result};
 pub use initializer::InitializerSpec;
+pub use life::{Admission, Eviction};
 pub use optimizer::{OptimizerSpec, Rates};
-pub use part::{MAX_PART_ROWS, PartInfo, TableParts};
+pub use part::{CandidateParts, MAX_PART_ROWS, PartInfo, TableParts};
 pub use part_source::PartSource;
 pub use set::{DEFAULT_SHARDS, LAST_STEP, LiveRows, TableSet, Update};
 pub use source::{LookupReport, RowSource, conformance};
@@ -70,3 +76,4 @@ pub use spec::{
     DEFAULT_DENSE_ROWS, Scope, SegmentLayout, SegmentSpec, TableLayout, TableSpec, Unknown,
 };
 pub use statistics::{Counters, TableStatistics};
+pub use view::{Bin, Norms, Order, RowView, SlotBalance, TableSurvey, TableView, Waiting};

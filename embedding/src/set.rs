@@ -106,9 +106,9 @@ impl TableSet {
         self.shards.iter().map(|s| s.tables().get(table.index()).map_or(0, |t| t.rows())).sum()
     }
 
-    /// Whether any table has a whole-table rule, so that steps need [`TableSet::sweep`].
+    /// Whether any table has a whole-table rule or evicts, so that steps need [`TableSet::sweep`].
     pub fn needs_sweep(&self) -> bool {
-        self.swept.contains(&true)
+        self.swept.contains(&true) || self.specs().any(|spec| !spec.eviction.is_never())
     }
 
     /// The epoch that changed rows are marked with. A delta holds the rows of the epochs since the last one.
@@ -170,7 +170,7 @@ impl TableSet {
         gradients: &RowBuffer,
     ) -> Result<Counters> {
         self.check_gradients(plan, gradients)?;
-        if !self.needs_sweep() {
+        if !self.swept.contains(&true) {
             return Ok(Counters::default());
         }
         let (ranges, swept) = (self.ranges(plan), &self.swept);
@@ -198,14 +198,22 @@ impl TableSet {
         })
     }
 
-    /// Applies the staged gradients and the whole-table rules to every row of the tables that have such
-    /// rules.
+    /// Ends a step: applies the staged gradients and the whole-table rules to every row of the tables that
+    /// have such rules, then takes this step's turn of every table that evicts.
     ///
     /// # Errors
     /// [`Error::Mismatch`] for a step that is out of range.
-    pub fn sweep(&mut self, workers: &Workers, update: Update) -> Result<()> {
+    pub fn sweep(&mut self, workers: &Workers, update: Update) -> Result<Counters> {
         let steps = self.steps(update, true)?;
-        each(workers, &mut self.shards, |_, shard| shard.sweep(&steps))
+        if !self.needs_sweep() {
+            return Ok(Counters::default());
+        }
+        // `steps` has refused a step that does not fit.
+        let turns = self.specs().map(|spec| spec.eviction.turn(update.step.0 as u32));
+        let turns: Vec<_> = turns.collect();
+        counted(&mut self.shards, |shards| {
+            each(workers, shards, |_, shard| shard.sweep(&steps, &turns))
+        })
     }
 
     /// Forgets staged gradients.
@@ -346,7 +354,12 @@ impl TableSet {
             return Err(Error::mismatch("*", reason));
         }
         for (table, rows) in plan.tables.iter().zip(&gradients.tables) {
-            let layout = &self.shape(table.table)?.layout;
+            let TableShape { layout, spec, .. } = self.shape(table.table)?.as_ref();
+            let counted = table.occurrences.offsets.len();
+            if !spec.admission.is_all() && counted != table.keys.len() + 1 {
+                let reason = "admission counts occurrences, and the plan does not say how often its keys occur";
+                return Err(Error::mismatch(&layout.name, reason));
+            }
             if rows.stride != layout.stride || rows.values.len() != table.keys.len() * layout.stride
             {
                 let reason = format!(

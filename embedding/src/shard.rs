@@ -6,9 +6,10 @@ use std::sync::Arc;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan};
 
 use crate::error::Result;
+use crate::life::Turn;
 use crate::shape::{TableShape, TableStep};
 use crate::statistics::Counters;
-use crate::table::Table;
+use crate::table::{Table, Times};
 
 /// The rows of one slot range, all tables.
 #[derive(Debug)]
@@ -82,7 +83,8 @@ impl Shard {
             let index = table.table.index();
             let Some(step) = &steps[index] else { continue };
             let values = &rows.values[range.start * rows.stride..range.end * rows.stride];
-            self.tables[index].push(&table.keys[range.clone()], values, step)?;
+            let times = times(table, range.clone());
+            self.tables[index].push(&table.keys[range.clone()], values, times, step)?;
         }
         Ok(())
     }
@@ -105,15 +107,29 @@ impl Shard {
         Ok(())
     }
 
-    /// Applies staged gradients and whole-table rules in the tables that have a step.
-    pub(crate) fn sweep(&mut self, steps: &[Option<TableStep>]) -> Result<()> {
-        for (table, step) in self.tables.iter_mut().zip(steps) {
+    /// Applies staged gradients and whole-table rules in the tables that have a step, and evicts from those
+    /// that have a turn.
+    pub(crate) fn sweep(
+        &mut self,
+        steps: &[Option<TableStep>],
+        turns: &[Option<Turn>],
+    ) -> Result<()> {
+        for ((table, step), turn) in self.tables.iter_mut().zip(steps).zip(turns) {
             if let Some(step) = step {
                 table.sweep(step)?;
+            }
+            if let Some(turn) = turn {
+                table.evict(*turn)?;
             }
         }
         Ok(())
     }
+}
+
+/// How often each of a run of a plan's keys occurs. Empty where the plan does not say it, which is checked
+/// where a table counts.
+pub(crate) fn times(plan: &TablePlan, run: Range<usize>) -> Times<'_> {
+    Times { offsets: plan.occurrences.offsets.get(run.start..=run.end).unwrap_or_default() }
 }
 
 /// Calls `f` for each run of one slot inside `range` of a plan's keys, in slot order.

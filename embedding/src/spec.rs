@@ -5,6 +5,7 @@ use zillion_feature::SLOTS;
 
 use crate::error::{Error, Result};
 use crate::initializer::InitializerSpec;
+use crate::life::{Admission, Eviction};
 use crate::optimizer::OptimizerSpec;
 
 /// Rows that a dense table may have where the job names no cap.
@@ -14,7 +15,7 @@ pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
 const STRIDE_UNIT: usize = 4;
 /// Words of a companion row after the optimizer state: count, last step, dirty epoch.
 pub(crate) const META_WORDS: usize = 3;
-/// Bytes of the index a row at most: see the index's own test.
+/// Bytes of the index a row at most, and of the count of a key that waits: see the index's own test.
 const INDEX_BYTES: u64 = 18;
 /// Bytes of an empty slot of the index, and of a bucket.
 const SLOT_BYTES: u64 = 32;
@@ -42,6 +43,12 @@ pub struct TableSpec {
     /// What evaluation and serving read for a key that the table does not have.
     #[serde(default)]
     pub unknown: Unknown,
+    /// When a key gets a row.
+    #[serde(default, skip_serializing_if = "Admission::is_all")]
+    pub admission: Admission,
+    /// When the row goes.
+    #[serde(default, skip_serializing_if = "Eviction::is_never")]
+    pub eviction: Eviction,
     /// Seed of the initial rows.
     pub seed: u64,
 }
@@ -182,8 +189,7 @@ impl TableSpec {
     /// what small tables notice: the directory of slots, a bucket of the index for the first row of each,
     /// and slabs that grow by doubling up to a chunk and by chunks from there.
     pub fn memory(&self, rows: u64, shards: usize) -> u64 {
-        let slots = SLOTS as u64;
-        let index = slots * SLOT_BYTES + (INDEX_BYTES * rows).max(BUCKET_BYTES * rows.min(slots));
+        let index = self.index_memory(rows);
         let shards = shards.max(1) as u64;
         let slab = |stride: usize| {
             let bytes = rows.div_ceil(shards) * 4 * stride as u64;
@@ -197,6 +203,24 @@ impl TableSpec {
         let weights = self.layout().stride;
         let staged = if self.has_whole_table_rule() { slab(weights) } else { 0 };
         index + slab(weights) + slab(self.companion_stride()) + staged
+    }
+
+    /// Bytes of the index of `rows` rows, at the worst moment of its growth, with the directory of slots and a
+    /// bucket for the first row of each.
+    pub fn index_memory(&self, rows: u64) -> u64 {
+        let slots = SLOTS as u64;
+        slots * SLOT_BYTES + (INDEX_BYTES * rows).max(BUCKET_BYTES * rows.min(slots))
+    }
+
+    /// Bytes that keys take in memory while they wait to be admitted: at the worst moment of growth, and with
+    /// the directory of slots and a bucket for the first key of each.
+    pub fn candidate_memory(&self, candidates: u64) -> u64 {
+        if self.admission.is_all() { 0 } else { self.index_memory(candidates) }
+    }
+
+    /// Bytes that a waiting key takes in a checkpoint: key, count, last step.
+    pub fn checkpoint_bytes_per_candidate(&self) -> u64 {
+        8 + 4 + 8
     }
 
     /// Bytes that a row takes in a checkpoint: key, weights, state, count, last step, dirty epoch.
@@ -235,6 +259,7 @@ impl TableSpec {
         if self.row_limit().is_some_and(|limit| limit == 0 || limit > u64::from(u32::MAX) / 2) {
             return at("max_rows", "must be between 1 and 2147483647");
         }
+        self.validate_life()?;
         for (index, segment) in self.segments.iter().enumerate() {
             if let Some(reason) = name_problem(&segment.name) {
                 return at(&format!("segments.{index}.name"), reason);
@@ -245,6 +270,34 @@ impl TableSpec {
             self.validate_segment(segment)?;
         }
         Ok(())
+    }
+
+    fn validate_life(&self) -> Result<()> {
+        let at = |key: &str, reason: &str| {
+            let key = format!("tables.{}.{key}", self.name);
+            Err(Error::Spec { key, reason: reason.to_owned() })
+        };
+        if self.dense && !self.admission.is_all() {
+            return at(
+                "admission",
+                "a dense table has the rows of its vocabulary from the start; remove this, set \
+                 `admission = { kind = \"all\" }` for the table, or `dense = false`",
+            );
+        }
+        if self.dense && !self.eviction.is_never() {
+            return at(
+                "eviction",
+                "a dense table keeps the rows of its vocabulary; remove this, set \
+                 `eviction = { kind = \"never\" }` for the table, or `dense = false`",
+            );
+        }
+        if let Some((key, reason)) = self.admission.problem() {
+            return at(&format!("admission.{key}"), reason);
+        }
+        match self.eviction.problem() {
+            Some((key, reason)) => at(&format!("eviction.{key}"), reason),
+            None => Ok(()),
+        }
     }
 
     fn validate_segment(&self, segment: &SegmentSpec) -> Result<()> {
@@ -329,6 +382,8 @@ mod tests {
             dense,
             max_rows: None,
             unknown: Unknown::Seeded,
+            admission: Admission::All,
+            eviction: Eviction::Never,
             seed: 1,
         }
     }
@@ -367,6 +422,11 @@ mod tests {
             (false, |t| t.segments.clear(), "at least one segment"),
             (false, |t| t.max_rows = Some(10), "set `dense = true`"),
             (true, |t| t.max_rows = Some(0), "must be between 1"),
+            (true, |t| t.admission = Admission::Count { at_least: 2 }, "tables.ids.admission"),
+            (false, |t| t.admission = Admission::Count { at_least: 0 }, "admission.at_least"),
+            (false, |t| t.admission = Admission::Count { at_least: 4097 }, "1 and 4096"),
+            (true, |t| t.eviction = Eviction::Unseen { steps: 9 }, "kind = \"never\""),
+            (false, |t| t.eviction = Eviction::Unseen { steps: 0 }, "tables.ids.eviction.steps"),
             (false, |t| t.segments[1].name = "vector".into(), "two segments"),
             (false, |t| t.segments[0].dim = 0, "tables.ids.vector.dim"),
             (false, |t| t.segments[0].l2 = -1.0, "tables.ids.vector.l2"),

@@ -11,6 +11,14 @@ pub struct Counters {
     pub missing: u64,
     /// Rows that were created, by pushes and prefills.
     pub created: u64,
+    /// Of those, rows of keys that the table's admission has let in.
+    pub admitted: u64,
+    /// Gradients for keys that are not admitted yet.
+    pub waiting: u64,
+    /// Rows that went because they were not seen for too long.
+    pub evicted: u64,
+    /// Keys that were forgotten, for the same reason, before they were admitted.
+    pub lapsed: u64,
     /// Gradients for keys that a dense table does not have.
     pub refused: u64,
     /// Gradients that were dropped because a number in them was not finite.
@@ -25,6 +33,10 @@ impl Counters {
         self.pulled += other.pulled;
         self.missing += other.missing;
         self.created += other.created;
+        self.admitted += other.admitted;
+        self.waiting += other.waiting;
+        self.evicted += other.evicted;
+        self.lapsed += other.lapsed;
         self.refused += other.refused;
         self.nonfinite += other.nonfinite;
         self.pushed += other.pushed;
@@ -36,6 +48,10 @@ impl Counters {
             pulled: self.pulled - before.pulled,
             missing: self.missing - before.missing,
             created: self.created - before.created,
+            admitted: self.admitted - before.admitted,
+            waiting: self.waiting - before.waiting,
+            evicted: self.evicted - before.evicted,
+            lapsed: self.lapsed - before.lapsed,
             refused: self.refused - before.refused,
             nonfinite: self.nonfinite - before.nonfinite,
             pushed: self.pushed - before.pushed,
@@ -50,12 +66,16 @@ pub struct TableStatistics {
     pub table: String,
     /// Rows.
     pub rows: u64,
+    /// Keys that wait to be admitted.
+    pub candidates: u64,
     /// Bytes of weights in rows.
     pub payload_bytes: u64,
     /// Bytes of optimizer state and metadata in rows.
     pub state_bytes: u64,
     /// Bytes of the index, at the size it has grown to.
     pub index_bytes: u64,
+    /// Bytes of the candidates' counts.
+    pub candidate_bytes: u64,
     /// Bytes of gradients kept by row (tables with whole-table rules).
     pub staged_bytes: u64,
     /// Bytes reserved and not in a row: ends of chunks, alignment.
@@ -70,6 +90,7 @@ impl TableStatistics {
         self.payload_bytes
             + self.state_bytes
             + self.index_bytes
+            + self.candidate_bytes
             + self.staged_bytes
             + self.slack_bytes
     }
@@ -77,9 +98,11 @@ impl TableStatistics {
     /// Adds another shard's part of the same table.
     pub(crate) fn add(&mut self, other: &Self) {
         self.rows += other.rows;
+        self.candidates += other.candidates;
         self.payload_bytes += other.payload_bytes;
         self.state_bytes += other.state_bytes;
         self.index_bytes += other.index_bytes;
+        self.candidate_bytes += other.candidate_bytes;
         self.staged_bytes += other.staged_bytes;
         self.slack_bytes += other.slack_bytes;
         self.counters.add(other.counters);

@@ -9,8 +9,8 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
 use crate::conformance::plan_of;
 use crate::{
-    InitializerSpec, OptimizerSpec, Rates, Scope, SegmentSpec, TableParts, TableSet, TableSpec,
-    Unknown, Update,
+    Admission, Eviction, InitializerSpec, OptimizerSpec, Rates, Scope, SegmentSpec, TableParts,
+    TableSet, TableSpec, Unknown, Update,
 };
 
 pub(crate) fn workers(threads: usize) -> Workers {
@@ -50,6 +50,8 @@ pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> Tabl
         dense,
         max_rows: None,
         unknown: Unknown::Seeded,
+        admission: Admission::All,
+        eviction: Eviction::Never,
         seed: 11,
     }
 }

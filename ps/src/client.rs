@@ -14,9 +14,13 @@ use crate::pending::Pending;
 ///
 /// # A step
 /// Without clipping: `begin_step`, `pull`, `push(Apply)`, and `sweep`, which ends the step (it may be left
-/// out where no table has a whole-table rule). With clipping: `begin_step`, `pull`, `push(Stage)`,
+/// out where no table has a whole-table rule and none evicts). With clipping: `begin_step`, `pull`, `push(Stage)`,
 /// `grad_sq_norm`, then `apply` with the factor, or `discard` to skip the step. A call out of order is
 /// refused with [`Error::Order`](crate::Error::Order) and changes nothing.
+///
+/// Rows that have not been seen for too long go at the end of the step, in `sweep` or `apply`, behind
+/// everything else that it does. No row goes between a pull and the push of the same step, and a step that is
+/// discarded takes no row.
 ///
 /// # The caller must
 /// * sum the gradients of a row over its occurrences before the push, in a fixed order: one push a step;
@@ -25,10 +29,10 @@ use crate::pending::Pending;
 ///
 /// # The implementer must
 /// * return the same bits for any number of shards, threads and servers;
-/// * never insert on a read: an unknown key pulls as its seeded initial row, and the push creates it,
-///   or refuses it in a table with a fixed vocabulary;
+/// * never insert on a read: an unknown key pulls as its seeded initial row, and the push creates it, or
+///   refuses it in a table with a fixed vocabulary, or counts it where keys are admitted by their count;
 /// * drop a gradient row that is not finite and apply all others;
-/// * count everything that is missing, refused or dropped.
+/// * count everything that is missing, waiting, refused, dropped or evicted.
 ///
 /// [`conformance::run`](crate::conformance::run) tests all of it.
 pub trait TrainClient: Send {
@@ -158,6 +162,10 @@ pub struct StepReport {
     pub pushed: u64,
     /// Rows that were created.
     pub created: u64,
+    /// Gradients that were dropped because their keys are not admitted yet.
+    pub waiting: u64,
+    /// Rows that went because they were not seen for too long.
+    pub evicted: u64,
     /// Gradients for keys outside of a fixed vocabulary.
     pub refused: u64,
     /// Gradients that were dropped because they were not finite.
@@ -169,6 +177,8 @@ impl From<Counters> for StepReport {
         Self {
             pushed: counted.pushed,
             created: counted.created,
+            waiting: counted.waiting,
+            evicted: counted.evicted,
             refused: counted.refused,
             nonfinite: counted.nonfinite,
         }

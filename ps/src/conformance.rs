@@ -7,7 +7,9 @@
 mod model;
 mod scenarios;
 
-use zillion_embedding::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown};
+use zillion_embedding::{
+    Admission, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
+};
 use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64};
 
@@ -16,7 +18,7 @@ use crate::client::TrainClient;
 pub use model::replay;
 
 /// Tables of the suite.
-pub const TABLES: usize = 3;
+pub const TABLES: usize = 4;
 
 /// Makes a fresh client over empty tables of these specs.
 pub type MakeClient<'a> = dyn FnMut(Vec<TableSpec>) -> Box<dyn TrainClient> + 'a;
@@ -66,7 +68,8 @@ pub enum Ending {
     Abandoned,
 }
 
-/// The tables of the suite: one dynamic, one dense with a rule for the whole table, one dense without.
+/// The tables of the suite: one dynamic, one dense with a rule for the whole table, one dense without, and one
+/// dynamic whose keys must come twice and are forgotten after three steps.
 ///
 /// All learn by plain gradient descent at rates that are powers of two: a model can follow bit for bit.
 pub fn specs() -> Vec<TableSpec> {
@@ -84,6 +87,8 @@ pub fn specs() -> Vec<TableSpec> {
         dense,
         max_rows: None,
         unknown,
+        admission: Admission::All,
+        eviction: Eviction::Never,
         seed: 7,
     };
     vec![
@@ -95,6 +100,11 @@ pub fn specs() -> Vec<TableSpec> {
         ),
         table("swept", true, Unknown::Seeded, vec![segment("vector", 5, 0.125)]),
         table("fixed", true, Unknown::Zero, vec![segment("vector", 2, 0.0)]),
+        TableSpec {
+            admission: Admission::Count { at_least: 2 },
+            eviction: Eviction::Unseen { steps: 3 },
+            ..table("living", false, Unknown::Seeded, vec![segment("vector", 4, 0.125)])
+        },
     ]
 }
 
@@ -115,6 +125,7 @@ pub fn run(make: &mut MakeClient<'_>) -> Result<(), String> {
     scenarios::order_is_kept(make)?;
     scenarios::bad_arguments_change_nothing(make)?;
     scenarios::one_push_reports_what_it_did(make)?;
+    scenarios::rows_go_at_the_end_of_a_step(make)?;
     scenarios::checkpoints_restore_and_are_verified(make)?;
     scenarios::reads_are_a_row_source(make)?;
     scenarios::the_regulariser_is_summed_over_its_rows(make)?;
@@ -137,7 +148,7 @@ fn history(seed: u64) -> Vec<Action> {
         .map(|i| {
             let mut list =
                 |longest: u64| -> Vec<u64> { (0..draw(longest)).map(|_| draw(40)).collect() };
-            let ids = [list(30), list(30), list(30)];
+            let ids = [list(30), list(30), list(30), list(30)];
             let poisoned = list(4);
             let kind = draw(20);
             match kind {

@@ -9,7 +9,8 @@
 //! use std::sync::Arc;
 //! use zillion_device::Workers;
 //! use zillion_embedding::{
-//!     InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec, Unknown, conformance::plan_of,
+//!     Admission, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec, Unknown,
+//!     conformance::plan_of,
 //! };
 //! use zillion_feature::{FeatureKey, RowBuffer, Step};
 //! use zillion_ps::{LocalClient, PushMode, TrainClient, Want};
@@ -28,6 +29,8 @@
 //!     dense: false,
 //!     max_rows: None,
 //!     unknown: Unknown::Zero,
+//!     admission: Admission::All,
+//!     eviction: Eviction::Never,
 //!     seed: 1,
 //! };
 //! let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);

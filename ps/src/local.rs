@@ -175,7 +175,8 @@ impl TrainClient for LocalClient {
             self.counted.add(counted);
         }
         let swept = self.tables.sweep(&self.workers, update);
-        self.note_failure(swept)?;
+        let counted = self.note_failure(swept)?;
+        self.counted.add(counted);
         self.order.ended();
         Ok(self.counted.into())
     }
@@ -185,7 +186,8 @@ impl TrainClient for LocalClient {
         if self.order.allow_sweep()? {
             let update = self.update(1.0);
             let swept = self.tables.sweep(&self.workers, update);
-            self.note_failure(swept)?;
+            let counted = self.note_failure(swept)?;
+            self.counted.add(counted);
         }
         self.order.ended();
         Ok(self.counted.into())

@@ -43,13 +43,17 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Ending::Discarded),
         1 => Just(Ending::Abandoned),
     ];
-    let step =
-        ([ids(), ids(), ids()], prop::collection::vec(0usize..40, 0..4), ending, any::<bool>());
+    let step = (
+        [ids(), ids(), ids(), ids()],
+        prop::collection::vec(0usize..40, 0..4),
+        ending,
+        any::<bool>(),
+    );
     prop_oneof![
         6 => step.prop_map(|(ids, poisoned, ending, slow)| {
             Action::Step(StepAction { ids, poisoned, ending, slow })
         }),
-        2 => [ids(), ids(), ids()].prop_map(|ids| Action::Evaluate { ids }),
+        2 => [ids(), ids(), ids(), ids()].prop_map(|ids| Action::Evaluate { ids }),
         2 => ids().prop_map(|ids| Action::Prefill { ids }),
         1 => Just(Action::Restart),
     ]

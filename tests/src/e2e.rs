@@ -12,6 +12,7 @@ mod harness;
 mod init;
 mod inspect;
 mod interrupt;
+mod life;
 mod quickstart;
 mod schedule;
 mod tidy;

@@ -52,12 +52,22 @@ pub struct TableReport {
     pub name: String,
     /// Rows.
     pub rows: u64,
+    /// Keys that wait to be admitted.
+    pub candidates: u64,
     /// Bytes, index and slack included.
     pub bytes: u64,
     /// Unknown keys that were pulled (and read as their initial row).
     pub missing: u64,
     /// Rows made, by a push or from the vocabulary.
     pub created: u64,
+    /// Of those, rows of keys that the table's admission has let in.
+    pub admitted: u64,
+    /// Row gradients dropped because their keys were not admitted yet.
+    pub waiting: u64,
+    /// Rows that went because they were not seen for too long.
+    pub evicted: u64,
+    /// Keys that were forgotten, for the same reason, before they were admitted.
+    pub lapsed: u64,
     /// Pushes of unknown keys that a fixed vocabulary refused.
     pub refused: u64,
     /// Row gradients dropped because they were not finite.

@@ -305,9 +305,14 @@ impl Run {
             .map(|(s, spec)| TableReport {
                 name: spec.name.clone(),
                 rows: s.rows,
+                candidates: s.candidates,
                 bytes: s.total_bytes(),
                 missing: s.counters.missing,
                 created: s.counters.created,
+                admitted: s.counters.admitted,
+                waiting: s.counters.waiting,
+                evicted: s.counters.evicted,
+                lapsed: s.counters.lapsed,
                 refused: s.counters.refused,
                 nonfinite: s.counters.nonfinite,
             })

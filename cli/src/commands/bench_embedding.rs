@@ -12,8 +12,8 @@ use zillion_device::machine::CpuTimes;
 use zillion_device::probe::RowProbe;
 use zillion_device::{Workers, machine};
 use zillion_embedding::{
-    DEFAULT_SHARDS, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSet, TableSpec,
-    Unknown, Update,
+    Admission, DEFAULT_SHARDS, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
+    TableSet, TableSpec, Unknown, Update,
 };
 use zillion_feature::random::mix64;
 use zillion_feature::{
@@ -148,6 +148,8 @@ impl Bench {
             dense: false,
             max_rows: None,
             unknown: Unknown::Seeded,
+            admission: Admission::All,
+            eviction: Eviction::Never,
             seed: 1,
         };
         let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;

@@ -81,6 +81,11 @@ fn summary(report: &TrainReport) {
         let mut line =
             format!("table {}  {} rows  {:.1} MiB", table.name, table.rows, mib(table.bytes));
         for (count, what) in [
+            (table.admitted, "keys admitted"),
+            (table.candidates, "keys waiting to be admitted"),
+            (table.waiting, "gradients dropped (key not admitted yet)"),
+            (table.evicted, "rows evicted"),
+            (table.lapsed, "waiting keys forgotten"),
             (table.refused, "pushes refused (key not in the vocabulary)"),
             (table.nonfinite, "gradients dropped (not finite)"),
         ] {

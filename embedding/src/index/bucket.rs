@@ -1,14 +1,15 @@
 //! One cache line of keys.
 
-use bytemuck::{Pod, Zeroable};
-
 /// Keys in a bucket: five of eight bytes with rows of four fill a line of 64 with four bytes to spare.
 pub(super) const KEYS: usize = 5;
 
 /// Five keys and their rows in one cache line.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+///
+/// The top `TAG` bits of a stored key are no part of it: where all keys of a slot are alike in them, they
+/// can say something else about the key.
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Bucket {
+pub(super) struct Bucket<const TAG: u32> {
     keys: [u64; KEYS],
     rows: [u32; KEYS],
     /// Bit `i` is set where entry `i` is in use. Every `u64` is a legal key, so none can say "empty".
@@ -16,21 +17,19 @@ pub(super) struct Bucket {
     /// Keys that belong here or before and were put into a later bucket because this one was full.
     /// Zero ends a probe. Stays at 255 once there: the bucket is then probed past until it is rebuilt.
     passed: u8,
-    padding: [u8; 2],
 }
 
 const FULL: u8 = (1 << KEYS) - 1;
 
-impl Bucket {
-    pub(super) const EMPTY: Self =
-        Self { keys: [0; KEYS], rows: [0; KEYS], used: 0, passed: 0, padding: [0; 2] };
+impl<const TAG: u32> Bucket<TAG> {
+    pub(super) const EMPTY: Self = Self { keys: [0; KEYS], rows: [0; KEYS], used: 0, passed: 0 };
 
     /// The entry that holds `key`.
     #[inline(always)]
     pub(super) fn find(&self, key: u64) -> Option<usize> {
         let mut hits = 0u8;
         for (i, &k) in self.keys.iter().enumerate() {
-            hits |= u8::from(k == key) << i;
+            hits |= u8::from((k ^ key) << TAG == 0) << i;
         }
         hits &= self.used;
         (hits != 0).then(|| hits.trailing_zeros() as usize)
@@ -39,6 +38,16 @@ impl Bucket {
     #[inline(always)]
     pub(super) fn row(&self, entry: usize) -> u32 {
         self.rows[entry]
+    }
+
+    /// The stored key, tag included.
+    pub(super) fn key(&self, entry: usize) -> u64 {
+        self.keys[entry]
+    }
+
+    /// The stored key, tag included, and the row of an entry.
+    pub(super) fn entry_mut(&mut self, entry: usize) -> (&mut u64, &mut u32) {
+        (&mut self.keys[entry], &mut self.rows[entry])
     }
 
     /// Puts a key into a free entry; false where there is none.
@@ -91,13 +100,13 @@ mod tests {
 
     #[test]
     fn a_bucket_is_one_cache_line() {
-        assert_eq!(size_of::<Bucket>(), 64);
-        assert_eq!(align_of::<Bucket>(), 64);
+        assert_eq!(size_of::<Bucket<0>>(), 64);
+        assert_eq!(align_of::<Bucket<12>>(), 64);
     }
 
     #[test]
     fn every_key_is_legal_and_an_empty_bucket_holds_none() {
-        let mut bucket = Bucket::EMPTY;
+        let mut bucket = Bucket::<0>::EMPTY;
         assert_eq!(bucket.find(0), None);
         assert!(bucket.put(0, 9));
         assert!(bucket.put(u64::MAX, 8));

@@ -17,14 +17,17 @@ use zillion_feature::{FeatureKey, SLOTS};
 use slot::SlotIndex;
 
 /// Where keys lead to in one shard's part of a table.
+///
+/// A slot's number is the top of all its keys, so that those bits need not be stored: with `TAG` of them
+/// set aside, an entry can carry a small number beside its row.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct Index<const TAG: u32 = 0> {
     first_slot: usize,
-    slots: Vec<SlotIndex>,
+    slots: Vec<SlotIndex<TAG>>,
     keys: usize,
 }
 
-impl Index {
+impl<const TAG: u32> Index<TAG> {
     /// An empty index of the slots in `range`.
     pub(crate) fn new(range: Range<usize>) -> Self {
         debug_assert!(range.end <= SLOTS, "slots are numbered below {SLOTS}");
@@ -47,8 +50,8 @@ impl Index {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.iter().map(SlotIndex::bytes).sum::<usize>()
-            + self.slots.capacity() * size_of::<SlotIndex>()
+        self.slots.iter().map(SlotIndex::<TAG>::bytes).sum::<usize>()
+            + self.slots.capacity() * size_of::<SlotIndex<TAG>>()
     }
 
     /// Asks for the bucket where `key` is looked for first.
@@ -72,12 +75,34 @@ impl Index {
     }
 
     /// Takes a key out; returns the row that it had.
-    #[cfg_attr(not(test), expect(dead_code, reason = "eviction is the first to remove keys"))]
     pub(crate) fn remove(&mut self, key: FeatureKey) -> Option<u32> {
         let position = self.position(key);
         let row = self.slots[position].remove(key.0)?;
         self.keys -= 1;
         Some(row)
+    }
+
+    /// The stored key, tag included.
+    pub(crate) fn stored(&self, key: FeatureKey) -> Option<u64> {
+        self.slots[self.position(key)].stored(key.0)
+    }
+
+    /// The stored key, tag included, and the row of a key, to write.
+    pub(crate) fn entry_mut(&mut self, key: FeatureKey) -> Option<(&mut u64, &mut u32)> {
+        let position = self.position(key);
+        self.slots[position].entry_mut(key.0)
+    }
+
+    /// Adds a key that is not there yet, its tag in place of its slot.
+    pub(crate) fn insert_tagged(&mut self, key: FeatureKey, stored: u64, row: u32) {
+        let position = self.position(key);
+        self.slots[position].insert(stored, row, key.slot());
+        self.keys += 1;
+    }
+
+    /// To be called when keys have left a slot: gives memory back, and keeps probes short.
+    pub(crate) fn tidy(&mut self, slot: usize) {
+        self.slots[slot - self.first_slot].tidy(slot);
     }
 
     /// The keys and rows of one slot that this index owns, in no particular order.

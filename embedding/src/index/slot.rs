@@ -3,7 +3,9 @@
 //! The home of a key is the multiply-shift of the bits below its slot, so any number of buckets will
 //! do and growth can be by a fifth. A key whose home is full goes to the next bucket that is not, and
 //! every full bucket on the way counts it, so that a probe ends at the first bucket that nobody passed.
-//! Removal undoes the counts: there are no tombstones.
+//! Removal undoes the counts: there are no tombstones. Keys that stay where they are while the buckets before
+//! them empty leave counts behind, in the end in every bucket of a small slot: a probe also ends where it
+//! began, and a slot in which most buckets are passed is rebuilt when keys have left it.
 
 use super::bucket::{Bucket, KEYS};
 
@@ -18,22 +20,22 @@ const SMALL: usize = 6;
 const SLOT_BITS: u32 = zillion_feature::SLOTS.trailing_zeros();
 
 #[derive(Debug, Default)]
-pub(super) struct SlotIndex {
-    buckets: Vec<Bucket>,
+pub(super) struct SlotIndex<const TAG: u32> {
+    buckets: Vec<Bucket<TAG>>,
     len: usize,
 }
 
-impl SlotIndex {
+impl<const TAG: u32> SlotIndex<TAG> {
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.buckets.capacity() * size_of::<Bucket>()
+        self.buckets.capacity() * size_of::<Bucket<TAG>>()
     }
 
     #[inline(always)]
-    pub(super) fn buckets(&self) -> &[Bucket] {
+    pub(super) fn buckets(&self) -> &[Bucket<TAG>] {
         &self.buckets
     }
 
@@ -44,7 +46,8 @@ impl SlotIndex {
 
     #[inline(always)]
     pub(super) fn get(&self, key: u64) -> Option<u32> {
-        let mut at = self.home(key);
+        let home = self.home(key);
+        let mut at = home;
         // An empty slot has no buckets, and a home of 0 that is not there.
         let mut bucket = self.buckets.get(at)?;
         loop {
@@ -55,6 +58,9 @@ impl SlotIndex {
                 return None;
             }
             at = self.after(at);
+            if at == home {
+                return None;
+            }
             bucket = &self.buckets[at];
         }
     }
@@ -62,27 +68,16 @@ impl SlotIndex {
     /// Adds a key that is not there yet. `slot` staggers the growth.
     pub(super) fn insert(&mut self, key: u64, row: u32, slot: usize) {
         if (self.len + 1) * FULLEST.1 > self.buckets.len() * KEYS * FULLEST.0 {
-            self.grow(next_size(self.buckets.len(), slot));
+            self.resize(next_size(self.buckets.len(), slot));
         }
         self.place(key, row);
         self.len += 1;
     }
 
     pub(super) fn remove(&mut self, key: u64) -> Option<u32> {
-        let home = self.home(key);
-        let mut at = home;
-        let entry = loop {
-            let bucket = self.buckets.get(at)?;
-            if let Some(entry) = bucket.find(key) {
-                break entry;
-            }
-            if !bucket.is_passed() {
-                return None;
-            }
-            at = self.after(at);
-        };
+        let (at, entry) = self.locate(key)?;
         let row = self.buckets[at].take(entry);
-        let mut passed = home;
+        let mut passed = self.home(key);
         while passed != at {
             self.buckets[passed].unpass();
             passed = self.after(passed);
@@ -91,8 +86,55 @@ impl SlotIndex {
         Some(row)
     }
 
+    /// The stored key, tag included.
+    pub(super) fn stored(&self, key: u64) -> Option<u64> {
+        let (at, entry) = self.locate(key)?;
+        Some(self.buckets[at].key(entry))
+    }
+
+    /// The stored key, tag included, and the row of a key, to write. What is written into the key must leave the
+    /// bits below the tag as they are.
+    pub(super) fn entry_mut(&mut self, key: u64) -> Option<(&mut u64, &mut u32)> {
+        let (at, entry) = self.locate(key)?;
+        Some(self.buckets[at].entry_mut(entry))
+    }
+
+    /// To be called when keys have left: gives memory back where less than half of what the slot could hold
+    /// is used, and puts keys back where probes find them soon.
+    pub(super) fn tidy(&mut self, slot: usize) {
+        if self.len * FULLEST.1 * 2 >= self.buckets.len() * KEYS * FULLEST.0 {
+            if self.buckets.iter().filter(|b| b.is_passed()).count() * 2 > self.buckets.len() {
+                self.resize(self.buckets.len());
+            }
+            return;
+        }
+        // Room to grow by a quarter, so that a slot at the edge is not rebuilt at every turn.
+        let room = self.len + self.len.div_ceil(4);
+        let wanted = (room * FULLEST.1).div_ceil(KEYS * FULLEST.0);
+        let size = if wanted == 0 { 0 } else { next_size(wanted - 1, slot) };
+        if size < self.buckets.len() {
+            self.resize(size);
+        }
+    }
+
     pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u32)> {
         self.buckets.iter().flat_map(Bucket::entries)
+    }
+
+    /// The bucket and the entry of a key.
+    fn locate(&self, key: u64) -> Option<(usize, usize)> {
+        let home = self.home(key);
+        let mut at = home;
+        loop {
+            let bucket = self.buckets.get(at)?;
+            if let Some(entry) = bucket.find(key) {
+                return Some((at, entry));
+            }
+            at = self.after(at);
+            if !bucket.is_passed() || at == home {
+                return None;
+            }
+        }
     }
 
     fn place(&mut self, key: u64, row: u32) {
@@ -104,9 +146,9 @@ impl SlotIndex {
         }
     }
 
-    fn grow(&mut self, size: usize) {
-        let grown = vec![Bucket::EMPTY; size];
-        let old = std::mem::replace(&mut self.buckets, grown);
+    fn resize(&mut self, size: usize) {
+        let fresh = vec![Bucket::EMPTY; size];
+        let old = std::mem::replace(&mut self.buckets, fresh);
         for (key, row) in old.iter().flat_map(Bucket::entries) {
             self.place(key, row);
         }

@@ -12,6 +12,7 @@ enum Action {
     Insert(u64),
     Remove(u64),
     Get(u64),
+    Tidy(u64),
 }
 
 /// Keys that collide: few slots, few homes, and the ends of the range.
@@ -31,10 +32,11 @@ fn action() -> impl Strategy<Value = Action> {
         4 => key().prop_map(Action::Insert),
         2 => key().prop_map(Action::Remove),
         1 => key().prop_map(Action::Get),
+        1 => key().prop_map(Action::Tidy),
     ]
 }
 
-fn entries(index: &Index) -> Vec<(u64, u32)> {
+fn entries(index: &Index<0>) -> Vec<(u64, u32)> {
     let mut entries: Vec<_> =
         index.slots().flat_map(|s| index.slot_entries(s)).map(|(k, row)| (k.0, row)).collect();
     entries.sort_unstable();
@@ -44,7 +46,7 @@ fn entries(index: &Index) -> Vec<(u64, u32)> {
 proptest! {
     #[test]
     fn an_index_is_a_map(actions in prop::collection::vec(action(), 0..1500)) {
-        let mut index = Index::new(0..SLOTS);
+        let mut index = Index::<0>::new(0..SLOTS);
         let mut model = BTreeMap::new();
         for (row, action) in actions.into_iter().enumerate() {
             let row = row as u32;
@@ -59,6 +61,7 @@ proptest! {
                 Action::Remove(k) => {
                     prop_assert_eq!(index.remove(FeatureKey(k)), model.remove(&k));
                 }
+                Action::Tidy(k) => index.tidy(FeatureKey(k).slot()),
                 Action::Get(k) => {
                     index.prefetch(FeatureKey(k));
                     prop_assert_eq!(index.get(FeatureKey(k)), model.get(&k).copied());
@@ -79,7 +82,7 @@ proptest! {
 fn one_home_for_all_keys_is_slow_but_right() {
     // 2,000 keys that differ in the lowest bits only: all at home in bucket 0, far past the 255 that
     // a bucket can count.
-    let mut index = Index::new(5..6);
+    let mut index = Index::<0>::new(5..6);
     let keys: Vec<FeatureKey> = (0..2000).map(|i| FeatureKey(5 << 52 | i)).collect();
     for (row, &key) in keys.iter().enumerate() {
         index.insert(key, row as u32);
@@ -98,7 +101,7 @@ fn one_home_for_all_keys_is_slow_but_right() {
 
 #[test]
 fn an_index_of_mixed_keys_takes_less_than_eighteen_bytes_a_key_at_any_moment() {
-    let mut index = Index::new(0..64);
+    let mut index = Index::<0>::new(0..64);
     let mut worst = 0.0f64;
     let mut row = 0;
     for id in 0u64.. {
@@ -116,4 +119,53 @@ fn an_index_of_mixed_keys_takes_less_than_eighteen_bytes_a_key_at_any_moment() {
         }
     }
     assert!(worst < 18.0, "{worst} bytes a key");
+}
+
+#[test]
+fn a_slot_that_has_lost_its_keys_gives_its_memory_back() {
+    let mut index = Index::<0>::new(5..6);
+    let empty = index.bytes();
+    let keys: Vec<FeatureKey> =
+        (0u64..).map(FeatureKey::from_u64).filter(|k| k.slot() == 5).take(3000).collect();
+    for (row, &key) in keys.iter().enumerate() {
+        index.insert(key, row as u32);
+    }
+    let full = index.bytes();
+    for &key in &keys[300..] {
+        index.remove(key);
+    }
+    index.tidy(5);
+    assert!(index.bytes() < full / 6, "{} of {full} bytes", index.bytes());
+    for (row, &key) in keys[..300].iter().enumerate() {
+        assert_eq!(index.get(key), Some(row as u32));
+    }
+    for &key in &keys[..300] {
+        index.remove(key);
+    }
+    index.tidy(5);
+    assert_eq!(index.bytes(), empty);
+}
+
+#[test]
+fn keys_that_come_and_go_for_ever_leave_no_endless_probe() {
+    let mut index = Index::<0>::new(5..6);
+    let mut keys = (0u64..).map(FeatureKey::from_u64).filter(|k| k.slot() == 5);
+    for full in [4, 9, 13, 40] {
+        let mut live = std::collections::VecDeque::new();
+        for turn in 0..20_000u32 {
+            let key = keys.next().unwrap();
+            assert_eq!(index.get(key), None);
+            index.insert(key, turn);
+            live.push_back((key, turn));
+            if live.len() > full {
+                let (gone, row) = live.pop_front().unwrap();
+                assert_eq!(index.remove(gone), Some(row));
+            }
+        }
+        for &(key, row) in &live {
+            assert_eq!(index.get(key), Some(row));
+            assert_eq!(index.remove(key), Some(row));
+        }
+    }
+    assert_eq!(index.len(), 0);
 }

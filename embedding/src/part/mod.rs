@@ -5,9 +5,13 @@
 //! (u64) and `dirty_epoch` (u32), without nulls. Any Arrow tool opens it. The schema's metadata name the
 //! format, the table, the slot range and the segments. Padding of rows in memory is not written.
 //!
+//! Keys that wait to be admitted are files beside them (`candidates-*.arrow`) with the columns `key`, `count`
+//! and `last_step`, in tables whose admission counts.
+//!
 //! Where a table is cut depends on how many rows each slot has and on nothing else: its bytes are the same
 //! for every number of shards and threads.
 
+mod candidates;
 mod open;
 mod read;
 mod write;
@@ -17,7 +21,8 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use zillion_feature::SLOTS;
 
-pub(crate) use read::{Need, StoredPart, open_parts};
+pub(crate) use candidates::{StoredCandidates, write_candidates};
+pub(crate) use read::{Need, StoredPart, open_candidates, open_parts};
 pub(crate) use write::{PartRows, write_part};
 
 use crate::shape::TableShape;
@@ -41,6 +46,19 @@ pub struct TableParts {
     pub dirty_epoch: u32,
     /// In slot order: a power of two of them, each with the same number of slots.
     pub parts: Vec<PartInfo>,
+    /// The keys that wait to be admitted; absent where the table lets every key in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidates: Option<CandidateParts>,
+}
+
+/// The candidates' parts of one table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CandidateParts {
+    /// Candidates in all parts.
+    pub rows: u64,
+    /// As those of the rows, but cut by the number of candidates.
+    pub parts: Vec<PartInfo>,
 }
 
 /// One part.
@@ -58,9 +76,13 @@ pub struct PartInfo {
 }
 
 /// The path of a part below the checkpoint's folder.
-fn file_name(table: &str, part: usize) -> String {
-    format!("tables/{table}/part-{part:05}.arrow")
+fn file_name(table: &str, kind: &str, part: usize) -> String {
+    format!("tables/{table}/{kind}-{part:05}.arrow")
 }
+
+/// The kinds of files that a table has.
+const ROWS: &str = "part";
+const CANDIDATES: &str = "candidates";
 
 /// The slots of one part out of `parts`.
 pub(crate) fn part_slots(part: usize, parts: usize) -> Range<usize> {

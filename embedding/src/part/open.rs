@@ -11,9 +11,11 @@ use arrow_schema::{DataType, Field, Schema};
 use zillion_device::mmap;
 use zillion_feature::FeatureKey;
 
+use super::candidates::{StoredCandidates, candidate_fields};
 use super::read::{Need, REMEDY, StoredPart};
 use super::write::fields;
 use super::{FORMAT, PartInfo, describe_layout, describe_segments};
+use crate::candidates::LARGEST_THRESHOLD;
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
 
@@ -32,8 +34,38 @@ impl Opening<'_> {
         Err(Error::Part { path: self.path.clone(), reason: reason.into() })
     }
 
-    /// Maps the file, compares it with what the checkpoint says, and finds its columns.
+    /// Maps a file of rows, compares it with what the checkpoint says, and finds its columns.
     pub(super) fn open(&self, info: &PartInfo, slots: Range<usize>) -> Result<StoredPart> {
+        let buffer = self.verified(info)?;
+        let part = self.row_columns(&buffer, slots)?;
+        self.check_keys(&part.keys, &part.slots, info)?;
+        self.check_last_steps(&part.last_steps)?;
+        Ok(part)
+    }
+
+    /// The same for a file of candidates.
+    pub(super) fn open_candidates(
+        &self,
+        info: &PartInfo,
+        slots: Range<usize>,
+    ) -> Result<StoredCandidates> {
+        let buffer = self.verified(info)?;
+        let part = self.candidate_columns(&buffer, &slots)?;
+        self.check_keys(&part.keys, &slots, info)?;
+        self.check_last_steps(&part.last_steps)?;
+        let is_legal = |&count: &u32| (1..LARGEST_THRESHOLD).contains(&count);
+        match part.counts.iter().position(|count| !is_legal(count)) {
+            Some(row) => self.refuse(format!(
+                "column `count`, row {row}: {} is no count of a key that waits, which is 1 to {}; {REMEDY}",
+                part.counts[row],
+                LARGEST_THRESHOLD - 1
+            )),
+            None => Ok(part),
+        }
+    }
+
+    /// The mapped bytes of a file, which are those that were written.
+    fn verified(&self, info: &PartInfo) -> Result<Buffer> {
         let bytes = mmap::map(&self.path)?;
         if bytes.len() as u64 != info.bytes {
             return self.refuse(format!(
@@ -49,22 +81,13 @@ impl Opening<'_> {
                 info.blake3
             ));
         }
-        let part = self.columns(&Buffer::from(bytes), slots)?;
-        if part.keys.len() as u64 != info.rows {
-            return self.refuse(format!(
-                "the file has {} rows and the checkpoint says {}; {REMEDY}",
-                part.keys.len(),
-                info.rows
-            ));
-        }
-        self.check_rows(&part)?;
-        Ok(part)
+        Ok(Buffer::from(bytes))
     }
 
-    /// Finds the columns in the file. Done by hand, over what the flatbuffers verifier has passed: the
+    /// Finds the one record batch of a file. Done by hand, over what the flatbuffers verifier has passed: the
     /// columns are known, every number is checked before it is used, and `arrow-ipc`'s own decoder panics
     /// on lengths that do not add up.
-    fn columns(&self, buffer: &Buffer, slots: Range<usize>) -> Result<StoredPart> {
+    fn batch<'b>(&self, buffer: &'b Buffer) -> Result<File<'b>> {
         let malformed =
             |what: &str| format!("not an Arrow file as checkpoints have them: {what}; {REMEDY}");
         // The length of the footer, and the magic, are the last ten bytes.
@@ -88,8 +111,6 @@ impl Opening<'_> {
             Some(Err(e)) => return self.refuse(malformed(&e.to_string())),
             None => return self.refuse(malformed("it has no schema")),
         };
-        let state_width = self.check_fields(&schema)?;
-        self.check_metadata(&schema, &slots)?;
         let blocks = footer.recordBatches();
         let block = match blocks {
             Some(blocks) if blocks.len() == 1 => blocks.get(0),
@@ -117,9 +138,16 @@ impl Opening<'_> {
         else {
             return self.refuse(malformed("its number of rows cannot be"));
         };
-        let mut columns =
-            Columns { opening: self, file: buffer, body: frame.body, batch, node: 0, buffer: 0 };
-        let width = self.shape.width;
+        Ok(File { schema, rows, bytes: buffer, body: frame.body, batch })
+    }
+
+    fn row_columns(&self, buffer: &Buffer, slots: Range<usize>) -> Result<StoredPart> {
+        let file = self.batch(buffer)?;
+        let state_width = self.check_fields(&file.schema)?;
+        self.check_metadata(&file.schema, &slots)?;
+        self.check_segments(&file.schema)?;
+        let (rows, width) = (file.rows, self.shape.width);
+        let mut columns = Columns { opening: self, file: &file, node: 0, buffer: 0 };
         Ok(StoredPart {
             keys: columns.next("key", rows)?,
             weights: columns.next_list("weights", rows, width)?,
@@ -130,6 +158,22 @@ impl Opening<'_> {
             slots,
             width,
             state_width,
+        })
+    }
+
+    fn candidate_columns(&self, buffer: &Buffer, slots: &Range<usize>) -> Result<StoredCandidates> {
+        let file = self.batch(buffer)?;
+        let expected = candidate_fields();
+        let found = file.schema.fields();
+        if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
+            return self.refuse(format!("it does not have the columns of candidates; {REMEDY}"));
+        }
+        self.check_metadata(&file.schema, slots)?;
+        let mut columns = Columns { opening: self, file: &file, node: 0, buffer: 0 };
+        Ok(StoredCandidates {
+            keys: columns.next("key", file.rows)?,
+            counts: columns.next("count", file.rows)?,
+            last_steps: columns.next("last_step", file.rows)?,
         })
     }
 
@@ -199,7 +243,12 @@ impl Opening<'_> {
                 said("zillion.slots")
             ));
         }
-        let segments = said("zillion.segments");
+        Ok(())
+    }
+
+    /// What the metadata say of the rows.
+    fn check_segments(&self, schema: &Schema) -> Result<()> {
+        let segments = schema.metadata().get("zillion.segments").map_or("", String::as_str);
         let agrees = match self.need {
             Need::State => segments == describe_segments(self.shape),
             Need::Weights => names_and_dims(segments) == Some(describe_layout(&self.shape.layout)),
@@ -214,8 +263,14 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn check_rows(&self, part: &StoredPart) -> Result<()> {
-        let keys = &part.keys[..];
+    fn check_keys(&self, keys: &[u64], slots: &Range<usize>, info: &PartInfo) -> Result<()> {
+        if keys.len() as u64 != info.rows {
+            return self.refuse(format!(
+                "the file has {} rows and the checkpoint says {}; {REMEDY}",
+                keys.len(),
+                info.rows
+            ));
+        }
         if let Some(row) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
             let what = if keys[row] == keys[row + 1] { "the same as" } else { "below" };
             return self.refuse(format!(
@@ -225,24 +280,38 @@ impl Opening<'_> {
                 keys[row + 1]
             ));
         }
-        let outside = |key: &u64| !part.slots.contains(&FeatureKey(*key).slot());
+        let outside = |key: &u64| !slots.contains(&FeatureKey(*key).slot());
         if let Some(row) = keys.iter().position(outside) {
             return self.refuse(format!(
                 "column `key`, row {row}: key {:#018x} is of slot {} and the part holds {}..{}; {REMEDY}",
                 keys[row],
                 FeatureKey(keys[row]).slot(),
-                part.slots.start,
-                part.slots.end
-            ));
-        }
-        if let Some(row) = part.last_steps.iter().position(|&step| step > u64::from(u32::MAX)) {
-            return self.refuse(format!(
-                "column `last_step`, row {row}: {} is beyond the last step there can be; {REMEDY}",
-                part.last_steps[row]
+                slots.start,
+                slots.end
             ));
         }
         Ok(())
     }
+
+    fn check_last_steps(&self, steps: &[u64]) -> Result<()> {
+        if let Some(row) = steps.iter().position(|&step| step > u64::from(u32::MAX)) {
+            return self.refuse(format!(
+                "column `last_step`, row {row}: {} is beyond the last step there can be; {REMEDY}",
+                steps[row]
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A file with one record batch.
+struct File<'a> {
+    schema: Schema,
+    rows: usize,
+    bytes: &'a Buffer,
+    /// Where the batch's values lie.
+    body: Range<usize>,
+    batch: RecordBatch<'a>,
 }
 
 /// Where a record batch lies in the file.
@@ -265,9 +334,7 @@ impl Frame {
 /// Reads the columns of a batch one after another.
 struct Columns<'a> {
     opening: &'a Opening<'a>,
-    file: &'a Buffer,
-    body: Range<usize>,
-    batch: RecordBatch<'a>,
+    file: &'a File<'a>,
     /// The next field node and the next buffer.
     node: usize,
     buffer: usize,
@@ -296,7 +363,7 @@ impl Columns<'_> {
 
     /// The next field node, and the buffer with its null bits, which nobody needs.
     fn node(&mut self, name: &str, length: usize) -> Result<()> {
-        let nodes = self.batch.nodes();
+        let nodes = self.file.batch.nodes();
         let node = nodes.filter(|nodes| self.node < nodes.len()).map(|nodes| nodes.get(self.node));
         self.node += 1;
         self.buffer += 1;
@@ -315,16 +382,16 @@ impl Columns<'_> {
 
     /// The next buffer with values; `None` where it does not hold them, or not where they can be used.
     fn values<T: ArrowNativeType>(&mut self, count: usize) -> Option<ScalarBuffer<T>> {
-        let buffers = self.batch.buffers().filter(|buffers| self.buffer < buffers.len())?;
+        let buffers = self.file.batch.buffers().filter(|buffers| self.buffer < buffers.len())?;
         let place = buffers.get(self.buffer);
         self.buffer += 1;
         let bytes = count.checked_mul(size_of::<T>())?;
-        let start = self.body.start.checked_add(usize::try_from(place.offset()).ok()?)?;
+        let start = self.file.body.start.checked_add(usize::try_from(place.offset()).ok()?)?;
         let fits = usize::try_from(place.length()).is_ok_and(|length| bytes <= length);
-        if !fits || start.checked_add(bytes)? > self.body.end {
+        if !fits || start.checked_add(bytes)? > self.file.body.end {
             return None;
         }
-        let slice = self.file.slice_with_length(start, bytes);
+        let slice = self.file.bytes.slice_with_length(start, bytes);
         let aligned = slice.as_ptr().align_offset(align_of::<T>()) == 0;
         aligned.then(|| ScalarBuffer::new(slice, 0, count))
     }

@@ -7,8 +7,9 @@ use arrow_buffer::ScalarBuffer;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, SLOTS};
 
+use super::candidates::StoredCandidates;
 use super::open::Opening;
-use super::{TableParts, file_name, part_slots};
+use super::{CANDIDATES, PartInfo, ROWS, TableParts, file_name, part_slots};
 use crate::error::{Error, Result};
 use crate::shape::{Meta, TableShape};
 use crate::table::StoredRow;
@@ -35,6 +36,14 @@ impl StoredPart {
     pub(crate) fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
         let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
         before(slots.start)..before(slots.end)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(crate) fn slots(&self) -> Range<usize> {
+        self.slots.clone()
     }
 
     pub(crate) fn key(&self, row: usize) -> FeatureKey {
@@ -108,18 +117,50 @@ pub(crate) fn open_parts(
     for (shape, table) in shapes.iter().zip(tables) {
         check_listing(folder, shape, table)?;
     }
-    let jobs: Vec<(usize, usize)> = tables
-        .iter()
-        .enumerate()
-        .flat_map(|(table, parts)| (0..parts.parts.len()).map(move |part| (table, part)))
-        .collect();
+    let files = tables.iter().map(|table| table.parts.as_slice()).collect();
+    open_files(workers, files, |table, info, slots| {
+        Opening { path: folder.join(&info.file), shape: shapes[table], need }.open(info, slots)
+    })
+}
+
+/// The same for the candidates of each table, of those that have a list.
+pub(crate) fn open_candidates(
+    workers: &Workers,
+    folder: &Path,
+    shapes: &[&TableShape],
+    tables: &[&TableParts],
+) -> Result<Vec<Vec<StoredCandidates>>> {
+    let mut files = Vec::with_capacity(tables.len());
+    for (shape, table) in shapes.iter().zip(tables) {
+        let listed = table.candidates.as_ref();
+        if let Some(listed) = listed {
+            check_names(folder, shape, CANDIDATES, &listed.parts, listed.rows)?;
+        }
+        files.push(listed.map_or(&[][..], |listed| &listed.parts));
+    }
+    let need = Need::State;
+    open_files(workers, files, |table, info, slots| {
+        let opening = Opening { path: folder.join(&info.file), shape: shapes[table], need };
+        opening.open_candidates(info, slots)
+    })
+}
+
+/// Opens the files of every table, shared out to the workers.
+fn open_files<T: Send>(
+    workers: &Workers,
+    tables: Vec<&[PartInfo]>,
+    open: impl Fn(usize, &PartInfo, Range<usize>) -> Result<T> + Sync,
+) -> Result<Vec<Vec<T>>> {
+    let parts = |(table, infos): (usize, &&[PartInfo])| {
+        (0..infos.len()).map(move |part| (table, part)).collect::<Vec<_>>()
+    };
+    let jobs: Vec<(usize, usize)> = tables.iter().enumerate().flat_map(parts).collect();
     let opened = workers.map(jobs.len(), |job| {
         let (table, part) = jobs[job];
-        let infos = &tables[table].parts;
-        Opening { path: folder.join(&infos[part].file), shape: shapes[table], need }
-            .open(&infos[part], part_slots(part, infos.len()))
+        let infos = tables[table];
+        open(table, &infos[part], part_slots(part, infos.len()))
     });
-    let mut by_table: Vec<Vec<StoredPart>> = tables.iter().map(|_| Vec::new()).collect();
+    let mut by_table: Vec<Vec<T>> = tables.iter().map(|_| Vec::new()).collect();
     for ((table, _), part) in jobs.into_iter().zip(opened) {
         by_table[table].push(part?);
     }
@@ -128,16 +169,27 @@ pub(crate) fn open_parts(
 
 /// The manifest's list of parts, before any file is opened.
 fn check_listing(folder: &Path, shape: &TableShape, table: &TableParts) -> Result<()> {
+    check_names(folder, shape, ROWS, &table.parts, table.rows)
+}
+
+/// The list of one kind of a table's files.
+fn check_names(
+    folder: &Path,
+    shape: &TableShape,
+    kind: &str,
+    listed: &[PartInfo],
+    whole: u64,
+) -> Result<()> {
     let path = folder.join(format!("tables/{}", shape.name()));
     let refuse = |reason: String| Err(Error::Part { path: path.clone(), reason });
-    let parts = table.parts.len();
+    let parts = listed.len();
     if !parts.is_power_of_two() || parts > SLOTS {
         return refuse(format!(
             "a table has 1, 2, 4, … 4096 parts and the checkpoint lists {parts}; {REMEDY}"
         ));
     }
-    for (i, part) in table.parts.iter().enumerate() {
-        let expected = file_name(shape.name(), i);
+    for (i, part) in listed.iter().enumerate() {
+        let expected = file_name(shape.name(), kind, i);
         if part.file != expected {
             let given = &part.file;
             return refuse(format!(
@@ -145,9 +197,8 @@ fn check_listing(folder: &Path, shape: &TableShape, table: &TableParts) -> Resul
             ));
         }
     }
-    let rows: u64 = table.parts.iter().map(|p| p.rows).sum();
-    if rows != table.rows {
-        let whole = table.rows;
+    let rows: u64 = listed.iter().map(|p| p.rows).sum();
+    if rows != whole {
         return refuse(format!("the parts have {rows} rows and the table {whole}; {REMEDY}"));
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Writing a part.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
-use super::{FORMAT, PartInfo, describe_segments, file_name, part_slots};
+use super::{FORMAT, PartInfo, ROWS, describe_segments, file_name, part_slots};
 use crate::error::Result;
 use crate::shape::TableShape;
 use crate::table::StoredRow;
@@ -80,15 +81,19 @@ fn list(values: Vec<f32>, width: usize, rows: usize) -> Result<ArrayRef, ArrowEr
 
 /// What a part's schema says about it.
 fn schema(shape: &TableShape, part: usize, parts: usize) -> Schema {
+    let mut metadata = metadata(shape, part, parts);
+    metadata.insert("zillion.segments".to_owned(), describe_segments(shape));
+    Schema::new(fields(shape.width, shape.state_width)).with_metadata(metadata)
+}
+
+/// What every file of a table says about itself.
+pub(super) fn metadata(shape: &TableShape, part: usize, parts: usize) -> BTreeMap<String, String> {
     let slots = part_slots(part, parts);
-    let metadata = [
+    BTreeMap::from([
         ("zillion.format".to_owned(), FORMAT.to_owned()),
-        ("zillion.segments".to_owned(), describe_segments(shape)),
         ("zillion.slots".to_owned(), format!("{}..{}", slots.start, slots.end)),
         ("zillion.table".to_owned(), shape.name().to_owned()),
-    ];
-    let fields = fields(shape.width, shape.state_width);
-    Schema::new(fields).with_metadata(std::collections::BTreeMap::from(metadata))
+    ])
 }
 
 fn batch(
@@ -118,18 +123,29 @@ pub(crate) fn write_part(
     (part, parts): (usize, usize),
     rows: PartRows,
 ) -> Result<PartInfo> {
-    let file = file_name(shape.name(), part);
     let count = rows.keys.len() as u64;
     let schema = Arc::new(schema(shape, part, parts));
+    let batch = || batch(rows, shape, schema.clone());
+    write_file(files, folder, file_name(shape.name(), ROWS, part), count, &schema, batch)
+}
+
+/// Writes and syncs one record batch as a file below `folder`.
+pub(super) fn write_file(
+    files: &Files,
+    folder: &Path,
+    file: String,
+    rows: u64,
+    schema: &Schema,
+    batch: impl FnOnce() -> Result<RecordBatch, ArrowError>,
+) -> Result<PartInfo> {
     let mut hasher = blake3::Hasher::new();
     let bytes = files.create_file(folder.join(&file), |out| {
         let hashed = Hashed { out, hasher: &mut hasher };
-        let mut writer = FileWriter::try_new(hashed, &schema).map_err(io_error)?;
-        let batch = batch(rows, shape, schema.clone()).map_err(io_error)?;
-        writer.write(&batch).map_err(io_error)?;
+        let mut writer = FileWriter::try_new(hashed, schema).map_err(io_error)?;
+        writer.write(&batch().map_err(io_error)?).map_err(io_error)?;
         writer.finish().map_err(io_error)
     })?;
-    Ok(PartInfo { file, rows: count, bytes, blake3: hasher.finalize().to_hex().to_string() })
+    Ok(PartInfo { file, rows, bytes, blake3: hasher.finalize().to_hex().to_string() })
 }
 
 /// Keeps the kind of an error of the disk, so that a full one is told from others.

@@ -5,6 +5,7 @@
 //! the checkpoint is there. Restoring replaces the tables when every part has been verified and read, and
 //! not before: an error leaves them as they were.
 
+use std::ops::Range;
 use std::path::Path;
 
 use zillion_device::{Files, Workers};
@@ -13,10 +14,11 @@ use zillion_feature::SLOTS;
 use super::{TableSet, each, empty_shards};
 use crate::error::{Error, Result};
 use crate::part::{
-    MAX_PART_ROWS, Need, PartInfo, PartRows, TableParts, open_parts, part_count, part_slots,
-    write_part,
+    CandidateParts, MAX_PART_ROWS, Need, PartInfo, PartRows, StoredCandidates, TableParts,
+    open_candidates, open_parts, part_count, part_slots, write_candidates, write_part,
 };
 use crate::shape::TableShape;
+use crate::table::Table;
 
 impl TableSet {
     /// Writes every table below `folder` (made if absent) and returns what the manifest must keep.
@@ -61,12 +63,15 @@ impl TableSet {
         let mut manifest = Vec::with_capacity(self.shapes.len());
         for (shape, &parts) in self.shapes.iter().zip(&cuts) {
             let parts: Vec<PartInfo> = written.by_ref().take(parts).collect::<Result<_>>()?;
+            let table = manifest.len();
+            let candidates = self.write_candidates(workers, folder, files, table, limit)?;
             files.sync_dir(tables.join(shape.name()))?;
             manifest.push(TableParts {
                 table: shape.name().to_owned(),
                 rows: parts.iter().map(|p| p.rows).sum(),
                 dirty_epoch: self.dirty_epoch,
                 parts,
+                candidates,
             });
         }
         if !self.shapes.is_empty() {
@@ -74,6 +79,32 @@ impl TableSet {
             files.sync_dir(folder)?;
         }
         Ok(manifest)
+    }
+
+    /// Writes the keys of one table that wait to be admitted, if it lets them wait.
+    fn write_candidates(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        table: usize,
+        limit: u64,
+    ) -> Result<Option<CandidateParts>> {
+        let shape = &self.shapes[table];
+        if shape.spec.admission.is_all() {
+            return Ok(None);
+        }
+        let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
+        let by_slot: Vec<u64> =
+            (0..SLOTS).map(|slot| owner(slot).slot_candidates(slot) as u64).collect();
+        let parts = part_count(&by_slot, limit);
+        let written = workers.map(parts, |part| {
+            let candidates =
+                part_slots(part, parts).flat_map(|slot| owner(slot).candidates_in(slot));
+            write_candidates(files, folder, shape, (part, parts), candidates)
+        });
+        let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
+        Ok(Some(CandidateParts { rows: parts.iter().map(|p| p.rows).sum(), parts }))
     }
 
     /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped.
@@ -90,6 +121,16 @@ impl TableSet {
         let shapes: Vec<&TableShape> = self.shapes.iter().map(AsRef::as_ref).collect();
         let listed = listed_parts(&shapes, parts)?;
         for (shape, table) in shapes.iter().zip(&listed) {
+            if shape.spec.admission.is_all() != table.candidates.is_none() {
+                let reason = match &table.candidates {
+                    Some(_) => {
+                        "the checkpoint has keys that wait to be admitted and the job lets all in"
+                    }
+                    None => "the job's admission counts keys and the checkpoint has no counts",
+                };
+                let reason = format!("{reason}; use the job that it was written by");
+                return Err(Error::mismatch(shape.name(), reason));
+            }
             if let Some(cap) = shape.spec.row_limit().filter(|&cap| table.rows > cap) {
                 return Err(Error::TooManyRows {
                     table: table.table.clone(),
@@ -99,6 +140,7 @@ impl TableSet {
             }
         }
         let opened = open_parts(workers, folder, &shapes, &listed, Need::State)?;
+        let candidates = open_candidates(workers, folder, &shapes, &listed)?;
         let mut shards = empty_shards(&self.shapes, &self.map)?;
         each(workers, &mut shards, |_, shard| {
             let slots = shard.slots();
@@ -110,6 +152,9 @@ impl TableSet {
                     }
                 }
                 table.restored();
+                candidates[index]
+                    .iter()
+                    .try_for_each(|part| restore_candidates(table, part, &slots))?;
             }
             Ok(())
         })?;
@@ -141,6 +186,22 @@ impl TableSet {
         }
         rows
     }
+}
+
+/// The candidates of one part that belong to a shard's slots.
+fn restore_candidates(
+    table: &mut Table,
+    part: &StoredCandidates,
+    slots: &Range<usize>,
+) -> Result<()> {
+    for (key, candidate) in part.in_slots(slots) {
+        if !table.restore_candidate(key, candidate) {
+            let reason =
+                format!("key {:#018x} waits for a row and has one; take another checkpoint", key.0);
+            return Err(Error::mismatch(table.name(), reason));
+        }
+    }
+    Ok(())
 }
 
 /// A checkpoint's entry for each table, in the order of the tables.

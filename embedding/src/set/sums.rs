@@ -8,7 +8,7 @@ use zillion_feature::{LookupPlan, RowBuffer, TablePlan};
 
 use super::TableSet;
 use crate::error::Result;
-use crate::shard::{Shard, slot_runs};
+use crate::shard::{Shard, slot_runs, times};
 use crate::table::Table;
 
 impl TableSet {
@@ -29,7 +29,7 @@ impl TableSet {
             let rows = &gradients.tables[position];
             slot_runs(table, range, |keys, run| {
                 let values = &rows.values[run.start * rows.stride..run.end * rows.stride];
-                live.run_squares(keys, values)
+                live.run_squares(keys, values, times(table, run))
             })
         };
         Ok(self.sum(workers, plan, Table::staged_squares, |table| !self.swept[table], run))

@@ -2,6 +2,7 @@
 
 mod invariance;
 mod learning;
+mod life;
 mod model;
 mod refusals;
 

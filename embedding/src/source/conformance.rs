@@ -9,7 +9,7 @@ use super::RowSource;
 /// The rows that a source must have: by table, by key, the weights without padding.
 pub type ExpectedRows = Vec<BTreeMap<FeatureKey, Vec<f32>>>;
 
-/// A plan that looks up these keys, for tests: unique keys in slot order, no columns.
+/// A plan that looks up these keys, for tests: unique keys in slot order with their occurrences, no columns.
 pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
     let tables = keys.iter().enumerate().map(|(table, keys)| {
         let mut seen = std::collections::BTreeSet::new();
@@ -22,10 +22,15 @@ pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
                 slots.push((key.slot() as u16, i as u32));
             }
         }
-        let occurrences = zillion_feature::Occurrences {
-            offsets: (0..=unique.len() as u32).collect(),
-            positions: (0..unique.len() as u32).collect(),
-        };
+        let mut places: BTreeMap<FeatureKey, Vec<u32>> = BTreeMap::new();
+        for (position, &key) in keys.iter().enumerate() {
+            places.entry(key).or_default().push(position as u32);
+        }
+        let mut occurrences = zillion_feature::Occurrences { offsets: vec![0], positions: vec![] };
+        for key in &unique {
+            occurrences.positions.extend(&places[key]);
+            occurrences.offsets.push(occurrences.positions.len() as u32);
+        }
         TablePlan { table: TableId(table as u16), keys: unique, slots, occurrences }
     });
     LookupPlan { rows: 0, tables: tables.collect(), columns: Vec::new() }

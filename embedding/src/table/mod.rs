@@ -10,11 +10,13 @@
 //! A plain value, owned by one shard.
 
 mod dense;
+mod evict;
 mod pull;
 mod push;
 mod sweep;
 
 pub(crate) use pull::Absent;
+pub(crate) use push::Times;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,8 +24,10 @@ use std::sync::Arc;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
+use crate::candidates::{Candidate, Candidates};
 use crate::error::{Error, Result};
 use crate::index::Index;
+use crate::life::Admission;
 use crate::shape::{Meta, TableShape};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
@@ -39,6 +43,8 @@ pub(crate) struct Table {
     weights: Slab<f32>,
     companion: Slab<u32>,
     counters: Counters,
+    /// Present where keys wait for their rows.
+    candidates: Option<Candidates>,
     /// Present where the vocabulary is fixed.
     dense: Option<Dense>,
 }
@@ -57,10 +63,18 @@ impl Table {
             weights: Slab::new(shape.stride())?,
             companion: Slab::new(shape.companion_stride)?,
             counters: Counters::default(),
+            candidates: match shape.spec.admission {
+                Admission::All => None,
+                Admission::Count { at_least } => Some(Candidates::new(slots.clone(), at_least)),
+            },
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             index: Index::new(slots),
             shape,
         })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.shape.name()
     }
 
     pub(crate) fn rows(&self) -> u64 {
@@ -124,6 +138,26 @@ impl Table {
         Ok(())
     }
 
+    /// Adds a candidate as a checkpoint kept it; false where the table has none or the key has a row.
+    pub(crate) fn restore_candidate(&mut self, key: FeatureKey, candidate: Candidate) -> bool {
+        let has_row = self.has(key);
+        match &mut self.candidates {
+            Some(candidates) if !has_row => candidates.restore(key, candidate),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Candidates of one of this shard's slots.
+    pub(crate) fn slot_candidates(&self, slot: usize) -> usize {
+        self.candidates.as_ref().map_or(0, |c| c.slot_len(slot))
+    }
+
+    /// The candidates of one slot, in key order.
+    pub(crate) fn candidates_in(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
+        self.candidates.as_ref().map_or_else(Vec::new, |c| c.in_slot(slot))
+    }
+
     /// To be called when rows have been restored (in key order).
     pub(crate) fn restored(&mut self) {
         if let Some(dense) = &mut self.dense {
@@ -161,9 +195,11 @@ impl Table {
         TableStatistics {
             table: self.shape.name().to_owned(),
             rows: self.rows(),
+            candidates: self.candidates.as_ref().map_or(0, |c| c.len() as u64),
             payload_bytes: weights.used as u64,
             state_bytes: companion.used as u64,
             index_bytes: self.index.bytes() as u64,
+            candidate_bytes: self.candidates.as_ref().map_or(0, |c| c.bytes() as u64),
             staged_bytes: staged as u64,
             slack_bytes: (reserved + companion_reserved - used) as u64,
             counters: self.counters,

@@ -1,5 +1,7 @@
 //! Writing rows: the lookup, the creation of unknown keys and the optimizer in one pass.
 
+use std::ops::Range;
+
 use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
@@ -17,13 +19,25 @@ struct Push<'a> {
 }
 
 impl Table {
+    /// Whether a key without a row gets one now; counted.
+    #[inline(always)]
+    fn admit(&mut self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
+        let Some(candidates) = &mut self.candidates else { return true };
+        let admitted = candidates.admit(key, times(), step);
+        self.counters.admitted += u64::from(admitted);
+        self.counters.waiting += u64::from(!admitted);
+        admitted
+    }
+
     /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown keys
-    /// are created, or refused where the vocabulary is fixed; rows with a number that is not finite are
-    /// dropped. All of it is counted.
+    /// are created when they are admitted, or refused where the vocabulary is fixed; rows with a number that
+    /// is not finite are dropped. All of it is counted. `occurrences` is of the keys, where admission counts
+    /// them.
     pub(crate) fn push(
         &mut self,
         keys: &[FeatureKey],
         gradients: &[f32],
+        occurrences: Times<'_>,
         step: &TableStep,
     ) -> Result<()> {
         let shape = self.shape.clone();
@@ -32,10 +46,15 @@ impl Table {
         in_blocks(
             &mut push,
             keys.len(),
-            |push, block| keys[block].iter().for_each(|&key| push.table.index.prefetch(key)),
+            |push, block| {
+                keys[block.clone()].iter().for_each(|&key| push.table.index.prefetch(key));
+                if let Some(candidates) = &push.table.candidates {
+                    keys[block].iter().for_each(|&key| candidates.prefetch(key));
+                }
+            },
             |push, block, half| {
                 let gradients = &gradients[block.start * stride..block.end * stride];
-                push.table.resolve(&keys[block], gradients, step.epoch, &mut push.rows[half])
+                push.table.resolve(keys, block, gradients, occurrences, step, &mut push.rows[half])
             },
             |push, block, half| {
                 let gradients = &gradients[block.start * stride..block.end * stride];
@@ -55,12 +74,15 @@ impl Table {
     fn resolve(
         &mut self,
         keys: &[FeatureKey],
+        block: Range<usize>,
         gradients: &[f32],
-        epoch: u32,
+        occurrences: Times<'_>,
+        step: &TableStep,
         rows: &mut [u32; BLOCK],
     ) -> Result<()> {
         let finite = finite_rows(gradients, self.shape.stride(), self.shape.width);
-        for (i, (row, &key)) in rows.iter_mut().zip(keys).enumerate() {
+        let first = block.start;
+        for (i, (row, &key)) in rows.iter_mut().zip(&keys[block]).enumerate() {
             if finite & (1 << i) == 0 {
                 self.counters.nonfinite += 1;
                 *row = DROPPED;
@@ -72,7 +94,8 @@ impl Table {
                     self.counters.refused += 1;
                     DROPPED
                 }
-                None => self.create(key, epoch)?,
+                None if !self.admit(key, || occurrences.of(first + i), step.step) => DROPPED,
+                None => self.create(key, step.epoch)?,
             };
             if *row != DROPPED {
                 self.counters.pushed += 1;
@@ -81,6 +104,20 @@ impl Table {
             }
         }
         Ok(())
+    }
+}
+
+/// How often each key of a run occurs in the batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times<'a> {
+    /// One offset a key and one more; may be empty where nobody asks.
+    pub(crate) offsets: &'a [u32],
+}
+
+impl Times<'_> {
+    #[inline(always)]
+    pub(super) fn of(self, key: usize) -> u32 {
+        self.offsets[key + 1] - self.offsets[key]
     }
 }
 

@@ -5,7 +5,7 @@ use zillion_device::simd::vectorised;
 use zillion_feature::FeatureKey;
 
 use super::push::{apply_kernel, finite_rows, touch};
-use super::{Table, UNKNOWN};
+use super::{Table, Times, UNKNOWN};
 use crate::error::Result;
 use crate::optimizer::{Shaping, sum_of_squares_f64};
 use crate::shape::{SegmentShape, TableStep};
@@ -78,20 +78,29 @@ impl Table {
 
     /// The same for a table without whole-table rules, whose gradients stay with the caller: the sum over
     /// one run of keys (of one slot).
-    pub(crate) fn run_squares(&self, keys: &[FeatureKey], gradients: &[f32]) -> f64 {
+    ///
+    /// A gradient that will be dropped is no part of it.
+    pub(crate) fn run_squares(
+        &self,
+        keys: &[FeatureKey],
+        gradients: &[f32],
+        occurrences: Times<'_>,
+    ) -> f64 {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let has_l2 = self.shape.segments.iter().any(|s| s.l2 != 0.0);
         let mut initial = Vec::new();
         let mut sum = 0.0;
-        for (&key, raw) in keys.iter().zip(gradients.chunks_exact(stride)) {
+        for (i, (&key, raw)) in keys.iter().zip(gradients.chunks_exact(stride)).enumerate() {
             if finite_rows(raw, stride, width) == 0 {
                 continue;
             }
-            // The weights matter to the regulariser only.
-            let row = if has_l2 || self.dense.is_some() { self.index.get(key) } else { None };
+            // The weights matter to the regulariser, and whether they are there to what can refuse a key.
+            let asks = has_l2 || self.dense.is_some() || self.candidates.is_some();
+            let row = if asks { self.index.get(key) } else { None };
             let weights = match row {
                 Some(row) => self.weights.row(row),
                 None if self.dense.is_some() => continue,
+                None if self.waits(key, || occurrences.of(i)) => continue,
                 None if has_l2 => self.initial_row(key, &mut initial),
                 None => raw,
             };
@@ -99,6 +108,11 @@ impl Table {
             sum += self.shape.segments.iter().map(squares).sum::<f64>();
         }
         sum
+    }
+
+    /// Whether a push would not yet make a row of a key that has none.
+    fn waits(&self, key: FeatureKey, times: impl FnOnce() -> u32) -> bool {
+        self.candidates.as_ref().is_some_and(|c| !c.would_admit(key, times()))
     }
 
     /// For each of this shard's slots, the regulariser's loss of the segments whose regulariser pulls on
@@ -113,7 +127,8 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(loss).sum()).collect()
     }
 
-    /// The regulariser's loss of the other segments over one run of keys.
+    /// The regulariser's loss of the other segments over one run of keys. A key that waits for its row has
+    /// no weights to pull on.
     pub(crate) fn run_regulariser(&self, keys: &[FeatureKey]) -> f64 {
         let touched = || self.shape.segments.iter().filter(|s| !s.l2_is_whole && s.l2 != 0.0);
         if touched().next().is_none() {
@@ -123,7 +138,7 @@ impl Table {
         let mut sum = 0.0;
         for &key in keys {
             let weights = match self.index.get(key).unwrap_or(UNKNOWN) {
-                UNKNOWN if self.dense.is_some() => continue,
+                UNKNOWN if self.dense.is_some() || self.candidates.is_some() => continue,
                 UNKNOWN => self.initial_row(key, &mut initial),
                 row => self.weights.row(row),
             };

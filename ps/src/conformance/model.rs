@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zillion_device::Files;
 use zillion_embedding::conformance::plan_of;
-use zillion_embedding::{Counters, Rates, TableSpec, Unknown};
+use zillion_embedding::{Admission, Counters, Eviction, Rates, TableSpec, Unknown};
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
@@ -28,15 +28,27 @@ pub fn replay(client: &mut dyn TrainClient, actions: &[Action]) -> Result<(), St
 struct Row {
     weights: Vec<f32>,
     pushes: u32,
+    last_step: u64,
 }
 
 struct Model {
     specs: Vec<TableSpec>,
     tables: Vec<BTreeMap<FeatureKey, Row>>,
+    /// Occurrences and last step of keys that wait for their rows.
+    candidates: Vec<BTreeMap<FeatureKey, (u32, u64)>>,
     /// What unknown keys have read as so far: always the same, and what they start from.
     initial: BTreeMap<(usize, FeatureKey), Vec<f32>>,
     counters: Vec<Counters>,
     step: u64,
+}
+
+/// What becomes of the gradients of one table: positions in the plan, and numbers.
+#[derive(Default)]
+struct Sorted {
+    used: Vec<usize>,
+    waiting: Vec<usize>,
+    refused: u64,
+    nonfinite: u64,
 }
 
 /// Fails with a message unless two things are equal.
@@ -53,6 +65,7 @@ impl Model {
         Self {
             specs: specs(),
             tables: vec![BTreeMap::new(); TABLES],
+            candidates: vec![BTreeMap::new(); TABLES],
             initial: BTreeMap::new(),
             counters: vec![Counters::default(); TABLES],
             step: 0,
@@ -94,6 +107,7 @@ impl Model {
                 same("tables of the buffer that comes back", &buffer.tables.len(), &TABLES)?;
                 let report = client.sweep().map_err(failed("sweep"))?;
                 self.learn(&plan, &gradients, rate, 1.0);
+                self.evict();
                 self.compare_report(report, before)
             }
             _ => {
@@ -110,6 +124,7 @@ impl Model {
                 }
                 let report = client.apply(0.5).map_err(failed("apply"))?;
                 self.learn(&plan, &gradients, rate, 0.5);
+                self.evict();
                 self.compare_report(report, before)
             }
         }
@@ -123,7 +138,7 @@ impl Model {
     ) -> Result<(), String> {
         client.discard().map_err(failed("discard"))?;
         let swept = 1;
-        let (pushed, refused, nonfinite) = self.sort_out(plan, gradients, swept);
+        let Sorted { used: pushed, refused, nonfinite, .. } = self.sort_out(plan, gradients, swept);
         self.counters[swept].refused += refused;
         self.counters[swept].nonfinite += nonfinite;
         self.counters[swept].pushed += pushed.len() as u64;
@@ -143,7 +158,7 @@ impl Model {
                         self.counters[table].missing += 1;
                         let read = rows.tables[table].row(i)[..self.width(table)].to_vec();
                         let first = self.initial.entry((table, key)).or_insert(read);
-                        Row { weights: first.clone(), pushes: 0 }
+                        Row { weights: first.clone(), pushes: 0, last_step: 0 }
                     }
                 };
                 self.compare_row(table, key, rows.tables[table].row(i), &row.weights)?;
@@ -202,36 +217,74 @@ impl Model {
                 let read = rows.tables[table].row(i)[..self.width(table)].to_vec();
                 let first = self.initial.entry((table, key)).or_insert(read.clone());
                 same("a prefilled row", &read, first)?;
-                self.tables[table].insert(key, Row { weights: read, pushes: 0 });
+                self.tables[table].insert(key, Row { weights: read, pushes: 0, last_step: 0 });
             }
         }
         Ok(())
     }
 
-    /// Which gradients of one table are used, and how many are refused and dropped.
-    fn sort_out(
-        &self,
-        plan: &LookupPlan,
-        gradients: &RowBuffer,
-        table: usize,
-    ) -> (Vec<usize>, u64, u64) {
-        let (mut used, mut refused, mut nonfinite) = (Vec::new(), 0, 0);
+    /// What becomes of the gradients of one table.
+    fn sort_out(&self, plan: &LookupPlan, gradients: &RowBuffer, table: usize) -> Sorted {
+        let mut sorted = Sorted::default();
         for (i, key) in plan.tables[table].keys.iter().enumerate() {
             let row = &gradients.tables[table].row(i)[..self.width(table)];
             if !row.iter().all(|x| x.is_finite()) {
-                nonfinite += 1;
+                sorted.nonfinite += 1;
             } else if self.specs[table].dense && !self.tables[table].contains_key(key) {
-                refused += 1;
+                sorted.refused += 1;
+            } else if self.waits(plan, table, i) {
+                sorted.waiting.push(i);
             } else {
-                used.push(i);
+                sorted.used.push(i);
             }
         }
-        (used, refused, nonfinite)
+        sorted
+    }
+
+    /// Occurrences of a key, those of the plan included.
+    fn seen(&self, plan: &LookupPlan, table: usize, i: usize) -> u32 {
+        let offsets = &plan.tables[table].occurrences.offsets;
+        let before = self.candidates[table].get(&plan.tables[table].keys[i]).map_or(0, |c| c.0);
+        before + offsets[i + 1] - offsets[i]
+    }
+
+    fn waits(&self, plan: &LookupPlan, table: usize, i: usize) -> bool {
+        match self.specs[table].admission {
+            Admission::Count { at_least } => {
+                !self.tables[table].contains_key(&plan.tables[table].keys[i])
+                    && self.seen(plan, table, i) < at_least
+            }
+            Admission::All => false,
+        }
+    }
+
+    /// The end of a step, for the slots whose turn it is.
+    fn evict(&mut self) {
+        for table in 0..TABLES {
+            let Eviction::Unseen { steps } = self.specs[table].eviction else { continue };
+            // The largest power of two that is no more than the steps.
+            let period = 1 << steps.min(4096).ilog2();
+            let now = self.step;
+            let stays = |key: &FeatureKey, last: u64| {
+                key.slot() as u64 % period != now % period || now - last <= steps
+            };
+            let before = (self.tables[table].len(), self.candidates[table].len());
+            self.tables[table].retain(|key, row| stays(key, row.last_step));
+            self.candidates[table].retain(|key, c| stays(key, c.1));
+            self.counters[table].evicted += (before.0 - self.tables[table].len()) as u64;
+            self.counters[table].lapsed += (before.1 - self.candidates[table].len()) as u64;
+        }
     }
 
     fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, rate: f32, scale: f32) {
         for table in 0..TABLES {
-            let (used, refused, nonfinite) = self.sort_out(plan, gradients, table);
+            let Sorted { used, waiting, refused, nonfinite } =
+                self.sort_out(plan, gradients, table);
+            self.counters[table].waiting += waiting.len() as u64;
+            for i in waiting {
+                let seen = (self.seen(plan, table, i), self.step);
+                self.candidates[table].insert(plan.tables[table].keys[i], seen);
+            }
             self.counters[table].refused += refused;
             self.counters[table].nonfinite += nonfinite;
             self.counters[table].pushed += used.len() as u64;
@@ -243,11 +296,16 @@ impl Model {
                 touched.insert(key);
                 if !self.tables[table].contains_key(&key) {
                     self.counters[table].created += 1;
+                    if self.specs[table].admission != Admission::All {
+                        self.counters[table].admitted += 1;
+                        self.candidates[table].remove(&key);
+                    }
                     let weights = self.initial[&(table, key)].clone();
-                    self.tables[table].insert(key, Row { weights, pushes: 0 });
+                    self.tables[table].insert(key, Row { weights, pushes: 0, last_step: 0 });
                 }
                 let row = self.tables[table].get_mut(&key).expect("inserted above");
                 row.pushes += 1;
+                row.last_step = self.step;
                 for ((w, &g), &l2) in
                     row.weights.iter_mut().zip(gradients.tables[table].row(i)).zip(&l2)
                 {
@@ -274,7 +332,7 @@ impl Model {
                     sum += (g + f64::from(l2[unit]) * f64::from(w)).powi(2);
                 }
             };
-            let (used, ..) = self.sort_out(plan, gradients, table);
+            let used = self.sort_out(plan, gradients, table).used;
             let mut touched = std::collections::BTreeSet::new();
             for i in used {
                 let key = plan.tables[table].keys[i];
@@ -329,6 +387,8 @@ impl Model {
         let wanted = StepReport {
             pushed: after.pushed - before.pushed,
             created: after.created - before.created,
+            waiting: after.waiting - before.waiting,
+            evicted: after.evicted - before.evicted,
             refused: after.refused - before.refused,
             nonfinite: after.nonfinite - before.nonfinite,
         };
@@ -341,6 +401,8 @@ impl Model {
         for (table, statistics) in statistics.iter().enumerate() {
             same("name", &statistics.table, &self.specs[table].name)?;
             same("rows", &statistics.rows, &(self.tables[table].len() as u64))?;
+            let candidates = self.candidates[table].len() as u64;
+            same("candidates", &statistics.candidates, &candidates)?;
             same("counters", &statistics.counters, &self.counters[table])?;
         }
         Ok(())

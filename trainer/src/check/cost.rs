@@ -1,6 +1,7 @@
 //! What tables, buffers and parameters will take.
 
 use zillion_device::{Workers, machine};
+use zillion_embedding::Admission;
 use zillion_feature::{Buckets, FeatureKind};
 use zillion_nn::zoo::LOSS;
 use zillion_nn::{Mode, Program, Settings, differentiate};
@@ -27,6 +28,12 @@ pub(super) fn tables(
         let frequencies = sampled.frequencies(index);
         let scale = rows.map_or(1.0, |n| n as f64 / sampled.rows.max(1) as f64);
         let mut estimate = frequencies.extrapolate((frequencies.values as f64 * scale) as u64);
+        let ids = estimate.value;
+        if let Admission::Count { at_least } = spec.admission {
+            estimate =
+                admitted(sampled, index, (scale, job.train.epochs as f64), at_least, estimate);
+        }
+        let candidates = (ids - estimate.value).round().max(0.0) as u64;
         let buckets = buckets(job, index);
         for bound in [&mut estimate.low, &mut estimate.value, &mut estimate.high] {
             *bound += buckets;
@@ -34,6 +41,7 @@ pub(super) fn tables(
         let mut table = TableCheck {
             name: spec.name.clone(),
             sampled: frequencies.distinct,
+            candidates,
             rows_low: 0,
             rows: 0,
             rows_high: 0,
@@ -43,13 +51,61 @@ pub(super) fn tables(
             checkpoint_bytes: 0,
         };
         table.set_rows(estimate);
-        table.bytes = spec.memory(table.rows, job.run.shards.get());
-        table.bytes_high = spec.memory(table.rows_high, job.run.shards.get());
-        table.checkpoint_bytes = table.rows * spec.checkpoint_bytes_per_row();
+        let waiting = spec.candidate_memory(candidates);
+        table.bytes = spec.memory(table.rows, job.run.shards.get()) + waiting;
+        table.bytes_high = spec.memory(table.rows_high, job.run.shards.get()) + waiting;
+        table.checkpoint_bytes = table.rows * spec.checkpoint_bytes_per_row()
+            + candidates * spec.checkpoint_bytes_per_candidate();
+        if let Admission::Count { at_least } = spec.admission {
+            findings.note(
+                &format!("tables.{}.admission", spec.name),
+                format!(
+                    "about {} of {ids:.0} ids will have come {at_least} times by the end of training and get a \
+                     row; the others are counted",
+                    table.rows
+                ),
+            );
+        }
         limits(job, index, &estimate, findings);
         tables.push(table);
     }
     tables
+}
+
+/// Ids that come `at_least` times in `epochs` passes over data of `scale` times the sample; `all` are those
+/// that come at all. Exact where the sample is all of the data.
+///
+/// An id's occurrences in the sample, scaled up, say it where the threshold is more than one occurrence in the
+/// sample (within twice the root of it, for the chance of the draw). Below that they cannot: the ids that
+/// come `n` times are then about as many as come at all in the `n`th part of the data.
+fn admitted(
+    sampled: &Sampled,
+    table: usize,
+    (scale, epochs): (f64, f64),
+    at_least: u32,
+    all: Estimate,
+) -> Estimate {
+    let frequencies = sampled.frequencies(table);
+    let threshold = f64::from(at_least) / (scale * epochs);
+    let whole = scale <= 1.0;
+    if threshold <= 1.0 && !whole {
+        let part = frequencies.extrapolate((frequencies.values as f64 / threshold) as u64);
+        // More passes over the same data bring no new ids.
+        return Estimate {
+            low: part.low.min(all.low),
+            value: part.value.min(all.value),
+            high: part.high.min(all.high),
+        };
+    }
+    let above = |least: f64| {
+        sampled.keys[table].values().filter(|&&count| count as f64 >= least).count() as f64
+    };
+    let spread = if whole { 0.0 } else { 2.0 * threshold.sqrt() };
+    Estimate {
+        low: above(threshold + spread),
+        value: above(threshold),
+        high: above((threshold - spread).max(1.0)),
+    }
 }
 
 /// Rows that the buckets of a table's features make, the one of missing values included.

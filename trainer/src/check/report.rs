@@ -94,7 +94,10 @@ pub struct TableCheck {
     pub name: String,
     /// Distinct ids in the sample.
     pub sampled: u64,
-    /// Rows after an epoch: lower bound, estimate, upper bound.
+    /// Ids that will not have come often enough to be admitted, by the estimate.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub candidates: u64,
+    /// Rows after an epoch (where ids must be admitted, after the last one): lower bound, estimate, upper bound.
     pub rows_low: u64,
     /// The estimate.
     pub rows: u64,
@@ -127,6 +130,10 @@ pub struct MemoryCheck {
     pub available: Option<u64>,
     /// What the machine has.
     pub total: Option<u64>,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl CheckReport {

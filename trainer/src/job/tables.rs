@@ -6,7 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-use zillion_embedding::{InitializerSpec, OptimizerSpec, Scope, SegmentSpec, TableSpec, Unknown};
+use zillion_embedding::{
+    Admission, Eviction, InitializerSpec, OptimizerSpec, Scope, SegmentSpec, TableSpec, Unknown,
+};
 use zillion_feature::Schema;
 use zillion_feature::config::{ConfigError, from_value, merge};
 use zillion_nn::zoo::Needs;
@@ -37,6 +39,12 @@ pub struct TableConfig {
     pub max_rows: Option<u64>,
     /// What evaluation reads for an unknown key.
     pub unknown: Unknown,
+    /// When a key gets a row.
+    #[serde(skip_serializing_if = "Admission::is_all")]
+    pub admission: Admission,
+    /// When the row goes.
+    #[serde(skip_serializing_if = "Eviction::is_never")]
+    pub eviction: Eviction,
     /// Settings of the linear segment that differ from the vector's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear: Option<LinearConfig>,
@@ -68,6 +76,8 @@ impl Default for TableConfig {
             dense: false,
             max_rows: None,
             unknown: Unknown::Seeded,
+            admission: Admission::All,
+            eviction: Eviction::Never,
             linear: None,
         }
     }
@@ -167,6 +177,8 @@ impl TableConfig {
             dense: self.dense,
             max_rows: self.max_rows,
             unknown: self.unknown,
+            admission: self.admission,
+            eviction: self.eviction,
             seed,
         }
     }
@@ -187,6 +199,8 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
             dense: table.dense,
             max_rows: table.max_rows,
             unknown: table.unknown,
+            admission: table.admission,
+            eviction: table.eviction,
             linear: linear.map(|s| LinearConfig {
                 initializer: Some(s.initializer),
                 optimizer: Some(s.optimizer),

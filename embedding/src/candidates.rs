@@ -1,0 +1,190 @@
+//! Keys that have been seen and do not have a row yet: how often each occurred, exactly.
+//!
+//! A candidate is an entry of the same cache-line buckets as a row's (see [`Index`]): the slot's number,
+//! which all keys of a slot share, makes place for a count of twelve bits, and where a row's number would
+//! stand is the step that it was last seen in. That is 12.8 bytes at a full bucket and at most 18 while
+//! the slots grow: ten million candidates take less than 180 MB.
+//!
+//! # Concurrency
+//! A plain value, owned by one shard's part of a table.
+
+use std::ops::Range;
+
+use zillion_feature::{FeatureKey, SLOTS};
+
+use crate::index::Index;
+
+/// Bits of a count, those of the slot's number.
+const COUNT_BITS: u32 = SLOTS.trailing_zeros();
+/// Where a count begins in a stored key.
+const SHIFT: u32 = u64::BITS - COUNT_BITS;
+const KEY_BITS: u64 = (1 << SHIFT) - 1;
+
+/// The largest threshold that counts can be compared with.
+pub(crate) const LARGEST_THRESHOLD: u32 = 1 << COUNT_BITS;
+
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    /// Occurrences that a key needs.
+    at_least: u32,
+    /// From keys, with their counts on top, to the step that they were last seen in.
+    index: Index<COUNT_BITS>,
+}
+
+/// One candidate as a checkpoint keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// Occurrences so far: at least one, and fewer than the table asks for.
+    pub(crate) count: u32,
+    /// The step that it was last seen in.
+    pub(crate) last_step: u32,
+}
+
+fn stored(key: FeatureKey, count: u32) -> u64 {
+    key.0 & KEY_BITS | u64::from(count) << SHIFT
+}
+
+impl Candidates {
+    /// No candidates of the slots in `slots`; a key is admitted at its `at_least`th occurrence, which is
+    /// [`LARGEST_THRESHOLD`] at most.
+    pub(crate) fn new(slots: Range<usize>, at_least: u32) -> Self {
+        debug_assert!(at_least <= LARGEST_THRESHOLD, "a count has twelve bits");
+        Self { at_least, index: Index::new(slots) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    /// Candidates of one slot.
+    pub(crate) fn slot_len(&self, slot: usize) -> usize {
+        self.index.slot_len(slot)
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, key: FeatureKey) {
+        self.index.prefetch(key);
+    }
+
+    /// Counts `times` more occurrences of a key without a row. True where it now has enough: it is then no
+    /// candidate any more, and its row must be made.
+    pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
+        if let Some((word, last_step)) = self.index.entry_mut(key) {
+            let count = ((*word >> SHIFT) as u32).saturating_add(times);
+            if count < self.at_least {
+                *word = stored(key, count);
+                *last_step = step;
+                return false;
+            }
+            self.index.remove(key);
+            return true;
+        }
+        if times >= self.at_least {
+            return true;
+        }
+        self.index.insert_tagged(key, stored(key, times), step);
+        false
+    }
+
+    /// Whether [`Candidates::admit`] would say so.
+    pub(crate) fn would_admit(&self, key: FeatureKey, times: u32) -> bool {
+        let before = self.index.stored(key).map_or(0, |word| (word >> SHIFT) as u32);
+        before.saturating_add(times) >= self.at_least
+    }
+
+    /// Adds a candidate as a checkpoint kept it; the key must not be there, and the count fit.
+    pub(crate) fn restore(&mut self, key: FeatureKey, candidate: Candidate) {
+        self.index.insert_tagged(key, stored(key, candidate.count), candidate.last_step);
+    }
+
+    /// The candidates of one slot, in key order.
+    pub(crate) fn in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
+        let top = (slot as u64) << SHIFT;
+        let entries = self.index.slot_entries(slot).map(|(word, last_step)| {
+            let count = (word.0 >> SHIFT) as u32;
+            (FeatureKey(word.0 & KEY_BITS | top), Candidate { count, last_step })
+        });
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_unstable_by_key(|&(key, _)| key);
+        entries
+    }
+
+    /// Drops the candidates of one slot that were last seen before `oldest`; returns how many.
+    pub(crate) fn evict(&mut self, slot: usize, oldest: u32) -> u64 {
+        let top = (slot as u64) << SHIFT;
+        let entries = self.index.slot_entries(slot).filter(|&(_, last_step)| last_step < oldest);
+        let gone: Vec<FeatureKey> =
+            entries.map(|(word, _)| FeatureKey(word.0 & KEY_BITS | top)).collect();
+        for &key in &gone {
+            self.index.remove(key);
+        }
+        if !gone.is_empty() {
+            self.index.tidy(slot);
+        }
+        gone.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ten_million_candidates_are_cheap() {
+        let mut candidates = Candidates::new(0..64, 3);
+        let (mut id, mut worst) = (0u64, 0.0f64);
+        while candidates.len() < 100_000 {
+            id += 1;
+            let key = FeatureKey::from_u64(id);
+            if key.slot() < 64 {
+                assert!(!candidates.admit(key, 1, 1));
+            }
+            if candidates.len() > 30_000 {
+                worst = worst.max(candidates.bytes() as f64 / candidates.len() as f64);
+            }
+        }
+        assert!(worst < 18.0, "{worst} bytes a candidate");
+    }
+
+    proptest! {
+        #[test]
+        fn candidates_are_counted_exactly(
+            at_least in prop_oneof![1u32..6, Just(LARGEST_THRESHOLD)],
+            seen in prop::collection::vec((0u64..40, 0u64..3, 1u32..4, any::<bool>()), 0..300),
+        ) {
+            let mut candidates = Candidates::new(0..SLOTS, at_least);
+            let mut model: BTreeMap<FeatureKey, Candidate> = BTreeMap::new();
+            for (step, (low, slot, times, rare)) in seen.into_iter().enumerate() {
+                let (step, key) = (step as u32 + 1, FeatureKey(slot << 61 | low));
+                let before = model.get(&key).map_or(0, |c| c.count);
+                let admitted = before + times >= at_least;
+                prop_assert_eq!(candidates.would_admit(key, times), admitted);
+                prop_assert_eq!(candidates.admit(key, times, step), admitted);
+                match admitted {
+                    true => drop(model.remove(&key)),
+                    false => {
+                        model.insert(key, Candidate { count: before + times, last_step: step });
+                    }
+                }
+                if rare {
+                    let oldest = step.saturating_sub(20);
+                    let gone = candidates.evict(key.slot(), oldest);
+                    let was = model.len();
+                    model.retain(|k, c| k.slot() != key.slot() || c.last_step >= oldest);
+                    prop_assert_eq!(gone, (was - model.len()) as u64);
+                }
+                prop_assert_eq!(candidates.len(), model.len());
+            }
+            let all: Vec<_> = (0..SLOTS).flat_map(|slot| candidates.in_slot(slot)).collect();
+            prop_assert_eq!(all, model.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

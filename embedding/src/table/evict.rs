@@ -1,0 +1,87 @@
+//! Rows that go, and memory that goes with them.
+//!
+//! A slot is visited whole: what has expired leaves the index and both slabs. The slabs hand out the lowest
+//! free number, so that rows which stay would keep the last chunks alive; those whose number lies beyond
+//! what a table of this many rows needs are moved down while their slot is visited. A table that has lost
+//! half of its rows has given half of its memory back one period later.
+
+use zillion_feature::FeatureKey;
+
+use super::Table;
+use crate::error::Result;
+use crate::life::Turn;
+
+/// Entries whose rows are asked for before they are looked at.
+const AHEAD: usize = 16;
+/// Rows may lie this part beyond the number of rows before they are moved.
+const LOOSE: u64 = 8;
+
+impl Table {
+    /// Takes out what has expired in the slots whose turn it is.
+    pub(crate) fn evict(&mut self, turn: Turn) -> Result<()> {
+        for slot in turn.slots(self.index.slots()) {
+            if let Some(candidates) = &mut self.candidates {
+                self.counters.lapsed += candidates.evict(slot, turn.oldest);
+            }
+            if self.index.slot_len(slot) > 0 {
+                self.evict_rows(slot, turn.oldest)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn evict_rows(&mut self, slot: usize, oldest: u32) -> Result<()> {
+        let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+        let mut stay = 0;
+        for i in 0..entries.len() {
+            if let Some(&(_, row)) = entries.get(i + AHEAD) {
+                self.companion.prefetch(row);
+            }
+            let (key, row) = entries[i];
+            if self.shape.meta(self.companion.row(row)).last_step < oldest {
+                self.evict_row(key, row);
+            } else {
+                entries[stay] = (key, row);
+                stay += 1;
+            }
+        }
+        if stay < entries.len() {
+            self.index.tidy(slot);
+        }
+        let rows = self.rows();
+        let limit = rows + rows / LOOSE;
+        for &(key, row) in entries[..stay].iter().filter(|&&(_, row)| u64::from(row) > limit) {
+            self.move_down(key, row)?;
+        }
+        Ok(())
+    }
+
+    /// Every row that is evicted goes here: what must be told of it (a delta's tombstone) begins at this
+    /// place.
+    fn evict_row(&mut self, key: FeatureKey, row: u32) {
+        self.index.remove(key);
+        self.weights.free(row);
+        self.companion.free(row);
+        self.counters.evicted += 1;
+    }
+
+    /// Gives a row the lowest free number, which is below its own where rows have gone.
+    fn move_down(&mut self, key: FeatureKey, row: u32) -> Result<()> {
+        let to = self.allocate()?;
+        if to > row {
+            self.weights.free(to);
+            self.companion.free(to);
+            return Ok(());
+        }
+        let weights = self.weights.row(row).to_vec();
+        self.weights.row_mut(to).copy_from_slice(&weights);
+        let companion = self.companion.row(row).to_vec();
+        self.companion.row_mut(to).copy_from_slice(&companion);
+        if let Some((_, stored)) = self.index.entry_mut(key) {
+            *stored = to;
+        }
+        self.weights.free(row);
+        self.companion.free(row);
+        Ok(())
+    }
+}

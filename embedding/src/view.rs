@@ -1,0 +1,437 @@
+//! A look into a table of a checkpoint: figures over all of its rows, the first by some order, one key.
+//!
+//! Parts are mapped and verified, not loaded: what a look costs is one pass over the mapping. Nothing here is
+//! on the way of training or serving.
+
+use std::cmp::Reverse;
+use std::path::Path;
+
+use serde::Serialize;
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, SLOTS};
+
+use crate::candidates::Candidate;
+use crate::error::Result;
+use crate::part::{
+    Need, PartInfo, StoredCandidates, StoredPart, TableParts, open_candidates, open_parts,
+};
+use crate::set::listed_parts;
+use crate::shape::TableShape;
+use crate::spec::{TableLayout, TableSpec};
+
+/// Norms that quantiles are taken from: of more rows, of those evenly spaced in key order.
+const NORMS: usize = 1 << 22;
+
+/// One table of a checkpoint.
+#[derive(Debug)]
+pub struct TableView {
+    shape: TableShape,
+    /// In slot order, a power of two.
+    parts: Vec<StoredPart>,
+    candidates: Vec<StoredCandidates>,
+    file_bytes: u64,
+}
+
+/// One row of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowView<'a> {
+    /// Its key.
+    pub key: FeatureKey,
+    /// All segments, without padding.
+    pub weights: &'a [f32],
+    /// Optimizer state of all segments.
+    pub state: &'a [f32],
+    /// Pushes.
+    pub count: u32,
+    /// The step of the last push.
+    pub last_step: u32,
+}
+
+/// A key that waits for its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// Occurrences so far.
+    pub count: u32,
+    /// The step that it was last seen in.
+    pub last_step: u32,
+}
+
+/// What rows are ordered by, the largest first; ties by key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Pushes.
+    Count,
+    /// L2 norm of the weights.
+    Norm,
+    /// The step of the last push, then pushes.
+    Recent,
+}
+
+/// Figures over all rows of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TableSurvey {
+    /// The table's name.
+    pub table: String,
+    /// Rows.
+    pub rows: u64,
+    /// Keys that wait to be admitted.
+    pub candidates: u64,
+    /// Bytes of weights in memory, padding included.
+    pub payload_bytes: u64,
+    /// Bytes of optimizer state and metadata in memory.
+    pub state_bytes: u64,
+    /// Bytes of the index in memory, at the worst moment of its growth.
+    pub index_bytes: u64,
+    /// Bytes of the candidates' counts in memory, likewise.
+    pub candidate_bytes: u64,
+    /// Bytes of the checkpoint's files.
+    pub file_bytes: u64,
+    /// Rows by their number of pushes.
+    pub counts: Vec<Bin>,
+    /// Rows by the steps since their last push.
+    pub ages: Vec<Bin>,
+    /// Candidates by their occurrences.
+    pub waiting: Vec<Bin>,
+    /// L2 norms of the rows; absent without rows.
+    pub norms: Option<Norms>,
+    /// How rows are spread over the slots.
+    pub slots: SlotBalance,
+}
+
+/// How many lie in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bin {
+    /// The least value, a power of two (or 0).
+    pub from: u64,
+    /// The largest.
+    pub to: u64,
+    /// How many.
+    pub rows: u64,
+}
+
+/// L2 norms of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Norms {
+    /// The mean.
+    pub mean: f64,
+    /// The smallest.
+    pub min: f32,
+    /// A tenth is below.
+    pub p10: f32,
+    /// The median.
+    pub p50: f32,
+    /// Nine tenths are below.
+    pub p90: f32,
+    /// 99 of 100 are below.
+    pub p99: f32,
+    /// The largest.
+    pub max: f32,
+}
+
+/// Rows a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SlotBalance {
+    /// Slots with rows, of 4096.
+    pub used: u64,
+    /// Rows of the emptiest slot.
+    pub min: u64,
+    /// Rows of a slot on average.
+    pub mean: f64,
+    /// Rows of the fullest slot.
+    pub max: u64,
+}
+
+/// Values by powers of two: bin 0 holds 0, bin `i` from `2^(i-1)`.
+#[derive(Debug)]
+struct Bins([u64; 34]);
+
+impl Bins {
+    fn new() -> Self {
+        Self([0; 34])
+    }
+
+    fn add(&mut self, value: u32) {
+        self.0[(u32::BITS - value.leading_zeros()) as usize] += 1;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(sum, n)| *sum += n);
+    }
+
+    fn bins(&self) -> Vec<Bin> {
+        let range = |i: usize| if i == 0 { (0, 0) } else { (1u64 << (i - 1), (1u64 << i) - 1) };
+        let filled = self.0.iter().enumerate().filter(|(_, rows)| **rows > 0);
+        filled.map(|(i, &rows)| Bin { from: range(i).0, to: range(i).1, rows }).collect()
+    }
+}
+
+/// What one pass over a part finds.
+struct Pass {
+    counts: Bins,
+    ages: Bins,
+    norms: Vec<f32>,
+    sum: f64,
+    min: f32,
+    max: f32,
+    slots: Vec<u64>,
+}
+
+impl TableView {
+    /// Opens one table of the checkpoint in `folder`, whose manifest lists `parts`.
+    ///
+    /// # Errors
+    /// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it;
+    /// [`Error::Mismatch`](crate::Error::Mismatch) a table that the checkpoint does not have.
+    pub fn open(
+        workers: &Workers,
+        folder: &Path,
+        spec: TableSpec,
+        parts: &[TableParts],
+    ) -> Result<Self> {
+        let shape = TableShape::new(spec)?;
+        let own: Vec<TableParts> =
+            parts.iter().filter(|p| p.table == shape.name()).cloned().collect();
+        let listed = listed_parts(&[&shape], &own)?;
+        let mut rows = open_parts(workers, folder, &[&shape], &listed, Need::State)?;
+        let mut candidates = open_candidates(workers, folder, &[&shape], &listed)?;
+        let files = listed[0].parts.iter();
+        let waiting = listed[0].candidates.iter().flat_map(|c| &c.parts);
+        let file_bytes = files.chain(waiting).map(|p: &PartInfo| p.bytes).sum();
+        Ok(Self {
+            parts: rows.pop().unwrap_or_default(),
+            candidates: candidates.pop().unwrap_or_default(),
+            file_bytes,
+            shape,
+        })
+    }
+
+    /// Where the segments of a row are.
+    pub fn layout(&self) -> &TableLayout {
+        &self.shape.layout
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> u64 {
+        self.parts.iter().map(|part| part.len() as u64).sum()
+    }
+
+    /// The row of a key.
+    pub fn get(&self, key: FeatureKey) -> Option<RowView<'_>> {
+        let part = self.parts.get(key.slot() * self.parts.len() / SLOTS)?;
+        part.find(key).map(|row| view(part, row))
+    }
+
+    /// What the table knows of a key that waits for its row.
+    pub fn waiting(&self, key: FeatureKey) -> Option<Waiting> {
+        let part = self.candidates.get(key.slot() * self.candidates.len() / SLOTS)?;
+        let Candidate { count, last_step } = part.find(key)?;
+        Some(Waiting { count, last_step })
+    }
+
+    /// The first `n` rows by an order.
+    pub fn top(&self, workers: &Workers, order: Order, n: usize) -> Vec<RowView<'_>> {
+        let tops = workers.map(self.parts.len(), |i| {
+            let part = &self.parts[i];
+            let mut best: Vec<((u64, u64), Reverse<u64>, usize)> = Vec::new();
+            for row in 0..part.len() {
+                let view = view(part, row);
+                best.push((rank(&view, order), Reverse(view.key.0), row));
+                if best.len() >= n.saturating_mul(2).max(1024) {
+                    first(&mut best, n);
+                }
+            }
+            first(&mut best, n);
+            best
+        });
+        let tops = tops.into_iter().enumerate();
+        let mut all: Vec<_> = tops
+            .flat_map(|(part, best)| {
+                best.into_iter().map(move |(rank, key, row)| (rank, key, (part, row)))
+            })
+            .collect();
+        first(&mut all, n);
+        all.into_iter().map(|(_, _, (part, row))| view(&self.parts[part], row)).collect()
+    }
+
+    /// Figures over all rows; `step` is what ages count back from.
+    pub fn survey(&self, workers: &Workers, step: u64) -> TableSurvey {
+        let rows = self.rows();
+        let step = u32::try_from(step).unwrap_or(u32::MAX);
+        let spacing = (rows as usize).div_ceil(NORMS).max(1);
+        let passes = workers.map(self.parts.len(), |i| pass(&self.parts[i], step, spacing));
+        let (mut counts, mut ages, mut waiting) = (Bins::new(), Bins::new(), Bins::new());
+        for pass in &passes {
+            counts.merge(&pass.counts);
+            ages.merge(&pass.ages);
+        }
+        let all = self.candidates.iter().flat_map(|part| part.in_slots(&(0..SLOTS)));
+        let mut candidates = 0;
+        for (_, candidate) in all {
+            candidates += 1;
+            waiting.add(candidate.count);
+        }
+        let slots: Vec<u64> = passes.iter().flat_map(|p| p.slots.iter().copied()).collect();
+        let spec = &self.shape.spec;
+        let payload_bytes = rows * 4 * self.shape.stride() as u64;
+        let state_bytes = rows * 4 * self.shape.companion_stride as u64;
+        TableSurvey {
+            table: self.shape.name().to_owned(),
+            rows,
+            candidates,
+            payload_bytes,
+            state_bytes,
+            index_bytes: spec.index_memory(rows),
+            candidate_bytes: spec.candidate_memory(candidates),
+            file_bytes: self.file_bytes,
+            counts: counts.bins(),
+            ages: ages.bins(),
+            waiting: waiting.bins(),
+            norms: norms(passes, rows),
+            slots: SlotBalance {
+                used: slots.iter().filter(|&&n| n > 0).count() as u64,
+                min: slots.iter().copied().min().unwrap_or(0),
+                mean: rows as f64 / SLOTS as f64,
+                max: slots.iter().copied().max().unwrap_or(0),
+            },
+        }
+    }
+}
+
+impl RowView<'_> {
+    /// L2 norm of the weights.
+    pub fn norm(&self) -> f32 {
+        self.weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
+    }
+}
+
+fn view(part: &StoredPart, row: usize) -> RowView<'_> {
+    let stored = part.stored(row);
+    RowView {
+        key: part.key(row),
+        weights: stored.weights,
+        state: stored.state,
+        count: stored.meta.count,
+        last_step: stored.meta.last_step,
+    }
+}
+
+fn rank(row: &RowView<'_>, order: Order) -> (u64, u64) {
+    match order {
+        Order::Count => (row.count.into(), 0),
+        // A norm is not negative, and the bits of such numbers are in their order.
+        Order::Norm => (row.norm().to_bits().into(), 0),
+        Order::Recent => (row.last_step.into(), row.count.into()),
+    }
+}
+
+/// Leaves the `n` largest, in falling order.
+fn first<T: Ord>(all: &mut Vec<T>, n: usize) {
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all.truncate(n);
+}
+
+fn pass(part: &StoredPart, step: u32, spacing: usize) -> Pass {
+    let slots = part.slots();
+    let mut pass = Pass {
+        counts: Bins::new(),
+        ages: Bins::new(),
+        norms: Vec::with_capacity(part.len() / spacing + 1),
+        sum: 0.0,
+        min: f32::INFINITY,
+        max: 0.0,
+        slots: vec![0; slots.len()],
+    };
+    for row in 0..part.len() {
+        let view = view(part, row);
+        let norm = view.norm();
+        pass.counts.add(view.count);
+        pass.ages.add(step.saturating_sub(view.last_step));
+        pass.sum += f64::from(norm);
+        pass.min = pass.min.min(norm);
+        pass.max = pass.max.max(norm);
+        pass.slots[view.key.slot() - slots.start] += 1;
+        if row % spacing == 0 {
+            pass.norms.push(norm);
+        }
+    }
+    pass
+}
+
+fn norms(passes: Vec<Pass>, rows: u64) -> Option<Norms> {
+    if rows == 0 {
+        return None;
+    }
+    let sum: f64 = passes.iter().map(|p| p.sum).sum();
+    let min = passes.iter().map(|p| p.min).fold(f32::INFINITY, f32::min);
+    let max = passes.iter().map(|p| p.max).fold(0.0, f32::max);
+    let mut all: Vec<f32> = passes.into_iter().flat_map(|p| p.norms).collect();
+    all.sort_unstable_by(f32::total_cmp);
+    let quantile = |share: f64| all[((all.len() - 1) as f64 * share).round() as usize];
+    Some(Norms {
+        mean: sum / rows as f64,
+        min,
+        p10: quantile(0.1),
+        p50: quantile(0.5),
+        p90: quantile(0.9),
+        p99: quantile(0.99),
+        max,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+    use crate::{Admission, OptimizerSpec, TableSet, conformance::plan_of};
+
+    #[test]
+    fn a_view_says_what_the_table_holds() {
+        let workers = workers(2);
+        let spec = TableSpec {
+            admission: Admission::Count { at_least: 2 },
+            ..table("ids", false, vec![segment("v", 3, OptimizerSpec::Sgd { lr: 0.5 }, 0.0)])
+        };
+        let mut set = TableSet::new(vec![spec.clone()], shards(3)).unwrap();
+        // Id i comes in steps i, i + 1, … 300.
+        for step in 1..=300u64 {
+            let keys = (1..=step).map(key).collect::<Vec<_>>();
+            let plan = plan_of(&[keys]);
+            let gradients = gradients(&set, &plan, step);
+            set.push(&workers, &plan, &gradients, update(step, 1.0)).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (parts, bytes) = checkpoint(&set, &workers, folder.path());
+        let view = TableView::open(&workers, folder.path(), spec, &parts).unwrap();
+        assert_eq!(view.rows(), 299);
+        let survey = view.survey(&workers, 310);
+        assert_eq!((survey.rows, survey.candidates), (299, 1));
+        assert!(survey.file_bytes > bytes.iter().map(|b| b.len() as u64).sum());
+        assert_eq!(survey.ages, [Bin { from: 8, to: 15, rows: 299 }]);
+        assert_eq!(survey.waiting, [Bin { from: 1, to: 1, rows: 1 }]);
+        // Pushes that found a row: one fewer than steps.
+        let counts: Vec<u64> = survey.counts.iter().map(|bin| bin.rows).collect();
+        assert_eq!(counts, [1, 2, 4, 8, 16, 32, 64, 128, 44]);
+        assert_eq!(survey.slots.min, 0);
+        assert!(survey.slots.max >= 1 && survey.slots.used <= 299);
+
+        let top = view.top(&workers, Order::Count, 5);
+        let seen: Vec<(u64, u32)> = top.iter().map(|r| (r.key.unmix(), r.count)).collect();
+        assert_eq!(seen, [(1, 299), (2, 298), (3, 297), (4, 296), (5, 295)]);
+        let all = view.top(&workers, Order::Norm, 1000);
+        assert_eq!(all.len(), 299);
+        assert!(all.windows(2).all(|pair| pair[0].norm() >= pair[1].norm()));
+        let norms = survey.norms.unwrap();
+        assert_eq!((norms.max, norms.min), (all[0].norm(), all[298].norm()));
+        assert_eq!(norms.p50, all[149].norm());
+        assert_eq!(
+            view.top(&workers, Order::Recent, 3)[..],
+            view.top(&workers, Order::Count, 3)[..]
+        );
+
+        assert_eq!(view.get(key(7)).unwrap().count, 293);
+        assert_eq!(view.get(key(300)), None);
+        assert_eq!(view.waiting(key(300)), Some(Waiting { count: 1, last_step: 300 }));
+        assert_eq!(view.waiting(key(7)), None);
+        assert_eq!(view.get(key(301)), None);
+    }
+}

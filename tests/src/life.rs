@@ -1,0 +1,247 @@
+//! Admission and eviction in a job: the same bytes whatever the threads, shards and interruptions; a table
+//! that does not outgrow its window; what is refused.
+
+use std::fmt::Write as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use zillion_feature::random::mix64;
+
+use crate::harness::{Workplace, csv, row, stderr, stdout, zillion};
+
+const LIFE: [&str; 8] = [
+    "--set",
+    "tables.user.admission={ kind = 'count', at_least = 3 }",
+    "--set",
+    "tables.user.eviction={ kind = 'unseen', steps = 3 }",
+    "--set",
+    "tables.tags.admission={ kind = 'count', at_least = 40 }",
+    "--set",
+    "tables.tags.eviction={ kind = 'unseen', steps = 2 }",
+];
+
+/// The usual job, on rows of which some users come once and never again.
+fn place() -> Workplace {
+    let place = Workplace::new();
+    let mut text = csv(0, 1200);
+    for index in 0..300 {
+        let line = row(9, index);
+        writeln!(text, "once{index},{}", line.split_once(',').unwrap_or_default().1)
+            .expect("a string takes text");
+    }
+    place.write("train.csv", &text);
+    place
+}
+
+fn outcome(place: &Workplace, output: &str, more: &[&str]) -> Value {
+    let result = place.train_ok(output, &[&LIFE[..], &["--json"], more].concat());
+    serde_json::from_str(stdout(&result).trim()).expect("JSON")
+}
+
+fn table<'a>(outcome: &'a Value, name: &str) -> &'a Value {
+    let tables = outcome["tables"].as_array().expect("a list");
+    tables.iter().find(|t| t["name"] == name).expect("the table")
+}
+
+#[test]
+fn threads_and_shards_do_not_change_the_life_of_a_key() {
+    let place = place();
+    let reference = outcome(&place, "reference", &[]);
+    let (user, tags) = (table(&reference, "user"), table(&reference, "tags"));
+    for (what, table) in [("user", user), ("tags", tags)] {
+        for counter in ["created", "admitted", "waiting", "evicted", "lapsed"] {
+            assert!(table[counter].as_u64() > Some(0), "no {counter} in {what}: {table}");
+        }
+        let count = |name: &str| table[name].as_u64().expect("a number");
+        assert_eq!(count("rows"), count("created") - count("evicted"), "{what}");
+        assert_eq!(count("created"), count("admitted"), "{what}");
+    }
+    let files = place.digest("reference/checkpoints");
+    assert!(files.keys().any(|name| name.contains("tables/user/candidates-00000.arrow")));
+    for threads in [1, 2] {
+        for shards in [1, 3, 8] {
+            let output = format!("t{threads}s{shards}");
+            let threads = format!("run.threads={threads}");
+            let shards = format!("run.shards={shards}");
+            let other = outcome(&place, &output, &["--set", &threads, "--set", &shards]);
+            assert_eq!(place.digest(&format!("{output}/checkpoints")), files, "{output}");
+            for name in ["user", "tags", "item"] {
+                for counter in ["rows", "candidates", "created", "admitted", "waiting", "evicted"] {
+                    assert_eq!(table(&other, name)[counter], table(&reference, name)[counter]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn killed_and_resumed_on_other_shards_it_ends_in_the_same_bytes() {
+    let place = place();
+    let began = Instant::now();
+    place.train_ok("reference", &LIFE);
+    let whole_run = began.elapsed();
+    let reference = place.digest("reference/checkpoints");
+    for kill in 0..8 {
+        let output = format!("killed-{kill}");
+        let mut child = place
+            .train(&output, &LIFE)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let share = (mix64(kill) % 1000) as f64 / 1000.0;
+        std::thread::sleep(Duration::from_secs_f64(whole_run.as_secs_f64() * share));
+        child.kill().expect("our own child can be killed");
+        child.wait().expect("our own child can be waited for");
+        let shards = format!("run.shards={}", 1 + kill);
+        place.train_ok(&output, &[&LIFE[..], &["--resume", "--set", &shards]].concat());
+        assert_eq!(place.digest(&format!("{output}/checkpoints")), reference, "kill {kill}");
+    }
+}
+
+/// A log in which no id comes twice, trained with and without eviction.
+#[test]
+fn a_stream_of_new_ids_does_not_fill_the_memory() {
+    let place = Workplace::new();
+    let mut text = "id,label\n".to_owned();
+    let rows = 400_000;
+    for index in 0..rows {
+        writeln!(text, "{index},{}", mix64(index) % 2).expect("a string takes text");
+    }
+    place.write("stream.csv", &text);
+    place.write(
+        "stream.toml",
+        r#"
+[data]
+train = ["stream.csv"]
+shuffle = false
+[features.id]
+kind = "id"
+[labels.label]
+[tables.id]
+dim = 64
+[model]
+kind = "fm"
+[train]
+batch_size = 2000
+"#,
+    );
+    let run = |output: &str, more: &[&str]| -> (u64, f64, u64) {
+        let (job, root) = (place.text("stream.toml"), format!("data.root={}", place.text("")));
+        let output = format!("run.output={}", place.text(output));
+        let result = zillion(
+            &[
+                &[
+                    "train",
+                    &job,
+                    "--json",
+                    "--set",
+                    &root,
+                    "--set",
+                    &output,
+                    "--set",
+                    "run.threads=1",
+                ],
+                more,
+            ]
+            .concat(),
+        )
+        .output()
+        .expect("the binary runs");
+        assert!(result.status.success(), "{}", stderr(&result));
+        let outcome: Value = serde_json::from_str(stdout(&result).trim()).expect("JSON");
+        let table = &outcome["tables"][0];
+        (
+            table["rows"].as_u64().expect("a number"),
+            outcome["peak_rss_mib"].as_f64().expect("a number"),
+            table["bytes"].as_u64().expect("a number"),
+        )
+    };
+    let (all, all_mib, all_bytes) = run("grows", &[]);
+    assert_eq!(all, rows);
+    let evict = ["--set", "tables.id.eviction={ kind = 'unseen', steps = 8 }"];
+    let (window, mib, bytes) = run("bounded", &evict);
+    // An id lives for eight steps and at most one round of eight more.
+    assert!((8 * 2000..=16 * 2000).contains(&window), "{window} rows");
+    assert!(bytes * 6 < all_bytes, "{bytes} bytes of {all_bytes}");
+    let payload = (all_bytes - bytes) as f64 / f64::from(1 << 20);
+    assert!(mib < all_mib - 0.8 * payload, "{mib} MiB of {all_mib}, {payload} less in the table");
+    // Nobody comes twice: nobody is admitted.
+    let admit = ["--set", "tables.id.admission={ kind = 'count', at_least = 2 }"];
+    let (none, mib, bytes) = run("waiting", &admit);
+    assert_eq!(none, 0);
+    assert!(bytes <= rows * 18 + (1 << 19), "{bytes} bytes for {rows} candidates");
+    assert!(mib < all_mib - 0.8 * payload, "{mib} MiB of {all_mib}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_remedy() {
+    let place = Workplace::new();
+    for (setting, wanted) in [
+        ("tables.item.admission={ kind = 'count', at_least = 2 }", "kind = \"all\""),
+        ("tables.item.eviction={ kind = 'unseen', steps = 2 }", "kind = \"never\""),
+        (
+            "tables.user.admission={ kind = 'count', at_least = 0 }",
+            "tables.user.admission.at_least",
+        ),
+        ("tables.user.admission={ kind = 'count', at_leest = 2 }", "at_least"),
+        ("tables.user.eviction={ kind = 'unsen', steps = 2 }", "unseen"),
+        ("tables.user.eviction={ kind = 'unseen', steps = 0 }", "tables.user.eviction.steps"),
+    ] {
+        let (code, said) = place.train_fails(&["--set", setting]);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains(wanted), "{said}");
+    }
+    // What holds for every table can be taken back for one.
+    let every = [
+        "--set",
+        "tables.*.admission={ kind = 'count', at_least = 2 }",
+        "--set",
+        "tables.item.admission={ kind = 'all' }",
+        "--set",
+        "tables.age.admission={ kind = 'all' }",
+        "--print-config",
+    ];
+    let config = stdout(&place.train_ok("config", &every));
+    assert_eq!(config.matches("at_least = 2").count(), 2, "{config}");
+    // Going on with other rules is going on with another job.
+    place.train_ok("run", &["--set", "train.epochs=1"]);
+    let output = place
+        .train("run", &[&["--resume"][..], &LIFE[..2]].concat())
+        .output()
+        .expect("the binary runs");
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("tables.user.admission"), "{}", stderr(&output));
+}
+
+#[test]
+fn check_says_what_admission_will_do() {
+    let place = place();
+    let root = format!("data.root={}", place.text(""));
+    let check = |more: &[&str]| -> Value {
+        let job = place.text("job.toml");
+        let arguments = [&["check", &job, "--json", "--set", &root], more].concat();
+        let result = zillion(&arguments).output().expect("the binary runs");
+        serde_json::from_str(stdout(&result).trim()).expect("JSON")
+    };
+    let user = |report: &Value| {
+        let tables = report["tables"].as_array().expect("a list");
+        let table = tables.iter().find(|t| t["name"] == "user").expect("the table");
+        (table["rows"].as_u64(), table["candidates"].as_u64().unwrap_or(0), table["bytes"].as_u64())
+    };
+    // Three epochs: 50 users come often, 300 come once an epoch.
+    let (rows, waiting, bytes) = user(&check(&[]));
+    assert_eq!((rows, waiting), (Some(350), 0));
+    let four = ["--set", "tables.user.admission={ kind = 'count', at_least = 4 }"];
+    let report = check(&four);
+    let (rows, waiting, less) = user(&report);
+    assert_eq!((rows, waiting), (Some(50), 300));
+    assert!(less < bytes.map(|b| b * 3));
+    assert!(report.to_string().contains("about 50 of 350 ids"), "{report}");
+    let three = ["--set", "tables.user.admission={ kind = 'count', at_least = 3 }"];
+    assert_eq!(user(&check(&three)).0, Some(350));
+    let trained = place.train_ok("run", &[&four[..], &["--json"]].concat());
+    let outcome: Value = serde_json::from_str(stdout(&trained).trim()).expect("JSON");
+    assert_eq!(table(&outcome, "user")["rows"], 50);
+}
