@@ -1,6 +1,7 @@
 //! The command line. Parsing has no side effects; `commands` resolves and acts.
 
 mod first_run;
+mod table;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ pub(crate) use first_run::{
     CheckArgs, CompletionsArgs, Data, DataArgs, InitArgs, InspectArgs, ManArgs, QuickstartArgs,
     SynthArgs,
 };
+pub(crate) use table::{Table, TableArgs, TableStatsArgs, TableTopArgs, TopBy};
 
 /// Trains and serves recommendation models whose weight is in sparse embedding tables.
 #[derive(Debug, Parser)]
@@ -54,6 +56,9 @@ Example: zillion eval runs/frappe-deepfm --data ../shared/data/frappe_x1r/valid.
 Example: zillion predict runs/frappe-deepfm rows.csv > scores.csv
          cat rows.csv | zillion predict runs/frappe-deepfm -")]
     Predict(PredictArgs),
+    /// Look into the tables of a checkpoint
+    #[command(arg_required_else_help = true)]
+    Table(TableArgs),
     /// Look into data, or make some
     #[command(arg_required_else_help = true)]
     Data(DataArgs),

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Train(args) => done(commands::train::run(&args)),
         Command::Eval(args) => done(commands::eval::run(&args)),
         Command::Predict(args) => done(commands::predict::run(&args)),
+        Command::Table(args) => done(commands::table::run(&args)),
         Command::Data(args) => done(commands::data::run(&args)),
         Command::Bench(args) => done(commands::bench::run(&args)),
         Command::Completions(args) => done(commands::manual::completions(&args)),

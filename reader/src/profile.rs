@@ -11,9 +11,12 @@ mod shape;
 mod tally;
 mod values;
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use zillion_device::Workers;
+use zillion_feature::{FeatureKey, MixedHasher};
 
 use crate::config::{DataConfig, Decimal};
 use crate::dataset::{Dataset, open_file};
@@ -34,6 +37,8 @@ pub struct Look {
     pub rows: Option<u64>,
     /// Texts that may stand for a missing value. They are counted and are neither missing nor values.
     pub markers: Vec<String>,
+    /// Keys of texts whose texts are looked for, whole cells and the pieces between `|`, `;` and `,`.
+    pub wanted: HashSet<FeatureKey, MixedHasher>,
 }
 
 /// The columns of some files.
@@ -45,6 +50,8 @@ pub struct Profile {
     pub complete: bool,
     /// In the order of the first file.
     pub columns: Vec<ColumnProfile>,
+    /// The texts of wanted keys, as far as they were found.
+    pub texts: BTreeMap<FeatureKey, String>,
 }
 
 /// Looks at files as `config` says that they are written.
@@ -66,6 +73,7 @@ pub fn profile(
         names: Vec::new(),
         types: Vec::new(),
         tallies: Vec::new(),
+        wanted: Arc::new(look.wanted.clone()),
         markers,
         workers,
     };
@@ -85,10 +93,13 @@ pub fn profile(
         }
     }
     let rows = reading.rows;
+    let found = reading.tallies.iter_mut().flat_map(|tally| std::mem::take(&mut tally.found));
+    let texts = found.collect();
     let columns = reading.names.into_iter().zip(reading.types).zip(reading.tallies);
     Ok(Profile {
         rows,
         complete: reading.complete,
+        texts,
         columns: columns
             .map(|((name, data_type), tally)| ColumnProfile::new(name, data_type, rows, tally))
             .collect(),
@@ -144,6 +155,7 @@ struct Reading<'a> {
     names: Vec<String>,
     types: Vec<String>,
     tallies: Vec<Tally>,
+    wanted: Arc<HashSet<FeatureKey, MixedHasher>>,
     markers: Vec<Vec<u8>>,
     workers: &'a Workers,
 }
@@ -152,7 +164,7 @@ impl Reading<'_> {
     fn set_columns(&mut self, source: &SourceFile) -> Result<()> {
         let (names, types): (Vec<String>, Vec<String>) = match &source.kind {
             FileKind::Parquet(file) => {
-                let column = |f: &std::sync::Arc<arrow_schema::Field>| {
+                let column = |f: &Arc<arrow_schema::Field>| {
                     (f.name().clone(), arrow::type_name(f.data_type()))
                 };
                 file.schema().fields().iter().map(column).unzip()
@@ -164,7 +176,8 @@ impl Reading<'_> {
             }
         };
         if self.tallies.is_empty() {
-            self.tallies = names.iter().map(|_| Tally::new(self.markers.len())).collect();
+            let tally = |_: &String| Tally::new(self.markers.len(), self.wanted.clone());
+            self.tallies = names.iter().map(tally).collect();
             (self.names, self.types) = (names, types);
         } else if self.names != names {
             return Err(ReaderError::Setting {

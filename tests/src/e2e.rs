@@ -15,4 +15,5 @@ mod interrupt;
 mod life;
 mod quickstart;
 mod schedule;
+mod table;
 mod tidy;

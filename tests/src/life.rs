@@ -51,7 +51,12 @@ fn threads_and_shards_do_not_change_the_life_of_a_key() {
     let (user, tags) = (table(&reference, "user"), table(&reference, "tags"));
     for (what, table) in [("user", user), ("tags", tags)] {
         for counter in ["created", "admitted", "waiting", "evicted", "lapsed"] {
-            assert!(table[counter].as_u64() > Some(0), "no {counter} in {what}: {table}");
+            // Every tag comes in every few steps.
+            let is_rare = what == "user" || !["evicted", "lapsed"].contains(&counter);
+            assert!(
+                !is_rare || table[counter].as_u64() > Some(0),
+                "no {counter} in {what}: {table}"
+            );
         }
         let count = |name: &str| table[name].as_u64().expect("a number");
         assert_eq!(count("rows"), count("created") - count("evicted"), "{what}");
@@ -122,7 +127,8 @@ kind = "id"
 [tables.id]
 dim = 64
 [model]
-kind = "fm"
+kind = "dnn"
+hidden = [8]
 [train]
 batch_size = 2000
 "#,
@@ -196,7 +202,7 @@ fn what_makes_no_sense_is_refused_with_a_remedy() {
     // What holds for every table can be taken back for one.
     let every = [
         "--set",
-        "tables.*.admission={ kind = 'count', at_least = 2 }",
+        "tables.\"*\".admission={ kind = 'count', at_least = 2 }",
         "--set",
         "tables.item.admission={ kind = 'all' }",
         "--set",

@@ -20,7 +20,7 @@ mod run_dir;
 use std::path::{Path, PathBuf};
 
 use zillion_device::{Files, Workers};
-use zillion_embedding::PartSource;
+use zillion_embedding::{PartSource, TableSpec, TableView};
 use zillion_nn::optim::{DenseOptimizer, read_params, write_dense};
 use zillion_nn::{ParamSpec, Params};
 use zillion_ps::TrainClient;
@@ -49,6 +49,17 @@ impl Checkpoint {
         let path = path.into();
         let manifest = Manifest::read(&path.join(MANIFEST))?;
         Ok(Self { path, manifest })
+    }
+
+    /// Opens a checkpoint by its own folder, or by a run's folder (then the best epoch's).
+    pub fn find(path: &Path) -> Result<Self> {
+        if path.join(MANIFEST).exists() {
+            return Self::open(path);
+        }
+        if !path.is_dir() {
+            return Err(Error::NoCheckpoint { path: path.to_owned() });
+        }
+        RunDir::new(path).best()
     }
 
     /// The folder.
@@ -87,6 +98,11 @@ impl Checkpoint {
         params.copy_from(&read_params(params.specs(), &bytes)?)?;
         optimizer.read(&bytes)?;
         Ok(())
+    }
+
+    /// One table, mapped and verified, to look into.
+    pub fn table(&self, spec: TableSpec, workers: &Workers) -> Result<TableView> {
+        Ok(TableView::open(workers, &self.path, spec, &self.manifest.tables)?)
     }
 
     /// The tables' rows, mapped and verified, for reading.

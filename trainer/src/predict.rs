@@ -10,8 +10,8 @@ use zillion_nn::{Mode, Params, Settings};
 use zillion_reader::Dataset;
 use zillion_registry::Scorer;
 
-use crate::checkpoint::{Checkpoint, RunDir};
-use crate::error::{Error, Result};
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
 use crate::evaluate::{self, EvalReport};
 use crate::job::Job;
 use crate::model;
@@ -39,7 +39,7 @@ pub struct Prediction<'a> {
 impl Loaded {
     /// Loads a checkpoint: its own folder, or a run's folder (then the best epoch's).
     pub fn open(path: &Path, workers: Arc<Workers>) -> Result<Self> {
-        Self::from_checkpoint(find(path)?, workers)
+        Self::from_checkpoint(Checkpoint::find(path)?, workers)
     }
 
     /// Loads a checkpoint that is already open.
@@ -82,14 +82,4 @@ impl Loaded {
             sink(Prediction { batch, logits })
         })
     }
-}
-
-fn find(path: &Path) -> Result<Checkpoint> {
-    if path.join("MANIFEST").exists() {
-        return Checkpoint::open(path);
-    }
-    if !path.is_dir() {
-        return Err(Error::NoCheckpoint { path: path.to_owned() });
-    }
-    RunDir::new(path).best()
 }

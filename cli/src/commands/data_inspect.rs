@@ -74,7 +74,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
             None => bail!("no files are given"),
         },
     };
-    let wanted = Look { rows: args.rows, markers: Vec::new() };
+    let wanted = Look { rows: args.rows, ..Look::default() };
     let first = profile(&config, &files, &wanted, &workers)?;
     let second = match second.is_empty() {
         true => None,

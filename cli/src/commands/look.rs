@@ -19,7 +19,7 @@ pub(super) struct Looked {
 pub(super) fn at(path: &Path, rows: u64, label: Option<&str>, workers: &Workers) -> Result<Looked> {
     let sniffed = sniff(path)?;
     let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
-    let look = Look { rows: Some(rows), markers };
+    let look = Look { rows: Some(rows), markers, ..Look::default() };
     let files: [PathBuf; 1] = [path.to_owned()];
     let profile = profile(&sniffed.config, &files, &look, workers)?;
     let guess = guess(&sniffed.config, &profile, label);

@@ -10,10 +10,14 @@ mod data_inspect;
 mod data_synth;
 pub(crate) mod eval;
 pub(crate) mod init;
+mod key_names;
 mod look;
 pub(crate) mod manual;
 pub(crate) mod predict;
 pub(crate) mod quickstart;
+pub(crate) mod table;
+mod table_stats;
+mod table_top;
 pub(crate) mod train;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 use zillion_feature::FeatureKey;
 
-use super::tally::{Tally, shown, text_key};
+use super::tally::Tally;
 
 /// A column's type in a word, and whether a tally of its values can be made.
 pub(super) fn type_name(found: &DataType) -> String {
@@ -106,7 +106,7 @@ fn add_items(tally: &mut Tally, items: &ArrayRef) {
         DataType::UInt64 => ids!(UInt64Type),
         DataType::Utf8 => {
             for item in items.as_string::<i32>().iter().flatten() {
-                tally.item(text_key(item.as_bytes()), || shown(item.as_bytes()));
+                tally.text_item(item.as_bytes());
             }
         }
         _ => {}

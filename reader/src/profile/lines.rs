@@ -5,7 +5,7 @@ use std::path::Path;
 use zillion_feature::FeatureKey;
 
 use super::Reading;
-use super::tally::{Tally, shown, text_key};
+use super::tally::Tally;
 use crate::error::{Near, Place, ReaderError, Result};
 use crate::text::{Grammar, JsonRow, Keys, Lines, Reads, SvmRow, TextFile, Value};
 
@@ -140,7 +140,7 @@ fn add_json<'a>(
                     _ => match row.text(item) {
                         Some(text) => {
                             tally.item_kinds[1] += 1;
-                            tally.item(text_key(text.as_bytes()), || shown(text.as_bytes()));
+                            tally.text_item(text.as_bytes());
                         }
                         None => tally.item_kinds[2] += 1,
                     },
@@ -167,7 +167,7 @@ fn add_svm(
             let entries: Vec<_> = row.entries_of(reads).collect();
             tally.list(entries.len());
             for entry in entries {
-                tally.item(text_key(entry.index), || shown(entry.index));
+                tally.text_item(entry.index);
             }
         }
         None => {}

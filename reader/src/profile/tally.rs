@@ -1,7 +1,10 @@
 //! What the cells of one column are, cell by cell.
 
-use zillion_feature::FeatureKey;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
 use zillion_feature::random::mix64;
+use zillion_feature::{FeatureKey, MixedHasher};
 
 use super::shape::{self, Shape};
 use super::values::Values;
@@ -87,10 +90,13 @@ pub(crate) struct Tally {
     /// Whether every whole number is larger than the one before it.
     pub(super) ascending: bool,
     last: Option<i64>,
+    /// Keys whose texts are looked for, and those that were found.
+    wanted: Arc<HashSet<FeatureKey, MixedHasher>>,
+    pub(super) found: BTreeMap<FeatureKey, String>,
 }
 
 impl Tally {
-    pub(super) fn new(markers: usize) -> Self {
+    pub(super) fn new(markers: usize, wanted: Arc<HashSet<FeatureKey, MixedHasher>>) -> Self {
         Self {
             missing: 0,
             cells: Cells::default(),
@@ -107,6 +113,18 @@ impl Tally {
             example_decorated: None,
             ascending: true,
             last: None,
+            wanted,
+            found: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps a text if its key is wanted.
+    fn look_for(&mut self, text: &[u8]) {
+        if let Ok(text) = std::str::from_utf8(text) {
+            let key = FeatureKey::from_text(text);
+            if self.wanted.contains(&key) {
+                self.found.entry(key).or_insert_with(|| text.to_owned());
+            }
         }
     }
 
@@ -164,6 +182,14 @@ impl Tally {
         self.values.add(key, text);
     }
 
+    /// One text of a list, likewise.
+    pub(super) fn text_item(&mut self, text: &[u8]) {
+        if !self.wanted.is_empty() {
+            self.look_for(text);
+        }
+        self.item(text_key(text), || shown(text));
+    }
+
     fn number(&mut self, x: f64) {
         self.numbers.add(x);
         self.smallest = self.smallest.min(x);
@@ -172,6 +198,9 @@ impl Tally {
 
     /// A cell of a text file: a number if it reads as one. `decimal` is what stands before fractions.
     pub(super) fn cell(&mut self, cell: &[u8], decimal: u8, markers: &[Vec<u8>]) {
+        if !self.wanted.is_empty() {
+            self.look_for(cell);
+        }
         if let Some(at) = markers.iter().position(|m| m == cell) {
             self.markers[at] += 1;
             return;
@@ -204,6 +233,10 @@ impl Tally {
     /// Text as it stands.
     pub(super) fn text(&mut self, text: &[u8]) {
         self.cells.text += 1;
+        if !self.wanted.is_empty() {
+            self.look_for(text);
+            text.split(|b| SEPARATORS.contains(b)).for_each(|piece| self.look_for(piece));
+        }
         self.bytes += text.len() as u64;
         self.cells.lines += u64::from(text.contains(&b'\n'));
         self.example.get_or_insert_with(|| shown(text));

@@ -1,0 +1,106 @@
+//! What keys of a table were before they were mixed: integers by unmixing, missing values by their feature,
+//! texts from files that have them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, TableId};
+use zillion_reader::{Look, profile};
+use zillion_trainer::Job;
+
+/// How the keys of one table were made.
+pub(super) struct KeyNames {
+    features: Vec<FeatureSpec>,
+    texts: BTreeMap<FeatureKey, String>,
+}
+
+/// What a feature's values are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Values {
+    Signed,
+    Unsigned,
+    Text,
+    Buckets,
+    Mixed,
+}
+
+fn values(feature: &FeatureSpec) -> Values {
+    match &feature.kind {
+        FeatureKind::Id { raw, .. }
+        | FeatureKind::Ids { raw, .. }
+        | FeatureKind::Sequence { raw, .. } => match raw {
+            RawType::I64 => Values::Signed,
+            RawType::U64 => Values::Unsigned,
+            RawType::String => Values::Text,
+        },
+        FeatureKind::Bucketized { .. } => Values::Buckets,
+        FeatureKind::Cross { .. } | FeatureKind::Numeric { .. } => Values::Mixed,
+    }
+}
+
+impl KeyNames {
+    /// Of the features that read a table.
+    pub(super) fn of(job: &Job, table: &str) -> Self {
+        let id = job.schema.tables.iter().position(|name| name == table);
+        let id = id.map(|at| TableId(at as u16));
+        let reads = |f: &&FeatureSpec| f.table() == id;
+        let features = job.schema.features.iter().filter(reads).cloned().collect();
+        Self { features, texts: BTreeMap::new() }
+    }
+
+    /// Looks for the texts of keys in files that are written as the job's are.
+    pub(super) fn look(
+        &mut self,
+        job: &Job,
+        files: &[PathBuf],
+        keys: impl Iterator<Item = FeatureKey>,
+        workers: &Workers,
+    ) -> Result<()> {
+        let look = Look { wanted: keys.collect(), ..Look::default() };
+        self.texts.append(&mut profile(&job.data, files, &look, workers)?.texts);
+        Ok(())
+    }
+
+    /// What a key was, if that can be told.
+    pub(super) fn name(&self, key: FeatureKey) -> Option<String> {
+        let is_missing = |f: &&FeatureSpec| FeatureKey::missing(&f.name) == key;
+        if let Some(feature) = self.features.iter().find(is_missing) {
+            return Some(format!("no value of {}", feature.name));
+        }
+        if let Some(text) = self.texts.get(&key) {
+            return Some(text.clone());
+        }
+        // Where features of other kinds share the table, nobody can say which of them a key is of.
+        let first = values(self.features.first()?);
+        if self.features.iter().any(|f| values(f) != first) {
+            return None;
+        }
+        match first {
+            Values::Signed => Some((key.unmix() as i64).to_string()),
+            Values::Unsigned => Some(key.unmix().to_string()),
+            Values::Buckets => Some(format!("bucket {}", key.unmix())),
+            Values::Text | Values::Mixed => None,
+        }
+    }
+
+    /// The keys that an id of the data may have in this table, the likeliest first.
+    pub(super) fn keys(&self, id: &str) -> Vec<FeatureKey> {
+        let hex = id.strip_prefix("0x").filter(|digits| digits.len() == 16);
+        if let Some(key) = hex.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+            return vec![FeatureKey(key)];
+        }
+        let mut keys = Vec::new();
+        for feature in &self.features {
+            let key = match values(feature) {
+                Values::Signed => id.parse().ok().map(FeatureKey::from_i64),
+                Values::Unsigned | Values::Buckets => id.parse().ok().map(FeatureKey::from_u64),
+                Values::Text => Some(FeatureKey::from_text(id)),
+                Values::Mixed => None,
+            };
+            keys.extend(key.filter(|key| !keys.contains(key)));
+        }
+        keys
+    }
+}

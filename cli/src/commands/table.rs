@@ -1,0 +1,28 @@
+//! `zillion table`.
+
+use anyhow::Result;
+use zillion_embedding::TableSpec;
+use zillion_trainer::Job;
+
+use super::{table_stats, table_top};
+use crate::args::{Table, TableArgs};
+use crate::exit::Stop;
+
+pub(crate) fn run(args: &TableArgs) -> Result<()> {
+    match &args.what {
+        Table::Stats(args) => table_stats::run(args),
+        Table::Top(args) => table_top::run(args),
+    }
+}
+
+/// The table of that name in a job.
+pub(super) fn named<'a>(job: &'a Job, name: &str) -> Result<&'a TableSpec> {
+    job.tables.iter().find(|spec| spec.name == name).ok_or_else(|| {
+        let names: Vec<&str> = job.tables.iter().map(|spec| spec.name.as_str()).collect();
+        let names = names.join(", ");
+        Stop::Usage(format!(
+            "the checkpoint has the tables {names}, and not this one: --table {name}"
+        ))
+        .into()
+    })
+}
