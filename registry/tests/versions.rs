@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use zillion_device::{Clock, Files, ManualClock, Workers};
 use zillion_embedding::layer::{AtOnce, LayerManifest, LayerSource, LayerWriter, part_count};
 use zillion_embedding::{
-    InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec, Unknown, conformance,
+    Admission, Eviction, InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec,
+    Unknown, conformance,
 };
 use zillion_feature::{FeatureKey, RowBuffer, Schema};
 use zillion_registry::{
@@ -94,6 +95,8 @@ fn spec() -> TableSpec {
         dense: false,
         max_rows: None,
         unknown: Unknown::Zero,
+        admission: Admission::All,
+        eviction: Eviction::Never,
         seed: 7,
     }
 }

@@ -13,7 +13,7 @@ use super::*;
 use crate::conformance;
 use crate::error::{Error, Result};
 use crate::spec::{TableLayout, TableSpec};
-use crate::{InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
+use crate::{Admission, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
 
 /// What a layer says of keys: a row of floats, or that it left.
 type Model = BTreeMap<u64, Option<Vec<f32>>>;
@@ -33,6 +33,8 @@ fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
         dense: false,
         max_rows: None,
         unknown,
+        admission: Admission::All,
+        eviction: Eviction::Never,
         seed: 7,
     }
 }

@@ -244,7 +244,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
         Arc::new(plan_of(&keys))
     };
     let ids: Vec<u64> = (0..40).collect();
-    let parity = |id: &&u64| key(**id).slot() % 2 == 0;
+    let parity = |id: &&u64| key(**id).slot().is_multiple_of(2);
     let even: Vec<u64> = ids.iter().filter(parity).copied().collect();
     step(client, 2, &only(&ids)).map_err(fails)?;
     step(client, 4, &only(&[50])).map_err(fails)?;
