@@ -14,4 +14,5 @@ mod inspect;
 mod interrupt;
 mod quickstart;
 mod schedule;
+mod tasks;
 mod tidy;
