@@ -132,9 +132,14 @@ fn calibrated(b: &mut GraphBuilder, name: &str, logits: NodeId, shift: f32) -> R
 
 /// The losses of the tasks that are learned, each averaged over its own rows, times their weights.
 fn loss(b: &mut GraphBuilder, inputs: &ModelInputs, heads: &[(Task, NodeId)]) -> Result<NodeId> {
+    if !inputs.labels.is_empty() && inputs.labels.iter().all(|label| label.weight == 0.0) {
+        let reason = "every label has weight 0: there is nothing to learn".to_owned();
+        return Err(crate::Error::Setting { name: "labels", reason });
+    }
     let mut learned = heads.iter().filter(|(task, _)| task.is_learned()).peekable();
     let mut total = None;
     while let Some((task, logits)) = learned.next() {
+        // A loss times 0 gives gradients of 0: its parameters stay what they are.
         let weight = inputs.labels.get(task.label.of()).map_or(1.0, |label| label.weight);
         let alone = heads.len() == 1;
         let name = if alone { LOSS.to_owned() } else { format!("{LOSS}.{}", task.name) };

@@ -204,7 +204,7 @@ fn what_is_wrong_is_named() {
         ),
         ("task = \"liked\"", "task = \"like\"", "did you mean `liked`?"),
         ("at_least = 3", "at_lest = 3", "did you mean `at_least`?"),
-        ("weight = 0.5", "weight = -1", "must be finite and above 0"),
+        ("weight = 0.5", "weight = -1", "must be finite and not negative"),
         ("column = \"stars\"\nat_least = 3", "column = \"click\"", "is the same as label `click`"),
     ] {
         assert!(JOB.contains(from), "{from}");

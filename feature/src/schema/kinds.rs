@@ -142,7 +142,7 @@ pub struct LabelSpec {
     pub column: String,
     /// The label is 1 where the column's number is at least this, else 0; `None`: the column is 0 or 1.
     pub at_least: Option<f64>,
-    /// Factor of the task's loss, above 0.
+    /// Factor of the task's loss; 0: it is judged and not learned.
     pub weight: f32,
 }
 

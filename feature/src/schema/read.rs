@@ -96,9 +96,8 @@ impl LabelConfig {
             return refuse("at_least", "must be finite");
         }
         let weight = self.weight.unwrap_or(1.0);
-        if !(weight.is_finite() && weight > 0.0) {
-            let reason = "must be finite and above 0; to leave a task out, remove its section";
-            return refuse("weight", reason);
+        if !(weight.is_finite() && weight >= 0.0) {
+            return refuse("weight", "must be finite and not negative");
         }
         Ok(LabelSpec {
             name: name.to_owned(),

@@ -64,7 +64,7 @@ fn labels_have_thresholds_and_weights() {
     assert_eq!(Schema::from_job(&printed).unwrap(), schema);
     for (labels, message) in [
         ("[labels.y]\nat_least = nan", "`labels.y.at_least`: must be finite"),
-        ("[labels.y]\nweight = 0", "`labels.y.weight`: must be finite and above 0"),
+        ("[labels.y]\nweight = -1", "`labels.y.weight`: must be finite and not negative"),
         ("[labels.y]\natleast = 3", "did you mean `at_least`?"),
         ("[labels.y]\n[labels.z]\ncolumn = 'y'", "is the same as label `y`"),
         (

@@ -290,6 +290,37 @@ fn the_product_of_two_probabilities_keeps_its_log_odds() {
 }
 
 #[test]
+fn a_label_of_weight_zero_is_scored_and_not_learned() {
+    for text in SPECS {
+        let mut two = Two::new(25, 30);
+        two.batch.model.labels[0].weight = 0.0;
+        let graph = build(&spec(text), &two.batch.model, Mode::Train).unwrap();
+        assert!(graph.output(LOGITS).is_some() && graph.output("logits/buy").is_some());
+        let losses = [0.0, 1.0].map(|fill| {
+            // Of esmm, the second label needs the first.
+            if !text.contains("esmm") {
+                two.batch.labels.fill(fill);
+            }
+            let mut executor = executor(text, &two, Mode::Train);
+            let mut params = params_of(&executor, 6);
+            let mut rows = vec![0.0; UNIQUE * two.batch.stride];
+            let seed = StepSeed { seed: 7, step: 3 };
+            executor.train(&workers(), &two.view(), &mut params, seed, &mut [&mut rows]).unwrap();
+            for (id, grad) in executor.param_grads() {
+                let own = params.specs()[id.0 as usize].name.contains("click");
+                let still = grad.iter().all(|&g| g == 0.0);
+                assert_eq!(own && still, own && !text.contains("esmm"), "{text}");
+            }
+            executor.loss().unwrap()
+        });
+        assert_eq!(losses[0], losses[1], "{text}");
+        two.batch.model.labels[1].weight = 0.0;
+        let refused = build(&spec(text), &two.batch.model, Mode::Train).unwrap_err().to_string();
+        assert!(refused.contains("nothing to learn"), "{refused}");
+    }
+}
+
+#[test]
 fn too_many_and_too_few_labels_are_refused() {
     let refused = |text: &str, labels: usize| {
         let mut inputs = super::inputs(3, 4, 0);
