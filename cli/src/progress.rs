@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use zillion_trainer::{EpochReport, Observer, StepReport};
+use zillion_trainer::{EpochReport, EvalReport, Observer, StepReport, TaskReport};
 
 /// Plain lines come at most this often.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ impl Observer for Progress {
         let message = format!(
             "loss {:.4}  auc {}  {:.0} samples/s",
             report.loss,
-            number(report.auc),
+            by_task(&report.aucs),
             report.samples_per_second
         );
         if let Some(bar) = &self.bar {
@@ -66,14 +66,7 @@ impl Observer for Progress {
     }
 
     fn epoch(&mut self, report: &EpochReport) {
-        let valid = match report.valid_logloss {
-            Some(_) => format!(
-                "  valid auc {}  logloss {}",
-                number(report.valid_auc),
-                number(report.valid_logloss)
-            ),
-            None => String::new(),
-        };
+        let valid = report.valid.as_ref().map_or_else(String::new, validation);
         let regulariser = match report.regulariser {
             0.0 => String::new(),
             r => format!(" + {r:.5}"),
@@ -97,6 +90,30 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+        }
+    }
+}
+
+fn validation(report: &EvalReport) -> String {
+    let figures = |figure: fn(&TaskReport) -> Option<f64>, first: Option<f64>| {
+        let tasks = report.tasks.iter().map(|(name, task)| (name.clone(), figure(task)));
+        let tasks: Vec<_> = tasks.collect();
+        if tasks.is_empty() { number(first) } else { by_task(&tasks) }
+    };
+    format!(
+        "  valid auc {}  logloss {}",
+        figures(|task| task.auc, report.auc),
+        figures(|task| task.logloss, report.logloss)
+    )
+}
+
+/// One figure as it is, several with the names of their tasks.
+fn by_task(figures: &[(String, Option<f64>)]) -> String {
+    match figures {
+        [(_, only)] => number(*only),
+        _ => {
+            let named = figures.iter().map(|(name, figure)| format!("{name} {}", number(*figure)));
+            named.collect::<Vec<_>>().join(" ")
         }
     }
 }

@@ -422,6 +422,16 @@ impl GraphBuilder {
         self.scale(name, sum, 1.0 / self.cols(x) as f32)
     }
 
+    /// The softmax of each row.
+    pub fn softmax_columns(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        self.push(name, Op::SoftmaxColumns, &[x])
+    }
+
+    /// The logarithm of each row's sum of exponentials.
+    pub fn log_sum_exp_columns(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        self.push(name, Op::LogSumExpColumns, &[x])
+    }
+
     /// The sum of each column.
     pub fn sum_rows(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         self.push(name, Op::SumRows { mean: false }, &[x])
@@ -487,6 +497,18 @@ impl GraphBuilder {
     pub fn bce_with_logits(&mut self, name: &str, logits: NodeId, label: usize) -> Result<NodeId> {
         let labels = self.label(&format!("{name}.label"), label)?;
         let weights = self.weight(&format!("{name}.weight"), Some(label))?;
+        self.weighted_bce(name, logits, labels, weights)
+    }
+
+    /// Binary cross-entropy of logits against labels of 0 and 1, averaged by weight: `Σ w·l / Σ w`, 0
+    /// where every weight is; all `[B, 1]`. What stands in a row of weight 0 is not looked at.
+    pub fn weighted_bce(
+        &mut self,
+        name: &str,
+        logits: NodeId,
+        labels: NodeId,
+        weights: NodeId,
+    ) -> Result<NodeId> {
         let total = self.sum_rows(&format!("{name}.weight.sum"), weights)?;
         let sum = self.push(&format!("{name}.sum"), Op::BceSum, &[logits, labels, weights])?;
         self.binary(name, Binary::SafeDiv, sum, total)

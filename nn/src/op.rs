@@ -211,6 +211,13 @@ pub enum Op {
         column: usize,
     },
 
+    /// (x `[r, n]`) → same shape: `e^x` over its row's sum.
+    SoftmaxColumns,
+    /// (g, y) → gradient of x, where `y` is the softmax of x.
+    SoftmaxColumnsGrad,
+    /// (x `[r, n]`) → `[r, 1]`: the logarithm of the sum of `e^x`.
+    LogSumExpColumns,
+
     /// (x `[r, n]`) → `[1, 2n]`: mean and biased variance of each column over the rows.
     BatchNormStats,
     /// (x, stats `[1, 2n]`, scale `[1, n]`, shift `[1, n]`) → `[r, n]`.
@@ -378,6 +385,9 @@ impl Op {
             Self::SegmentSum { mean: true, .. } => "segment_mean",
             Self::SegmentSoftmax { .. } => "segment_softmax",
             Self::SegmentSoftmaxGrad { .. } => "segment_softmax_grad",
+            Self::SoftmaxColumns => "softmax_columns",
+            Self::SoftmaxColumnsGrad => "softmax_columns_grad",
+            Self::LogSumExpColumns => "log_sum_exp_columns",
             Self::BatchNormStats => "batch_norm_stats",
             Self::BatchNorm { .. } => "batch_norm",
             Self::BatchNormReduce { .. } => "batch_norm_reduce",

@@ -19,6 +19,7 @@ mod loss;
 mod norm;
 mod reduce;
 mod segment;
+mod softmax;
 mod source;
 
 pub use dropout::dropout_keeps;
@@ -99,6 +100,9 @@ pub(crate) fn shape(
         | Op::SegmentSum { .. }
         | Op::SegmentSoftmax { .. }
         | Op::SegmentSoftmaxGrad { .. } => segment::shape(op, inputs, graph),
+        Op::SoftmaxColumns | Op::SoftmaxColumnsGrad | Op::LogSumExpColumns => {
+            softmax::shape(op, inputs)
+        }
         Op::BatchNormStats
         | Op::BatchNorm { .. }
         | Op::BatchNormReduce { .. }
@@ -138,6 +142,9 @@ pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
         | Op::SegmentSum { .. }
         | Op::SegmentSoftmax { .. }
         | Op::SegmentSoftmaxGrad { .. } => segment::forward(op, tile, inputs, out),
+        Op::SoftmaxColumns | Op::SoftmaxColumnsGrad | Op::LogSumExpColumns => {
+            softmax::forward(op, tile, inputs, out);
+        }
         Op::BatchNorm { .. }
         | Op::BatchNormGrad { .. }
         | Op::BatchNormFixedGrad { .. }
@@ -243,6 +250,7 @@ pub(crate) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         Op::Repeat { .. } | Op::SegmentSum { .. } | Op::SegmentSoftmax { .. } => {
             segment::gradient(cx, id, g)
         }
+        Op::SoftmaxColumns | Op::LogSumExpColumns => softmax::gradient(cx, id, g),
         Op::BatchNorm { .. } | Op::LayerNorm { .. } => norm::gradient(cx, id, g),
         Op::Dropout { .. } => dropout::gradient(cx, id, g),
         Op::FmInteraction { .. } | Op::DotInteraction { .. } => interaction::gradient(cx, id, g),

@@ -17,6 +17,15 @@
 //! | `dlrm` | MLP(interaction(bottom MLP(numeric), vectors)) (Naumov et al. 2019) |
 //! | `din` | MLP(vectors ‖ histories summed by attention) (Zhou et al. 2018) |
 //!
+//! Models that learn several labels have a logit each, and their losses are added up, each times its
+//! label's weight and averaged over the rows that have the label:
+//!
+//! | kind | logit of a label |
+//! |---|---|
+//! | `shared_bottom` | tower(bottom(vectors)) (Caruana 1997) |
+//! | `mmoe` | tower(Σ gateᵢ·expertᵢ(vectors)), gate = softmax(linear(vectors)) (Ma et al., KDD 2018) |
+//! | `esmm` | `[click, conversion]`: of the click, tower(vectors); of the conversion, the log odds of pCTCVR = pCTR·pCVR (Ma et al., SIGIR 2018) |
+//!
 //! A numeric feature joins the deep part as its value, beside the vectors; the wide part has a weight
 //! for it; in DLRM it goes through the bottom MLP.
 
@@ -28,24 +37,28 @@ mod factorised;
 mod inputs;
 mod mlp;
 mod spec;
+mod task;
+mod tasks;
 
 pub use activation::Activation;
 pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
 pub use spec::{
-    Attention, CrossSpec, CrossV2Spec, DeepSpec, DinSpec, DlrmSpec, Interaction, ModelSpec, Needs,
-    ShallowSpec, Structure, WideDeepSpec,
+    Attention, CrossSpec, CrossV2Spec, DeepSpec, DinSpec, DlrmSpec, EsmmSpec, Interaction,
+    MmoeSpec, ModelSpec, Needs, ShallowSpec, SharedBottomSpec, Structure, WideDeepSpec,
 };
+pub use task::{Task, TaskLabel, check_labels, tasks};
 
 use crate::builder::{GraphBuilder, Mode};
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};
 use crate::op::Unary;
 
-/// The output of every model: log odds, `[B, 1]`.
+/// The output of every model: log odds of the first task, `[B, 1]`. Those of others are called
+/// `logits/<task>`.
 pub const LOGITS: &str = "logits";
-/// The output of a model built for inference: `sigmoid(logits)`, `[B, 1]`.
+/// The output of a model built for inference: `sigmoid(logits)`, `[B, 1]`; likewise `probabilities/<task>`.
 pub const PROBABILITIES: &str = "probabilities";
-/// The output of a model built for training: the mean binary cross-entropy, `[1, 1]`.
+/// The output of a model built for training: the mean binary cross-entropy, summed over labels, `[1, 1]`.
 pub const LOSS: &str = "loss";
 
 /// Which segments of a row a model reads; the others need not exist.
@@ -54,33 +67,57 @@ pub fn needs(spec: &ModelSpec) -> Needs {
     spec.needs()
 }
 
-/// Builds a model over these inputs. The label of the loss is the first one.
+/// Builds a model over these inputs.
 ///
-/// For training the outputs are [`LOGITS`] and [`LOSS`], for inference [`LOGITS`] and
-/// [`PROBABILITIES`], both shifted by the label's `logit_shift`.
+/// For training the outputs are [`LOGITS`] (one for each of the model's [`tasks`]) and [`LOSS`], for
+/// inference [`LOGITS`] and [`PROBABILITIES`], both shifted by the label's `logit_shift`.
 ///
 /// # Errors
 /// A setting out of range, an input that lacks a segment the model reads, vectors of unequal length
-/// where the model pairs them, no features, or, for training, no label.
+/// where the model pairs them, no features, or labels that are too many, too few or, for training, none.
 pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph> {
     spec.check(inputs)?;
     let mut builder = GraphBuilder::new(inputs.to_graph_inputs(), mode);
     let b = &mut builder;
     let logits = match spec {
-        ModelSpec::Lr(spec) => factorised::lr(b, spec, inputs)?,
-        ModelSpec::Fm(spec) => factorised::fm(b, spec, inputs)?,
-        ModelSpec::Dnn(spec) => factorised::dnn(b, spec, inputs)?,
-        ModelSpec::WideDeep(spec) => factorised::wide_deep(b, spec, inputs)?,
-        ModelSpec::DeepFm(spec) => factorised::deepfm(b, spec, inputs)?,
-        ModelSpec::Dcn(spec) => cross::dcn(b, spec, inputs)?,
-        ModelSpec::Dcnv2(spec) => cross::dcnv2(b, spec, inputs)?,
-        ModelSpec::Dlrm(spec) => dlrm::dlrm(b, spec, inputs)?,
-        ModelSpec::Din(spec) => din::din(b, spec, inputs)?,
+        ModelSpec::Lr(spec) => vec![factorised::lr(b, spec, inputs)?],
+        ModelSpec::Fm(spec) => vec![factorised::fm(b, spec, inputs)?],
+        ModelSpec::Dnn(spec) => vec![factorised::dnn(b, spec, inputs)?],
+        ModelSpec::WideDeep(spec) => vec![factorised::wide_deep(b, spec, inputs)?],
+        ModelSpec::DeepFm(spec) => vec![factorised::deepfm(b, spec, inputs)?],
+        ModelSpec::Dcn(spec) => vec![cross::dcn(b, spec, inputs)?],
+        ModelSpec::Dcnv2(spec) => vec![cross::dcnv2(b, spec, inputs)?],
+        ModelSpec::Dlrm(spec) => vec![dlrm::dlrm(b, spec, inputs)?],
+        ModelSpec::Din(spec) => vec![din::din(b, spec, inputs)?],
+        ModelSpec::SharedBottom(spec) => tasks::shared_bottom(b, spec, inputs)?,
+        ModelSpec::Mmoe(spec) => tasks::mmoe(b, spec, inputs)?,
+        ModelSpec::Esmm(spec) => tasks::esmm(b, spec, inputs)?.to_vec(),
     };
-    let shift = inputs.labels.first().map_or(0.0, |label| label.logit_shift);
-    let logits = calibrated(&mut builder, "logits.calibrated", logits, shift)?;
-    builder.output(LOGITS, logits)?;
-    finish(&mut builder, logits)?;
+    let names: Vec<&str> = inputs.labels.iter().map(|label| label.name.as_str()).collect();
+    let mut heads: Vec<(Task, NodeId)> =
+        task::tasks_or_nameless(spec, &names).into_iter().zip(logits).collect();
+    for (index, (task, logits)) in heads.iter_mut().enumerate() {
+        // The two of esmm are made of each other: it has shifted its own.
+        if let (TaskLabel::Own { label }, false) = (task.label, matches!(spec, ModelSpec::Esmm(_)))
+        {
+            let shift = inputs.labels.get(label).map_or(0.0, |label| label.logit_shift);
+            *logits = calibrated(b, &task.output("logits.calibrated", index), *logits, shift)?;
+        }
+        b.output(&task.output(LOGITS, index), *logits)?;
+    }
+    match mode {
+        Mode::Train => {
+            let loss = loss(b, inputs, &heads)?;
+            b.output(LOSS, loss)?;
+        }
+        Mode::Infer => {
+            for (index, (task, logits)) in heads.iter().enumerate() {
+                let name = task.output(PROBABILITIES, index);
+                let probabilities = b.sigmoid(&name, *logits)?;
+                b.output(&name, probabilities)?;
+            }
+        }
+    }
     Ok(builder.finish())
 }
 
@@ -93,17 +130,33 @@ fn calibrated(b: &mut GraphBuilder, name: &str, logits: NodeId, shift: f32) -> R
     }
 }
 
-fn finish(builder: &mut GraphBuilder, logits: NodeId) -> Result<()> {
-    match builder.mode() {
-        Mode::Train => {
-            let loss = builder.bce_with_logits(LOSS, logits, 0)?;
-            builder.output(LOSS, loss)
-        }
-        Mode::Infer => {
-            let probabilities = builder.sigmoid(PROBABILITIES, logits)?;
-            builder.output(PROBABILITIES, probabilities)
-        }
+/// The losses of the tasks that are learned, each averaged over its own rows, times their weights.
+fn loss(b: &mut GraphBuilder, inputs: &ModelInputs, heads: &[(Task, NodeId)]) -> Result<NodeId> {
+    if !inputs.labels.is_empty() && inputs.labels.iter().all(|label| label.weight == 0.0) {
+        let reason = "every label has weight 0: there is nothing to learn".to_owned();
+        return Err(crate::Error::Setting { name: "labels", reason });
     }
+    let mut learned = heads.iter().filter(|(task, _)| task.is_learned()).peekable();
+    let mut total = None;
+    while let Some((task, logits)) = learned.next() {
+        // A loss times 0 gives gradients of 0: its parameters stay what they are.
+        let weight = inputs.labels.get(task.label.of()).map_or(1.0, |label| label.weight);
+        let alone = heads.len() == 1;
+        let name = if alone { LOSS.to_owned() } else { format!("{LOSS}.{}", task.name) };
+        let plain = if weight == 1.0 { name.clone() } else { format!("{name}.unweighted") };
+        let (labels, weights) = tasks::label_nodes(b, &plain, task.label)?;
+        let mut loss = b.weighted_bce(&plain, *logits, labels, weights)?;
+        if weight != 1.0 {
+            loss = b.scale(&name, loss, weight)?;
+        }
+        let sum = if learned.peek().is_none() { LOSS.to_owned() } else { format!("{name}.total") };
+        total = Some(match total {
+            None => loss,
+            Some(before) => b.add(&sum, before, loss)?,
+        });
+    }
+    let none = || crate::Error::Setting { name: "labels", reason: "no label to learn".to_owned() };
+    total.ok_or_else(none)
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ fn gather_label(pieces: &[Piece], rows: usize, i: usize, role: &Role) -> LabelCo
     let labels =
         values(pieces, rows, |b| column_of!(b, i, Column::Labels { values, .. } => values));
     let mask = match role {
-        Role::Label { optional: true } => {
+        Role::Label { optional: true, .. } => {
             let mask = values(
                 pieces,
                 rows,

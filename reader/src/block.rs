@@ -59,7 +59,7 @@ impl Column {
             Role::Present => Self::Present(Vec::with_capacity(rows)),
             Role::Number { .. } => Self::Numbers(Vec::with_capacity(rows)),
             Role::SideRow(_) => Self::Rows(Vec::with_capacity(rows)),
-            Role::Label { optional } => Self::Labels {
+            Role::Label { optional, .. } => Self::Labels {
                 values: Vec::with_capacity(rows),
                 mask: optional.then(|| Vec::with_capacity(rows)),
             },

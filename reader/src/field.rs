@@ -37,8 +37,9 @@ pub(crate) enum Role {
     Number { needed: bool },
     /// A side table's key, as the row that has it.
     SideRow(SideLookup),
-    /// 0 or 1. `optional`: a row without it is masked instead of refused.
-    Label { optional: bool },
+    /// 0 or 1, or a number held against a threshold. `optional`: a row without it is masked instead of
+    /// refused.
+    Label { optional: bool, at_least: Option<f64> },
     /// Finite and not negative.
     Weight,
     /// Anything that can be compared for equality.
@@ -185,7 +186,7 @@ fn of_rows(schema: &Schema) -> Vec<Field> {
     let labels = schema.labels.iter().enumerate().map(|(index, label)| Field {
         used_by: format!("label `{}`", label.name),
         column: label.column.clone(),
-        role: Role::Label { optional: schema.labels.len() > 1 },
+        role: Role::Label { optional: schema.labels.len() > 1, at_least: label.at_least },
         slot: Slot::Label(index),
     });
     let columns = [

@@ -69,7 +69,8 @@ impl Refusal {
                 _ => format!("the value is missing, and {used_by} needs one in every row"),
             },
             Self::NotLabel => says(&format!(
-                "is not 0 or 1, which {used_by} needs; map the labels to 0 and 1 first"
+                "is not 0 or 1, which {used_by} needs; map the labels to 0 and 1 first, or give it \
+                 `at_least = <number>`"
             )),
             Self::NotWeight => says("is not a weight; weights are finite and not negative"),
             Self::NotTime => says("is not a time; event times are whole numbers"),
@@ -188,9 +189,14 @@ pub(crate) fn finite(x: f64) -> Outcome<f64> {
     if x.is_finite() { Ok(x) } else { Err(Refusal::NotFinite) }
 }
 
+/// A number as a label: 0 or 1 as it stands, or any number held against a threshold.
 #[inline]
-pub(crate) fn label(x: f64) -> Outcome<f32> {
-    if x == 0.0 || x == 1.0 { Ok(x.abs() as f32) } else { Err(Refusal::NotLabel) }
+pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
+    match at_least {
+        Some(threshold) => Ok(f32::from(u8::from(finite(x)? >= threshold))),
+        None if x == 0.0 || x == 1.0 => Ok(x.abs() as f32),
+        None => Err(Refusal::NotLabel),
+    }
 }
 
 pub(crate) fn label_from_cell(cell: &[u8]) -> Outcome<f32> {
@@ -200,7 +206,7 @@ pub(crate) fn label_from_cell(cell: &[u8]) -> Outcome<f32> {
         b"1" => Ok(1.0),
         _ if cell.eq_ignore_ascii_case(b"true") => Ok(1.0),
         _ if cell.eq_ignore_ascii_case(b"false") => Ok(0.0),
-        _ => parse_f64(cell).map_err(|_| Refusal::NotLabel).and_then(label),
+        _ => parse_f64(cell).map_err(|_| Refusal::NotLabel).and_then(|x| label(x, None)),
     }
 }
 

@@ -14,16 +14,17 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct Scorer {
     executor: Executor,
-    logits: NodeId,
+    /// One a task.
+    logits: Vec<NodeId>,
     workers: Arc<Workers>,
     rows: RowBuffer,
 }
 
 /// What scoring a batch came to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Scores<'a> {
-    /// Log odds, one a row of the batch.
-    pub logits: &'a [f32],
+    /// Log odds of each of the model's tasks, one a row of the batch.
+    pub logits: Vec<&'a [f32]>,
     /// Unique keys that the rows' source did not have and answered with its default.
     pub missing: u64,
 }
@@ -34,8 +35,15 @@ impl Scorer {
     /// # Errors
     /// A graph without logits.
     pub fn new(graph: &Graph, settings: Settings, workers: Arc<Workers>) -> Result<Self> {
-        let logits = graph.output(LOGITS).ok_or(Error::NoLogits)?;
-        let executor = Executor::new(Program::infer(graph, &[logits], settings)?);
+        let of_task = |name: &str| {
+            name.strip_prefix(LOGITS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let outputs = graph.outputs.iter().filter(|(name, _)| of_task(name));
+        let logits: Vec<NodeId> = outputs.map(|&(_, id)| id).collect();
+        if graph.output(LOGITS).is_none() {
+            return Err(Error::NoLogits);
+        }
+        let executor = Executor::new(Program::infer(graph, &logits, settings)?);
         Ok(Self { executor, logits, workers, rows: RowBuffer::default() })
     }
 
@@ -53,7 +61,8 @@ impl Scorer {
         let report = source.lookup(plan, &mut self.rows)?;
         let inputs = Inputs::new(batch, plan, &self.rows, false);
         self.executor.infer(&self.workers, &inputs, params)?;
-        let logits = self.executor.output(self.logits).ok_or(Error::NoLogits)?;
+        let logits = self.logits.iter().map(|&id| self.executor.output(id).ok_or(Error::NoLogits));
+        let logits = logits.collect::<Result<_>>()?;
         Ok(Scores { logits, missing: report.total_missing() })
     }
 }

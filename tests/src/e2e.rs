@@ -16,4 +16,5 @@ mod life;
 mod quickstart;
 mod schedule;
 mod table;
+mod tasks;
 mod tidy;

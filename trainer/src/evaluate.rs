@@ -8,15 +8,15 @@ use zillion_device::Workers;
 use zillion_embedding::RowSource;
 use zillion_feature::{Batch, Cursor};
 use zillion_nn::Params;
-use zillion_nn::metrics::{self, Evaluation};
 use zillion_reader::{BatchOrder, Dataset};
 use zillion_registry::Scorer;
 
 use crate::error::Result;
 use crate::job::Job;
 use crate::pipeline::Pipeline;
+use crate::tasks::{Evaluations, TaskReport, as_map};
 
-/// What evaluating a data set came to.
+/// What evaluating a data set came to. Figures without a name are the first task's.
 #[derive(Clone, Debug, Serialize)]
 pub struct EvalReport {
     /// Area under the ROC curve; absent where one class is.
@@ -27,15 +27,36 @@ pub struct EvalReport {
     pub logloss: Option<f64>,
     /// Predicted over observed positives.
     pub calibration: Option<f64>,
-    /// Rows.
+    /// Rows: those that have the label, where there are several.
     pub rows: u64,
     /// Rows labelled 1.
     pub positives: u64,
+    /// The figures of each task, the first one too; empty where the model has only one.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
+    pub tasks: Vec<(String, TaskReport)>,
     /// Unique keys of batches, summed, that the tables did not have and answered with the default.
     pub missing_keys: u64,
     /// Of each side table, the rows whose key it does not have; absent where every row was found.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
+}
+
+impl EvalReport {
+    /// The figures of a task; without a name, of the first.
+    pub(crate) fn task(&self, name: Option<&str>) -> TaskReport {
+        let named = self.tasks.iter().find(|(task, _)| Some(task.as_str()) == name);
+        named.map_or_else(
+            || TaskReport {
+                auc: self.auc,
+                gauc: self.gauc,
+                logloss: self.logloss,
+                calibration: self.calibration,
+                rows: self.rows,
+                positives: self.positives,
+            },
+            |(_, report)| report.clone(),
+        )
+    }
 }
 
 /// Counts of rows by side table, in the schema's order, to those that are not 0, by name.
@@ -44,7 +65,7 @@ pub(crate) fn missing_side_rows(job: &Job, counts: &[u64]) -> BTreeMap<String, u
     sides.filter(|&(_, &n)| n > 0).map(|(side, &n)| (side.name.clone(), n)).collect()
 }
 
-/// Scores every row of `dataset` in file order and compares with the first label.
+/// Scores every row of `dataset` in file order and compares with its labels.
 pub(crate) fn evaluate(
     job: &Job,
     dataset: &Dataset,
@@ -53,24 +74,25 @@ pub(crate) fn evaluate(
     params: &Params,
     workers: &Arc<Workers>,
 ) -> Result<EvalReport> {
-    let mut evaluation = Evaluation::new();
+    let mut evaluations = Evaluations::new(job.tasks());
     let mut missing_sides = vec![0; job.schema.sides.len()];
     let missing_keys =
         for_each_scored(job, dataset, scorer, source, params, workers, |b, logits| {
-            let groups = b.group.as_deref();
-            let scores = metrics::Scores::Logits(logits);
-            evaluation.push(scores, &b.labels[0].values, b.weight.as_deref(), groups)?;
+            evaluations.push(b, logits)?;
             add(&mut missing_sides, &b.side_missing);
             Ok(true)
         })?;
-    let report = evaluation.finish()?;
+    let tasks = evaluations.finish()?;
+    // A job has at least one label, and so a task.
+    let (_, first) = tasks[0].clone();
     Ok(EvalReport {
-        auc: report.auc,
-        gauc: report.gauc.and_then(|g| g.value),
-        logloss: report.logloss,
-        calibration: report.calibration,
-        rows: report.rows,
-        positives: report.positives,
+        auc: first.auc,
+        gauc: first.gauc,
+        logloss: first.logloss,
+        calibration: first.calibration,
+        rows: first.rows,
+        positives: first.positives,
+        tasks: if tasks.len() > 1 { tasks } else { Vec::new() },
         missing_keys,
         missing_side_rows: missing_side_rows(job, &missing_sides),
     })
@@ -89,7 +111,7 @@ pub(crate) fn for_each_scored(
     source: &mut dyn RowSource,
     params: &Params,
     workers: &Arc<Workers>,
-    mut sink: impl FnMut(&Batch, &[f32]) -> Result<bool>,
+    mut sink: impl FnMut(&Batch, &[&[f32]]) -> Result<bool>,
 ) -> Result<u64> {
     let order = BatchOrder {
         seed: 0,
@@ -103,7 +125,7 @@ pub(crate) fn for_each_scored(
     while let Some(planned) = pipeline.next()? {
         let scores = scorer.score(&planned.batch, &planned.plan, source, params)?;
         missing += scores.missing;
-        if !sink(&planned.batch, scores.logits)? {
+        if !sink(&planned.batch, &scores.logits)? {
             break;
         }
     }

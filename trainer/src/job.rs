@@ -140,6 +140,7 @@ impl Job {
         };
         let schema = Schema::from_job(&value)?;
         let model: ModelSpec = config::section(&value, "model")?;
+        zoo::check_labels(&model, schema.labels.len())?;
         let needs = zoo::needs(&model);
         let tables = tables::resolve(&value, &schema, needs, |t| random::text_seed(seed, t))?;
         let train: TrainConfig = config::section(&value, "train")?;
@@ -151,7 +152,21 @@ impl Job {
         }
         let data = config::section(&value, "data")?;
         let run = config::section(&value, "run")?;
-        Ok(Self { name, seed, data, schema, tables, model, train, run })
+        let job = Self { name, seed, data, schema, tables, model, train, run };
+        job.check_judge()?;
+        Ok(job)
+    }
+
+    /// The schedule must judge by a task that there is.
+    fn check_judge(&self) -> Result<()> {
+        let judge = self.train.plateau.as_ref().and_then(|plateau| plateau.task.as_ref());
+        let Some(name) = judge else { return Ok(()) };
+        let tasks = self.tasks();
+        let known: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        if known.contains(&name.as_str()) {
+            return Ok(());
+        }
+        Err(ConfigError::unknown_value("train.plateau.task", name, &known).into())
     }
 
     /// Folder of the run.

@@ -30,6 +30,7 @@ mod predict;
 mod recent;
 mod report;
 mod stages;
+mod tasks;
 mod train;
 
 pub use check::{
@@ -45,4 +46,5 @@ pub use observer::{EpochReport, Observer, Silent, StepReport};
 pub use predict::{Loaded, Prediction};
 pub use report::TrainReport;
 pub use stages::StageSeconds;
+pub use tasks::TaskReport;
 pub use train::{TrainOptions, train};

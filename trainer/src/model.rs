@@ -2,7 +2,7 @@
 
 use zillion_embedding::TableLayout;
 use zillion_feature::{FeatureKind, Schema};
-use zillion_nn::zoo::{self, ModelInputs, SparseInput, VectorSegment};
+use zillion_nn::zoo::{self, LabelInput, ModelInputs, SparseInput, VectorSegment};
 use zillion_nn::{Graph, Mode, TableInput};
 
 use crate::error::Result;
@@ -35,6 +35,10 @@ fn inputs(schema: &Schema, layouts: &[TableLayout]) -> ModelInputs {
             .collect(),
         columns: columns.collect(),
         numeric: schema.numeric().map(|f| f.name.clone()).collect(),
-        labels: schema.labels.iter().map(|l| l.name.as_str().into()).collect(),
+        labels: schema
+            .labels
+            .iter()
+            .map(|l| LabelInput { name: l.name.clone(), weight: l.weight, ..l.name.as_str().into() })
+            .collect(),
     }
 }

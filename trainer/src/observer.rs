@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use zillion_feature::Cursor;
 
+use crate::evaluate::EvalReport;
+
 /// Watches a run. Every method has an empty default.
 pub trait Observer {
     /// Some step is done. Called a few times a second at most, not for every step.
@@ -27,7 +29,7 @@ pub struct Silent;
 impl Observer for Silent {}
 
 /// Where training stands after a step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct StepReport {
     /// Steps done, over all epochs.
     pub step: u64,
@@ -37,8 +39,8 @@ pub struct StepReport {
     pub epoch_rows: Option<u64>,
     /// Mean loss since the last report.
     pub loss: f64,
-    /// AUC of the most recent predictions, made before each batch was learned from.
-    pub auc: Option<f64>,
+    /// AUC of each task's most recent predictions, made before each batch was learned from.
+    pub aucs: Vec<(String, Option<f64>)>,
     /// Rows trained a second since the last report.
     pub samples_per_second: f64,
     /// Time to the end of the epoch at this pace, where the number of rows is known.
@@ -46,7 +48,7 @@ pub struct StepReport {
 }
 
 /// What an epoch came to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EpochReport {
     /// Epoch, counted from 0.
     pub epoch: u64,
@@ -54,10 +56,8 @@ pub struct EpochReport {
     pub mean_loss: f64,
     /// What the regularisers add to the loss, with the weights at the end of the epoch.
     pub regulariser: f64,
-    /// Validation AUC, where there is validation data of both classes.
-    pub valid_auc: Option<f64>,
-    /// Validation logloss.
-    pub valid_logloss: Option<f64>,
+    /// The validation, where there is one.
+    pub valid: Option<EvalReport>,
     /// Learning-rate multiplier of the epoch that follows.
     pub rate_scale: f32,
     /// Seconds that the epoch took, validation and checkpoint included.

@@ -32,8 +32,8 @@ pub struct Loaded {
 pub struct Prediction<'a> {
     /// The rows.
     pub batch: &'a Batch,
-    /// Log odds, one a row.
-    pub logits: &'a [f32],
+    /// Log odds of each of the job's [`tasks`](Job::tasks), one a row.
+    pub logits: &'a [&'a [f32]],
 }
 
 impl Loaded {

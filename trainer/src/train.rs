@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use zillion_device::{Files, Workers, machine};
-use zillion_feature::{Cursor, HASH_ID, LookupPlan, Statistics};
+use zillion_feature::{Batch, Cursor, HASH_ID, LookupPlan, Statistics};
 use zillion_nn::optim::{DenseOptimizer, Plateau, PlateauMetric, Verdict};
+use zillion_nn::zoo::Task;
 use zillion_nn::{Executor, Params};
 use zillion_ps::{PulledRows, TrainClient};
 use zillion_reader::{BatchOrder, Dataset};
@@ -27,9 +28,9 @@ use crate::job::Job;
 use crate::observer::{EpochReport, Observer, StepReport};
 use crate::pipeline::Pipeline;
 use crate::predict::Loaded;
-use crate::recent::Recent;
 use crate::report::{TableReport, TrainReport};
 use crate::stages::{StageSeconds, Stopwatch};
+use crate::tasks::RecentTasks;
 use step::StepBuffers;
 
 /// Step reports come at most this often.
@@ -134,7 +135,8 @@ impl Run {
         let batches = self.train_data.batches(order, self.cursor, self.options.workers.clone())?;
         let mut pipeline =
             Pipeline::new(batches, Arc::new(self.job.schema.clone()), self.options.workers.clone());
-        let mut window = Window::new(self.train_data.rows().or(self.epoch_rows));
+        let epoch_rows = self.train_data.rows().or(self.epoch_rows);
+        let mut window = Window::new(epoch_rows, self.job.tasks());
         let mut watch = Stopwatch::start();
         let mut next = pipeline.next()?;
         watch.lap(&mut self.seconds.wait);
@@ -143,7 +145,7 @@ impl Run {
             let loss = self.train_step(&planned)?;
             watch = Stopwatch::start();
             self.progress.loss_sum += loss * rows as f64;
-            window.add(rows, loss, self.executor_logits(), &planned.batch.labels[0].values);
+            window.add(rows, loss, &self.executor_logits(), &planned.batch);
             if let Some(report) = window.report(self.step, self.cursor) {
                 observer.step(&report);
             }
@@ -178,12 +180,14 @@ impl Run {
         let valid = self.validate()?;
         let mut is_best = true;
         if let Some(report) = &valid {
-            let metric = match self.progress.plateau.spec().metric {
-                PlateauMetric::Auc => report.auc,
-                PlateauMetric::Logloss => report.logloss,
+            let spec = self.progress.plateau.spec();
+            let judged = report.task(spec.task.as_deref());
+            let metric = match spec.metric {
+                PlateauMetric::Auc => judged.auc,
+                PlateauMetric::Logloss => judged.logloss,
             };
             if metric.is_none() && self.job.train.plateau.is_some() {
-                return Err(Error::OneClass { rows: report.rows });
+                return Err(Error::OneClass { rows: judged.rows });
             }
             is_best = self.progress.plateau.observe(metric) == Verdict::Better;
         }
@@ -197,8 +201,7 @@ impl Run {
             epoch,
             mean_loss,
             regulariser,
-            valid_auc: valid.as_ref().and_then(|v| v.auc),
-            valid_logloss: valid.as_ref().and_then(|v| v.logloss),
+            valid,
             rate_scale: self.progress.plateau.rate_scale(),
             seconds: began.elapsed().as_secs_f64(),
             is_best,
@@ -330,24 +333,24 @@ struct Window {
     began: Instant,
     rows: u64,
     loss_sum: f64,
-    recent: Recent,
+    recent: RecentTasks,
 }
 
 impl Window {
-    fn new(epoch_rows: Option<u64>) -> Self {
+    fn new(epoch_rows: Option<u64>, tasks: Vec<Task>) -> Self {
         Self {
             epoch_rows,
             began: Instant::now(),
             rows: 0,
             loss_sum: 0.0,
-            recent: Recent::default(),
+            recent: RecentTasks::new(tasks),
         }
     }
 
-    fn add(&mut self, rows: u64, loss: f64, logits: &[f32], labels: &[f32]) {
+    fn add(&mut self, rows: u64, loss: f64, logits: &[&[f32]], batch: &Batch) {
         self.rows += rows;
         self.loss_sum += loss * rows as f64;
-        self.recent.push(logits, labels);
+        self.recent.push(batch, logits);
     }
 
     fn report(&mut self, step: u64, cursor: Cursor) -> Option<StepReport> {
@@ -362,7 +365,7 @@ impl Window {
             cursor,
             epoch_rows: self.epoch_rows,
             loss: self.loss_sum / self.rows as f64,
-            auc: self.recent.auc(),
+            aucs: self.recent.aucs(),
             samples_per_second: rate,
             eta: left.and_then(|s| Duration::try_from_secs_f64(s).ok()),
         };
@@ -378,5 +381,5 @@ impl Window {
 fn plateau(job: &Job) -> Plateau {
     let never =
         zillion_nn::optim::PlateauSpec { factor: 1.0, patience: u32::MAX, ..Default::default() };
-    Plateau::new(job.train.plateau.unwrap_or(never), job.train.optimizer.lr())
+    Plateau::new(job.train.plateau.clone().unwrap_or(never), job.train.optimizer.lr())
 }

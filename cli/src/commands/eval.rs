@@ -41,6 +41,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     if let Some(gauc) = report.gauc {
         eprintln!("gauc {gauc:.6}");
     }
+    super::task_lines(&report);
     super::missing_side_rows("these", &report.missing_side_rows);
     if args.json {
         print_json(&report)?;

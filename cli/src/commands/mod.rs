@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use zillion_device::{Failpoint, Files, Workers, machine};
+use zillion_trainer::EvalReport;
 
 /// The one compute pool of the process.
 fn workers(threads: Option<NonZeroUsize>) -> Result<Arc<Workers>> {
@@ -56,6 +57,22 @@ fn missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
     for (side, rows) in counts {
         eprintln!(
             "      {rows} of the {which} rows are not in side table {side} and read as missing"
+        );
+    }
+}
+
+/// A line a task, where the model has several.
+fn task_lines(report: &EvalReport) {
+    let width = report.tasks.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, task) in &report.tasks {
+        let gauc = task.gauc.map_or_else(String::new, |gauc| format!("  gauc {gauc:.6}"));
+        eprintln!(
+            "      {name:width$}  auc {}{gauc}  logloss {}  calibration {}  rows {}  positives {}",
+            figure(task.auc, 6),
+            figure(task.logloss, 6),
+            figure(task.calibration, 4),
+            task.rows,
+            task.positives
         );
     }
 }

@@ -31,21 +31,17 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     let dataset = dataset.with_statistics(loaded.statistics().clone());
 
     let mut out = BufWriter::new(io::stdout().lock());
+    let tasks: Vec<String> = loaded.job.tasks().into_iter().map(|task| task.name).collect();
     if !args.json {
-        writeln!(out, "{}", loaded.job.schema.labels[0].name)?;
+        writeln!(out, "{}", tasks.join("\t"))?;
     }
     let mut row = 0u64;
     let mut failed = None;
     let missing = loaded.predict(&dataset, |prediction| {
-        let written = prediction.logits.iter().try_for_each(|&logit| {
-            let probability = 1.0 / (1.0 + (-f64::from(logit)).exp());
-            let line = if args.json {
-                writeln!(out, r#"{{"row":{row},"logit":{logit},"probability":{probability}}}"#)
-            } else {
-                writeln!(out, "{probability}")
-            };
+        let written = (0..prediction.batch.rows).try_for_each(|at| {
+            let logits: Vec<f32> = prediction.logits.iter().map(|logits| logits[at]).collect();
             row += 1;
-            line
+            write_row(&mut out, args.json, row - 1, &tasks, &logits)
         });
         // A reader that has seen enough (`head`) is no reason to complain, only to stop.
         if let Err(e) = written {
@@ -62,6 +58,33 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
         eprintln!("{missing} lookups of keys that training never saw read the declared default");
     }
     Ok(())
+}
+
+/// One row's probabilities: tab-separated columns or a JSON object, in which the first task's figures
+/// stand under plain names, and all of them by task where there are several.
+fn write_row(
+    out: &mut impl Write,
+    json: bool,
+    row: u64,
+    tasks: &[String],
+    logits: &[f32],
+) -> io::Result<()> {
+    let probability = |logit: f32| 1.0 / (1.0 + (-f64::from(logit)).exp());
+    if !json {
+        let texts: Vec<String> = logits.iter().map(|&z| probability(z).to_string()).collect();
+        return writeln!(out, "{}", texts.join("\t"));
+    }
+    let first = logits[0];
+    let figures = |z: f32| format!(r#""logit":{z},"probability":{}"#, probability(z));
+    write!(out, r#"{{"row":{row},{}"#, figures(first))?;
+    if tasks.len() > 1 {
+        for (index, (task, &z)) in tasks.iter().zip(logits).enumerate() {
+            let start = if index == 0 { r#","tasks":{"# } else { "," };
+            write!(out, "{start}{}:{{{}}}", serde_json::to_string(task)?, figures(z))?;
+        }
+        write!(out, "}}")?;
+    }
+    writeln!(out, "}}")
 }
 
 /// The `[data]` section of the checkpoint's job under the caller's overrides.

@@ -134,12 +134,16 @@ pub enum Buckets {
 }
 
 /// One label.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LabelSpec {
     /// Name of the task.
     pub name: String,
     /// Column of the data.
     pub column: String,
+    /// The label is 1 where the column's number is at least this, else 0; `None`: the column is 0 or 1.
+    pub at_least: Option<f64>,
+    /// Factor of the task's loss; 0: it is judged and not learned.
+    pub weight: f32,
 }
 
 /// A side table: attributes of users, items and the like in a file of their own, one row a key.

@@ -54,6 +54,24 @@ impl Schema {
         self.features.iter().filter_map(FeatureSpec::table).collect()
     }
 
+    /// Two labels that are always equal are one task, learned twice.
+    fn refuse_equal_labels(&self) -> Result<(), ConfigError> {
+        for (index, label) in self.labels.iter().enumerate() {
+            let same = |l: &&LabelSpec| l.column == label.column && l.at_least == label.at_least;
+            if let Some(other) = self.labels[..index].iter().find(same) {
+                return Err(ConfigError::at(
+                    &format!("labels.{}", label.name),
+                    format!(
+                        "is the same as label `{}`, column `{}`; give it `column = \"..\"` or another \
+                         `at_least = <number>`",
+                        other.name, label.column
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// A label that is also a feature makes every metric perfect and the model worthless.
     fn refuse_label_leaks(&self) -> Result<(), ConfigError> {
         for label in &self.labels {

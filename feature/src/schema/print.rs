@@ -84,8 +84,15 @@ impl Schema {
 }
 
 fn label_section(label: &LabelSpec) -> (String, Value) {
-    let column = ("column".to_owned(), Value::from(label.column.clone()));
-    (label.name.clone(), Value::Table(Table::from_iter([column])))
+    let mut section = Table::new();
+    section.insert("column".to_owned(), label.column.clone().into());
+    if let Some(threshold) = label.at_least {
+        section.insert("at_least".to_owned(), threshold.into());
+    }
+    if label.weight != 1.0 {
+        section.insert("weight".to_owned(), f64::from(label.weight).into());
+    }
+    (label.name.clone(), Value::Table(section))
 }
 
 fn side_section(side: &SideSpec) -> (String, Value) {

@@ -35,9 +35,9 @@ impl Schema {
             return Err(ConfigError::at("features", "a job needs at least one feature").into());
         }
         for (name, value) in section_table(job, "labels")? {
-            let config: LabelConfig = from_value(value, &format!("labels.{name}"))?;
-            let column = config.column.unwrap_or_else(|| name.clone());
-            schema.labels.push(LabelSpec { name: name.clone(), column });
+            let path = format!("labels.{name}");
+            let config: LabelConfig = from_value(value, &path)?;
+            schema.labels.push(config.resolve(name, &path)?);
         }
         if schema.labels.is_empty() {
             return Err(ConfigError::at("labels", "a job needs at least one label").into());
@@ -47,6 +47,7 @@ impl Schema {
         schema.group = columns.group;
         schema.event_time = columns.event_time;
         schema.refuse_unused_sides()?;
+        schema.refuse_equal_labels()?;
         schema.refuse_label_leaks()?;
         Ok(schema)
     }
@@ -83,6 +84,28 @@ fn section_table<'a>(
 #[serde(deny_unknown_fields)]
 struct LabelConfig {
     column: Option<String>,
+    at_least: Option<f64>,
+    weight: Option<f32>,
+}
+
+impl LabelConfig {
+    fn resolve(self, name: &str, path: &str) -> Result<LabelSpec, ConfigError> {
+        let refuse =
+            |key: &str, reason: &str| Err(ConfigError::at(&format!("{path}.{key}"), reason));
+        if self.at_least.is_some_and(|threshold| !threshold.is_finite()) {
+            return refuse("at_least", "must be finite");
+        }
+        let weight = self.weight.unwrap_or(1.0);
+        if !(weight.is_finite() && weight >= 0.0) {
+            return refuse("weight", "must be finite and not negative");
+        }
+        Ok(LabelSpec {
+            name: name.to_owned(),
+            column: self.column.unwrap_or_else(|| name.to_owned()),
+            at_least: self.at_least,
+            weight,
+        })
+    }
 }
 
 #[derive(Default, Deserialize)]

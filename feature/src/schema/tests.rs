@@ -51,6 +51,33 @@ fn a_schema_keeps_the_order_of_the_file_and_shares_tables() {
 }
 
 #[test]
+fn labels_have_thresholds_and_weights() {
+    let job = |labels: &str| format!("[features.a]\nkind = 'id'\n{labels}");
+    let schema =
+        read(&job("[labels.like]\n[labels.ok]\ncolumn = 'rating'\nat_least = 3\nweight = 0.5"))
+            .unwrap();
+    let [like, ok] = &schema.labels[..] else { panic!("two labels") };
+    assert_eq!((like.column.as_str(), like.at_least, like.weight), ("like", None, 1.0));
+    assert_eq!((ok.column.as_str(), ok.at_least, ok.weight), ("rating", Some(3.0), 0.5));
+    let printed: Value = Value::Table(schema.to_job().into_iter().collect());
+    assert_eq!(printed["labels"]["like"].as_table().unwrap().len(), 1, "{printed}");
+    assert_eq!(Schema::from_job(&printed).unwrap(), schema);
+    for (labels, message) in [
+        ("[labels.y]\nat_least = nan", "`labels.y.at_least`: must be finite"),
+        ("[labels.y]\nweight = -1", "`labels.y.weight`: must be finite and not negative"),
+        ("[labels.y]\natleast = 3", "did you mean `at_least`?"),
+        ("[labels.y]\n[labels.z]\ncolumn = 'y'", "is the same as label `y`"),
+        (
+            "[labels.y]\ncolumn = 'r'\nat_least = 3\n[labels.z]\ncolumn = 'r'\nat_least = 3",
+            "is the same as label `y`",
+        ),
+    ] {
+        let error = read(&job(labels)).unwrap_err();
+        assert!(error.contains(message), "{labels}: {error}");
+    }
+}
+
+#[test]
 fn sequences_crosses_and_side_tables_are_read_and_printed() {
     let schema = read(
         r#"

@@ -22,7 +22,7 @@ pub enum PlateauMetric {
 }
 
 /// Settings of the schedule, in the vocabulary of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlateauSpec {
     /// What a miss multiplies the learning rate by, in `(0, 1]`; 1 leaves it alone.
@@ -39,11 +39,21 @@ pub struct PlateauSpec {
     pub min_delta: f64,
     /// What a validation is judged by.
     pub metric: PlateauMetric,
+    /// Whose metric it is, of a model with several tasks; absent: the first one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
 }
 
 impl Default for PlateauSpec {
     fn default() -> Self {
-        Self { factor: 0.1, min_lr: 1e-6, patience: 2, min_delta: 1e-6, metric: PlateauMetric::Auc }
+        Self {
+            factor: 0.1,
+            min_lr: 1e-6,
+            patience: 2,
+            min_delta: 1e-6,
+            metric: PlateauMetric::Auc,
+            task: None,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use zillion_feature::Pooling;
 
 use super::spec::ModelSpec;
+use super::task::check_labels;
 use crate::builder::GraphBuilder;
 use crate::error::{Error, Result};
 use crate::graph::{ColumnInput, GraphInputs, NodeId, TableInput};
@@ -16,15 +17,17 @@ pub struct ModelInputs {
     pub columns: Vec<SparseInput>,
     /// Numeric features in schema order.
     pub numeric: Vec<String>,
-    /// Labels in schema order; the loss takes the first.
+    /// Labels in schema order.
     pub labels: Vec<LabelInput>,
 }
 
 /// A label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelInput {
-    /// Its name.
+    /// The label's name.
     pub name: String,
+    /// Factor of its loss.
+    pub weight: f32,
     /// Added to its logit in a graph built for inference, 0 for none. Where a share `keep` of the rows
     /// labelled 0 was trained, the odds that a model learns are those of the data over `keep`, and
     /// `ln(keep)` puts them right (King & Zeng 2001; He et al. 2014, section 6.3).
@@ -33,7 +36,7 @@ pub struct LabelInput {
 
 impl From<&str> for LabelInput {
     fn from(name: &str) -> Self {
-        Self { name: name.to_owned(), logit_shift: 0.0 }
+        Self { name: name.to_owned(), weight: 1.0, logit_shift: 0.0 }
     }
 }
 
@@ -153,7 +156,7 @@ impl ModelSpec {
         if inputs.columns.is_empty() && inputs.numeric.is_empty() {
             return Err(no_features(format!("{} needs at least one feature", self.kind())));
         }
-        Ok(())
+        check_labels(self, inputs.labels.len())
     }
 }
 

@@ -32,6 +32,12 @@ pub enum ModelSpec {
     Dlrm(DlrmSpec),
     /// Histories, summed by attention, beside the vectors.
     Din(DinSpec),
+    /// A shared MLP, and a tower for each label.
+    SharedBottom(SharedBottomSpec),
+    /// Shared experts, and for each label a gate that mixes them and a tower.
+    Mmoe(MmoeSpec),
+    /// Click, and conversion after a click, learned over all impressions.
+    Esmm(EsmmSpec),
 }
 
 /// Keys of `lr` and `fm`.
@@ -205,6 +211,72 @@ pub struct Attention {
     pub history: String,
 }
 
+/// Keys of `shared_bottom`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SharedBottomSpec {
+    /// Units of the shared hidden layers. Default: 128, 64.
+    #[serde(deserialize_with = "widths")]
+    pub bottom: Vec<usize>,
+    /// Units of the hidden layers of each label's tower. Default: 32.
+    #[serde(deserialize_with = "widths")]
+    pub tower: Vec<usize>,
+    /// After each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation. Default: false.
+    pub batch_norm: bool,
+    /// Share of hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+/// Keys of `mmoe`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MmoeSpec {
+    /// Number of experts, at least 1. Default: 4.
+    #[serde(deserialize_with = "at_least_one")]
+    pub experts: usize,
+    /// Units of the hidden layers of each expert. Default: 128, 64.
+    #[serde(deserialize_with = "widths")]
+    pub expert: Vec<usize>,
+    /// Units of the hidden layers of each label's tower. Default: 32.
+    #[serde(deserialize_with = "widths")]
+    pub tower: Vec<usize>,
+    /// After each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation. Default: false.
+    pub batch_norm: bool,
+    /// Share of hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+/// Keys of `esmm`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EsmmSpec {
+    /// Units of the hidden layers of each of the two towers. Default: 64, 64, 64.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// After each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation. Default: false.
+    pub batch_norm: bool,
+    /// Share of hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
 /// How cross layers and MLP stand to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -250,6 +322,9 @@ impl ModelSpec {
             Self::Dcnv2(_) => "dcnv2",
             Self::Dlrm(_) => "dlrm",
             Self::Din(_) => "din",
+            Self::SharedBottom(_) => "shared_bottom",
+            Self::Mmoe(_) => "mmoe",
+            Self::Esmm(_) => "esmm",
         }
     }
 
@@ -262,9 +337,13 @@ impl ModelSpec {
                 Needs { vector: true, linear: true }
             }
             Self::Din(spec) => Needs { vector: true, linear: spec.wide },
-            Self::Dnn(_) | Self::Dcn(_) | Self::Dcnv2(_) | Self::Dlrm(_) => {
-                Needs { vector: true, linear: false }
-            }
+            Self::Dnn(_)
+            | Self::Dcn(_)
+            | Self::Dcnv2(_)
+            | Self::Dlrm(_)
+            | Self::SharedBottom(_)
+            | Self::Mmoe(_)
+            | Self::Esmm(_) => Needs { vector: true, linear: false },
         }
     }
 
@@ -279,6 +358,9 @@ impl ModelSpec {
             Self::Dcnv2(spec) => spec.l2,
             Self::Dlrm(spec) => spec.l2,
             Self::Din(spec) => spec.l2,
+            Self::SharedBottom(spec) => spec.l2,
+            Self::Mmoe(spec) => spec.l2,
+            Self::Esmm(spec) => spec.l2,
         }
     }
 }
@@ -287,6 +369,9 @@ const DEFAULT_HIDDEN: [usize; 3] = [64; 3];
 const DIN_HIDDEN: [usize; 2] = [200, 80];
 const DIN_UNIT_HIDDEN: [usize; 2] = [80, 40];
 const DEFAULT_CROSS_LAYERS: usize = 3;
+const DEFAULT_BOTTOM: [usize; 2] = [128, 64];
+const DEFAULT_TOWER: [usize; 1] = [32];
+const DEFAULT_EXPERTS: usize = 4;
 
 impl Default for ShallowSpec {
     fn default() -> Self {
@@ -359,6 +444,30 @@ impl Default for DinSpec {
     }
 }
 
+impl Default for SharedBottomSpec {
+    fn default() -> Self {
+        let DeepSpec { activation, batch_norm, dropout, l2, .. } = DeepSpec::default();
+        let (bottom, tower) = (DEFAULT_BOTTOM.into(), DEFAULT_TOWER.into());
+        Self { bottom, tower, activation, batch_norm, dropout, l2 }
+    }
+}
+
+impl Default for MmoeSpec {
+    fn default() -> Self {
+        let SharedBottomSpec { bottom, tower, activation, batch_norm, dropout, l2 } =
+            SharedBottomSpec::default();
+        let experts = DEFAULT_EXPERTS;
+        Self { experts, expert: bottom, tower, activation, batch_norm, dropout, l2 }
+    }
+}
+
+impl Default for EsmmSpec {
+    fn default() -> Self {
+        let DeepSpec { hidden, activation, batch_norm, dropout, l2 } = DeepSpec::default();
+        Self { hidden, activation, batch_norm, dropout, l2 }
+    }
+}
+
 fn widths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<usize>, D::Error> {
     let widths = Vec::<usize>::deserialize(deserializer)?;
     if widths.contains(&0) {
@@ -400,7 +509,8 @@ mod tests {
 
     #[test]
     fn every_kind_is_read_with_its_defaults() {
-        for kind in ["lr", "fm", "dnn", "wide_deep", "deepfm", "dcn", "dcnv2", "dlrm", "din"] {
+        let single = ["lr", "fm", "dnn", "wide_deep", "deepfm", "dcn", "dcnv2", "dlrm", "din"];
+        for kind in single.into_iter().chain(["shared_bottom", "mmoe", "esmm"]) {
             let spec = read(&format!("kind = '{kind}'")).unwrap();
             assert_eq!(spec.kind(), kind);
             let again = toml::to_string(&spec).unwrap();
@@ -439,6 +549,8 @@ mod tests {
             ("kind = 'dnn'\nhidden = [4, 0]", "at least 1 unit"),
             ("kind = 'dnn'\nl2 = -1", "0 or above"),
             ("kind = 'dcn'\ncross_layers = 0", "at least 1"),
+            ("kind = 'mmoe'\nexperts = 0", "at least 1"),
+            ("kind = 'shared_botom'", "did you mean `shared_bottom`?"),
             ("kind = 'dnn'\nactivation = 'rely'", "did you mean `relu`?"),
             (
                 "kind = 'din'\nattention = [{ query = 'a', histories = 'b' }]",

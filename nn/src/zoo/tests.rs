@@ -5,6 +5,7 @@ mod counts;
 mod learning;
 mod reference;
 mod shapes;
+mod tasks;
 
 use zillion_feature::Pooling;
 

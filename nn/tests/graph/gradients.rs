@@ -270,6 +270,32 @@ fn reductions() {
 }
 
 #[test]
+fn softmax() {
+    checked(|b| {
+        let x = x(b)?;
+        b.softmax_columns("softmax", x)
+    });
+    checked(|b| {
+        let x = x(b)?;
+        b.log_sum_exp_columns("log_sum_exp", x)
+    });
+    checked(|b| {
+        let c = constant(b, "c", 3, 5)?;
+        let shares = b.softmax_columns("softmax", c)?;
+        let sums = b.log_sum_exp_columns("log_sum_exp", c)?;
+        b.mul("product", shares, sums)
+    });
+    // More columns than a register holds.
+    checked(|b| {
+        let x = x(b)?;
+        let wide = b.linear("wide", x, 37)?;
+        let shares = b.softmax_columns("softmax", wide)?;
+        let sums = b.log_sum_exp_columns("log_sum_exp", wide)?;
+        b.mul("product", shares, sums)
+    });
+}
+
+#[test]
 fn norms() {
     checked(|b| {
         let x = x(b)?;

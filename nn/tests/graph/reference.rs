@@ -144,6 +144,13 @@ pub(crate) fn evaluate(
             Op::BroadcastRows { mean, .. } => {
                 make(&|_, j| x(0).at(0, j) / if *mean { rows as f64 } else { 1.0 })
             }
+            Op::SoftmaxColumns => make(&|i, j| {
+                let sum: f64 = (0..cols).map(|k| x(0).at(i, k).exp()).sum();
+                x(0).at(i, j).exp() / sum
+            }),
+            Op::LogSumExpColumns => {
+                make(&|i, _| (0..x(0).cols).map(|k| x(0).at(i, k).exp()).sum::<f64>().ln())
+            }
             Op::BatchNormStats => make(&|_, j| {
                 let n = x(0).cols;
                 let column: Vec<f64> = (0..x(0).rows).map(|i| x(0).values[i * n + j % n]).collect();

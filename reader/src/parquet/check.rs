@@ -21,6 +21,9 @@ pub(crate) fn check(field: &Field, found: &DataType, path: &Path) -> Result<()> 
         Role::Numeric { .. } | Role::Bucket { .. } | Role::Present | Role::Number { .. } => {
             (is_number(found) || *found == DataType::Boolean, "numbers")
         }
+        Role::Label { at_least: Some(_), .. } => {
+            (is_number(found), "numbers to hold against its `at_least`")
+        }
         Role::Label { .. } => (is_number(found) || *found == DataType::Boolean, "0 or 1"),
         Role::Weight => (is_number(found), "numbers"),
         Role::Group => (is_whole(found) || is_text(found), "whole numbers or strings"),

@@ -70,9 +70,9 @@ pub(crate) fn append(
             Ok(())
         }),
         (Role::SideRow(lookup), Column::Rows(rows)) => side_rows(array, lookup, rules, rows),
-        (Role::Label { .. }, Column::Labels { values, mask }) => scan(array, |x| {
+        (Role::Label { at_least, .. }, Column::Labels { values, mask }) => scan(array, |x| {
             values.push(match (x, &mask) {
-                (Some(x), _) => value::label(x)?,
+                (Some(x), _) => value::label(x, *at_least)?,
                 (None, Some(_)) => 0.0,
                 (None, None) => return Err(Refusal::Missing),
             });

@@ -80,8 +80,11 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::SideRow(lookup), Column::Rows(rows)) => {
             rows.push(lookup.row(cell.id(lookup.raw)?)?);
         }
-        (Role::Label { .. }, Column::Labels { values, mask }) => {
-            let label = cell.label()?;
+        (Role::Label { at_least, .. }, Column::Labels { values, mask }) => {
+            let label = match at_least {
+                Some(_) => cell.number()?.map(|x| value::label(x, *at_least)).transpose()?,
+                None => cell.label()?,
+            };
             match mask {
                 Some(mask) => mask.push(label.is_some()),
                 None if label.is_none() => return Err(Refusal::Missing),
@@ -171,7 +174,8 @@ impl TextSettings {
     fn label(&self, cell: &[u8]) -> Outcome<f32> {
         match self.decimal {
             Decimal::Comma if cell.contains(&b',') => {
-                self.number(cell).map_err(|_| Refusal::NotLabel).and_then(value::label)
+                let number = self.number(cell).map_err(|_| Refusal::NotLabel);
+                number.and_then(|x| value::label(x, None))
             }
             _ => value::label_from_cell(cell),
         }

@@ -30,6 +30,38 @@ fn batch(feature: &str, column: ArrayRef) -> Batch {
 }
 
 #[test]
+fn a_label_by_threshold_reads_alike_in_text_and_parquet() {
+    let job = schema(
+        "[features.user]\nkind='id'\n[labels.like]\ncolumn='r'\nat_least=4\n[labels.ok]\ncolumn='r'\nat_least=2.5",
+    );
+    let folder = Folder::new();
+    folder.write("a.csv", "user,r\n1,4\n2,3.5\n3,\n4,-1\n");
+    let user: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3, 4]));
+    let r: ArrayRef = Arc::new(Float64Array::from(vec![Some(4.0), Some(3.5), None, Some(-1.0)]));
+    folder.write_parquet("a.parquet", vec![("user", user.clone()), ("r", r)], 9);
+    let wanted = folder.rows(&["a.csv"], &job);
+    assert_eq!(folder.rows(&["a.parquet"], &job), wanted);
+    let batches = read(&folder.open(&["a.csv"], &job).unwrap(), PLAIN, Cursor::default(), 1);
+    let labels = &batches.unwrap()[0].0.labels;
+    assert_eq!(
+        (&labels[0].values[..], &labels[1].values[..]),
+        (&[1., 0., 0., 0.][..], &[1., 1., 0., 0.][..])
+    );
+    for label in labels {
+        assert_eq!(label.mask.as_deref(), Some(&[true, true, false, true][..]));
+    }
+    // True is not more or less than 2.5, and a text is no number.
+    let flag: ArrayRef = Arc::new(BooleanArray::from(vec![true; 4]));
+    folder.write_parquet("flag.parquet", vec![("user", user), ("r", flag)], 9);
+    let refused = folder.open(&["flag.parquet"], &job).unwrap_err().to_string();
+    assert!(refused.contains("needs numbers to hold against its `at_least`"), "{refused}");
+    folder.write("b.csv", "user,r\n1,good\n");
+    let refused = read(&folder.open(&["b.csv"], &job).unwrap(), PLAIN, Cursor::default(), 1);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("\"good\" is not a number, which label `like` needs"), "{refused}");
+}
+
+#[test]
 fn integers_of_every_width_are_ids_and_numbers() {
     let missing = FeatureKey::missing("x");
     let columns: Vec<ArrayRef> = vec![

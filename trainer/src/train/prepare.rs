@@ -27,10 +27,6 @@ impl Run {
         options: TrainOptions,
         observer: &mut dyn Observer,
     ) -> Result<Self> {
-        if job.schema.labels.len() > 1 {
-            let message = "the models of this version learn one label; give one in [labels]";
-            return Err(Error::Unsupported(message.to_owned()));
-        }
         let dir = RunDir::new(job.output());
         let newest = dir.newest()?;
         let checkpoint = match newest {
@@ -45,7 +41,9 @@ impl Run {
         };
 
         let graph = model::graph(&job, Mode::Train)?;
-        let logits = output(&graph, LOGITS)?;
+        let tasks = job.tasks().into_iter().enumerate();
+        let logits = tasks.map(|(index, task)| output(&graph, &task.output(LOGITS, index)));
+        let logits = logits.collect::<Result<_>>()?;
         let loss = output(&graph, LOSS)?;
         let params = Params::init(&graph.params, job.seed);
         let optimizer = DenseOptimizer::new(job.train.optimizer, job.model.l2(), &graph.params)?;

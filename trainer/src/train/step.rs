@@ -21,7 +21,8 @@ use crate::stages::Stopwatch;
 pub(super) struct StepBuffers {
     pub(super) rows: RowBuffer,
     pub(super) grads: RowBuffer,
-    pub(super) logits: NodeId,
+    /// One a task.
+    pub(super) logits: Vec<NodeId>,
 }
 
 impl Run {
@@ -115,8 +116,9 @@ impl Run {
         loss
     }
 
-    /// Log odds of the batch that was trained last, as they were before the step.
-    pub(super) fn executor_logits(&self) -> &[f32] {
-        self.executor.output(self.buffers.logits).unwrap_or_default()
+    /// Log odds of each task in the batch that was trained last, as they were before the step.
+    pub(super) fn executor_logits(&self) -> Vec<&[f32]> {
+        let output = |&id| self.executor.output(id).unwrap_or_default();
+        self.buffers.logits.iter().map(output).collect()
     }
 }

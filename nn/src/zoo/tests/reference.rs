@@ -9,7 +9,7 @@ use super::batch::TestBatch;
 use crate::params::Params;
 use crate::zoo::{Activation, DinSpec, Interaction, ModelSpec, Structure};
 
-type Matrix = Vec<Vec<f64>>;
+pub(super) type Matrix = Vec<Vec<f64>>;
 
 pub(super) struct Reference<'a> {
     pub(super) batch: &'a TestBatch,
@@ -143,6 +143,7 @@ impl<'a> Reference<'a> {
                 let deep = one(self.linear("output", &x));
                 if s.wide { add(self.wide(), deep) } else { deep }
             }
+            several => unreachable!("{} has several: see `tasks`", several.kind()),
         }
     }
 
@@ -235,7 +236,7 @@ impl<'a> Reference<'a> {
         sum
     }
 
-    fn deep(&self) -> Matrix {
+    pub(super) fn deep(&self) -> Matrix {
         let mut parts = self.vectors();
         parts.push(self.numeric());
         join(&parts, self.batch.rows)
@@ -274,7 +275,13 @@ impl<'a> Reference<'a> {
         result
     }
 
-    fn mlp(&self, name: &str, layers: usize, activation: Activation, mut x: Matrix) -> Matrix {
+    pub(super) fn mlp(
+        &self,
+        name: &str,
+        layers: usize,
+        activation: Activation,
+        mut x: Matrix,
+    ) -> Matrix {
         for index in 0..layers {
             let layer = format!("{name}.{index}");
             x = self.linear(&layer, &x);
@@ -284,7 +291,7 @@ impl<'a> Reference<'a> {
         x
     }
 
-    fn linear(&self, name: &str, x: &Matrix) -> Matrix {
+    pub(super) fn linear(&self, name: &str, x: &Matrix) -> Matrix {
         let (cols, weight) = &self.params[&format!("{name}.weight")];
         let bias = self.params.get(&format!("{name}.bias"));
         map(x, |_, x| {
@@ -357,7 +364,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-fn map(x: &Matrix, f: impl Fn(usize, &[f64]) -> Vec<f64>) -> Matrix {
+pub(super) fn map(x: &Matrix, f: impl Fn(usize, &[f64]) -> Vec<f64>) -> Matrix {
     x.iter().enumerate().map(|(row, x)| f(row, x)).collect()
 }
 
@@ -365,7 +372,7 @@ fn join(parts: &[Matrix], rows: usize) -> Matrix {
     (0..rows).map(|row| parts.iter().flat_map(|part| part[row].clone()).collect()).collect()
 }
 
-fn one(x: Matrix) -> Vec<f64> {
+pub(super) fn one(x: Matrix) -> Vec<f64> {
     x.into_iter().map(|x| x[0]).collect()
 }
 

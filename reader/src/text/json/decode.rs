@@ -165,7 +165,7 @@ impl Cell for JsonCell<'_, '_> {
         match self.text() {
             Some(text) => text.label(),
             None => match self.number() {
-                Ok(x) => x.map(value::label).transpose(),
+                Ok(x) => x.map(|x| value::label(x, None)).transpose(),
                 Err(_) => Err(Refusal::NotLabel),
             },
         }

@@ -1,0 +1,213 @@
+//! What each of a model's scores is held against in a batch, and the figures of all of them.
+
+use std::borrow::Cow;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use zillion_feature::{Batch, LabelColumn};
+use zillion_nn::metrics::{Evaluation, Report, Scores};
+use zillion_nn::zoo::{self, Task, TaskLabel};
+
+use crate::error::Result;
+use crate::job::Job;
+use crate::recent::Recent;
+
+impl Job {
+    /// What the model scores, in the order of its outputs: the first one is what single figures are
+    /// about.
+    pub fn tasks(&self) -> Vec<Task> {
+        let labels: Vec<&str> = self.schema.labels.iter().map(|l| l.name.as_str()).collect();
+        zoo::tasks(&self.model, &labels)
+    }
+}
+
+/// The figures of one task.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaskReport {
+    /// Area under the ROC curve; absent where one class is.
+    pub auc: Option<f64>,
+    /// AUC inside each group, weighted by its rows; absent without a group column.
+    pub gauc: Option<f64>,
+    /// Mean log loss.
+    pub logloss: Option<f64>,
+    /// Predicted over observed positives.
+    pub calibration: Option<f64>,
+    /// Rows that the task is judged by: those that have its label.
+    pub rows: u64,
+    /// Of these, rows labelled 1.
+    pub positives: u64,
+}
+
+impl TaskReport {
+    fn new(report: &Report) -> Self {
+        Self {
+            auc: report.auc,
+            gauc: report.gauc.and_then(|g| g.value),
+            logloss: report.logloss,
+            calibration: report.calibration,
+            rows: report.rows,
+            positives: report.positives,
+        }
+    }
+}
+
+/// Something for each task, written as a map in the model's order.
+pub(crate) fn as_map<T: Serialize, S: Serializer>(
+    tasks: &[(String, T)],
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(tasks.len()))?;
+    for (name, value) in tasks {
+        map.serialize_entry(name, value)?;
+    }
+    map.end()
+}
+
+/// The labels that a task is held against, and which rows have one (`None`: all).
+struct Truth<'a> {
+    labels: Cow<'a, [f32]>,
+    known: Option<Cow<'a, [bool]>>,
+}
+
+impl<'a> Truth<'a> {
+    fn of(label: TaskLabel, columns: &'a [LabelColumn]) -> Self {
+        match label {
+            TaskLabel::Own { label } => {
+                let column = &columns[label];
+                let known = column.mask.as_deref().map(Cow::Borrowed);
+                Self { labels: Cow::Borrowed(&column.values), known }
+            }
+            TaskLabel::Both { first, second } => {
+                let (first, second) = (&columns[first], &columns[second]);
+                let rows = 0..first.values.len();
+                let happened = |row| is_one(first, row) && is_one(second, row);
+                let known = |row| has(first, row) && (first.values[row] == 0.0 || has(second, row));
+                Self {
+                    labels: rows.clone().map(|row| f32::from(u8::from(happened(row)))).collect(),
+                    known: Some(rows.map(known).collect()),
+                }
+            }
+            TaskLabel::Given { first, second } => {
+                let (first, second) = (&columns[first], &columns[second]);
+                let known = |row| is_one(first, row) && has(second, row);
+                Self {
+                    labels: Cow::Borrowed(&second.values),
+                    known: Some((0..second.values.len()).map(known).collect()),
+                }
+            }
+        }
+    }
+}
+
+fn has(column: &LabelColumn, row: usize) -> bool {
+    column.mask.as_ref().is_none_or(|mask| mask[row])
+}
+
+fn is_one(column: &LabelColumn, row: usize) -> bool {
+    has(column, row) && column.values[row] == 1.0
+}
+
+/// The elements of the rows that are known.
+fn kept<'a, T: Copy>(values: &'a [T], known: Option<&[bool]>) -> Cow<'a, [T]> {
+    match known {
+        None => Cow::Borrowed(values),
+        Some(known) => values.iter().zip(known).filter(|(_, k)| **k).map(|(&v, _)| v).collect(),
+    }
+}
+
+/// The evaluations of all tasks.
+pub(crate) struct Evaluations {
+    tasks: Vec<Task>,
+    evaluations: Vec<Evaluation>,
+}
+
+impl Evaluations {
+    pub(crate) fn new(tasks: Vec<Task>) -> Self {
+        let evaluations = tasks.iter().map(|_| Evaluation::new()).collect();
+        Self { tasks, evaluations }
+    }
+
+    /// Adds a batch and the log odds of each task.
+    pub(crate) fn push(&mut self, batch: &Batch, logits: &[&[f32]]) -> Result<()> {
+        for ((task, evaluation), logits) in self.tasks.iter().zip(&mut self.evaluations).zip(logits)
+        {
+            let truth = Truth::of(task.label, &batch.labels);
+            let known = truth.known.as_deref();
+            let weight = batch.weight.as_deref().map(|w| kept(w, known));
+            let group = batch.group.as_deref().map(|g| kept(g, known));
+            let (logits, labels) = (kept(logits, known), kept(&truth.labels, known));
+            let scores = Scores::Logits(&logits);
+            evaluation.push(scores, &labels, weight.as_deref(), group.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// The figures of the tasks, in order.
+    pub(crate) fn finish(self) -> Result<Vec<(String, TaskReport)>> {
+        let named = self.tasks.into_iter().zip(self.evaluations);
+        let reports =
+            named.map(|(task, evaluation)| Ok((task.name, TaskReport::new(&evaluation.finish()?))));
+        reports.collect()
+    }
+}
+
+/// The most recent predictions of each task.
+pub(crate) struct RecentTasks(Vec<(Task, Recent)>);
+
+impl RecentTasks {
+    pub(crate) fn new(tasks: Vec<Task>) -> Self {
+        Self(tasks.into_iter().map(|task| (task, Recent::default())).collect())
+    }
+
+    pub(crate) fn push(&mut self, batch: &Batch, logits: &[&[f32]]) {
+        for ((task, recent), logits) in self.0.iter_mut().zip(logits) {
+            let truth = Truth::of(task.label, &batch.labels);
+            let known = truth.known.as_deref();
+            recent.push(&kept(logits, known), &kept(&truth.labels, known));
+        }
+    }
+
+    /// The AUC of each task, in order.
+    pub(crate) fn aucs(&self) -> Vec<(String, Option<f64>)> {
+        self.0.iter().map(|(task, recent)| (task.name.clone(), recent.auc())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(values: &[Option<f32>]) -> LabelColumn {
+        LabelColumn {
+            values: values.iter().map(|v| v.unwrap_or(0.0)).collect(),
+            mask: Some(values.iter().map(Option::is_some).collect()),
+        }
+    }
+
+    fn known(label: TaskLabel, columns: &[LabelColumn]) -> Vec<Option<f32>> {
+        let truth = Truth::of(label, columns);
+        let mask = truth.known.as_deref().map_or(vec![true; truth.labels.len()], <[bool]>::to_vec);
+        truth.labels.iter().zip(mask).map(|(&y, known)| known.then_some(y)).collect()
+    }
+
+    #[test]
+    fn a_row_counts_where_its_label_is_known() {
+        let (no, yes) = (Some(0.0), Some(1.0));
+        let click = column(&[no, no, no, yes, yes, yes, None, None]);
+        let buy = column(&[no, yes, None, no, yes, None, no, yes]);
+        let columns = [click, buy];
+        let (first, second) = (0, 1);
+        assert_eq!(
+            known(TaskLabel::Own { label: 1 }, &columns),
+            [no, yes, None, no, yes, None, no, yes]
+        );
+        assert_eq!(
+            known(TaskLabel::Both { first, second }, &columns),
+            [no, no, no, no, yes, None, None, None]
+        );
+        assert_eq!(
+            known(TaskLabel::Given { first, second }, &columns),
+            [None, None, None, no, yes, None, None, None]
+        );
+    }
+}
