@@ -11,6 +11,7 @@ mod job_file;
 mod progress;
 mod signals;
 mod telemetry;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Train(args) => done(commands::train::run(&args)),
         Command::Eval(args) => done(commands::eval::run(&args)),
         Command::Predict(args) => done(commands::predict::run(&args)),
+        Command::Model(args) => done(commands::model::run(&args)),
         Command::Data(args) => done(commands::data::run(&args)),
         Command::Bench(args) => done(commands::bench::run(&args)),
         Command::Completions(args) => done(commands::manual::completions(&args)),

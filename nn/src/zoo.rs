@@ -16,6 +16,7 @@
 //! | `dcnv2` | the same with matrix crosses, parallel or stacked (Wang et al. 2021) |
 //! | `dlrm` | MLP(interaction(bottom MLP(numeric), vectors)) (Naumov et al. 2019) |
 //! | `din` | MLP(vectors ‖ histories summed by attention) (Zhou et al. 2018) |
+//! | `graph` | what the job file says, node by node: see [`GraphSpec`] |
 //!
 //! A numeric feature joins the deep part as its value, beside the vectors; the wide part has a weight
 //! for it; in DLRM it goes through the bottom MLP.
@@ -25,11 +26,13 @@ mod cross;
 mod din;
 mod dlrm;
 mod factorised;
+mod graph;
 mod inputs;
 mod mlp;
 mod spec;
 
 pub use activation::Activation;
+pub use graph::GraphSpec;
 pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
 pub use spec::{
     Attention, CrossSpec, CrossV2Spec, DeepSpec, DinSpec, DlrmSpec, Interaction, ModelSpec, Needs,
@@ -76,6 +79,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         ModelSpec::Dcnv2(spec) => cross::dcnv2(b, spec, inputs)?,
         ModelSpec::Dlrm(spec) => dlrm::dlrm(b, spec, inputs)?,
         ModelSpec::Din(spec) => din::din(b, spec, inputs)?,
+        ModelSpec::Graph(spec) => graph::build(b, spec, inputs)?,
     };
     let shift = inputs.labels.first().map_or(0.0, |label| label.logit_shift);
     let logits = calibrated(&mut builder, "logits.calibrated", logits, shift)?;

@@ -34,9 +34,28 @@ impl Scorer {
     /// # Errors
     /// A graph without logits.
     pub fn new(graph: &Graph, settings: Settings, workers: Arc<Workers>) -> Result<Self> {
+        Self::with_results(graph, &[], settings, workers)
+    }
+
+    /// The same, of a graph of whose further nodes the values are wanted: see [`Scorer::executor`].
+    ///
+    /// # Errors
+    /// A graph without logits, a node whose values are none of the batch.
+    pub fn with_results(
+        graph: &Graph,
+        further: &[NodeId],
+        settings: Settings,
+        workers: Arc<Workers>,
+    ) -> Result<Self> {
         let logits = graph.output(LOGITS).ok_or(Error::NoLogits)?;
-        let executor = Executor::new(Program::infer(graph, &[logits], settings)?);
+        let results: Vec<NodeId> = std::iter::once(logits).chain(further.iter().copied()).collect();
+        let executor = Executor::new(Program::infer(graph, &results, settings)?);
         Ok(Self { executor, logits, workers, rows: RowBuffer::default() })
+    }
+
+    /// What ran last, with the values of the further nodes.
+    pub fn executor(&self) -> &Executor {
+        &self.executor
     }
 
     /// Scores a batch: looks its plan up in `source` and runs the dense model over the rows.

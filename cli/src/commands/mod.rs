@@ -12,6 +12,7 @@ pub(crate) mod eval;
 pub(crate) mod init;
 mod look;
 pub(crate) mod manual;
+pub(crate) mod model;
 pub(crate) mod predict;
 pub(crate) mod quickstart;
 pub(crate) mod train;

@@ -5,8 +5,11 @@
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use toml::Value;
+use zillion_feature::config::{self, ConfigError};
 
 use super::activation::Activation;
+use super::graph::GraphSpec;
 use crate::optim::not_negative;
 
 /// A model and its hyper-parameters: `kind = "deepfm"` and the keys of that kind.
@@ -32,6 +35,8 @@ pub enum ModelSpec {
     Dlrm(DlrmSpec),
     /// Histories, summed by attention, beside the vectors.
     Din(DinSpec),
+    /// Nodes named in the job.
+    Graph(GraphSpec),
 }
 
 /// Keys of `lr` and `fm`.
@@ -237,6 +242,19 @@ pub struct Needs {
 }
 
 impl ModelSpec {
+    /// Reads a job's `[model]` section.
+    ///
+    /// # Errors
+    /// Names the key, and the nearest valid one where a key, a value or a node is not known.
+    pub fn from_job(job: &Value) -> Result<Self, ConfigError> {
+        match job.get("model") {
+            Some(model) if model.get("kind").and_then(Value::as_str) == Some("graph") => {
+                GraphSpec::read(model, "model").map(Self::Graph)
+            }
+            _ => config::section(job, "model"),
+        }
+    }
+
     /// The kind, as a job writes it.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -250,6 +268,7 @@ impl ModelSpec {
             Self::Dcnv2(_) => "dcnv2",
             Self::Dlrm(_) => "dlrm",
             Self::Din(_) => "din",
+            Self::Graph(_) => "graph",
         }
     }
 
@@ -265,6 +284,7 @@ impl ModelSpec {
             Self::Dnn(_) | Self::Dcn(_) | Self::Dcnv2(_) | Self::Dlrm(_) => {
                 Needs { vector: true, linear: false }
             }
+            Self::Graph(spec) => spec.needs(),
         }
     }
 
@@ -279,6 +299,7 @@ impl ModelSpec {
             Self::Dcnv2(spec) => spec.l2,
             Self::Dlrm(spec) => spec.l2,
             Self::Din(spec) => spec.l2,
+            Self::Graph(spec) => spec.l2,
         }
     }
 }
@@ -394,7 +415,7 @@ mod tests {
     use zillion_feature::config::from_value;
 
     fn read(text: &str) -> Result<ModelSpec, String> {
-        let value = toml::Value::Table(toml::from_str(text).unwrap());
+        let value = Value::Table(toml::from_str(text).unwrap());
         from_value(&value, "model").map_err(|error| error.to_string())
     }
 

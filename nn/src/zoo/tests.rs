@@ -5,6 +5,7 @@ mod counts;
 mod learning;
 mod reference;
 mod shapes;
+mod written;
 
 use zillion_feature::Pooling;
 
