@@ -1,6 +1,7 @@
 //! The command line. Parsing has no side effects; `commands` resolves and acts.
 
 mod first_run;
+mod look;
 mod table;
 
 use std::num::NonZeroUsize;
@@ -12,6 +13,7 @@ pub(crate) use first_run::{
     CheckArgs, CompletionsArgs, Data, DataArgs, InitArgs, InspectArgs, ManArgs, QuickstartArgs,
     SynthArgs,
 };
+pub(crate) use look::{FetchArgs, GraphArgs, Model, ModelArgs};
 pub(crate) use table::{Table, TableArgs, TableStatsArgs, TableTopArgs, TopBy};
 
 /// Trains and serves recommendation models whose weight is in sparse embedding tables.
@@ -59,6 +61,9 @@ Example: zillion predict runs/frappe-deepfm rows.csv > scores.csv
     /// Look into the tables of a checkpoint
     #[command(arg_required_else_help = true)]
     Table(TableArgs),
+    /// Look into a model
+    #[command(arg_required_else_help = true)]
+    Model(ModelArgs),
     /// Look into data, or make some
     #[command(arg_required_else_help = true)]
     Data(DataArgs),
@@ -94,6 +99,14 @@ pub(crate) struct TrainArgs {
     /// Print the job with every default and override, and stop
     #[arg(long)]
     pub(crate) print_config: bool,
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
+    /// Print values of nodes every N steps
+    #[arg(long, value_name = "N", default_value = "1", requires = "fetch", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) fetch_every: u64,
+    /// Pause after each step: loss, gradient norms, the rows with the largest loss
+    #[arg(long)]
+    pub(crate) step: bool,
     /// Print the outcome as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
@@ -126,6 +139,8 @@ pub(crate) struct PredictArgs {
     pub(crate) checkpoint: PathBuf,
     /// File of rows, or - for stdin
     pub(crate) input: String,
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
     /// How stdin is written (a file's ending says it)
     #[arg(long, value_enum, default_value = "csv")]
     pub(crate) format: StdinFormat,

@@ -38,8 +38,14 @@ pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
                 Error::Config(_)
                 | Error::Schema(_)
                 | Error::Unsupported(_)
+                | Error::UnknownNode { .. }
+                | Error::NotByRow { .. }
                 | Error::Embedding(zillion_embedding::Error::Spec { .. })
-                | Error::Model(zillion_nn::Error::Setting { .. } | zillion_nn::Error::Input { .. })
+                | Error::Model(
+                    zillion_nn::Error::Setting { .. }
+                    | zillion_nn::Error::Input { .. }
+                    | zillion_nn::Error::Config(_),
+                )
                 | Error::Reader(
                     ReaderError::Setting { .. }
                     | ReaderError::BadPattern { .. }

@@ -11,6 +11,7 @@ mod job_file;
 mod progress;
 mod signals;
 mod telemetry;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => done(commands::eval::run(&args)),
         Command::Predict(args) => done(commands::predict::run(&args)),
         Command::Table(args) => done(commands::table::run(&args)),
+        Command::Model(args) => done(commands::model::run(&args)),
         Command::Data(args) => done(commands::data::run(&args)),
         Command::Bench(args) => done(commands::bench::run(&args)),
         Command::Completions(args) => done(commands::manual::completions(&args)),

@@ -49,6 +49,13 @@ impl ConfigError {
         error
     }
 
+    /// A key under `path` that must be there.
+    pub fn missing_key(path: &str, key: &str) -> Self {
+        let mut error = Self::at(path, "");
+        error.problem = Problem::MissingKey { key: key.to_owned() };
+        error
+    }
+
     /// The same error, seen from one level further out.
     #[must_use]
     pub fn under(mut self, key: &str) -> Self {
@@ -122,8 +129,15 @@ pub fn suggestion(given: &str, valid: &[String]) -> String {
 /// The valid name that a misspelt one most likely stands for, if any is close.
 pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lowered = given.to_lowercase();
+    let score = |name: &str| {
+        let name = name.to_lowercase();
+        let score = strsim::jaro_winkler(&lowered, &name);
+        // In a short name two letters that changed places weigh more than they should.
+        let swapped = name.len() > 2 && strsim::osa_distance(&lowered, &name) == 1;
+        if swapped { score.max(0.8) } else { score }
+    };
     valid
-        .map(|name| (strsim::jaro_winkler(&lowered, &name.to_lowercase()), name))
+        .map(|name| (score(name), name))
         .filter(|&(score, _)| score >= 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)))
         .map(|(_, name)| name)

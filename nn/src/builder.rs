@@ -80,6 +80,11 @@ impl GraphBuilder {
         &self.graph.inputs
     }
 
+    /// Parameters made so far.
+    pub fn params(&self) -> &[ParamSpec] {
+        &self.graph.params
+    }
+
     /// A node's shape.
     pub fn shape(&self, id: NodeId) -> Shape {
         self.graph.shape(id)
@@ -101,6 +106,18 @@ impl GraphBuilder {
             return Err(Error::DuplicateName { node: name.to_owned() });
         }
         self.graph.outputs.push((name.to_owned(), id));
+        Ok(())
+    }
+
+    /// Gives a node a further name, unless it has that one already.
+    pub fn alias(&mut self, name: &str, id: NodeId) -> Result<()> {
+        if self.graph.nodes.get(id.0 as usize).is_some_and(|node| node.name == name) {
+            return Ok(());
+        }
+        if !self.names.insert(name.to_owned()) {
+            return Err(Error::DuplicateName { node: name.to_owned() });
+        }
+        self.graph.aliases.push((name.to_owned(), id));
         Ok(())
     }
 

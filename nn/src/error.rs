@@ -53,6 +53,9 @@ pub enum Error {
     /// Bytes that are not a readable safetensors file.
     #[error("dense parameters cannot be read: {0}")]
     Safetensors(#[from] safetensors::SafeTensorError),
+    /// A key of the job: of a model that it writes down node by node.
+    #[error(transparent)]
+    Config(#[from] zillion_feature::ConfigError),
     /// Settings outside their range.
     #[error("{reason}, setting {name}")]
     Setting {

@@ -137,6 +137,8 @@ pub struct Graph {
     pub outputs: Vec<(String, NodeId)>,
     /// Parameters that a training step sets to a node's value (running statistics).
     pub updates: Vec<(ParamId, NodeId)>,
+    /// Further names of nodes: what a job calls the last node of a composed layer.
+    pub aliases: Vec<(String, NodeId)>,
 }
 
 impl Graph {
@@ -160,9 +162,10 @@ impl Graph {
         self.outputs.iter().find(|(n, _)| n == name).map(|&(_, id)| id)
     }
 
-    /// The node of this name.
+    /// The node of this name, its own or a further one.
     pub fn find(&self, name: &str) -> Option<NodeId> {
-        self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32))
+        let own = self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32));
+        own.or_else(|| self.aliases.iter().find(|(n, _)| n == name).map(|&(_, id)| id))
     }
 }
 

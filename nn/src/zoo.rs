@@ -16,6 +16,7 @@
 //! | `dcnv2` | the same with matrix crosses, parallel or stacked (Wang et al. 2021) |
 //! | `dlrm` | MLP(interaction(bottom MLP(numeric), vectors)) (Naumov et al. 2019) |
 //! | `din` | MLP(vectors ‖ histories summed by attention) (Zhou et al. 2018) |
+//! | `graph` | what the job file says, node by node: see [`GraphSpec`] |
 //!
 //! Models that learn several labels have a logit each, and their losses are added up, each times its
 //! label's weight and averaged over the rows that have the label:
@@ -34,6 +35,7 @@ mod cross;
 mod din;
 mod dlrm;
 mod factorised;
+mod graph;
 mod inputs;
 mod mlp;
 mod spec;
@@ -41,6 +43,7 @@ mod task;
 mod tasks;
 
 pub use activation::Activation;
+pub use graph::GraphSpec;
 pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
 pub use spec::{
     Attention, CrossSpec, CrossV2Spec, DeepSpec, DinSpec, DlrmSpec, EsmmSpec, Interaction,
@@ -92,6 +95,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         ModelSpec::SharedBottom(spec) => tasks::shared_bottom(b, spec, inputs)?,
         ModelSpec::Mmoe(spec) => tasks::mmoe(b, spec, inputs)?,
         ModelSpec::Esmm(spec) => tasks::esmm(b, spec, inputs)?.to_vec(),
+        ModelSpec::Graph(spec) => vec![graph::build(b, spec, inputs)?],
     };
     let names: Vec<&str> = inputs.labels.iter().map(|label| label.name.as_str()).collect();
     let mut heads: Vec<(Task, NodeId)> =

@@ -35,16 +35,35 @@ impl Scorer {
     /// # Errors
     /// A graph without logits.
     pub fn new(graph: &Graph, settings: Settings, workers: Arc<Workers>) -> Result<Self> {
+        Self::with_results(graph, &[], settings, workers)
+    }
+
+    /// The same, of a graph of whose further nodes the values are wanted: see [`Scorer::executor`].
+    ///
+    /// # Errors
+    /// A graph without logits, a node whose values are none of the batch.
+    pub fn with_results(
+        graph: &Graph,
+        further: &[NodeId],
+        settings: Settings,
+        workers: Arc<Workers>,
+    ) -> Result<Self> {
+        if graph.output(LOGITS).is_none() {
+            return Err(Error::NoLogits);
+        }
         let of_task = |name: &str| {
             name.strip_prefix(LOGITS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let outputs = graph.outputs.iter().filter(|(name, _)| of_task(name));
         let logits: Vec<NodeId> = outputs.map(|&(_, id)| id).collect();
-        if graph.output(LOGITS).is_none() {
-            return Err(Error::NoLogits);
-        }
-        let executor = Executor::new(Program::infer(graph, &logits, settings)?);
+        let results: Vec<NodeId> = logits.iter().chain(further).copied().collect();
+        let executor = Executor::new(Program::infer(graph, &results, settings)?);
         Ok(Self { executor, logits, workers, rows: RowBuffer::default() })
+    }
+
+    /// What ran last, with the values of the further nodes.
+    pub fn executor(&self) -> &Executor {
+        &self.executor
     }
 
     /// Scores a batch: looks its plan up in `source` and runs the dense model over the rows.

@@ -5,6 +5,7 @@
 //! so that one run of the check names every column that is wrong, not the first.
 
 mod cost;
+mod gradients;
 mod report;
 mod sample;
 
@@ -18,6 +19,7 @@ use zillion_reader::{Dataset, Labels, Paths, ReaderError, estimated_rows};
 use crate::checkpoint::RunDir;
 use crate::error::Result;
 use crate::job::Job;
+pub use gradients::{GradientCheck, GradientGroup, gradients};
 use report::Findings;
 pub use report::{
     CheckReport, DataCheck, FeatureCheck, Finding, LabelCheck, MemoryCheck, Severity, TableCheck,

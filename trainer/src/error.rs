@@ -103,6 +103,24 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A node that was asked for is not in the model.
+    #[error("the model has no node `{name}`; {hint}`zillion model graph JOB` lists all")]
+    UnknownNode {
+        /// What was asked for.
+        name: String,
+        /// What was perhaps meant.
+        hint: String,
+    },
+    /// A node's values belong to no row of the batch.
+    #[error(
+        "node `{name}` is {shape}, the rows of a table: look at the lookups that read it instead"
+    )]
+    NotByRow {
+        /// What was asked for.
+        name: String,
+        /// Its shape.
+        shape: String,
+    },
     /// The loss is not a number any more.
     #[error(
         "the loss is {loss} at step {step}: training has diverged; lower the learning rates, set train.clip_norm, or standardise the numeric features (checkpoints before this step are intact)"

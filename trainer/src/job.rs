@@ -139,7 +139,7 @@ impl Job {
             None => 0,
         };
         let schema = Schema::from_job(&value)?;
-        let model: ModelSpec = config::section(&value, "model")?;
+        let model = ModelSpec::from_job(&value)?;
         zoo::check_labels(&model, schema.labels.len())?;
         let needs = zoo::needs(&model);
         let tables = tables::resolve(&value, &schema, needs, |t| random::text_seed(seed, t))?;

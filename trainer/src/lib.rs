@@ -22,6 +22,7 @@ mod check;
 mod checkpoint;
 mod error;
 mod evaluate;
+mod fetch;
 mod job;
 mod model;
 mod observer;
@@ -34,16 +35,17 @@ mod tasks;
 mod train;
 
 pub use check::{
-    CheckReport, DataCheck, FeatureCheck, Finding, LabelCheck, MemoryCheck, Severity, TableCheck,
-    check,
+    CheckReport, DataCheck, FeatureCheck, Finding, GradientCheck, GradientGroup, LabelCheck,
+    MemoryCheck, Severity, TableCheck, check, gradients,
 };
 pub use checkpoint::{Best, Checkpoint, FileDigest, Manifest, Progress, RunDir, TrainingFile};
 pub use error::{Error, Result};
 pub use evaluate::EvalReport;
+pub use fetch::Fetched;
 pub use job::{Job, RunConfig, TableConfig, TrainConfig};
 pub use model::graph;
-pub use observer::{EpochReport, Observer, Silent, StepReport};
-pub use predict::{Loaded, Prediction};
+pub use observer::{EpochReport, Look, Observer, Silent, StepReport, Stepped};
+pub use predict::{Loaded, Looked, Prediction};
 pub use report::TrainReport;
 pub use stages::StageSeconds;
 pub use tasks::TaskReport;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use zillion_feature::Cursor;
+use zillion_feature::{Batch, Cursor, Schema};
+
+use crate::fetch::Fetched;
 
 use crate::evaluate::EvalReport;
 
@@ -12,6 +14,15 @@ pub trait Observer {
     fn step(&mut self, report: &StepReport) {
         let _ = report;
     }
+    /// What is to be looked into. Asked once, before the first step.
+    fn look(&self) -> Look {
+        Look::default()
+    }
+    /// A step is done, and this is what it was. Called for every one where [`Observer::look`] asks for
+    /// anything. Looking changes nothing.
+    fn stepped(&mut self, step: &Stepped<'_>) {
+        let _ = step;
+    }
     /// An epoch is done, validated and checkpointed.
     fn epoch(&mut self, report: &EpochReport) {
         let _ = report;
@@ -20,6 +31,42 @@ pub trait Observer {
     fn note(&mut self, text: &str) {
         let _ = text;
     }
+}
+
+/// What an observer wants to see of each step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Nodes of the training graph whose values are copied out.
+    pub nodes: Vec<String>,
+    /// Every step: loss, scores and the norms of the gradients.
+    pub steps: bool,
+}
+
+/// One step, before and after.
+#[derive(Clone, Copy, Debug)]
+pub struct Stepped<'a> {
+    /// Steps done, this one included.
+    pub step: u64,
+    /// Epoch, counted from 0.
+    pub epoch: u64,
+    /// Position of the batch's first row in the order of the epoch.
+    pub first_row: u64,
+    /// Mean loss before the step.
+    pub loss: f64,
+    /// What rows mean.
+    pub schema: &'a Schema,
+    /// The rows.
+    pub batch: &'a Batch,
+    /// Log odds of the first label before the step, one a row.
+    pub logits: &'a [f32],
+    /// Norm of the gradient of the dense parameters, their regulariser included; 0 where
+    /// [`Look::steps`] is not set.
+    pub dense_norm: f64,
+    /// Norm of the loss' gradient in each table, in the schema's order; empty where [`Look::steps`] is
+    /// not set.
+    pub table_norms: &'a [f64],
+    /// Values before the step, in the order of [`Look::nodes`].
+    pub fetched: &'a [Fetched<'a>],
 }
 
 /// An observer that does not look.

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_embedding::PartSource;
-use zillion_feature::{Batch, Statistics};
+use zillion_feature::{Batch, Cursor, Statistics};
 use zillion_nn::{Mode, Params, Settings};
-use zillion_reader::Dataset;
+use zillion_reader::{BatchOrder, Dataset};
 use zillion_registry::Scorer;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::evaluate::{self, EvalReport};
+use crate::fetch::{self, Fetched};
 use crate::job::Job;
 use crate::model;
+use crate::pipeline::{Pipeline, Planned};
 
 /// A checkpoint's model, ready to score.
 pub struct Loaded {
@@ -34,6 +36,17 @@ pub struct Prediction<'a> {
     pub batch: &'a Batch,
     /// Log odds of each of the job's [`tasks`](Job::tasks), one a row.
     pub logits: &'a [&'a [f32]],
+}
+
+/// Values of nodes over some rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Looked<'a> {
+    /// The first row's number, counted from 0.
+    pub first_row: u64,
+    /// The rows.
+    pub batch: &'a Batch,
+    /// In the order asked for.
+    pub fetched: &'a [Fetched<'a>],
 }
 
 impl Loaded {
@@ -81,5 +94,43 @@ impl Loaded {
         evaluate::for_each_scored(job, dataset, scorer, rows, params, workers, |batch, logits| {
             sink(Prediction { batch, logits })
         })
+    }
+
+    /// Scores every row in file order as [`Loaded::predict`] does, and hands out the values of nodes of
+    /// the inference graph, a batch at a time, until the sink says `false`.
+    ///
+    /// # Errors
+    /// A name that is no node's.
+    pub fn look(
+        &mut self,
+        dataset: &Dataset,
+        nodes: &[String],
+        mut sink: impl FnMut(Looked<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let graph = model::graph(&self.job, Mode::Infer)?;
+        let wanted = fetch::wanted(&graph, nodes)?;
+        let ids: Vec<_> = wanted.iter().map(|node| node.id).collect();
+        let train = &self.job.train;
+        let settings = Settings { lanes: train.lanes.get(), tile_rows: train.tile_rows.get() };
+        let workers = self.workers.clone();
+        let mut scorer = Scorer::with_results(&graph, &ids, settings, workers.clone())?;
+        let order = BatchOrder {
+            seed: 0,
+            shuffle: false,
+            batch_rows: train.batch_size.get(),
+            drop_last: false,
+        };
+        let batches = dataset.batches(order, Cursor::default(), workers.clone())?;
+        let mut pipeline = Pipeline::new(batches, Arc::new(self.job.schema.clone()), workers);
+        let mut first_row = 0;
+        while let Some(Planned { batch, plan, .. }) = pipeline.next()? {
+            scorer.score(&batch, &plan, &mut self.rows, &self.params)?;
+            let fetched = fetch::fetched(&wanted, scorer.executor());
+            if !sink(Looked { first_row, batch: &batch, fetched: &fetched })? {
+                break;
+            }
+            first_row += batch.rows as u64;
+        }
+        Ok(())
     }
 }

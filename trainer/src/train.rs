@@ -31,7 +31,7 @@ use crate::predict::Loaded;
 use crate::report::{TableReport, TrainReport};
 use crate::stages::{StageSeconds, Stopwatch};
 use crate::tasks::RecentTasks;
-use step::StepBuffers;
+use step::{Looking, StepBuffers};
 
 /// Step reports come at most this often.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
@@ -92,6 +92,7 @@ struct Run {
     params: Params,
     optimizer: DenseOptimizer,
     buffers: StepBuffers,
+    looking: Looking,
     /// Steps done.
     step: u64,
     cursor: Cursor,
@@ -146,6 +147,7 @@ impl Run {
             watch = Stopwatch::start();
             self.progress.loss_sum += loss * rows as f64;
             window.add(rows, loss, &self.executor_logits(), &planned.batch);
+            self.show(&planned, loss, observer);
             if let Some(report) = window.report(self.step, self.cursor) {
                 observer.step(&report);
             }
@@ -158,7 +160,7 @@ impl Run {
                 self.checkpoint()?;
             }
             if next.is_some() && self.is_stopped() {
-                observer.note("stopped by a signal: the batch is finished");
+                observer.note("stopped: the batch is finished");
                 self.seconds.decode_and_plan += pipeline.seconds;
                 return Ok(());
             }

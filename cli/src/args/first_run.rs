@@ -34,6 +34,9 @@ pub(crate) struct CheckArgs {
     /// Rows of the training data to look at
     #[arg(long, default_value = "100000", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) sample: u64,
+    /// Compare the model's gradients with finite differences on a few rows of the data
+    #[arg(long)]
+    pub(crate) gradients: bool,
     /// Print the findings as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

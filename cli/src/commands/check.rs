@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use serde::Serialize;
 use zillion_trainer::{
-    CheckReport, DataCheck, FeatureCheck, Job, MemoryCheck, Severity, TableCheck,
+    CheckReport, DataCheck, FeatureCheck, GradientCheck, Job, MemoryCheck, Severity, TableCheck,
 };
 
 use super::look::{self, bytes, grouped, percent};
@@ -12,31 +13,79 @@ use super::{print_json, workers};
 use crate::args::CheckArgs;
 use crate::{exit, job_file};
 
+/// Rows whose gradients are compared: few, so that each has a share of the loss that can be seen.
+const GRADIENT_ROWS: usize = 32;
+
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
-    let report = report(args)?;
-    match args.json {
-        true => print_json(&report)?,
-        false => show(&report),
+    let (report, job) = report(args)?;
+    let mut gradients = None;
+    // What cannot run has no gradients.
+    if let Some(job) = job.filter(|_| args.gradients && report.worst() != Some(Severity::Error)) {
+        let workers = workers(job.run.threads)?;
+        gradients = Some(zillion_trainer::gradients(&job, GRADIENT_ROWS, &workers)?);
+    }
+    if args.json {
+        print_json(&Outcome { report: &report, gradients: gradients.as_ref() })?;
+    } else {
+        show(&report);
+        if let Some(gradients) = &gradients {
+            show_gradients(gradients);
+        }
     }
     Ok(match report.worst() {
         Some(Severity::Error) => exit::failed(),
+        _ if gradients.is_some_and(|g| !g.passed()) => exit::failed(),
         Some(Severity::Stop) => exit::refused(),
         _ => ExitCode::SUCCESS,
     })
 }
 
+#[derive(Serialize)]
+struct Outcome<'a> {
+    #[serde(flatten)]
+    report: &'a CheckReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gradients: Option<&'a GradientCheck>,
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn show_gradients(check: &GradientCheck) {
+    println!(
+        "\ngradients against finite differences on {} rows, loss {:.4}",
+        check.rows, check.loss
+    );
+    let heads = ["", "floats", "norm", "worst error", ""];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for group in &check.groups {
+        let kind = if group.is_table { "table" } else { "parameter" };
+        rows.push(vec![
+            format!("{kind} {}", group.name),
+            grouped(group.elements as u64),
+            format!("{:.2e}", group.norm),
+            format!("{:.2e}", group.worst),
+            if group.worst > check.tolerance { "WRONG".to_owned() } else { String::new() },
+        ]);
+    }
+    print!("{}", look::table(&rows, 1));
+    match check.passed() {
+        true => println!("they agree to {}", percent(check.tolerance)),
+        false => println!("they differ by more than {}", percent(check.tolerance)),
+    }
+}
+
 /// A job that cannot be read is a finding like any other.
-fn report(args: &CheckArgs) -> Result<CheckReport> {
+fn report(args: &CheckArgs) -> Result<(CheckReport, Option<Job>)> {
     let path = &args.job.job;
     let value = match job_file::load(path, std::env::vars(), &args.job.set) {
         Ok(value) => value,
-        Err(error) => return Ok(CheckReport::of_error("job", format!("{error:#}"))),
+        Err(error) => return Ok((CheckReport::of_error("job", format!("{error:#}")), None)),
     };
     let job = match Job::from_value(value) {
         Ok(job) => job,
-        Err(error) => return Ok(CheckReport::of_error("job", error)),
+        Err(error) => return Ok((CheckReport::of_error("job", error), None)),
     };
-    Ok(zillion_trainer::check(&job, args.sample, &workers(job.run.threads)?)?)
+    let report = zillion_trainer::check(&job, args.sample, &workers(job.run.threads)?)?;
+    Ok((report, Some(job)))
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]

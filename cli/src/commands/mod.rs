@@ -13,6 +13,7 @@ pub(crate) mod init;
 mod key_names;
 mod look;
 pub(crate) mod manual;
+pub(crate) mod model;
 pub(crate) mod predict;
 pub(crate) mod quickstart;
 pub(crate) mod table;

@@ -9,8 +9,9 @@ use zillion_reader::{DataConfig, Dataset, Labels};
 use zillion_trainer::Loaded;
 
 use super::workers;
-use crate::args::{PredictArgs, StdinFormat};
+use crate::args::{FetchArgs, PredictArgs, StdinFormat};
 use crate::job_file;
+use crate::watch::{Choice, Lines};
 
 pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     let mut loaded = Loaded::open(&args.checkpoint, workers(args.threads)?)?;
@@ -30,6 +31,9 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     };
     let dataset = dataset.with_statistics(loaded.statistics().clone());
 
+    if !args.fetch.fetch.is_empty() {
+        return look(&mut loaded, &dataset, &args.fetch);
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     let tasks: Vec<String> = loaded.job.tasks().into_iter().map(|task| task.name).collect();
     if !args.json {
@@ -85,6 +89,27 @@ fn write_row(
         write!(out, "}}")?;
     }
     writeln!(out, "}}")
+}
+
+/// Values of nodes instead of scores, which are the values of the node `probabilities`.
+fn look(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
+    let choice = Choice::new(&args.fetch_rows, args.rows, Choice::All);
+    let mut failed = None;
+    loaded.look(dataset, &args.fetch, |looked| {
+        let mut lines = Lines::new(None);
+        for fetched in looked.fetched {
+            lines.add(fetched, looked.batch, looked.first_row, &choice, looked.first_row == 0);
+        }
+        failed = lines.print().err();
+        let next = looked.first_row + looked.batch.rows as u64;
+        Ok(failed.is_none() && choice.goes_on(next))
+    })?;
+    match failed {
+        Some(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(e).context("cannot write the values of nodes")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The `[data]` section of the checkpoint's job under the caller's overrides.

@@ -7,7 +7,11 @@ use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 use super::{figure, files, print_json, workers};
 use crate::args::TrainArgs;
 use crate::progress::Progress;
+use crate::watch::{Choice, Stepper, Watch};
 use crate::{job_file, signals};
+
+/// Rows of a batch whose values are printed where nothing is said.
+const FETCHED_ROWS: u64 = 5;
 
 pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     let value = job_file::load(&args.job.job, std::env::vars(), &args.job.set)?;
@@ -22,7 +26,16 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         files: files()?,
         stop: signals::stop_flag()?,
     };
-    let report = zillion_trainer::train(job, options, &mut Progress::new())?;
+    let fetch = &args.fetch;
+    let mut watch = Watch {
+        progress: Progress::new(),
+        nodes: fetch.fetch.clone(),
+        rows: Choice::new(&fetch.fetch_rows, fetch.rows, Choice::First(FETCHED_ROWS)),
+        every: args.fetch_every,
+        stepper: args.step.then(Stepper::default),
+        stop: options.stop.clone(),
+    };
+    let report = zillion_trainer::train(job, options, &mut watch)?;
     summary(&report);
     if args.json {
         print_json(&Outcome::new(&report))?;

@@ -5,8 +5,11 @@
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use toml::Value;
+use zillion_feature::config::{self, ConfigError};
 
 use super::activation::Activation;
+use super::graph::GraphSpec;
 use crate::optim::not_negative;
 
 /// A model and its hyper-parameters: `kind = "deepfm"` and the keys of that kind.
@@ -38,6 +41,8 @@ pub enum ModelSpec {
     Mmoe(MmoeSpec),
     /// Click, and conversion after a click, learned over all impressions.
     Esmm(EsmmSpec),
+    /// Nodes named in the job.
+    Graph(GraphSpec),
 }
 
 /// Keys of `lr` and `fm`.
@@ -309,6 +314,19 @@ pub struct Needs {
 }
 
 impl ModelSpec {
+    /// Reads a job's `[model]` section.
+    ///
+    /// # Errors
+    /// Names the key, and the nearest valid one where a key, a value or a node is not known.
+    pub fn from_job(job: &Value) -> Result<Self, ConfigError> {
+        match job.get("model") {
+            Some(model) if model.get("kind").and_then(Value::as_str) == Some("graph") => {
+                GraphSpec::read(model, "model").map(Self::Graph)
+            }
+            _ => config::section(job, "model"),
+        }
+    }
+
     /// The kind, as a job writes it.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -325,6 +343,7 @@ impl ModelSpec {
             Self::SharedBottom(_) => "shared_bottom",
             Self::Mmoe(_) => "mmoe",
             Self::Esmm(_) => "esmm",
+            Self::Graph(_) => "graph",
         }
     }
 
@@ -344,6 +363,7 @@ impl ModelSpec {
             | Self::SharedBottom(_)
             | Self::Mmoe(_)
             | Self::Esmm(_) => Needs { vector: true, linear: false },
+            Self::Graph(spec) => spec.needs(),
         }
     }
 
@@ -361,6 +381,7 @@ impl ModelSpec {
             Self::SharedBottom(spec) => spec.l2,
             Self::Mmoe(spec) => spec.l2,
             Self::Esmm(spec) => spec.l2,
+            Self::Graph(spec) => spec.l2,
         }
     }
 }
@@ -503,7 +524,7 @@ mod tests {
     use zillion_feature::config::from_value;
 
     fn read(text: &str) -> Result<ModelSpec, String> {
-        let value = toml::Value::Table(toml::from_str(text).unwrap());
+        let value = Value::Table(toml::from_str(text).unwrap());
         from_value(&value, "model").map_err(|error| error.to_string())
     }
 

@@ -6,6 +6,7 @@ mod learning;
 mod reference;
 mod shapes;
 mod tasks;
+mod written;
 
 use zillion_feature::Pooling;
 

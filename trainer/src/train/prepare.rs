@@ -12,10 +12,11 @@ use zillion_ps::LocalClient;
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
 use zillion_registry::Scorer;
 
-use super::step::StepBuffers;
+use super::step::{Looking, StepBuffers};
 use super::{Run, TrainOptions, plateau};
 use crate::checkpoint::{Checkpoint, Progress, RunDir, TrainingFile};
 use crate::error::{Error, Result};
+use crate::fetch;
 use crate::job::Job;
 use crate::model;
 use crate::observer::Observer;
@@ -49,7 +50,12 @@ impl Run {
         let optimizer = DenseOptimizer::new(job.train.optimizer, job.model.l2(), &graph.params)?;
         let settings =
             Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
-        let executor = Executor::new(Program::train(&differentiate(&graph, loss)?, settings)?);
+        let mut differentiated = differentiate(&graph, loss)?;
+        let look = observer.look();
+        let nodes = fetch::wanted(&differentiated.graph, &look.nodes)?;
+        let results = nodes.iter().map(|node| (String::new(), node.id));
+        differentiated.graph.outputs.extend(results);
+        let executor = Executor::new(Program::train(&differentiated, settings)?);
         let infer = model::graph(&job, Mode::Infer)?;
         let scorer = Scorer::new(&infer, settings, options.workers.clone())?;
         let client = LocalClient::new(job.tables.clone(), job.run.shards, options.workers.clone())?;
@@ -79,6 +85,7 @@ impl Run {
             params,
             optimizer,
             buffers: StepBuffers { rows: Default::default(), grads: Default::default(), logits },
+            looking: Looking::new(look.steps, nodes),
             step: 0,
             cursor: Cursor::default(),
             progress: Progress { plateau, best: None, loss_sum: 0.0 },

@@ -5,7 +5,7 @@
 //! apply are one.
 
 use zillion_embedding::Rates;
-use zillion_feature::{RowBuffer, Step};
+use zillion_feature::{RowBuffer, Step, TableRows};
 use zillion_nn::optim::clip_scale;
 use zillion_nn::{Inputs, NodeId, ParamId, StepSeed};
 use zillion_ps::{PushMode, Want};
@@ -13,6 +13,8 @@ use zillion_ps::{PushMode, Want};
 use super::Run;
 use crate::error::{Error, Result};
 use crate::evaluate;
+use crate::fetch::{self, Wanted};
+use crate::observer::{Observer, Stepped};
 use crate::pipeline::Planned;
 use crate::stages::Stopwatch;
 
@@ -25,7 +27,52 @@ pub(super) struct StepBuffers {
     pub(super) logits: Vec<NodeId>,
 }
 
+/// What an observer looks into.
+#[derive(Debug, Default)]
+pub(super) struct Looking {
+    pub(super) steps: bool,
+    pub(super) nodes: Vec<Wanted>,
+    dense_norm: f64,
+    table_norms: Vec<f64>,
+}
+
+impl Looking {
+    pub(super) fn new(steps: bool, nodes: Vec<Wanted>) -> Self {
+        Self { steps, nodes, ..Self::default() }
+    }
+
+    fn norms(&mut self, dense_sq_norm: f64, grads: &RowBuffer) {
+        if self.steps {
+            self.dense_norm = dense_sq_norm.sqrt();
+            let squares =
+                |t: &TableRows| t.values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
+            self.table_norms.clear();
+            self.table_norms.extend(grads.tables.iter().map(|t| squares(t).sqrt()));
+        }
+    }
+}
+
 impl Run {
+    /// Shows the step that was just done to whoever looks.
+    pub(super) fn show(&self, planned: &Planned, loss: f64, observer: &mut dyn Observer) {
+        let Looking { steps, nodes, dense_norm, table_norms } = &self.looking;
+        if !steps && nodes.is_empty() {
+            return;
+        }
+        observer.stepped(&Stepped {
+            step: self.step,
+            epoch: planned.cursor.epoch,
+            first_row: planned.cursor.row.saturating_sub(planned.batch.rows as u64),
+            loss,
+            schema: &self.job.schema,
+            batch: &planned.batch,
+            logits: self.executor_logits(),
+            dense_norm: *dense_norm,
+            table_norms,
+            fetched: &fetch::fetched(nodes, &self.executor),
+        });
+    }
+
     /// Trains on a batch; returns its mean loss before the step.
     pub(super) fn train_step(&mut self, planned: &Planned) -> Result<f64> {
         let step = self.step + 1;
@@ -56,6 +103,7 @@ impl Run {
             |id: ParamId| self.executor.param_grad(id),
             &self.options.workers,
         )?;
+        self.looking.norms(dense_sq_norm, &grads);
         watch.lap(&mut self.seconds.dense);
         if !dense_sq_norm.is_finite() {
             self.client.discard()?;

@@ -143,6 +143,7 @@ impl<'a> Reference<'a> {
                 let deep = one(self.linear("output", &x));
                 if s.wide { add(self.wide(), deep) } else { deep }
             }
+            ModelSpec::Graph(_) => unreachable!("graphs have tests of their own"),
             several => unreachable!("{} has several: see `tasks`", several.kind()),
         }
     }

@@ -1,0 +1,73 @@
+//! A look inside a run: values of nodes after steps, and steps one by one.
+
+mod fetch;
+mod stepper;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zillion_trainer::{EpochReport, Look, Observer, StepReport, Stepped};
+
+pub(crate) use fetch::{Choice, Lines};
+pub(crate) use stepper::Stepper;
+
+use crate::progress::Progress;
+
+/// Progress, and what was asked for beside it.
+pub(crate) struct Watch {
+    pub(crate) progress: Progress,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) rows: Choice,
+    /// Values are printed every so many steps.
+    pub(crate) every: u64,
+    pub(crate) stepper: Option<Stepper>,
+    /// Set to end the run in good order.
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// Whoever read the values has gone, or standard output is full: the run ends with a checkpoint.
+    fn print(&mut self, step: &Stepped<'_>) {
+        let mut lines = Lines::new(Some(step.step));
+        for fetched in step.fetched {
+            lines.add(fetched, step.batch, 0, &self.rows, true);
+        }
+        if let Err(error) = lines.print() {
+            self.progress.note(&format!("cannot write the values of nodes ({error}): stopping"));
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Observer for Watch {
+    fn step(&mut self, report: &StepReport) {
+        self.progress.step(report);
+    }
+
+    fn look(&self) -> Look {
+        Look { nodes: self.nodes.clone(), steps: self.stepper.is_some() }
+    }
+
+    fn stepped(&mut self, step: &Stepped<'_>) {
+        let stopping = self.stop.load(Ordering::Relaxed);
+        if !self.nodes.is_empty() && step.step.is_multiple_of(self.every) && !stopping {
+            self.print(step);
+        }
+        if let Some(stepper) = &mut self.stepper
+            && stepper.pauses()
+        {
+            self.progress.note(&stepper::describe(step));
+            if stepper.ask() {
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn epoch(&mut self, report: &EpochReport) {
+        self.progress.epoch(report);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.progress.note(text);
+    }
+}

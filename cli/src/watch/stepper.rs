@@ -1,0 +1,198 @@
+//! Training step by step: what a batch did, and a person who says when to go on.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, IsTerminal, Write as _};
+
+use zillion_feature::{Batch, FeatureKey, FeatureKind, FeatureSpec, RawType, Schema};
+use zillion_trainer::Stepped;
+
+/// Rows of a batch that are shown: those with the largest loss.
+const WORST: usize = 3;
+/// Ids of a list that are shown.
+const MOST_IDS: usize = 8;
+const HELP: &str =
+    "Enter: next step  c: continue  q: stop with a checkpoint  a number: so many steps";
+
+/// Asks on standard input when to go on.
+#[derive(Debug, Default)]
+pub(crate) struct Stepper {
+    /// Steps until the next pause; `None`: there is none any more.
+    left: Left,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Steps(u64),
+    All,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self::Steps(1)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Run(Left),
+    Stop,
+}
+
+impl Stepper {
+    /// Counts a step; whether it is one to pause after.
+    pub(crate) fn pauses(&mut self) -> bool {
+        match &mut self.left {
+            Left::All => false,
+            Left::Steps(left) => {
+                *left = left.saturating_sub(1);
+                *left == 0
+            }
+        }
+    }
+
+    /// Waits for an answer; whether the run is to stop.
+    pub(crate) fn ask(&mut self) -> bool {
+        loop {
+            eprint!("{}", if io::stdin().is_terminal() { "step> " } else { "" });
+            let _ = io::stderr().flush();
+            let mut line = String::new();
+            let answer = match io::stdin().lock().read_line(&mut line) {
+                Ok(n) if n > 0 => parse(line.trim()),
+                // Nobody will answer any more.
+                _ => {
+                    eprintln!("no more input: going on without pauses");
+                    Some(Answer::Run(Left::All))
+                }
+            };
+            match answer {
+                Some(Answer::Stop) => return true,
+                Some(Answer::Run(left)) => {
+                    self.left = left;
+                    return false;
+                }
+                None => eprintln!("{HELP}"),
+            }
+        }
+    }
+}
+
+fn parse(line: &str) -> Option<Answer> {
+    match line {
+        "" => Some(Answer::Run(Left::Steps(1))),
+        "c" => Some(Answer::Run(Left::All)),
+        "q" => Some(Answer::Stop),
+        number => match number.parse() {
+            Ok(0) | Err(_) => None,
+            Ok(n) => Some(Answer::Run(Left::Steps(n))),
+        },
+    }
+}
+
+/// Loss, norms, and the rows that the model was most wrong about.
+pub(super) fn describe(step: &Stepped<'_>) -> String {
+    let Stepped { schema, batch, .. } = *step;
+    let mut text = format!(
+        "step {}  epoch {}  rows {}..{}  loss {:.6}\ngradient norms: dense {:.3e}",
+        step.step,
+        step.epoch + 1,
+        step.first_row,
+        step.first_row + batch.rows as u64,
+        step.loss,
+        step.dense_norm
+    );
+    for (name, norm) in schema.tables.iter().zip(step.table_norms) {
+        let _ = write!(text, ", {name} {norm:.3e}");
+    }
+    for (row, loss) in worst(step) {
+        let label = batch.labels[0].values[row];
+        let probability = 1.0 / (1.0 + (-f64::from(step.logits[row])).exp());
+        let _ = write!(
+            text,
+            "\nrow {row}  loss {loss:.4}  probability {probability:.4}  {} {label}\n   ",
+            schema.labels[0].name
+        );
+        for (name, value) in values(schema, batch, row) {
+            let _ = write!(text, " {name}={value}");
+        }
+    }
+    text
+}
+
+/// Rows of the batch by their loss, the largest first.
+fn worst(step: &Stepped<'_>) -> Vec<(usize, f64)> {
+    let Some(labels) = step.batch.labels.first() else { return Vec::new() };
+    let known = |row: usize| labels.mask.as_ref().is_none_or(|mask| mask[row]);
+    let loss = |row: usize| {
+        let (x, y) = (f64::from(step.logits[row]), f64::from(labels.values[row]));
+        // Binary cross-entropy of a logit, written so that nothing overflows.
+        (row, x.max(0.0) - x * y + (-x.abs()).exp().ln_1p())
+    };
+    let mut rows: Vec<(usize, f64)> = (0..step.logits.len().min(labels.values.len()))
+        .filter(|&row| known(row))
+        .map(loss)
+        .collect();
+    rows.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    rows.truncate(WORST);
+    rows
+}
+
+/// Each feature of a row: ids as the data has them, of text the key in hexadecimal.
+fn values<'a>(schema: &'a Schema, batch: &'a Batch, row: usize) -> Vec<(&'a str, String)> {
+    let (mut sparse, mut numeric) = (batch.sparse.iter(), batch.numeric.iter());
+    let value = |feature: &'a FeatureSpec| {
+        let text = match feature.table() {
+            None => numeric.next().map(|values| values[row].to_string()),
+            Some(_) => sparse.next().map(|column| keys(feature, column.row(row))),
+        };
+        (feature.name.as_str(), text.unwrap_or_default())
+    };
+    schema.features.iter().map(value).collect()
+}
+
+fn keys(feature: &FeatureSpec, keys: &[FeatureKey]) -> String {
+    let missing = FeatureKey::missing(&feature.name);
+    let one = |key: FeatureKey| match &feature.kind {
+        _ if key == missing => "missing".to_owned(),
+        FeatureKind::Id { raw, .. }
+        | FeatureKind::Ids { raw, .. }
+        | FeatureKind::Sequence { raw, .. } => match raw {
+            RawType::I64 => key.unmix().cast_signed().to_string(),
+            RawType::U64 => key.unmix().to_string(),
+            RawType::String => format!("{:#018x}", key.0),
+        },
+        FeatureKind::Bucketized { .. } => format!("bucket {}", key.unmix()),
+        _ => format!("{:#018x}", key.0),
+    };
+    match keys {
+        [key] if feature.pooling().is_none() => one(*key),
+        _ => {
+            let shown: Vec<String> = keys.iter().take(MOST_IDS).map(|&key| one(key)).collect();
+            let more = if keys.len() > MOST_IDS { ", .." } else { "" };
+            format!("[{}{more}]", shown.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_understood() {
+        assert_eq!(parse(""), Some(Answer::Run(Left::Steps(1))));
+        assert_eq!(parse("12"), Some(Answer::Run(Left::Steps(12))));
+        assert_eq!(parse("c"), Some(Answer::Run(Left::All)));
+        assert_eq!(parse("q"), Some(Answer::Stop));
+        for line in ["0", "-1", "quit", "1 2"] {
+            assert_eq!(parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_pause_comes_after_as_many_steps_as_were_asked_for() {
+        let mut stepper = Stepper { left: Left::Steps(3) };
+        assert_eq!([0; 3].map(|_| stepper.pauses()), [false, false, true]);
+        stepper.left = Left::All;
+        assert!(!stepper.pauses());
+    }
+}

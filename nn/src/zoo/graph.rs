@@ -1,0 +1,139 @@
+//! A model written in a job file: named nodes, each an operation over others.
+//!
+//! ```toml
+//! [model]
+//! kind = "graph"
+//! logits = "score"                     # or [model.outputs], one node a label
+//!
+//! [model.nodes.fields]
+//! op = "embedding"                     # the vectors of all features, side by side
+//! [model.nodes.deep]
+//! op = "mlp"
+//! inputs = ["fields"]
+//! hidden = [64, 32]
+//! [model.nodes.score]
+//! op = "linear"
+//! inputs = ["deep"]
+//! width = 1
+//! ```
+//!
+//! Nodes may stand in any order. They are built depth first from the outputs (these by label name), the
+//! inputs of each as it lists them, so that parameters, dropout masks and sums follow from the graph
+//! and not from the file. A node nothing depends on is refused: it was meant for something.
+
+mod build;
+mod nodes;
+mod order;
+
+use std::collections::BTreeMap;
+
+use serde::de::{Error as _, IgnoredAny};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use toml::{Table, Value};
+use zillion_feature::config::{self, ConfigError};
+
+use super::spec::Needs;
+use crate::optim::not_negative;
+
+pub(super) use build::build;
+use nodes::{NodeOp, NodeSpec};
+
+/// The keys of `kind = "graph"`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GraphSpec {
+    /// The node of log odds, where the job has one label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logits: Option<String>,
+    /// The node of each label's log odds, where `logits` names none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    outputs: BTreeMap<String, String>,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    pub(super) l2: f64,
+    /// Every node by its name, inputs first: depth first from the outputs.
+    #[serde(serialize_with = "by_name")]
+    nodes: Vec<(String, NodeSpec)>,
+}
+
+fn by_name<S: Serializer>(nodes: &[(String, NodeSpec)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(nodes.len()))?;
+    for (name, node) in nodes {
+        map.serialize_entry(name, node)?;
+    }
+    map.end()
+}
+
+/// What stands beside the nodes.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Root {
+    #[serde(rename = "kind")]
+    _kind: String,
+    logits: Option<String>,
+    outputs: BTreeMap<String, String>,
+    #[serde(deserialize_with = "not_negative")]
+    l2: f64,
+    #[serde(rename = "nodes")]
+    _nodes: Option<IgnoredAny>,
+}
+
+impl GraphSpec {
+    /// Reads the section that stands at `path` of a job.
+    ///
+    /// # Errors
+    /// Names the key: a node that is misspelt, misplaced, in a circle or read by nothing.
+    pub fn read(section: &Value, path: &str) -> Result<Self, ConfigError> {
+        let root: Root = config::from_value(section, path)?;
+        let nodes_path = format!("{path}.nodes");
+        let empty = Table::new();
+        let sections = match section.get("nodes") {
+            None => &empty,
+            Some(Value::Table(nodes)) => nodes,
+            Some(other) => {
+                let message = format!("expected a table of nodes, found {}", other.type_str());
+                return Err(ConfigError::at(&nodes_path, message));
+            }
+        };
+        let mut nodes = Vec::with_capacity(sections.len());
+        for (name, section) in sections {
+            nodes::check_name(name).map_err(|why| ConfigError::at(&nodes_path, why))?;
+            let node = NodeSpec::read(section, &format!("{nodes_path}.{name}"))?;
+            nodes.push((name.clone(), node));
+        }
+        let Root { logits, outputs, l2, .. } = root;
+        let roots: Vec<(String, &str)> = match (&logits, outputs.is_empty()) {
+            (Some(node), true) => vec![("logits".to_owned(), node.as_str())],
+            (None, false) => outputs.iter().map(|(l, n)| (format!("outputs.{l}"), &**n)).collect(),
+            (Some(_), false) => {
+                let why = "give `logits` for one label or [model.outputs] for several, not both";
+                return Err(ConfigError::at(path, why));
+            }
+            (None, true) => {
+                let why = "no node is the result; name the node of the log odds: logits = \"NODE\"";
+                return Err(ConfigError::at(path, why));
+            }
+        };
+        let nodes = order::sorted(nodes, &roots, path)?;
+        Ok(Self { logits, outputs, l2, nodes })
+    }
+
+    /// Which segments of a row the nodes read.
+    pub(super) fn needs(&self) -> Needs {
+        let has = |kind: fn(&NodeOp) -> bool| self.nodes.iter().any(|(_, node)| kind(&node.op));
+        Needs {
+            vector: has(|op| matches!(op, NodeOp::Embedding(_) | NodeOp::Values(_))),
+            linear: has(|op| matches!(op, NodeOp::Wide(_))),
+        }
+    }
+}
+
+/// For readers that do not know where in a job they are; [`GraphSpec::read`] names the keys better.
+impl<'de> Deserialize<'de> for GraphSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Self::read(&value, "model").map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,496 @@
+//! From a job's nodes to the nodes of the IR.
+
+use std::collections::HashMap;
+
+use zillion_feature::config::ConfigError;
+
+use super::GraphSpec;
+use super::nodes::{Features, Init, NodeOp, NodeSpec, Wide};
+use crate::builder::GraphBuilder;
+use crate::error::{Error, Result};
+use crate::graph::{Dim, NodeId, Shape};
+use crate::op::{Binary, Unary};
+use crate::zoo::inputs::{ModelInputs, SparseInput};
+use crate::zoo::mlp::Mlp;
+
+/// Columns of one value: a row of 64 MiB is a mistake.
+const MAX_COLS: usize = 1 << 24;
+/// Floats of one parameter: 8 GiB.
+const MAX_PARAM: usize = 1 << 31;
+
+/// A built node.
+#[derive(Clone, Copy)]
+struct Value {
+    id: NodeId,
+    /// The length of the vectors that it consists of, where it is made of such.
+    field: Option<usize>,
+}
+
+/// Builds the nodes; returns the log odds of the first label.
+pub(in crate::zoo) fn build(
+    b: &mut GraphBuilder,
+    spec: &GraphSpec,
+    inputs: &ModelInputs,
+) -> Result<NodeId> {
+    let mut built: HashMap<&str, Value> = HashMap::with_capacity(spec.nodes.len());
+    for (name, node) in &spec.nodes {
+        let x: Vec<Value> = node.inputs.iter().filter_map(|i| built.get(&**i)).copied().collect();
+        let mut layer = Layer { b, name, inputs, x: &x };
+        let value = layer.build(node).map_err(|error| layer.blame(error))?;
+        layer.check(value)?;
+        b.alias(name, value.id)?;
+        built.insert(name, value);
+    }
+    let labels: Vec<&str> = inputs.labels.iter().map(|l| l.name.as_str()).collect();
+    let nodes = spec.outputs_of(&labels)?;
+    let mut log_odds = Vec::with_capacity(nodes.len());
+    for (key, node) in nodes {
+        let Some(value) = built.get(node) else {
+            return Err(ConfigError::at(&key, format!("there is no node `{node}`")).into());
+        };
+        check_log_odds(&key, node, b.shape(value.id))?;
+        log_odds.push(value.id);
+    }
+    let none = || ConfigError::at("labels", "the job has no label").into();
+    log_odds.first().copied().ok_or_else(none)
+}
+
+fn check_log_odds(key: &str, node: &str, shape: Shape) -> Result<()> {
+    let why = match shape {
+        Shape { rows: Dim::Batch, cols: 1 } => return Ok(()),
+        Shape { rows: Dim::Batch, .. } => "a linear node of width 1 makes one number of a row",
+        Shape { rows: Dim::Values(_), .. } => "segment_sum makes one row of a list",
+        _ => "it does not depend on the rows of the batch",
+    };
+    let message = format!("log odds are [B, 1], node `{node}` is {shape}: {why}");
+    Err(ConfigError::at(key, message).into())
+}
+
+impl GraphSpec {
+    /// Key and node of each label's log odds.
+    fn outputs_of(&self, labels: &[&str]) -> Result<Vec<(String, &str)>> {
+        if let Some(node) = &self.logits {
+            if labels.len() <= 1 {
+                return Ok(vec![("model.logits".to_owned(), node)]);
+            }
+            let names = labels.join(", ");
+            let why = format!(
+                "the job has several labels ({names}); name a node for each in [model.outputs]"
+            );
+            return Err(ConfigError::at("model.logits", why).into());
+        }
+        if let Some(label) = self.outputs.keys().find(|l| !labels.contains(&l.as_str())) {
+            return Err(ConfigError::unknown_key("model.outputs", label, labels).into());
+        }
+        let of_label = |&label: &&str| match self.outputs.get(label) {
+            Some(node) => Ok((format!("model.outputs.{label}"), node.as_str())),
+            None => {
+                let why = format!("names no node for the label `{label}`");
+                Err(ConfigError::at("model.outputs", why).into())
+            }
+        };
+        labels.iter().map(of_label).collect()
+    }
+}
+
+/// What one node is built from.
+struct Layer<'a> {
+    b: &'a mut GraphBuilder,
+    name: &'a str,
+    inputs: &'a ModelInputs,
+    x: &'a [Value],
+}
+
+impl<'a> Layer<'a> {
+    fn build(&mut self, node: &NodeSpec) -> Result<Value> {
+        let name = self.name;
+        let id = match &node.op {
+            NodeOp::Embedding(spec) => return self.embedding(spec),
+            NodeOp::Wide(spec) => self.wide(spec)?,
+            NodeOp::Values(spec) => return self.values(&spec.feature),
+            NodeOp::Repeat(_) => match self.b.shape(self.x[1].id).rows {
+                Dim::Values(column) => {
+                    let id = self.b.repeat(name, self.x[0].id, column)?;
+                    return Ok(Value { id, field: self.x[0].field });
+                }
+                _ => return Err(self.not_values(self.x[1].id)),
+            },
+            NodeOp::SegmentSum(_) => return self.segment(GraphBuilder::segment_sum),
+            NodeOp::SegmentMean(_) => return self.segment(GraphBuilder::segment_mean),
+            NodeOp::SegmentSoftmax(_) => return self.segment(GraphBuilder::segment_softmax),
+            NodeOp::Numeric(spec) => self.numeric(spec)?,
+            NodeOp::Param(spec) => {
+                let [rows, cols] = spec.shape;
+                self.b.param(name, (rows, cols), spec.init.into(), true)?.1
+            }
+            NodeOp::Constant(spec) => {
+                let [rows, cols] = spec.shape;
+                self.b.fill(name, rows, cols, spec.value)?
+            }
+            NodeOp::Relu(_) => return self.unary(Unary::Relu),
+            NodeOp::LeakyRelu(spec) => return self.unary(Unary::LeakyRelu { slope: spec.slope }),
+            NodeOp::Sigmoid(_) => return self.unary(Unary::Sigmoid),
+            NodeOp::Tanh(_) => return self.unary(Unary::Tanh),
+            NodeOp::Gelu(_) => return self.unary(Unary::Gelu),
+            NodeOp::Silu(_) => return self.unary(Unary::Silu),
+            NodeOp::Softplus(_) => return self.unary(Unary::Softplus),
+            NodeOp::Square(_) => return self.unary(Unary::Square),
+            NodeOp::Sqrt(_) => return self.unary(Unary::Sqrt),
+            NodeOp::Exp(_) => return self.unary(Unary::Exp),
+            NodeOp::Ln(_) => return self.unary(Unary::Ln),
+            NodeOp::Scale(spec) => return self.unary(Unary::Scale { by: spec.by }),
+            NodeOp::Offset(spec) => return self.unary(Unary::Offset { by: spec.by }),
+            NodeOp::Prelu(_) => self.b.prelu(name, self.x[0].id)?,
+            NodeOp::Bias(_) => self.b.bias(name, self.x[0].id)?,
+            NodeOp::LayerNorm(_) => self.b.layer_norm(name, self.x[0].id)?,
+            NodeOp::BatchNorm(_) => {
+                self.needs_batch()?;
+                self.b.batch_norm(name, self.x[0].id)?
+            }
+            NodeOp::Dropout(spec) => {
+                self.needs_batch()?;
+                self.b.dropout(name, self.x[0].id, spec.rate)?
+            }
+            NodeOp::Add(_) => self.binaries(Binary::Add)?,
+            NodeOp::Sub(_) => self.binaries(Binary::Sub)?,
+            NodeOp::Mul(_) => self.binaries(Binary::Mul)?,
+            NodeOp::Div(_) => self.binaries(Binary::Div)?,
+            NodeOp::SafeDiv(_) => self.binaries(Binary::SafeDiv)?,
+            NodeOp::MulAdd(_) => self.b.mul_add(name, self.x[0].id, self.x[1].id, self.x[2].id)?,
+            NodeOp::Linear(spec) => {
+                let x = self.x[0].id;
+                self.with_init(spec.init, |b| match spec.bias {
+                    true => b.linear(name, x, spec.width),
+                    false => b.linear_no_bias(name, x, spec.width),
+                })?
+            }
+            NodeOp::Matmul(_) => self.b.matmul(name, self.x[0].id, self.x[1].id)?,
+            NodeOp::Concat(_) => {
+                let parts: Vec<NodeId> = self.x.iter().map(|x| x.id).collect();
+                let field =
+                    self.x[0].field.filter(|_| self.x.iter().all(|x| x.field == self.x[0].field));
+                return Ok(Value { id: self.b.concat(name, &parts)?, field });
+            }
+            NodeOp::Slice(spec) => {
+                let id = self.b.slice(name, self.x[0].id, spec.start, spec.len)?;
+                let whole = |dim: &usize| spec.start % dim == 0 && spec.len % dim == 0;
+                return Ok(Value { id, field: self.x[0].field.filter(whole) });
+            }
+            NodeOp::SumColumns(_) => self.b.sum_columns(name, self.x[0].id)?,
+            NodeOp::MeanColumns(_) => self.b.mean_columns(name, self.x[0].id)?,
+            NodeOp::SumRows(_) => {
+                self.needs_constant()?;
+                self.b.sum_rows(name, self.x[0].id)?
+            }
+            NodeOp::MeanRows(_) => {
+                self.needs_constant()?;
+                self.b.mean_rows(name, self.x[0].id)?
+            }
+            NodeOp::RowDot(_) => self.b.row_dot(name, self.x[0].id, self.x[1].id)?,
+            NodeOp::Fm(spec) => {
+                let dim = self.field(spec.dim)?;
+                self.b.fm(name, self.x[0].id, dim)?
+            }
+            NodeOp::DotInteraction(spec) => {
+                let dim = self.field(spec.dim)?;
+                self.b.dot_interaction(name, self.x[0].id, dim)?
+            }
+            NodeOp::Mlp(spec) => {
+                if spec.batch_norm || spec.dropout > 0.0 {
+                    self.needs_batch()?;
+                }
+                let mlp = Mlp {
+                    name,
+                    hidden: &spec.hidden,
+                    activation: spec.activation,
+                    batch_norm: spec.batch_norm,
+                    dropout: spec.dropout,
+                };
+                mlp.build(self.b, self.x[0].id)?
+            }
+            NodeOp::Cross(spec) => {
+                self.crosses(spec.layers, |b, layer, x0, x| b.cross(layer, x0, x))?
+            }
+            NodeOp::CrossV2(spec) => {
+                self.crosses(spec.layers, |b, layer, x0, x| match spec.low_rank {
+                    None => b.cross_v2(layer, x0, x),
+                    Some(rank) => b.cross_v2_low_rank(layer, x0, x, rank),
+                })?
+            }
+        };
+        Ok(Value { id, field: self.kept_field(&node.op, id) })
+    }
+
+    /// Functions of each element leave vectors where they were.
+    fn kept_field(&self, op: &NodeOp, id: NodeId) -> Option<usize> {
+        let elementwise = matches!(
+            op,
+            NodeOp::Prelu(_)
+                | NodeOp::Bias(_)
+                | NodeOp::LayerNorm(_)
+                | NodeOp::BatchNorm(_)
+                | NodeOp::Dropout(_)
+                | NodeOp::Add(_)
+                | NodeOp::Sub(_)
+                | NodeOp::Mul(_)
+                | NodeOp::Div(_)
+                | NodeOp::SafeDiv(_)
+                | NodeOp::MulAdd(_)
+                | NodeOp::Cross(_)
+                | NodeOp::CrossV2(_)
+        );
+        let cols = self.b.cols(id);
+        let of_its_width = self.x.iter().find(|x| elementwise && self.b.cols(x.id) == cols)?;
+        of_its_width.field
+    }
+
+    fn unary(&mut self, function: Unary) -> Result<Value> {
+        let Value { id, field } = self.x[0];
+        Ok(Value { id: self.b.unary(self.name, function, id)?, field })
+    }
+
+    /// From left to right; what is between has the node's name and a number.
+    fn binaries(&mut self, function: Binary) -> Result<NodeId> {
+        let mut result = self.x[0].id;
+        let last = self.x.len() - 1;
+        for at in 1..=last {
+            let name =
+                if at == last { self.name.to_owned() } else { format!("{}.{}", self.name, at - 1) };
+            result = self.b.binary(&name, function, result, self.x[at].id)?;
+        }
+        Ok(result)
+    }
+
+    fn crosses(
+        &mut self,
+        layers: usize,
+        layer: impl Fn(&mut GraphBuilder, &str, NodeId, NodeId) -> Result<NodeId>,
+    ) -> Result<NodeId> {
+        let x0 = self.x[0].id;
+        let mut x = self.x[self.x.len() - 1].id;
+        for index in 0..layers {
+            x = layer(self.b, &format!("{}.{index}", self.name), x0, x)?;
+        }
+        Ok(x)
+    }
+
+    fn with_init(
+        &mut self,
+        init: Init,
+        make: impl FnOnce(&mut GraphBuilder) -> Result<NodeId>,
+    ) -> Result<NodeId> {
+        self.b.set_linear_init(init.into());
+        let made = make(self.b);
+        self.b.set_linear_init(Init::default().into());
+        made
+    }
+
+    fn values(&mut self, feature: &str) -> Result<Value> {
+        let (index, column) = self.column("feature", feature, false)?;
+        let Some(segment) = column.vector else {
+            return Err(self.lacks("feature", column, "vector"));
+        };
+        let id = self.b.gather_values(self.name, index, segment.offset, segment.dim)?;
+        Ok(Value { id, field: Some(segment.dim) })
+    }
+
+    /// Something over the lists whose values the input's rows are.
+    fn segment(
+        &mut self,
+        over: impl FnOnce(&mut GraphBuilder, &str, NodeId) -> Result<NodeId>,
+    ) -> Result<Value> {
+        let Value { id, field } = self.x[0];
+        match self.b.shape(id).rows {
+            Dim::Values(_) => Ok(Value { id: over(self.b, self.name, id)?, field }),
+            _ => Err(self.not_values(id)),
+        }
+    }
+
+    fn not_values(&self, id: NodeId) -> Error {
+        let shape = self.b.shape(id);
+        self.refuse(format!("{shape} has no lists; op = \"values\" gives a row a value of a list"))
+    }
+
+    /// Floats a field: as told, or as the input's vectors have them.
+    fn field(&self, dim: Option<usize>) -> Result<usize> {
+        dim.or(self.x[0].field).ok_or_else(|| {
+            let why =
+                "the input is not made of vectors of one length; say how many floats a field has";
+            ConfigError::at(&self.key("dim"), why).into()
+        })
+    }
+
+    fn needs_batch(&self) -> Result<()> {
+        match self.b.shape(self.x[0].id) {
+            Shape { rows: Dim::Batch | Dim::Values(_), .. } => Ok(()),
+            shape => Err(self.refuse(format!("it takes rows of the batch, its input is {shape}"))),
+        }
+    }
+
+    fn needs_constant(&self) -> Result<()> {
+        match self.b.shape(self.x[0].id) {
+            Shape { rows: Dim::Const(_), .. } => Ok(()),
+            shape => Err(self.refuse(format!(
+                "its input is {shape}, and a sum over the rows of a batch would make a row's score \
+                 depend on its neighbours; sum_columns sums inside a row"
+            ))),
+        }
+    }
+
+    fn embedding(&mut self, spec: &Features) -> Result<Value> {
+        let columns = self.columns(spec.features.as_deref())?;
+        let mut parts = Vec::with_capacity(columns.len());
+        let mut dims = Vec::with_capacity(columns.len());
+        for &(index, column) in &columns {
+            let Some(segment) = column.vector else {
+                return Err(self.lacks("features", column, "vector"));
+            };
+            let name = match columns.len() {
+                1 => self.name.to_owned(),
+                _ => format!("{}.{}", self.name, column.name),
+            };
+            parts.push(self.b.gather(&name, index, segment.offset, segment.dim, column.pooling)?);
+            dims.push(segment.dim);
+        }
+        let field = dims.first().copied().filter(|dim| dims.iter().all(|other| other == dim));
+        Ok(Value { id: self.b.concat(self.name, &parts)?, field })
+    }
+
+    fn wide(&mut self, spec: &Wide) -> Result<NodeId> {
+        let (mut ids, mut numbers) = (Vec::new(), Vec::new());
+        match &spec.features {
+            None => {
+                ids.extend(self.inputs.columns.iter().enumerate());
+                numbers.extend(0..self.inputs.numeric.len());
+            }
+            Some(features) => {
+                for name in features {
+                    match self.inputs.numeric.iter().position(|n| n == name) {
+                        Some(number) => numbers.push(number),
+                        None => ids.push(self.column("features", name, true)?),
+                    }
+                }
+            }
+        }
+        let name = self.name;
+        let mut parts = Vec::new();
+        let mut weights = Vec::with_capacity(ids.len());
+        for (index, column) in ids {
+            let Some(offset) = column.linear else {
+                return Err(self.lacks("features", column, "linear weight"));
+            };
+            let gather = format!("{name}.ids.{}", column.name);
+            weights.push(self.b.gather(&gather, index, offset, 1, column.pooling)?);
+        }
+        if !weights.is_empty() {
+            let weights = self.b.concat(&format!("{name}.ids"), &weights)?;
+            parts.push(self.b.sum_columns(&format!("{name}.ids.sum"), weights)?);
+        }
+        if !numbers.is_empty() {
+            let numbers = self.b.numeric(&format!("{name}.numbers"), &numbers)?;
+            parts.push(self.b.linear_no_bias(&format!("{name}.numeric"), numbers, 1)?);
+        }
+        let sum = match parts[..] {
+            [ids, numbers] => self.b.add(&format!("{name}.sum"), ids, numbers)?,
+            [only] => only,
+            _ => return Err(self.refuse("there is no feature to sum over".to_owned())),
+        };
+        if spec.bias { self.b.bias(name, sum) } else { Ok(sum) }
+    }
+
+    fn numeric(&mut self, spec: &Features) -> Result<NodeId> {
+        let all = &self.inputs.numeric;
+        let columns: Vec<usize> = match &spec.features {
+            None => (0..all.len()).collect(),
+            Some(features) => {
+                let find = |name: &String| match all.iter().position(|n| n == name) {
+                    Some(at) => Ok(at),
+                    None if self.inputs.columns.iter().any(|c| c.name == *name) => Err(self
+                        .refuse_key(
+                            "features",
+                            format!("`{name}` is a feature of ids, not a number"),
+                        )),
+                    None => {
+                        let names: Vec<&str> = all.iter().map(String::as_str).collect();
+                        Err(ConfigError::unknown_value(&self.key("features"), name, &names).into())
+                    }
+                };
+                features.iter().map(find).collect::<Result<_>>()?
+            }
+        };
+        if columns.is_empty() {
+            return Err(self.refuse("there is no numeric feature".to_owned()));
+        }
+        self.b.numeric(self.name, &columns)
+    }
+
+    /// Sparse features by their names, or all.
+    fn columns(&self, features: Option<&[String]>) -> Result<Vec<(usize, &'a SparseInput)>> {
+        let columns: Vec<(usize, &'a SparseInput)> = match features {
+            None => self.inputs.columns.iter().enumerate().collect(),
+            Some(names) => {
+                names.iter().map(|n| self.column("features", n, false)).collect::<Result<_>>()?
+            }
+        };
+        if columns.is_empty() {
+            return Err(self.refuse("there is no feature of ids".to_owned()));
+        }
+        Ok(columns)
+    }
+
+    fn column(&self, key: &str, name: &str, or_number: bool) -> Result<(usize, &'a SparseInput)> {
+        let columns = &self.inputs.columns;
+        if let Some(index) = columns.iter().position(|c| c.name == name) {
+            return Ok((index, &columns[index]));
+        }
+        if self.inputs.numeric.iter().any(|n| n == name) {
+            let why = format!("`{name}` is a number and has no vector; op = \"numeric\" reads it");
+            return Err(self.refuse_key(key, why));
+        }
+        let mut names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+        if or_number {
+            names.extend(self.inputs.numeric.iter().map(String::as_str));
+        }
+        Err(ConfigError::unknown_value(&self.key(key), name, &names).into())
+    }
+
+    fn check(&self, value: Value) -> Result<()> {
+        let cols = self.b.cols(value.id);
+        if cols > MAX_COLS {
+            return Err(self.refuse(format!("{cols} columns are more than {MAX_COLS}")));
+        }
+        let large = |p: &&crate::graph::ParamSpec| p.rows.saturating_mul(p.cols) > MAX_PARAM;
+        match self.b.params().iter().rev().find(large) {
+            None => Ok(()),
+            Some(p) => {
+                let (name, rows, cols) = (&p.name, p.rows, p.cols);
+                Err(self.refuse(format!("parameter `{name}` would have {rows} × {cols} floats")))
+            }
+        }
+    }
+
+    fn lacks(&self, key: &str, column: &SparseInput, what: &str) -> Error {
+        self.refuse_key(key, format!("the rows of `{}` have no {what}", column.name))
+    }
+
+    fn key(&self, attribute: &str) -> String {
+        format!("model.nodes.{}.{attribute}", self.name)
+    }
+
+    fn refuse(&self, why: String) -> Error {
+        ConfigError::at(&format!("model.nodes.{}", self.name), why).into()
+    }
+
+    fn refuse_key(&self, key: &str, why: String) -> Error {
+        ConfigError::at(&self.key(key), why).into()
+    }
+
+    /// A refusal by the builder as one of the job's node.
+    fn blame(&self, error: Error) -> Error {
+        match error {
+            Error::Shape { node, reason } if node == self.name => self.refuse(reason),
+            Error::Shape { node, reason } => self.refuse(format!("{reason}, in its part `{node}`")),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The order in which nodes are built, and what is wrong with how they hang together.
+
+use std::collections::HashMap;
+
+use zillion_feature::config::ConfigError;
+
+use super::nodes::NodeSpec;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    /// On the path from an output down to where the walk is.
+    Open,
+    Done,
+}
+
+/// Nodes depth first from the roots (key below `path` and node), each after its inputs.
+///
+/// # Errors
+/// A name that is no node's, a cycle, a node that no output depends on.
+pub(super) fn sorted(
+    nodes: Vec<(String, NodeSpec)>,
+    roots: &[(String, &str)],
+    path: &str,
+) -> Result<Vec<(String, NodeSpec)>, ConfigError> {
+    let names: Vec<&str> = nodes.iter().map(|(name, _)| name.as_str()).collect();
+    let index: HashMap<&str, usize> = (0..).zip(&names).map(|(at, &name)| (name, at)).collect();
+    let find = |name: &str, key: &str| {
+        let unknown = || ConfigError::unknown_value(key, name, &names);
+        index.get(name).copied().ok_or_else(unknown)
+    };
+    let mut inputs = Vec::with_capacity(nodes.len());
+    for (name, node) in &nodes {
+        let key = format!("{path}.nodes.{name}.inputs");
+        let of_node: Result<Vec<usize>, _> = node.inputs.iter().map(|i| find(i, &key)).collect();
+        inputs.push(of_node?);
+    }
+    let mut walk = Walk { inputs: &inputs, states: vec![State::New; nodes.len()], order: vec![] };
+    let circle = |cycle: Vec<usize>| {
+        let names: Vec<&str> = cycle.iter().map(|&at| names[at]).collect();
+        let message = format!("each node needs the next one, in a circle: {}", names.join(" -> "));
+        ConfigError::at(&format!("{path}.nodes.{}", names[0]), message)
+    };
+    for (key, node) in roots {
+        walk.from(find(node, &format!("{path}.{key}"))?).map_err(circle)?;
+    }
+    let used = walk.order.len();
+    // A circle beside the outputs is named as what it is, too.
+    for at in 0..nodes.len() {
+        walk.from(at).map_err(circle)?;
+    }
+    if used < nodes.len() {
+        // The last node of what is not used: those that feed it would be named in vain.
+        let idle = &walk.order[used..];
+        let read = |at: &usize| idle.iter().any(|&other| inputs[other].contains(at));
+        let name = idle.iter().find(|at| !read(at)).map_or("", |&at| names[at]);
+        let message = "no output depends on it; remove it, or name it in another node's `inputs`";
+        return Err(ConfigError::at(&format!("{path}.nodes.{name}"), message));
+    }
+    let order = walk.order;
+    let mut nodes: Vec<Option<(String, NodeSpec)>> = nodes.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|at| nodes[at].take()).collect())
+}
+
+struct Walk<'a> {
+    inputs: &'a [Vec<usize>],
+    states: Vec<State>,
+    order: Vec<usize>,
+}
+
+impl Walk<'_> {
+    /// Appends what `root` depends on and then itself; a circle is returned as its nodes, the first
+    /// one again at the end. A list instead of recursion: a job may be deep.
+    fn from(&mut self, root: usize) -> Result<(), Vec<usize>> {
+        if self.states[root] != State::New {
+            return Ok(());
+        }
+        let mut path = vec![(root, 0)];
+        self.states[root] = State::Open;
+        while let Some((node, next)) = path.last_mut() {
+            let (node, at) = (*node, *next);
+            *next += 1;
+            match self.inputs[node].get(at) {
+                None => {
+                    self.states[node] = State::Done;
+                    self.order.push(node);
+                    path.pop();
+                }
+                Some(&input) => match self.states[input] {
+                    State::Done => {}
+                    State::New => {
+                        self.states[input] = State::Open;
+                        path.push((input, 0));
+                    }
+                    State::Open => {
+                        let nodes = path.iter().map(|&(node, _)| node);
+                        let mut cycle: Vec<usize> =
+                            nodes.skip_while(|&node| node != input).collect();
+                        cycle.push(input);
+                        return Err(cycle);
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+}

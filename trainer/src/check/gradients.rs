@@ -1,0 +1,350 @@
+//! Whether the gradients of a job's model are right: finite differences on rows of its own data.
+//!
+//! The training graph is run forward alone with a parameter moved a little in some direction, and the
+//! change of the loss is held against what the backward pass says. Directions are the gradient itself,
+//! halves of it by chance, single elements where it is largest, and one where it claims to be zero.
+//!
+//! Values are drawn anew: at a job's own initial values (vectors of 1e-4, zero biases) most gradients
+//! are too small for 32-bit differences to say anything. The structure is what is checked.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use zillion_device::Workers;
+use zillion_feature::{Cursor, LookupPlan, PlanScratch, RowBuffer, random};
+use zillion_nn::zoo::LOSS;
+use zillion_nn::{
+    Executor, Graph, Inputs, Mode, NodeId, Params, Program, Settings, StepSeed, differentiate,
+};
+use zillion_reader::{BatchOrder, Dataset};
+
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::model;
+
+/// Largest relative error that 32-bit numbers explain.
+const TOLERANCE: f64 = 0.02;
+/// Derivatives below this are compared as if they were this large: they drown in the loss' rounding.
+const FLOOR: f64 = 1e-3;
+/// Lengths of the steps tried along a direction of length 1. Rounding spoils short ones, curvature long
+/// ones; the best counts.
+const STEPS: [f32; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
+/// Single elements that are tried of each parameter and table.
+const ELEMENTS: usize = 4;
+
+/// What comparing gradients with finite differences came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct GradientCheck {
+    /// Rows of the batch.
+    pub rows: usize,
+    /// The loss at the values that were drawn.
+    pub loss: f64,
+    /// Largest relative error that passes.
+    pub tolerance: f64,
+    /// Parameters in the model's order, then tables.
+    pub groups: Vec<GradientGroup>,
+}
+
+/// One parameter, or the rows of one table that the batch reads.
+#[derive(Clone, Debug, Serialize)]
+pub struct GradientGroup {
+    /// The parameter's or the table's name.
+    pub name: String,
+    /// Rows of a table rather than a parameter.
+    pub is_table: bool,
+    /// Floats.
+    pub elements: usize,
+    /// Norm of the gradient.
+    pub norm: f64,
+    /// Directions that were compared.
+    pub compared: usize,
+    /// The worst relative error among them.
+    pub worst: f64,
+}
+
+impl GradientCheck {
+    /// Whether every error is within the tolerance.
+    pub fn passed(&self) -> bool {
+        self.groups.iter().all(|group| group.worst <= self.tolerance)
+    }
+}
+
+/// Compares the gradients of the job's model with finite differences on the first `rows` rows.
+///
+/// # Errors
+/// A job or data that could not be trained on.
+pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<GradientCheck> {
+    let files = job.data.files(&job.data.train)?;
+    let mut dataset = Dataset::open(&job.data, &files, &job.schema)?;
+    if job.schema.features.iter().any(|f| f.needs_statistics()) {
+        let statistics = zillion_reader::statistics(&dataset, workers)?;
+        dataset = dataset.with_statistics(statistics);
+    }
+    let order = BatchOrder {
+        seed: job.seed,
+        shuffle: job.data.shuffle,
+        batch_rows: rows.max(1),
+        drop_last: false,
+    };
+    let mut batches = dataset.batches(order, Cursor::default(), workers.clone())?;
+    let Some(first) = batches.next() else {
+        return Err(Error::Unsupported("the training data has no rows".to_owned()));
+    };
+    let (batch, _) = first?;
+    let plan = LookupPlan::build(&batch, &job.schema, &mut PlanScratch::default());
+
+    let graph = model::graph(job, Mode::Train)?;
+    let loss = graph
+        .output(LOSS)
+        .ok_or_else(|| Error::Unsupported("the model has no output for its loss".to_owned()))?;
+    let mut table_rows = RowBuffer::default();
+    let strides = job.tables.iter().map(|t| t.layout().stride);
+    let shapes: Vec<_> = plan.tables.iter().map(|t| t.keys.len()).zip(strides).collect();
+    table_rows.reshape(shapes.iter().copied());
+    for (at, table) in (0..).zip(&mut table_rows.tables) {
+        draw(&mut table.values, random::combine(job.seed, at), 0.0, 0.5);
+    }
+    let mut params = Params::init(&graph.params, job.seed);
+    for (spec, values) in params.iter_mut().filter(|(spec, _)| spec.trainable) {
+        draw(values, random::text_seed(job.seed, &spec.name), 1.0, 0.1);
+    }
+    let settings = Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
+    Check::new(&graph, loss, settings, workers, params, table_rows)?.run(&batch, &plan)
+}
+
+/// `keep` of what is there, and uniform noise in ±`by`.
+fn draw(values: &mut [f32], seed: u64, keep: f32, by: f32) {
+    for (at, value) in (0..).zip(values) {
+        let unit = random::unit_f32((random::combine(seed, at) >> 32) as u32);
+        *value = keep * *value + by * (2.0 * unit - 1.0);
+    }
+}
+
+/// Where a group's floats are.
+#[derive(Clone, Copy)]
+enum Place {
+    Param(zillion_nn::ParamId),
+    Table(usize),
+}
+
+struct Check<'a> {
+    graph: &'a Graph,
+    loss: NodeId,
+    backward: Executor,
+    forward: Executor,
+    workers: &'a Workers,
+    params: Params,
+    rows: RowBuffer,
+}
+
+impl<'a> Check<'a> {
+    fn new(
+        graph: &'a Graph,
+        loss: NodeId,
+        settings: Settings,
+        workers: &'a Workers,
+        params: Params,
+        rows: RowBuffer,
+    ) -> Result<Self> {
+        let train = differentiate(graph, loss)?;
+        Ok(Self {
+            graph,
+            loss,
+            backward: Executor::new(Program::train(&train, settings)?),
+            forward: Executor::new(Program::infer(graph, &[loss], settings)?),
+            workers,
+            params,
+            rows,
+        })
+    }
+
+    fn run(mut self, batch: &zillion_feature::Batch, plan: &LookupPlan) -> Result<GradientCheck> {
+        let mut grads = RowBuffer::default();
+        grads.reshape(self.rows.tables.iter().map(|t| (t.rows(), t.stride)));
+        let inputs = Inputs::new(batch, plan, &self.rows, true);
+        let mut by_table: Vec<&mut [f32]> =
+            grads.tables.iter_mut().map(|t| t.values.as_mut_slice()).collect();
+        // A copy, because a step moves running statistics. The same seed draws the same dropout masks.
+        let mut moved = self.params.clone();
+        let seed = StepSeed::default();
+        self.backward.train(self.workers, &inputs, &mut moved, seed, &mut by_table)?;
+        let loss = self.backward.loss().map_or(f64::NAN, f64::from);
+
+        let mut groups = Vec::new();
+        let trainable = self.graph.params.iter().enumerate().filter(|(_, spec)| spec.trainable);
+        for (index, spec) in trainable {
+            let id = zillion_nn::ParamId(index as u32);
+            let zeros = vec![0.0; spec.rows * spec.cols];
+            let gradient = self.backward.param_grad(id).map_or(zeros, <[f32]>::to_vec);
+            groups.push((spec.name.clone(), Place::Param(id), gradient));
+        }
+        for (index, table) in grads.tables.into_iter().enumerate() {
+            let name = self.graph.inputs.tables[index].name.clone();
+            groups.push((name, Place::Table(index), table.values));
+        }
+        let groups = groups
+            .into_iter()
+            .map(|(name, place, gradient)| self.group(name, place, &gradient, batch, plan))
+            .collect::<Result<_>>()?;
+        Ok(GradientCheck { rows: batch.rows, loss, tolerance: TOLERANCE, groups })
+    }
+
+    fn group(
+        &mut self,
+        name: String,
+        place: Place,
+        gradient: &[f32],
+        batch: &zillion_feature::Batch,
+        plan: &LookupPlan,
+    ) -> Result<GradientGroup> {
+        let directions = directions(gradient, random::text_seed(1, &name));
+        let compared = directions.len();
+        let mut worst = 0.0f64;
+        let nowhere = vec![0.0; gradient.len()];
+        let here = self.loss_at(place, &nowhere, 0.0, batch, plan)?;
+        for direction in directions {
+            let claimed: f64 =
+                gradient.iter().zip(&direction).map(|(&g, &d)| f64::from(g) * f64::from(d)).sum();
+            let mut best = f64::INFINITY;
+            for step in STEPS {
+                let above = self.loss_at(place, &direction, step, batch, plan)?;
+                let below = self.loss_at(place, &direction, -step, batch, plan)?;
+                let step = f64::from(step);
+                // Where a relu turns on one side, the other side still has the derivative.
+                let sides = [(above - here) / step, (here - below) / step];
+                for found in [(above - below) / (2.0 * step), sides[0], sides[1]] {
+                    let size = found.abs().max(claimed.abs()).max(FLOOR);
+                    let error = (found - claimed).abs() / size;
+                    // Not a number is no agreement.
+                    best = if error < best { error } else { best };
+                }
+            }
+            worst = worst.max(best);
+        }
+        Ok(GradientGroup {
+            name,
+            is_table: matches!(place, Place::Table(_)),
+            elements: gradient.len(),
+            norm: norm(gradient),
+            compared,
+            worst,
+        })
+    }
+
+    /// The loss with one group moved; it is put back as it was.
+    fn loss_at(
+        &mut self,
+        place: Place,
+        direction: &[f32],
+        step: f32,
+        batch: &zillion_feature::Batch,
+        plan: &LookupPlan,
+    ) -> Result<f64> {
+        let values = match place {
+            Place::Param(id) => self.params.value_mut(id),
+            Place::Table(index) => &mut self.rows.tables[index].values,
+        };
+        let kept = values.to_vec();
+        values.iter_mut().zip(direction).for_each(|(value, d)| *value += step * d);
+        let inputs = Inputs::new(batch, plan, &self.rows, true);
+        self.forward.infer(self.workers, &inputs, &self.params)?;
+        let loss = self.forward.output(self.loss).and_then(|l| l.first()).copied();
+        match place {
+            Place::Param(id) => self.params.value_mut(id).copy_from_slice(&kept),
+            Place::Table(index) => self.rows.tables[index].values.copy_from_slice(&kept),
+        }
+        Ok(loss.map_or(f64::NAN, f64::from))
+    }
+}
+
+fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Directions of length 1.
+fn directions(gradient: &[f32], seed: u64) -> Vec<Vec<f32>> {
+    let mut directions = vec![gradient.to_vec()];
+    for half in 0..2 {
+        let kept = |(at, &g): (u64, &f32)| {
+            let bit = random::combine(random::combine(seed, half), at) >> 63;
+            if bit == 0 { g } else { 0.0 }
+        };
+        directions.push((0..).zip(gradient).map(kept).collect());
+    }
+    let mut largest: Vec<usize> = (0..gradient.len()).collect();
+    largest.sort_by(|&a, &b| gradient[b].abs().total_cmp(&gradient[a].abs()).then(a.cmp(&b)));
+    for &at in largest.iter().take(ELEMENTS) {
+        let mut single = vec![0.0; gradient.len()];
+        single[at] = gradient[at];
+        directions.push(single);
+    }
+    let sign = |at: u64| if random::combine(seed, at) >> 63 == 0 { 1.0 } else { -1.0 };
+    let idle = |(at, &g): (u64, &f32)| if g == 0.0 { sign(at) } else { 0.0 };
+    directions.push((0..).zip(gradient).map(idle).collect());
+    directions.retain_mut(|direction| {
+        let length = norm(direction);
+        direction.iter_mut().for_each(|d| *d = (f64::from(*d) / length) as f32);
+        length.is_finite() && length > 0.0
+    });
+    directions
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use zillion_feature::{Batch, LabelColumn};
+    use zillion_nn::{GraphBuilder, GraphInputs, ParamId};
+
+    use super::*;
+
+    #[test]
+    fn right_gradients_agree_and_wrong_ones_do_not() {
+        let inputs = GraphInputs {
+            numeric: vec!["x".into(), "y".into()],
+            labels: vec!["click".into()],
+            ..GraphInputs::default()
+        };
+        let mut b = GraphBuilder::new(inputs, Mode::Train);
+        let x = b.numeric("x", &[0, 1]).unwrap();
+        let h = b.linear("h", x, 3).unwrap();
+        let h = b.sigmoid("s", h).unwrap();
+        let logits = b.linear("out", h, 1).unwrap();
+        let loss = b.bce_with_logits(LOSS, logits, 0).unwrap();
+        let graph = b.finish();
+        let batch = Batch {
+            rows: 4,
+            numeric: vec![vec![1.0, -2.0, 0.5, 0.1], vec![0.3, 0.2, -1.0, 2.0]],
+            labels: vec![LabelColumn { values: vec![1.0, 0.0, 0.0, 1.0], mask: None }],
+            ..Batch::default()
+        };
+        let plan = LookupPlan { rows: 4, ..LookupPlan::default() };
+        let workers = Workers::new(NonZeroUsize::MIN).unwrap();
+        let check = || {
+            let params = Params::init(&graph.params, 3);
+            let settings = Settings::default();
+            Check::new(&graph, loss, settings, &workers, params, RowBuffer::default()).unwrap()
+        };
+        let report = check().run(&batch, &plan).unwrap();
+        assert!(report.passed(), "{report:?}");
+        assert_eq!(report.groups.len(), 4);
+
+        let mut backward = check();
+        let mut moved = backward.params.clone();
+        let rows = RowBuffer::default();
+        let inputs = Inputs::new(&batch, &plan, &rows, true);
+        let seed = StepSeed::default();
+        backward.backward.train(&workers, &inputs, &mut moved, seed, &mut []).unwrap();
+        let right = backward.backward.param_grad(ParamId(0)).unwrap().to_vec();
+        let mut judge = |gradient: &[f32]| {
+            let place = Place::Param(ParamId(0));
+            backward.group("h.weight".into(), place, gradient, &batch, &plan).unwrap().worst
+        };
+        assert!(judge(&right) < TOLERANCE);
+        let scaled: Vec<f32> = right.iter().map(|g| 1.1 * g).collect();
+        assert!(judge(&scaled) > TOLERANCE);
+        let mut one_off = right.clone();
+        one_off[2] = 0.0;
+        assert!(judge(&one_off) > TOLERANCE, "a gradient that is left out");
+    }
+}

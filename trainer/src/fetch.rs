@@ -1,0 +1,83 @@
+//! A look at the values of a model's nodes while it runs.
+//!
+//! What is asked for becomes a further result of the graph: the run copies it out and computes
+//! everything else as before, so looking changes no byte.
+
+use std::ops::Range;
+
+use zillion_feature::{Batch, config};
+use zillion_nn::{Dim, Executor, Graph, NodeId, Shape};
+
+use crate::error::{Error, Result};
+
+/// A node that somebody looks at.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    name: String,
+    pub(crate) id: NodeId,
+    shape: Shape,
+}
+
+/// The values of a node over one batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Fetched<'a> {
+    /// The node, as it was asked for.
+    pub name: &'a str,
+    /// Its shape.
+    pub shape: Shape,
+    /// All values, row after row.
+    pub values: &'a [f32],
+}
+
+impl<'a> Fetched<'a> {
+    /// The values that belong to a row of the batch: a row of the node, or of un-pooled lists one row
+    /// for each value. `None` of a node that does not depend on the batch.
+    pub fn of_row(&self, batch: &Batch, row: usize) -> Option<&'a [f32]> {
+        let rows = match self.shape.rows {
+            Dim::Batch => row..row + 1,
+            Dim::Values(column) => list(batch, column, row)?,
+            Dim::Unique(_) | Dim::Const(_) => return None,
+        };
+        self.values.get(rows.start * self.shape.cols..rows.end * self.shape.cols)
+    }
+
+    /// Whether each row of the batch has values of its own.
+    pub fn is_by_row(&self) -> bool {
+        matches!(self.shape.rows, Dim::Batch | Dim::Values(_))
+    }
+}
+
+fn list(batch: &Batch, column: usize, row: usize) -> Option<Range<usize>> {
+    match &batch.sparse.get(column)?.offsets {
+        None => Some(row..row + 1),
+        Some(offsets) => Some(*offsets.get(row)? as usize..*offsets.get(row + 1)? as usize),
+    }
+}
+
+/// Finds nodes by their names; a result of the graph (`logits`) has its name, too.
+pub(crate) fn wanted(graph: &Graph, names: &[String]) -> Result<Vec<Wanted>> {
+    let find = |name: &String| {
+        let id = graph.find(name).or_else(|| graph.output(name)).ok_or_else(|| {
+            let known = graph.nodes.iter().map(|node| node.name.as_str());
+            let more = graph.aliases.iter().map(|(name, _)| name.as_str());
+            let near = config::nearest(name, known.chain(more));
+            let hint = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            Error::UnknownNode { name: name.clone(), hint }
+        })?;
+        let shape = graph.shape(id);
+        if let Dim::Unique(_) = shape.rows {
+            return Err(Error::NotByRow { name: name.clone(), shape: shape.to_string() });
+        }
+        Ok(Wanted { name: name.clone(), id, shape })
+    };
+    names.iter().map(find).collect()
+}
+
+/// The values of the last run.
+pub(crate) fn fetched<'a>(wanted: &'a [Wanted], executor: &'a Executor) -> Vec<Fetched<'a>> {
+    let value = |w: &'a Wanted| {
+        let values = executor.output(w.id)?;
+        Some(Fetched { name: &w.name, shape: w.shape, values })
+    };
+    wanted.iter().filter_map(value).collect()
+}
