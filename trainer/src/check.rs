@@ -61,6 +61,7 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
             );
         }
         let sampled = sample::take(job, train, sample, workers, &mut findings)?;
+        rows = rows.map(|rows| sampled.of_data(job, rows));
         tables = cost::tables(job, &sampled, rows.map(|(n, _)| n), &mut findings);
         data = Some(sampled.into_check(rows));
     }

@@ -28,7 +28,9 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     };
     let dataset = Dataset::open(&data, &files, &loaded.job.schema)?
         .with_statistics(loaded.statistics().clone());
-    let report = loaded.evaluate(&dataset)?;
+    let report = loaded.evaluate(&dataset);
+    super::write_rejects(&data, &dataset)?;
+    let report = report?;
     eprintln!(
         "auc {}  logloss {}  calibration {}  rows {}  positives {}  missing keys {}",
         figure(report.auc, 6),
@@ -41,6 +43,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     if let Some(gauc) = report.gauc {
         eprintln!("gauc {gauc:.6}");
     }
+    super::rejected_rows("these", report.rejected_rows);
     super::missing_side_rows("these", &report.missing_side_rows);
     if args.json {
         print_json(&report)?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use toml::{Table, Value};
 use zillion_feature::config;
 use zillion_reader::{DataConfig, Dataset, Labels};
-use zillion_trainer::Loaded;
+use zillion_trainer::{Loaded, Predicted};
 
 use super::workers;
 use crate::args::{PredictArgs, StdinFormat};
@@ -34,29 +34,29 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     if !args.json {
         writeln!(out, "{}", loaded.job.schema.labels[0].name)?;
     }
-    let mut row = 0u64;
+    let mut scores = Scores { out, json: args.json, row: 0 };
     let mut failed = None;
-    let missing = loaded.predict(&dataset, |prediction| {
-        let written = prediction.logits.iter().try_for_each(|&logit| {
-            let probability = 1.0 / (1.0 + (-f64::from(logit)).exp());
-            let line = if args.json {
-                writeln!(out, r#"{{"row":{row},"logit":{logit},"probability":{probability}}}"#)
-            } else {
-                writeln!(out, "{probability}")
-            };
-            row += 1;
-            line
-        });
+    let predicted = loaded.predict(&dataset, |prediction| {
         // A reader that has seen enough (`head`) is no reason to complain, only to stop.
-        if let Err(e) = written {
+        if let Err(e) = scores.write(prediction.logits, prediction.rejected) {
             failed.get_or_insert(e);
         }
         Ok(failed.is_none())
-    })?;
+    });
+    super::write_rejects(&data, &dataset)?;
+    let predicted = predicted?;
+    if failed.is_none() {
+        failed = scores.write(&[], &predicted.rejected_last).err();
+    }
+    let mut out = scores.out;
     let flushed = out.flush();
     match failed.map_or(flushed, Err) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
         other => other.context("cannot write the scores")?,
+    }
+    let Predicted { missing, rejected, .. } = predicted;
+    if rejected > 0 {
+        eprintln!("{rejected} rows are bad and have no score; the first: {}", first(&dataset));
     }
     if missing > 0 {
         eprintln!("{missing} lookups of keys that training never saw read the declared default");
@@ -64,10 +64,58 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     Ok(())
 }
 
+/// The scores on their way out, one line a row of the data, also of those that have none.
+struct Scores<W> {
+    out: W,
+    json: bool,
+    /// Rows of the data that are written.
+    row: u64,
+}
+
+impl<W: Write> Scores<W> {
+    /// Writes the scores of the rows that follow, with an empty line for each row that was rejected.
+    fn write(&mut self, logits: &[f32], rejected: &[u64]) -> io::Result<()> {
+        let mut rejected = rejected.iter().peekable();
+        for &logit in logits {
+            while rejected.next_if(|&&row| row == self.row).is_some() {
+                self.without()?;
+            }
+            let probability = 1.0 / (1.0 + (-f64::from(logit)).exp());
+            let row = self.row;
+            match self.json {
+                true => writeln!(
+                    self.out,
+                    r#"{{"row":{row},"logit":{logit},"probability":{probability}}}"#
+                )?,
+                false => writeln!(self.out, "{probability}")?,
+            }
+            self.row += 1;
+        }
+        rejected.try_for_each(|_| self.without())
+    }
+
+    fn without(&mut self) -> io::Result<()> {
+        let row = self.row;
+        self.row += 1;
+        match self.json {
+            true => writeln!(self.out, r#"{{"row":{row},"logit":null,"probability":null}}"#),
+            false => writeln!(self.out),
+        }
+    }
+}
+
+fn first(dataset: &Dataset) -> String {
+    dataset.first_rejects().join("; ")
+}
+
 /// The `[data]` section of the checkpoint's job under the caller's overrides.
 pub(super) fn data_config(loaded: &Loaded, sets: &[String]) -> Result<DataConfig> {
     let data = Value::try_from(&loaded.job.data).context("the checkpoint's [data] section")?;
     let mut job = Table::from_iter([("data".to_owned(), data)]);
+    // That file is training's; whoever scores names another.
+    if let Some(data) = job.get_mut("data").and_then(Value::as_table_mut) {
+        data.remove("rejects");
+    }
     // The environment may hold settings for training, too: of those, only where the data is matters here.
     let environment = std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_DATA__"));
     job_file::overlay(&mut job, environment, sets)?;
