@@ -1,11 +1,12 @@
 //! `zillion eval`.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use zillion_reader::{Dataset, Paths};
 use zillion_trainer::{Job, Loaded};
 
 use super::{figure, print_json, workers};
 use crate::args::EvalArgs;
+use crate::exit::Stop;
 use crate::job_file;
 
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
@@ -18,7 +19,8 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let data = super::predict::data_config(&loaded, &args.set)?;
     let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
     if paths.is_empty() {
-        bail!("the checkpoint's job names no test files: give some with --data FILE");
+        let problem = "the checkpoint's job names no test files: give some with --data FILE";
+        return Err(Stop::Usage(problem.to_owned()).into());
     }
     // Files on the command line are where the caller says, not below the job's data.root.
     let files = if args.data.is_empty() {

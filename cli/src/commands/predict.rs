@@ -10,6 +10,7 @@ use zillion_trainer::{Loaded, Predicted};
 
 use super::workers;
 use crate::args::{PredictArgs, StdinFormat};
+use crate::exit::Stop;
 use crate::job_file;
 
 pub(crate) fn run(args: &PredictArgs) -> Result<()> {
@@ -120,9 +121,10 @@ pub(super) fn data_config(loaded: &Loaded, sets: &[String]) -> Result<DataConfig
     let environment = std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_DATA__"));
     job_file::overlay(&mut job, environment, sets)?;
     if let Some(key) = job.keys().find(|k| *k != "data") {
-        anyhow::bail!(
+        return Err(Stop::Usage(format!(
             "`{key}` cannot be set here: the checkpoint carries the job; only data.* can"
-        );
+        ))
+        .into());
     }
     Ok(config::section(&Value::Table(job), "data")?)
 }

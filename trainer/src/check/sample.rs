@@ -43,11 +43,12 @@ struct FeatureCount {
     sum: f64,
 }
 
-/// Reads the sample and says what is wrong with it.
+/// Reads the sample and says what is wrong with it. `of_rows`: the rows of the data, as far as they are known.
 pub(super) fn take(
     job: &Job,
     train: &Dataset,
     rows: u64,
+    of_rows: Option<u64>,
     workers: &Arc<Workers>,
     findings: &mut Findings,
 ) -> Result<Sampled> {
@@ -84,7 +85,7 @@ pub(super) fn take(
     }
     sampled.rejected += last;
     sampled.judge(job, findings);
-    sampled.judge_rejected(job, train.rows(), &dataset.first_rejects(), findings);
+    sampled.judge_rejected(job, of_rows, &dataset.first_rejects(), findings);
     Ok(sampled)
 }
 
