@@ -46,7 +46,8 @@ fn bad_rows_are_left_out_as_if_they_had_never_been_there() {
 
     let (code, said) = place.train_fails(&unshuffled);
     assert_eq!(code, 1);
-    assert!(said.contains("row 3 (byte") && said.contains("\"x7\""), "{said}");
+    // The first pass reads numbers alone; a record of two cells is in its way too.
+    assert!(said.contains("row 200 (byte"), "{said}");
 
     let rejected = format!("data.rejects={}", place.text("out/rejects.jsonl"));
     let allowed = ["--set", "data.max_bad_rows=5", "--set", &rejected];
@@ -157,21 +158,21 @@ fn a_check_counts_the_bad_rows_of_its_sample() {
     assert_eq!(check(&[]).0, Some(1));
 
     // A tenth of the rows is bad: what the sample allows, the whole would not.
-    let lines: Vec<String> = csv(0, 40_000)
+    let lines: Vec<String> = csv(0, 120_000)
         .lines()
         .enumerate()
         .map(|(i, line)| if i % 10 == 1 { "u1,x,,1,1,1".to_owned() } else { line.to_owned() })
         .collect();
     place.write("train.csv", &lines.join("\n"));
-    let (code, report) = check(&["--sample", "5000", "--set", "data.max_bad_rows=2000"]);
+    let (code, report) = check(&["--sample", "5000", "--set", "data.max_bad_rows=9000"]);
     assert_eq!(code, Some(3), "{report:#}");
-    finding(&report, "stop", "2000 may be left out");
-    let (code, report) = check(&["--sample", "5000", "--set", "data.max_bad_rows=4500"]);
+    finding(&report, "stop", "9000 may be left out");
+    let (code, report) = check(&["--sample", "5000", "--set", "data.max_bad_rows=15000"]);
     assert_eq!(code, Some(0), "{report:#}");
     // Fewer rows to train.
-    let (_, report) = check(&["--set", "data.max_bad_rows=4500", "--set", "data.sample=0.25"]);
+    let (_, report) = check(&["--set", "data.max_bad_rows=15000", "--set", "data.sample=0.25"]);
     let rows = report["data"]["rows"].as_f64().expect("a number");
-    assert!((9_500.0..10_500.0).contains(&rows), "{rows}");
+    assert!((28_000.0..32_000.0).contains(&rows), "{rows}");
 }
 
 /// Everything at once: several files, bad rows, a sample, fewer negatives, shuffling.
@@ -242,14 +243,15 @@ fn a_sample_is_a_share_of_the_rows_and_none_at_all_is_refused() {
     assert_eq!(run("plain", &["--set", "train.epochs=1"])["test_auc"], whole["test_auc"]);
     // Validation and test are never sampled.
     assert_eq!(whole["test"]["rows"], 400);
-    // Numbers as they stand, so that no first pass finds nothing before training does.
-    let raw = ["--set", "features.price.transform=\"raw\"", "--set", "features.age.kind=\"id\""];
-    let none = ["--set", "data.sample=1e-9", "--set", "tables.age.dense=false"];
-    let (code, said) = place.train_fails(
-        &[&raw[..], &none, &["--set", "tables.item.dense=false", "--set", "tables.item.l2=0.0"]]
-            .concat(),
+    // The job of the workplace has passes before the first step, which would find nothing first.
+    place.write(
+        "job.toml",
+        "[data]\ntrain = [\"train.csv\"]\n[features.item]\nkind = \"id\"\n[labels.label]\n\
+         [model]\nkind = \"lr\"\n",
     );
-    assert_eq!(code, 1, "{said}");
+    let (code, said) = place.train_fails(&["--set", "data.sample=1e-9"]);
+    assert_eq!(code, 1);
+    assert!(said.contains("none of the 1500 training rows is left"), "{said}");
 }
 
 /// The planted truth says what is right: a tenth of the zeros teaches nearly the same, and the scores of
@@ -271,8 +273,8 @@ fn fewer_negatives_leave_the_scores_calibrated() {
         &format!(
             "name = \"fewer\"\n[data]\ntrain = \"log/train.parquet\"\nvalid = \"log/valid.parquet\"\n\
              test = \"log/test.parquet\"\n{ids}[labels.click]\ncolumn = \"label\"\n[tables.\"*\"]\n\
-             optimizer = {{ kind = \"adagrad\", lr = 0.02 }}\n[model]\nkind = \"lr\"\n[train]\n\
-             epochs = 4\nbatch_size = 512\noptimizer = {{ kind = \"adam\", lr = 1e-3 }}\n"
+             optimizer = {{ kind = \"adagrad\", lr = 0.08 }}\n[model]\nkind = \"lr\"\n[train]\n\
+             epochs = 5\nbatch_size = 256\noptimizer = {{ kind = \"adam\", lr = 0.01 }}\n"
         ),
     );
     let run = |output: &str, more: &[&str]| {

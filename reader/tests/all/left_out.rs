@@ -262,6 +262,54 @@ proptest! {
 }
 
 #[test]
+fn rows_that_are_lines_can_be_bad_too() {
+    let folder = Folder::with("max_bad_rows = 100\nrejects = 'r'");
+    let good = |i: usize| format!("{{\"user\":{i},\"label\":{}}}", i % 2);
+    let lines = [good(1), "{\"user\":2,".into(), "{\"user\":-3,\"label\":1}".into(), good(4)];
+    folder.write("a.jsonl", lines.join("\n"));
+    folder.write("b.svm", "1 3:1 4:0.5\n0 5:x\n2 3:1\n-1 5:2 # a comment\n");
+    let read_all = |file: &str, schema: &Schema| {
+        let dataset = folder.open(&[file], schema).unwrap();
+        let rows: usize =
+            read(&dataset, PLAIN, Cursor::default(), 2).unwrap().iter().map(|(b, _)| b.rows).sum();
+        let told: Vec<_> =
+            dataset.rejects().into_iter().map(|r| (r.row, r.column, r.line.unwrap())).collect();
+        (rows, told)
+    };
+    let json = schema("[features.user]\nkind='id'\ntype='u64'\n[labels.label]");
+    let told = [(2, None, lines[1].clone()), (3, Some("user".to_owned()), lines[2].clone())];
+    assert_eq!(read_all("a.jsonl", &json), (2, told.to_vec()));
+    let svm = schema("[features.features]\nkind='ids'\n[labels.label]");
+    let told = [(2, None, "0 5:x".to_owned()), (3, Some("label".to_owned()), "2 3:1".to_owned())];
+    assert_eq!(read_all("b.svm", &svm), (2, told.to_vec()));
+}
+
+#[test]
+fn negatives_are_the_same_rows_in_every_format() {
+    let folder = Folder::with("negatives = { keep = 0.3 }\nsample = 0.8");
+    let (mut csv, mut json, mut svm) =
+        ("features,label\n".to_owned(), String::new(), String::new());
+    for i in 0..500 {
+        let label = i64::from(i % 5 == 0);
+        csv.push_str(&format!("{i},{label}\n"));
+        json.push_str(&format!("{{\"label\":{label},\"features\":[{i}]}}\n"));
+        svm.push_str(&format!("{label} {i}:1\n"));
+    }
+    folder.write("a.csv", csv);
+    folder.write("a.jsonl", json);
+    folder.write("a.svm", svm);
+    let schema = schema("[features.features]\nkind='ids'\n[labels.label]");
+    let read_all = |file: &str| {
+        let dataset = folder.open(&[file], &schema).unwrap().thinned(&folder.config, 4).unwrap();
+        rows(&read(&dataset, PLAIN, Cursor { epoch: 2, row: 0 }, 2).unwrap())
+    };
+    let csv = read_all("a.csv");
+    assert!((140..240).contains(&csv.len()), "{}", csv.len());
+    assert_eq!(csv, read_all("a.jsonl"));
+    assert_eq!(csv, read_all("a.svm"));
+}
+
+#[test]
 fn the_first_passes_see_what_training_sees() {
     let faults: Vec<Fault> = (0..90)
         .map(|i| match i % 11 {
