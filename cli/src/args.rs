@@ -26,6 +26,7 @@ pub(crate) struct Args {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed, 2 usage (command line or job file), 3 refused by a guard.
+Of check: 0 it can run, 1 it cannot (a wrong job file included), 3 it can but should not.
 Every key of a job can be set with --set a.b=c or ZILLION_A__B=c.";
 
 const CHECK_CODES: &str = "\

@@ -9,14 +9,29 @@ use zillion_feature::{FeatureKey, KeyColumn};
 
 use crate::error::{ReaderError, Result};
 use crate::field::Role;
+use crate::policy::remove_sorted;
 use crate::value::{Outcome, Refusal};
 
 /// Decoded rows.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
+    /// Rows that the columns hold.
     pub(crate) rows: usize,
     /// One a field.
     pub(crate) columns: Vec<Column>,
+    /// Rows of the data that the block stands for.
+    pub(crate) span: usize,
+    /// Which of these the columns hold, ascending; `None`: all.
+    pub(crate) kept: Option<Vec<u32>>,
+    /// Which of these were left out as bad, ascending.
+    pub(crate) rejected: Vec<u32>,
+}
+
+impl Block {
+    /// What of the kept rows stands before a row of the data.
+    pub(crate) fn rows_before(&self, place: usize) -> usize {
+        self.kept.as_ref().map_or(place, |kept| kept.partition_point(|&at| (at as usize) < place))
+    }
 }
 
 /// One field's values.
@@ -35,8 +50,6 @@ pub(crate) enum Column {
         values: Vec<f32>,
         mask: Option<Vec<bool>>,
     },
-    /// Only the present values: this one column may have fewer values than rows.
-    Present(Vec<f64>),
     /// NaN where there is none.
     Numbers(Vec<f64>),
     /// Rows of a side table.
@@ -56,7 +69,6 @@ impl Column {
                 Self::Lists { offsets, keys: Vec::with_capacity(rows), weights: None }
             }
             Role::Numeric { .. } | Role::Weight => Self::Floats(Vec::with_capacity(rows)),
-            Role::Present => Self::Present(Vec::with_capacity(rows)),
             Role::Number { .. } => Self::Numbers(Vec::with_capacity(rows)),
             Role::SideRow(_) => Self::Rows(Vec::with_capacity(rows)),
             Role::Label { optional, .. } => Self::Labels {
@@ -67,6 +79,114 @@ impl Column {
             Role::EventTime => Self::Times(Vec::with_capacity(rows)),
         }
     }
+
+    /// Forgets all rows but the first ones, and what a row that was refused half-way has left.
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        match self {
+            Self::Keys(x) => x.truncate(rows),
+            Self::Lists { offsets, keys, weights } => {
+                offsets.truncate(rows + 1);
+                keys.truncate(offsets.last().map_or(0, |&end| end as usize));
+                if let Some(weights) = weights {
+                    weights.truncate(keys.len());
+                }
+            }
+            Self::Floats(x) => x.truncate(rows),
+            Self::Labels { values, mask } => {
+                values.truncate(rows);
+                if let Some(mask) = mask {
+                    mask.truncate(rows);
+                }
+            }
+            Self::Numbers(x) => x.truncate(rows),
+            Self::Rows(x) => x.truncate(rows),
+            Self::Words(x) => x.truncate(rows),
+            Self::Times(x) => x.truncate(rows),
+        }
+    }
+
+    /// A row that stands in for a bad one until it is removed.
+    pub(crate) fn push_stand_in(&mut self) {
+        match self {
+            Self::Keys(x) => x.push(FeatureKey::default()),
+            Self::Lists { offsets, .. } => {
+                offsets.push(offsets.last().copied().unwrap_or_default())
+            }
+            Self::Floats(x) => x.push(0.0),
+            Self::Labels { values, mask } => {
+                values.push(0.0);
+                if let Some(mask) = mask {
+                    mask.push(false);
+                }
+            }
+            Self::Numbers(x) => x.push(f64::NAN),
+            Self::Rows(x) => x.push(0),
+            Self::Words(x) => x.push(0),
+            Self::Times(x) => x.push(0),
+        }
+    }
+
+    /// Removes rows, which ascend.
+    pub(crate) fn remove(&mut self, gone: &[u32]) {
+        match self {
+            Self::Keys(x) => remove_sorted(x, gone),
+            Self::Lists { offsets, keys, weights } => {
+                let stays = remove_lists(offsets, gone);
+                retain(keys, &stays);
+                if let Some(weights) = weights {
+                    retain(weights, &stays);
+                }
+            }
+            Self::Floats(x) => remove_sorted(x, gone),
+            Self::Labels { values, mask } => {
+                remove_sorted(values, gone);
+                if let Some(mask) = mask {
+                    remove_sorted(mask, gone);
+                }
+            }
+            Self::Numbers(x) => remove_sorted(x, gone),
+            Self::Rows(x) => remove_sorted(x, gone),
+            Self::Words(x) => remove_sorted(x, gone),
+            Self::Times(x) => remove_sorted(x, gone),
+        }
+    }
+
+    /// Rows so far.
+    pub(crate) fn rows(&self) -> usize {
+        match self {
+            Self::Keys(x) => x.len(),
+            Self::Lists { offsets, .. } => offsets.len() - 1,
+            Self::Floats(x) => x.len(),
+            Self::Labels { values, .. } => values.len(),
+            Self::Numbers(x) => x.len(),
+            Self::Rows(x) => x.len(),
+            Self::Words(x) => x.len(),
+            Self::Times(x) => x.len(),
+        }
+    }
+}
+
+/// Removes lists; says of each of their values whether it stays.
+fn remove_lists(offsets: &mut Vec<i32>, gone: &[u32]) -> Vec<bool> {
+    let mut gone = gone.iter().peekable();
+    let mut stays = Vec::with_capacity(offsets.last().map_or(0, |&end| end as usize));
+    let mut ends = vec![0];
+    let mut kept = 0;
+    for (row, range) in (0..).zip(offsets.windows(2)) {
+        let list = gone.next_if(|&&at| at == row).is_none();
+        stays.extend((range[0]..range[1]).map(|_| list));
+        if list {
+            kept += range[1] - range[0];
+            ends.push(kept);
+        }
+    }
+    *offsets = ends;
+    stays
+}
+
+fn retain<T>(values: &mut Vec<T>, stays: &[bool]) {
+    let mut stays = stays.iter();
+    values.retain(|_| stays.next().is_some_and(|&stays| stays));
 }
 
 /// Closes the list of a row.
@@ -86,15 +206,52 @@ macro_rules! column_of {
     };
 }
 
-/// Some rows of a block.
+/// Some rows of a block: those that the columns hold, and the rows of the data that they stand for.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) block: Arc<Block>,
     pub(crate) start: usize,
     pub(crate) rows: usize,
+    pub(crate) span_start: usize,
+    pub(crate) span: usize,
 }
 
 impl Piece {
+    /// All of a block.
+    pub(crate) fn whole(block: Block) -> Self {
+        let (rows, span) = (block.rows, block.span);
+        Self { block: Arc::new(block), start: 0, rows, span_start: 0, span }
+    }
+
+    /// Cuts the piece behind its first `span` rows of the data.
+    pub(crate) fn split(self, span: usize) -> (Self, Self) {
+        let cut = self.span_start + span;
+        let rows = self.block.rows_before(cut) - self.start;
+        let rest = Self {
+            block: self.block.clone(),
+            start: self.start + rows,
+            rows: self.rows - rows,
+            span_start: cut,
+            span: self.span - span,
+        };
+        (Self { rows, span, ..self }, rest)
+    }
+
+    /// Of the piece's rows of the data, counted from its first, those that were left out as bad.
+    pub(crate) fn rejected(&self) -> impl Iterator<Item = usize> {
+        let range = self.span_start..self.span_start + self.span;
+        let places = self.block.rejected.iter().map(|&at| at as usize);
+        let inside = places.filter(move |at| range.contains(at));
+        inside.map(|at| at - self.span_start)
+    }
+
+    /// Of the piece's rows of the data, counted from its first, those that the columns hold; `None`: all.
+    pub(crate) fn kept(&self) -> Option<impl Iterator<Item = usize>> {
+        let kept = self.block.kept.as_ref()?;
+        let places = &kept[self.start..self.start + self.rows];
+        Some(places.iter().map(|&at| at as usize - self.span_start))
+    }
+
     /// The piece's part of a column with one value a row.
     pub(crate) fn part<'a, T>(&self, values: &'a [T]) -> &'a [T] {
         &values[self.start..self.start + self.rows]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zillion_feature::Schema;
 
 use crate::error::{ReaderError, Result};
 use crate::files;
@@ -38,6 +39,19 @@ pub struct DataConfig {
     pub null: Vec<String>,
     /// One character between the ids of a multi-hot cell.
     pub list_separator: Byte,
+    /// Bad rows that a pass over the data may leave out; 0: the first one is an error. Which errors are of
+    /// one row: [`ReaderError::is_about_one_row`]. Side tables may have none.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_bad_rows: u64,
+    /// A file that gets the rows left out as bad, one JSON object a line, each row once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejects: Option<PathBuf>,
+    /// Share of the training rows that is used, drawn by seed, file and row; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Share>,
+    /// Share of the training rows labelled 0 that an epoch uses; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub negatives: Option<NegativesConfig>,
     /// Whether training rows are shuffled in every epoch.
     pub shuffle: bool,
     /// Rows that are shuffled together.
@@ -58,6 +72,10 @@ impl Default for DataConfig {
             decimal: Decimal::Point,
             null: Vec::new(),
             list_separator: Byte(b'|'),
+            max_bad_rows: 0,
+            rejects: None,
+            sample: None,
+            negatives: None,
             shuffle: true,
             shuffle_window: WindowRows(SHUFFLE_WINDOW),
         }
@@ -84,7 +102,40 @@ impl DataConfig {
                 key: "data.quote".to_owned(),
             });
         }
+        if self.rejects.is_some() && self.max_bad_rows == 0 {
+            return Err(ReaderError::Setting {
+                problem: "no row is left out unless `data.max_bad_rows` says how many may be"
+                    .to_owned(),
+                key: "data.rejects".to_owned(),
+            });
+        }
         Ok(())
+    }
+
+    /// Which label's zeros are thinned out in training, by its position, and to which share.
+    ///
+    /// # Errors
+    /// A label that the schema does not have, and none where it has several.
+    pub fn negatives(&self, schema: &Schema) -> Result<Option<(usize, f64)>> {
+        let Some(NegativesConfig { keep, label }) = &self.negatives else { return Ok(None) };
+        let refuse = |problem: String| ReaderError::Setting {
+            problem,
+            key: "data.negatives.label".to_owned(),
+        };
+        let names: Vec<&str> = schema.labels.iter().map(|l| l.name.as_str()).collect();
+        let position = match label {
+            Some(label) => names.iter().position(|name| name == label).ok_or_else(|| {
+                refuse(format!("`{label}` is not a label; there are {}", names.join(", ")))
+            })?,
+            None if names.len() == 1 => 0,
+            None => {
+                return Err(refuse(format!(
+                    "say which label's zeros are thinned out: {}",
+                    names.join(", ")
+                )));
+            }
+        };
+        Ok(Some((position, keep.get())))
     }
 
     pub(crate) fn delimiter_for(&self, format: TextFormat) -> u8 {
@@ -93,6 +144,46 @@ impl DataConfig {
             (None, TextFormat::Tsv) => b'\t',
             (None, _) => b',',
         }
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Rows labelled 0, thinned out for training. Each epoch draws others, so that all are used in the end;
+/// what is learned of too few zeros is corrected where a model scores.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NegativesConfig {
+    /// Share that an epoch uses.
+    pub keep: Share,
+    /// The label; may be absent where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+/// A share of rows, above 0 and at most 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Share(f64);
+
+impl Share {
+    /// The share, if it is one.
+    pub fn new(share: f64) -> Option<Self> {
+        (share > 0.0 && share <= 1.0).then_some(Self(share))
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let share = f64::deserialize(deserializer)?;
+        Self::new(share).ok_or_else(|| de::Error::custom("must be above 0 and at most 1"))
     }
 }
 

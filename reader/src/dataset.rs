@@ -8,12 +8,14 @@ use zillion_device::Workers;
 use zillion_feature::{Cursor, Schema, Statistics};
 
 use crate::assembly::Assembly;
-use crate::config::{DataConfig, Format, TextFormat};
+use crate::config::{DataConfig, Format, Share, TextFormat};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Slot};
 use crate::files::{self, Compression, FileFormat};
 use crate::parquet::{ParquetFile, TextRules};
+use crate::policy::{Negatives, RowPolicy, Thinning};
 use crate::reading::{FileKind, Reading, SourceFile};
+use crate::rejects::{Reject, RejectLog};
 use crate::sides::SideTables;
 use crate::stream::{BatchOrder, BatchStream};
 use crate::text::{Chunks, TextFile, TextSettings, open_stream};
@@ -42,6 +44,9 @@ pub struct Dataset {
     lacking: Vec<Slot>,
     rules: TextRules,
     shuffle_window: usize,
+    policy: RowPolicy,
+    rejects: Arc<RejectLog>,
+    root: PathBuf,
 }
 
 impl Dataset {
@@ -134,6 +139,9 @@ impl Dataset {
             lacking: Vec::new(),
             rules: text_rules(config),
             shuffle_window: config.shuffle_window.get(),
+            policy: RowPolicy { max_bad: config.max_bad_rows, thinning: Thinning::default() },
+            rejects: Arc::new(RejectLog::new(config.rejects.is_some())),
+            root: config.root.clone(),
         };
         let mut fields = field::unresolved(schema, &dataset.sides)?;
         if labels == Labels::Optional {
@@ -160,6 +168,42 @@ impl Dataset {
     pub fn with_statistics(mut self, statistics: Statistics) -> Self {
         self.statistics = statistics;
         self
+    }
+
+    /// The same files with only those of their rows that `data.sample` and `data.negatives` leave: the
+    /// training data. The first passes see the sample with all its negatives.
+    ///
+    /// # Errors
+    /// See [`DataConfig::negatives`].
+    pub fn thinned(mut self, config: &DataConfig, seed: u64) -> Result<Self> {
+        let negatives = config.negatives(&self.schema)?;
+        self.policy.thinning = Thinning {
+            seed,
+            sample: config.sample.map(Share::get),
+            negatives: negatives.map(|(label, keep)| Negatives { label, keep }),
+        };
+        Ok(self)
+    }
+
+    /// The rows that passes so far have left out as bad, each once, by file and row; empty unless
+    /// `data.rejects` names a file that wants them.
+    pub fn rejects(&self) -> Vec<Reject> {
+        self.rejects.rows()
+    }
+
+    /// The messages of the first few of them.
+    pub fn first_rejects(&self) -> Vec<String> {
+        self.rejects.examples()
+    }
+
+    /// Whether bad rows may be left out, which every pass must do alike.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.policy.max_bad > 0
+    }
+
+    /// Whether what a pass decodes includes a label or the like that the files do not have.
+    pub(crate) fn lacks(&self, field: &Field) -> bool {
+        self.lacking.contains(&field.slot)
     }
 
     pub(crate) fn statistics(&self) -> &Statistics {
@@ -196,7 +240,8 @@ impl Dataset {
     }
 
     /// The batches from a position to the end of its epoch. The order of rows is a function of the
-    /// seed, the cursor's epoch, the files and the shuffle window; threads do not change it.
+    /// seed, the cursor's epoch, the files and the shuffle window; threads do not change it. Rows that are
+    /// left out, because they are bad or not drawn, keep their places in it.
     ///
     /// # Errors
     /// Statistics that a transform needs and [`Dataset::with_statistics`] was not given.
@@ -208,7 +253,9 @@ impl Dataset {
     ) -> Result<BatchStream> {
         let mut fields = field::resolved(&self.schema, &self.sides, &self.statistics)?;
         fields.retain(|field| !self.lacking.contains(&field.slot));
-        let reading = Arc::new(self.reading(fields)?);
+        let mut reading = self.reading(fields)?;
+        reading.leave_out(&self.policy, from.epoch, &self.rejects, &self.root);
+        let reading = Arc::new(reading);
         let window = match (order.shuffle, reading.is_stream()) {
             (true, _) => self.shuffle_window,
             // Rows of a stream go on as soon as a batch is full.
@@ -219,7 +266,17 @@ impl Dataset {
         Ok(BatchStream::new(reading, assembly, order, window, from, workers))
     }
 
-    /// A pass that decodes `fields`.
+    /// A pass before the first epoch: bad rows and those that are not sampled stay out as in training, but
+    /// all negatives are seen, because every epoch draws others.
+    pub(crate) fn first_pass(&self, fields: Vec<Field>) -> Result<Reading> {
+        let mut reading = self.reading(fields)?;
+        let thinning = Thinning { negatives: None, ..self.policy.thinning };
+        let policy = RowPolicy { thinning, ..self.policy };
+        reading.leave_out(&policy, 0, &self.rejects, &self.root);
+        Ok(reading)
+    }
+
+    /// A pass that decodes `fields` of every row.
     pub(crate) fn reading(&self, fields: Vec<Field>) -> Result<Reading> {
         Reading::new(&self.files, fields, self.rules.clone())
     }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use zillion_feature::SchemaError;
 
+use crate::rejects::cell_count;
+
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, ReaderError>;
 
@@ -145,9 +147,7 @@ pub enum ReaderError {
         path: PathBuf,
     },
     /// A record with too many or too few cells.
-    #[error(
-        "{place}: {found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row: {path}"
-    )]
+    #[error("{place}: {}: {path}", cell_count(*found, *expected))]
     CellCount {
         /// Row and byte.
         place: Place,
@@ -222,9 +222,36 @@ pub enum ReaderError {
         /// The table.
         table: String,
     },
+    /// More bad rows than a pass may leave out.
+    #[error(
+        "more than {limit} bad row(s) in one pass; mend the data or raise `data.max_bad_rows`. The first: {}",
+        examples.join("; ")
+    )]
+    TooManyBadRows {
+        /// The limit.
+        limit: u64,
+        /// The messages of the first few.
+        examples: Vec<String>,
+    },
     /// A schema whose statistics are absent.
     #[error(transparent)]
     Schema(#[from] SchemaError),
+}
+
+impl ReaderError {
+    /// Whether the error is about one row, which can be left out ([`data.max_bad_rows`]) without a doubt
+    /// about the rows behind it: a value that cannot be used, a record that is not what
+    /// its format says or has too many or too few cells.
+    ///
+    /// Everything else ends the reading: a file that cannot be opened or decoded, a column that is missing
+    /// or of another type, a quote that is never closed (nobody knows where the next row starts), and
+    /// limits of this program that rows meet together.
+    ///
+    /// [`data.max_bad_rows`]: crate::DataConfig::max_bad_rows
+    #[must_use]
+    pub fn is_about_one_row(&self) -> bool {
+        matches!(self, Self::Value { .. } | Self::CellCount { .. } | Self::Record { .. })
+    }
 }
 
 /// Where in a file a row stands.

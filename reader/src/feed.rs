@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zillion_device::{Task, Workers};
 
-use crate::block::{Block, Column, Piece};
+use crate::block::{Block, Piece};
 use crate::error::{Near, Place, ReaderError, Result};
-use crate::parquet::{Part, Start};
+use crate::parquet::{Decoded, Part, Start};
 use crate::reading::{FilePlan, Reading, Unit, UnitKind};
-use crate::text::{self, BadRow, Chunks, Problem};
+use crate::text::{self, BadRow, Chunks, Problem, TextBlock, TextPlan};
 
 /// Rows from which on a row group is decoded by several parts side by side.
 const LARGE_GROUP: u64 = 32_768;
@@ -48,6 +48,9 @@ pub(crate) struct Feed {
     failed: Option<ReaderError>,
     /// Rows of the text file at the front of the flight that have landed.
     rows_of_file: u64,
+    /// Rows of the text file that is open whose decoding has been launched; counted only where a row's
+    /// number decides whether it is drawn.
+    launched: u64,
     /// Rows to pass over before the first window.
     skip: u64,
 }
@@ -70,11 +73,11 @@ enum Flight {
         unit: usize,
         starts_file: bool,
         skipped: usize,
-        task: Task<std::result::Result<Block, BadRow>>,
+        task: Task<std::result::Result<TextBlock, BadRow>>,
     },
 }
 
-type PartTask = Task<(Result<Vec<Column>>, Option<Part>)>;
+type PartTask = Task<(Result<Decoded>, Option<Part>)>;
 
 impl Feed {
     /// A feed of the units in `order` from its row `skip` on.
@@ -97,11 +100,12 @@ impl Feed {
             spill: VecDeque::new(),
             failed: None,
             rows_of_file: 0,
+            launched: 0,
             skip,
         }
     }
 
-    /// The next `rows` rows, or fewer at the end.
+    /// The next `rows` rows of the data, those that are left out among them, or fewer at the end.
     pub(crate) fn fill(&mut self, rows: usize) -> Result<Vec<Piece>> {
         let skip = std::mem::take(&mut self.skip);
         if skip > 0 {
@@ -123,14 +127,16 @@ impl Feed {
                     }
                 }
             };
-            let taken = piece.rows.min(rows - have);
-            if taken < piece.rows {
-                let rest =
-                    Piece { start: piece.start + taken, rows: piece.rows - taken, ..piece.clone() };
+            let taken = piece.span.min(rows - have);
+            let piece = if taken < piece.span {
+                let (piece, rest) = piece.split(taken);
                 self.spill.push_front(rest);
-            }
+                piece
+            } else {
+                piece
+            };
             if taken > 0 {
-                pieces.push(Piece { rows: taken, ..piece });
+                pieces.push(piece);
             }
             have += taken;
         }
@@ -198,7 +204,8 @@ impl Feed {
                 let parts = (0..count)
                     .map(|p| {
                         let fields = bound(p)..bound(p + 1);
-                        Part::open(&source.path, plan, fields, start, reading.rules.clone())
+                        let picker = reading.pickers[file];
+                        Part::open(&source.path, plan, fields, start, reading.rules.clone(), picker)
                     })
                     .collect::<Result<_>>()?;
                 Ok(Open::RowGroup { unit, row, parts })
@@ -223,8 +230,8 @@ impl Feed {
         let spawn = |mut part: Part| {
             let reading = self.reading.clone();
             self.workers.spawn(move || {
-                let columns = part.decode(rows, &reading.fields);
-                (columns, more.then_some(part))
+                let decoded = part.decode(rows, &reading.fields);
+                (decoded, more.then_some(part))
             })
         };
         let tasks = parts.into_iter().map(spawn).collect();
@@ -236,11 +243,16 @@ impl Feed {
     fn launch_chunk(&mut self, unit: usize, chunk: text::Chunk, starts_file: bool, skip: usize) {
         let reading = self.reading.clone();
         let file = reading.units[unit].file;
+        if starts_file {
+            self.launched = 0;
+        }
+        let first = self.launched;
+        if reading.pickers[file].thins() {
+            self.launched += text::count(&chunk, &text_plan(&reading, file).settings) as u64;
+        }
         let task = self.workers.spawn(move || {
-            let FilePlan::Text(plan) = &reading.plans[file] else {
-                unreachable!("chunks belong to text files")
-            };
-            text::decode(&chunk, plan, &reading.fields, skip)
+            let (plan, picker) = (text_plan(&reading, file), &reading.pickers[file]);
+            text::decode(&chunk, plan, &reading.fields, skip, first, picker)
         });
         self.flight.push_back(Flight::Text { unit, starts_file, skipped: skip, task });
     }
@@ -248,50 +260,89 @@ impl Feed {
     fn land(&mut self, flight: Flight) -> Result<Piece> {
         let block = match flight {
             Flight::RowGroup { unit, end, rows, tasks } => {
-                let mut columns = Vec::with_capacity(self.reading.fields.len());
+                let mut whole: Option<Decoded> = None;
                 let mut parts = Vec::with_capacity(tasks.len());
                 let mut first_error = None;
                 for task in tasks {
                     let (decoded, part) = task.join();
                     parts.extend(part);
-                    match decoded {
-                        Ok(decoded) => columns.extend(decoded),
-                        Err(error) => first_error = Some(earlier(first_error, error)),
+                    match (decoded, &mut whole) {
+                        (Ok(decoded), None) => whole = Some(decoded),
+                        (Ok(decoded), Some(whole)) => whole.beside(decoded),
+                        (Err(error), _) => first_error = Some(earlier(first_error, error)),
                     }
                 }
                 if let Some(error) = first_error {
                     return Err(error);
                 }
+                let decoded = whole.unwrap_or_default();
                 if !parts.is_empty() {
                     self.open = Some(Open::RowGroup { unit, row: end, parts });
                     self.awaiting = false;
                 }
-                Block { rows, columns }
+                debug_assert_eq!(decoded.kept.span, rows, "parts decode what was asked for");
+                self.without_bad(self.reading.units[unit].file, decoded)?
             }
             Flight::Text { unit, starts_file, skipped, task } => {
                 if starts_file {
                     self.rows_of_file = 0;
                 }
-                let block = task.join().map_err(|bad| self.explain(unit, bad))?;
-                self.rows_of_file += (skipped + block.rows) as u64;
+                let TextBlock { block, bad } =
+                    task.join().map_err(|bad| self.explain(unit, &bad))?;
+                let file = self.reading.units[unit].file;
+                for bad in &bad {
+                    self.reading.reject(file, &self.explain(unit, bad), Some(&bad.line));
+                }
+                self.refuse_many(bad.len())?;
+                self.rows_of_file += (skipped + block.span) as u64;
                 block
             }
         };
-        Ok(Piece { start: 0, rows: block.rows, block: Arc::new(block) })
+        Ok(Piece::whole(block))
     }
 
-    fn explain(&self, unit: usize, bad: BadRow) -> ReaderError {
+    /// A decoded piece of a row group without the rows that are bad in some column.
+    fn without_bad(&self, file: usize, decoded: Decoded) -> Result<Block> {
+        let Decoded { mut columns, mut kept, mut bad } = decoded;
+        // Of several bad values of a row the first column's is the one to tell, as without a limit.
+        bad.sort_by_key(|bad| bad.row);
+        bad.dedup_by_key(|bad| bad.row);
+        for bad in &bad {
+            self.reading.reject(file, &bad.error, None);
+        }
+        self.refuse_many(bad.len())?;
+        let mut rejected = Vec::with_capacity(bad.len());
+        if !bad.is_empty() {
+            let gone: Vec<u32> = bad.iter().map(|bad| bad.row).collect();
+            rejected.extend(gone.iter().map(|&row| kept.place(row as usize) as u32));
+            columns.iter_mut().for_each(|column| column.remove(&gone));
+            kept.remove(&gone);
+        }
+        Ok(Block { rows: kept.rows, columns, span: kept.span, kept: kept.places, rejected })
+    }
+
+    /// The bad rows of a pass are counted where it takes windows; this bounds what one block may hold.
+    fn refuse_many(&self, bad: usize) -> Result<()> {
+        match bad as u64 > self.reading.max_bad() {
+            true => Err(self.reading.too_many_bad_rows()),
+            false => Ok(()),
+        }
+    }
+
+    fn explain(&self, unit: usize, bad: &BadRow) -> ReaderError {
         let path = self.reading.files[self.reading.units[unit].file].path.clone();
         let place = Place { row: self.rows_of_file + bad.row + 1, near: Near::Byte(bad.byte) };
-        match bad.problem {
-            Problem::CellCount { found, expected } => {
+        match &bad.problem {
+            &Problem::CellCount { found, expected } => {
                 ReaderError::CellCount { place, found, expected, path }
             }
             Problem::OpenQuote => ReaderError::OpenQuote { place, path },
-            Problem::Record(problem) => ReaderError::Record { place, problem, path },
-            Problem::Value { field, explanation } => {
-                let column = self.reading.fields[field].column.clone();
-                ReaderError::Value { column, place, problem: explanation, path }
+            Problem::Record(problem) => {
+                ReaderError::Record { place, problem: problem.clone(), path }
+            }
+            Problem::Value { field, explanation, .. } => {
+                let column = self.reading.fields[*field].column.clone();
+                ReaderError::Value { column, place, problem: explanation.clone(), path }
             }
         }
     }
@@ -324,12 +375,11 @@ impl Feed {
     fn pass_over_text(&mut self, unit: usize, rows: u64) -> Result<u64> {
         let reading = self.reading.clone();
         let file = reading.units[unit].file;
-        let FilePlan::Text(plan) = &reading.plans[file] else {
-            unreachable!("a text unit belongs to a text file")
-        };
+        let plan = text_plan(&reading, file);
         let mut chunks = reading.files[file].chunks()?;
         let mut left = rows;
         self.rows_of_file = 0;
+        self.launched = 0;
         while left > 0 && !self.cancelled.load(Ordering::Relaxed) {
             let Some(chunk) = chunks.next_chunk()? else { return Ok(left) };
             let count = text::count(&chunk, &plan.settings) as u64;
@@ -339,11 +389,20 @@ impl Feed {
             } else {
                 left -= count;
                 self.rows_of_file += count;
+                self.launched += count;
             }
         }
         self.open = Some(Open::Text { unit, chunks });
         Ok(0)
     }
+}
+
+/// How a text file is decoded.
+fn text_plan(reading: &Reading, file: usize) -> &TextPlan {
+    let FilePlan::Text(plan) = &reading.plans[file] else {
+        unreachable!("chunks belong to text files")
+    };
+    plan
 }
 
 /// Of two errors of one row group the one that stands in the earlier row.

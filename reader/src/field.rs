@@ -31,9 +31,8 @@ pub(crate) enum Role {
     Numeric { map: Transform, missing: Option<f32> },
     /// A number, as the key of its bucket.
     Bucket { buckets: Bucketizer, missing: FeatureKey },
-    /// A number as it stands, left out where missing: what statistics are made of.
-    Present,
-    /// A number as it stands, NaN where missing (an error if `needed`): a side table's.
+    /// A number as it stands, NaN where missing (an error if `needed`): a side table's, and what
+    /// statistics are made of.
     Number { needed: bool },
     /// A side table's key, as the row that has it.
     SideRow(SideLookup),
@@ -106,10 +105,12 @@ pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
 }
 
 /// The fields of a schema before its statistics are known: what files are checked against. Whatever
-/// needs statistics stands as [`Role::Present`], which accepts the same columns.
+/// needs statistics stands as [`Role::Number`], which accepts the same columns and refuses the same rows:
+/// what only a transform could refuse, a number that leaves the range of `f32` when it is standardised, does
+/// not occur in the data that the statistics are of.
 pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Field>> {
     let role = |feature: &FeatureSpec| match feature.needs_statistics() {
-        true => Ok(Role::Present),
+        true => Ok(Role::Number { needed: feature.needs_value() }),
         false => role(feature, &Statistics::default()),
     };
     let mut fields = of_features(schema, sides, |_| true, role)?;

@@ -56,9 +56,11 @@ mod order;
 mod parquet;
 mod passes;
 mod permute;
+mod policy;
 mod profile;
 mod quantiles;
 mod reading;
+mod rejects;
 mod sides;
 mod sniff;
 mod stream;
@@ -69,7 +71,8 @@ mod value;
 mod windows;
 
 pub use config::{
-    Byte, DataConfig, Decimal, Format, Header, Paths, Quote, SHUFFLE_WINDOW, WindowRows,
+    Byte, DataConfig, Decimal, Format, Header, NegativesConfig, Paths, Quote, SHUFFLE_WINDOW,
+    Share, WindowRows,
 };
 pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
@@ -80,6 +83,7 @@ pub use profile::{
     Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,
     profile,
 };
+pub use rejects::Reject;
 pub use sides::SideTables;
 pub use sniff::{Sniffed, sniff};
 pub use stream::{BatchOrder, BatchStream};

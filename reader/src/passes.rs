@@ -67,7 +67,9 @@ impl Input<'_> {
     /// Shows the present values of a block in the order of its rows.
     fn visit(&self, block: &Block, mut show: impl FnMut(f64)) {
         match (&block.columns[self.field], self.side) {
-            (Column::Present(values), None) => values.iter().for_each(|&x| show(x)),
+            (Column::Numbers(values), None) => {
+                values.iter().filter(|x| !x.is_nan()).for_each(|&x| show(x));
+            }
             // The row behind the last one stands for a missing row.
             (Column::Rows(rows), Some(numbers)) => rows
                 .iter()
@@ -92,7 +94,7 @@ fn inputs<'a>(dataset: &'a Dataset, features: &[usize]) -> (Vec<Field>, Vec<Inpu
             fields.push(Field {
                 used_by: format!("feature `{}`", spec.name),
                 column: spec.column.clone(),
-                role: Role::Present,
+                role: Role::Number { needed: spec.needs_value() },
                 slot: Slot::Pass,
             });
             continue;
@@ -116,6 +118,8 @@ fn one_pass(
     workers: &Arc<Workers>,
 ) -> Result<Vec<ColumnStatistics>> {
     let (fields, inputs) = inputs(dataset, features);
+    let fields =
+        with_all(dataset, fields, || field::unresolved(dataset.schema(), dataset.sides()))?;
     let features: Vec<&FeatureSpec> =
         features.iter().map(|&feature| &dataset.schema().features[feature]).collect();
     let mut moments = vec![Moments::default(); features.len()];
@@ -123,7 +127,7 @@ fn one_pass(
         features.iter().map(|feature| quantiles(feature).map(|_| Sample::default())).collect();
     visit(dataset, fields, workers, |window| {
         // A block that spans windows is a piece of each; the first one starts with its first row.
-        for piece in window.pieces.iter().filter(|piece| piece.start == 0) {
+        for piece in window.pieces.iter().filter(|piece| piece.span_start == 0) {
             // Columns are independent of each other: a phase over them, each in the order of its rows.
             let mut columns: Vec<_> = inputs.iter().zip(&mut moments).zip(&mut samples).collect();
             workers.for_each_mut(&mut columns, |_, ((input, moments), sample)| {
@@ -183,6 +187,8 @@ pub fn vocabulary(
     let read = with_members(schema, |f| f.table().and_then(owner).is_some());
     let statistics = dataset.statistics();
     let fields = field::resolved_where(schema, dataset.sides(), statistics, |f| read[f])?;
+    let fields =
+        with_all(dataset, fields, || field::resolved(schema, dataset.sides(), statistics))?;
     let assembly = Assembly::new(schema, dataset.sides(), statistics, |f| read[f])?;
     let mut keys: Vec<KeySet> = vec![KeySet::default(); tables.len()];
     visit(dataset, fields.clone(), workers, |window| {
@@ -217,6 +223,25 @@ fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<b
     read
 }
 
+/// The fields that a pass wants and, where bad rows may be left out, all others behind them, though nobody
+/// wants their values: a row is bad in every pass or in none.
+fn with_all(
+    dataset: &Dataset,
+    mut fields: Vec<Field>,
+    all: impl FnOnce() -> Result<Vec<Field>>,
+) -> Result<Vec<Field>> {
+    if !dataset.leaves_out() || fields.is_empty() {
+        return Ok(fields);
+    }
+    for field in all()? {
+        let known = |f: &Field| f.used_by == field.used_by && f.column == field.column;
+        if !dataset.lacks(&field) && !fields.iter().any(known) {
+            fields.push(Field { slot: Slot::Pass, ..field });
+        }
+    }
+    Ok(fields)
+}
+
 /// Decodes `fields` of every row and shows them window by window, in file order.
 fn visit(
     dataset: &Dataset,
@@ -227,7 +252,7 @@ fn visit(
     if fields.is_empty() {
         return Ok(());
     }
-    let reading = Arc::new(dataset.reading(fields)?);
+    let reading = Arc::new(dataset.first_pass(fields)?);
     let order = Order { seed: 0, epoch: 0, shuffle: false };
     let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0);
     while let Some(mut window) = windows.next_window()? {

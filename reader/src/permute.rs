@@ -24,12 +24,12 @@ struct Work {
     done: Option<Result<Column>>,
 }
 
-/// The rows of `pieces`, row `order[i]` at position i.
+/// The rows of `pieces`, row `order[i]` at position i; rows that are not in `order` are dropped.
 pub(crate) fn permute(pieces: Vec<Piece>, order: &[u32], workers: &Workers) -> Result<Piece> {
     let columns = pieces.first().map_or(0, |piece| piece.block.columns.len());
     let mut work: Vec<Work> = Vec::new();
     work.resize_with(columns, || Work { sources: Vec::with_capacity(pieces.len()), done: None });
-    for Piece { block, start, rows } in pieces {
+    for Piece { block, start, rows, .. } in pieces {
         match Arc::try_unwrap(block) {
             Ok(block) => {
                 for (work, column) in work.iter_mut().zip(block.columns) {
@@ -60,8 +60,8 @@ pub(crate) fn permute(pieces: Vec<Piece>, order: &[u32], workers: &Workers) -> R
     });
     // Every index of a phase is run.
     let columns = work.into_iter().filter_map(|work| work.done).collect::<Result<_>>()?;
-    let block = Arc::new(Block { rows: order.len(), columns });
-    Ok(Piece { block, start: 0, rows: order.len() })
+    let (rows, span) = (order.len(), order.len());
+    Ok(Piece::whole(Block { rows, columns, span, ..Block::default() }))
 }
 
 /// A column's rows of one piece.
@@ -98,7 +98,7 @@ fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
             ),
         },
         Column::Lists { .. } => permute_lists(parts, order)?,
-        Column::Present(_) | Column::Numbers(_) => {
+        Column::Numbers(_) => {
             unreachable!("a pass over numbers as they stand keeps the file order")
         }
     })

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{ReaderError, Result};
-use crate::field::Field;
+use crate::field::{Field, Slot};
 use crate::parquet::{ParquetFile, ParquetPlan, TextRules};
+use crate::policy::{Picker, RowPolicy};
+use crate::rejects::RejectLog;
 use crate::text::{Chunks, TextFile, TextPlan};
 
 /// A file that has been opened and checked.
@@ -54,6 +56,12 @@ pub(crate) struct Reading {
     pub(crate) fields: Vec<Field>,
     pub(crate) units: Vec<Unit>,
     pub(crate) rules: TextRules,
+    /// What is left out of each file.
+    pub(crate) pickers: Vec<Picker>,
+    /// Where bad rows that are left out are noted.
+    pub(crate) rejects: Arc<RejectLog>,
+    /// What the names of files in that log are relative to.
+    pub(crate) root: PathBuf,
 }
 
 impl SourceFile {
@@ -131,7 +139,49 @@ impl Reading {
             plans.push(file.plan(&fields, first)?);
         }
         let units = files.iter().enumerate().flat_map(|(i, file)| file.units(i)).collect();
-        Ok(Self { files: files.clone(), plans, fields, units, rules })
+        Ok(Self {
+            files: files.clone(),
+            plans,
+            fields,
+            units,
+            rules,
+            pickers: vec![Picker::default(); files.len()],
+            rejects: Arc::default(),
+            root: PathBuf::new(),
+        })
+    }
+
+    /// The pass leaves rows out, in this epoch, and notes the bad ones.
+    pub(crate) fn leave_out(
+        &mut self,
+        policy: &RowPolicy,
+        epoch: u64,
+        rejects: &Arc<RejectLog>,
+        root: &Path,
+    ) {
+        let label = policy.thinning.negatives.map(|negatives| Slot::Label(negatives.label));
+        let field = label.and_then(|slot| self.fields.iter().position(|f| f.slot == slot));
+        self.pickers =
+            (0..self.files.len()).map(|file| policy.of_file(file, epoch, field)).collect();
+        self.rejects = rejects.clone();
+        self.root = root.to_owned();
+    }
+
+    /// Bad rows that the pass may leave out.
+    pub(crate) fn max_bad(&self) -> u64 {
+        self.pickers.first().map_or(0, |picker| picker.max_bad)
+    }
+
+    /// Notes a bad row.
+    pub(crate) fn reject(&self, file: usize, error: &ReaderError, line: Option<&[u8]>) {
+        let path = &self.files[file].path;
+        let name = path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy();
+        self.rejects.add(file, &name, error, line);
+    }
+
+    /// The error of a pass with more bad rows than it may have.
+    pub(crate) fn too_many_bad_rows(&self) -> ReaderError {
+        ReaderError::TooManyBadRows { limit: self.max_bad(), examples: self.rejects.examples() }
     }
 
     /// Whether rows come from a stream, which may make a reader wait.

@@ -1,5 +1,6 @@
 //! Batches of one epoch, from a position on.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use zillion_device::Workers;
@@ -18,7 +19,7 @@ pub struct BatchOrder {
     pub seed: u64,
     /// Whether rows are shuffled; otherwise they come as the files have them.
     pub shuffle: bool,
-    /// Rows of a batch; only the last of an epoch may have fewer.
+    /// Rows of a batch, without those that are left out; only the last of an epoch may have fewer.
     pub batch_rows: usize,
     /// Whether a last batch with fewer rows is left out.
     pub drop_last: bool,
@@ -36,6 +37,12 @@ pub struct BatchStream {
     order: BatchOrder,
     cursor: Cursor,
     ended: bool,
+    /// Bad rows of the epoch before the cursor.
+    rejected: u64,
+    /// Where bad rows stand that windows have met and the cursor has not passed, and those that it has
+    /// passed and nobody has asked for.
+    ahead: VecDeque<u64>,
+    passed: Vec<u64>,
 }
 
 impl std::fmt::Debug for BatchStream {
@@ -58,10 +65,42 @@ impl BatchStream {
     ) -> Self {
         let row_order = Order { seed: order.seed, epoch: from.epoch, shuffle: order.shuffle };
         let windows = Windows::new(reading.clone(), workers, row_order, window_rows, from.row);
-        Self { reading, assembly, windows, window: None, order, cursor: from, ended: false }
+        Self {
+            reading,
+            assembly,
+            windows,
+            window: None,
+            order,
+            cursor: from,
+            ended: false,
+            rejected: 0,
+            ahead: VecDeque::new(),
+            passed: Vec::new(),
+        }
     }
 
-    /// The position behind the last batch.
+    /// Of a pass that is taken up again: the bad rows of the epoch before the cursor, which count towards
+    /// the limit.
+    #[must_use]
+    pub fn with_rejected(mut self, rows: u64) -> Self {
+        self.rejected = rows;
+        self
+    }
+
+    /// Where in the order of rows those bad rows stand that the cursor has passed since this was last asked,
+    /// ascending; at the end of the epoch all that are left.
+    pub fn take_rejected(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.passed)
+    }
+
+    /// Rows of the order that have been decoded: at the end of an epoch its rows, those that were left out
+    /// among them.
+    pub fn rows_read(&self) -> u64 {
+        self.windows.end()
+    }
+
+    /// The position behind the last row of the last batch. It counts rows of the data, also those that were
+    /// left out before it.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }
@@ -70,27 +109,49 @@ impl BatchStream {
         let rows = self.order.batch_rows.max(1);
         let mut pieces = Vec::new();
         let mut taken = 0;
+        let mut position = self.cursor.row;
         while taken < rows {
             if self.window.is_none() {
-                self.window = self.windows.next_window()?;
+                self.window = self.next_window()?;
             }
             let Some(window) = &mut self.window else { break };
             let before = window.rows;
             window.take(rows - taken, &mut pieces);
             taken += before - window.rows;
+            position = window.position().unwrap_or(position);
             if window.rows == 0 {
                 self.window = None;
             }
         }
         if taken == 0 || (self.order.drop_last && taken < rows) {
+            self.pass(u64::MAX);
             return Ok(None);
         }
         let batch = self.assembly.batch(&pieces, &self.reading.fields)?;
         // Only now, so that the memory of a window that this batch finished can be used again.
         drop(pieces);
         self.windows.read_ahead();
-        self.cursor.row += taken as u64;
+        self.cursor.row = position;
+        self.pass(position);
         Ok(Some((batch, self.cursor)))
+    }
+
+    fn next_window(&mut self) -> Result<Option<Window>> {
+        let window = self.windows.next_window()?;
+        self.ahead.extend(window.iter().flat_map(Window::rejected));
+        let bad = self.rejected + self.ahead.len() as u64;
+        match bad > self.reading.max_bad() {
+            true => Err(self.reading.too_many_bad_rows()),
+            false => Ok(window),
+        }
+    }
+
+    /// Counts the bad rows before `position` as passed.
+    fn pass(&mut self, position: u64) {
+        while let Some(row) = self.ahead.pop_front_if(|row| *row < position) {
+            self.rejected += 1;
+            self.passed.push(row);
+        }
     }
 }
 

@@ -33,6 +33,11 @@ pub(crate) type Outcome<T> = Result<T, Refusal>;
 const SHOWN: usize = 48;
 
 impl Refusal {
+    /// Whether the row alone is to blame, so that it can be left out; else it is all that stands together.
+    pub(crate) fn is_about_one_row(self) -> bool {
+        self != Self::TooManyIds
+    }
+
     /// The message: the text, what is wrong with it, what to do. `text` is `None` for a missing value.
     pub(crate) fn explain(self, field: &Field, text: Option<&[u8]>) -> String {
         let used_by = &field.used_by;

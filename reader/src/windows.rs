@@ -23,7 +23,18 @@ use crate::reading::Reading;
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) pieces: VecDeque<Piece>,
+    /// Rows that are left to be taken.
     pub(crate) rows: usize,
+    /// The window's first row in the order of rows.
+    start: u64,
+    /// Rows of the order that the window stands for.
+    span: usize,
+    /// Where in the window each row stands, where some were left out.
+    places: Option<Vec<u32>>,
+    /// Places of the rows that were left out as bad, ascending.
+    rejected: Vec<u32>,
+    /// Rows that have been taken.
+    taken: usize,
 }
 
 /// The windows of one epoch.
@@ -31,8 +42,9 @@ pub(crate) struct Windows {
     workers: Arc<Workers>,
     order: Order,
     window_rows: usize,
-    /// Number of the next window.
+    /// Number of the next window, and its first row in the order.
     next: u64,
+    start: u64,
     /// Rows of the first window that have been taken before.
     taken_before: usize,
     feed: Option<Feed>,
@@ -65,6 +77,7 @@ impl Windows {
             order,
             window_rows,
             next,
+            start: row - taken_before as u64,
             taken_before,
             feed,
             ahead: None,
@@ -83,20 +96,25 @@ impl Windows {
             (None, None) => return Ok(None),
         };
         let mut window = window?;
-        if window.rows == self.window_rows {
+        if window.span == self.window_rows {
             self.feed = Some(feed);
         }
         self.next += 1;
+        self.start += window.span as u64;
         let taken_before = std::mem::take(&mut self.taken_before);
-        if taken_before > window.rows {
-            let start = (self.next - 1) * self.window_rows as u64;
+        if taken_before > window.span {
             return Err(ReaderError::BeyondEnd {
-                row: start + taken_before as u64,
-                rows: start + window.rows as u64,
+                row: window.start + taken_before as u64,
+                rows: self.start,
             });
         }
-        window.take(taken_before, &mut Vec::new());
-        Ok((window.rows > 0).then_some(window))
+        window.pass_over(taken_before);
+        Ok((window.span > 0).then_some(window))
+    }
+
+    /// The row of the order behind the windows so far.
+    pub(crate) fn end(&self) -> u64 {
+        self.start
     }
 
     /// Begins to decode the next window in the background, if there is one and it is not begun.
@@ -112,15 +130,24 @@ impl Windows {
 
     fn filler(&self) -> impl FnOnce(Feed) -> (Feed, Result<Window>) + Send + 'static {
         let (order, number, rows) = (self.order, self.next, self.window_rows);
+        let start = self.start;
         let workers = self.workers.clone();
         move |mut feed| {
             let window = feed.fill(rows).and_then(|pieces| {
+                let span = pieces.iter().map(|piece| piece.span).sum();
                 let rows = pieces.iter().map(|piece| piece.rows).sum();
-                let pieces = match order.window(number, rows) {
-                    Some(order) => vec![permute(pieces, &order, &workers)?],
+                let (mut places, mut rejected) = left_out(&pieces, rows, span);
+                let pieces = match order.window(number, span) {
+                    Some(mut order) => {
+                        if places.is_some() {
+                            (places, rejected) = reorder(places, rejected, &mut order);
+                        }
+                        vec![permute(pieces, &order, &workers)?]
+                    }
                     None => pieces,
                 };
-                Ok(Window { pieces: pieces.into(), rows })
+                let pieces = pieces.into();
+                Ok(Window { pieces, rows, start, span, places, rejected, taken: 0 })
             });
             (feed, window)
         }
@@ -137,11 +164,84 @@ impl Drop for Windows {
     }
 }
 
+/// Of the rows of a window in file order, the places of those that the pieces hold (`None`: all) and of
+/// those that were left out as bad.
+fn left_out(pieces: &[Piece], rows: usize, span: usize) -> (Option<Vec<u32>>, Vec<u32>) {
+    if rows == span {
+        return (None, Vec::new());
+    }
+    let (mut places, mut rejected) = (Vec::with_capacity(rows), Vec::new());
+    let mut start = 0;
+    for piece in pieces {
+        match piece.kept() {
+            Some(kept) => places.extend(kept.map(|at| (start + at) as u32)),
+            None => places.extend((start..start + piece.span).map(|at| at as u32)),
+        }
+        rejected.extend(piece.rejected().map(|at| (start + at) as u32));
+        start += piece.span;
+    }
+    (Some(places), rejected)
+}
+
+/// What [`left_out`] says of file order, said of `order`, which then holds only the rows that are there,
+/// by their numbers among them. A row that is left out keeps its place, so that the others keep theirs.
+fn reorder(
+    places: Option<Vec<u32>>,
+    rejected: Vec<u32>,
+    order: &mut Vec<u32>,
+) -> (Option<Vec<u32>>, Vec<u32>) {
+    const NOT_DRAWN: u32 = u32::MAX;
+    const BAD: u32 = u32::MAX - 1;
+    let mut numbers = vec![NOT_DRAWN; order.len()];
+    for (number, place) in (0..).zip(places.into_iter().flatten()) {
+        numbers[place as usize] = number;
+    }
+    for place in rejected {
+        numbers[place as usize] = BAD;
+    }
+    let (mut places, mut rejected, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, &row) in (0..).zip(order.iter()) {
+        match numbers[row as usize] {
+            NOT_DRAWN => {}
+            BAD => rejected.push(place),
+            number => {
+                places.push(place);
+                kept.push(number);
+            }
+        }
+    }
+    *order = kept;
+    (Some(places), rejected)
+}
+
 impl Window {
+    /// Goes over the first `span` rows of the order, those that are left out among them.
+    fn pass_over(&mut self, span: usize) {
+        let rows = match &self.places {
+            Some(places) => places.partition_point(|&at| (at as usize) < span),
+            None => span,
+        };
+        self.take(rows, &mut Vec::new());
+        self.rejected.retain(|&at| at as usize >= span);
+    }
+
+    /// The row of the order behind the last one that was taken, if one was.
+    pub(crate) fn position(&self) -> Option<u64> {
+        let last = self.taken.checked_sub(1)?;
+        let place = self.places.as_ref().map_or(last, |places| places[last] as usize);
+        Some(self.start + place as u64 + 1)
+    }
+
+    /// The rows of the order that were left out as bad and not passed over, ascending.
+    pub(crate) fn rejected(&self) -> impl Iterator<Item = u64> {
+        self.rejected.iter().map(|&at| self.start + u64::from(at))
+    }
+
     /// Takes up to `rows` rows.
     pub(crate) fn take(&mut self, rows: usize, taken: &mut Vec<Piece>) {
         let mut left = rows.min(self.rows);
         self.rows -= left;
+        self.taken += left;
         while left > 0 {
             // `rows` counts the rows of the pieces.
             let Some(piece) = self.pieces.front_mut() else { break };

@@ -62,7 +62,9 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
                 "compressed text does not say how many rows it has: figures are those of the sample",
             );
         }
-        let sampled = sample::take(job, train, sample, workers, &mut findings)?;
+        let known = rows.map(|(n, _)| n);
+        let sampled = sample::take(job, train, sample, known, workers, &mut findings)?;
+        rows = rows.map(|rows| sampled.of_data(job, rows));
         tables = cost::tables(job, &sampled, rows.map(|(n, _)| n), &mut findings);
         data = Some(sampled.into_check(rows));
     }

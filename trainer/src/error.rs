@@ -131,6 +131,14 @@ pub enum Error {
         /// The loss.
         loss: f64,
     },
+    /// An epoch without a step.
+    #[error(
+        "none of the {rows} training rows is left to train: raise data.sample or data.negatives.keep, look at              the rows that data.max_bad_rows leaves out, or lower train.batch_size where train.drop_last is set"
+    )]
+    NothingToTrain {
+        /// Rows of the training data.
+        rows: u64,
+    },
     /// The job asks for something that this part cannot do.
     #[error("job: {0}")]
     Unsupported(String),

@@ -29,6 +29,8 @@ pub struct EvalReport {
     pub calibration: Option<f64>,
     /// Rows: those that have the label, where there are several.
     pub rows: u64,
+    /// Rows left out as bad.
+    pub rejected_rows: u64,
     /// Rows labelled 1.
     pub positives: u64,
     /// The figures of each task, the first one too; empty where the model has only one.
@@ -76,12 +78,11 @@ pub(crate) fn evaluate(
 ) -> Result<EvalReport> {
     let mut evaluations = Evaluations::new(job.tasks());
     let mut missing_sides = vec![0; job.schema.sides.len()];
-    let missing_keys =
-        for_each_scored(job, dataset, scorer, source, params, workers, |b, logits| {
-            evaluations.push(b, logits)?;
-            add(&mut missing_sides, &b.side_missing);
-            Ok(true)
-        })?;
+    let scored = for_each_scored(job, dataset, scorer, source, params, workers, |b, logits, _| {
+        evaluations.push(b, logits)?;
+        add(&mut missing_sides, &b.side_missing);
+        Ok(true)
+    })?;
     let tasks = evaluations.finish()?;
     // A job has at least one label, and so a task.
     let (_, first) = tasks[0].clone();
@@ -93,7 +94,8 @@ pub(crate) fn evaluate(
         rows: first.rows,
         positives: first.positives,
         tasks: if tasks.len() > 1 { tasks } else { Vec::new() },
-        missing_keys,
+        rejected_rows: scored.rejected,
+        missing_keys: scored.missing,
         missing_side_rows: missing_side_rows(job, &missing_sides),
     })
 }
@@ -103,7 +105,18 @@ pub(crate) fn add(sums: &mut [u64], counts: &[u64]) {
     sums.iter_mut().zip(counts).for_each(|(sum, &count)| *sum += count);
 }
 
-/// Scores every row in file order until the sink says `false`; returns how many unique keys were unknown, over all batches.
+/// What scoring a data set came to.
+pub(crate) struct Scored {
+    /// Unique keys that were unknown, summed over batches.
+    pub(crate) missing: u64,
+    /// Rows left out as bad.
+    pub(crate) rejected: u64,
+    /// Of these, where in the order of rows those stand that no batch was behind.
+    pub(crate) rejected_last: Vec<u64>,
+}
+
+/// Scores every row in file order until the sink says `false`. The sink also gets where in that order bad
+/// rows were left out, from the batch before up to the end of this one.
 pub(crate) fn for_each_scored(
     job: &Job,
     dataset: &Dataset,
@@ -111,8 +124,8 @@ pub(crate) fn for_each_scored(
     source: &mut dyn RowSource,
     params: &Params,
     workers: &Arc<Workers>,
-    mut sink: impl FnMut(&Batch, &[&[f32]]) -> Result<bool>,
-) -> Result<u64> {
+    mut sink: impl FnMut(&Batch, &[&[f32]], &[u64]) -> Result<bool>,
+) -> Result<Scored> {
     let order = BatchOrder {
         seed: 0,
         shuffle: false,
@@ -121,13 +134,16 @@ pub(crate) fn for_each_scored(
     };
     let batches = dataset.batches(order, Cursor::default(), workers.clone())?;
     let mut pipeline = Pipeline::new(batches, Arc::new(job.schema.clone()), workers.clone());
-    let mut missing = 0;
+    let (mut missing, mut rejected) = (0, 0);
     while let Some(planned) = pipeline.next()? {
         let scores = scorer.score(&planned.batch, &planned.plan, source, params)?;
         missing += scores.missing;
-        if !sink(&planned.batch, &scores.logits)? {
+        rejected += planned.rejected.len() as u64;
+        if !sink(&planned.batch, &scores.logits, &planned.rejected)? {
             break;
         }
     }
-    Ok(missing)
+    let rejected_last = pipeline.ending.rejected;
+    rejected += rejected_last.len() as u64;
+    Ok(Scored { missing, rejected, rejected_last })
 }

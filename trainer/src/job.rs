@@ -150,7 +150,8 @@ impl Job {
         if train.epochs == 0 {
             return Err(ConfigError::at("train.epochs", "must be at least 1").into());
         }
-        let data = config::section(&value, "data")?;
+        let data: DataConfig = config::section(&value, "data")?;
+        data.negatives(&schema)?;
         let run = config::section(&value, "run")?;
         let job = Self { name, seed, data, schema, tables, model, train, run };
         job.check_judge()?;

@@ -11,7 +11,11 @@ use crate::job::Job;
 /// The job's model, built for training or for inference.
 pub fn graph(job: &Job, mode: Mode) -> Result<Graph> {
     let layouts: Vec<TableLayout> = job.tables.iter().map(|t| t.layout()).collect();
-    Ok(zoo::build(&job.model, &inputs(&job.schema, &layouts), mode)?)
+    let mut inputs = inputs(&job.schema, &layouts);
+    if let Some((label, keep)) = job.data.negatives(&job.schema)? {
+        inputs.labels[label].logit_shift = keep.ln() as f32;
+    }
+    Ok(zoo::build(&job.model, &inputs, mode)?)
 }
 
 fn inputs(schema: &Schema, layouts: &[TableLayout]) -> ModelInputs {

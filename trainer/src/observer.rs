@@ -82,7 +82,7 @@ pub struct StepReport {
     pub step: u64,
     /// Position in the order of rows.
     pub cursor: Cursor,
-    /// Rows of an epoch, where known.
+    /// Rows of an epoch, those that are left out among them as in the position, where known.
     pub epoch_rows: Option<u64>,
     /// Mean loss since the last report.
     pub loss: f64,

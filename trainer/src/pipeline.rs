@@ -19,12 +19,25 @@ pub(crate) struct Planned {
     pub(crate) plan: Arc<LookupPlan>,
     /// Position after the batch.
     pub(crate) cursor: Cursor,
+    /// Where in the order of rows bad ones were left out, from the batch before up to this position.
+    pub(crate) rejected: Vec<u64>,
+}
+
+/// What is behind the last batch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ending {
+    /// Rows of the order of rows.
+    pub(crate) rows: u64,
+    /// Where in it bad ones were left out, behind the last batch.
+    pub(crate) rejected: Vec<u64>,
 }
 
 /// A stream of planned batches.
 pub(crate) struct Pipeline {
     workers: Arc<Workers>,
     next: Option<Task<Fetched>>,
+    /// Known once there is no further batch.
+    pub(crate) ending: Ending,
     /// Seconds that decoding and planning took, wherever they ran.
     pub(crate) seconds: f64,
 }
@@ -45,16 +58,20 @@ impl Pipeline {
     pub(crate) fn new(batches: BatchStream, schema: Arc<Schema>, workers: Arc<Workers>) -> Self {
         let source = Source { batches, schema, scratch: PlanScratch::default() };
         let next = Some(workers.spawn(move || source.fetch()));
-        Self { workers, next, seconds: 0.0 }
+        Self { workers, next, ending: Ending::default(), seconds: 0.0 }
     }
 
     /// The next batch; `None` at the end of the epoch.
     pub(crate) fn next(&mut self) -> Result<Option<Planned>> {
         let Some(task) = self.next.take() else { return Ok(None) };
-        let Fetched { source, item, seconds } = task.join();
+        let Fetched { mut source, item, seconds } = task.join();
         self.seconds += seconds;
         match item {
-            None => Ok(None),
+            None => {
+                let rejected = source.batches.take_rejected();
+                self.ending = Ending { rows: source.batches.rows_read(), rejected };
+                Ok(None)
+            }
             Some(planned) => {
                 let planned = planned?;
                 self.next = Some(self.workers.spawn(move || source.fetch()));
@@ -70,8 +87,11 @@ impl Source {
         let item = self.batches.next().map(|item| {
             item.map(|(batch, cursor)| {
                 let plan = LookupPlan::build(&batch, &self.schema, &mut self.scratch);
-                Planned { batch, plan: Arc::new(plan), cursor }
+                Planned { batch, plan: Arc::new(plan), cursor, rejected: Vec::new() }
             })
+        });
+        let item = item.map(|item| {
+            item.map(|planned| Planned { rejected: self.batches.take_rejected(), ..planned })
         });
         Fetched { source: self, item, seconds: start.elapsed().as_secs_f64() }
     }

@@ -36,17 +36,31 @@ pub struct Prediction<'a> {
     pub batch: &'a Batch,
     /// Log odds of each of the job's [`tasks`](Job::tasks), one a row.
     pub logits: &'a [&'a [f32]],
+    /// Which rows of the data, counted from 0 over all files, were left out as bad, from the rows before up
+    /// to the last of these.
+    pub rejected: &'a [u64],
 }
 
 /// Values of nodes over some rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Looked<'a> {
-    /// The first row's number, counted from 0.
+    /// The first row's number, counted from 0 among the rows that are not left out as bad.
     pub first_row: u64,
     /// The rows.
     pub batch: &'a Batch,
     /// In the order asked for.
     pub fetched: &'a [Fetched<'a>],
+}
+
+/// What scoring rows came to.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// Unique keys that the tables did not have, summed over batches.
+    pub missing: u64,
+    /// Rows left out as bad.
+    pub rejected: u64,
+    /// Of these, the ones behind the last row that was scored.
+    pub rejected_last: Vec<u64>,
 }
 
 impl Loaded {
@@ -83,17 +97,19 @@ impl Loaded {
         evaluate::evaluate(job, dataset, scorer, rows, params, workers)
     }
 
-    /// Scores every row in file order, a batch at a time, until the sink says `false`. Returns how many
-    /// unique keys the tables did not have, summed over batches.
+    /// Scores every row in file order, a batch at a time, until the sink says `false`.
     pub fn predict(
         &mut self,
         dataset: &Dataset,
         mut sink: impl FnMut(Prediction<'_>) -> Result<bool>,
-    ) -> Result<u64> {
+    ) -> Result<Predicted> {
         let Self { job, scorer, rows, params, workers, .. } = self;
-        evaluate::for_each_scored(job, dataset, scorer, rows, params, workers, |batch, logits| {
-            sink(Prediction { batch, logits })
-        })
+        let score = |batch: &Batch, logits: &[&[f32]], rejected: &[u64]| {
+            sink(Prediction { batch, logits, rejected })
+        };
+        let scored = evaluate::for_each_scored(job, dataset, scorer, rows, params, workers, score)?;
+        let evaluate::Scored { missing, rejected, rejected_last } = scored;
+        Ok(Predicted { missing, rejected, rejected_last })
     }
 
     /// Scores every row in file order as [`Loaded::predict`] does, and hands out the values of nodes of

@@ -38,6 +38,10 @@ pub struct TrainReport {
     pub dense_parameters: u64,
     /// One entry a table.
     pub tables: Vec<TableReport>,
+    /// Rows of the latest epoch so far that were left out as bad.
+    pub rejected_rows: u64,
+    /// Rows of the latest epoch that this sitting ended, without those that were left out.
+    pub epoch_rows: Option<u64>,
     /// Of each side table, the rows trained in this sitting whose key it does not have.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,

@@ -28,6 +28,7 @@ use crate::job::Job;
 use crate::observer::{EpochReport, Observer, StepReport};
 use crate::pipeline::Pipeline;
 use crate::predict::Loaded;
+use crate::rejects::RejectFile;
 use crate::report::{TableReport, TrainReport};
 use crate::stages::{StageSeconds, Stopwatch};
 use crate::tasks::RecentTasks;
@@ -71,9 +72,8 @@ impl TrainOptions {
 /// Bad configuration or data, a full disk, a diverged loss. Checkpoints written before are intact.
 pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Result<TrainReport> {
     let mut run = Run::prepare(job, options, observer)?;
-    while !run.is_finished() && !run.is_stopped() {
-        run.epoch(observer)?;
-    }
+    let trained = run.epochs(observer);
+    run.saving_rejects(trained)?;
     run.finish()
 }
 
@@ -99,8 +99,11 @@ struct Run {
     progress: Progress,
     /// The training files, as the order of rows depends on them.
     files: Vec<TrainingFile>,
-    /// Rows of an epoch, once one has been read to its end.
+    /// The file of rows that are left out as bad.
+    rejects: Option<RejectFile>,
+    /// Rows of an epoch, once one has been read to its end, and how many of the last one were trained.
     epoch_rows: Option<u64>,
+    epoch_trained: Option<u64>,
     /// The plan of the last step.
     last_plan: Option<Arc<LookupPlan>>,
     /// Step of the newest checkpoint, so that none is written twice.
@@ -123,6 +126,27 @@ impl Run {
         self.options.stop.load(Ordering::Relaxed)
     }
 
+    fn epochs(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        while !self.is_finished() && !self.is_stopped() {
+            self.epoch(observer)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the file of rejected rows, also where an error ends the run: it may be about them.
+    fn saving_rejects<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        let saved = self.save_rejects();
+        let outcome = outcome?;
+        saved.map(|()| outcome)
+    }
+
+    fn save_rejects(&mut self) -> Result<()> {
+        let Some(rejects) = &mut self.rejects else { return Ok(()) };
+        let datasets = [Some(&self.train_data), self.valid_data.as_ref(), self.test_data.as_ref()];
+        datasets.into_iter().flatten().for_each(|dataset| rejects.add(dataset));
+        rejects.save(&self.options.files)
+    }
+
     /// Trains from the cursor to the end of its epoch, validates and checkpoints.
     fn epoch(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let began = Instant::now();
@@ -133,11 +157,18 @@ impl Run {
             batch_rows: self.job.train.batch_size.get(),
             drop_last: self.job.train.drop_last,
         };
-        let batches = self.train_data.batches(order, self.cursor, self.options.workers.clone())?;
+        if self.cursor.row == 0 {
+            self.progress.left_out = 0;
+            self.progress.rejected = 0;
+        }
+        let batches = self
+            .train_data
+            .batches(order, self.cursor, self.options.workers.clone())?
+            .with_rejected(self.progress.rejected);
         let mut pipeline =
             Pipeline::new(batches, Arc::new(self.job.schema.clone()), self.options.workers.clone());
         let epoch_rows = self.train_data.rows().or(self.epoch_rows);
-        let mut window = Window::new(epoch_rows, self.job.tasks());
+        let mut window = Window::new(epoch_rows, self.cursor, self.job.tasks());
         let mut watch = Stopwatch::start();
         let mut next = pipeline.next()?;
         watch.lap(&mut self.seconds.wait);
@@ -166,7 +197,11 @@ impl Run {
             }
         }
         self.seconds.decode_and_plan += pipeline.seconds;
-        self.epoch_rows = Some(self.cursor.row);
+        self.epoch_rows = Some(pipeline.ending.rows);
+        self.progress.rejected += pipeline.ending.rejected.len() as u64;
+        if self.cursor.row == 0 {
+            return Err(Error::NothingToTrain { rows: pipeline.ending.rows });
+        }
         self.end_epoch(epoch, began, observer)
     }
 
@@ -176,9 +211,12 @@ impl Run {
     }
 
     fn end_epoch(&mut self, epoch: u64, began: Instant, observer: &mut dyn Observer) -> Result<()> {
-        let mean_loss = self.progress.loss_sum / self.cursor.row.max(1) as f64;
+        let rows = self.cursor.row - self.progress.left_out;
+        let mean_loss = self.progress.loss_sum / rows as f64;
+        self.epoch_trained = Some(rows);
         self.cursor = Cursor { epoch: epoch + 1, row: 0 };
         self.progress.loss_sum = 0.0;
+        self.progress.left_out = 0;
         let valid = self.validate()?;
         let mut is_best = true;
         if let Some(report) = &valid {
@@ -242,6 +280,7 @@ impl Run {
             return Ok(());
         }
         let mut watch = Stopwatch::start();
+        self.save_rejects()?;
         let Self { job, step, cursor, progress, statistics, .. } = self;
         let portable = job.portable()?;
         checkpoint::write(
@@ -277,9 +316,10 @@ impl Run {
         let best = self.dir.best()?;
         let checkpoint = best.path().to_owned();
         let mut test = None;
-        if let Some(dataset) = self.test_data.as_ref().filter(|_| !interrupted) {
+        if let Some(dataset) = self.test_data.clone().filter(|_| !interrupted) {
             let workers = self.options.workers.clone();
-            test = Some(Loaded::from_checkpoint(best, workers)?.evaluate(dataset)?);
+            let tested = Loaded::from_checkpoint(best, workers)?.evaluate(&dataset);
+            test = Some(self.saving_rejects(tested)?);
         }
         let training = self.seconds.training();
         let rate = self.rows_trained as f64 / training;
@@ -297,6 +337,8 @@ impl Run {
             checkpoint,
             dense_parameters: dense_parameters(&self.params),
             tables: self.table_reports()?,
+            rejected_rows: self.progress.rejected,
+            epoch_rows: self.epoch_trained,
             missing_side_rows: evaluate::missing_side_rows(&self.job, &self.missing_sides),
             seconds: self.seconds,
         })
@@ -332,6 +374,8 @@ fn dense_parameters(params: &Params) -> u64 {
 /// What happened since the last step report.
 struct Window {
     epoch_rows: Option<u64>,
+    /// Position at the last report.
+    position: u64,
     began: Instant,
     rows: u64,
     loss_sum: f64,
@@ -339,9 +383,10 @@ struct Window {
 }
 
 impl Window {
-    fn new(epoch_rows: Option<u64>, tasks: Vec<Task>) -> Self {
+    fn new(epoch_rows: Option<u64>, cursor: Cursor, tasks: Vec<Task>) -> Self {
         Self {
             epoch_rows,
+            position: cursor.row,
             began: Instant::now(),
             rows: 0,
             loss_sum: 0.0,
@@ -361,7 +406,9 @@ impl Window {
             return None;
         }
         let rate = self.rows as f64 / elapsed.as_secs_f64();
-        let left = self.epoch_rows.map(|n| n.saturating_sub(cursor.row) as f64 / rate);
+        // Rows that are left out are passed in no time, but they are passed.
+        let passed = (cursor.row - self.position) as f64 / elapsed.as_secs_f64();
+        let left = self.epoch_rows.map(|n| n.saturating_sub(cursor.row) as f64 / passed);
         let report = StepReport {
             step,
             cursor,
@@ -371,6 +418,7 @@ impl Window {
             samples_per_second: rate,
             eta: left.and_then(|s| Duration::try_from_secs_f64(s).ok()),
         };
+        self.position = cursor.row;
         self.began = Instant::now();
         self.rows = 0;
         self.loss_sum = 0.0;

@@ -133,9 +133,13 @@ fn rows_line(data: &DataCheck) -> String {
         Some(n) => format!("about {} rows to train", grouped(n)),
         None => "an unknown number of rows to train".to_owned(),
     };
-    match data.rows == Some(data.sampled) {
-        true => format!("{rows}, all looked at"),
-        false => format!("{rows}, {} of them looked at", grouped(data.sampled)),
+    let looked = match data.rows == Some(data.sampled + data.rejected) {
+        true => "all looked at".to_owned(),
+        false => format!("{} of them looked at", grouped(data.sampled)),
+    };
+    match data.rejected {
+        0 => format!("{rows}, {looked}"),
+        bad => format!("{rows}, {looked}, {} bad and left out", grouped(bad)),
     }
 }
 

@@ -1,11 +1,12 @@
 //! `zillion eval`.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use zillion_reader::{Dataset, Paths};
 use zillion_trainer::{Job, Loaded};
 
 use super::{figure, print_json, workers};
 use crate::args::EvalArgs;
+use crate::exit::Stop;
 use crate::job_file;
 
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
@@ -18,7 +19,8 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let data = super::predict::data_config(&loaded, &args.set)?;
     let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
     if paths.is_empty() {
-        bail!("the checkpoint's job names no test files: give some with --data FILE");
+        let problem = "the checkpoint's job names no test files: give some with --data FILE";
+        return Err(Stop::Usage(problem.to_owned()).into());
     }
     // Files on the command line are where the caller says, not below the job's data.root.
     let files = if args.data.is_empty() {
@@ -28,7 +30,9 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     };
     let dataset = Dataset::open(&data, &files, &loaded.job.schema)?
         .with_statistics(loaded.statistics().clone());
-    let report = loaded.evaluate(&dataset)?;
+    let report = loaded.evaluate(&dataset);
+    super::write_rejects(&data, &dataset)?;
+    let report = report?;
     eprintln!(
         "auc {}  logloss {}  calibration {}  rows {}  positives {}  missing keys {}",
         figure(report.auc, 6),
@@ -42,6 +46,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         eprintln!("gauc {gauc:.6}");
     }
     super::task_lines(&report);
+    super::rejected_rows("these", report.rejected_rows);
     super::missing_side_rows("these", &report.missing_side_rows);
     if args.json {
         print_json(&report)?;

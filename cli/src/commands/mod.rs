@@ -27,7 +27,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use zillion_device::{Failpoint, Files, Workers, machine};
-use zillion_trainer::EvalReport;
+use zillion_reader::{DataConfig, Dataset};
+use zillion_trainer::{EvalReport, RejectFile};
 
 /// The one compute pool of the process.
 fn workers(threads: Option<NonZeroUsize>) -> Result<Arc<Workers>> {
@@ -51,6 +52,21 @@ fn files() -> Result<Files> {
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(value)?);
     Ok(())
+}
+
+/// Writes the rows that were left out as bad where `data.rejects` asks for them.
+fn write_rejects(data: &DataConfig, dataset: &Dataset) -> Result<()> {
+    let Some(path) = &data.rejects else { return Ok(()) };
+    let mut rejects = RejectFile::new(path);
+    rejects.add(dataset);
+    Ok(rejects.save(&files()?)?)
+}
+
+/// Says how many rows were left out as bad; "which" rows, as in "of the test rows".
+fn rejected_rows(which: &str, rows: u64) {
+    if rows > 0 {
+        eprintln!("      {rows} of the {which} rows are bad and were left out");
+    }
 }
 
 /// Says how many rows a side table did not have; "which" rows, as in "of the test rows".

@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use toml::{Table, Value};
 use zillion_feature::config;
 use zillion_reader::{DataConfig, Dataset, Labels};
-use zillion_trainer::Loaded;
+use zillion_trainer::{Loaded, Predicted};
 
 use super::workers;
 use crate::args::{FetchArgs, PredictArgs, StdinFormat};
+use crate::exit::Stop;
 use crate::job_file;
 use crate::watch::{Choice, Lines};
 
@@ -39,56 +40,34 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     if !args.json {
         writeln!(out, "{}", tasks.join("\t"))?;
     }
-    let mut row = 0u64;
+    let mut scores = Scores { out, json: args.json, tasks, row: 0 };
     let mut failed = None;
-    let missing = loaded.predict(&dataset, |prediction| {
-        let written = (0..prediction.batch.rows).try_for_each(|at| {
-            let logits: Vec<f32> = prediction.logits.iter().map(|logits| logits[at]).collect();
-            row += 1;
-            write_row(&mut out, args.json, row - 1, &tasks, &logits)
-        });
+    let predicted = loaded.predict(&dataset, |prediction| {
         // A reader that has seen enough (`head`) is no reason to complain, only to stop.
-        if let Err(e) = written {
+        if let Err(e) = scores.write(prediction.logits, prediction.rejected) {
             failed.get_or_insert(e);
         }
         Ok(failed.is_none())
-    })?;
+    });
+    super::write_rejects(&data, &dataset)?;
+    let predicted = predicted?;
+    if failed.is_none() {
+        failed = scores.write(&[], &predicted.rejected_last).err();
+    }
+    let mut out = scores.out;
     let flushed = out.flush();
     match failed.map_or(flushed, Err) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
         other => other.context("cannot write the scores")?,
     }
+    let Predicted { missing, rejected, .. } = predicted;
+    if rejected > 0 {
+        eprintln!("{rejected} rows are bad and have no score; the first: {}", first(&dataset));
+    }
     if missing > 0 {
         eprintln!("{missing} lookups of keys that training never saw read the declared default");
     }
     Ok(())
-}
-
-/// One row's probabilities: tab-separated columns or a JSON object, in which the first task's figures
-/// stand under plain names, and all of them by task where there are several.
-fn write_row(
-    out: &mut impl Write,
-    json: bool,
-    row: u64,
-    tasks: &[String],
-    logits: &[f32],
-) -> io::Result<()> {
-    let probability = |logit: f32| 1.0 / (1.0 + (-f64::from(logit)).exp());
-    if !json {
-        let texts: Vec<String> = logits.iter().map(|&z| probability(z).to_string()).collect();
-        return writeln!(out, "{}", texts.join("\t"));
-    }
-    let first = logits[0];
-    let figures = |z: f32| format!(r#""logit":{z},"probability":{}"#, probability(z));
-    write!(out, r#"{{"row":{row},{}"#, figures(first))?;
-    if tasks.len() > 1 {
-        for (index, (task, &z)) in tasks.iter().zip(logits).enumerate() {
-            let start = if index == 0 { r#","tasks":{"# } else { "," };
-            write!(out, "{start}{}:{{{}}}", serde_json::to_string(task)?, figures(z))?;
-        }
-        write!(out, "}}")?;
-    }
-    writeln!(out, "}}")
 }
 
 /// Values of nodes instead of scores, which are the values of the node `probabilities`.
@@ -112,17 +91,83 @@ fn look(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> 
     }
 }
 
+/// The scores on their way out, one line a row of the data, also of those that have none: tab-separated
+/// columns or a JSON object, in which the first task's figures stand under plain names, and all of
+/// them by task where there are several.
+struct Scores<W> {
+    out: W,
+    json: bool,
+    tasks: Vec<String>,
+    /// Rows of the data that are written.
+    row: u64,
+}
+
+impl<W: Write> Scores<W> {
+    /// Writes the scores of the rows that follow, with an empty line for each row that was rejected.
+    fn write(&mut self, logits: &[&[f32]], rejected: &[u64]) -> io::Result<()> {
+        let mut rejected = rejected.iter().peekable();
+        let rows = logits.first().map_or(0, |first| first.len());
+        for at in 0..rows {
+            while rejected.next_if(|&&row| row == self.row).is_some() {
+                self.without()?;
+            }
+            let row: Vec<f32> = logits.iter().map(|logits| logits[at]).collect();
+            self.row(&row)?;
+        }
+        rejected.try_for_each(|_| self.without())
+    }
+
+    fn row(&mut self, logits: &[f32]) -> io::Result<()> {
+        let Self { out, json, tasks, row } = self;
+        let probability = |logit: f32| 1.0 / (1.0 + (-f64::from(logit)).exp());
+        if !*json {
+            *row += 1;
+            let texts: Vec<String> = logits.iter().map(|&z| probability(z).to_string()).collect();
+            return writeln!(out, "{}", texts.join("\t"));
+        }
+        let figures = |z: f32| format!(r#""logit":{z},"probability":{}"#, probability(z));
+        write!(out, r#"{{"row":{row},{}"#, figures(logits[0]))?;
+        *row += 1;
+        if tasks.len() > 1 {
+            for (index, (task, &z)) in tasks.iter().zip(logits).enumerate() {
+                let start = if index == 0 { r#","tasks":{"# } else { "," };
+                write!(out, "{start}{}:{{{}}}", serde_json::to_string(task)?, figures(z))?;
+            }
+            write!(out, "}}")?;
+        }
+        writeln!(out, "}}")
+    }
+
+    fn without(&mut self) -> io::Result<()> {
+        let row = self.row;
+        self.row += 1;
+        match self.json {
+            true => writeln!(self.out, r#"{{"row":{row},"logit":null,"probability":null}}"#),
+            false => writeln!(self.out),
+        }
+    }
+}
+
+fn first(dataset: &Dataset) -> String {
+    dataset.first_rejects().join("; ")
+}
+
 /// The `[data]` section of the checkpoint's job under the caller's overrides.
 pub(super) fn data_config(loaded: &Loaded, sets: &[String]) -> Result<DataConfig> {
     let data = Value::try_from(&loaded.job.data).context("the checkpoint's [data] section")?;
     let mut job = Table::from_iter([("data".to_owned(), data)]);
+    // That file is training's; whoever scores names another.
+    if let Some(data) = job.get_mut("data").and_then(Value::as_table_mut) {
+        data.remove("rejects");
+    }
     // The environment may hold settings for training, too: of those, only where the data is matters here.
     let environment = std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_DATA__"));
     job_file::overlay(&mut job, environment, sets)?;
     if let Some(key) = job.keys().find(|k| *k != "data") {
-        anyhow::bail!(
+        return Err(Stop::Usage(format!(
             "`{key}` cannot be set here: the checkpoint carries the job; only data.* can"
-        );
+        ))
+        .into());
     }
     Ok(config::section(&Value::Table(job), "data")?)
 }

@@ -88,8 +88,10 @@ fn summary(report: &TrainReport) {
                 test.missing_keys
             );
         }
+        super::rejected_rows("test", test.rejected_rows);
         super::missing_side_rows("test", &test.missing_side_rows);
     }
+    super::rejected_rows("training", report.rejected_rows);
     super::missing_side_rows("trained", &report.missing_side_rows);
     for table in &report.tables {
         let mut line =

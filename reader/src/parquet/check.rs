@@ -18,7 +18,7 @@ pub(crate) fn check(field: &Field, found: &DataType, path: &Path) -> Result<()> 
             found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
         },
         Role::SideRow(lookup) => (fits_id(lookup.raw, found), wanted_id(lookup.raw)),
-        Role::Numeric { .. } | Role::Bucket { .. } | Role::Present | Role::Number { .. } => {
+        Role::Numeric { .. } | Role::Bucket { .. } | Role::Number { .. } => {
             (is_number(found) || *found == DataType::Boolean, "numbers")
         }
         Role::Label { at_least: Some(_), .. } => {
@@ -98,10 +98,9 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
         (Role::Id { .. } | Role::Ids { .. } | Role::SideRow(_), found) if is_number(found) => {
             "write the column as (nullable) integers, or declare `kind = \"bucketized\"`"
         }
-        (
-            Role::Numeric { .. } | Role::Bucket { .. } | Role::Present | Role::Number { .. },
-            found,
-        ) if is_text(found) => {
+        (Role::Numeric { .. } | Role::Bucket { .. } | Role::Number { .. }, found)
+            if is_text(found) =>
+        {
             "declare `kind = \"id\"` with `type = \"string\"`, or write the column as numbers"
         }
         _ => "convert the column, or name another one",

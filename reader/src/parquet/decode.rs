@@ -28,6 +28,40 @@ pub(super) fn unexpected(array: &dyn Array) -> ! {
     unreachable!("a column of type {} passed the check of types", array.data_type())
 }
 
+/// Appends an array, with a stand-in for each row that alone is refused; those go to `bad`. A piece that is
+/// refused is forgotten and tried again in halves, so that no decoder need know how to go on behind a
+/// value that it refuses, and a few bad rows cost a few small pieces.
+///
+/// # Errors
+/// What is not about one row.
+pub(crate) fn append_or_reject(
+    column: &mut Column,
+    role: &Role,
+    array: &ArrayRef,
+    rules: &TextRules,
+    dictionary: &mut DictionaryKeys,
+    first: usize,
+    bad: &mut Vec<Bad>,
+) -> Result<(), Bad> {
+    let before = column.rows();
+    let Err(refused) = append(column, role, array, rules, dictionary) else { return Ok(()) };
+    if !refused.refusal.is_about_one_row() {
+        return Err(Bad { row: first + refused.row, ..refused });
+    }
+    column.truncate(before);
+    if array.len() == 1 {
+        column.push_stand_in();
+        bad.push(Bad { row: first, ..refused });
+        return Ok(());
+    }
+    let half = array.len() / 2;
+    for (start, rows) in [(0, half), (half, array.len() - half)] {
+        let piece = array.slice(start, rows);
+        append_or_reject(column, role, &piece, rules, dictionary, first + start, bad)?;
+    }
+    Ok(())
+}
+
 /// Appends an array to the column of a field.
 pub(crate) fn append(
     column: &mut Column,
@@ -53,12 +87,6 @@ pub(crate) fn append(
                 Some(x) => buckets.key(value::finite(x)?),
                 None => *missing,
             });
-            Ok(())
-        }),
-        (Role::Present, Column::Present(values)) => scan(array, |x| {
-            if let Some(x) = x {
-                values.push(value::finite(x)?);
-            }
             Ok(())
         }),
         (Role::Number { needed }, Column::Numbers(values)) => scan(array, |x| {

@@ -23,7 +23,7 @@ use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role};
 use crate::header;
 
-pub(crate) use part::{Part, Start};
+pub(crate) use part::{Decoded, Part, Start};
 use positioned::PositionedFile;
 pub(crate) use texts::TextRules;
 pub(crate) use write::write_parquet;

@@ -8,17 +8,20 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use arrow_array::RecordBatch;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_select::filter::filter_record_batch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 use super::ParquetPlan;
-use super::decode::{Bad, append};
+use super::decode::{Bad, append, append_or_reject};
+use super::numbers::scan;
 use super::positioned::PositionedFile;
 use super::texts::{DictionaryKeys, TextRules};
 use crate::block::Column;
 use crate::error::{Near, Place, ReaderError, Result};
 use crate::field::Field;
+use crate::policy::{Draw, Kept, Picker};
 
 /// Rows that Arrow decodes at a time: small enough that a column stays in the first cache.
 const ARROW_ROWS: usize = 8192;
@@ -35,6 +38,9 @@ pub(crate) struct Part {
     /// Rows of the row group that are decoded or skipped.
     row: u64,
     rules: TextRules,
+    picker: Picker,
+    /// Of the rows labelled 0, who stays, and the position of the label in what the reader returns.
+    negatives: Option<(usize, Draw)>,
     group: usize,
     /// Rows of the file before the row group.
     rows_before: u64,
@@ -49,6 +55,32 @@ pub(crate) struct Start {
     pub(crate) row: u64,
 }
 
+/// What a part has decoded of some rows.
+#[derive(Debug, Default)]
+pub(crate) struct Decoded {
+    /// One a field; stand-ins where a value is bad.
+    pub(crate) columns: Vec<Column>,
+    /// Which of the rows the columns hold.
+    pub(crate) kept: Kept,
+    /// Bad values, by their rows in the columns.
+    pub(crate) bad: Vec<BadValue>,
+}
+
+/// A value that makes its row a bad one.
+#[derive(Debug)]
+pub(crate) struct BadValue {
+    pub(crate) row: u32,
+    pub(crate) error: ReaderError,
+}
+
+impl Decoded {
+    /// Takes in what another part has decoded of the same rows: of other fields, those that follow.
+    pub(crate) fn beside(&mut self, other: Self) {
+        self.columns.extend(other.columns);
+        self.bad.extend(other.bad);
+    }
+}
+
 impl Part {
     pub(crate) fn open(
         path: &Path,
@@ -56,17 +88,20 @@ impl Part {
         fields: Range<usize>,
         start: Start,
         rules: TextRules,
+        picker: Picker,
     ) -> Result<Self> {
         let file = File::open(path).and_then(PositionedFile::new).map_err(|source| {
             ReaderError::Io { what: "open the file", source, path: path.to_owned() }
         })?;
         let mut roots: Vec<usize> = plan.columns[fields.clone()].to_vec();
+        // The label decides who stays, so every part reads it.
+        let label = picker.negatives.map(|(field, draw)| (plan.columns[field], draw));
+        roots.extend(label.map(|(column, _)| column));
         roots.sort_unstable();
         roots.dedup();
-        let positions = plan.columns[fields.clone()]
-            .iter()
-            .map(|column| roots.partition_point(|root| root < column))
-            .collect();
+        let position = |column: usize| roots.partition_point(|&root| root < column);
+        let positions = plan.columns[fields.clone()].iter().map(|&c| position(c)).collect();
+        let negatives = label.map(|(column, draw)| (position(column), draw));
         let mask = ProjectionMask::roots(plan.metadata.parquet_schema(), roots);
         let reader = without_panic(|| {
             ParquetRecordBatchReaderBuilder::new_with_metadata(file, plan.metadata.clone())
@@ -85,6 +120,8 @@ impl Part {
             rest: None,
             row: start.row,
             rules,
+            picker,
+            negatives,
             group: start.group,
             rows_before: start.rows_before,
             path: path.to_owned(),
@@ -92,10 +129,12 @@ impl Part {
     }
 
     /// Decodes the next `rows` rows into one column a field.
-    pub(crate) fn decode(&mut self, rows: usize, fields: &[Field]) -> Result<Vec<Column>> {
+    pub(crate) fn decode(&mut self, rows: usize, fields: &[Field]) -> Result<Decoded> {
         let fields = &fields[self.fields.clone()];
-        let mut columns: Vec<Column> =
-            fields.iter().map(|f| Column::with_capacity(&f.role, rows)).collect();
+        let mut decoded = Decoded {
+            columns: fields.iter().map(|f| Column::with_capacity(&f.role, rows)).collect(),
+            ..Decoded::default()
+        };
         let mut left = rows;
         while left > 0 {
             let batch = self.next_batch()?;
@@ -103,12 +142,39 @@ impl Part {
             if taken < batch.num_rows() {
                 self.rest = Some(batch.slice(taken, batch.num_rows() - taken));
             }
-            let batch = batch.slice(0, taken);
-            self.append(&batch, fields, &mut columns)?;
+            let batch = self.draw(batch.slice(0, taken), &mut decoded.kept)?;
+            // With more bad rows than a pass may have, what follows does not matter any more.
+            if decoded.bad.len() as u64 <= self.picker.max_bad {
+                self.append(&batch, fields, &mut decoded, rows - left)?;
+            }
             self.row += taken as u64;
             left -= taken;
         }
-        Ok(columns)
+        Ok(decoded)
+    }
+
+    /// The rows of a batch that are drawn.
+    fn draw(&self, batch: RecordBatch, kept: &mut Kept) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        if !self.picker.thins() {
+            kept.keep_all(rows);
+            return Ok(batch);
+        }
+        let first = self.rows_before + self.row;
+        let mut drawn: Vec<bool> = (first..).take(rows).map(|r| self.picker.samples(r)).collect();
+        if let Some((position, draw)) = self.negatives {
+            let mut row = 0;
+            // A label that is no number is refused where it is decoded; nothing is refused here.
+            let scanned = scan(batch.column(position), |label| {
+                drawn[row] &= label != Some(0.0) || draw.keeps(first + row as u64);
+                row += 1;
+                Ok(())
+            });
+            debug_assert!(scanned.is_ok(), "the scan itself refuses nothing");
+        }
+        drawn.iter().for_each(|&stays| if stays { kept.keep() } else { kept.leave() });
+        filter_record_batch(&batch, &BooleanArray::from(drawn))
+            .map_err(|error| damaged(self.group, error.to_string(), &self.path))
     }
 
     fn next_batch(&mut self) -> Result<RecordBatch> {
@@ -125,34 +191,56 @@ impl Part {
         }
     }
 
+    /// Appends the rows of a batch that were drawn. `begun` rows of the piece stand before the batch, those
+    /// that were not drawn among them.
     fn append(
         &mut self,
         batch: &RecordBatch,
         fields: &[Field],
-        columns: &mut [Column],
+        decoded: &mut Decoded,
+        begun: usize,
     ) -> Result<()> {
+        let Decoded { columns, kept, bad } = decoded;
+        let first = kept.rows - batch.num_rows();
+        // Rows of the file, counted from 1, of rows of the batch.
+        let start = self.rows_before + self.row + 1;
+        let group = self.group;
+        let path = &self.path;
+        let error = |refused: &Bad, field: &Field| ReaderError::Value {
+            column: field.column.clone(),
+            place: Place {
+                row: start + (kept.place(first + refused.row) - begun) as u64,
+                near: Near::RowGroup(group),
+            },
+            problem: refused.refusal.explain(field, refused.text.as_deref()),
+            path: path.clone(),
+        };
         // All columns, even behind a bad value: the row that is reported must not depend on how the
         // columns were split between parts.
         let mut first_bad: Option<(Bad, &Field)> = None;
         for (i, field) in fields.iter().enumerate() {
             let array = batch.column(self.positions[i]);
-            let keys = &mut self.dictionaries[i];
-            if let Err(bad) = append(&mut columns[i], &field.role, array, &self.rules, keys)
+            let (column, keys) = (&mut columns[i], &mut self.dictionaries[i]);
+            let mut refused = Vec::new();
+            let appended = if self.picker.max_bad == 0 {
+                append(column, &field.role, array, &self.rules, keys)
+            } else {
+                append_or_reject(column, &field.role, array, &self.rules, keys, 0, &mut refused)
+            };
+            if let Err(bad) = appended
                 && first_bad.as_ref().is_none_or(|(known, _)| bad.row < known.row)
             {
                 first_bad = Some((bad, field));
             }
+            bad.extend(refused.iter().map(|refused| BadValue {
+                row: (first + refused.row) as u32,
+                error: error(refused, field),
+            }));
         }
-        let Some((bad, field)) = first_bad else { return Ok(()) };
-        Err(ReaderError::Value {
-            column: field.column.clone(),
-            place: Place {
-                row: self.rows_before + self.row + bad.row as u64 + 1,
-                near: Near::RowGroup(self.group),
-            },
-            problem: bad.refusal.explain(field, bad.text.as_deref()),
-            path: self.path.clone(),
-        })
+        match first_bad {
+            None => Ok(()),
+            Some((bad, field)) => Err(error(&bad, field)),
+        }
     }
 }
 

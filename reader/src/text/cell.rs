@@ -65,11 +65,6 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
                 None => *missing,
             });
         }
-        (Role::Present, Column::Present(values)) => {
-            if let Some(x) = cell.number()? {
-                values.push(value::finite(x)?);
-            }
-        }
         (Role::Number { needed }, Column::Numbers(values)) => {
             values.push(match cell.number()? {
                 Some(x) => value::finite(x)?,

@@ -20,7 +20,7 @@ use crate::files::Compression;
 use crate::header;
 
 pub(crate) use chunks::{Chunk, Chunks};
-pub(crate) use decode::{BadRow, Problem, TextPlan, count, decode};
+pub(crate) use decode::{BadRow, Problem, TextBlock, TextPlan, count, decode};
 use decode::{CellPlan, RowPlan};
 use json::JsonPlan;
 pub(crate) use json::{JsonRow, Keys, Value};

@@ -222,6 +222,17 @@ impl Rows for SvmRows<'_> {
         self.lines.start()
     }
 
+    fn text(&self) -> &[u8] {
+        self.line
+    }
+
+    fn peek(&mut self, field: usize, role: &Role, column: &mut Column) -> Option<()> {
+        self.row.read(self.line).ok()?;
+        let read = self.plan.reads[field];
+        let cell = SvmCell { read, row: &self.row, settings: self.settings };
+        cell::push(column, role, &cell).ok()
+    }
+
     #[inline]
     fn decode(&mut self, columns: &mut [Column], fields: &[Field]) -> Result<(), Problem> {
         self.row.read(self.line).map_err(Problem::Record)?;

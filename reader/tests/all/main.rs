@@ -4,6 +4,7 @@ mod agreement;
 mod bad_input;
 mod damage;
 mod fixture;
+mod left_out;
 mod lines;
 mod order;
 mod parquet_types;

@@ -50,6 +50,8 @@ pub struct DataCheck {
     pub rows_are_exact: bool,
     /// Rows that were looked at.
     pub sampled: u64,
+    /// Rows beside them that were left out as bad.
+    pub rejected: u64,
     /// One a feature.
     pub features: Vec<FeatureCheck>,
     /// One a label.

@@ -21,6 +21,10 @@ const ENOUGH: u64 = 100;
 /// What the sample holds.
 pub(super) struct Sampled {
     pub(super) rows: u64,
+    /// Rows left out as bad.
+    rejected: u64,
+    /// Rows of the data that these were drawn from.
+    passed: u64,
     /// By table: how often each key occurs.
     pub(super) keys: Vec<HashMap<FeatureKey, u64>>,
     features: Vec<FeatureCount>,
@@ -39,11 +43,12 @@ struct FeatureCount {
     sum: f64,
 }
 
-/// Reads the sample and says what is wrong with it.
+/// Reads the sample and says what is wrong with it. `of_rows`: the rows of the data, as far as they are known.
 pub(super) fn take(
     job: &Job,
     train: &Dataset,
     rows: u64,
+    of_rows: Option<u64>,
     workers: &Arc<Workers>,
     findings: &mut Findings,
 ) -> Result<Sampled> {
@@ -56,20 +61,31 @@ pub(super) fn take(
     let order = BatchOrder { seed: job.seed, shuffle: true, batch_rows: BATCH, drop_last: false };
     let schema = without_statistics(&job.schema);
     let mut sampled = Sampled::new(&schema, &job.schema);
-    let dataset = Dataset::open(&config, &files, &schema)?;
-    for item in dataset.batches(order, Cursor::default(), workers.clone())? {
+    let dataset = Dataset::open(&config, &files, &schema)?.thinned(&config, job.seed)?;
+    let mut batches = dataset.batches(order, Cursor::default(), workers.clone())?;
+    while let Some(item) = batches.next() {
         match item {
-            Ok((batch, _)) => sampled.add(&batch, &schema, rows),
+            Ok((batch, cursor)) => {
+                sampled.add(&batch, &schema, rows);
+                sampled.passed = cursor.row;
+            }
             Err(error) => {
                 blame(job, &config, &files, order, rows, workers, findings, &error.to_string());
                 break;
             }
         }
+        sampled.rejected += batches.take_rejected().len() as u64;
         if sampled.rows >= rows {
             break;
         }
     }
+    let last = batches.take_rejected().len() as u64;
+    if sampled.rows == 0 || last > 0 {
+        sampled.passed = batches.rows_read();
+    }
+    sampled.rejected += last;
     sampled.judge(job, findings);
+    sampled.judge_rejected(job, of_rows, &dataset.first_rejects(), findings);
     Ok(sampled)
 }
 
@@ -152,6 +168,8 @@ impl Sampled {
         let labels = own.labels.iter().map(|l| (l.name.clone(), 0, 0)).collect();
         Self {
             rows: 0,
+            rejected: 0,
+            passed: 0,
             keys: vec![HashMap::new(); schema.tables.len()],
             features: schema.features.iter().map(feature).collect(),
             labels,
@@ -222,6 +240,47 @@ impl Sampled {
         }
     }
 
+    /// Whether training will get by with the bad rows that it may leave out.
+    fn judge_rejected(
+        &self,
+        job: &Job,
+        rows: Option<u64>,
+        first: &[String],
+        findings: &mut Findings,
+    ) {
+        let Self { rejected, passed, .. } = *self;
+        if rejected == 0 {
+            return;
+        }
+        let first = first.join("; ");
+        let expected = rejected as f64 * rows.unwrap_or(passed).max(passed) as f64 / passed as f64;
+        let allowed = job.data.max_bad_rows;
+        if expected > allowed as f64 {
+            findings.stop(
+                "data.max_bad_rows",
+                format!(
+                    "{rejected} of {passed} rows are bad, so about {expected:.0} of all are, and {allowed} may \
+                     be left out; the first: {first}"
+                ),
+            );
+        } else {
+            findings.note(
+                "data.max_bad_rows",
+                format!("{rejected} of {passed} rows are bad and left out; the first: {first}"),
+            );
+        }
+    }
+
+    /// The rows that an epoch will train, of `rows` rows of data, and whether that is exact.
+    pub(super) fn of_data(&self, job: &Job, (rows, exact): (u64, bool)) -> (u64, bool) {
+        let drawn = job.data.sample.is_some() || job.data.negatives.is_some();
+        if !drawn || self.passed == 0 {
+            return (rows, exact);
+        }
+        let share = (self.rows + self.rejected) as f64 / self.passed as f64;
+        ((rows as f64 * share).round() as u64, false)
+    }
+
     pub(super) fn into_check(self, rows: Option<(u64, bool)>) -> DataCheck {
         let sampled = self.rows;
         let feature = |f: FeatureCount| FeatureCheck {
@@ -241,6 +300,7 @@ impl Sampled {
             rows: rows.map(|(n, _)| n),
             rows_are_exact: rows.is_some_and(|(_, exact)| exact),
             sampled,
+            rejected: self.rejected,
             features: self.features.into_iter().map(feature).collect(),
             labels: self.labels.into_iter().map(label).collect(),
         }

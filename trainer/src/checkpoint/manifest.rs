@@ -56,6 +56,17 @@ pub struct Progress {
     pub best: Option<Best>,
     /// Sum of the losses of the epoch's rows so far.
     pub loss_sum: f64,
+    /// Rows of the epoch before the position that were not trained: bad, or not drawn.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+    /// Of these, the bad ones; behind the last step of an epoch, all of the epoch's.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rejected: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// The best epoch so far.

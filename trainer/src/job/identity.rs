@@ -6,8 +6,16 @@
 use toml::Value;
 
 /// Keys that a resumed run may change.
-const FREE: [&str; 5] =
-    ["data.root", "train.epochs", "train.checkpoint_every", "train.keep", "name"];
+const FREE: [&str; 7] = [
+    "data.root",
+    // A run that was stopped by its bad rows may go on with more of them: those that were left out stay so.
+    "data.max_bad_rows",
+    "data.rejects",
+    "train.epochs",
+    "train.checkpoint_every",
+    "train.keep",
+    "name",
+];
 
 /// The first key (dotted) in which two portable jobs differ in a way that matters, with both values.
 pub(crate) fn difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {

@@ -20,6 +20,7 @@ use crate::fetch;
 use crate::job::Job;
 use crate::model;
 use crate::observer::Observer;
+use crate::rejects::RejectFile;
 use crate::stages::StageSeconds;
 
 impl Run {
@@ -64,6 +65,7 @@ impl Run {
         let train_data = open(&job, &job.data.train, &sides)?.ok_or_else(|| {
             Error::Unsupported("`data.train` names no files: a job needs training data".to_owned())
         })?;
+        let train_data = train_data.thinned(&job.data, job.seed)?;
         let files = training_files(&job, &train_data)?;
         if let Some(checkpoint) = &checkpoint {
             checkpoint.check_files(&files)?;
@@ -72,6 +74,11 @@ impl Run {
         let test_data = open(&job, &job.data.test, &sides)?;
         let missing_sides = vec![0; job.schema.sides.len()];
         let plateau = plateau(&job);
+        let rejects = match (&job.data.rejects, &checkpoint) {
+            (Some(path), Some(_)) => Some(RejectFile::resume(path)?),
+            (Some(path), None) => Some(RejectFile::new(path)),
+            (None, _) => None,
+        };
         let mut run = Self {
             job: Arc::new(job),
             dir,
@@ -88,9 +95,11 @@ impl Run {
             looking: Looking::new(look.steps, nodes),
             step: 0,
             cursor: Cursor::default(),
-            progress: Progress { plateau, best: None, loss_sum: 0.0 },
+            progress: Progress { plateau, best: None, loss_sum: 0.0, left_out: 0, rejected: 0 },
+            rejects,
             files,
             epoch_rows: None,
+            epoch_trained: None,
             last_plan: None,
             checkpointed: None,
             rows_trained: 0,
@@ -105,7 +114,10 @@ impl Run {
                 observer.note(&format!("resuming from {}", checkpoint.path().display()));
                 run.restore(&checkpoint)?;
             }
-            None => run.begin(observer)?,
+            None => {
+                let begun = run.begin(observer);
+                run.saving_rejects(begun)?;
+            }
         }
         Ok(run)
     }

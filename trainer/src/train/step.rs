@@ -154,6 +154,9 @@ impl Run {
         self.buffers.rows = rows;
         self.buffers.grads = grads;
         self.step += 1;
+        let passed = planned.cursor.row - self.cursor.row;
+        self.progress.left_out += passed - planned.batch.rows as u64;
+        self.progress.rejected += planned.rejected.len() as u64;
         self.cursor = planned.cursor;
         self.rows_trained += planned.batch.rows as u64;
         evaluate::add(&mut self.missing_sides, &planned.batch.side_missing);

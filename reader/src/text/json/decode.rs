@@ -5,7 +5,7 @@ use zillion_feature::{FeatureKey, RawType};
 use super::JsonPlan;
 use super::row::{JsonRow, Value};
 use crate::block::Column;
-use crate::field::Field;
+use crate::field::{Field, Role};
 use crate::text::TextSettings;
 use crate::text::cell::{self, Cell, List, TextCell};
 use crate::text::decode::{Problem, Rows, bad_value};
@@ -37,6 +37,17 @@ impl Rows for JsonRows<'_> {
 
     fn start(&self) -> usize {
         self.lines.start()
+    }
+
+    fn text(&self) -> &[u8] {
+        self.line
+    }
+
+    fn peek(&mut self, field: usize, role: &Role, column: &mut Column) -> Option<()> {
+        self.row.read(self.line, &self.plan.keys).ok()?;
+        let value = self.row.value(self.plan.key_of[field]);
+        let cell = JsonCell { value, row: &self.row, settings: self.settings };
+        cell::push(column, role, &cell).ok()
     }
 
     #[inline]

@@ -1,0 +1,119 @@
+//! The rows that were left out as bad: where they stand and why.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Near, Place, ReaderError};
+
+/// Messages of the first rows, for the error above the limit.
+const EXAMPLES: usize = 3;
+
+/// Bytes of a rejected line that are kept.
+pub(crate) const LINE: usize = 64 << 10;
+
+/// A row that was left out as bad.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reject {
+    /// The file, relative to the data's root where it lies below.
+    pub file: String,
+    /// Data row of the file, counted from 1; a header is not a row.
+    pub row: u64,
+    /// Byte of the (decompressed) text at which the row starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub byte: Option<u64>,
+    /// Row group of a Parquet file, counted from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_group: Option<usize>,
+    /// The column, where one is to blame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// What is wrong and what to do.
+    pub reason: String,
+    /// The row as a text file has it, without its line end; the first 64 KiB of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+}
+
+/// The bad rows that the passes over a dataset have met, each once.
+#[derive(Debug, Default)]
+pub(crate) struct RejectLog {
+    keeps: bool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    rows: BTreeMap<(usize, u64), Reject>,
+    examples: Vec<String>,
+}
+
+impl RejectLog {
+    /// An empty log. `keeps`: whether somebody wants to see the rows; else only the first few messages are
+    /// remembered.
+    pub(crate) fn new(keeps: bool) -> Self {
+        Self { keeps, inner: Mutex::default() }
+    }
+
+    /// Notes a row of the numbered file, which messages call `name`. `error` is what it would have been
+    /// without a limit.
+    pub(crate) fn add(&self, file: usize, name: &str, error: &ReaderError, line: Option<&[u8]>) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.examples.len() < EXAMPLES {
+            let example = error.to_string();
+            if !inner.examples.contains(&example) {
+                inner.examples.push(example);
+            }
+        }
+        if !self.keeps {
+            return;
+        }
+        let (place, column, reason) = match error {
+            ReaderError::Value { column, place, problem, .. } => {
+                (*place, Some(column.clone()), problem.clone())
+            }
+            ReaderError::CellCount { place, found, expected, .. } => {
+                (*place, None, cell_count(*found, *expected))
+            }
+            ReaderError::Record { place, problem, .. } => (*place, None, problem.clone()),
+            // Other errors are not about one row and leave nothing out.
+            _ => return,
+        };
+        let Place { row, near } = place;
+        let (byte, row_group) = match near {
+            Near::Byte(byte) => (Some(byte), None),
+            Near::RowGroup(group) => (None, Some(group)),
+        };
+        let line = line.map(|line| String::from_utf8_lossy(line).into_owned());
+        let file_name = name.to_owned();
+        inner.rows.entry((file, row)).or_insert(Reject {
+            file: file_name,
+            row,
+            byte,
+            row_group,
+            column,
+            reason,
+            line,
+        });
+    }
+
+    /// The rows by file and row.
+    pub(crate) fn rows(&self) -> Vec<Reject> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.rows.values().cloned().collect()
+    }
+
+    /// The first few messages.
+    pub(crate) fn examples(&self) -> Vec<String> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).examples.clone()
+    }
+}
+
+/// What is wrong with a record of another width than the header.
+pub(crate) fn cell_count(found: usize, expected: usize) -> String {
+    format!(
+        "{found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row"
+    )
+}

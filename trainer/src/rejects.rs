@@ -1,0 +1,136 @@
+//! The file of rows that were left out as bad: one JSON object a line, by file and row, each row once.
+//!
+//! # Crash consistency
+//! The file is written whole, before the checkpoint that counts its rows, at the end, and when a pass
+//! fails. A resumed run begins with what is there; rows that it meets again change nothing, so it ends with
+//! the file of a run that was never interrupted.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use zillion_device::Files;
+use zillion_reader::{Dataset, Reject};
+
+use crate::error::{Error, Result};
+
+/// The rows that a run has left out as bad, and where they are written.
+#[derive(Clone, Debug)]
+pub struct RejectFile {
+    path: PathBuf,
+    rows: BTreeMap<(String, u64), Reject>,
+    /// Rows that the file has; `None`: it is not written yet.
+    written: Option<usize>,
+}
+
+impl RejectFile {
+    /// A file without rows, which replaces one that may be there.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), rows: BTreeMap::new(), written: None }
+    }
+
+    /// Goes on from the file that is there, if one is.
+    ///
+    /// # Errors
+    /// A file that cannot be read or was not written by this.
+    pub(crate) fn resume(path: &Path) -> Result<Self> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::new(path)),
+            Err(source) => return Err(unreadable(path, source)),
+        };
+        let mut file = Self::new(path);
+        for line in text.lines() {
+            let row = serde_json::from_str(line).map_err(|e| unreadable(path, e.into()))?;
+            file.push(row);
+        }
+        file.written = Some(file.rows.len());
+        Ok(file)
+    }
+
+    /// Takes in the rows that passes over a dataset have left out.
+    pub fn add(&mut self, dataset: &Dataset) {
+        dataset.rejects().into_iter().for_each(|row| self.push(row));
+    }
+
+    fn push(&mut self, row: Reject) {
+        self.rows.entry((row.file.clone(), row.row)).or_insert(row);
+    }
+
+    /// Writes the file if there is something new in it.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub fn save(&mut self, files: &Files) -> Result<()> {
+        if self.written == Some(self.rows.len()) {
+            return Ok(());
+        }
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            files.create_dir(folder)?;
+        }
+        files.write_file(&self.path, |file| {
+            self.rows.values().try_for_each(|row| {
+                serde_json::to_writer(&mut *file, row)?;
+                file.write_all(b"\n")
+            })
+        })?;
+        self.written = Some(self.rows.len());
+        Ok(())
+    }
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> Error {
+    Error::Io {
+        action: "cannot go on with the file of rejected rows; move it away",
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reject(file: &str, row: u64) -> Reject {
+        Reject {
+            file: file.to_owned(),
+            row,
+            byte: Some(7),
+            row_group: None,
+            column: None,
+            reason: "is \"bad\"".to_owned(),
+            line: Some("a,\"b\nc\"".to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_interrupted_file_ends_like_one_that_was_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::new();
+        let rows = [reject("b", 2), reject("a", 9), reject("b", 1), reject("a", 9)];
+        let mut whole = RejectFile::new(folder.path().join("new/whole"));
+        rows.iter().for_each(|row| whole.push(row.clone()));
+        whole.save(&files).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("new/whole")).unwrap();
+        assert_eq!(text.lines().count(), 3);
+
+        let path = folder.path().join("parts");
+        let mut part = RejectFile::new(&path);
+        rows[..2].iter().for_each(|row| part.push(row.clone()));
+        part.save(&files).unwrap();
+        let mut rest = RejectFile::resume(&path).unwrap();
+        rows[1..].iter().for_each(|row| rest.push(row.clone()));
+        rest.save(&files).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+
+        // Nothing new, nothing written.
+        std::fs::write(&path, "").unwrap();
+        rest.save(&files).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        std::fs::write(&path, "something else\n").unwrap();
+        let error = RejectFile::resume(&path).unwrap_err().to_string();
+        assert!(error.contains("move it away") && error.contains("parts"), "{error}");
+        // A fresh run leaves no old rows behind.
+        RejectFile::new(&path).save(&files).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+    }
+}
