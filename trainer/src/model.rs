@@ -42,7 +42,11 @@ fn inputs(schema: &Schema, layouts: &[TableLayout]) -> ModelInputs {
         labels: schema
             .labels
             .iter()
-            .map(|l| LabelInput { name: l.name.clone(), weight: l.weight, ..l.name.as_str().into() })
+            .map(|l| LabelInput {
+                name: l.name.clone(),
+                weight: l.weight,
+                ..l.name.as_str().into()
+            })
             .collect(),
     }
 }
