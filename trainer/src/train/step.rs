@@ -66,7 +66,7 @@ impl Run {
             loss,
             schema: &self.job.schema,
             batch: &planned.batch,
-            logits: self.executor_logits(),
+            logits: self.executor_logits().first().copied().unwrap_or_default(),
             dense_norm: *dense_norm,
             table_norms,
             fetched: &fetch::fetched(nodes, &self.executor),
