@@ -191,12 +191,14 @@ impl<'de> Deserialize<'de> for Share {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// By the ending: `.parquet`, `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`,
+    /// By the ending: `.parquet`, `.arrow`, `.feather`, `.ipc`, `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`,
     /// `.libffm`, with `.gz` or `.zst` behind the text ones.
     #[default]
     Auto,
     /// Parquet.
     Parquet,
+    /// Arrow IPC, which is Feather V2.
+    Arrow,
     /// Text, by default with commas.
     Csv,
     /// Text, by default with tabs.

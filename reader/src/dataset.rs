@@ -12,6 +12,7 @@ use crate::config::{DataConfig, Format, Share, TextFormat};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Slot};
 use crate::files::{self, Compression, FileFormat};
+use crate::ipc::IpcFile;
 use crate::parquet::{ParquetFile, TextRules};
 use crate::policy::{Negatives, RowPolicy, Thinning};
 use crate::reading::{FileKind, Reading, SourceFile};
@@ -107,7 +108,7 @@ impl Dataset {
             Format::Tsv => TextFormat::Tsv,
             Format::Jsonl => TextFormat::Json,
             Format::Libsvm => TextFormat::Svm,
-            Format::Auto | Format::Csv | Format::Parquet => TextFormat::Csv,
+            Format::Auto | Format::Csv | Format::Parquet | Format::Arrow => TextFormat::Csv,
         };
         let settings = TextSettings::new(config, format);
         let source = open_stream(Box::new(stream), &path)?;
@@ -290,6 +291,7 @@ pub(crate) fn text_rules(config: &DataConfig) -> TextRules {
 pub(crate) fn open_file(config: &DataConfig, path: &Path) -> Result<SourceFile> {
     let kind = match files::format_of(path, config.format)? {
         FileFormat::Parquet => FileKind::Parquet(ParquetFile::open(path)?),
+        FileFormat::Arrow => FileKind::Ipc(IpcFile::open(path)?),
         FileFormat::Text(format, compression) => {
             FileKind::Text(TextFile::open(path, compression, config, format)?)
         }

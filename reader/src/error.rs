@@ -52,7 +52,7 @@ pub enum ReaderError {
     },
     /// A file whose ending says nothing about its format.
     #[error(
-        "its ending does not tell the format; set `data.format` to parquet, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`: {path}"
+        "its ending does not tell the format; set `data.format` to parquet, arrow, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`: {path}"
     )]
     UnknownFormat {
         /// The file.
@@ -82,7 +82,7 @@ pub enum ReaderError {
         /// The first of them.
         path: PathBuf,
     },
-    /// A Parquet file that cannot be decoded.
+    /// A Parquet or Arrow file that cannot be decoded.
     #[error(
         "{what} ({reason}); it was probably cut off while being written or copied, write it again: {path}"
     )]
@@ -270,6 +270,8 @@ pub enum Near {
     Byte(u64),
     /// Row group of a Parquet file, counted from 0.
     RowGroup(usize),
+    /// Record batch of an Arrow file, counted from 0.
+    RecordBatch(usize),
 }
 
 impl fmt::Display for Place {
@@ -277,6 +279,7 @@ impl fmt::Display for Place {
         match self.near {
             Near::Byte(byte) => write!(f, "row {} (byte {byte})", self.row),
             Near::RowGroup(group) => write!(f, "row {} (row group {group})", self.row),
+            Near::RecordBatch(batch) => write!(f, "row {} (record batch {batch})", self.row),
         }
     }
 }

@@ -197,7 +197,7 @@ impl Feed {
         let Unit { file, kind } = reading.units[unit];
         let source = &reading.files[file];
         match (kind, &reading.plans[file]) {
-            (UnitKind::RowGroup { group, rows_before, rows }, FilePlan::Parquet(plan)) => {
+            (UnitKind::RowGroup { group, rows_before, rows }, FilePlan::Groups(plan)) => {
                 let count = self.parts(rows);
                 let bound = |part: usize| part * reading.fields.len() / count;
                 let start = Start { group, rows_before, row };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::config::{Format, TextFormat};
 use crate::error::{ReaderError, Result};
 
-/// How a file is compressed as a whole; Parquet compresses inside.
+/// How a file is compressed as a whole; Parquet and Arrow compress inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     None,
@@ -19,6 +19,7 @@ pub(crate) enum Compression {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileFormat {
     Parquet,
+    Arrow,
     Text(TextFormat, Compression),
 }
 
@@ -110,6 +111,9 @@ pub(crate) fn format_of(path: &Path, setting: Format) -> Result<FileFormat> {
     };
     let by_ending = match stem.rsplit_once('.').map(|(_, ending)| ending) {
         Some("parquet" | "pq") if compression == Compression::None => Some(FileFormat::Parquet),
+        Some("arrow" | "feather" | "ipc") if compression == Compression::None => {
+            Some(FileFormat::Arrow)
+        }
         Some("csv") => Some(FileFormat::Text(TextFormat::Csv, compression)),
         Some("tsv" | "tab") => Some(FileFormat::Text(TextFormat::Tsv, compression)),
         Some("jsonl" | "ndjson") => Some(FileFormat::Text(TextFormat::Json, compression)),
@@ -123,6 +127,7 @@ pub(crate) fn format_of(path: &Path, setting: Format) -> Result<FileFormat> {
             by_ending.ok_or_else(|| ReaderError::UnknownFormat { path: path.to_owned() })
         }
         Format::Parquet => Ok(FileFormat::Parquet),
+        Format::Arrow => Ok(FileFormat::Arrow),
         Format::Csv => Ok(FileFormat::Text(TextFormat::Csv, compression)),
         Format::Tsv => Ok(FileFormat::Text(TextFormat::Tsv, compression)),
         Format::Jsonl => Ok(FileFormat::Text(TextFormat::Json, compression)),

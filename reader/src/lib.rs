@@ -1,6 +1,6 @@
 //! Files to batches.
 //!
-//! Parquet, CSV and TSV files (the text ones plain, gzip or zstd) become [`Batch`]es of a
+//! Parquet and Arrow files, CSV and TSV, JSON lines and libsvm (the text ones plain, gzip or zstd) become [`Batch`]es of a
 //! [`Schema`]: columns are projected, ids become keys, numbers are transformed, rows are put into an
 //! order that is a pure function of (seed, epoch, files), and everything that does not fit is refused
 //! with the file, the row, the column and a remedy. What it is *not*: it knows no tables and no models.
@@ -52,6 +52,7 @@ mod field;
 mod files;
 mod guess;
 mod header;
+mod ipc;
 mod order;
 mod parquet;
 mod passes;

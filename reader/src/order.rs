@@ -1,6 +1,6 @@
 //! The order of rows: a pure function of (seed, epoch, files).
 //!
-//! Units (row groups of Parquet files, whole text files) are permuted; their rows, one after another,
+//! Units (row groups of Parquet files, record batches of Arrow files, whole text files) are permuted; their rows, one after another,
 //! make a stream; the stream is cut into windows of equal size and each window is permuted. A position
 //! in this order is two numbers, a [`Cursor`](zillion_feature::Cursor), whatever the number of threads.
 

@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, MixedHasher};
 
 use crate::config::{DataConfig, Decimal};
 use crate::dataset::{Dataset, open_file};
 use crate::error::{Near, Place, ReaderError, Result};
-use crate::parquet::ParquetFile;
 use crate::reading::{FileKind, SourceFile};
 use crate::text::{self, Dialect, Grammar, Records, Step, TextFile};
 pub use column::{ColumnProfile, Count, Numbers};
@@ -81,7 +81,14 @@ pub fn profile(
         let source = open_file(config, path)?;
         reading.set_columns(&source)?;
         match &source.kind {
-            FileKind::Parquet(file) => reading.parquet(config, file, path)?,
+            FileKind::Parquet(file) => {
+                let rows = file.groups.iter().sum();
+                reading.arrays(config, rows, |show| file.scan(path, show))?;
+            }
+            FileKind::Ipc(file) => {
+                let rows = file.groups.iter().sum();
+                reading.arrays(config, rows, |show| file.scan(path, show))?;
+            }
             FileKind::Text(file) | FileKind::Stream(file, _) => match file.settings.grammar {
                 Grammar::Cells(dialect) => reading.text(config.decimal, file, dialect, path)?,
                 _ => reading.lines(file, path)?,
@@ -169,6 +176,10 @@ impl Reading<'_> {
                 };
                 file.schema().fields().iter().map(column).unzip()
             }
+            FileKind::Ipc(file) => {
+                let columns = file.columns();
+                columns.map(|(name, found)| (name.clone(), arrow::type_name(&found))).unzip()
+            }
             FileKind::Text(file) | FileKind::Stream(file, _) => {
                 let grammar = file.settings.grammar;
                 let column = |name: &String| (name.clone(), lines::type_name(grammar, name));
@@ -189,11 +200,17 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn parquet(&mut self, config: &DataConfig, file: &ParquetFile, path: &Path) -> Result<()> {
+    /// Files of `all` rows that give Arrow arrays.
+    fn arrays(
+        &mut self,
+        config: &DataConfig,
+        all: u64,
+        scan: impl FnOnce(&mut dyn FnMut(&RecordBatch) -> bool) -> Result<()>,
+    ) -> Result<()> {
         let null = &config.null;
         let is_missing =
             |text: &[u8]| text.is_empty() || null.iter().any(|marker| marker.as_bytes() == text);
-        file.scan(path, |batch| {
+        scan(&mut |batch| {
             let rows = batch.num_rows().min(self.left());
             self.complete &= rows == batch.num_rows();
             let batch = batch.slice(0, rows);
@@ -203,7 +220,6 @@ impl Reading<'_> {
             self.rows += rows as u64;
             self.rows < self.limit
         })?;
-        let all: u64 = file.groups.iter().sum();
         self.complete &= self.rows < self.limit || all <= self.limit;
         Ok(())
     }

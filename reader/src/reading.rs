@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Slot};
-use crate::parquet::{ParquetFile, ParquetPlan, TextRules};
+use crate::ipc::IpcFile;
+use crate::parquet::{GroupPlan, GroupSource, ParquetFile, TextRules};
 use crate::policy::{Picker, RowPolicy};
 use crate::rejects::RejectLog;
 use crate::text::{Chunks, TextFile, TextPlan};
@@ -21,6 +22,7 @@ pub(crate) struct SourceFile {
 #[derive(Debug)]
 pub(crate) enum FileKind {
     Parquet(ParquetFile),
+    Ipc(IpcFile),
     Text(TextFile),
     /// A stream behind its header, until somebody reads it.
     Stream(TextFile, Mutex<Option<Chunks>>),
@@ -29,7 +31,7 @@ pub(crate) enum FileKind {
 /// How the fields of one pass are decoded from one file.
 #[derive(Debug)]
 pub(crate) enum FilePlan {
-    Parquet(ParquetPlan),
+    Groups(GroupPlan),
     Text(TextPlan),
 }
 
@@ -41,7 +43,7 @@ pub(crate) struct Unit {
     pub(crate) kind: UnitKind,
 }
 
-/// A row group or a whole text file.
+/// A row group (of an Arrow file a record batch) or a whole text file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum UnitKind {
     RowGroup { group: usize, rows_before: u64, rows: u64 },
@@ -68,7 +70,12 @@ impl SourceFile {
     /// Finds and checks the columns of the fields. `first` is the first file of the list.
     pub(crate) fn plan(&self, fields: &[Field], first: Option<&Path>) -> Result<FilePlan> {
         match &self.kind {
-            FileKind::Parquet(file) => file.plan(&self.path, fields, first).map(FilePlan::Parquet),
+            FileKind::Parquet(file) => file.plan(&self.path, fields, first).map(FilePlan::Groups),
+            FileKind::Ipc(file) => {
+                let (plan, columns) = file.plan(&self.path, fields, first)?;
+                let source = GroupSource::Ipc(plan);
+                Ok(FilePlan::Groups(GroupPlan { source, columns }))
+            }
             FileKind::Text(file) | FileKind::Stream(file, _) => {
                 file.plan(&self.path, fields, first).map(FilePlan::Text)
             }
@@ -79,6 +86,7 @@ impl SourceFile {
     pub(crate) fn has_column(&self, name: &str) -> bool {
         match &self.kind {
             FileKind::Parquet(file) => file.has_column(name),
+            FileKind::Ipc(file) => file.has_column(name),
             FileKind::Text(file) | FileKind::Stream(file, _) => {
                 file.columns.iter().any(|column| column == name)
             }
@@ -89,6 +97,7 @@ impl SourceFile {
     pub(crate) fn rows(&self) -> Option<u64> {
         match &self.kind {
             FileKind::Parquet(file) => Some(file.groups.iter().sum()),
+            FileKind::Ipc(file) => Some(file.groups.iter().sum()),
             FileKind::Text(file) if !file.has_rows => Some(0),
             _ => None,
         }
@@ -102,29 +111,32 @@ impl SourceFile {
                 let taken = chunks.lock().unwrap_or_else(PoisonError::into_inner).take();
                 taken.ok_or_else(|| ReaderError::StreamConsumed { path: self.path.clone() })
             }
-            FileKind::Parquet(_) => unreachable!("row groups are not text"),
+            FileKind::Parquet(_) | FileKind::Ipc(_) => unreachable!("row groups are not text"),
         }
     }
 
     fn units(&self, file: usize) -> Vec<Unit> {
         match &self.kind {
-            FileKind::Parquet(parquet) => {
-                let mut rows_before = 0;
-                let mut units = Vec::with_capacity(parquet.groups.len());
-                for (group, &rows) in parquet.groups.iter().enumerate() {
-                    if rows > 0 {
-                        let kind = UnitKind::RowGroup { group, rows_before, rows };
-                        units.push(Unit { file, kind });
-                    }
-                    rows_before += rows;
-                }
-                units
-            }
+            FileKind::Parquet(parquet) => groups(file, &parquet.groups),
+            FileKind::Ipc(ipc) => groups(file, &ipc.groups),
             FileKind::Text(text) | FileKind::Stream(text, _) => {
                 text.has_rows.then_some(Unit { file, kind: UnitKind::Text }).into_iter().collect()
             }
         }
     }
+}
+
+/// Row groups of a file that have rows.
+fn groups(file: usize, groups: &[u64]) -> Vec<Unit> {
+    let mut rows_before = 0;
+    let mut units = Vec::with_capacity(groups.len());
+    for (group, &rows) in groups.iter().enumerate() {
+        if rows > 0 {
+            units.push(Unit { file, kind: UnitKind::RowGroup { group, rows_before, rows } });
+        }
+        rows_before += rows;
+    }
+    units
 }
 
 impl Reading {

@@ -55,6 +55,14 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
         let config = DataConfig { format, ..DataConfig::default() };
         return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
     }
+    if start == *b"ARRO" {
+        let format = match by_ending {
+            Ok(FileFormat::Arrow) => Format::Auto,
+            _ => Format::Arrow,
+        };
+        let config = DataConfig { format, ..DataConfig::default() };
+        return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
+    }
     let mut notes = Vec::new();
     let text = beginning(path)?;
     check_compression(path, start)?;
@@ -83,8 +91,8 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
             notes.push("its ending says another format, but it is a table of text".to_owned());
             (Format::Csv, b',')
         }
-        Ok(FileFormat::Parquet) => {
-            notes.push("its ending says Parquet, but it is text".to_owned());
+        Ok(FileFormat::Parquet | FileFormat::Arrow) => {
+            notes.push("its ending says Parquet or Arrow, but it is text".to_owned());
             (Format::Csv, b',')
         }
         Err(_) => (Format::Csv, b','),

@@ -9,7 +9,7 @@ use arrow_schema::{DataType, TimeUnit};
 use zillion_feature::{FeatureKey, RawType};
 
 use super::numbers::{Whole, numbers, scan, scan_values, whole_keys, with_whole};
-use super::texts::{DictionaryKeys, TextRules, dictionary_keys, text_keys, texts};
+use super::texts::{DictionaryKeys, TextRules, dictionary_keys, is_text, text_keys, texts};
 use crate::block::{Column, end_list};
 use crate::field::Role;
 use crate::sides::SideLookup;
@@ -73,7 +73,7 @@ pub(crate) fn append(
     match (role, column) {
         (Role::Id { raw, missing }, Column::Keys(keys)) => match array.data_type() {
             DataType::Dictionary(..) => dictionary_keys(array, *missing, rules, dictionary, keys),
-            DataType::Utf8View | DataType::Binary => text_keys(array, *missing, rules, keys),
+            _ if is_text(array) => text_keys(array, *missing, rules, keys),
             _ => whole_keys(array, *raw, *missing, keys),
         },
         (Role::Ids { raw }, Column::Lists { offsets, keys, .. }) => {
@@ -130,7 +130,7 @@ fn lists(
     if let Some(lists) = array.as_list_opt::<i32>() {
         return list_keys(lists, raw, rules, offsets, keys);
     }
-    if matches!(array.data_type(), DataType::Utf8View | DataType::Binary) {
+    if is_text(array) {
         return texts(array, |text| {
             if let Some(text) = rules.present(text) {
                 for id in text.bytes().split(|&b| b == rules.list_separator) {

@@ -22,10 +22,12 @@ use parquet::file::metadata::ParquetMetaData;
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role};
 use crate::header;
+use crate::ipc::IpcPlan;
 
-pub(crate) use part::{Decoded, Part, Start};
+pub(crate) use check::check as check_type;
+pub(crate) use part::{Decoded, Part, Start, without_panic};
 use positioned::PositionedFile;
-pub(crate) use texts::TextRules;
+pub(crate) use texts::{Text, TextRules, texts};
 pub(crate) use write::write_parquet;
 
 /// A Parquet file whose metadata has been read.
@@ -40,12 +42,19 @@ pub(crate) struct ParquetFile {
     pub(crate) groups: Vec<u64>,
 }
 
-/// What to decode of a file, and how.
+/// What to decode of a file of row groups (record batches of an Arrow file), and how.
 #[derive(Clone, Debug)]
-pub(crate) struct ParquetPlan {
-    pub(crate) metadata: ArrowReaderMetadata,
+pub(crate) struct GroupPlan {
+    pub(crate) source: GroupSource,
     /// For each field the position of its column in the file.
     pub(crate) columns: Vec<usize>,
+}
+
+/// How the columns of a row group become Arrow arrays.
+#[derive(Clone, Debug)]
+pub(crate) enum GroupSource {
+    Parquet(ArrowReaderMetadata),
+    Ipc(IpcPlan),
 }
 
 impl ParquetFile {
@@ -64,7 +73,7 @@ impl ParquetFile {
         let file = PositionedFile::new(file).map_err(failed)?;
         let options = || ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let metadata =
-            part::without_panic(|| ArrowReaderMetadata::load(&file, options())).map_err(damaged)?;
+            without_panic(|| ArrowReaderMetadata::load(&file, options())).map_err(damaged)?;
         let groups: std::result::Result<Vec<u64>, _> =
             metadata.metadata().row_groups().iter().map(|g| u64::try_from(g.num_rows())).collect();
         Ok(Self {
@@ -80,7 +89,7 @@ impl ParquetFile {
         path: &Path,
         fields: &[Field],
         first: Option<&Path>,
-    ) -> Result<ParquetPlan> {
+    ) -> Result<GroupPlan> {
         let names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
         let mut types: Vec<DataType> =
             self.schema.fields().iter().map(|f| f.data_type().clone()).collect();
@@ -118,7 +127,7 @@ impl ParquetFile {
                 path: path.to_owned(),
             },
         )?;
-        Ok(ParquetPlan { metadata, columns })
+        Ok(GroupPlan { source: GroupSource::Parquet(metadata), columns })
     }
 
     /// Whether the file has a column of this name.

@@ -13,14 +13,15 @@ use arrow_select::filter::filter_record_batch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
-use super::ParquetPlan;
 use super::decode::{Bad, append, append_or_reject};
 use super::numbers::scan;
 use super::positioned::PositionedFile;
 use super::texts::{DictionaryKeys, TextRules};
+use super::{GroupPlan, GroupSource};
 use crate::block::Column;
 use crate::error::{Near, Place, ReaderError, Result};
 use crate::field::Field;
+use crate::ipc::IpcBatches;
 use crate::policy::{Draw, Kept, Picker};
 
 /// Rows that Arrow decodes at a time: small enough that a column stays in the first cache.
@@ -28,7 +29,7 @@ const ARROW_ROWS: usize = 8192;
 
 /// A decoder of some fields of one row group.
 pub(crate) struct Part {
-    reader: ParquetRecordBatchReader,
+    reader: Batches,
     /// The fields, and for each the position of its column in what the reader returns.
     fields: Range<usize>,
     positions: Vec<usize>,
@@ -84,15 +85,12 @@ impl Decoded {
 impl Part {
     pub(crate) fn open(
         path: &Path,
-        plan: &ParquetPlan,
+        plan: &GroupPlan,
         fields: Range<usize>,
         start: Start,
         rules: TextRules,
         picker: Picker,
     ) -> Result<Self> {
-        let file = File::open(path).and_then(PositionedFile::new).map_err(|source| {
-            ReaderError::Io { what: "open the file", source, path: path.to_owned() }
-        })?;
         let mut roots: Vec<usize> = plan.columns[fields.clone()].to_vec();
         // The label decides who stays, so every part reads it.
         let label = picker.negatives.map(|(field, draw)| (plan.columns[field], draw));
@@ -102,16 +100,7 @@ impl Part {
         let position = |column: usize| roots.partition_point(|&root| root < column);
         let positions = plan.columns[fields.clone()].iter().map(|&c| position(c)).collect();
         let negatives = label.map(|(column, draw)| (position(column), draw));
-        let mask = ProjectionMask::roots(plan.metadata.parquet_schema(), roots);
-        let reader = without_panic(|| {
-            ParquetRecordBatchReaderBuilder::new_with_metadata(file, plan.metadata.clone())
-                .with_projection(mask)
-                .with_row_groups(vec![start.group])
-                .with_batch_size(ARROW_ROWS)
-                .with_offset(usize::try_from(start.row).unwrap_or(usize::MAX))
-                .build()
-        })
-        .map_err(|reason| damaged(start.group, reason, path))?;
+        let reader = Batches::open(path, plan, roots, start)?;
         Ok(Self {
             reader,
             dictionaries: vec![DictionaryKeys::default(); fields.len()],
@@ -181,13 +170,13 @@ impl Part {
         if let Some(rest) = self.rest.take() {
             return Ok(rest);
         }
-        match without_panic(|| self.reader.next().transpose()) {
+        match self.reader.next_batch() {
             Ok(Some(batch)) => Ok(batch),
             Ok(None) => {
-                let reason = format!("it ends after row {} of its row group", self.row);
-                Err(damaged(self.group, reason, &self.path))
+                let reason = format!("it ends after its row {}", self.row);
+                Err(self.reader.damaged(self.group, reason, &self.path))
             }
-            Err(reason) => Err(damaged(self.group, reason, &self.path)),
+            Err(reason) => Err(self.reader.damaged(self.group, reason, &self.path)),
         }
     }
 
@@ -244,9 +233,63 @@ impl Part {
     }
 }
 
-fn damaged(group: usize, reason: String, path: &Path) -> ReaderError {
-    let what = format!("row group {group} cannot be decoded");
-    ReaderError::Damaged { what, reason, path: path.to_owned() }
+/// Arrays of one row group, or of one record batch of an Arrow file, some rows at a time.
+enum Batches {
+    Parquet(ParquetRecordBatchReader),
+    Ipc(IpcBatches),
+}
+
+impl Batches {
+    /// The columns `roots`, which ascend.
+    fn open(path: &Path, plan: &GroupPlan, roots: Vec<usize>, start: Start) -> Result<Self> {
+        let metadata = match &plan.source {
+            GroupSource::Parquet(metadata) => metadata,
+            GroupSource::Ipc(plan) => {
+                let batches = IpcBatches::open(path, plan, roots, start.group, start.row)?;
+                return Ok(Self::Ipc(batches));
+            }
+        };
+        let file = File::open(path).and_then(PositionedFile::new).map_err(|source| {
+            ReaderError::Io { what: "open the file", source, path: path.to_owned() }
+        })?;
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
+        let reader = without_panic(|| {
+            ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone())
+                .with_projection(mask)
+                .with_row_groups(vec![start.group])
+                .with_batch_size(ARROW_ROWS)
+                .with_offset(usize::try_from(start.row).unwrap_or(usize::MAX))
+                .build()
+        });
+        reader.map(Self::Parquet).map_err(|reason| ReaderError::Damaged {
+            what: format!("row group {} cannot be decoded", start.group),
+            reason,
+            path: path.to_owned(),
+        })
+    }
+
+    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        match self {
+            Self::Parquet(reader) => without_panic(|| reader.next().transpose()),
+            Self::Ipc(batches) => without_panic(|| batches.next_batch().transpose()),
+        }
+    }
+
+    fn near(&self, group: usize) -> Near {
+        match self {
+            Self::Parquet(_) => Near::RowGroup(group),
+            Self::Ipc(_) => Near::RecordBatch(group),
+        }
+    }
+
+    fn damaged(&self, group: usize, reason: String, path: &Path) -> ReaderError {
+        let unit = match self {
+            Self::Parquet(_) => "row group",
+            Self::Ipc(_) => "record batch",
+        };
+        let what = format!("{unit} {group} cannot be decoded");
+        ReaderError::Damaged { what, reason, path: path.to_owned() }
+    }
 }
 
 /// Runs a call into the Parquet decoder. It checks most of what it reads, but on damaged bytes some of

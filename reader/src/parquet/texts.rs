@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
+use arrow_schema::DataType;
 use zillion_feature::FeatureKey;
 
 use super::decode::{Bad, unexpected};
@@ -43,14 +44,14 @@ pub(crate) struct DictionaryKeys {
 
 /// A string, known to be UTF-8, or a byte string that may be.
 #[derive(Clone, Copy)]
-pub(super) enum Text<'a> {
+pub(crate) enum Text<'a> {
     Valid(&'a str),
     Bytes(&'a [u8]),
 }
 
 impl Text<'_> {
     #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Valid(text) => text.as_bytes(),
             Self::Bytes(bytes) => bytes,
@@ -66,28 +67,34 @@ impl Text<'_> {
     }
 }
 
+/// Whether [`texts`] visits the array.
+pub(super) fn is_text(array: &ArrayRef) -> bool {
+    use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
+    matches!(array.data_type(), Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView)
+}
+
 /// Visits the rows of an array of strings or byte strings.
-pub(super) fn texts<'a>(
+pub(crate) fn texts<'a>(
     array: &'a ArrayRef,
     mut visit: impl FnMut(Option<Text<'a>>) -> Outcome<()>,
 ) -> Result<(), Bad> {
     let mut visit_row = |row: usize, text: Option<Text<'a>>| {
         visit(text).map_err(|refusal| Bad { row, refusal, text: text.map(|t| t.bytes().to_vec()) })
     };
-    if let Some(strings) = array.as_string_opt::<i32>() {
-        return strings
-            .iter()
-            .enumerate()
-            .try_for_each(|(row, text)| visit_row(row, text.map(Text::Valid)));
+    macro_rules! visit_all {
+        ($strings:expr, $text:expr) => {
+            $strings.iter().enumerate().try_for_each(|(row, text)| visit_row(row, text.map($text)))
+        };
     }
-    if let Some(strings) = array.as_string_view_opt() {
-        return strings
-            .iter()
-            .enumerate()
-            .try_for_each(|(row, text)| visit_row(row, text.map(Text::Valid)));
+    match array.data_type() {
+        DataType::Utf8 => visit_all!(array.as_string::<i32>(), Text::Valid),
+        DataType::LargeUtf8 => visit_all!(array.as_string::<i64>(), Text::Valid),
+        DataType::Utf8View => visit_all!(array.as_string_view(), Text::Valid),
+        DataType::Binary => visit_all!(array.as_binary::<i32>(), Text::Bytes),
+        DataType::LargeBinary => visit_all!(array.as_binary::<i64>(), Text::Bytes),
+        DataType::BinaryView => visit_all!(array.as_binary_view(), Text::Bytes),
+        _ => unexpected(array),
     }
-    let Some(strings) = array.as_binary_opt::<i32>() else { unexpected(array) };
-    strings.iter().enumerate().try_for_each(|(row, text)| visit_row(row, text.map(Text::Bytes)))
 }
 
 /// Appends the keys of an array of strings.

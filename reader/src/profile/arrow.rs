@@ -1,4 +1,4 @@
-//! Columns of Parquet files to tallies.
+//! Columns of Parquet and Arrow files to tallies.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -10,6 +10,8 @@ use arrow_schema::DataType;
 use zillion_feature::FeatureKey;
 
 use super::tally::Tally;
+use crate::ipc::plain_type;
+use crate::parquet::{Text, texts};
 
 /// A column's type in a word, and whether a tally of its values can be made.
 pub(super) fn type_name(found: &DataType) -> String {
@@ -63,14 +65,10 @@ pub(super) fn add(tally: &mut Tally, array: &ArrayRef, is_missing: &dyn Fn(&[u8]
             let values = array.as_boolean();
             each!(values, x => tally.boolean(x));
         }
-        DataType::Utf8 => {
-            let values = array.as_string::<i32>();
-            each!(values, x => text(tally, x.as_bytes(), is_missing));
-        }
-        DataType::Binary => {
-            let values = array.as_binary::<i32>();
-            each!(values, x => text(tally, x, is_missing));
-        }
+        found if is_text(found) => each_text(array, |value| match value {
+            Some(value) if !is_missing(value) => tally.text(value),
+            _ => tally.missing(),
+        }),
         DataType::List(_) => {
             let values = array.as_list::<i32>();
             each!(values, items => {
@@ -83,8 +81,16 @@ pub(super) fn add(tally: &mut Tally, array: &ArrayRef, is_missing: &dyn Fn(&[u8]
     }
 }
 
-fn text(tally: &mut Tally, text: &[u8], is_missing: &dyn Fn(&[u8]) -> bool) {
-    if is_missing(text) { tally.missing() } else { tally.text(text) }
+fn is_text(found: &DataType) -> bool {
+    matches!(plain_type(found), DataType::Utf8 | DataType::Binary)
+}
+
+fn each_text(array: &ArrayRef, mut show: impl FnMut(Option<&[u8]>)) {
+    let shown = texts(array, |text| {
+        show(text.as_ref().map(Text::bytes));
+        Ok(())
+    });
+    debug_assert!(shown.is_ok(), "nothing is refused here");
 }
 
 fn add_items(tally: &mut Tally, items: &ArrayRef) {
@@ -104,11 +110,11 @@ fn add_items(tally: &mut Tally, items: &ArrayRef) {
         DataType::UInt16 => ids!(UInt16Type),
         DataType::UInt32 => ids!(UInt32Type),
         DataType::UInt64 => ids!(UInt64Type),
-        DataType::Utf8 => {
-            for item in items.as_string::<i32>().iter().flatten() {
-                tally.text_item(item.as_bytes());
+        found if is_text(found) => each_text(items, |item| {
+            if let Some(item) = item {
+                tally.text_item(item);
             }
-        }
+        }),
         _ => {}
     }
 }

@@ -37,6 +37,12 @@ pub(crate) fn open_stream(mut stream: Source, path: &Path) -> Result<Source> {
             key: path.to_string_lossy().into_owned(),
         });
     }
+    if start == b"ARRO" {
+        return Err(ReaderError::Setting {
+            problem: "Arrow files cannot be read from a stream, because their directory is at their end; give the file's path".to_owned(),
+            key: path.to_string_lossy().into_owned(),
+        });
+    }
     let compression = if start.starts_with(GZIP_MAGIC) {
         Compression::Gzip
     } else if start == ZSTD_MAGIC {

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::Int64Type;
-use arrow_array::{ArrayRef, Float64Array, Int64Array, ListArray, StringArray};
+use arrow_array::builder::{Int64Builder, LargeListBuilder, StringDictionaryBuilder};
+use arrow_array::types::{Int8Type, Int32Type, Int64Type, UInt16Type};
+use arrow_array::{
+    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int32Array, Int64Array, ListArray,
+    NullArray, StringArray, StringViewArray,
+};
+use arrow_ipc::CompressionType;
 use proptest::prelude::*;
 use zillion_feature::{Cursor, Schema, Statistics};
 use zillion_reader::BatchOrder;
 
-use crate::fixture::{Folder, no_statistics, read, schema, workers, write_parquet};
+use crate::fixture::{Folder, no_statistics, read, schema, workers, write_ipc, write_parquet};
 
 fn job() -> Schema {
     schema(
@@ -189,7 +194,40 @@ fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-const FILES: [&str; 3] = ["a.csv", "a.parquet", "a.jsonl.gz"];
+/// The same values in other encodings.
+fn encoded(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
+    let mut words = LargeListBuilder::new(StringDictionaryBuilder::<Int8Type>::new());
+    let mut tags = LargeListBuilder::new(Int64Builder::new());
+    let mut city = StringDictionaryBuilder::<UInt16Type>::new();
+    for row in rows {
+        words.append_option(row.words.as_ref().map(|w| w.iter().map(Some)));
+        tags.append_option(row.tags.as_ref().map(|t| t.iter().copied().map(Some)));
+        city.append_option(row.city.as_ref());
+    }
+    let size: DictionaryArray<Int32Type> = {
+        let sizes = Int64Array::from_iter_values(-1000..1000);
+        let entries: Int32Array = rows.iter().map(|r| r.size.map(|s| s as i32 + 1000)).collect();
+        DictionaryArray::new(entries, Arc::new(sizes))
+    };
+    let mut columns = columns(rows);
+    for (name, array) in &mut columns {
+        *array = match *name {
+            "user_group" => {
+                Arc::new(rows.iter().map(|r| Some(&r.user_group)).collect::<StringViewArray>())
+            }
+            "city" => Arc::new(city.finish()),
+            "tags" => Arc::new(tags.finish()),
+            "words" => Arc::new(words.finish()),
+            "size" => Arc::new(size.clone()),
+            "click" => Arc::new(rows.iter().map(|r| Some(r.click == 1)).collect::<BooleanArray>()),
+            "buy" if rows.iter().all(|r| r.buy.is_none()) => Arc::new(NullArray::new(rows.len())),
+            _ => continue,
+        };
+    }
+    columns
+}
+
+const FILES: [&str; 5] = ["a.csv", "a.parquet", "a.jsonl.gz", "a.arrow", "b.feather"];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
@@ -206,6 +244,10 @@ proptest! {
         rows[0].price = Some(4.5);
         let folder = Folder::new();
         folder.write("a.csv", text(&rows));
+        write_ipc(&folder.path("a.arrow"), columns(&rows), group, None);
+        let compression = [None, Some(CompressionType::ZSTD), Some(CompressionType::LZ4_FRAME)][group % 3];
+        // A dictionary is written once, and so there is one record batch.
+        write_ipc(&folder.path("b.feather"), encoded(&rows), rows.len(), compression);
         folder.write_gzip("a.jsonl.gz", json(&rows).as_bytes());
         write_parquet(&folder.path("a.parquet"), columns(&rows), group, dictionary);
         let order = BatchOrder { seed: 3, shuffle: true, batch_rows: 16, drop_last: false };

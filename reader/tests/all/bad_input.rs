@@ -372,7 +372,7 @@ fn settings_that_make_no_sense_are_refused() {
         ),
         (
             "format = 'orc'",
-            "unknown value \"orc\" for `data.format`; expected one of `auto`, `csv`, `jsonl`, `libsvm`, `parquet`, `tsv`",
+            "unknown value \"orc\" for `data.format`; expected one of `arrow`, `auto`, `csv`, `jsonl`, `libsvm`, `parquet`, `tsv`",
         ),
         (
             "header = false",

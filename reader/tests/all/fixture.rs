@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use zillion_device::Workers;
@@ -103,6 +105,26 @@ pub(crate) fn write_parquet(
     let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
+}
+
+/// Writes an Arrow IPC file; `batch` rows a record batch.
+pub(crate) fn write_ipc(
+    path: &Path,
+    columns: Vec<(&str, ArrayRef)>,
+    batch: usize,
+    compression: Option<CompressionType>,
+) {
+    let all = RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, array)| (name, array, true)),
+    )
+    .unwrap();
+    let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
+    let file = File::create(path).unwrap();
+    let mut writer = FileWriter::try_new_with_options(file, &all.schema(), options).unwrap();
+    for start in (0..all.num_rows()).step_by(batch) {
+        writer.write(&all.slice(start, batch.min(all.num_rows() - start))).unwrap();
+    }
+    writer.finish().unwrap();
 }
 
 pub(crate) fn data_config(settings: &str) -> Result<DataConfig, String> {

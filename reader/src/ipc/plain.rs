@@ -1,0 +1,133 @@
+//! Encodings of one meaning to the one that is decoded: large, fixed-size and dictionary types to plain
+//! ones. Values are not copied, except out of dictionaries of what is not hashed.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowDictionaryKeyType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, ListArray, new_null_array};
+use arrow_buffer::{ArrowNativeType, NullBuffer, OffsetBuffer};
+use arrow_schema::{DataType, Field};
+use arrow_select::take::take;
+use zillion_feature::RawType;
+
+use crate::field::Role;
+
+/// The type of the values, whatever their encoding.
+pub(crate) fn plain_type(found: &DataType) -> DataType {
+    match found {
+        DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
+        DataType::LargeBinary | DataType::BinaryView => DataType::Binary,
+        DataType::Dictionary(_, values) => plain_type(values),
+        DataType::List(element)
+        | DataType::LargeList(element)
+        | DataType::FixedSizeList(element, _) => {
+            let element = element.as_ref().clone();
+            let plain = plain_type(element.data_type());
+            DataType::List(Arc::new(element.with_data_type(plain)))
+        }
+        other => other.clone(),
+    }
+}
+
+/// What a column that has no type, because it has no value, is read as.
+pub(super) fn type_of_nulls(role: &Role) -> DataType {
+    match role {
+        Role::Id { raw, .. } | Role::Ids { raw, .. } if *raw == RawType::String => DataType::Utf8,
+        Role::SideRow(lookup) if lookup.raw == RawType::String => DataType::Utf8,
+        _ => DataType::Int64,
+    }
+}
+
+/// The same values, decoded or as a dictionary of strings with 32-bit entries.
+pub(super) fn plain(
+    array: &ArrayRef,
+    null_type: &DataType,
+    keep_dictionary: bool,
+) -> Result<ArrayRef, String> {
+    match array.data_type() {
+        DataType::Null => Ok(new_null_array(null_type, array.len())),
+        DataType::Dictionary(keys, values) => {
+            let text = matches!(plain_type(values), DataType::Utf8 | DataType::Binary);
+            if keep_dictionary && text {
+                return with_small_entries(array, keys);
+            }
+            let dictionary = array.as_any_dictionary();
+            let values = take(dictionary.values().as_ref(), dictionary.keys(), None);
+            plain(&values.map_err(|e| e.to_string())?, null_type, false)
+        }
+        DataType::List(element) => {
+            let list = array.as_list::<i32>();
+            match plain_type(element.data_type()) == *element.data_type() {
+                true => Ok(array.clone()),
+                false => list_of(list.value_offsets(), list.values(), list.nulls(), null_type),
+            }
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            list_of(list.value_offsets(), list.values(), list.nulls(), null_type)
+        }
+        DataType::FixedSizeList(_, length) => {
+            let list = array.as_fixed_size_list();
+            let ends: Vec<i64> = (0..=list.len() as i64).map(|i| i * i64::from(*length)).collect();
+            list_of(&ends, list.values(), list.nulls(), null_type)
+        }
+        _ => Ok(array.clone()),
+    }
+}
+
+/// A list array of the values between the first and the last offset.
+fn list_of<O: ArrowNativeType>(
+    offsets: &[O],
+    values: &ArrayRef,
+    nulls: Option<&NullBuffer>,
+    null_type: &DataType,
+) -> Result<ArrayRef, String> {
+    let (first, last) = match offsets {
+        [first, .., last] => (first.as_usize(), last.as_usize()),
+        _ => (0, 0),
+    };
+    if last < first || last > values.len() || last - first > i32::MAX as usize {
+        return Err("a list does not end where it may".to_owned());
+    }
+    let values = plain(&values.slice(first, last - first), null_type, false)?;
+    let ends = offsets.iter().map(|end| end.as_usize().wrapping_sub(first) as i32);
+    let offsets = match offsets.is_empty() {
+        true => OffsetBuffer::new_empty(),
+        false => {
+            let ends: Vec<i32> = ends.collect();
+            if ends.windows(2).any(|pair| pair[0] > pair[1]) {
+                return Err("a list ends before it starts".to_owned());
+            }
+            OffsetBuffer::new(ends.into())
+        }
+    };
+    let field = Arc::new(Field::new("item", values.data_type().clone(), true));
+    let list = ListArray::try_new(field, offsets, values, nulls.cloned());
+    list.map(|list| Arc::new(list) as ArrayRef).map_err(|e| e.to_string())
+}
+
+/// A dictionary array whose entries are numbered in 32 bits.
+fn with_small_entries(array: &ArrayRef, keys: &DataType) -> Result<ArrayRef, String> {
+    fn small<K: ArrowDictionaryKeyType>(array: &ArrayRef) -> Result<ArrayRef, String> {
+        let dictionary = array.as_dictionary::<K>();
+        // Arrow has checked that every number is below the dictionary's length.
+        let numbers: Int32Array = dictionary.keys().unary(|key| key.as_usize() as i32);
+        let small = DictionaryArray::<Int32Type>::try_new(numbers, dictionary.values().clone());
+        small.map(|small| Arc::new(small) as ArrayRef).map_err(|e| e.to_string())
+    }
+    match keys {
+        DataType::Int8 => small::<Int8Type>(array),
+        DataType::Int16 => small::<Int16Type>(array),
+        DataType::Int32 => Ok(array.clone()),
+        DataType::Int64 => small::<Int64Type>(array),
+        DataType::UInt8 => small::<UInt8Type>(array),
+        DataType::UInt16 => small::<UInt16Type>(array),
+        DataType::UInt32 => small::<UInt32Type>(array),
+        DataType::UInt64 => small::<UInt64Type>(array),
+        other => Err(format!("a dictionary with keys of type {other}")),
+    }
+}
