@@ -176,6 +176,10 @@ pub(crate) enum Bench {
     #[command(after_help = "\
 Example: zillion bench embedding --rows 10000000 --dim 16 --threads 1 --json")]
     Embedding(BenchEmbeddingArgs),
+    /// Rows read a second from a file: decoded to columns, and put together as batches
+    #[command(after_help = "\
+Example: zillion bench reader --data train.parquet --threads 1 --json")]
+    Reader(BenchReaderArgs),
     /// Samples trained a second from Criteo-shaped Parquet, with the test AUC of the same run
     #[command(after_help = "\
 Example: zillion bench train --model deepfm --data criteo_like.parquet --threads 2 --json")]
@@ -200,6 +204,25 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Seconds that each figure is measured for
     #[arg(long, default_value = "2")]
     pub(crate) seconds: f64,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchReaderArgs {
+    /// A file, folder or glob
+    #[arg(long)]
+    pub(crate) data: String,
+    /// The job whose columns are read; absent: what `init` would draft for the file
+    #[arg(long)]
+    pub(crate) job: Option<PathBuf>,
+    /// Compute threads
+    #[arg(long, default_value = "1")]
+    pub(crate) threads: NonZeroUsize,
+    /// How often each figure is taken; the median is reported
+    #[arg(long, default_value = "5")]
+    pub(crate) repeat: NonZeroUsize,
     /// Print one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -204,6 +204,7 @@ impl Feed {
                 let parts = (0..count)
                     .map(|p| {
                         let fields = bound(p)..bound(p + 1);
+                        let fields = (reading.fields.as_slice(), fields);
                         let picker = reading.pickers[file];
                         Part::open(&source.path, plan, fields, start, reading.rules.clone(), picker)
                     })

@@ -79,7 +79,7 @@ pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies};
 pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
-pub use passes::{statistics, vocabulary};
+pub use passes::{decode_columns, statistics, vocabulary};
 pub use profile::{
     Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,
     profile,

@@ -211,6 +211,22 @@ pub fn vocabulary(
     Ok(keys.into_iter().map(sorted).collect())
 }
 
+/// Decodes every row to columns (keys mixed or hashed, numbers transformed), forgets them and returns how many
+/// there were: what reading costs before batches are put together.
+///
+/// # Errors
+/// What reading the rows may meet, and statistics that a transform needs and the dataset was not given.
+pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> {
+    let mut fields = field::resolved(dataset.schema(), dataset.sides(), dataset.statistics())?;
+    fields.retain(|field| !dataset.lacks(field));
+    let mut rows = 0;
+    visit(dataset, fields, workers, |window| {
+        rows += window.rows as u64;
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
 /// Of each feature, whether it is wanted itself or by a cross that is.
 fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<bool> {
     let mut read: Vec<bool> = schema.features.iter().map(wanted).collect();

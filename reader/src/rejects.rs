@@ -24,7 +24,7 @@ pub struct Reject {
     /// Byte of the (decompressed) text at which the row starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub byte: Option<u64>,
-    /// Row group of a Parquet file, counted from 0.
+    /// Row group of a Parquet file or record batch of an Arrow file, counted from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_group: Option<usize>,
     /// The column, where one is to blame.
@@ -84,7 +84,7 @@ impl RejectLog {
         let Place { row, near } = place;
         let (byte, row_group) = match near {
             Near::Byte(byte) => (Some(byte), None),
-            Near::RowGroup(group) => (None, Some(group)),
+            Near::RowGroup(group) | Near::RecordBatch(group) => (None, Some(group)),
         };
         let line = line.map(|line| String::from_utf8_lossy(line).into_owned());
         let file_name = name.to_owned();

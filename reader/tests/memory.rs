@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_ipc::writer::FileWriter;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use zillion_device::{Workers, machine};
@@ -31,18 +32,37 @@ fn write_text(path: &Path) {
     }
 }
 
+fn write_json(path: &Path) {
+    let mut file = BufWriter::new(File::create(path).unwrap());
+    for row in 0..ROWS {
+        write!(file, "{{").unwrap();
+        (0..COLUMNS).for_each(|c| write!(file, "\"c{c}\":{},", value(row, c)).unwrap());
+        writeln!(file, "\"label\":{}}}", row % 2).unwrap();
+    }
+}
+
+fn batch(rows: std::ops::Range<usize>) -> RecordBatch {
+    let column = |c| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(rows.clone().map(|row| value(row, c))))
+    };
+    let mut columns: Vec<(String, ArrayRef)> =
+        (0..COLUMNS).map(|c| (format!("c{c}"), column(c))).collect();
+    let label = Int64Array::from_iter_values(rows.clone().map(|row| row as i64 % 2));
+    columns.push(("label".to_owned(), Arc::new(label)));
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+fn write_arrow(path: &Path) {
+    let file = File::create(path).unwrap();
+    let mut writer = FileWriter::try_new(file, &batch(0..1).schema()).unwrap();
+    for start in (0..ROWS).step_by(10_000) {
+        writer.write(&batch(start..start + 10_000)).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
 /// Row groups of five windows each.
 fn write_parquet(path: &Path) {
-    let batch = |rows: std::ops::Range<usize>| {
-        let column = |c| -> ArrayRef {
-            Arc::new(Int64Array::from_iter_values(rows.clone().map(|row| value(row, c))))
-        };
-        let mut columns: Vec<(String, ArrayRef)> =
-            (0..COLUMNS).map(|c| (format!("c{c}"), column(c))).collect();
-        let label = Int64Array::from_iter_values(rows.clone().map(|row| row as i64 % 2));
-        columns.push(("label".to_owned(), Arc::new(label)));
-        RecordBatch::try_from_iter(columns).unwrap()
-    };
     let properties =
         WriterProperties::builder().set_max_row_group_row_count(Some(5 * WINDOW)).build();
     let file = File::create(path).unwrap();
@@ -56,9 +76,11 @@ fn write_parquet(path: &Path) {
 #[test]
 fn resident_memory_stays_flat_on_a_file_of_twenty_windows() {
     let folder = tempfile::tempdir().unwrap();
-    let files = [folder.path().join("a.csv"), folder.path().join("a.parquet")];
+    let files = ["a.csv", "a.parquet", "a.arrow", "a.jsonl"].map(|name| folder.path().join(name));
     write_text(&files[0]);
     write_parquet(&files[1]);
+    write_arrow(&files[2]);
+    write_json(&files[3]);
     let features: String = (0..COLUMNS).map(|c| format!("[features.c{c}]\nkind='id'\n")).collect();
     let job = toml::from_str::<toml::Table>(&format!("{features}[labels.label]")).unwrap();
     let schema = Schema::from_job(&job.into()).unwrap();

@@ -1,6 +1,11 @@
 //! The same rows in another format, packing or number of files are the same rows.
 
+use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_ipc::writer::FileWriter;
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
@@ -29,6 +34,32 @@ fn as_json(text: &str) -> String {
         serde_json::Value::Object(row.collect()).to_string() + "\n"
     };
     lines.map(row).collect()
+}
+
+/// Columns of numbers as such, others as strings; 300 rows a record batch.
+fn write_arrow(path: &Path, text: &str) {
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().expect("a header");
+    let rows: Vec<Vec<&str>> = lines.collect();
+    let column = |at: usize| -> ArrayRef {
+        let cells = || rows.iter().map(|row| Some(row[at]).filter(|cell| !cell.is_empty()));
+        if cells().flatten().all(|cell| cell.parse::<i64>().is_ok()) {
+            Arc::new(cells().map(|c| c.and_then(|c| c.parse().ok())).collect::<Int64Array>())
+        } else if cells().flatten().all(|cell| cell.parse::<f64>().is_ok()) {
+            Arc::new(cells().map(|c| c.and_then(|c| c.parse().ok())).collect::<Float64Array>())
+        } else {
+            Arc::new(cells().collect::<StringArray>())
+        }
+    };
+    let columns = names.iter().enumerate().map(|(at, name)| (*name, column(at), true));
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length");
+    let file = std::fs::File::create(path).expect("a file");
+    let mut writer = FileWriter::try_new(file, &batch.schema()).expect("a writer");
+    for start in (0..batch.num_rows()).step_by(300) {
+        let piece = batch.slice(start, 300.min(batch.num_rows() - start));
+        writer.write(&piece).expect("it takes rows");
+    }
+    writer.finish().expect("it takes a footer");
 }
 
 #[test]
@@ -74,6 +105,16 @@ fn packed_split_and_tab_separated_files_train_to_the_same_bytes() {
 
     place.write("train.jsonl", &as_json(&text));
     assert_eq!(tables_of(&place, "jsonl", "\"train.jsonl\""), reference);
+    write_arrow(&place.path("train.arrow"), &text);
+    assert_eq!(tables_of(&place, "arrow", "\"train.arrow\""), reference);
+    let inspected = zillion(&["data", "inspect", &place.text("train.arrow")]).output();
+    assert!(stdout(&inspected.expect("it runs")).contains("user"));
+    let bench =
+        ["bench", "reader", "--data", &place.text("train.arrow"), "--repeat", "1", "--json"];
+    let outcome =
+        zillion(&bench).args(["--job", &place.text("job.toml")]).output().expect("it runs");
+    let outcome: serde_json::Value = serde_json::from_str(&stdout(&outcome)).expect("JSON");
+    assert_eq!(outcome["rows"].as_u64(), Some(text.lines().count() as u64 - 1));
 
     let (header, rows) = text.split_once('\n').expect("a header");
     let lines: Vec<&str> = rows.lines().collect();

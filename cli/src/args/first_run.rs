@@ -44,7 +44,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
-    /// A Parquet, CSV, TSV, JSON lines or libsvm file of labelled rows (text may be .gz or .zst)
+    /// A Parquet, Arrow, CSV, TSV, JSON lines or libsvm file of labelled rows (text may be .gz or .zst)
     pub(crate) data: PathBuf,
     /// The job file to write; - for stdout
     #[arg(long, value_name = "FILE", default_value = "job.toml")]

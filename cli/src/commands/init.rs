@@ -29,16 +29,8 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         ))
         .into());
     }
-    let looked = look::at(&args.data, LOOKED_AT, args.label.as_deref(), &*workers(None)?)?;
-    let label = match &looked.guess.label {
-        Ok(label) => label.clone(),
-        Err(why) => return Err(Stop::Usage(format!("{why}: {}", args.data.display())).into()),
-    };
-    let draft = Draft::new(&args.data, &looked, label)?;
-    let text = draft.text();
-    // What is written must run: it is read and held against the data as `train` would.
-    let value: toml::Table = text.parse().context("the job that was drafted is not TOML")?;
-    let job = Job::from_value(value.into()).context("the job that was drafted")?;
+    let (draft, text, job) = draft(&args.data, args.label.as_deref())?;
+    // What is written must run: it is held against the data as `train` would.
     Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
     draft.tell();
     if to_stdout {
@@ -50,6 +42,24 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
     let out = args.out.display();
     eprintln!("wrote {out}; next:\n  zillion check {out}\n  zillion train {out}");
     Ok(())
+}
+
+/// The job that `init` would write for a file.
+pub(super) fn drafted(data: &Path) -> Result<Job> {
+    draft(data, None).map(|(.., job)| job)
+}
+
+fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
+    let looked = look::at(data, LOOKED_AT, label, &*workers(None)?)?;
+    let label = match &looked.guess.label {
+        Ok(label) => label.clone(),
+        Err(why) => return Err(Stop::Usage(format!("{why}: {}", data.display())).into()),
+    };
+    let draft = Draft::new(data, &looked, label)?;
+    let text = draft.text();
+    let value: toml::Table = text.parse().context("the job that was drafted is not TOML")?;
+    let job = Job::from_value(value.into()).context("the job that was drafted")?;
+    Ok((draft, text, job))
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 mod bench_embedding;
 mod bench_frappe;
+mod bench_reader;
 mod bench_train;
 pub(crate) mod check;
 pub(crate) mod data;

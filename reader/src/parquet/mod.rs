@@ -3,8 +3,10 @@
 mod check;
 mod decode;
 mod numbers;
+mod pages;
 mod part;
 mod positioned;
+mod runs;
 mod scan;
 mod texts;
 mod write;

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
@@ -15,13 +16,14 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 
 use super::decode::{Bad, append, append_or_reject};
 use super::numbers::scan;
+use super::pages::PagedColumn;
 use super::positioned::PositionedFile;
 use super::texts::{DictionaryKeys, TextRules};
 use super::{GroupPlan, GroupSource};
 use crate::block::Column;
 use crate::error::{Near, Place, ReaderError, Result};
 use crate::field::Field;
-use crate::ipc::IpcBatches;
+use crate::ipc::{IpcBatches, plain_type};
 use crate::policy::{Draw, Kept, Picker};
 
 /// Rows that Arrow decodes at a time: small enough that a column stays in the first cache.
@@ -29,10 +31,13 @@ const ARROW_ROWS: usize = 8192;
 
 /// A decoder of some fields of one row group.
 pub(crate) struct Part {
-    reader: Batches,
-    /// The fields, and for each the position of its column in what the reader returns.
+    /// The fields, and how those are decoded that can be without arrays; empty where none can.
     fields: Range<usize>,
+    paged: Vec<Option<PagedColumn>>,
+    /// The others, if there are any, and for each field the position of its column in what it returns.
+    reader: Option<Batches>,
     positions: Vec<usize>,
+    plan: GroupPlan,
     dictionaries: Vec<DictionaryKeys>,
     /// What the reader returned and the last piece did not take.
     rest: Option<RecordBatch>,
@@ -86,44 +91,102 @@ impl Part {
     pub(crate) fn open(
         path: &Path,
         plan: &GroupPlan,
-        fields: Range<usize>,
+        (roles, fields): (&[Field], Range<usize>),
         start: Start,
         rules: TextRules,
         picker: Picker,
     ) -> Result<Self> {
-        let mut roots: Vec<usize> = plan.columns[fields.clone()].to_vec();
-        // The label decides who stays, so every part reads it.
-        let label = picker.negatives.map(|(field, draw)| (plan.columns[field], draw));
-        roots.extend(label.map(|(column, _)| column));
-        roots.sort_unstable();
-        roots.dedup();
-        let position = |column: usize| roots.partition_point(|&root| root < column);
-        let positions = plan.columns[fields.clone()].iter().map(|&c| position(c)).collect();
-        let negatives = label.map(|(column, draw)| (position(column), draw));
-        let reader = Batches::open(path, plan, roots, start)?;
-        Ok(Self {
-            reader,
+        let mut part = Self {
+            paged: Vec::new(),
+            reader: None,
             dictionaries: vec![DictionaryKeys::default(); fields.len()],
             fields,
-            positions,
+            positions: Vec::new(),
+            plan: plan.clone(),
             rest: None,
             row: start.row,
             rules,
             picker,
-            negatives,
+            negatives: None,
             group: start.group,
             rows_before: start.rows_before,
             path: path.to_owned(),
-        })
+        };
+        // Pages are decoded from the first row on, and whole.
+        if start.row == 0 && !picker.thins() {
+            part.paged = part.open_pages(roles)?;
+        }
+        part.open_reader()?;
+        Ok(part)
+    }
+
+    fn open_pages(&self, fields: &[Field]) -> Result<Vec<Option<PagedColumn>>> {
+        let GroupSource::Parquet(metadata) = &self.plan.source else { return Ok(Vec::new()) };
+        let file = Arc::new(open_file(&self.path)?);
+        let columns = &self.plan.columns[self.fields.clone()];
+        let paged = columns.iter().zip(&fields[self.fields.clone()]).map(|(&column, field)| {
+            let uses = columns.iter().filter(|&&other| other == column).count();
+            let found = plain_type(metadata.schema().field(column).data_type());
+            let of_group = (metadata.metadata().as_ref(), self.group, column);
+            let open = || PagedColumn::open(&file, of_group, &found, &field.role, &self.rules);
+            (uses == 1).then(|| without_panic(|| Ok::<_, String>(open())).ok().flatten()).flatten()
+        });
+        let paged: Vec<Option<PagedColumn>> = paged.collect();
+        Ok(if paged.iter().any(Option::is_some) { paged } else { Vec::new() })
+    }
+
+    /// Opens a reader, from where this part stands, of the columns that are not decoded from their pages.
+    fn open_reader(&mut self) -> Result<()> {
+        let columns = &self.plan.columns[self.fields.clone()];
+        let is_paged = |field: usize| self.paged.get(field).is_some_and(Option::is_some);
+        let others = columns.iter().enumerate().filter(|&(field, _)| !is_paged(field));
+        let mut roots: Vec<usize> = others.map(|(_, &column)| column).collect();
+        // The label decides who stays, so every part reads it.
+        let label = self.picker.negatives.map(|(field, draw)| (self.plan.columns[field], draw));
+        roots.extend(label.map(|(column, _)| column));
+        roots.sort_unstable();
+        roots.dedup();
+        let position = |column: &usize| roots.partition_point(|root| root < column);
+        self.positions = columns.iter().map(position).collect();
+        self.negatives = label.map(|(column, draw)| (position(&column), draw));
+        self.rest = None;
+        let start = Start { group: self.group, rows_before: self.rows_before, row: self.row };
+        self.reader = match roots.is_empty() && !self.paged.is_empty() {
+            true => None,
+            false => Some(Batches::open(&self.path, &self.plan, roots, start)?),
+        };
+        Ok(())
+    }
+
+    /// Decodes what can be decoded from pages; `false`: it cannot after all.
+    fn decode_pages(&mut self, rows: usize, fields: &[Field], columns: &mut [Column]) -> bool {
+        let each = self.paged.iter_mut().zip(fields).zip(columns);
+        for ((paged, field), column) in each {
+            let Some(paged) = paged else { continue };
+            match without_panic(|| Ok::<_, String>(paged.decode(rows, &field.role, column))) {
+                Ok(Some(())) => {}
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// Decodes the next `rows` rows into one column a field.
     pub(crate) fn decode(&mut self, rows: usize, fields: &[Field]) -> Result<Decoded> {
         let fields = &fields[self.fields.clone()];
-        let mut decoded = Decoded {
-            columns: fields.iter().map(|f| Column::with_capacity(&f.role, rows)).collect(),
-            ..Decoded::default()
-        };
+        let empty = || fields.iter().map(|f| Column::with_capacity(&f.role, rows)).collect();
+        let mut decoded = Decoded { columns: empty(), ..Decoded::default() };
+        if !self.decode_pages(rows, fields, &mut decoded.columns) {
+            // Something that needs a closer look: from here on through arrays, which report it.
+            decoded.columns = empty();
+            self.paged.clear();
+            self.open_reader()?;
+        }
+        if self.reader.is_none() {
+            self.row += rows as u64;
+            decoded.kept.keep_all(rows);
+            return Ok(decoded);
+        }
         let mut left = rows;
         while left > 0 {
             let batch = self.next_batch()?;
@@ -163,20 +226,21 @@ impl Part {
         }
         drawn.iter().for_each(|&stays| if stays { kept.keep() } else { kept.leave() });
         filter_record_batch(&batch, &BooleanArray::from(drawn))
-            .map_err(|error| damaged(self.group, error.to_string(), &self.path))
+            .map_err(|error| self.plan.source.damaged(self.group, error.to_string(), &self.path))
     }
 
     fn next_batch(&mut self) -> Result<RecordBatch> {
         if let Some(rest) = self.rest.take() {
             return Ok(rest);
         }
-        match self.reader.next_batch() {
+        let Some(reader) = &mut self.reader else { unreachable!("`decode` has looked") };
+        match reader.next_batch() {
             Ok(Some(batch)) => Ok(batch),
             Ok(None) => {
                 let reason = format!("it ends after its row {}", self.row);
-                Err(self.reader.damaged(self.group, reason, &self.path))
+                Err(self.plan.source.damaged(self.group, reason, &self.path))
             }
-            Err(reason) => Err(self.reader.damaged(self.group, reason, &self.path)),
+            Err(reason) => Err(self.plan.source.damaged(self.group, reason, &self.path)),
         }
     }
 
@@ -193,13 +257,13 @@ impl Part {
         let first = kept.rows - batch.num_rows();
         // Rows of the file, counted from 1, of rows of the batch.
         let start = self.rows_before + self.row + 1;
-        let group = self.group;
+        let (group, source) = (self.group, &self.plan.source);
         let path = &self.path;
         let error = |refused: &Bad, field: &Field| ReaderError::Value {
             column: field.column.clone(),
             place: Place {
                 row: start + (kept.place(first + refused.row) - begun) as u64,
-                near: Near::RowGroup(group),
+                near: source.near(group),
             },
             problem: refused.refusal.explain(field, refused.text.as_deref()),
             path: path.clone(),
@@ -208,6 +272,9 @@ impl Part {
         // columns were split between parts.
         let mut first_bad: Option<(Bad, &Field)> = None;
         for (i, field) in fields.iter().enumerate() {
+            if self.paged.get(i).is_some_and(Option::is_some) {
+                continue;
+            }
             let array = batch.column(self.positions[i]);
             let (column, keys) = (&mut columns[i], &mut self.dictionaries[i]);
             let mut refused = Vec::new();
@@ -233,6 +300,14 @@ impl Part {
     }
 }
 
+fn open_file(path: &Path) -> Result<PositionedFile> {
+    File::open(path).and_then(PositionedFile::new).map_err(|source| ReaderError::Io {
+        what: "open the file",
+        source,
+        path: path.to_owned(),
+    })
+}
+
 /// Arrays of one row group, or of one record batch of an Arrow file, some rows at a time.
 enum Batches {
     Parquet(ParquetRecordBatchReader),
@@ -249,9 +324,7 @@ impl Batches {
                 return Ok(Self::Ipc(batches));
             }
         };
-        let file = File::open(path).and_then(PositionedFile::new).map_err(|source| {
-            ReaderError::Io { what: "open the file", source, path: path.to_owned() }
-        })?;
+        let file = open_file(path)?;
         let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
         let reader = without_panic(|| {
             ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone())
@@ -261,11 +334,8 @@ impl Batches {
                 .with_offset(usize::try_from(start.row).unwrap_or(usize::MAX))
                 .build()
         });
-        reader.map(Self::Parquet).map_err(|reason| ReaderError::Damaged {
-            what: format!("row group {} cannot be decoded", start.group),
-            reason,
-            path: path.to_owned(),
-        })
+        let damaged = |reason| plan.source.damaged(start.group, reason, path);
+        reader.map(Self::Parquet).map_err(damaged)
     }
 
     fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
@@ -274,7 +344,9 @@ impl Batches {
             Self::Ipc(batches) => without_panic(|| batches.next_batch().transpose()),
         }
     }
+}
 
+impl GroupSource {
     fn near(&self, group: usize) -> Near {
         match self {
             Self::Parquet(_) => Near::RowGroup(group),

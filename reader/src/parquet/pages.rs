@@ -1,0 +1,362 @@
+//! A column straight from its pages, without arrays in between.
+//!
+//! Most columns of a log are dictionaries: few different values, numbered. What a role makes of a value is
+//! computed once an entry (mixed, hashed, transformed), and rows are gathered from the results. That is
+//! the way for flat columns of numbers and strings without a fault. Whatever else there is (a value that
+//! may be refused, an encoding that is not known here, damaged bytes) this gives up on, and the row group
+//! is decoded through Arrow from the same row on, which reports it.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array,
+    UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
+};
+use arrow_schema::DataType;
+use bytes::Bytes;
+use parquet::basic::{Encoding, Type};
+use parquet::column::page::{Page, PageReader};
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::serialized_reader::SerializedPageReader;
+use zillion_feature::{FeatureKey, RawType};
+
+use super::decode::append;
+use super::positioned::PositionedFile;
+use super::runs::Runs;
+use super::texts::{DictionaryKeys, TextRules};
+use crate::block::Column;
+use crate::field::Role;
+
+/// Rows that are decoded at a time: their numbers stay in the first cache.
+const ROWS: usize = 4096;
+
+/// A column of a row group that is decoded here.
+pub(super) struct PagedColumn {
+    pages: SerializedPageReader<PositionedFile>,
+    physical: Type,
+    found: DataType,
+    nullable: bool,
+    rules: TextRules,
+    /// What the role makes of the entries of the dictionary, and of a missing value.
+    entries: Option<Column>,
+    missing: Option<Column>,
+    page: Option<DataPage>,
+    numbers: Vec<u32>,
+    levels: Vec<u32>,
+}
+
+struct DataPage {
+    /// Rows that are left.
+    left: usize,
+    levels: Option<Runs>,
+    values: Values,
+}
+
+enum Values {
+    Entries(Runs),
+    Plain(Bytes),
+}
+
+impl PagedColumn {
+    /// The leaf of root column `column`, whose type in Arrow is `found`, if it can be decoded here for the
+    /// role.
+    pub(super) fn open(
+        file: &Arc<PositionedFile>,
+        (metadata, group, column): (&ParquetMetaData, usize, usize),
+        found: &DataType,
+        role: &Role,
+        rules: &TextRules,
+    ) -> Option<Self> {
+        let schema = metadata.file_metadata().schema_descr();
+        let leaf = (0..schema.num_columns()).find(|&l| schema.get_column_root_idx(l) == column)?;
+        let descriptor = schema.column(leaf);
+        let is_flat = descriptor.max_rep_level() == 0 && descriptor.max_def_level() <= 1;
+        let physical = descriptor.physical_type();
+        let text = *found == DataType::Utf8;
+        let fits = match (physical, role) {
+            (_, Role::Ids { .. }) => false,
+            (Type::BYTE_ARRAY, Role::Id { raw: RawType::String, .. }) => text,
+            (Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE, _) => {
+                numbers(physical, found, &[0; 8]).is_some()
+            }
+            _ => false,
+        };
+        if !is_flat || !fits {
+            return None;
+        }
+        let group = metadata.row_groups().get(group)?;
+        let rows = usize::try_from(group.num_rows()).ok()?;
+        let pages = SerializedPageReader::new(file.clone(), group.column(leaf), rows, None).ok()?;
+        let mut column = Self {
+            pages,
+            physical,
+            found: found.clone(),
+            nullable: descriptor.max_def_level() == 1,
+            rules: rules.clone(),
+            entries: None,
+            missing: None,
+            page: None,
+            numbers: vec![0; ROWS],
+            levels: vec![0; ROWS],
+        };
+        let nothing = match text {
+            true => new_null_array(&DataType::Utf8, 1),
+            false => new_null_array(found, 1),
+        };
+        column.missing = column.make(role, &nothing);
+        Some(column)
+    }
+
+    /// Appends the next `rows` rows. `None`: this cannot be decoded here; the column may have some of them.
+    pub(super) fn decode(&mut self, rows: usize, role: &Role, column: &mut Column) -> Option<()> {
+        let mut left = rows;
+        while left > 0 {
+            if self.page.as_ref().is_none_or(|page| page.left == 0) {
+                self.next_page(role)?;
+                continue;
+            }
+            let page = self.page.as_mut()?;
+            let rows = left.min(page.left).min(ROWS);
+            let levels = match &mut page.levels {
+                None => None,
+                Some(levels) => match levels.pass_over(rows, 1) {
+                    true => None,
+                    false => {
+                        let read = &mut self.levels[..rows];
+                        levels.fill(read)?;
+                        Some(&*read)
+                    }
+                },
+            };
+            let present = levels.map_or(rows, |levels| levels.iter().filter(|&&l| l == 1).count());
+            page.left -= rows;
+            left -= rows;
+            match &mut page.values {
+                Values::Entries(entries) => {
+                    let numbers = &mut self.numbers[..present];
+                    entries.fill(numbers)?;
+                    gather(column, self.entries.as_ref()?, self.missing.as_ref(), numbers, levels)?;
+                }
+                Values::Plain(bytes) => {
+                    let bytes = take_plain(bytes, self.physical, present)?;
+                    let plain = |column: &mut Column| {
+                        decode_plain(&bytes, self.physical, &self.found, role, &self.rules, column)
+                    };
+                    if levels.is_none() {
+                        plain(column)?;
+                        continue;
+                    }
+                    let mut values = Column::with_capacity(role, present);
+                    plain(&mut values)?;
+                    let numbers = &mut self.numbers[..present];
+                    numbers.iter_mut().zip(0..).for_each(|(number, i)| *number = i);
+                    gather(column, &values, self.missing.as_ref(), numbers, levels)?;
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn next_page(&mut self, role: &Role) -> Option<()> {
+        let (mut bytes, rows, encoding, levels) = match self.pages.get_next_page().ok()?? {
+            Page::DictionaryPage { mut buf, num_values, .. } => {
+                let values = take_plain(&mut buf, self.physical, num_values as usize)?;
+                let mut entries = Column::with_capacity(role, num_values as usize);
+                let Self { physical, found, rules, .. } = self;
+                decode_plain(&values, *physical, found, role, rules, &mut entries)?;
+                self.entries = Some(entries);
+                return Some(());
+            }
+            Page::DataPage { mut buf, num_values, encoding, def_level_encoding, .. } => {
+                let mut levels = None;
+                if self.nullable {
+                    if def_level_encoding != Encoding::RLE {
+                        return None;
+                    }
+                    let size = u32::from_le_bytes(*buf.first_chunk()?) as usize;
+                    levels = Some(
+                        buf.get(4..)
+                            .filter(|rest| rest.len() >= size)
+                            .map(|_| buf.slice(4..4 + size))?,
+                    );
+                    buf = buf.slice(4 + size..);
+                }
+                (buf, num_values, encoding, levels)
+            }
+            Page::DataPageV2 {
+                buf,
+                num_values,
+                encoding,
+                def_levels_byte_len,
+                rep_levels_byte_len: 0,
+                ..
+            } => {
+                let size = def_levels_byte_len as usize;
+                if size > buf.len() {
+                    return None;
+                }
+                let levels = self.nullable.then(|| buf.slice(..size));
+                (buf.slice(size..), num_values, encoding, levels)
+            }
+            Page::DataPageV2 { .. } => return None,
+        };
+        let levels = match levels {
+            Some(levels) => Some(Runs::new(levels, 1)?),
+            None => None,
+        };
+        let values = match encoding {
+            Encoding::PLAIN => Values::Plain(bytes),
+            Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
+                // A page of missing values only may have no bytes at all.
+                let width = if bytes.is_empty() { 0 } else { usize::from(bytes.split_to(1)[0]) };
+                Values::Entries(Runs::new(bytes, width)?)
+            }
+            _ => return None,
+        };
+        self.page = Some(DataPage { left: rows as usize, levels, values });
+        Some(())
+    }
+
+    /// What the role makes of an array; `None` where it refuses.
+    fn make(&self, role: &Role, array: &ArrayRef) -> Option<Column> {
+        let mut column = Column::with_capacity(role, array.len());
+        let mut unused = DictionaryKeys::default();
+        append(&mut column, role, array, &self.rules, &mut unused).ok()?;
+        Some(column)
+    }
+}
+
+/// Takes `count` plain values off.
+fn take_plain(bytes: &mut Bytes, physical: Type, count: usize) -> Option<Bytes> {
+    let size = match physical {
+        Type::INT32 | Type::FLOAT => count.checked_mul(4)?,
+        Type::INT64 | Type::DOUBLE => count.checked_mul(8)?,
+        _ => {
+            let mut end = 0usize;
+            for _ in 0..count {
+                let size = u32::from_le_bytes(*bytes.get(end..)?.first_chunk()?);
+                end = end.checked_add(4)?.checked_add(size as usize)?;
+            }
+            end
+        }
+    };
+    (size <= bytes.len()).then(|| bytes.split_to(size))
+}
+
+/// Appends plain values as the role has them.
+fn decode_plain(
+    bytes: &Bytes,
+    physical: Type,
+    found: &DataType,
+    role: &Role,
+    rules: &TextRules,
+    column: &mut Column,
+) -> Option<()> {
+    if let (Type::BYTE_ARRAY, Role::Id { missing, .. }, Column::Keys(keys)) =
+        (physical, role, &mut *column)
+    {
+        let mut rest = &bytes[..];
+        while let Some((size, behind)) = rest.split_first_chunk() {
+            let (text, behind) = behind.split_at_checked(u32::from_le_bytes(*size) as usize)?;
+            rest = behind;
+            // Also what stands for a missing value must be text.
+            let key = FeatureKey::from_text(std::str::from_utf8(text).ok()?);
+            keys.push(if rules.is_missing(text) { *missing } else { key });
+        }
+        return rest.is_empty().then_some(());
+    }
+    let array = numbers(physical, found, bytes)?;
+    append(column, role, &array, rules, &mut DictionaryKeys::default()).ok()
+}
+
+/// Plain numbers as an array of their type in Arrow.
+fn numbers(physical: Type, found: &DataType, bytes: &[u8]) -> Option<ArrayRef> {
+    macro_rules! array {
+        ($array:ty, $physical:ty, $native:ty) => {
+            Arc::new(<$array>::from_iter_values(
+                bytes
+                    .as_chunks::<{ size_of::<$physical>() }>()
+                    .0
+                    .iter()
+                    .map(|&b| <$physical>::from_le_bytes(b) as $native),
+            ))
+        };
+    }
+    Some(match (physical, found) {
+        (Type::INT32, DataType::Int8) => array!(Int8Array, i32, i8),
+        (Type::INT32, DataType::Int16) => array!(Int16Array, i32, i16),
+        (Type::INT32, DataType::Int32) => array!(Int32Array, i32, i32),
+        (Type::INT32, DataType::UInt8) => array!(UInt8Array, i32, u8),
+        (Type::INT32, DataType::UInt16) => array!(UInt16Array, i32, u16),
+        (Type::INT32, DataType::UInt32) => array!(UInt32Array, i32, u32),
+        (Type::INT64, DataType::Int64) => array!(Int64Array, i64, i64),
+        (Type::INT64, DataType::UInt64) => array!(UInt64Array, i64, u64),
+        (Type::FLOAT, DataType::Float32) => array!(Float32Array, f32, f32),
+        (Type::DOUBLE, DataType::Float64) => array!(Float64Array, f64, f64),
+        _ => return None,
+    })
+}
+
+/// Appends `entries[numbers]`; where `levels` is not 1 the missing value, which takes no number.
+fn gather(
+    column: &mut Column,
+    entries: &Column,
+    missing: Option<&Column>,
+    numbers: &[u32],
+    levels: Option<&[u32]>,
+) -> Option<()> {
+    macro_rules! values {
+        ($out:expr, $entries:expr, $variant:pat => $missing:expr) => {{
+            let missing = match missing {
+                Some($variant) => $missing.first().copied(),
+                _ => None,
+            };
+            gather_values($out, $entries, missing, numbers, levels)
+        }};
+    }
+    match (column, entries) {
+        (Column::Keys(out), Column::Keys(x)) => values!(out, x, Column::Keys(m) => m),
+        (Column::Floats(out), Column::Floats(x)) => values!(out, x, Column::Floats(m) => m),
+        (Column::Numbers(out), Column::Numbers(x)) => values!(out, x, Column::Numbers(m) => m),
+        (Column::Rows(out), Column::Rows(x)) => values!(out, x, Column::Rows(m) => m),
+        (Column::Words(out), Column::Words(x)) => values!(out, x, Column::Words(m) => m),
+        (Column::Times(out), Column::Times(x)) => values!(out, x, Column::Times(m) => m),
+        (Column::Labels { values: out, mask }, Column::Labels { values: x, .. }) => {
+            if let Some(mask) = mask {
+                match levels {
+                    Some(levels) => mask.extend(levels.iter().map(|&level| level == 1)),
+                    None => mask.resize(mask.len() + numbers.len(), true),
+                }
+            }
+            values!(out, x, Column::Labels { values: m, .. } => m)
+        }
+        // Lists, and what may have fewer values than rows.
+        _ => None,
+    }
+}
+
+fn gather_values<T: Copy>(
+    out: &mut Vec<T>,
+    entries: &[T],
+    missing: Option<T>,
+    numbers: &[u32],
+    levels: Option<&[u32]>,
+) -> Option<()> {
+    let largest = numbers.iter().fold(0, |largest, &number| number.max(largest));
+    if !numbers.is_empty() && largest as usize >= entries.len() {
+        return None;
+    }
+    let Some(levels) = levels else {
+        out.extend(numbers.iter().map(|&number| entries[number as usize]));
+        return Some(());
+    };
+    let missing = missing?;
+    let mut numbers = numbers.iter();
+    for &level in levels {
+        out.push(match level {
+            1 => entries[*numbers.next()? as usize],
+            _ => missing,
+        });
+    }
+    Some(())
+}
