@@ -95,7 +95,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         ModelSpec::SharedBottom(spec) => tasks::shared_bottom(b, spec, inputs)?,
         ModelSpec::Mmoe(spec) => tasks::mmoe(b, spec, inputs)?,
         ModelSpec::Esmm(spec) => tasks::esmm(b, spec, inputs)?.to_vec(),
-        ModelSpec::Graph(spec) => vec![graph::build(b, spec, inputs)?],
+        ModelSpec::Graph(spec) => graph::build(b, spec, inputs)?,
     };
     let names: Vec<&str> = inputs.labels.iter().map(|label| label.name.as_str()).collect();
     let mut heads: Vec<(Task, NodeId)> =

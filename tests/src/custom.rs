@@ -209,3 +209,24 @@ fn a_bad_graph_is_refused_by_its_node() {
         assert!(stdout(&check).contains(message), "{}", stdout(&check));
     }
 }
+
+#[test]
+fn each_label_may_have_its_node() {
+    let place = Workplace::new();
+    let model = GATED
+        .replace("logits = \"score\"", "outputs = { label = \"score\", dear = \"price_score\" }");
+    let more = "[model.nodes.price_score]\nop = \"linear\"\ninputs = \"price\"\nwidth = 1\n";
+    let job = with_model(&format!("{model}{more}"));
+    let label = "[labels.label]\n[labels.dear]\ncolumn = \"price\"\nat_least = 5\n";
+    place.write("job.toml", &job.replace("[labels.label]\n", label));
+    let output = place.train_ok("run", &["--json"]);
+    let outcome: Value = serde_json::from_str(stdout(&output).trim()).expect("JSON");
+    // What is asked follows from the price alone, and its node reads nothing else.
+    let auc = outcome["test"]["tasks"]["dear"]["auc"].as_f64().expect("a number");
+    assert!(auc > 0.99, "{outcome}");
+
+    place.write("job.toml", &job.replace("[labels.label]\n", &format!("{label}[labels.more]\n")));
+    let (code, said) = place.train_fails(&[]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("`model.outputs`: names no node for the label `more`"), "{said}");
+}

@@ -101,13 +101,17 @@ pub fn check_labels(spec: &ModelSpec, labels: usize) -> Result<()> {
         ModelSpec::Esmm(_) if labels != 2 => refuse(format!(
             "esmm learns two labels in this order, the click and the conversion after it; there are {labels}"
         )),
-        ModelSpec::SharedBottom(_) | ModelSpec::Mmoe(_) if labels == 0 => {
+        ModelSpec::SharedBottom(_) | ModelSpec::Mmoe(_) | ModelSpec::Graph(_) if labels == 0 => {
             refuse(format!("{kind} needs at least one label"))
         }
-        ModelSpec::SharedBottom(_) | ModelSpec::Mmoe(_) | ModelSpec::Esmm(_) => Ok(()),
+        // A graph names a node a label, or is refused by the label that it forgot.
+        ModelSpec::SharedBottom(_)
+        | ModelSpec::Mmoe(_)
+        | ModelSpec::Esmm(_)
+        | ModelSpec::Graph(_) => Ok(()),
         _ if labels > 1 => refuse(format!(
             "{kind} learns one label, and there are {labels}; leave one, or choose a model that learns \
-             several: shared_bottom, mmoe, esmm"
+             several: shared_bottom, mmoe, esmm, graph"
         )),
         _ => Ok(()),
     }

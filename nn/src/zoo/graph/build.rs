@@ -26,12 +26,12 @@ struct Value {
     field: Option<usize>,
 }
 
-/// Builds the nodes; returns the log odds of the first label.
+/// Builds the nodes; returns the log odds of each label, in the order of labels.
 pub(in crate::zoo) fn build(
     b: &mut GraphBuilder,
     spec: &GraphSpec,
     inputs: &ModelInputs,
-) -> Result<NodeId> {
+) -> Result<Vec<NodeId>> {
     let mut built: HashMap<&str, Value> = HashMap::with_capacity(spec.nodes.len());
     for (name, node) in &spec.nodes {
         let x: Vec<Value> = node.inputs.iter().filter_map(|i| built.get(&**i)).copied().collect();
@@ -51,8 +51,7 @@ pub(in crate::zoo) fn build(
         check_log_odds(&key, node, b.shape(value.id))?;
         log_odds.push(value.id);
     }
-    let none = || ConfigError::at("labels", "the job has no label").into();
-    log_odds.first().copied().ok_or_else(none)
+    Ok(log_odds)
 }
 
 fn check_log_odds(key: &str, node: &str, shape: Shape) -> Result<()> {
@@ -186,6 +185,7 @@ impl<'a> Layer<'a> {
                 self.needs_constant()?;
                 self.b.mean_rows(name, self.x[0].id)?
             }
+            NodeOp::Softmax(_) => self.b.softmax_columns(name, self.x[0].id)?,
             NodeOp::RowDot(_) => self.b.row_dot(name, self.x[0].id, self.x[1].id)?,
             NodeOp::Fm(spec) => {
                 let dim = self.field(spec.dim)?;

@@ -135,6 +135,8 @@ operations! {
     SumRows(Plain) = "sum_rows",
     /// (x) → the mean of each column, `[1, n]`; of parameters and constants only.
     MeanRows(Plain) = "mean_rows",
+    /// (x) → the softmax of each row.
+    Softmax(Plain) = "softmax",
     /// (a, b of one shape) → the dot product of each pair of rows, `[r, 1]`.
     RowDot(Plain) = "row_dot",
     /// (x) → Σ of the dot products of all pairs of fields, `[r, 1]` (Rendle 2010).

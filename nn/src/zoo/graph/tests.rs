@@ -128,6 +128,7 @@ fn every_operation_builds() {
         "softplus",
         "square",
         "exp",
+        "softmax",
         "bias",
         "batch_norm",
         "layer_norm",
@@ -135,7 +136,7 @@ fn every_operation_builds() {
     for op in unary {
         let text = format!(
             "logits = 'out'\n[nodes.x]\nop = 'embedding'\n[nodes.y]\nop = '{op}'\ninputs = ['x']\n\
-             [nodes.z]\nop = 'fm'\ninputs = ['y']\n\
+             [nodes.z]\nop = 'fm'\ninputs = ['y']\ndim = 4\n\
              [nodes.positive]\nop = 'softplus'\ninputs = ['z']\n\
              [nodes.root]\nop = 'sqrt'\ninputs = ['positive']\n\
              [nodes.out]\nop = 'ln'\ninputs = ['root']"
@@ -276,4 +277,35 @@ fn attention_over_a_list_can_be_written() {
     .unwrap();
     let shape = |name: &str| graph.shape(graph.find(name).unwrap()).to_string();
     assert_eq!([shape("asked"), shape("pooled")], ["[V1, 4]", "[B, 4]"]);
+}
+
+#[test]
+fn each_label_has_its_node() {
+    let text = "[outputs]\nclick = 'a'\nbuy = 'b'\n[nodes.x]\nop = 'embedding'\n\
+                [nodes.a]\nop = 'fm'\ninputs = 'x'\n[nodes.b]\nop = 'linear'\ninputs = 'x'\nwidth = 1";
+    let label = |name: &str| LabelInput { name: name.to_owned(), ..inputs().labels[0].clone() };
+    let build = |text: &str, labels: &[&str]| {
+        let labels = labels.iter().map(|name| label(name)).collect();
+        let spec = ModelSpec::Graph(read(text)?);
+        zoo::build(&spec, &ModelInputs { labels, ..inputs() }, Mode::Train)
+    };
+    let graph = build(text, &["click", "buy"]).unwrap();
+    assert_eq!(graph.output("logits"), graph.find("a"));
+    assert_eq!(graph.output("logits/buy"), graph.find("b"));
+    for (text, labels, message) in [
+        (
+            text,
+            &["click", "buy", "like"][..],
+            "`model.outputs`: names no node for the label `like`",
+        ),
+        (text, &["click"], "unknown key `model.outputs.buy`; expected one of `click`"),
+        (
+            "logits = 'a'\n[nodes.a]\nop = 'wide'",
+            &["click", "buy"],
+            "`model.logits`: the job has several labels (click, buy); name a node for each in \
+             [model.outputs]",
+        ),
+    ] {
+        assert_eq!(build(text, labels).unwrap_err().to_string(), message);
+    }
 }
