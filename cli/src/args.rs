@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use first_run::{
-    CheckArgs, CompletionsArgs, Data, DataArgs, InitArgs, InspectArgs, ManArgs, QuickstartArgs,
-    SynthArgs,
+    CheckArgs, CompletionsArgs, Data, DataArgs, HistoryArgs, InitArgs, InspectArgs, ManArgs,
+    QuickstartArgs, SynthArgs,
 };
 pub(crate) use look::{FetchArgs, GraphArgs, Model, ModelArgs};
 pub(crate) use table::{Table, TableArgs, TableStatsArgs, TableTopArgs, TopBy};

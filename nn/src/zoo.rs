@@ -15,7 +15,7 @@
 //! | `dcn` | output(cross(vectors) ‖ MLP(vectors)) (Wang et al. 2017) |
 //! | `dcnv2` | the same with matrix crosses, parallel or stacked (Wang et al. 2021) |
 //! | `dlrm` | MLP(interaction(bottom MLP(numeric), vectors)) (Naumov et al. 2019) |
-//! | `din` | MLP(vectors ‖ histories summed by attention) (Zhou et al. 2018) |
+//! | `din` | MLP(vectors ‖ histories summed by attention) (Zhou et al. 2018); on request + Σ linear, + FM |
 //! | `graph` | what the job file says, node by node: see [`GraphSpec`] |
 //!
 //! Models that learn several labels have a logit each, and their losses are added up, each times its

@@ -52,6 +52,7 @@ mod field;
 mod files;
 mod guess;
 mod header;
+mod history;
 mod ipc;
 mod order;
 mod parquet;
@@ -79,6 +80,7 @@ pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies};
 pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
+pub use history::{HistoryFile, HistorySpec, add_histories};
 pub use passes::{decode_columns, statistics, vocabulary};
 pub use profile::{
     Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,

@@ -11,6 +11,7 @@ mod features;
 mod formats;
 mod frappe;
 mod harness;
+mod histories;
 mod init;
 mod inspect;
 mod interrupt;

@@ -66,6 +66,11 @@ pub(crate) enum Data {
     #[command(after_help = "\
 Example: zillion data inspect train.parquet --against test.parquet")]
     Inspect(InspectArgs),
+    /// Add a list column to Parquet files: what the same user did before each row
+    #[command(after_help = "\
+Example: zillion data history --by user_id --of item_id --time timestamp --when label=1 \\
+             --last 50 --in train.parquet,valid.parquet,test.parquet --out with-histories")]
+    History(HistoryArgs),
     /// Write a synthetic, Criteo-shaped click log as Parquet: train, valid and test
     #[command(after_help = "\
 Example: zillion data synth --rows 1000000 --out clicks")]
@@ -92,6 +97,47 @@ pub(crate) struct InspectArgs {
     /// Print one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// Column that says whose rows belong together
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) by: String,
+    /// Column whose values the history lists
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) of: String,
+    /// Column that orders the rows: whole numbers, dates or timestamps
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) time: String,
+    /// Only rows with this value go into histories, as in --when label=1 (repeatable: all must hold)
+    #[arg(long, value_name = "COLUMN=VALUE", value_parser = condition)]
+    pub(crate) when: Vec<(String, String)>,
+    /// Items that are kept of a history: the most recent
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub(crate) last: NonZeroUsize,
+    /// Leave out what is not older than this, in units of the time column; 0 leaves out the row's own moment
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    pub(crate) lag: u64,
+    /// Name of the new column
+    #[arg(long, value_name = "COLUMN", default_value = "history")]
+    pub(crate) name: String,
+    /// Parquet files, folders or globs: one timeline
+    #[arg(long = "in", value_name = "FILE", required = true, num_args = 1.., value_delimiter = ',')]
+    pub(crate) input: Vec<String>,
+    /// Folder for the new files, which keep their names
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn condition(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((column, value)) if !column.is_empty() => Ok((column.to_owned(), value.to_owned())),
+        _ => Err("a condition is COLUMN=VALUE".to_owned()),
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -7,6 +7,7 @@ mod bench_reader;
 mod bench_train;
 pub(crate) mod check;
 pub(crate) mod data;
+mod data_history;
 mod data_inspect;
 mod data_synth;
 pub(crate) mod eval;

@@ -11,6 +11,7 @@ use crate::graph::NodeId;
 
 pub(super) fn din(b: &mut GraphBuilder, spec: &DinSpec, inputs: &ModelInputs) -> Result<NodeId> {
     let pairs = pairs(spec, inputs)?;
+    let dim = if spec.fm { Some(inputs.common_dim("din with fm")?) } else { None };
     let numeric = inputs.numerics(b)?;
     // The vector of every feature; in a history's place what attention makes of it for each query.
     let mut vectors = vec![None; inputs.columns.len()];
@@ -36,8 +37,11 @@ pub(super) fn din(b: &mut GraphBuilder, spec: &DinSpec, inputs: &ModelInputs) ->
             parts.push(attend(b, spec, &name, vector, history, index)?);
         }
     }
-    parts.extend(numeric);
-    let x = b.concat("deep", &parts)?;
+    let fields = b.concat("fields", &parts)?;
+    let x = match numeric {
+        Some(numeric) => b.concat("deep", &[fields, numeric])?,
+        None => fields,
+    };
     let mlp = Mlp {
         name: "mlp",
         hidden: &spec.hidden,
@@ -46,12 +50,16 @@ pub(super) fn din(b: &mut GraphBuilder, spec: &DinSpec, inputs: &ModelInputs) ->
         dropout: spec.dropout,
     };
     let x = mlp.build(b, x)?;
-    let deep = b.linear("output", x, 1)?;
-    if !spec.wide {
-        return Ok(deep);
+    let mut logit = b.linear("output", x, 1)?;
+    if let Some(dim) = dim {
+        let pairs = b.fm("fm", fields, dim)?;
+        logit = b.add("logit.fm", pairs, logit)?;
     }
-    let wide = wide(b, inputs, numeric, false)?;
-    b.add("logit", wide, deep)
+    if spec.wide {
+        let wide = wide(b, inputs, numeric, false)?;
+        logit = b.add("logit.wide", wide, logit)?;
+    }
+    Ok(logit)
 }
 
 /// The activation unit: an MLP over query, item, their difference and their product weighs each item of

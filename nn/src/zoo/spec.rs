@@ -201,6 +201,9 @@ pub struct DinSpec {
     pub dropout: f32,
     /// A linear part beside the MLP, as in `wide_deep`. Default: false.
     pub wide: bool,
+    /// A factorisation machine over vectors and attended histories beside the MLP, as in `deepfm`: all
+    /// must be of one length. Default: false.
+    pub fm: bool,
     /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
     #[serde(deserialize_with = "not_negative")]
     pub l2: f64,
@@ -460,6 +463,7 @@ impl Default for DinSpec {
             batch_norm,
             dropout,
             wide: false,
+            fm: false,
             l2,
         }
     }

@@ -29,13 +29,27 @@ impl ParquetFile {
         path: &Path,
         mut show: impl FnMut(&RecordBatch) -> bool,
     ) -> Result<()> {
+        for batch in self.batches(path)? {
+            if !show(&batch?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Batch after batch, whole columns.
+    pub(crate) fn batches(
+        &self,
+        path: &Path,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+        let path = path.to_owned();
         let damaged = |reason: String| ReaderError::Damaged {
             what: "it cannot be decoded".to_owned(),
             reason,
-            path: path.to_owned(),
+            path: path.clone(),
         };
-        let file = File::open(path).and_then(PositionedFile::new).map_err(|source| {
-            ReaderError::Io { what: "open the file", source, path: path.to_owned() }
+        let file = File::open(&path).and_then(PositionedFile::new).map_err(|source| {
+            ReaderError::Io { what: "open the file", source, path: path.clone() }
         })?;
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let mut reader = without_panic(|| {
@@ -45,11 +59,14 @@ impl ParquetFile {
                 .build()
         })
         .map_err(damaged)?;
-        while let Some(batch) = without_panic(|| reader.next().transpose()).map_err(damaged)? {
-            if !show(&batch) {
-                break;
-            }
-        }
-        Ok(())
+        Ok(std::iter::from_fn(move || {
+            let next = without_panic(|| reader.next().transpose());
+            next.map_err(|reason| ReaderError::Damaged {
+                what: "it cannot be decoded".to_owned(),
+                reason,
+                path: path.clone(),
+            })
+            .transpose()
+        }))
     }
 }

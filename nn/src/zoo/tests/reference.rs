@@ -47,7 +47,7 @@ impl<'a> Reference<'a> {
     pub(super) fn logits(&self, spec: &ModelSpec) -> Vec<f64> {
         match spec {
             ModelSpec::Lr(_) => self.wide(),
-            ModelSpec::Fm(_) => add(self.wide(), self.pairs()),
+            ModelSpec::Fm(_) => add(self.wide(), self.pairs(&self.vectors())),
             ModelSpec::Dnn(s) => {
                 let x = self.mlp("mlp", s.hidden.len(), s.activation, self.deep());
                 one(self.linear("output", &x))
@@ -58,7 +58,7 @@ impl<'a> Reference<'a> {
             }
             ModelSpec::DeepFm(s) => {
                 let x = self.mlp("mlp", s.hidden.len(), s.activation, self.deep());
-                add(add(self.wide(), self.pairs()), one(self.linear("output", &x)))
+                add(add(self.wide(), self.pairs(&self.vectors())), one(self.linear("output", &x)))
             }
             ModelSpec::Dcn(s) => {
                 let x0 = self.deep();
@@ -137,11 +137,15 @@ impl<'a> Reference<'a> {
                     parts.extend(pooled);
                     parts.extend(attended);
                 }
+                let fm = s.fm.then(|| self.pairs(&parts));
                 parts.push(self.numeric());
                 let x = join(&parts, self.batch.rows);
                 let x = self.mlp("mlp", s.hidden.len(), s.activation, x);
-                let deep = one(self.linear("output", &x));
-                if s.wide { add(self.wide(), deep) } else { deep }
+                let mut logit = one(self.linear("output", &x));
+                if let Some(fm) = fm {
+                    logit = add(logit, fm);
+                }
+                if s.wide { add(self.wide(), logit) } else { logit }
             }
             ModelSpec::Graph(_) => unreachable!("graphs have tests of their own"),
             several => unreachable!("{} has several: see `tasks`", several.kind()),
@@ -223,8 +227,7 @@ impl<'a> Reference<'a> {
     }
 
     /// Σ ⟨v, v'⟩ over all pairs of fields.
-    fn pairs(&self) -> Vec<f64> {
-        let fields = self.vectors();
+    fn pairs(&self, fields: &[Matrix]) -> Vec<f64> {
         let mut sum = vec![0.0; self.batch.rows];
         for (row, sum) in sum.iter_mut().enumerate() {
             for i in 0..fields.len() {

@@ -6,7 +6,7 @@ use crate::builder::Mode;
 use crate::graph::{ParamInit, Shape};
 
 /// A spec of each kind, small, with every layer the kind can have.
-pub(super) const SMALL: [&str; 16] = [
+pub(super) const SMALL: [&str; 17] = [
     "kind = 'lr'",
     "kind = 'fm'",
     "kind = 'dnn'\nhidden = [7, 5]\nactivation = 'tanh'",
@@ -23,7 +23,9 @@ pub(super) const SMALL: [&str; 16] = [
     "kind = 'din'\nhidden = [7]\nactivation = 'tanh'\nattention_hidden = [5, 3]\n\
      attention = [{ query = 'c0', history = 'c1' }]",
     "kind = 'din'\nhidden = [7]\nactivation = 'tanh'\nattention_hidden = [5]\nsoftmax = true\n\
-     attention = [{ query = 'c0', history = 'c1' }, { query = 'c2', history = 'c1' }]\nwide = true",
+     attention = [{ query = 'c0', history = 'c1' }, { query = 'c2', history = 'c1' }]\nwide = true\nfm = true",
+    "kind = 'din'\nhidden = [7]\nactivation = 'silu'\nattention_hidden = []\nwide = true\n\
+     attention = [{ query = 'c2', history = 'c1' }]",
     "kind = 'din'\nhidden = [7]\nactivation = 'dice'\nattention_hidden = [5]\n\
      attention_activation = 'dice'\nattention = [{ query = 'c0', history = 'c1' }]",
 ];

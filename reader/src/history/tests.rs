@@ -1,0 +1,66 @@
+//! Histories against their definition, row by row.
+
+use proptest::prelude::*;
+use zillion_feature::FeatureKey;
+
+use super::timeline::Timeline;
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    owner: Option<u64>,
+    time: Option<i64>,
+    item: Option<u32>,
+}
+
+/// Everything earlier by more than the lag, sorted, and the end of it.
+fn slow(rows: &[Row], of: Row, last: usize, lag: i64) -> Vec<u32> {
+    let (Some(owner), Some(now)) = (of.owner, of.time) else { return Vec::new() };
+    let mut before: Vec<(i64, usize, u32)> = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        if let (Some(other), Some(time), Some(item)) = (row.owner, row.time, row.item)
+            && other == owner
+            && time < now - lag
+        {
+            before.push((time, index, item));
+        }
+    }
+    before.sort_unstable();
+    let skipped = before.len().saturating_sub(last);
+    before[skipped..].iter().map(|&(.., item)| item).collect()
+}
+
+fn row() -> impl Strategy<Value = Row> {
+    let maybe = prop::option::weighted::<std::ops::Range<u64>>;
+    let time = prop::option::weighted(0.95, -8i64..8);
+    (maybe(0.95, 0..3), time, prop::option::weighted(0.7, 0u32..1000))
+        .prop_map(|(owner, time, item)| Row { owner, time, item })
+}
+
+proptest! {
+    #[test]
+    fn a_row_knows_what_was_before_it_and_nothing_else(
+        rows in prop::collection::vec(row(), 0..60),
+        last in 1usize..6,
+        lag in 0i64..5,
+    ) {
+        let mut timeline = Timeline::default();
+        for row in &rows {
+            timeline.push(row.owner.map(FeatureKey::from_u64), row.time, row.item);
+        }
+        let histories = timeline.histories(last, lag as u64);
+        for (index, &row) in rows.iter().enumerate() {
+            prop_assert_eq!(histories.of_row(index), slow(&rows, row, last, lag));
+        }
+    }
+}
+
+#[test]
+fn the_ends_of_time_do_not_overflow() {
+    let mut timeline = Timeline::default();
+    let owner = Some(FeatureKey::from_u64(1));
+    timeline.push(owner, Some(i64::MIN), Some(7));
+    timeline.push(owner, Some(i64::MAX), Some(8));
+    let histories = timeline.histories(9, u64::MAX);
+    assert!(histories.of_row(0).is_empty() && histories.of_row(1).is_empty());
+    assert_eq!(timeline.histories(9, u64::MAX - 1).of_row(1), [7]);
+}

@@ -1,0 +1,77 @@
+//! Who did what when, and what each row may know of it.
+//!
+//! # Invariants
+//! Events of one owner stand together, in order of time, and of their rows where the time is the same.
+//! A row's history is a run of them, so that it costs two numbers whatever its length.
+
+use std::ops::Range;
+
+use zillion_feature::FeatureKey;
+
+/// Rows in the order in which they were read.
+#[derive(Debug, Default)]
+pub(super) struct Timeline {
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    owner: Option<FeatureKey>,
+    time: Option<i64>,
+    /// What the row adds to later histories, if it is an event.
+    item: Option<u32>,
+}
+
+/// The history of each row.
+#[derive(Debug)]
+pub(super) struct Histories {
+    items: Vec<u32>,
+    of_rows: Vec<Range<usize>>,
+}
+
+impl Timeline {
+    pub(super) fn push(&mut self, owner: Option<FeatureKey>, time: Option<i64>, item: Option<u32>) {
+        self.rows.push(Row { owner, time, item });
+    }
+
+    /// The last `last` events of each row's owner that are more than `lag` before it. A row without owner
+    /// or time has no history and is in none.
+    pub(super) fn histories(&self, last: usize, lag: u64) -> Histories {
+        let mut order: Vec<(FeatureKey, i64, usize)> = Vec::with_capacity(self.rows.len());
+        for (index, row) in self.rows.iter().enumerate() {
+            if let (Some(owner), Some(time)) = (row.owner, row.time) {
+                order.push((owner, time, index));
+            }
+        }
+        order.sort_unstable();
+        let mut items = Vec::new();
+        let mut times = Vec::new();
+        let mut of_rows = vec![0..0; self.rows.len()];
+        for rows in order.chunk_by(|a, b| a.0 == b.0) {
+            let first = items.len();
+            for &(_, time, index) in rows {
+                if let Some(item) = self.rows[index].item {
+                    items.push(item);
+                    times.push(time);
+                }
+            }
+            let mut known = first;
+            for &(_, time, index) in rows {
+                // In i128, so that no lag and no time overflow.
+                let bound = i128::from(time) - i128::from(lag);
+                while known < items.len() && i128::from(times[known]) < bound {
+                    known += 1;
+                }
+                of_rows[index] = known.saturating_sub(last).max(first)..known;
+            }
+        }
+        Histories { items, of_rows }
+    }
+}
+
+impl Histories {
+    /// Items, the most recent last.
+    pub(super) fn of_row(&self, row: usize) -> &[u32] {
+        &self.items[self.of_rows[row].clone()]
+    }
+}
