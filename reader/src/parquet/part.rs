@@ -22,9 +22,10 @@ use super::texts::{DictionaryKeys, TextRules};
 use super::{GroupPlan, GroupSource};
 use crate::block::Column;
 use crate::error::{Near, Place, ReaderError, Result};
-use crate::field::Field;
+use crate::field::{Field, Role};
 use crate::ipc::{IpcBatches, plain_type};
 use crate::policy::{Draw, Kept, Picker};
+use crate::value;
 
 /// Rows that Arrow decodes at a time: small enough that a column stays in the first cache.
 const ARROW_ROWS: usize = 8192;
@@ -173,6 +174,7 @@ impl Part {
 
     /// Decodes the next `rows` rows into one column a field.
     pub(crate) fn decode(&mut self, rows: usize, fields: &[Field]) -> Result<Decoded> {
+        let label = self.picker.negatives.map(|(field, _)| &fields[field].role);
         let fields = &fields[self.fields.clone()];
         let empty = || fields.iter().map(|f| Column::with_capacity(&f.role, rows)).collect();
         let mut decoded = Decoded { columns: empty(), ..Decoded::default() };
@@ -194,7 +196,7 @@ impl Part {
             if taken < batch.num_rows() {
                 self.rest = Some(batch.slice(taken, batch.num_rows() - taken));
             }
-            let batch = self.draw(batch.slice(0, taken), &mut decoded.kept)?;
+            let batch = self.draw(batch.slice(0, taken), label, &mut decoded.kept)?;
             // With more bad rows than a pass may have, what follows does not matter any more.
             if decoded.bad.len() as u64 <= self.picker.max_bad {
                 self.append(&batch, fields, &mut decoded, rows - left)?;
@@ -205,8 +207,14 @@ impl Part {
         Ok(decoded)
     }
 
-    /// The rows of a batch that are drawn.
-    fn draw(&self, batch: RecordBatch, kept: &mut Kept) -> Result<RecordBatch> {
+    /// The rows of a batch that are drawn. `label` is the role of the label whose zeros are thinned out: it
+    /// says which numbers of its column are zeros.
+    fn draw(
+        &self,
+        batch: RecordBatch,
+        label: Option<&Role>,
+        kept: &mut Kept,
+    ) -> Result<RecordBatch> {
         let rows = batch.num_rows();
         if !self.picker.thins() {
             kept.keep_all(rows);
@@ -214,11 +222,14 @@ impl Part {
         }
         let first = self.rows_before + self.row;
         let mut drawn: Vec<bool> = (first..).take(rows).map(|r| self.picker.samples(r)).collect();
-        if let Some((position, draw)) = self.negatives {
+        if let (Some((position, draw)), Some(Role::Label { at_least, .. })) =
+            (self.negatives, label)
+        {
             let mut row = 0;
-            // A label that is no number is refused where it is decoded; nothing is refused here.
-            let scanned = scan(batch.column(position), |label| {
-                drawn[row] &= label != Some(0.0) || draw.keeps(first + row as u64);
+            // A label that is none is refused where it is decoded; nothing is refused here.
+            let scanned = scan(batch.column(position), |x| {
+                let is_negative = x.is_some_and(|x| value::label(x, *at_least) == Ok(0.0));
+                drawn[row] &= !is_negative || draw.keeps(first + row as u64);
                 row += 1;
                 Ok(())
             });

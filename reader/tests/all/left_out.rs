@@ -56,7 +56,7 @@ fn row(i: usize, fault: Fault) -> Row {
         label: match fault {
             Fault::Label => Some(2),
             Fault::NoLabel => None,
-            _ => Some(i64::from(i % 3 == 0)),
+            _ => Some(i64::from(i.is_multiple_of(3))),
         },
     }
 }
@@ -188,7 +188,7 @@ proptest! {
             prop_assert_eq!(bad, faults.len() - good.len());
         }
         if sample.is_none() {
-            let ones = |i: &&usize| *i % 3 == 0;
+            let ones = |i: &&usize| i.is_multiple_of(3);
             prop_assert!(good.iter().filter(ones).eq(seen.iter().filter(ones)));
         }
         // The sample is the same in every epoch, and a first pass sees it whole.
@@ -286,27 +286,36 @@ fn rows_that_are_lines_can_be_bad_too() {
 
 #[test]
 fn negatives_are_the_same_rows_in_every_format() {
-    let folder = Folder::with("negatives = { keep = 0.3 }\nsample = 0.8");
-    let (mut csv, mut json, mut svm) =
-        ("features,label\n".to_owned(), String::new(), String::new());
-    for i in 0..500 {
-        let label = i64::from(i % 5 == 0);
-        csv.push_str(&format!("{i},{label}\n"));
-        json.push_str(&format!("{{\"label\":{label},\"features\":[{i}]}}\n"));
-        svm.push_str(&format!("{label} {i}:1\n"));
-    }
-    folder.write("a.csv", csv);
-    folder.write("a.jsonl", json);
-    folder.write("a.svm", svm);
-    let schema = schema("[features.features]\nkind='ids'\n[labels.label]");
-    let read_all = |file: &str| {
-        let dataset = folder.open(&[file], &schema).unwrap().thinned(&folder.config, 4).unwrap();
-        rows(&read(&dataset, PLAIN, Cursor { epoch: 2, row: 0 }, 2).unwrap())
+    let read_all = |threshold: &str, value: fn(i64) -> i64| {
+        let folder = Folder::with("negatives = { keep = 0.3 }\nsample = 0.8");
+        let (mut csv, mut json) = ("features,label\n".to_owned(), String::new());
+        let mut svm = String::new();
+        for i in 0..500 {
+            let label = value(i);
+            csv.push_str(&format!("{i},{label}\n"));
+            json.push_str(&format!("{{\"label\":{label},\"features\":[{i}]}}\n"));
+            svm.push_str(&format!("{label} {i}:1\n"));
+        }
+        folder.write("a.csv", csv);
+        folder.write("a.jsonl", json);
+        folder.write("a.svm", svm);
+        let features: ArrayRef = Arc::new(Int64Array::from_iter_values(0..500));
+        let label: ArrayRef = Arc::new(Int64Array::from_iter_values((0..500).map(value)));
+        folder.write_parquet("a.parquet", vec![("features", features), ("label", label)], 64);
+        let schema =
+            schema(&format!("[features.features]\nkind='ids'\n[labels.label]\n{threshold}"));
+        ["a.csv", "a.jsonl", "a.svm", "a.parquet"].map(|file| {
+            let dataset = folder.open(&[file], &schema).unwrap();
+            let dataset = dataset.thinned(&folder.config, 4).unwrap();
+            rows(&read(&dataset, PLAIN, Cursor { epoch: 2, row: 0 }, 2).unwrap())
+        })
     };
-    let csv = read_all("a.csv");
-    assert!((140..240).contains(&csv.len()), "{}", csv.len());
-    assert_eq!(csv, read_all("a.jsonl"));
-    assert_eq!(csv, read_all("a.svm"));
+    // Every fifth row is a one; once as it stands, once as a rating of which 4 and 5 are ones.
+    let plain = read_all("", |i| i64::from(i % 5 == 0));
+    assert!((140..240).contains(&plain[0].len()), "{}", plain[0].len());
+    assert!(plain.iter().all(|rows| *rows == plain[0]));
+    let rated = read_all("at_least = 4", |i| if i % 5 == 0 { 4 + i % 2 } else { 1 + i % 3 });
+    assert!(rated.iter().all(|rows| *rows == plain[0]));
 }
 
 #[test]
