@@ -214,16 +214,16 @@ fn a_bad_graph_is_refused_by_its_node() {
 fn each_label_may_have_its_node() {
     let place = Workplace::new();
     let model = GATED
-        .replace("logits = \"score\"", "outputs = { label = \"score\", dear = \"price_score\" }");
+        .replace("logits = \"score\"", "outputs = { label = \"score\", again = \"price_score\" }");
     let more = "[model.nodes.price_score]\nop = \"linear\"\ninputs = \"price\"\nwidth = 1\n";
     let job = with_model(&format!("{model}{more}"));
-    let label = "[labels.label]\n[labels.dear]\ncolumn = \"price\"\nat_least = 5\n";
+    let label = "[labels.label]\n[labels.again]\ncolumn = \"label\"\nat_least = 1\n";
     place.write("job.toml", &job.replace("[labels.label]\n", label));
     let output = place.train_ok("run", &["--json"]);
     let outcome: Value = serde_json::from_str(stdout(&output).trim()).expect("JSON");
-    // What is asked follows from the price alone, and its node reads nothing else.
-    let auc = outcome["test"]["tasks"]["dear"]["auc"].as_f64().expect("a number");
-    assert!(auc > 0.99, "{outcome}");
+    // The same question twice: to a node that reads everything, and to one that reads the price alone.
+    let auc = |task: &str| outcome["test"]["tasks"][task]["auc"].as_f64().expect("a number");
+    assert!(auc("label") > auc("again") + 0.02, "{outcome}");
 
     place.write("job.toml", &job.replace("[labels.label]\n", &format!("{label}[labels.more]\n")));
     let (code, said) = place.train_fails(&[]);
