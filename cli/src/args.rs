@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use first_run::{
     CheckArgs, CompletionsArgs, Data, DataArgs, HistoryArgs, InitArgs, InspectArgs, ManArgs,
-    QuickstartArgs, SynthArgs,
+    NextItemArgs, QuickstartArgs, SynthArgs,
 };
 pub(crate) use look::{FetchArgs, GraphArgs, Model, ModelArgs};
 pub(crate) use table::{Table, TableArgs, TableStatsArgs, TableTopArgs, TopBy};

@@ -40,9 +40,13 @@ impl Progress {
 impl Observer for Progress {
     fn step(&mut self, report: &StepReport) {
         let message = format!(
-            "loss {:.4}  auc {}  {:.0} samples/s",
+            "loss {:.4}{}  {:.0} samples/s",
             report.loss,
-            by_task(&report.aucs),
+            if report.aucs.is_empty() {
+                String::new()
+            } else {
+                format!("  auc {}", by_task(&report.aucs))
+            },
             report.samples_per_second
         );
         if let Some(bar) = &self.bar {
@@ -100,11 +104,16 @@ fn validation(report: &EvalReport) -> String {
         let tasks: Vec<_> = tasks.collect();
         if tasks.is_empty() { number(first) } else { by_task(&tasks) }
     };
-    format!(
-        "  valid auc {}  logloss {}",
-        figures(|task| task.auc, report.auc),
-        figures(|task| task.logloss, report.logloss)
-    )
+    let mut text = "  valid".to_owned();
+    if report.logloss.is_some() {
+        let (auc, logloss) =
+            (figures(|task| task.auc, report.auc), figures(|task| task.logloss, report.logloss));
+        text.push_str(&format!(" auc {auc}  logloss {logloss}"));
+    }
+    for figure in &report.ranking {
+        text.push_str(&format!("  {} {}", figure.name, number(figure.value)));
+    }
+    text
 }
 
 /// One figure as it is, several with the names of their tasks.

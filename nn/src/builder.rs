@@ -544,6 +544,14 @@ pub(crate) fn push_node(
     }
     let shapes: Vec<Shape> = inputs.iter().map(|&i| graph.shape(i)).collect();
     let shape = ops::shape(&op, &shapes, graph).map_err(|reason| refuse(&name, reason))?;
+    // What is complete for the batch is read by operations made for it alone.
+    let made_for_it = matches!(
+        op,
+        Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_)
+    );
+    if !made_for_it && shapes.iter().any(|s| s.rows == Dim::Whole) {
+        return Err(refuse(&name, format!("{} cannot read a whole batch", op.name())));
+    }
     if shape.cols == 0 || shape.rows == Dim::Const(0) {
         return Err(refuse(&name, format!("a matrix of no elements, {shape}")));
     }

@@ -172,12 +172,14 @@ impl Executor {
         params.fits(&self.program.graph.params)?;
         inputs.check(&self.program.graph.inputs, self.program.reads_labels, train)?;
         inputs.check_values(&self.program.graph.inputs, &self.program.value_columns)?;
+        inputs.check_single(&self.program.graph.inputs, &self.program.single_columns)?;
         self.share_rows(inputs, workers.threads());
         self.prepare_lists(workers, inputs, train);
         for phase in 0..self.program.phases.len() {
             self.globals(phase, inputs, params, seed);
             self.pass(workers, phase, inputs, params, seed);
             self.sums(workers, phase, inputs);
+            self.collect(phase);
         }
         self.collect_outputs(inputs, params);
         if let Some(profile) = &mut self.profile {
@@ -380,6 +382,28 @@ impl Executor {
                     let begun = Instant::now();
                     add_up(part);
                     profile.nanos[part.id.0 as usize] += begun.elapsed().as_nanos() as u64;
+                }
+            }
+        }
+    }
+
+    /// Puts the lanes' rows of a value together.
+    fn collect(&mut self, phase: usize) {
+        let Self { program, consts, lanes, .. } = self;
+        for &id in &program.phases[phase].collects {
+            let node = program.graph.node(id);
+            let places = &program.placement.places;
+            let (Place::Const { slot: to, .. }, Place::Wide { slot, offset, stride }) =
+                (places[id.0 as usize], places[node.inputs[0].0 as usize])
+            else {
+                continue;
+            };
+            let out = &mut consts[to];
+            out.clear();
+            for lane in lanes.iter() {
+                for row in 0..lane.rows.len() {
+                    let start = row * stride + offset;
+                    out.extend_from_slice(&lane.wide[slot][start..start + node.shape.cols]);
                 }
             }
         }

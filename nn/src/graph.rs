@@ -17,6 +17,9 @@ pub enum Dim {
     Unique(usize),
     /// `V(column)`: values of one sparse column, list after list. A tile of rows owns its rows' values.
     Values(usize),
+    /// `B` again, of a value that is complete: all rows of the batch, which every tile may read. Only
+    /// operations made for it take it.
+    Whole,
     /// A number known when the model is built.
     Const(usize),
 }
@@ -207,6 +210,7 @@ impl fmt::Display for Dim {
             Self::Batch => write!(f, "B"),
             Self::Unique(table) => write!(f, "U{table}"),
             Self::Values(column) => write!(f, "V{column}"),
+            Self::Whole => write!(f, "whole B"),
             Self::Const(n) => write!(f, "{n}"),
         }
     }

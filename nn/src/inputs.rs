@@ -176,6 +176,17 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
+    /// Checks that columns have one value a row, where something relies on it.
+    pub(crate) fn check_single(&self, graph: &GraphInputs, columns: &[usize]) -> Result<()> {
+        match columns.iter().find(|&&column| self.columns[column].offsets.is_some()) {
+            Some(&column) => Err(wrong(
+                &graph.columns[column].name,
+                "lists, where one value a row is needed".into(),
+            )),
+            None => Ok(()),
+        }
+    }
+
     fn one_a_row(&self, name: &str, len: usize) -> Result<()> {
         if len == self.rows {
             return Ok(());

@@ -70,7 +70,7 @@ pub use graph::{
     TableInput,
 };
 pub use inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
-pub use op::{Binary, Gather, Op, Unary};
+pub use op::{Binary, Gather, InBatch, Op, Unary};
 pub use ops::{StepSeed, dropout_keeps};
 pub use params::Params;
 pub use profile::{OpTime, Profile};

@@ -15,9 +15,11 @@ mod evaluation;
 mod gauc;
 mod input;
 mod logloss;
+mod ranking;
 
 pub use auc::auc;
 pub use calibration::{CalibrationBucket, calibration, calibration_table};
 pub use evaluation::{Evaluation, Report, Scores};
 pub use gauc::{Gauc, gauc};
 pub use logloss::{PROBABILITY_CLIP, logloss, logloss_from_logits};
+pub use ranking::{Cutoffs, Ranking, RankingFigure};

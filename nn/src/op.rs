@@ -78,6 +78,16 @@ pub enum Binary {
     SafeDiv,
 }
 
+/// Scores of the batch's rows against each other: `by · u_i·v_j`, where different rows with the same value
+/// of a column are left out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InBatch {
+    /// The sparse column, of one value a row, that tells items apart.
+    pub column: usize,
+    /// Factor of the dot products: one over the temperature.
+    pub by: f32,
+}
+
 /// What a node computes. The comment of each names its inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -293,6 +303,16 @@ pub enum Op {
         dim: usize,
     },
 
+    /// (x `[B, n]`) → `[whole B, n]`: the same, complete before the next pass, for all rows to read.
+    Collect,
+    /// (u `[B, d]`, v `[whole B, d]`, optionally c `[whole B, 1]`) → `[B, 1]`: for row i the logarithm of
+    /// the sum over j of `e^(by·u_i·v_j − c_j)`.
+    InBatchLse(InBatch),
+    /// (g `[B, 1]`, u, the result `[B, 1]`, whole v, optionally whole c) → gradient of u.
+    InBatchQueryGrad(InBatch),
+    /// (v `[B, d]`, whole u, whole result, whole g, optionally c `[B, 1]`) → gradient of v.
+    InBatchItemGrad(InBatch),
+
     /// (logits, labels, weights, all `[B, 1]`) → `[1, 1]`: the weighted sum of binary cross-entropies.
     BceSum,
     /// (g `[1, 1]`, logits, labels, weights) → gradient of the logits.
@@ -402,6 +422,10 @@ impl Op {
             Self::FmInteractionGrad { .. } => "fm_grad",
             Self::DotInteraction { .. } => "dot_interaction",
             Self::DotInteractionGrad { .. } => "dot_interaction_grad",
+            Self::Collect => "collect",
+            Self::InBatchLse(_) => "in_batch_log_sum_exp",
+            Self::InBatchQueryGrad(_) => "in_batch_query_grad",
+            Self::InBatchItemGrad(_) => "in_batch_item_grad",
             Self::BceSum => "bce_sum",
             Self::BceGrad => "bce_grad",
         }

@@ -21,6 +21,7 @@ mod reduce;
 mod segment;
 mod softmax;
 mod source;
+mod whole;
 
 pub use dropout::dropout_keeps;
 pub use kernel::StepSeed;
@@ -46,6 +47,8 @@ pub(crate) enum Class {
     RowWise,
     /// A constant from the batch's rows: partial sums of lanes.
     BatchReduce,
+    /// All rows of a value of the batch, as a constant.
+    Collect,
     /// A constant from constants.
     Global,
     /// Over the unique rows of a table: their gradient from the complete batch, and nothing else yet.
@@ -57,6 +60,7 @@ pub(crate) fn class(op: &Op, shape: Shape, inputs: &[Shape]) -> Class {
     match (op, shape.rows) {
         (Op::Rows { .. } | Op::Param { .. }, _) => Class::Given,
         (_, Dim::Batch | Dim::Values(_)) => Class::RowWise,
+        (_, Dim::Whole) => Class::Collect,
         (_, Dim::Unique(_)) => Class::Unique,
         (_, Dim::Const(_)) if inputs.iter().any(|s| matches!(s.rows, Dim::Unique(_))) => {
             Class::Unique
@@ -117,6 +121,9 @@ pub(crate) fn shape(
         | Op::FmInteractionGrad { .. }
         | Op::DotInteraction { .. }
         | Op::DotInteractionGrad { .. } => interaction::shape(op, inputs),
+        Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
+            whole::shape(op, inputs, graph)
+        }
         Op::BceSum | Op::BceGrad => loss::shape(op, inputs),
     }
 }
@@ -158,10 +165,14 @@ pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
         | Op::DotInteraction { .. }
         | Op::DotInteractionGrad { .. } => interaction::forward(op, tile, inputs, out),
         Op::BceGrad => loss::forward(op, tile, inputs, out),
+        Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
+            whole::forward(op, tile, inputs, out);
+        }
         Op::Rows { .. }
         | Op::Param { .. }
         | Op::GatherGrad { .. }
         | Op::Concat
+        | Op::Collect
         | Op::BatchNormStats
         | Op::BatchNormReduce { .. }
         | Op::BceSum => unfit(op),
@@ -255,6 +266,7 @@ pub(crate) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         Op::Dropout { .. } => dropout::gradient(cx, id, g),
         Op::FmInteraction { .. } | Op::DotInteraction { .. } => interaction::gradient(cx, id, g),
         Op::BceSum => loss::gradient(cx, id, g),
+        Op::InBatchLse(_) => whole::gradient(cx, id, g),
         // Batch norm's rule differentiates through its statistics; for other uses of them and for
         // backward operations there is none.
         _ => Err(cx.no_rule(id)),

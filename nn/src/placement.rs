@@ -45,7 +45,7 @@ pub(crate) struct Placement {
     pub(crate) partials: Vec<Option<usize>>,
     /// The concatenation in whose columns a value is written, if any.
     pub(crate) in_place: Vec<Option<NodeId>>,
-    /// Floats of each constant.
+    /// Floats of each constant; 0 of those that are as long as the batch.
     pub(crate) const_lens: Vec<usize>,
     /// Each tile buffer.
     pub(crate) tile_buffers: Vec<Width>,
@@ -96,7 +96,7 @@ impl Placement {
                         other => other,
                     }
                 }
-                (Some(class @ (Class::Global | Class::BatchReduce)), op) => {
+                (Some(class @ (Class::Global | Class::BatchReduce | Class::Collect)), op) => {
                     if class == Class::BatchReduce {
                         self.partials[index] = Some(self.partial_lens.len());
                         self.partial_lens.push(partial_len(op, node.shape));
@@ -132,7 +132,12 @@ impl Placement {
         for (index, node) in graph.nodes.iter().enumerate() {
             let id = NodeId(index as u32);
             let Some(class) = schedule.class(id) else { continue };
-            let phase = if class == Class::Unique { usize::MAX } else { schedule.phase(id) };
+            let phase = match class {
+                Class::Unique => usize::MAX,
+                // Read once its pass is over, and so not from a tile.
+                Class::Collect => schedule.phase(id) + 1,
+                _ => schedule.phase(id),
+            };
             if class == Class::RowWise && !is_view(graph, id) {
                 touch(id, phase, index);
             }

@@ -49,6 +49,8 @@ pub struct Program {
     pub(crate) columns_read: Vec<bool>,
     /// Sparse columns whose values are rows of something that is computed.
     pub(crate) value_columns: Vec<usize>,
+    /// Sparse columns that must have one value a row.
+    pub(crate) single_columns: Vec<usize>,
 }
 
 /// Constants first, then a pass over the batch, then its sums.
@@ -60,6 +62,8 @@ pub(crate) struct Phase {
     pub(crate) tile: Vec<Step>,
     /// Sums over the batch that are complete after the pass.
     pub(crate) sums: Vec<NodeId>,
+    /// Values of the batch that are wanted whole after the pass.
+    pub(crate) collects: Vec<NodeId>,
 }
 
 /// One thing done to a tile.
@@ -126,8 +130,11 @@ impl Program {
         let lanes = self.settings.lanes;
         let per_lane =
             rows.div_ceil(self.settings.tile_rows).div_ceil(lanes) * self.settings.tile_rows;
+        let collected = self.phases.iter().flat_map(|phase| &phase.collects);
+        let whole: usize = collected.map(|&id| self.graph.shape(id).cols).sum();
         // A tile of long lists has fewer rows; see `VALUES_A_ROW`.
         4 * (sum(const_lens)
+            + whole * rows
             + a_row(tile_buffers, VALUES_A_ROW) * self.settings.tile_rows * threads
             + a_row(wide_buffers, usize::MAX) * per_lane * lanes
             + sum(partial_lens) * lanes)
@@ -176,9 +183,10 @@ impl Program {
                 reason: "there is no such node".into(),
             });
         }
-        let rows = outputs.iter().find(|&&id| matches!(graph.shape(id).rows, Dim::Unique(_)));
-        if let Some(&id) = rows {
-            let reason = "rows of a table are no result".into();
+        let no_result =
+            |id: &&NodeId| matches!(graph.shape(**id).rows, Dim::Unique(_) | Dim::Whole);
+        if let Some(&id) = outputs.iter().find(no_result) {
+            let reason = "rows of a table, or a whole batch, are no result".into();
             return Err(Error::Shape { node: graph.node(id).name.clone(), reason });
         }
         let mut roots = outputs.clone();
@@ -198,6 +206,11 @@ impl Program {
                 columns_read[gather.column] = true;
             }
         }
+        let compared = live().filter_map(|op| match op {
+            Op::InBatchLse(spec) => Some(spec.column),
+            _ => None,
+        });
+        let single_columns = compared.collect();
         let mut value_columns = Vec::new();
         for (node, class) in graph.nodes.iter().zip(&schedule.classes) {
             if let (Dim::Values(column), Some(_)) = (node.shape.rows, class) {
@@ -219,6 +232,7 @@ impl Program {
             reads_labels,
             columns_read,
             value_columns,
+            single_columns,
         })
     }
 }
@@ -248,6 +262,7 @@ fn phases(graph: &Graph, schedule: &Schedule, placement: &Placement) -> Vec<Phas
                 phase.tile.push(Step::Accumulate(id));
                 phase.sums.push(id);
             }
+            Some(Class::Collect) => phase.collects.push(id),
             Some(Class::RowWise) if node.op == Op::Concat => {
                 let mut start = 0;
                 for &part in &node.inputs {

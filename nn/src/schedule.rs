@@ -2,7 +2,8 @@
 //!
 //! A run alternates between work on constants and passes over the batch. In a pass (phase) every tile
 //! of rows goes through all of the phase's operations before the next tile begins, so that its
-//! values stay in cache. A sum over the batch ends a phase: what needs the sum comes in a later one.
+//! values stay in cache. A sum over the batch ends a phase: what needs the sum comes in a later one. So
+//! does a value that others need all rows of.
 //!
 //! A row-wise node runs in the phase of its first use rather than as soon as it could. A model
 //! without batch norm so runs forward and backward in a single pass (only the sum of the sample
@@ -72,8 +73,8 @@ fn earliest(graph: &Graph, classes: &[Option<Class>]) -> Earliest {
         let Some(class) = classes[index] else { continue };
         let phase = node.inputs.iter().map(|i| readable[i.0 as usize]).max().unwrap_or(0);
         phases[index] = phase;
-        readable[index] = phase + usize::from(class == Class::BatchReduce);
-        if matches!(class, Class::RowWise | Class::BatchReduce) {
+        readable[index] = phase + usize::from(ends_a_pass(class));
+        if class == Class::RowWise || ends_a_pass(class) {
             count = count.max(phase + 1);
         }
     }
@@ -100,7 +101,7 @@ fn in_phase_of_first_use(
             let unique = classes[index] == Some(Class::Unique);
             let by = match classes[input] {
                 _ if unique => continue,
-                Some(Class::BatchReduce) => latest[index].saturating_sub(1),
+                Some(class) if ends_a_pass(class) => latest[index].saturating_sub(1),
                 _ => latest[index],
             };
             used[input] = true;
@@ -117,9 +118,14 @@ fn in_phase_of_first_use(
             phases[index] = soonest;
         }
         debug_assert!(phases[index] >= soonest && phases[index] >= earliest.phases[index]);
-        readable[index] = phases[index] + usize::from(class == Class::BatchReduce);
+        readable[index] = phases[index] + usize::from(ends_a_pass(class));
     }
     phases
+}
+
+/// Whether a value is complete after the pass that makes it, and not before.
+fn ends_a_pass(class: Class) -> bool {
+    matches!(class, Class::BatchReduce | Class::Collect)
 }
 
 /// Whether a node is a view of its input rather than a value of its own.

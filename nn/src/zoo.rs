@@ -27,6 +27,9 @@
 //! | `mmoe` | tower(Σ gateᵢ·expertᵢ(vectors)), gate = softmax(linear(vectors)) (Ma et al., KDD 2018) |
 //! | `esmm` | `[click, conversion]`: of the click, tower(vectors); of the conversion, the log odds of pCTCVR = pCTR·pCVR (Ma et al., SIGIR 2018) |
 //!
+//! `two_tower` has a vector for who asks and one for what is asked for; its logit is their dot product
+//! over the temperature, and its loss a softmax over the items of the batch (Yi et al., RecSys 2019).
+//!
 //! A numeric feature joins the deep part as its value, beside the vectors; the wide part has a weight
 //! for it; in DLRM it goes through the bottom MLP.
 
@@ -41,15 +44,18 @@ mod mlp;
 mod spec;
 mod task;
 mod tasks;
+mod two_tower;
 
 pub use activation::Activation;
 pub use graph::GraphSpec;
 pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
 pub use spec::{
     Attention, CrossSpec, CrossV2Spec, DeepSpec, DinSpec, DlrmSpec, EsmmSpec, Interaction,
-    MmoeSpec, ModelSpec, Needs, ShallowSpec, SharedBottomSpec, Structure, WideDeepSpec,
+    MmoeSpec, ModelSpec, Needs, ShallowSpec, SharedBottomSpec, Structure, TwoTowerSpec,
+    WideDeepSpec,
 };
 pub use task::{Task, TaskLabel, check_labels, tasks};
+pub use two_tower::{ITEM, LOG_FREQUENCY, USER};
 
 use crate::builder::{GraphBuilder, Mode};
 use crate::error::Result;
@@ -80,8 +86,13 @@ pub fn needs(spec: &ModelSpec) -> Needs {
 /// where the model pairs them, no features, or labels that are too many, too few or, for training, none.
 pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph> {
     spec.check(inputs)?;
-    let mut builder = GraphBuilder::new(inputs.to_graph_inputs(), mode);
+    let mut graph_inputs = inputs.to_graph_inputs();
+    if reads_log_frequency(spec) && mode == Mode::Train {
+        graph_inputs.numeric.push(LOG_FREQUENCY.to_owned());
+    }
+    let mut builder = GraphBuilder::new(graph_inputs, mode);
     let b = &mut builder;
+    let mut towers = None;
     let logits = match spec {
         ModelSpec::Lr(spec) => vec![factorised::lr(b, spec, inputs)?],
         ModelSpec::Fm(spec) => vec![factorised::fm(b, spec, inputs)?],
@@ -96,6 +107,10 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         ModelSpec::Mmoe(spec) => tasks::mmoe(b, spec, inputs)?,
         ModelSpec::Esmm(spec) => tasks::esmm(b, spec, inputs)?.to_vec(),
         ModelSpec::Graph(spec) => graph::build(b, spec, inputs)?,
+        ModelSpec::TwoTower(spec) => {
+            let made = two_tower::towers(b, spec, inputs)?;
+            vec![towers.insert(made).score]
+        }
     };
     let names: Vec<&str> = inputs.labels.iter().map(|label| label.name.as_str()).collect();
     let mut heads: Vec<(Task, NodeId)> =
@@ -111,10 +126,18 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
     }
     match mode {
         Mode::Train => {
-            let loss = loss(b, inputs, &heads)?;
+            let loss = match (spec, &towers) {
+                (ModelSpec::TwoTower(spec), Some(towers)) => {
+                    two_tower::loss(b, LOSS, spec, inputs, towers)?
+                }
+                _ => loss(b, inputs, &heads)?,
+            };
             b.output(LOSS, loss)?;
         }
         Mode::Infer => {
+            if let Some(towers) = &towers {
+                towers.outputs(b)?;
+            }
             for (index, (task, logits)) in heads.iter().enumerate() {
                 let name = task.output(PROBABILITIES, index);
                 let probabilities = b.sigmoid(&name, *logits)?;
@@ -123,6 +146,13 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         }
     }
     Ok(builder.finish())
+}
+
+/// Whether the model's training graph reads, as one more numeric column behind the features', the
+/// logarithm of each row's item's share of all rows ([`LOG_FREQUENCY`]).
+#[must_use]
+pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
+    matches!(spec, ModelSpec::TwoTower(spec) if spec.sampling_correction)
 }
 
 /// Logits as the data has them, where training saw another share of zeros (see [`LabelInput`]): shifted

@@ -207,11 +207,13 @@ impl Dataset {
         self.lacking.contains(&field.slot)
     }
 
-    pub(crate) fn statistics(&self) -> &Statistics {
+    /// What its transforms resolve with.
+    pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    pub(crate) fn sides(&self) -> &SideTables {
+    /// Its side tables.
+    pub fn sides(&self) -> &SideTables {
         &self.sides
     }
 

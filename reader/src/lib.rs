@@ -54,6 +54,7 @@ mod guess;
 mod header;
 mod history;
 mod ipc;
+mod next_item;
 mod order;
 mod parquet;
 mod passes;
@@ -81,7 +82,8 @@ pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies};
 pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
 pub use history::{HistoryFile, HistorySpec, add_histories};
-pub use passes::{decode_columns, statistics, vocabulary};
+pub use next_item::{NextItemFiles, NextItemSpec, next_items};
+pub use passes::{decode_columns, frequencies, statistics, vocabulary};
 pub use profile::{
     Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,
     profile,

@@ -2,7 +2,7 @@
 //!
 //! Both read in file order, so that their results depend on the data alone.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use zillion_device::Workers;
@@ -225,6 +225,34 @@ pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> 
         Ok(())
     })?;
     Ok(rows)
+}
+
+/// How often each value of a feature with one id a row stands in the data, by key. `feature` is its
+/// position in the schema.
+///
+/// # Errors
+/// What reading the rows may meet.
+pub fn frequencies(
+    dataset: &Dataset,
+    feature: usize,
+    workers: &Arc<Workers>,
+) -> Result<Vec<(FeatureKey, u64)>> {
+    let schema = dataset.schema();
+    let column = schema.features[..feature].iter().filter(|f| f.table().is_some()).count();
+    let statistics = dataset.statistics();
+    let fields = field::resolved_where(schema, dataset.sides(), statistics, |f| f == feature)?;
+    let assembly = Assembly::new(schema, dataset.sides(), statistics, |f| f == feature)?;
+    let mut counts: HashMap<FeatureKey, u64, MixedHasher> = HashMap::default();
+    visit(dataset, fields.clone(), workers, |window| {
+        let batch = assembly.batch(window.pieces.make_contiguous(), &fields)?;
+        for &key in &batch.sparse[column].keys {
+            *counts.entry(key).or_default() += 1;
+        }
+        Ok(())
+    })?;
+    let mut sorted: Vec<(FeatureKey, u64)> = counts.into_iter().collect();
+    sorted.sort_unstable();
+    Ok(sorted)
 }
 
 /// Of each feature, whether it is wanted itself or by a cross that is.

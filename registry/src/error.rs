@@ -14,6 +14,12 @@ pub enum Error {
     /// The graph was not built for inference by the model zoo's rules.
     #[error("the model has no output of the name \"logits\"")]
     NoLogits,
+    /// The graph has no such output.
+    #[error("the model has no output of the name {name:?}")]
+    NoOutput {
+        /// The output.
+        name: String,
+    },
     /// The rows could not be had.
     #[error(transparent)]
     Rows(#[from] zillion_embedding::Error),

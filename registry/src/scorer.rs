@@ -14,8 +14,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct Scorer {
     executor: Executor,
-    /// One a task.
-    logits: Vec<NodeId>,
+    outputs: Vec<NodeId>,
     workers: Arc<Workers>,
     rows: RowBuffer,
 }
@@ -23,8 +22,9 @@ pub struct Scorer {
 /// What scoring a batch came to.
 #[derive(Clone, Debug)]
 pub struct Scores<'a> {
-    /// Log odds of each of the model's tasks, one a row of the batch.
-    pub logits: Vec<&'a [f32]>,
+    /// The outputs that were asked for, row after row of the batch: log odds of each of the model's tasks,
+    /// if nothing else was.
+    pub outputs: Vec<&'a [f32]>,
     /// Unique keys that the rows' source did not have and answered with its default.
     pub missing: u64,
 }
@@ -58,7 +58,24 @@ impl Scorer {
         let logits: Vec<NodeId> = outputs.map(|&(_, id)| id).collect();
         let results: Vec<NodeId> = logits.iter().chain(further).copied().collect();
         let executor = Executor::new(Program::infer(graph, &results, settings)?);
-        Ok(Self { executor, logits, workers, rows: RowBuffer::default() })
+        Ok(Self { executor, outputs: logits, workers, rows: RowBuffer::default() })
+    }
+
+    /// A scorer for other outputs of a graph, by their names.
+    ///
+    /// # Errors
+    /// A graph without one of them.
+    pub fn of(
+        graph: &Graph,
+        outputs: &[&str],
+        settings: Settings,
+        workers: Arc<Workers>,
+    ) -> Result<Self> {
+        let missing = |name: &str| Error::NoOutput { name: name.to_owned() };
+        let find = |name: &&str| graph.output(name).ok_or_else(|| missing(name));
+        let outputs: Vec<NodeId> = outputs.iter().map(find).collect::<Result<_>>()?;
+        let executor = Executor::new(Program::infer(graph, &outputs, settings)?);
+        Ok(Self { executor, outputs, workers, rows: RowBuffer::default() })
     }
 
     /// What ran last, with the values of the further nodes.
@@ -80,8 +97,9 @@ impl Scorer {
         let report = source.lookup(plan, &mut self.rows)?;
         let inputs = Inputs::new(batch, plan, &self.rows, false);
         self.executor.infer(&self.workers, &inputs, params)?;
-        let logits = self.logits.iter().map(|&id| self.executor.output(id).ok_or(Error::NoLogits));
-        let logits = logits.collect::<Result<_>>()?;
-        Ok(Scores { logits, missing: report.total_missing() })
+        let outputs =
+            self.outputs.iter().map(|&id| self.executor.output(id).ok_or(Error::NoLogits));
+        let outputs = outputs.collect::<Result<_>>()?;
+        Ok(Scores { outputs, missing: report.total_missing() })
     }
 }

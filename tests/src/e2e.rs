@@ -19,6 +19,7 @@ mod left_out;
 mod life;
 mod look_inside;
 mod quickstart;
+mod retrieval;
 mod schedule;
 mod table;
 mod tasks;

@@ -4,6 +4,7 @@
 //! checkpoints/step-000000001234/
 //!     MANIFEST               what the folder holds, with a hash of every file and of itself
 //!     dense.safetensors      dense parameters, running statistics, optimizer state
+//!     frequencies            how often each item stands in the training data, for retrieval models
 //!     tables/<table>/part-00000.arrow ...
 //! ```
 //!
@@ -26,6 +27,7 @@ use zillion_nn::{ParamSpec, Params};
 use zillion_ps::TrainClient;
 
 use crate::error::{Error, Result};
+use crate::frequencies::{self, Frequencies};
 use crate::job::Job;
 
 pub use manifest::{Best, FileDigest, Manifest, Progress, TrainingFile};
@@ -74,13 +76,22 @@ impl Checkpoint {
 
     /// The dense file's bytes, verified against the manifest.
     fn dense(&self) -> Result<Vec<u8>> {
-        let path = self.path.join(DENSE);
-        let bytes = std::fs::read(&path).map_err(|source| Error::Io {
-            action: "cannot read the dense parameters",
-            path: path.clone(),
-            source,
-        })?;
-        if FileDigest::of(&bytes) != self.manifest.dense {
+        self.read(DENSE, "cannot read the dense parameters", &self.manifest.dense)
+    }
+
+    /// How often each item stands in the training data; `None` where the model is not told.
+    pub(crate) fn frequencies(&self) -> Result<Option<Frequencies>> {
+        let Some(digest) = &self.manifest.frequencies else { return Ok(None) };
+        let bytes = self.read(frequencies::FILE, "cannot read the items' frequencies", digest)?;
+        Frequencies::from_bytes(&bytes, &self.path.join(frequencies::FILE)).map(Some)
+    }
+
+    /// A file's bytes, verified.
+    fn read(&self, name: &str, action: &'static str, digest: &FileDigest) -> Result<Vec<u8>> {
+        let path = self.path.join(name);
+        let failed = |source| Error::Io { action, path: path.clone(), source };
+        let bytes = std::fs::read(&path).map_err(failed)?;
+        if FileDigest::of(&bytes) != *digest {
             let problem = "its bytes are not those that were written".to_owned();
             return Err(Error::Checkpoint { path, problem });
         }
@@ -150,13 +161,24 @@ pub(crate) fn write(
     client: &mut dyn TrainClient,
     params: &Params,
     optimizer: &DenseOptimizer,
-    manifest: impl FnOnce(FileDigest, Vec<zillion_embedding::TableParts>) -> Manifest,
+    frequencies: Option<&Frequencies>,
+    manifest: impl FnOnce(
+        FileDigest,
+        Option<FileDigest>,
+        Vec<zillion_embedding::TableParts>,
+    ) -> Manifest,
 ) -> Result<()> {
     let stage = files.stage(target)?;
     let tables = client.checkpoint(stage.path(), files)?;
     let dense = write_dense(params, optimizer)?;
     stage.write_bytes(DENSE, &dense)?;
-    let manifest = manifest(FileDigest::of(&dense), tables);
+    let mut counted = None;
+    if let Some(frequencies) = frequencies {
+        let bytes = frequencies.to_bytes();
+        stage.write_bytes(frequencies::FILE, &bytes)?;
+        counted = Some(FileDigest::of(&bytes));
+    }
+    let manifest = manifest(FileDigest::of(&dense), counted, tables);
     stage.write_bytes(MANIFEST, &manifest.to_bytes())?;
     stage.commit()?;
     Ok(())

@@ -8,13 +8,17 @@ use zillion_device::Workers;
 use zillion_embedding::RowSource;
 use zillion_feature::{Batch, Cursor};
 use zillion_nn::Params;
+use zillion_nn::metrics::{Cutoffs, RankingFigure};
+use zillion_nn::optim::PlateauMetric;
 use zillion_reader::{BatchOrder, Dataset};
 use zillion_registry::Scorer;
 
 use crate::error::Result;
+use crate::frequencies::Frequencies;
 use crate::job::Job;
-use crate::pipeline::Pipeline;
-use crate::tasks::{Evaluations, TaskReport, as_map};
+use crate::pipeline::{Pipeline, Planned};
+use crate::retrieval::{Candidates, Towers};
+use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
 
 /// What evaluating a data set came to. Figures without a name are the first task's.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +37,18 @@ pub struct EvalReport {
     pub rejected_rows: u64,
     /// Rows labelled 1.
     pub positives: u64,
+    /// `ndcg@k` and `recall@k` inside each group, or of retrieval among all candidates.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
+    pub ranking: Vec<RankingFigure>,
+    /// What ranking the candidates by how often they stand in the training data comes to.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
+    pub popularity: Vec<RankingFigure>,
+    /// How many candidates were ranked for each row.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub candidates: u64,
+    /// Rows whose item is no candidate: found by nobody.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unknown_items: u64,
     /// The figures of each task, the first one too; empty where the model has only one.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub tasks: Vec<(String, TaskReport)>,
@@ -43,7 +59,27 @@ pub struct EvalReport {
     pub missing_side_rows: BTreeMap<String, u64>,
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl EvalReport {
+    /// The figure that a schedule judges by.
+    pub(crate) fn judged(&self, metric: PlateauMetric, task: Option<&str>) -> Option<f64> {
+        let task = self.task(task);
+        match metric {
+            PlateauMetric::Auc => task.auc,
+            PlateauMetric::Gauc => task.gauc,
+            PlateauMetric::Logloss => task.logloss,
+            PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_) => {
+                let name = metric.to_string();
+                // Retrieval is of the rows, whatever tasks there are.
+                let figures = if self.candidates > 0 { &self.ranking } else { &task.ranking };
+                figures.iter().find(|figure| figure.name == name)?.value
+            }
+        }
+    }
+
     /// The figures of a task; without a name, of the first.
     pub(crate) fn task(&self, name: Option<&str>) -> TaskReport {
         let named = self.tasks.iter().find(|(task, _)| Some(task.as_str()) == name);
@@ -55,6 +91,7 @@ impl EvalReport {
                 calibration: self.calibration,
                 rows: self.rows,
                 positives: self.positives,
+                ranking: self.ranking.clone(),
             },
             |(_, report)| report.clone(),
         )
@@ -67,37 +104,77 @@ pub(crate) fn missing_side_rows(job: &Job, counts: &[u64]) -> BTreeMap<String, u
     sides.filter(|&(_, &n)| n > 0).map(|(side, &n)| (side.name.clone(), n)).collect()
 }
 
-/// Scores every row of `dataset` in file order and compares with its labels.
-pub(crate) fn evaluate(
-    job: &Job,
-    dataset: &Dataset,
-    scorer: &mut Scorer,
-    source: &mut dyn RowSource,
-    params: &Params,
-    workers: &Arc<Workers>,
-) -> Result<EvalReport> {
-    let mut evaluations = Evaluations::new(job.tasks());
-    let mut missing_sides = vec![0; job.schema.sides.len()];
-    let scored = for_each_scored(job, dataset, scorer, source, params, workers, |b, logits, _| {
-        evaluations.push(b, logits)?;
-        add(&mut missing_sides, &b.side_missing);
-        Ok(true)
-    })?;
-    let tasks = evaluations.finish()?;
-    // A job has at least one label, and so a task.
-    let (_, first) = tasks[0].clone();
-    Ok(EvalReport {
-        auc: first.auc,
-        gauc: first.gauc,
-        logloss: first.logloss,
-        calibration: first.calibration,
-        rows: first.rows,
-        positives: first.positives,
-        tasks: if tasks.len() > 1 { tasks } else { Vec::new() },
-        rejected_rows: scored.rejected,
-        missing_keys: scored.missing,
-        missing_side_rows: missing_side_rows(job, &missing_sides),
-    })
+/// What scores and ranks.
+pub(crate) struct Judge<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) scorer: &'a mut Scorer,
+    /// Where the job asks for retrieval.
+    pub(crate) towers: Option<&'a mut Towers>,
+    pub(crate) frequencies: &'a Frequencies,
+    pub(crate) source: &'a mut dyn RowSource,
+    pub(crate) params: &'a Params,
+    pub(crate) workers: &'a Arc<Workers>,
+}
+
+impl Judge<'_> {
+    /// Scores every row of `dataset` in file order and compares with its labels, or with its items.
+    pub(crate) fn evaluate(self, dataset: &Dataset) -> Result<EvalReport> {
+        let Self { job, scorer, mut towers, frequencies, source, params, workers } = self;
+        let ranks = if towers.is_some() { Cutoffs::default() } else { job.eval.cutoffs() };
+        let mut evaluations = Evaluations::new(job.tasks(), &ranks);
+        let mut candidates = match &mut towers {
+            Some(towers) => Some(towers.candidates(job, dataset, frequencies, source, params)?),
+            None => None,
+        };
+        let mut missing_sides = vec![0; job.schema.sides.len()];
+        let (mut missing_keys, mut rows, mut rejected_rows) = (0, 0, 0);
+        let mut pipeline = pipeline(job, dataset, workers)?;
+        while let Some(Planned { batch, plan, rejected, .. }) = pipeline.next()? {
+            rejected_rows += rejected.len() as u64;
+            if !job.schema.labels.is_empty() {
+                let scores = scorer.score(&batch, &plan, source, params)?;
+                missing_keys += scores.missing;
+                evaluations.push(&batch, &scores.outputs)?;
+            }
+            if let (Some(towers), Some(candidates)) = (&mut towers, &mut candidates) {
+                let missing =
+                    towers.push(job, &batch, &plan, candidates, source, params, workers)?;
+                if job.schema.labels.is_empty() {
+                    missing_keys += missing;
+                }
+            }
+            rows += batch.rows as u64;
+            add(&mut missing_sides, &batch.side_missing);
+        }
+        rejected_rows += pipeline.ending.rejected.len() as u64;
+        let tasks = evaluations.finish()?;
+        let first = tasks.first().map(|(_, task)| task.clone());
+        let retrieval = candidates.map(Candidates::finish);
+        let ranking = match &retrieval {
+            Some(retrieval) => retrieval.figures.clone(),
+            None => first.as_ref().map_or_else(Vec::new, |task| task.ranking.clone()),
+        };
+        Ok(EvalReport {
+            auc: first.as_ref().and_then(|task| task.auc),
+            gauc: first.as_ref().and_then(|task| task.gauc),
+            logloss: first.as_ref().and_then(|task| task.logloss),
+            calibration: first.as_ref().and_then(|task| task.calibration),
+            rows: first.as_ref().map_or(rows, |task| task.rows),
+            positives: match (&first, &retrieval) {
+                (Some(task), _) => task.positives,
+                (None, Some(retrieval)) => retrieval.rows,
+                (None, None) => 0,
+            },
+            ranking,
+            candidates: retrieval.as_ref().map_or(0, |r| r.candidates),
+            unknown_items: retrieval.as_ref().map_or(0, |r| r.unknown),
+            popularity: retrieval.map_or_else(Vec::new, |r| r.popularity),
+            tasks: if tasks.len() > 1 { tasks } else { Vec::new() },
+            rejected_rows,
+            missing_keys,
+            missing_side_rows: missing_side_rows(job, &missing_sides),
+        })
+    }
 }
 
 /// Adds counts to counts, one by one.
@@ -126,6 +203,23 @@ pub(crate) fn for_each_scored(
     workers: &Arc<Workers>,
     mut sink: impl FnMut(&Batch, &[&[f32]], &[u64]) -> Result<bool>,
 ) -> Result<Scored> {
+    let mut pipeline = pipeline(job, dataset, workers)?;
+    let (mut missing, mut rejected) = (0, 0);
+    while let Some(planned) = pipeline.next()? {
+        let scores = scorer.score(&planned.batch, &planned.plan, source, params)?;
+        missing += scores.missing;
+        rejected += planned.rejected.len() as u64;
+        if !sink(&planned.batch, &scores.outputs, &planned.rejected)? {
+            break;
+        }
+    }
+    let rejected_last = pipeline.ending.rejected;
+    rejected += rejected_last.len() as u64;
+    Ok(Scored { missing, rejected, rejected_last })
+}
+
+/// The rows of a data set in file order.
+fn pipeline(job: &Job, dataset: &Dataset, workers: &Arc<Workers>) -> Result<Pipeline> {
     let order = BatchOrder {
         seed: 0,
         shuffle: false,
@@ -133,17 +227,5 @@ pub(crate) fn for_each_scored(
         drop_last: false,
     };
     let batches = dataset.batches(order, Cursor::default(), workers.clone())?;
-    let mut pipeline = Pipeline::new(batches, Arc::new(job.schema.clone()), workers.clone());
-    let (mut missing, mut rejected) = (0, 0);
-    while let Some(planned) = pipeline.next()? {
-        let scores = scorer.score(&planned.batch, &planned.plan, source, params)?;
-        missing += scores.missing;
-        rejected += planned.rejected.len() as u64;
-        if !sink(&planned.batch, &scores.logits, &planned.rejected)? {
-            break;
-        }
-    }
-    let rejected_last = pipeline.ending.rejected;
-    rejected += rejected_last.len() as u64;
-    Ok(Scored { missing, rejected, rejected_last })
+    Ok(Pipeline::new(batches, Arc::new(job.schema.clone()), workers.clone()))
 }

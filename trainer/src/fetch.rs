@@ -36,7 +36,7 @@ impl<'a> Fetched<'a> {
         let rows = match self.shape.rows {
             Dim::Batch => row..row + 1,
             Dim::Values(column) => list(batch, column, row)?,
-            Dim::Unique(_) | Dim::Const(_) => return None,
+            Dim::Unique(_) | Dim::Whole | Dim::Const(_) => return None,
         };
         self.values.get(rows.start * self.shape.cols..rows.end * self.shape.cols)
     }
@@ -65,7 +65,7 @@ pub(crate) fn wanted(graph: &Graph, names: &[String]) -> Result<Vec<Wanted>> {
             Error::UnknownNode { name: name.clone(), hint }
         })?;
         let shape = graph.shape(id);
-        if let Dim::Unique(_) = shape.rows {
+        if let Dim::Unique(_) | Dim::Whole = shape.rows {
             return Err(Error::NotByRow { name: name.clone(), shape: shape.to_string() });
         }
         Ok(Wanted { name: name.clone(), id, shape })

@@ -4,6 +4,7 @@
 //! the one section that must not change the result (threads, shards, folders), so it is left out of
 //! what a checkpoint remembers.
 
+mod eval;
 mod identity;
 mod tables;
 
@@ -21,13 +22,15 @@ use zillion_reader::DataConfig;
 
 use crate::error::{Error, Result};
 
+pub use eval::EvalConfig;
+pub(crate) use eval::Retrieved;
 pub(crate) use identity::difference;
 pub use tables::TableConfig;
 
 /// Sections and keys that a job file may have at its root.
-const ROOT_KEYS: [&str; 11] = [
+const ROOT_KEYS: [&str; 12] = [
     "name", "seed", "data", "features", "side", "labels", "columns", "tables", "model", "train",
-    "run",
+    "eval", "run",
 ];
 
 /// A validated job.
@@ -47,6 +50,8 @@ pub struct Job {
     pub model: ModelSpec,
     /// How it is trained.
     pub train: TrainConfig,
+    /// What is measured besides the figures of each label.
+    pub eval: EvalConfig,
     /// Where it runs; never changes the result.
     pub run: RunConfig,
 }
@@ -140,6 +145,9 @@ impl Job {
         };
         let schema = Schema::from_job(&value)?;
         let model = ModelSpec::from_job(&value)?;
+        if schema.labels.is_empty() && !matches!(model, ModelSpec::TwoTower(_)) {
+            return Err(ConfigError::at("labels", "a job needs at least one label").into());
+        }
         zoo::check_labels(&model, schema.labels.len())?;
         let needs = zoo::needs(&model);
         let tables = tables::resolve(&value, &schema, needs, |t| random::text_seed(seed, t))?;
@@ -153,8 +161,11 @@ impl Job {
         let data: DataConfig = config::section(&value, "data")?;
         data.negatives(&schema)?;
         let run = config::section(&value, "run")?;
-        let job = Self { name, seed, data, schema, tables, model, train, run };
+        let eval: EvalConfig = config::section(&value, "eval")?;
+        let eval = eval.resolve();
+        let job = Self { name, seed, data, schema, tables, model, train, eval, run };
         job.check_judge()?;
+        job.check_eval()?;
         Ok(job)
     }
 
@@ -199,6 +210,9 @@ impl Job {
         root.insert("tables".into(), tables::in_force(&self.tables)?);
         root.insert("model".into(), Value::try_from(&self.model).map_err(Error::Print)?);
         root.insert("train".into(), Value::try_from(&self.train).map_err(Error::Print)?);
+        if self.eval != EvalConfig::default() {
+            root.insert("eval".into(), Value::try_from(&self.eval).map_err(Error::Print)?);
+        }
         root.insert("run".into(), Value::try_from(&self.run).map_err(Error::Print)?);
         root.iter_mut().for_each(|(_, value)| shorten(value));
         Ok(root)

@@ -12,11 +12,13 @@ use zillion_registry::Scorer;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::evaluate::{self, EvalReport};
+use crate::evaluate::{self, EvalReport, Judge};
 use crate::fetch::{self, Fetched};
+use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::model;
 use crate::pipeline::{Pipeline, Planned};
+use crate::retrieval::Towers;
 
 /// A checkpoint's model, ready to score.
 pub struct Loaded {
@@ -24,6 +26,8 @@ pub struct Loaded {
     pub job: Job,
     checkpoint: Checkpoint,
     scorer: Scorer,
+    towers: Option<Towers>,
+    frequencies: Frequencies,
     rows: PartSource,
     params: Params,
     workers: Arc<Workers>,
@@ -78,7 +82,9 @@ impl Loaded {
         let settings =
             Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
         let scorer = Scorer::new(&graph, settings, workers.clone())?;
-        Ok(Self { job, checkpoint, scorer, rows, params, workers })
+        let towers = Towers::new(&job, &graph, settings, &workers)?;
+        let frequencies = checkpoint.frequencies()?.unwrap_or_default();
+        Ok(Self { job, checkpoint, scorer, towers, frequencies, rows, params, workers })
     }
 
     /// The checkpoint.
@@ -93,8 +99,9 @@ impl Loaded {
 
     /// Scores a data set and compares it with its labels.
     pub fn evaluate(&mut self, dataset: &Dataset) -> Result<EvalReport> {
-        let Self { job, scorer, rows, params, workers, .. } = self;
-        evaluate::evaluate(job, dataset, scorer, rows, params, workers)
+        let Self { job, scorer, towers, frequencies, rows, params, workers, .. } = self;
+        let towers = towers.as_mut();
+        Judge { job, scorer, towers, frequencies, source: rows, params, workers }.evaluate(dataset)
     }
 
     /// Scores every row in file order, a batch at a time, until the sink says `false`.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use zillion_feature::{Batch, LabelColumn};
-use zillion_nn::metrics::{Evaluation, Report, Scores};
+use zillion_nn::metrics::{Cutoffs, Evaluation, RankingFigure, Report, Scores};
 use zillion_nn::zoo::{self, Task, TaskLabel};
 
 use crate::error::Result;
@@ -36,6 +36,9 @@ pub struct TaskReport {
     pub rows: u64,
     /// Of these, rows labelled 1.
     pub positives: u64,
+    /// `ndcg@k` and `recall@k` inside each group, where the job asks for them.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
+    pub ranking: Vec<RankingFigure>,
 }
 
 impl TaskReport {
@@ -47,8 +50,21 @@ impl TaskReport {
             calibration: report.calibration,
             rows: report.rows,
             positives: report.positives,
+            ranking: report.ranking.clone(),
         }
     }
+}
+
+/// Ranking figures by name.
+pub(crate) fn figures_as_map<S: Serializer>(
+    figures: &[RankingFigure],
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(figures.len()))?;
+    for figure in figures {
+        map.serialize_entry(&figure.name, &figure.value)?;
+    }
+    map.end()
 }
 
 /// Something for each task, written as a map in the model's order.
@@ -122,8 +138,8 @@ pub(crate) struct Evaluations {
 }
 
 impl Evaluations {
-    pub(crate) fn new(tasks: Vec<Task>) -> Self {
-        let evaluations = tasks.iter().map(|_| Evaluation::new()).collect();
+    pub(crate) fn new(tasks: Vec<Task>, cutoffs: &Cutoffs) -> Self {
+        let evaluations = tasks.iter().map(|_| Evaluation::with_cutoffs(cutoffs.clone())).collect();
         Self { tasks, evaluations }
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use zillion_device::{Files, Workers, machine};
 use zillion_feature::{Batch, Cursor, HASH_ID, LookupPlan, Statistics};
-use zillion_nn::optim::{DenseOptimizer, Plateau, PlateauMetric, Verdict};
+use zillion_nn::optim::{DenseOptimizer, Plateau, Verdict};
 use zillion_nn::zoo::Task;
 use zillion_nn::{Executor, Params};
 use zillion_ps::{PulledRows, TrainClient};
@@ -23,13 +23,15 @@ use zillion_registry::Scorer;
 
 use crate::checkpoint::{self, Best, Manifest, Progress, RunDir, TrainingFile};
 use crate::error::{Error, Result};
-use crate::evaluate::{self, EvalReport};
+use crate::evaluate::{self, EvalReport, Judge};
+use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::observer::{EpochReport, Observer, StepReport};
 use crate::pipeline::Pipeline;
 use crate::predict::Loaded;
 use crate::rejects::RejectFile;
 use crate::report::{TableReport, TrainReport};
+use crate::retrieval::Towers;
 use crate::stages::{StageSeconds, Stopwatch};
 use crate::tasks::RecentTasks;
 use step::{Looking, StepBuffers};
@@ -89,6 +91,9 @@ struct Run {
     client: Box<dyn TrainClient>,
     executor: Executor,
     scorer: Scorer,
+    towers: Option<Towers>,
+    /// How often each item stands in the training data, where the model is told.
+    frequencies: Option<Frequencies>,
     params: Params,
     optimizer: DenseOptimizer,
     buffers: StepBuffers,
@@ -221,13 +226,10 @@ impl Run {
         let mut is_best = true;
         if let Some(report) = &valid {
             let spec = self.progress.plateau.spec();
-            let judged = report.task(spec.task.as_deref());
-            let metric = match spec.metric {
-                PlateauMetric::Auc => judged.auc,
-                PlateauMetric::Logloss => judged.logloss,
-            };
+            let task = spec.task.as_deref();
+            let metric = report.judged(spec.metric, task);
             if metric.is_none() && self.job.train.plateau.is_some() {
-                return Err(Error::OneClass { rows: judged.rows });
+                return Err(Error::OneClass { rows: report.task(task).rows });
             }
             is_best = self.progress.plateau.observe(metric) == Verdict::Better;
         }
@@ -263,14 +265,17 @@ impl Run {
         let Some(dataset) = &self.valid_data else { return Ok(None) };
         let mut watch = Stopwatch::start();
         let mut rows = PulledRows::new(self.client.as_mut());
-        let report = evaluate::evaluate(
-            &self.job,
-            dataset,
-            &mut self.scorer,
-            &mut rows,
-            &self.params,
-            &self.options.workers,
-        )?;
+        let none = Frequencies::default();
+        let judge = Judge {
+            job: &self.job,
+            scorer: &mut self.scorer,
+            towers: self.towers.as_mut(),
+            frequencies: self.frequencies.as_ref().unwrap_or(&none),
+            source: &mut rows,
+            params: &self.params,
+            workers: &self.options.workers,
+        };
+        let report = judge.evaluate(dataset)?;
         watch.lap(&mut self.seconds.validate);
         Ok(Some(report))
     }
@@ -289,13 +294,15 @@ impl Run {
             self.client.as_mut(),
             &self.params,
             &self.optimizer,
-            |dense, tables| Manifest {
+            self.frequencies.as_ref(),
+            |dense, frequencies, tables| Manifest {
                 hash: HASH_ID.to_owned(),
                 step: *step,
                 cursor: *cursor,
                 progress: progress.clone(),
                 statistics: statistics.clone(),
                 dense,
+                frequencies,
                 tables,
                 files: self.files.clone(),
                 job: portable,
@@ -429,7 +436,12 @@ impl Window {
 /// A schedule that never changes the rate and never stops, for jobs that ask for none: it still
 /// remembers the best epoch.
 fn plateau(job: &Job) -> Plateau {
-    let never =
-        zillion_nn::optim::PlateauSpec { factor: 1.0, patience: u32::MAX, ..Default::default() };
+    let metric = job.judge();
+    let never = zillion_nn::optim::PlateauSpec {
+        factor: 1.0,
+        patience: u32::MAX,
+        metric,
+        ..Default::default()
+    };
     Plateau::new(job.train.plateau.clone().unwrap_or(never), job.train.optimizer.lr())
 }

@@ -71,6 +71,12 @@ Example: zillion data inspect train.parquet --against test.parquet")]
 Example: zillion data history --by user_id --of item_id --time timestamp --when label=1 \\
              --last 50 --in train.parquet,valid.parquet,test.parquet --out with-histories")]
     History(HistoryArgs),
+    /// From one sequence a user to rows that ask for the next item: leave one out
+    #[command(after_help = "\
+Writes train.parquet, valid.parquet and test.parquet with the columns BY, history and item. The last item of
+a sequence is asked for in test, the one before in valid, every earlier one but the first in train.
+Example: zillion data next-item --in sequences.parquet --by user_id --items items --out beauty")]
+    NextItem(NextItemArgs),
     /// Write a synthetic, Criteo-shaped click log as Parquet: train, valid and test
     #[command(after_help = "\
 Example: zillion data synth --rows 1000000 --out clicks")]
@@ -138,6 +144,28 @@ fn condition(text: &str) -> Result<(String, String), String> {
         Some((column, value)) if !column.is_empty() => Ok((column.to_owned(), value.to_owned())),
         _ => Err("a condition is COLUMN=VALUE".to_owned()),
     }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NextItemArgs {
+    /// Column that says whose sequence it is
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) by: String,
+    /// Column of the sequences: lists, oldest first
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) items: String,
+    /// Items that are kept of what came before: the most recent
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub(crate) last: NonZeroUsize,
+    /// Parquet files, folders or globs
+    #[arg(long = "in", value_name = "FILE", required = true, num_args = 1.., value_delimiter = ',')]
+    pub(crate) input: Vec<String>,
+    /// Folder for the new files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

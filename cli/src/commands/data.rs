@@ -2,13 +2,14 @@
 
 use anyhow::Result;
 
-use super::{data_history, data_inspect, data_synth};
+use super::{data_history, data_inspect, data_next_item, data_synth};
 use crate::args::{Data, DataArgs};
 
 pub(crate) fn run(args: &DataArgs) -> Result<()> {
     match &args.what {
         Data::History(args) => data_history::run(args),
         Data::Inspect(args) => data_inspect::run(args),
+        Data::NextItem(args) => data_next_item::run(args),
         Data::Synth(args) => data_synth::run(args),
     }
 }

@@ -46,6 +46,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         eprintln!("gauc {gauc:.6}");
     }
     super::task_lines(&report);
+    super::ranking_lines(&report);
     super::rejected_rows("these", report.rejected_rows);
     super::missing_side_rows("these", &report.missing_side_rows);
     if args.json {

@@ -9,6 +9,7 @@ pub(crate) mod check;
 pub(crate) mod data;
 mod data_history;
 mod data_inspect;
+mod data_next_item;
 mod data_synth;
 pub(crate) mod eval;
 pub(crate) mod init;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use zillion_device::{Failpoint, Files, Workers, machine};
+use zillion_nn::metrics::RankingFigure;
 use zillion_reader::{DataConfig, Dataset};
 use zillion_trainer::{EvalReport, RejectFile};
 
@@ -77,6 +79,23 @@ fn missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
         eprintln!(
             "      {rows} of the {which} rows are not in side table {side} and read as missing"
         );
+    }
+}
+
+/// Ranking figures, and those of popularity beside them.
+fn ranking_lines(report: &EvalReport) {
+    let line = |figures: &[RankingFigure]| {
+        let shown = figures.iter().map(|f| format!("{} {}", f.name, figure(f.value, 5)));
+        shown.collect::<Vec<_>>().join("  ")
+    };
+    if report.candidates > 0 {
+        eprintln!("      {}  among {} candidates", line(&report.ranking), report.candidates);
+        eprintln!("      {}  by popularity", line(&report.popularity));
+        if report.unknown_items > 0 {
+            eprintln!("      {} rows ask for an item that is no candidate", report.unknown_items);
+        }
+    } else if !report.ranking.is_empty() {
+        eprintln!("      {}  in each group", line(&report.ranking));
     }
 }
 

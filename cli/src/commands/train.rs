@@ -82,6 +82,7 @@ fn summary(report: &TrainReport) {
             report.best_epoch.unwrap_or(report.epochs)
         );
         super::task_lines(test);
+        super::ranking_lines(test);
         if test.missing_keys > 0 {
             eprintln!(
                 "      {} lookups of keys that training never saw read the declared default",

@@ -39,9 +39,6 @@ impl Schema {
             let config: LabelConfig = from_value(value, &path)?;
             schema.labels.push(config.resolve(name, &path)?);
         }
-        if schema.labels.is_empty() {
-            return Err(ConfigError::at("labels", "a job needs at least one label").into());
-        }
         let columns: ColumnsConfig = config::section(job, "columns")?;
         schema.weight = columns.weight;
         schema.group = columns.group;

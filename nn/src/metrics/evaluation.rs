@@ -11,6 +11,7 @@ use super::calibration::{CalibrationBucket, calibration_table};
 use super::gauc::{Gauc, gauc};
 use super::input::{after_rows, check_length, check_probabilities, check_rows, refuse};
 use super::logloss::{loss_of_logit, loss_of_probability};
+use super::ranking::{Cutoffs, RankingFigure, by_group};
 use crate::error::Result;
 use serde::Serialize;
 
@@ -37,6 +38,8 @@ impl<'a> Scores<'a> {
 /// Metrics over all rows pushed. `None` is what the rows cannot say.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
+    /// Ranking metrics of the groups; empty unless some were asked for, or without a group column.
+    pub ranking: Vec<RankingFigure>,
     /// Exact area under the ROC curve; `None` unless both classes occur.
     pub auc: Option<f64>,
     /// Grouped AUC; `None` without a group column.
@@ -58,6 +61,7 @@ pub struct Report {
 /// Rows and what a model says of them, pushed batch by batch.
 #[derive(Debug, Default)]
 pub struct Evaluation {
+    cutoffs: Cutoffs,
     logits: Option<bool>,
     scores: Vec<f32>,
     labels: Vec<bool>,
@@ -75,6 +79,12 @@ impl Evaluation {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, which will also rank the rows of each group.
+    #[must_use]
+    pub fn with_cutoffs(cutoffs: Cutoffs) -> Self {
+        Self { cutoffs, ..Self::default() }
     }
 
     /// Rows pushed so far.
@@ -168,6 +178,12 @@ impl Evaluation {
             Some(groups) => Some(gauc(&self.scores, &labels, weights, groups)?),
             None => None,
         };
+        let ranking = match &self.groups {
+            Some(groups) if !self.cutoffs.is_empty() => {
+                by_group(&self.cutoffs, &self.scores, &self.labels, weights, groups)
+            }
+            _ => Vec::new(),
+        };
         let probabilities = match self.logits {
             Some(true) => {
                 self.scores.iter().map(|&logit| probability_of_logit(logit) as f32).collect()
@@ -175,6 +191,7 @@ impl Evaluation {
             _ => self.scores,
         };
         Ok(Report {
+            ranking,
             auc,
             gauc,
             logloss: (self.total_weight > 0.0).then(|| self.loss / self.total_weight),

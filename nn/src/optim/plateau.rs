@@ -5,20 +5,67 @@
 //! better than the best by `min_delta` is a miss; every miss multiplies the learning rate by `factor`
 //! down to a floor, and the `patience`-th miss in a row stops.
 
+use std::fmt;
+
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::spec::{not_negative, positive};
 
-/// What a validation is judged by.
+/// What a validation is judged by; in a job `"auc"`, `"gauc"`, `"logloss"`, `"ndcg@10"`, `"recall@10"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "String", into = "String")]
 pub enum PlateauMetric {
     /// The area under the ROC curve: larger is better.
     #[default]
     Auc,
+    /// The same inside each group.
+    Gauc,
     /// The log loss: smaller is better.
     Logloss,
+    /// How early in a list what was wanted stands: larger is better.
+    Ndcg(u32),
+    /// How much of what was wanted stands in a list's head: larger is better.
+    Recall(u32),
+}
+
+impl fmt::Display for PlateauMetric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auc => f.write_str("auc"),
+            Self::Gauc => f.write_str("gauc"),
+            Self::Logloss => f.write_str("logloss"),
+            Self::Ndcg(k) => write!(f, "ndcg@{k}"),
+            Self::Recall(k) => write!(f, "recall@{k}"),
+        }
+    }
+}
+
+impl From<PlateauMetric> for String {
+    fn from(metric: PlateauMetric) -> Self {
+        metric.to_string()
+    }
+}
+
+impl TryFrom<String> for PlateauMetric {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let head = |what: &str| text.strip_prefix(what)?.parse().ok().filter(|&k: &u32| k > 0);
+        match text.as_str() {
+            "auc" => Ok(Self::Auc),
+            "gauc" => Ok(Self::Gauc),
+            "logloss" => Ok(Self::Logloss),
+            _ => head("ndcg@")
+                .map(Self::Ndcg)
+                .or_else(|| head("recall@").map(Self::Recall))
+                .ok_or_else(|| {
+                    format!(
+                        "\"{text}\" is no metric; choose auc, gauc, logloss, ndcg@k or recall@k"
+                    )
+                }),
+        }
+    }
 }
 
 /// Settings of the schedule, in the vocabulary of a job.
@@ -117,8 +164,8 @@ impl Plateau {
     fn is_better(&self, metric: f64) -> bool {
         let Some(best) = self.best else { return !metric.is_nan() };
         match self.spec.metric {
-            PlateauMetric::Auc => metric >= best + self.spec.min_delta,
             PlateauMetric::Logloss => metric <= best - self.spec.min_delta,
+            _ => metric >= best + self.spec.min_delta,
         }
     }
 
@@ -252,5 +299,13 @@ mod tests {
             assert!(toml::from_str::<PlateauSpec>(bad).is_err(), "{bad}");
         }
         assert_eq!(toml::from_str::<PlateauSpec>("").unwrap(), PlateauSpec::default());
+        for bad in ["acu", "recall", "recall@", "recall@0", "ndcg@-1", "auc@10"] {
+            let error = toml::from_str::<PlateauSpec>(&format!("metric = \"{bad}\"")).unwrap_err();
+            assert!(error.to_string().contains("is no metric"), "{error}");
+        }
+        for metric in ["auc", "gauc", "logloss", "ndcg@5", "recall@100"] {
+            let spec: PlateauSpec = toml::from_str(&format!("metric = \"{metric}\"")).unwrap();
+            assert!(toml::to_string(&spec).unwrap().contains(&format!("\"{metric}\"")));
+        }
     }
 }

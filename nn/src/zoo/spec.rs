@@ -41,6 +41,8 @@ pub enum ModelSpec {
     Mmoe(MmoeSpec),
     /// Click, and conversion after a click, learned over all impressions.
     Esmm(EsmmSpec),
+    /// A tower for who asks, one for what is asked for.
+    TwoTower(TwoTowerSpec),
     /// Nodes named in the job.
     Graph(GraphSpec),
 }
@@ -285,6 +287,51 @@ pub struct EsmmSpec {
     pub l2: f64,
 }
 
+/// Keys of `two_tower`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TwoTowerSpec {
+    /// Features of who asks. Every feature is in one of the towers.
+    pub user: Vec<String>,
+    /// Features of what is asked for.
+    pub item: Vec<String>,
+    /// The feature of the item's tower, of kind id, that tells items apart. Default: the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item_id: Option<String>,
+    /// Units of the hidden layers of each tower; none: a linear layer alone. Default: none.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// Floats of the vectors that are compared, at least 1. Default: 64.
+    #[serde(deserialize_with = "at_least_one")]
+    pub dim: usize,
+    /// What scores are divided by, above 0. Default: 0.1.
+    #[serde(deserialize_with = "positive")]
+    pub temperature: f32,
+    /// Vectors have length 1, so that scores are cosines. Default: true.
+    pub normalise: bool,
+    /// Scores in training are corrected for how often an item is drawn into a batch. Default: true.
+    pub sampling_correction: bool,
+    /// After each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Batch norm between linear and activation. Default: false.
+    pub batch_norm: bool,
+    /// Share of hidden units dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
+    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+impl TwoTowerSpec {
+    /// The feature that tells items apart; empty where the item's tower has none.
+    #[must_use]
+    pub fn item_feature(&self) -> &str {
+        let first = self.item.first().map_or("", String::as_str);
+        self.item_id.as_deref().unwrap_or(first)
+    }
+}
+
 /// How cross layers and MLP stand to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -346,6 +393,7 @@ impl ModelSpec {
             Self::SharedBottom(_) => "shared_bottom",
             Self::Mmoe(_) => "mmoe",
             Self::Esmm(_) => "esmm",
+            Self::TwoTower(_) => "two_tower",
             Self::Graph(_) => "graph",
         }
     }
@@ -365,7 +413,8 @@ impl ModelSpec {
             | Self::Dlrm(_)
             | Self::SharedBottom(_)
             | Self::Mmoe(_)
-            | Self::Esmm(_) => Needs { vector: true, linear: false },
+            | Self::Esmm(_)
+            | Self::TwoTower(_) => Needs { vector: true, linear: false },
             Self::Graph(spec) => spec.needs(),
         }
     }
@@ -384,6 +433,7 @@ impl ModelSpec {
             Self::SharedBottom(spec) => spec.l2,
             Self::Mmoe(spec) => spec.l2,
             Self::Esmm(spec) => spec.l2,
+            Self::TwoTower(spec) => spec.l2,
             Self::Graph(spec) => spec.l2,
         }
     }
@@ -493,6 +543,34 @@ impl Default for EsmmSpec {
     }
 }
 
+impl Default for TwoTowerSpec {
+    fn default() -> Self {
+        let DeepSpec { activation, batch_norm, dropout, l2, .. } = DeepSpec::default();
+        Self {
+            user: Vec::new(),
+            item: Vec::new(),
+            item_id: None,
+            hidden: Vec::new(),
+            dim: 64,
+            temperature: 0.1,
+            normalise: true,
+            sampling_correction: true,
+            activation,
+            batch_norm,
+            dropout,
+            l2,
+        }
+    }
+}
+
+fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
+    let value = f32::deserialize(deserializer)?;
+    if value.is_finite() && value > 0.0 {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!("must be above 0, found {value}")))
+}
+
 fn widths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<usize>, D::Error> {
     let widths = Vec::<usize>::deserialize(deserializer)?;
     if widths.contains(&0) {
@@ -535,7 +613,7 @@ mod tests {
     #[test]
     fn every_kind_is_read_with_its_defaults() {
         let single = ["lr", "fm", "dnn", "wide_deep", "deepfm", "dcn", "dcnv2", "dlrm", "din"];
-        for kind in single.into_iter().chain(["shared_bottom", "mmoe", "esmm"]) {
+        for kind in single.into_iter().chain(["shared_bottom", "mmoe", "esmm", "two_tower"]) {
             let spec = read(&format!("kind = '{kind}'")).unwrap();
             assert_eq!(spec.kind(), kind);
             let again = toml::to_string(&spec).unwrap();
@@ -575,6 +653,8 @@ mod tests {
             ("kind = 'dnn'\nl2 = -1", "0 or above"),
             ("kind = 'dcn'\ncross_layers = 0", "at least 1"),
             ("kind = 'mmoe'\nexperts = 0", "at least 1"),
+            ("kind = 'two_tower'\ntemperature = 0", "must be above 0"),
+            ("kind = 'two_tower'\nusers = ['a']", "did you mean `user`?"),
             ("kind = 'shared_botom'", "did you mean `shared_bottom`?"),
             ("kind = 'dnn'\nactivation = 'rely'", "did you mean `relu`?"),
             (

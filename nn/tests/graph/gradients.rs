@@ -1,7 +1,7 @@
 //! Every operation: its value against the reference, its gradient against finite differences.
 
 use zillion_feature::Pooling;
-use zillion_nn::{Binary, Dim, GraphBuilder, NodeId, Op, ParamInit, Result, Unary};
+use zillion_nn::{Binary, Dim, GraphBuilder, InBatch, NodeId, Op, ParamInit, Result, Unary};
 
 use crate::check::check;
 
@@ -293,6 +293,39 @@ fn softmax() {
         let sums = b.log_sum_exp_columns("log_sum_exp", wide)?;
         b.mul("product", shares, sums)
     });
+}
+
+#[test]
+fn rows_against_the_whole_batch() {
+    // One row; several items more than once; more rows than a block of the other side.
+    for (rows, seed) in [(1, 1), (3, 2), (11, 3), (30, 4), (300, 5)] {
+        for corrected in [false, true] {
+            let outcome = check(rows, seed, TOLERANCE, |b| {
+                let x = x(b)?;
+                let u = b.linear("u", x, 5)?;
+                let n = b.numeric("n", &[3, 1, 2])?;
+                let v = b.linear("v", n, 5)?;
+                let mut operands = vec![u, b.push("v.whole", Op::Collect, &[v])?];
+                if corrected {
+                    let c = b.numeric("c", &[7])?;
+                    operands.push(b.push("c.whole", Op::Collect, &[c])?);
+                }
+                let op = Op::InBatchLse(InBatch { column: 0, by: 0.7 });
+                b.push("in_batch", op, &operands)
+            });
+            assert!(outcome.compared > outcome.kinks);
+        }
+    }
+    // Of a value against itself, through a batch norm: more barriers.
+    for (rows, seed) in [(11, 3), (30, 4)] {
+        check(rows, seed, 2e-4, |b| {
+            let x = x(b)?;
+            let u = b.linear("u", x, 6)?;
+            let u = b.batch_norm("norm", u)?;
+            let whole = b.push("whole", Op::Collect, &[u])?;
+            b.push("in_batch", Op::InBatchLse(InBatch { column: 3, by: 0.3 }), &[u, whole])
+        });
+    }
 }
 
 #[test]

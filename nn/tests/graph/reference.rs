@@ -47,7 +47,7 @@ pub(crate) fn evaluate(
     for node in &graph.nodes[..count] {
         let x = |i: usize| -> &Matrix { &values[node.inputs[i].0 as usize] };
         let rows = match node.shape.rows {
-            Dim::Batch => data.rows,
+            Dim::Batch | Dim::Whole => data.rows,
             Dim::Const(n) => n,
             Dim::Unique(t) => data.tables[t].values.len() / data.tables[t].stride,
             Dim::Values(column) => data.columns[column].lists.iter().map(Vec::len).sum(),
@@ -194,6 +194,17 @@ pub(crate) fn evaluate(
                 let v = |f: usize, k: usize| x(0).values[i * x(0).cols + f * dim + k];
                 let (a, b) = pairs(fields).nth(j).unwrap();
                 (0..*dim).map(|k| v(a, k) * v(b, k)).sum()
+            }),
+            Op::Collect => x(0).clone(),
+            Op::InBatchLse(spec) => make(&|i, _| {
+                let item = |row: usize| data.columns[spec.column].lists[row][0];
+                let score = |j: usize| {
+                    let dot: f64 = (0..x(0).cols).map(|k| x(0).at(i, k) * x(1).at(j, k)).sum();
+                    let c = node.inputs.get(2).map_or(0.0, |c| values[c.0 as usize].at(j, 0));
+                    f64::from(spec.by) * dot - c
+                };
+                let counts = |j: &usize| *j == i || item(*j) != item(i);
+                (0..data.rows).filter(counts).map(|j| score(j).exp()).sum::<f64>().ln()
             }),
             Op::BceSum => make(&|_, _| {
                 (0..x(0).rows)

@@ -28,6 +28,9 @@ pub struct Manifest {
     pub statistics: Statistics,
     /// The dense file.
     pub dense: FileDigest,
+    /// How often each item stands in the training data, where the model is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequencies: Option<FileDigest>,
     /// The parts of every table.
     pub tables: Vec<TableParts>,
     /// The training files, in the order that the position counts in.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zillion_feature::{Cursor, Statistics};
 use zillion_nn::optim::DenseOptimizer;
-use zillion_nn::zoo::{LOGITS, LOSS};
+use zillion_nn::zoo::{self, LOGITS, LOSS};
 use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
 use zillion_ps::LocalClient;
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
@@ -17,10 +17,12 @@ use super::{Run, TrainOptions, plateau};
 use crate::checkpoint::{Checkpoint, Progress, RunDir, TrainingFile};
 use crate::error::{Error, Result};
 use crate::fetch;
+use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::model;
 use crate::observer::Observer;
 use crate::rejects::RejectFile;
+use crate::retrieval::Towers;
 use crate::stages::StageSeconds;
 
 impl Run {
@@ -43,6 +45,7 @@ impl Run {
         };
 
         let graph = model::graph(&job, Mode::Train)?;
+        // A two_tower without labels has a score, and nothing that it is held against.
         let tasks = job.tasks().into_iter().enumerate();
         let logits = tasks.map(|(index, task)| output(&graph, &task.output(LOGITS, index)));
         let logits = logits.collect::<Result<_>>()?;
@@ -59,6 +62,8 @@ impl Run {
         let executor = Executor::new(Program::train(&differentiated, settings)?);
         let infer = model::graph(&job, Mode::Infer)?;
         let scorer = Scorer::new(&infer, settings, options.workers.clone())?;
+        let towers = Towers::new(&job, &infer, settings, &options.workers)?;
+        let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
         let client = LocalClient::new(job.tables.clone(), job.run.shards, options.workers.clone())?;
 
         let sides = SideTables::load(&job.data, &job.schema)?;
@@ -89,9 +94,17 @@ impl Run {
             client: Box::new(client),
             executor,
             scorer,
+            towers,
+            frequencies: None,
             params,
             optimizer,
-            buffers: StepBuffers { rows: Default::default(), grads: Default::default(), logits },
+            buffers: StepBuffers {
+                rows: Default::default(),
+                grads: Default::default(),
+                logits,
+                log_frequency: Vec::new(),
+                item_column,
+            },
             looking: Looking::new(look.steps, nodes),
             step: 0,
             cursor: Cursor::default(),
@@ -131,6 +144,11 @@ impl Run {
             self.use_statistics(statistics);
         }
         let workers = &self.options.workers;
+        if let Some(feature) = self.job.item_feature() {
+            observer.note("counting items");
+            let counts = zillion_reader::frequencies(&self.train_data, feature, workers)?;
+            self.frequencies = Some(Frequencies::new(counts));
+        }
         let dense = self.job.dense_tables();
         if !dense.is_empty() {
             observer.note("collecting the vocabulary of dense tables");
@@ -145,6 +163,7 @@ impl Run {
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
         self.use_statistics(manifest.statistics.clone());
+        self.frequencies = checkpoint.frequencies()?;
         self.client.restore(checkpoint.path(), &manifest.tables)?;
         checkpoint.restore_dense(&mut self.params, &mut self.optimizer)?;
         self.step = manifest.step;

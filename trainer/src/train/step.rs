@@ -25,6 +25,10 @@ pub(super) struct StepBuffers {
     pub(super) grads: RowBuffer,
     /// One a task.
     pub(super) logits: Vec<NodeId>,
+    /// Of each row, the logarithm of its item's share of the training data.
+    pub(super) log_frequency: Vec<f32>,
+    /// The column of the items, where the model is told that.
+    pub(super) item_column: Option<usize>,
 }
 
 /// What an observer looks into.
@@ -83,7 +87,12 @@ impl Run {
         let rows = self.client.pull(&planned.plan, Want::default(), rows)?.wait()?;
         watch.lap(&mut self.seconds.pull);
 
-        let inputs = Inputs::new(&planned.batch, &planned.plan, &rows, true);
+        let mut inputs = Inputs::new(&planned.batch, &planned.plan, &rows, true);
+        if let (Some(column), Some(frequencies)) = (self.buffers.item_column, &self.frequencies) {
+            let items = &planned.batch.sparse[column].keys;
+            frequencies.log_shares(items, &mut self.buffers.log_frequency);
+            inputs.numeric.push(&self.buffers.log_frequency);
+        }
         let seed = StepSeed { seed: self.job.seed, step };
         let mut grads = std::mem::take(&mut self.buffers.grads);
         grads.reshape(rows.tables.iter().map(|t| (t.rows(), t.stride)));

@@ -1,0 +1,259 @@
+//! Ranking metrics: how much of what was wanted stands at the head of a list.
+//!
+//! A list is a group's rows (a user's, a request's) or, in retrieval, all candidates of a row. A list of
+//! which nothing was wanted says nothing and is left out of the mean.
+//!
+//! * `recall@k`: the share of what was wanted that is among the first k.
+//! * `ndcg@k` (Järvelin & Kekäläinen 2002): the sum of `1 / log2(1 + place)` over what was wanted and is
+//!   among the first k, over the same sum of the best order.
+//!
+//! Rows of equal score have no order. They count as they would on average over all their orders (McSherry &
+//! Najork 2008), so that a model that gives every row one score gets what guessing gets and not what the
+//! order of the file gives it.
+
+use serde::Serialize;
+
+use super::input::rank_key;
+
+/// Which figures are wanted, by how long a head of the list they look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cutoffs {
+    /// Of each `ndcg@k`, the k.
+    pub ndcg: Vec<u32>,
+    /// Of each `recall@k`, the k.
+    pub recall: Vec<u32>,
+}
+
+impl Cutoffs {
+    /// Whether no figure is wanted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ndcg.is_empty() && self.recall.is_empty()
+    }
+}
+
+/// A figure and its name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankingFigure {
+    /// `ndcg@10`, `recall@10`.
+    pub name: String,
+    /// The mean over lists; `None` without a list that has something wanted in it.
+    pub value: Option<f64>,
+}
+
+/// Sums of ranking metrics over lists, in the order that lists come in.
+#[derive(Clone, Debug, Default)]
+pub struct Ranking {
+    cutoffs: Cutoffs,
+    ndcg: Vec<f64>,
+    recall: Vec<f64>,
+    lists: u64,
+}
+
+impl Ranking {
+    /// No lists yet.
+    #[must_use]
+    pub fn new(cutoffs: Cutoffs) -> Self {
+        let (ndcg, recall) = (vec![0.0; cutoffs.ndcg.len()], vec![0.0; cutoffs.recall.len()]);
+        Self { cutoffs, ndcg, recall, lists: 0 }
+    }
+
+    /// Lists that had something wanted in them.
+    #[must_use]
+    pub fn lists(&self) -> u64 {
+        self.lists
+    }
+
+    /// Adds a list of scores, of which some rows were wanted. Reorders it.
+    pub fn push_list(&mut self, rows: &mut [(f32, bool)]) {
+        let wanted = rows.iter().filter(|(_, wanted)| *wanted).count() as u64;
+        if wanted == 0 {
+            return;
+        }
+        rows.sort_unstable_by_key(|&(score, _)| std::cmp::Reverse(rank_key(score)));
+        self.lists += 1;
+        let mut above = 0;
+        for equal in rows.chunk_by(|a, b| rank_key(a.0) == rank_key(b.0)) {
+            let hits = equal.iter().filter(|(_, wanted)| *wanted).count() as f64;
+            let tied = equal.len() as u64;
+            for (sum, &k) in self.ndcg.iter_mut().zip(&self.cutoffs.ndcg) {
+                let ideal = discounts(0, wanted.min(u64::from(k)));
+                *sum += hits * mean_discount(above, tied, k) / ideal;
+            }
+            for (sum, &k) in self.recall.iter_mut().zip(&self.cutoffs.recall) {
+                *sum += hits * share_within(above, tied, k) / wanted as f64;
+            }
+            above += tied;
+        }
+    }
+
+    /// Adds a list of which one row was wanted: so many rows have a higher score, so many others the same.
+    pub fn push_place(&mut self, above: u64, others_tied: u64) {
+        self.lists += 1;
+        for (sum, &k) in self.ndcg.iter_mut().zip(&self.cutoffs.ndcg) {
+            *sum += mean_discount(above, others_tied + 1, k);
+        }
+        for (sum, &k) in self.recall.iter_mut().zip(&self.cutoffs.recall) {
+            *sum += share_within(above, others_tied + 1, k);
+        }
+    }
+
+    /// The means.
+    #[must_use]
+    pub fn finish(&self) -> Vec<RankingFigure> {
+        let mean = |sum: f64| (self.lists > 0).then(|| sum / self.lists as f64);
+        let figures = |what: &'static str, cutoffs: &[u32], sums: &[f64]| -> Vec<RankingFigure> {
+            let figure = |(k, &sum): (&u32, &f64)| RankingFigure {
+                name: format!("{what}@{k}"),
+                value: mean(sum),
+            };
+            cutoffs.iter().zip(sums).map(figure).collect()
+        };
+        let mut all = figures("ndcg", &self.cutoffs.ndcg, &self.ndcg);
+        all.extend(figures("recall", &self.cutoffs.recall, &self.recall));
+        all
+    }
+}
+
+/// Of the places `above + 1 ..= above + tied`, the share that is within k.
+fn share_within(above: u64, tied: u64, k: u32) -> f64 {
+    u64::from(k).saturating_sub(above).min(tied) as f64 / tied as f64
+}
+
+/// The mean discount of the places `above + 1 ..= above + tied`, of which those beyond k have none.
+fn mean_discount(above: u64, tied: u64, k: u32) -> f64 {
+    let end = (above + tied).min(u64::from(k));
+    if end <= above { 0.0 } else { discounts(above, end) / tied as f64 }
+}
+
+/// The sum of the discounts of the places `from + 1 ..= to`.
+fn discounts(from: u64, to: u64) -> f64 {
+    (from + 1..=to).map(|place| 1.0 / ((1 + place) as f64).log2()).sum()
+}
+
+/// Ranking metrics over the rows of each group. A row of weight 0 does not count; other weights are not
+/// looked at.
+pub(super) fn by_group(
+    cutoffs: &Cutoffs,
+    scores: &[f32],
+    labels: &[bool],
+    weights: Option<&[f32]>,
+    groups: &[u64],
+) -> Vec<RankingFigure> {
+    let counts = |&row: &u32| weights.is_none_or(|weights| weights[row as usize] != 0.0);
+    let mut order: Vec<u32> = (0..scores.len() as u32).filter(counts).collect();
+    order.sort_unstable_by_key(|&row| (groups[row as usize], row));
+    let mut ranking = Ranking::new(cutoffs.clone());
+    let mut rows = Vec::new();
+    for group in order.chunk_by(|&a, &b| groups[a as usize] == groups[b as usize]) {
+        rows.clear();
+        rows.extend(group.iter().map(|&row| (scores[row as usize], labels[row as usize])));
+        ranking.push_list(&mut rows);
+    }
+    ranking.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cutoffs() -> Cutoffs {
+        Cutoffs { ndcg: vec![1, 3, 10], recall: vec![1, 2, 10] }
+    }
+
+    /// Every order of the rows, as lists of indices.
+    fn orders(n: usize) -> Vec<Vec<usize>> {
+        if n == 0 {
+            return vec![Vec::new()];
+        }
+        let mut all = Vec::new();
+        for shorter in orders(n - 1) {
+            for at in 0..n {
+                let mut order = shorter.clone();
+                order.insert(at, n - 1);
+                all.push(order);
+            }
+        }
+        all
+    }
+
+    /// The means over all orders in which no row stands behind one of a lower score.
+    fn brute_force(rows: &[(f32, bool)]) -> Option<Vec<f64>> {
+        let wanted = rows.iter().filter(|r| r.1).count();
+        if wanted == 0 {
+            return None;
+        }
+        let sorted = |o: &Vec<usize>| o.windows(2).all(|w| rows[w[0]].0 >= rows[w[1]].0);
+        let orders: Vec<_> = orders(rows.len()).into_iter().filter(sorted).collect();
+        let mean = |figure: &dyn Fn(&[bool]) -> f64| {
+            let of = |o: &Vec<usize>| figure(&o.iter().map(|&i| rows[i].1).collect::<Vec<_>>());
+            orders.iter().map(of).sum::<f64>() / orders.len() as f64
+        };
+        let gain = |hits: &[bool], k: u32| -> f64 {
+            let place =
+                |(i, &hit): (usize, &bool)| f64::from(u8::from(hit)) / (i as f64 + 2.0).log2();
+            hits.iter().enumerate().take(k as usize).map(place).sum()
+        };
+        let mut figures = Vec::new();
+        for k in cutoffs().ndcg {
+            let best = gain(&vec![true; wanted], k);
+            figures.push(mean(&|hits| gain(hits, k) / best));
+        }
+        for k in cutoffs().recall {
+            figures.push(mean(&|hits| {
+                hits.iter().take(k as usize).filter(|h| **h).count() as f64 / wanted as f64
+            }));
+        }
+        Some(figures)
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_mean_over_all_orders_of_equals(
+            rows in prop::collection::vec(((-2i32..2).prop_map(|s| s as f32), any::<bool>(), 0u64..3), 0..14)
+        ) {
+            let mut groups: std::collections::BTreeMap<u64, Vec<(f32, bool)>> = Default::default();
+            rows.iter().for_each(|r| groups.entry(r.2).or_default().push((r.0, r.1)));
+            prop_assume!(groups.values().all(|g| g.len() <= 6));
+            let each: Vec<Vec<f64>> = groups.values().filter_map(|g| brute_force(g)).collect();
+            let scores: Vec<f32> = rows.iter().map(|r| r.0).collect();
+            let labels: Vec<bool> = rows.iter().map(|r| r.1).collect();
+            let ids: Vec<u64> = rows.iter().map(|r| r.2).collect();
+            let found = by_group(&cutoffs(), &scores, &labels, None, &ids);
+            for (at, figure) in found.iter().enumerate() {
+                let mean = each.iter().map(|g| g[at]).sum::<f64>() / each.len() as f64;
+                match figure.value {
+                    Some(value) => prop_assert!((value - mean).abs() < 1e-12, "{figure:?} {mean}"),
+                    None => prop_assert!(each.is_empty()),
+                }
+            }
+        }
+
+        #[test]
+        fn a_place_is_a_list_with_one_wanted_row(above in 0u64..12, tied in 0u64..4, below in 0u64..4) {
+            let mut rows: Vec<(f32, bool)> = Vec::new();
+            rows.extend((0..above).map(|_| (2.0, false)));
+            rows.extend((0..tied).map(|_| (1.0, false)));
+            rows.push((1.0, true));
+            rows.extend((0..below).map(|_| (0.0, false)));
+            let (mut by_list, mut by_place) = (Ranking::new(cutoffs()), Ranking::new(cutoffs()));
+            by_list.push_list(&mut rows);
+            by_place.push_place(above, tied);
+            prop_assert_eq!(by_list.finish(), by_place.finish());
+        }
+    }
+
+    #[test]
+    fn rows_of_weight_zero_and_lists_of_nothing_do_not_count() {
+        let cutoffs = Cutoffs { ndcg: vec![], recall: vec![1] };
+        let value = |weights: Option<&[f32]>| {
+            let scores = [0.9, 0.5, 0.1, 0.7];
+            let labels = [false, true, false, false];
+            by_group(&cutoffs, &scores, &labels, weights, &[1, 1, 1, 2])[0].value
+        };
+        assert_eq!(value(None), Some(0.0));
+        assert_eq!(value(Some(&[0.0, 1.0, 1.0, 1.0])), Some(1.0));
+        assert_eq!(value(Some(&[1.0, 0.0, 1.0, 1.0])), None);
+    }
+}

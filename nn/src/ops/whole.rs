@@ -1,0 +1,255 @@
+//! Softmax over the items of the whole batch: each row's own item against those of all others, for
+//! retrieval models (Yi et al., RecSys 2019).
+//!
+//! Row i scores item j by `s_ij = by · u_i·v_j − c_j`, where `c_j` corrects for how often item j is drawn.
+//! An item that is row i's own but stands in another row is no negative: it is left out. Three row-wise
+//! operations read operands that are complete for the whole batch ([`Op::Collect`], a barrier between
+//! passes): the logarithm of the sum of exponentials, the gradient of u and the gradient of v. They work
+//! in blocks, so that scores of a tile with a block exist at a time and never the matrix of all. What a
+//! row comes to depends on its tile alone, not on threads.
+
+use zillion_device::matmul::gemm;
+use zillion_device::simd::math;
+
+use super::kernel::{Tile, View, ViewMut, simd};
+use crate::autodiff::Backward;
+use crate::error::Result;
+use crate::graph::{Dim, Graph, NodeId, Shape};
+use crate::op::{InBatch, Op};
+
+/// Rows of the batch that a tile is scored against at a time.
+const BLOCK: usize = 256;
+
+pub(super) fn shape(
+    op: &Op,
+    inputs: &[Shape],
+    graph: &Graph,
+) -> std::result::Result<Shape, String> {
+    let whole = |s: &Shape| s.rows == Dim::Whole;
+    let batch = |s: &Shape| s.rows == Dim::Batch;
+    let column = |s: &Shape| s.cols == 1;
+    if let Op::InBatchLse(b) | Op::InBatchQueryGrad(b) | Op::InBatchItemGrad(b) = op
+        && b.column >= graph.inputs.columns.len()
+    {
+        return Err(format!("there is no sparse column {}", b.column));
+    }
+    let fits = match (op, inputs) {
+        (Op::Collect, [x]) if batch(x) => {
+            return Ok(Shape { rows: Dim::Whole, cols: x.cols });
+        }
+        (Op::InBatchLse(_), [u, v, c @ ..]) => {
+            let ok = batch(u) && whole(v) && u.cols == v.cols;
+            (ok && c.len() <= 1 && c.iter().all(|c| whole(c) && column(c))).then_some(1)
+        }
+        (Op::InBatchQueryGrad(_), [g, u, lse, v, c @ ..]) => {
+            let ok = [g, lse].iter().all(|s| batch(s) && column(s))
+                && batch(u)
+                && whole(v)
+                && u.cols == v.cols;
+            (ok && c.len() <= 1 && c.iter().all(|c| whole(c) && column(c))).then_some(u.cols)
+        }
+        (Op::InBatchItemGrad(_), [v, u, lse, g, c @ ..]) => {
+            let ok = [g, lse].iter().all(|s| whole(s) && column(s))
+                && batch(v)
+                && whole(u)
+                && u.cols == v.cols;
+            (ok && c.len() <= 1 && c.iter().all(|c| batch(c) && column(c))).then_some(v.cols)
+        }
+        _ => None,
+    };
+    match fits {
+        Some(cols) => Ok(Shape::batch(cols)),
+        None => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+    }
+}
+
+pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+    match (op, inputs) {
+        (Op::InBatchLse(spec), &[u, v, ref c @ ..]) => {
+            log_sum_exp(spec, tile, u, v, c.first().copied(), &mut out);
+        }
+        (Op::InBatchQueryGrad(spec), &[g, u, lse, v, ref c @ ..]) => {
+            let correction = c.first().copied();
+            query_gradient(spec, tile, g, u, lse, v, correction, &mut out);
+        }
+        (Op::InBatchItemGrad(spec), &[v, u, lse, g, ref c @ ..]) => {
+            let correction = c.first().copied();
+            item_gradient(spec, tile, v, u, lse, g, correction, &mut out);
+        }
+        _ => super::unfit(op),
+    }
+}
+
+/// Blocks of the batch's rows, in order.
+fn blocks(rows: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (0..rows.div_ceil(BLOCK)).map(move |b| b * BLOCK..rows.min((b + 1) * BLOCK))
+}
+
+/// `by · a·bᵀ` of a tile's rows and a block's.
+fn products(
+    by: f32,
+    rows: usize,
+    a: View<'_>,
+    block: &[f32],
+    b: View<'_>,
+    out: &mut [f32],
+    n: usize,
+) {
+    gemm(rows, n, a.cols, by, a.data, a.stride, 1, block, 1, b.stride, 0.0, out, n);
+}
+
+/// Whether row `i` and row `j` are different rows of one item.
+#[inline(always)]
+fn is_hit(ids: &[u32], i: usize, j: usize) -> bool {
+    i != j && ids[i] == ids[j]
+}
+
+fn log_sum_exp(
+    spec: &InBatch,
+    tile: &Tile<'_>,
+    u: View<'_>,
+    v: View<'_>,
+    correction: Option<View<'_>>,
+    out: &mut ViewMut<'_>,
+) {
+    let ids = tile.inputs.columns[spec.column].inverse;
+    let mut most = vec![f32::NEG_INFINITY; tile.rows];
+    let mut sum = vec![0.0f32; tile.rows];
+    let mut scores = vec![0.0f32; tile.rows * BLOCK];
+    for block in blocks(tile.total_rows) {
+        let n = block.len();
+        products(spec.by, tile.rows, u, &v.data[block.start * v.stride..], v, &mut scores, n);
+        simd!({
+            for i in 0..tile.rows {
+                let row = &mut scores[i * n..][..n];
+                let at = tile.first_row + i;
+                let mut best = most[i];
+                for (j, s) in row.iter_mut().enumerate() {
+                    let j = block.start + j;
+                    let c = correction.map_or(0.0, |c| c.data[j * c.stride]);
+                    *s = if is_hit(ids, at, j) { f32::NEG_INFINITY } else { *s - c };
+                    best = if *s > best { *s } else { best };
+                }
+                // Nothing but hits so far.
+                if best > f32::NEG_INFINITY {
+                    let mut total = sum[i] * math::exp(most[i] - best);
+                    for &s in row.iter() {
+                        total += math::exp(s - best);
+                    }
+                    sum[i] = total;
+                    most[i] = best;
+                }
+            }
+        });
+    }
+    for i in 0..tile.rows {
+        out.data[i * out.stride] = most[i] + math::ln(sum[i]);
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the operands of one operation")]
+fn query_gradient(
+    spec: &InBatch,
+    tile: &Tile<'_>,
+    g: View<'_>,
+    u: View<'_>,
+    lse: View<'_>,
+    v: View<'_>,
+    correction: Option<View<'_>>,
+    out: &mut ViewMut<'_>,
+) {
+    let ids = tile.inputs.columns[spec.column].inverse;
+    let mut shares = vec![0.0f32; tile.rows * BLOCK];
+    for block in blocks(tile.total_rows) {
+        let n = block.len();
+        let items = &v.data[block.start * v.stride..];
+        products(spec.by, tile.rows, u, items, v, &mut shares, n);
+        simd!({
+            for i in 0..tile.rows {
+                let (at, lse, g) = (tile.first_row + i, lse.at(i), g.at(i));
+                for (j, s) in shares[i * n..][..n].iter_mut().enumerate() {
+                    let j = block.start + j;
+                    let c = correction.map_or(0.0, |c| c.data[j * c.stride]);
+                    let share = g * math::exp(*s - c - lse);
+                    *s = if is_hit(ids, at, j) { 0.0 } else { share };
+                }
+            }
+        });
+        let beta = if block.start == 0 { 0.0 } else { 1.0 };
+        let (rows, d, by) = (tile.rows, v.cols, spec.by);
+        gemm(rows, d, n, by, &shares, n, 1, items, v.stride, 1, beta, out.data, out.stride);
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the operands of one operation")]
+fn item_gradient(
+    spec: &InBatch,
+    tile: &Tile<'_>,
+    v: View<'_>,
+    u: View<'_>,
+    lse: View<'_>,
+    g: View<'_>,
+    correction: Option<View<'_>>,
+    out: &mut ViewMut<'_>,
+) {
+    let ids = tile.inputs.columns[spec.column].inverse;
+    let mut shares = vec![0.0f32; tile.rows * BLOCK];
+    for block in blocks(tile.total_rows) {
+        let n = block.len();
+        let queries = &u.data[block.start * u.stride..];
+        products(spec.by, tile.rows, v, queries, u, &mut shares, n);
+        simd!({
+            for j in 0..tile.rows {
+                let at = tile.first_row + j;
+                let c = correction.map_or(0.0, |c| c.at(j));
+                for (i, s) in shares[j * n..][..n].iter_mut().enumerate() {
+                    let i = block.start + i;
+                    let (lse, g) = (lse.data[i * lse.stride], g.data[i * g.stride]);
+                    let share = g * math::exp(*s - c - lse);
+                    *s = if is_hit(ids, i, at) { 0.0 } else { share };
+                }
+            }
+        });
+        let beta = if block.start == 0 { 0.0 } else { 1.0 };
+        let (rows, d, by) = (tile.rows, u.cols, spec.by);
+        gemm(rows, d, n, by, &shares, n, 1, queries, u.stride, 1, beta, out.data, out.stride);
+    }
+}
+
+pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+    let node = cx.node(id).clone();
+    let (Op::InBatchLse(spec), &[u, whole_v, ref correction @ ..]) =
+        (&node.op, node.inputs.as_slice())
+    else {
+        return Err(cx.no_rule(id));
+    };
+    if cx.wants(u) {
+        let inputs = [&[g, u, id, whole_v], correction].concat();
+        let gu = cx.push(id, "grad", Op::InBatchQueryGrad(*spec), &inputs)?;
+        cx.give(u, gu);
+    }
+    // A collected value is the value itself; its gradient goes to where it came from.
+    let v = collected(cx, whole_v);
+    if let Some(v) = v.filter(|&v| cx.wants(v)) {
+        let mut inputs = vec![v];
+        for value in [u, id, g] {
+            inputs.push(cx.push(id, "whole", Op::Collect, &[value])?);
+        }
+        for &c in correction {
+            match collected(cx, c) {
+                Some(c) if !cx.wants(c) => inputs.push(c),
+                _ => return Err(cx.no_rule(id)),
+            }
+        }
+        let gv = cx.push(id, "grad", Op::InBatchItemGrad(*spec), &inputs)?;
+        cx.give(v, gv);
+    }
+    Ok(())
+}
+
+fn collected(cx: &Backward, whole: NodeId) -> Option<NodeId> {
+    match (&cx.node(whole).op, cx.node(whole).inputs.as_slice()) {
+        (Op::Collect, &[x]) => Some(x),
+        _ => None,
+    }
+}

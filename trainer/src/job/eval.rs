@@ -1,0 +1,220 @@
+//! The `[eval]` section: what a validation and an evaluation measure besides the figures of each label.
+//!
+//! `ndcg_at` and `recall_at` say how long a head of each list is looked at. Lists are the rows of each
+//! group, or with `candidates`, for each row all rows of that side table.
+
+use serde::{Deserialize, Serialize};
+use zillion_feature::config::ConfigError;
+use zillion_feature::{FeatureKind, FeatureSpec, RawType};
+use zillion_nn::optim::PlateauMetric;
+use zillion_nn::zoo::{ModelSpec, TwoTowerSpec};
+
+use super::Job;
+use crate::error::Result;
+
+/// Where a list ends if the job says nothing.
+const DEFAULT_CUTOFF: u32 = 10;
+
+/// The `[eval]` section.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvalConfig {
+    /// The side table whose rows are ranked for each row of the data; for `two_tower`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub candidates: Option<String>,
+    /// The feature that lists items which are not ranked for its row: its history.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclude: Option<String>,
+    /// Of each `ndcg@k`, the k.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ndcg_at: Vec<u32>,
+    /// Of each `recall@k`, the k.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recall_at: Vec<u32>,
+}
+
+/// What is ranked, in positions of the schema and of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Retrieved {
+    /// The side table of the candidates.
+    pub(crate) side: usize,
+    /// The sparse column of a batch that says which item it is.
+    pub(crate) item: usize,
+    /// The other features of the item's tower, in the schema.
+    pub(crate) attributes: Vec<usize>,
+    /// The sparse column of items that are left out.
+    pub(crate) exclude: Option<usize>,
+}
+
+impl EvalConfig {
+    /// The defaults that depend on what is asked for.
+    pub(super) fn resolve(mut self) -> Self {
+        if self.candidates.is_some() && self.ndcg_at.is_empty() && self.recall_at.is_empty() {
+            self.ndcg_at.push(DEFAULT_CUTOFF);
+            self.recall_at.push(DEFAULT_CUTOFF);
+        }
+        self
+    }
+
+    /// The figure that decides where no label does.
+    fn first_metric(&self) -> Option<PlateauMetric> {
+        let recall = self.recall_at.first().map(|&k| PlateauMetric::Recall(k));
+        recall.or_else(|| self.ndcg_at.first().map(|&k| PlateauMetric::Ndcg(k)))
+    }
+
+    fn has(&self, metric: PlateauMetric) -> bool {
+        match metric {
+            PlateauMetric::Ndcg(k) => self.ndcg_at.contains(&k),
+            PlateauMetric::Recall(k) => self.recall_at.contains(&k),
+            _ => true,
+        }
+    }
+}
+
+impl Job {
+    /// Settings that only make sense together.
+    pub(super) fn check_eval(&self) -> Result<()> {
+        let eval = &self.eval;
+        for (key, cutoffs) in [("eval.ndcg_at", &eval.ndcg_at), ("eval.recall_at", &eval.recall_at)]
+        {
+            if cutoffs.contains(&0) {
+                return Err(ConfigError::at(key, "must be at least 1, found 0").into());
+            }
+            if !cutoffs.is_empty() && eval.candidates.is_none() && self.schema.group.is_none() {
+                let message = "ranks the rows of a group or all candidates; set `columns.group = \"..\"` or, \
+                               for a two_tower, `eval.candidates = \"..\"`";
+                return Err(ConfigError::at(key, message).into());
+            }
+        }
+        self.retrieved()?;
+        if self.schema.labels.is_empty() && eval.candidates.is_none() && !self.data.valid.is_empty()
+        {
+            let message = "a job without labels is validated by retrieval; name the side table of the \
+                           items, or leave out `data.valid`";
+            return Err(ConfigError::at("eval.candidates", message).into());
+        }
+        let metric = self.judge();
+        if !eval.has(metric) {
+            let key =
+                if matches!(metric, PlateauMetric::Ndcg(_)) { "ndcg_at" } else { "recall_at" };
+            let message = format!("is {metric}, which is not measured; add it to `eval.{key}`");
+            return Err(ConfigError::at("train.plateau.metric", message).into());
+        }
+        if self.schema.labels.is_empty()
+            && self.train.plateau.is_some()
+            && !matches!(metric, PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_))
+        {
+            let message =
+                format!("is {metric}, and the job has no labels; set it to \"recall@10\"");
+            return Err(ConfigError::at("train.plateau.metric", message).into());
+        }
+        Ok(())
+    }
+
+    /// What decides which epoch is the best.
+    pub(crate) fn judge(&self) -> PlateauMetric {
+        match &self.train.plateau {
+            Some(plateau) => plateau.metric,
+            None if self.schema.labels.is_empty() => self.eval.first_metric().unwrap_or_default(),
+            None => PlateauMetric::default(),
+        }
+    }
+
+    /// The feature that tells a retrieval model's items apart, in the schema.
+    pub(crate) fn item_feature(&self) -> Option<usize> {
+        let ModelSpec::TwoTower(spec) = &self.model else { return None };
+        self.schema.features.iter().position(|f| f.name == spec.item_feature())
+    }
+
+    /// The same, among the sparse columns of a batch.
+    pub(crate) fn item_column(&self) -> Option<usize> {
+        let ModelSpec::TwoTower(spec) = &self.model else { return None };
+        self.schema.sparse().position(|f| f.name == spec.item_feature())
+    }
+
+    /// What is ranked for each row; `None` where nothing is.
+    pub(crate) fn retrieved(&self) -> Result<Option<Retrieved>> {
+        let Some(name) = &self.eval.candidates else {
+            return match self.eval.exclude {
+                Some(_) => {
+                    let message = "leaves items out of `eval.candidates`, which is not set";
+                    Err(ConfigError::at("eval.exclude", message).into())
+                }
+                None => Ok(None),
+            };
+        };
+        let ModelSpec::TwoTower(spec) = &self.model else {
+            let message = format!("ranks items by a two_tower; the model is {}", self.model.kind());
+            return Err(ConfigError::at("eval.candidates", message).into());
+        };
+        let sides: Vec<&str> = self.schema.sides.iter().map(|s| s.name.as_str()).collect();
+        let Some(side) = sides.iter().position(|s| s == name) else {
+            return Err(ConfigError::unknown_value("eval.candidates", name, &sides).into());
+        };
+        let (item, id) = self.sparse_feature(spec.item_feature(), "model.item_id")?;
+        let raw = self.schema.sides[side].raw;
+        if raw_type(id) != Some(raw) || id.side.is_some() {
+            let message = format!(
+                "its keys are the ids of `{}`, so both must be of one `type` and `{}` a column of the data",
+                id.name, id.name
+            );
+            return Err(ConfigError::at(&format!("side.{name}.type"), message).into());
+        }
+        Ok(Some(Retrieved {
+            side,
+            item,
+            attributes: self.attributes(spec, side, id)?,
+            exclude: self.excluded(raw)?,
+        }))
+    }
+
+    /// The features of the item's tower but its id: all must be known of a candidate.
+    fn attributes(&self, spec: &TwoTowerSpec, side: usize, id: &FeatureSpec) -> Result<Vec<usize>> {
+        let mut attributes = Vec::new();
+        for name in spec.item.iter().filter(|name| **name != id.name) {
+            let Some(position) = self.schema.features.iter().position(|f| f.name == *name) else {
+                continue;
+            };
+            let from = self.schema.features[position].side.as_ref();
+            if !from.is_some_and(|from| from.side == side && from.by == id.column) {
+                let table = &self.schema.sides[side].name;
+                let message = format!(
+                    "is in the item's tower, but not a column of side table `{table}` joined by `{}`; what \
+                     is not there is not known of a candidate",
+                    id.column
+                );
+                return Err(ConfigError::at(&format!("features.{name}"), message).into());
+            }
+            attributes.push(position);
+        }
+        Ok(attributes)
+    }
+
+    fn excluded(&self, raw: RawType) -> Result<Option<usize>> {
+        let Some(name) = &self.eval.exclude else { return Ok(None) };
+        let (column, feature) = self.sparse_feature(name, "eval.exclude")?;
+        if raw_type(feature) != Some(raw) {
+            let message = format!("`{name}` holds no ids of the candidates' type");
+            return Err(ConfigError::at("eval.exclude", message).into());
+        }
+        Ok(Some(column))
+    }
+
+    /// A feature that indexes a table, and its column in a batch.
+    fn sparse_feature(&self, name: &str, key: &str) -> Result<(usize, &FeatureSpec)> {
+        let found = self.schema.sparse().enumerate().find(|(_, f)| f.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = self.schema.sparse().map(|f| f.name.as_str()).collect();
+            ConfigError::unknown_value(key, name, &names).into()
+        })
+    }
+}
+
+fn raw_type(feature: &FeatureSpec) -> Option<RawType> {
+    match feature.kind {
+        FeatureKind::Id { raw, .. }
+        | FeatureKind::Ids { raw, .. }
+        | FeatureKind::Sequence { raw, .. } => Some(raw),
+        _ => None,
+    }
+}
