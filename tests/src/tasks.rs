@@ -213,6 +213,13 @@ fn what_is_wrong_is_named() {
         assert!(said.contains(message), "{message}\n{said}");
         assert_eq!(code, 2, "{said}");
     }
+    // No label at all.
+    let (head, rest) = JOB.split_once("[labels.click]").expect("the labels");
+    let (_, rest) = rest.split_once("[tables").expect("what follows them");
+    place.write("job.toml", &format!("{head}[tables{rest}"));
+    let (code, said) = place.train_fails(&[]);
+    assert!(said.contains("`labels`: a job needs at least one label"), "{said}");
+    assert_eq!(code, 2, "{said}");
     // A threshold that is forgotten.
     place.write("job.toml", &JOB.replacen("at_least = 3", "", 1));
     let (code, said) = place.train_fails(&[]);

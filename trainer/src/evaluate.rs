@@ -137,8 +137,7 @@ impl Judge<'_> {
                 evaluations.push(&batch, &scores.outputs)?;
             }
             if let (Some(towers), Some(candidates)) = (&mut towers, &mut candidates) {
-                let missing =
-                    towers.push(job, &batch, &plan, candidates, source, params, workers)?;
+                let missing = towers.push(&batch, &plan, candidates, source, params, workers)?;
                 if job.schema.labels.is_empty() {
                     missing_keys += missing;
                 }

@@ -110,7 +110,6 @@ impl Towers {
     /// Places the items of a batch's rows.
     pub(crate) fn push(
         &mut self,
-        job: &Job,
         batch: &Batch,
         plan: &LookupPlan,
         candidates: &mut Candidates,
@@ -139,7 +138,6 @@ impl Towers {
                 Row { row, own, excluded }
             })
             .collect();
-        debug_assert!(job.eval.candidates.is_some());
         candidates.place(&rows, scored.outputs[0], batch.rows, workers);
         Ok(scored.missing)
     }

@@ -226,7 +226,6 @@ fn what_is_wrong_is_named() {
             "unknown key `side.users.kee`; did you mean `key`?",
         ),
         ("[labels.y]".to_owned(), "`features`: a job needs at least one feature"),
-        ("[features.f]\nkind = 'id'".to_owned(), "`labels`: a job needs at least one label"),
         ("features = 3".to_owned(), "`features`: expected a table, found integer"),
     ] {
         assert_eq!(read(&text).unwrap_err(), message, "{text}");

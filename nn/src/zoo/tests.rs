@@ -6,6 +6,7 @@ mod learning;
 mod reference;
 mod shapes;
 mod tasks;
+mod two_tower;
 mod written;
 
 use zillion_feature::Pooling;
