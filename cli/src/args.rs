@@ -151,7 +151,7 @@ pub(crate) struct PredictArgs {
     /// Compute threads; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one JSON object a row instead of CSV
+    /// Print one JSON object a row instead of a line of probabilities
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -26,6 +26,33 @@ pub(crate) fn usage(error: anyhow::Error) -> anyhow::Error {
     Stop::Usage(format!("{error:#}")).into()
 }
 
+/// An error in words: what was tried, then each cause that says something new. What can be left out of the
+/// data instead is said too.
+pub(crate) fn said(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        // Many of our messages quote their cause.
+        if !text.contains(&cause) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text = format!("{text}{colon}{cause}");
+        }
+    }
+    if error.chain().any(is_of_one_row) {
+        text.push_str(" (`data.max_bad_rows = 100` leaves up to 100 such rows out, `data.rejects` lists them)");
+    }
+    text
+}
+
+/// Whether leaving a row out of the data would help.
+fn is_of_one_row(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let reader = cause.downcast_ref::<ReaderError>().or_else(|| match cause.downcast_ref() {
+        Some(Error::Reader(error)) => Some(error),
+        _ => None,
+    });
+    reader.is_some_and(ReaderError::is_about_one_row)
+}
+
 /// 1 failed, 2 the job file is wrong, 3 a guard refused.
 pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
     let mut code = FAILED;

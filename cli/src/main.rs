@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", exit::said(&error));
             exit::code(&error)
         }
     }

@@ -196,7 +196,7 @@ impl Run {
                 self.checkpoint()?;
             }
             if next.is_some() && self.is_stopped() {
-                observer.note("stopped: the batch is finished");
+                observer.note("stopped after a whole batch; a checkpoint is written");
                 self.seconds.decode_and_plan += pipeline.seconds;
                 return Ok(());
             }

@@ -47,8 +47,8 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     }
     super::task_lines(&report);
     super::ranking_lines(&report);
-    super::rejected_rows("these", report.rejected_rows);
-    super::missing_side_rows("these", &report.missing_side_rows);
+    super::rejected_rows("scored", report.rejected_rows);
+    super::missing_side_rows("scored", &report.missing_side_rows);
     if args.json {
         print_json(&report)?;
     }

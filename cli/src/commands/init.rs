@@ -249,8 +249,16 @@ impl Draft {
             }
             None => "",
         };
-        // Interactions of features with each other need two of them.
-        let kind = if self.features.len() > 1 { "deepfm\"    " } else { "wide_deep\" " };
+        let has_vector = |meaning: &Guessed| {
+            matches!(meaning, Guessed::Id { .. } | Guessed::Ids { .. } | Guessed::Weighted { .. })
+        };
+        let vectors = self.features.iter().filter(|(_, _, meaning)| has_vector(meaning)).count();
+        // Interactions of vectors with each other need two of them, a wide part one.
+        let kind = match vectors {
+            0 => "dnn\"       ",
+            1 => "wide_deep\" ",
+            _ => "deepfm\"    ",
+        };
         format!(
             "# One table a feature; [tables.NAME] overrides these for one.\n\
              [tables.\"*\"]\ndim = 8\ninitializer = {{ kind = \"normal\", std = 0.01 }}\n\

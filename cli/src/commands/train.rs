@@ -112,7 +112,9 @@ fn summary(report: &TrainReport) {
         }
         eprintln!("{line}");
     }
-    eprintln!("time  {}", stages(&report.seconds));
+    if let Some(stages) = stages(&report.seconds) {
+        eprintln!("time  {stages}");
+    }
     eprintln!(
         "{} steps  {} samples/s  peak memory {} MiB",
         report.steps,
@@ -125,7 +127,8 @@ fn summary(report: &TrainReport) {
     }
 }
 
-fn stages(seconds: &StageSeconds) -> String {
+/// Where the time went; `None` where nothing was left to do.
+fn stages(seconds: &StageSeconds) -> Option<String> {
     let parts = [
         ("wait", seconds.wait),
         ("pull", seconds.pull),
@@ -137,13 +140,13 @@ fn stages(seconds: &StageSeconds) -> String {
         ("checkpoint", seconds.checkpoint),
     ];
     let total: f64 = parts.iter().map(|(_, s)| s).sum();
+    if total <= 0.0 {
+        return None;
+    }
     let shown = parts.iter().map(|(name, s)| format!("{name} {:.0} %", 100.0 * s / total));
     let decode = seconds.decode_and_plan;
-    format!(
-        "{:.1} s: {} (decode and plan, beside it: {decode:.1} s)",
-        total,
-        shown.collect::<Vec<_>>().join(", ")
-    )
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    Some(format!("{total:.1} s: {shown} (decode and plan, beside it: {decode:.1} s)"))
 }
 
 fn mib(bytes: u64) -> f64 {
