@@ -191,6 +191,16 @@ fn two_towers_find_more_than_popularity_and_resume_to_the_same_bytes() {
     assert!(eval.status.success(), "{}", stderr(&eval));
     let again = json(&stdout(&eval));
     assert_eq!((&again["ranking"], &again["popularity"]), (&test["ranking"], &test["popularity"]));
+    // Without labels a score is a score: a cosine over the temperature.
+    let data = place.text("data/test.parquet");
+    for (more, first) in [(&[][..], "score"), (&["--json"][..], "{\"row\":0,\"score\":")] {
+        let arguments = [&["predict", &run, &data, "--set", &root][..], more].concat();
+        let scored = stdout(&zillion(&arguments).output().expect("it runs"));
+        assert!(scored.starts_with(first), "{scored}");
+        let last = scored.lines().last().expect("a row").trim_end_matches('}');
+        let score: f64 = last.rsplit(':').next().unwrap_or(last).parse().expect("a number");
+        assert!(score.abs() <= 5.001, "{score}");
+    }
 }
 
 #[test]

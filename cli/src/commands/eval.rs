@@ -33,15 +33,19 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let report = loaded.evaluate(&dataset);
     super::write_rejects(&data, &dataset)?;
     let report = report?;
-    eprintln!(
-        "auc {}  logloss {}  calibration {}  rows {}  positives {}  missing keys {}",
-        figure(report.auc, 6),
-        figure(report.logloss, 6),
-        figure(report.calibration, 4),
-        report.rows,
-        report.positives,
-        report.missing_keys
-    );
+    if report.logloss.is_none() && report.candidates > 0 {
+        eprintln!("rows {}  missing keys {}", report.rows, report.missing_keys);
+    } else {
+        eprintln!(
+            "auc {}  logloss {}  calibration {}  rows {}  positives {}  missing keys {}",
+            figure(report.auc, 6),
+            figure(report.logloss, 6),
+            figure(report.calibration, 4),
+            report.rows,
+            report.positives,
+            report.missing_keys
+        );
+    }
     if let Some(gauc) = report.gauc {
         eprintln!("gauc {gauc:.6}");
     }

@@ -38,7 +38,8 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let tasks: Vec<String> = loaded.job.tasks().into_iter().map(|task| task.name).collect();
     if !args.json {
-        writeln!(out, "{}", tasks.join("\t"))?;
+        let header = if tasks.is_empty() { "score".to_owned() } else { tasks.join("\t") };
+        writeln!(out, "{header}")?;
     }
     let mut scores = Scores { out, json: args.json, tasks, row: 0 };
     let mut failed = None;
@@ -97,6 +98,7 @@ fn look(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> 
 struct Scores<W> {
     out: W,
     json: bool,
+    /// None of a retrieval model without labels: its score is no probability of anything.
     tasks: Vec<String>,
     /// Rows of the data that are written.
     row: u64,
@@ -120,6 +122,14 @@ impl<W: Write> Scores<W> {
     fn row(&mut self, logits: &[f32]) -> io::Result<()> {
         let Self { out, json, tasks, row } = self;
         let probability = |logit: f32| 1.0 / (1.0 + (-f64::from(logit)).exp());
+        if tasks.is_empty() {
+            *row += 1;
+            let score = logits[0];
+            return match *json {
+                true => writeln!(out, r#"{{"row":{},"score":{score}}}"#, *row - 1),
+                false => writeln!(out, "{score}"),
+            };
+        }
         if !*json {
             *row += 1;
             let texts: Vec<String> = logits.iter().map(|&z| probability(z).to_string()).collect();
@@ -142,6 +152,7 @@ impl<W: Write> Scores<W> {
         let row = self.row;
         self.row += 1;
         match self.json {
+            true if self.tasks.is_empty() => writeln!(self.out, r#"{{"row":{row},"score":null}}"#),
             true => writeln!(self.out, r#"{{"row":{row},"logit":null,"probability":null}}"#),
             false => writeln!(self.out),
         }

@@ -73,14 +73,18 @@ impl<'a> Outcome<'a> {
 
 fn summary(report: &TrainReport) {
     if let Some(test) = &report.test {
-        eprintln!(
-            "test  auc {}  logloss {}  calibration {}  ({} rows, epoch {})",
-            figure(test.auc, 6),
-            figure(test.logloss, 6),
-            figure(test.calibration, 4),
-            test.rows,
-            report.best_epoch.unwrap_or(report.epochs)
-        );
+        let of =
+            format!("({} rows, epoch {})", test.rows, report.best_epoch.unwrap_or(report.epochs));
+        if test.logloss.is_none() && test.candidates > 0 {
+            eprintln!("test  {of}");
+        } else {
+            eprintln!(
+                "test  auc {}  logloss {}  calibration {}  {of}",
+                figure(test.auc, 6),
+                figure(test.logloss, 6),
+                figure(test.calibration, 4)
+            );
+        }
         super::task_lines(test);
         super::ranking_lines(test);
         if test.missing_keys > 0 {
