@@ -21,6 +21,7 @@ use args::{Args, Command};
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    zillion_device::machine::keep_freed_memory();
     telemetry::start();
     let outcome = match args.command {
         Command::Quickstart(args) => done(commands::quickstart::run(&args)),

@@ -76,6 +76,23 @@ pub fn peak_resident() -> Option<u64> {
     kib_field("/proc/self/status", "VmHWM:")
 }
 
+/// Freed memory that the allocator keeps for the next request, and the size from which on it asks the
+/// kernel for each allocation alone.
+const KEPT: libc::c_int = 64 << 20;
+const MAPPED_ALONE: libc::c_int = 32 << 20;
+
+/// Lets the allocator keep what is freed, up to some tens of MiB, instead of giving it back at once. Batches are made
+/// and dropped many times a second; page faults for them cost a third of the reader's time otherwise.
+pub fn keep_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt takes two integers and touches the allocator's own settings only; a value that it does not
+    // like it refuses, which changes nothing.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_ALONE);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
+    }
+}
+
 /// When the kernel backs memory with huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {

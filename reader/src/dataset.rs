@@ -21,8 +21,9 @@ use crate::sides::SideTables;
 use crate::stream::{BatchOrder, BatchStream};
 use crate::text::{Chunks, TextFile, TextSettings, open_stream};
 
-/// Rows of a window where nothing is shuffled: enough to keep the pool busy.
-const PLAIN_WINDOW: usize = 65_536;
+/// Rows of a window where nothing is shuffled: enough to keep the pool busy, and few enough that they are still
+/// in a cache when batches are cut from them.
+const PLAIN_WINDOW: usize = 8192;
 
 /// Whether the data must have what only training and evaluation need: labels, weights, groups, times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -21,8 +21,8 @@ use crate::quantiles::Sample;
 use crate::sums::Moments;
 use crate::windows::{Window, Windows};
 
-/// Rows that a pass decodes at a time.
-const WINDOW: usize = 65_536;
+/// Rows that a pass decodes at a time: what it looks at is still in a cache.
+const WINDOW: usize = 8192;
 
 /// Features whose values are kept for quantiles in one pass: bounds its memory, at 64 to 128 MiB each.
 const QUANTILES_OF_A_PASS: usize = 4;

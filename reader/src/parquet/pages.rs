@@ -14,7 +14,7 @@ use arrow_array::{
 };
 use arrow_schema::DataType;
 use bytes::Bytes;
-use parquet::basic::{Encoding, Type};
+use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
@@ -33,6 +33,8 @@ const ROWS: usize = 4096;
 /// A column of a row group that is decoded here.
 pub(super) struct PagedColumn {
     pages: SerializedPageReader<PositionedFile>,
+    /// Whether pages come compressed and are left to the [`Inflater`].
+    is_zstd: bool,
     physical: Type,
     found: DataType,
     nullable: bool,
@@ -86,9 +88,17 @@ impl PagedColumn {
         }
         let group = metadata.row_groups().get(group)?;
         let rows = usize::try_from(group.num_rows()).ok()?;
-        let pages = SerializedPageReader::new(file.clone(), group.column(leaf), rows, None).ok()?;
+        let mut chunk = group.column(leaf).clone();
+        let is_zstd = matches!(chunk.compression(), Compression::ZSTD(_));
+        if is_zstd {
+            // The page reader would make a decompressor for every column of every row group.
+            let builder = chunk.into_builder().set_compression(Compression::UNCOMPRESSED);
+            chunk = builder.build().ok()?;
+        }
+        let pages = SerializedPageReader::new(file.clone(), &chunk, rows, None).ok()?;
         let mut column = Self {
             pages,
+            is_zstd,
             physical,
             found: found.clone(),
             nullable: descriptor.max_def_level() == 1,
@@ -108,11 +118,17 @@ impl PagedColumn {
     }
 
     /// Appends the next `rows` rows. `None`: this cannot be decoded here; the column may have some of them.
-    pub(super) fn decode(&mut self, rows: usize, role: &Role, column: &mut Column) -> Option<()> {
+    pub(super) fn decode(
+        &mut self,
+        rows: usize,
+        role: &Role,
+        column: &mut Column,
+        inflater: &mut Inflater,
+    ) -> Option<()> {
         let mut left = rows;
         while left > 0 {
             if self.page.as_ref().is_none_or(|page| page.left == 0) {
-                self.next_page(role)?;
+                self.next_page(role, inflater)?;
                 continue;
             }
             let page = self.page.as_mut()?;
@@ -157,9 +173,15 @@ impl PagedColumn {
         Some(())
     }
 
-    fn next_page(&mut self, role: &Role) -> Option<()> {
+    fn next_page(&mut self, role: &Role, inflater: &mut Inflater) -> Option<()> {
+        let is_zstd = self.is_zstd;
+        let mut inflate = |buf: Bytes, compressed: bool| match compressed && is_zstd {
+            true => inflater.inflate(&buf),
+            false => Some(buf),
+        };
         let (mut bytes, rows, encoding, levels) = match self.pages.get_next_page().ok()?? {
-            Page::DictionaryPage { mut buf, num_values, .. } => {
+            Page::DictionaryPage { buf, num_values, .. } => {
+                let mut buf = inflate(buf, true)?;
                 let values = take_plain(&mut buf, self.physical, num_values as usize)?;
                 let mut entries = Column::with_capacity(role, num_values as usize);
                 let Self { physical, found, rules, .. } = self;
@@ -167,7 +189,8 @@ impl PagedColumn {
                 self.entries = Some(entries);
                 return Some(());
             }
-            Page::DataPage { mut buf, num_values, encoding, def_level_encoding, .. } => {
+            Page::DataPage { buf, num_values, encoding, def_level_encoding, .. } => {
+                let mut buf = inflate(buf, true)?;
                 let mut levels = None;
                 if self.nullable {
                     if def_level_encoding != Encoding::RLE {
@@ -188,6 +211,7 @@ impl PagedColumn {
                 num_values,
                 encoding,
                 def_levels_byte_len,
+                is_compressed,
                 rep_levels_byte_len: 0,
                 ..
             } => {
@@ -196,7 +220,7 @@ impl PagedColumn {
                     return None;
                 }
                 let levels = self.nullable.then(|| buf.slice(..size));
-                (buf.slice(size..), num_values, encoding, levels)
+                (inflate(buf.slice(size..), is_compressed)?, num_values, encoding, levels)
             }
             Page::DataPageV2 { .. } => return None,
         };
@@ -223,6 +247,33 @@ impl PagedColumn {
         let mut unused = DictionaryKeys::default();
         append(&mut column, role, array, &self.rules, &mut unused).ok()?;
         Some(column)
+    }
+}
+
+/// One decompressor for all the columns of a part.
+#[derive(Default)]
+pub(super) struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
+
+/// A page that claims to be larger is left to the other decoder, which refuses it.
+const LARGEST_PAGE: u64 = 256 << 20;
+
+impl Inflater {
+    /// `None` for what is damaged, or does not say how large it is.
+    fn inflate(&mut self, bytes: &[u8]) -> Option<Bytes> {
+        if bytes.is_empty() {
+            return Some(Bytes::new());
+        }
+        let size = zstd::zstd_safe::get_frame_content_size(bytes).ok()??;
+        if size > LARGEST_PAGE {
+            return None;
+        }
+        let decompressor = match &mut self.0 {
+            Some(decompressor) => decompressor,
+            none => none.insert(zstd::bulk::Decompressor::new().ok()?),
+        };
+        // Not shorter: pages of which a part is left over go to the other decoder.
+        let inflated = decompressor.decompress(bytes, size as usize).ok()?;
+        (inflated.len() as u64 == size).then(|| inflated.into())
     }
 }
 

@@ -16,7 +16,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 
 use super::decode::{Bad, append, append_or_reject};
 use super::numbers::scan;
-use super::pages::PagedColumn;
+use super::pages::{Inflater, PagedColumn};
 use super::positioned::PositionedFile;
 use super::texts::{DictionaryKeys, TextRules};
 use super::{GroupPlan, GroupSource};
@@ -35,6 +35,7 @@ pub(crate) struct Part {
     /// The fields, and how those are decoded that can be without arrays; empty where none can.
     fields: Range<usize>,
     paged: Vec<Option<PagedColumn>>,
+    inflater: Inflater,
     /// The others, if there are any, and for each field the position of its column in what it returns.
     reader: Option<Batches>,
     positions: Vec<usize>,
@@ -99,6 +100,7 @@ impl Part {
     ) -> Result<Self> {
         let mut part = Self {
             paged: Vec::new(),
+            inflater: Inflater::default(),
             reader: None,
             dictionaries: vec![DictionaryKeys::default(); fields.len()],
             fields,
@@ -164,9 +166,9 @@ impl Part {
         let each = self.paged.iter_mut().zip(fields).zip(columns);
         for ((paged, field), column) in each {
             let Some(paged) = paged else { continue };
-            match without_panic(|| Ok::<_, String>(paged.decode(rows, &field.role, column))) {
-                Ok(Some(())) => {}
-                _ => return false,
+            let mut decode = || paged.decode(rows, &field.role, column, &mut self.inflater);
+            if !without_panic(|| Ok::<_, String>(decode())).is_ok_and(|done| done.is_some()) {
+                return false;
             }
         }
         true
