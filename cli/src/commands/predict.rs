@@ -42,8 +42,13 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
         writeln!(out, "{header}")?;
     }
     let mut scores = Scores { out, json: args.json, tasks, row: 0 };
+    let sides: Vec<String> = loaded.job.schema.sides.iter().map(|s| s.name.clone()).collect();
+    let mut side_missing = vec![0; sides.len()];
     let mut failed = None;
     let predicted = loaded.predict(&dataset, |prediction| {
+        for (sum, count) in side_missing.iter_mut().zip(&prediction.batch.side_missing) {
+            *sum += count;
+        }
         // A reader that has seen enough (`head`) is no reason to complain, only to stop.
         if let Err(e) = scores.write(prediction.logits, prediction.rejected) {
             failed.get_or_insert(e);
@@ -68,6 +73,8 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     if missing > 0 {
         eprintln!("{missing} lookups of keys that training never saw read the declared default");
     }
+    let counts = sides.into_iter().zip(side_missing).filter(|&(_, rows)| rows > 0).collect();
+    super::missing_side_rows("scored", &counts);
     Ok(())
 }
 
