@@ -133,7 +133,7 @@ pub enum Error {
     },
     /// An epoch without a step.
     #[error(
-        "none of the {rows} training rows is left to train: raise data.sample or data.negatives.keep, look at              the rows that data.max_bad_rows leaves out, or lower train.batch_size where train.drop_last is set"
+        "none of the {rows} training rows is left to train: raise data.sample or data.negatives.keep, look at the rows that data.max_bad_rows leaves out, or lower train.batch_size where train.drop_last is set"
     )]
     NothingToTrain {
         /// Rows of the training data.
