@@ -15,44 +15,65 @@ use arrow_ipc::{Block, RecordBatch, root_as_footer, root_as_message};
 use arrow_schema::Schema;
 
 /// More rows than a file of ours can have: row numbers have 32 bits.
-const MAX_ROWS: usize = u32::MAX as usize;
+pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 
-/// Finds the schema and the one record batch of a file, and hands both to `read`.
-///
-/// # Errors
-/// Why this is not such a file, or what `read` refuses.
-pub(crate) fn read_columns<T>(
-    file: &Buffer,
-    read: impl FnOnce(&Schema, &mut Columns<'_>) -> Result<T, String>,
-) -> Result<T, String> {
-    // The length of the footer, and the magic, are the last ten bytes.
-    let end = file.len().saturating_sub(10);
-    let trailer = <[u8; 10]>::try_from(&file[end..]).map_err(|_| "it has no footer")?;
-    let length = read_footer_length(trailer).map_err(|e| e.to_string())?;
-    let start = end.checked_sub(length).ok_or("its footer is longer than the file")?;
-    let footer = root_as_footer(&file[start..end]).map_err(|e| e.to_string())?;
-    let schema = footer.schema().ok_or("it has no schema")?;
-    let schema = try_fb_to_schema(schema).map_err(|e| e.to_string())?;
-    let blocks = footer.recordBatches();
-    let block = match blocks {
-        Some(blocks) if blocks.len() == 1 => blocks.get(0),
-        other => {
-            let count = other.map_or(0, |b| b.len());
-            return Err(format!("it has {count} record batches instead of one"));
+/// A file whose one record batch has been found.
+pub(crate) struct ArrowFile<'a> {
+    /// Names and types of the columns, and what the file says of itself.
+    pub(crate) schema: Schema,
+    /// Rows of the batch.
+    pub(crate) rows: usize,
+    bytes: &'a Buffer,
+    /// Where the batch's values lie.
+    body: Range<usize>,
+    batch: RecordBatch<'a>,
+}
+
+impl<'a> ArrowFile<'a> {
+    /// Finds the schema and the one record batch of a file.
+    ///
+    /// # Errors
+    /// Why this is not such a file.
+    pub(crate) fn open(bytes: &'a Buffer) -> Result<Self, String> {
+        // The length of the footer, and the magic, are the last ten bytes.
+        let end = bytes.len().saturating_sub(10);
+        let trailer = <[u8; 10]>::try_from(&bytes[end..]).map_err(|_| "it has no footer")?;
+        let length = read_footer_length(trailer).map_err(|e| e.to_string())?;
+        let start = end.checked_sub(length).ok_or("its footer is longer than the file")?;
+        let footer = root_as_footer(&bytes[start..end]).map_err(|e| e.to_string())?;
+        let schema = footer.schema().ok_or("it has no schema")?;
+        let schema = try_fb_to_schema(schema).map_err(|e| e.to_string())?;
+        let blocks = footer.recordBatches();
+        let block = match blocks {
+            Some(blocks) if blocks.len() == 1 => blocks.get(0),
+            other => {
+                let count = other.map_or(0, |b| b.len());
+                return Err(format!("it has {count} record batches instead of one"));
+            }
+        };
+        let frame = Frame::of(block, start).ok_or("its record batch lies outside of the file")?;
+        // Before the message stand four bytes that mark it and four with its length.
+        let message = root_as_message(&bytes[frame.metadata.start + 8..frame.metadata.end])
+            .map_err(|e| e.to_string())?;
+        let batch =
+            message.header_as_record_batch().ok_or("its one message is not a record batch")?;
+        if batch.compression().is_some() {
+            return Err("it is compressed".to_owned());
         }
-    };
-    let frame = Frame::of(block, start).ok_or("its record batch lies outside of the file")?;
-    // Before the message stand four bytes that mark it and four with its length.
-    let message = root_as_message(&file[frame.metadata.start + 8..frame.metadata.end])
-        .map_err(|e| e.to_string())?;
-    let batch = message.header_as_record_batch().ok_or("its one message is not a record batch")?;
-    if batch.compression().is_some() {
-        return Err("it is compressed".to_owned());
+        let rows = usize::try_from(batch.length()).ok().filter(|&rows| rows < MAX_ROWS);
+        let rows = rows.ok_or("its number of rows cannot be")?;
+        Ok(Self { schema, rows, bytes, body: frame.body, batch })
     }
-    let rows = usize::try_from(batch.length()).ok().filter(|&rows| rows < MAX_ROWS);
-    let rows = rows.ok_or("its number of rows cannot be")?;
-    let mut columns = Columns { file, rows, body: frame.body, batch, node: 0, buffer: 0 };
-    read(&schema, &mut columns)
+
+    /// The columns, from the first one on.
+    pub(crate) fn columns(&self) -> Columns<'_> {
+        Columns { file: self, node: 0, buffer: 0 }
+    }
+
+    /// What the schema's metadata say under a key; nothing where it is not there.
+    pub(crate) fn said(&self, key: &str) -> &str {
+        self.schema.metadata().get(key).map_or("", String::as_str)
+    }
 }
 
 /// Where a record batch lies in the file.
@@ -74,27 +95,19 @@ impl Frame {
 
 /// Reads the columns of a batch one after another, in the order of the schema.
 pub(crate) struct Columns<'a> {
-    file: &'a Buffer,
-    rows: usize,
-    body: Range<usize>,
-    batch: RecordBatch<'a>,
+    file: &'a ArrowFile<'a>,
     /// The next field node and the next buffer.
     node: usize,
     buffer: usize,
 }
 
 impl Columns<'_> {
-    /// Rows of the batch.
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
-    }
-
     /// A column with one number a row.
     pub(crate) fn numbers<T: ArrowNativeType>(
         &mut self,
         name: &str,
     ) -> Result<ScalarBuffer<T>, String> {
-        self.next(name, self.rows)
+        self.next(name, self.file.rows)
     }
 
     /// A column with a list of `width` numbers a row, flat.
@@ -103,8 +116,8 @@ impl Columns<'_> {
         name: &str,
         width: usize,
     ) -> Result<ScalarBuffer<T>, String> {
-        self.node(name, self.rows)?;
-        let values = self.rows.checked_mul(width);
+        self.node(name, self.file.rows)?;
+        let values = self.file.rows.checked_mul(width);
         self.next(name, values.ok_or_else(|| format!("column `{name}` is too wide"))?)
     }
 
@@ -121,7 +134,7 @@ impl Columns<'_> {
 
     /// The next field node, and the buffer with its null bits, which nobody needs.
     fn node(&mut self, name: &str, length: usize) -> Result<(), String> {
-        let nodes = self.batch.nodes();
+        let nodes = self.file.batch.nodes();
         let node = nodes.filter(|nodes| self.node < nodes.len()).map(|nodes| nodes.get(self.node));
         self.node += 1;
         self.buffer += 1;
@@ -138,16 +151,16 @@ impl Columns<'_> {
 
     /// The next buffer with values; `None` where it does not hold them, or not where they can be used.
     fn values<T: ArrowNativeType>(&mut self, count: usize) -> Option<ScalarBuffer<T>> {
-        let buffers = self.batch.buffers().filter(|buffers| self.buffer < buffers.len())?;
+        let buffers = self.file.batch.buffers().filter(|buffers| self.buffer < buffers.len())?;
         let place = buffers.get(self.buffer);
         self.buffer += 1;
         let bytes = count.checked_mul(size_of::<T>())?;
-        let start = self.body.start.checked_add(usize::try_from(place.offset()).ok()?)?;
+        let start = self.file.body.start.checked_add(usize::try_from(place.offset()).ok()?)?;
         let fits = usize::try_from(place.length()).is_ok_and(|length| bytes <= length);
-        if !fits || start.checked_add(bytes)? > self.body.end {
+        if !fits || start.checked_add(bytes)? > self.file.body.end {
             return None;
         }
-        let slice = self.file.slice_with_length(start, bytes);
+        let slice = self.file.bytes.slice_with_length(start, bytes);
         let aligned = slice.as_ptr().align_offset(align_of::<T>()) == 0;
         aligned.then(|| ScalarBuffer::new(slice, 0, count))
     }

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_buffer::{Buffer, ScalarBuffer};
-use arrow_schema::Schema;
+use arrow_schema::Field;
 use zillion_device::mmap;
 
 use super::part::{Found, PartRows, TableRows};
 use super::write::{directory_fields, part_fields};
 use super::{FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Pace, entry_of, part_of};
-use crate::arrow_file::read_columns;
+use crate::arrow_file::ArrowFile;
 use crate::error::{Error, Result};
 use crate::spec::TableLayout;
 use zillion_feature::{FeatureKey, SLOTS};
@@ -204,9 +204,9 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
 }
 
 fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<ScalarBuffer<u32>> {
-    open_file(places, file, |schema, columns| {
-        check_schema(schema, "directory", &directory_fields())?;
-        columns.numbers::<u32>("start")
+    open_file(places, file, |file| {
+        check_schema(file, "directory", &directory_fields())?;
+        file.columns().numbers::<u32>("start")
     })
 }
 
@@ -217,13 +217,13 @@ fn open_part(
     starts: &ScalarBuffer<u32>,
 ) -> Result<PartRows> {
     let LayerPart { file, rows, first_entry, bits } = &table.parts[index];
-    open_file(places, file, |schema, columns| {
-        check_schema(schema, "part", &part_fields(table.width()))?;
-        if columns.rows() as u64 != *rows {
-            let found = columns.rows();
+    open_file(places, file, |file| {
+        check_schema(file, "part", &part_fields(table.width()))?;
+        if file.rows as u64 != *rows {
+            let found = file.rows;
             return Err(format!("it has {found} rows and the manifest says {rows}"));
         }
-        let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
+        let said = |key: &str| file.said(key);
         let expected = format!("{index} of {}", table.parts.len());
         if said("zillion.table") != table.table || said("zillion.part") != expected {
             return Err(format!(
@@ -242,6 +242,7 @@ fn open_part(
         if first.checked_add(entries).is_none_or(|end| end > starts.len()) {
             return Err(outside());
         }
+        let mut columns = file.columns();
         Ok(PartRows {
             bits: *bits,
             starts: starts.slice(first, entries),
@@ -253,8 +254,9 @@ fn open_part(
     })
 }
 
-fn check_schema(schema: &Schema, what: &str, fields: &[arrow_schema::Field]) -> Result<(), String> {
-    let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
+fn check_schema(file: &ArrowFile<'_>, what: &str, fields: &[Field]) -> Result<(), String> {
+    let said = |key: &str| file.said(key);
+    let schema = &file.schema;
     if said("zillion.format") != FORMAT || said("zillion.layer") != what {
         return Err(format!(
             "it is a `{}` of format `{}`, and this program reads a `{what}` of format `{FORMAT}` here",
@@ -273,7 +275,7 @@ fn check_schema(schema: &Schema, what: &str, fields: &[arrow_schema::Field]) -> 
 fn open_file<T>(
     places: &(impl Places + ?Sized),
     file: &LayerFile,
-    read: impl FnOnce(&Schema, &mut crate::arrow_file::Columns<'_>) -> Result<T, String>,
+    read: impl FnOnce(&ArrowFile<'_>) -> Result<T, String>,
 ) -> Result<T> {
     let path = places.path(&file.name());
     let bytes = mmap::map(&path)?;
@@ -285,5 +287,5 @@ fn open_file<T>(
             file.bytes
         )));
     }
-    read_columns(&Buffer::from(bytes), read).map_err(refuse)
+    ArrowFile::open(&Buffer::from(bytes)).and_then(|file| read(&file)).map_err(refuse)
 }

@@ -3,10 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer};
-use arrow_ipc::convert::try_fb_to_schema;
-use arrow_ipc::reader::read_footer_length;
-use arrow_ipc::{Block, RecordBatch, root_as_footer, root_as_message};
+use arrow_buffer::Buffer;
 use arrow_schema::{DataType, Field, Schema};
 use zillion_device::mmap;
 use zillion_feature::FeatureKey;
@@ -15,12 +12,10 @@ use super::candidates::{StoredCandidates, candidate_fields};
 use super::read::{Need, REMEDY, StoredPart};
 use super::write::fields;
 use super::{FORMAT, PartInfo, describe_layout, describe_segments};
+use crate::arrow_file::{ArrowFile, Columns, MAX_ROWS};
 use crate::candidates::LARGEST_THRESHOLD;
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
-
-/// More rows than a part can have: the row numbers of a shard end before.
-const MAX_ROWS: usize = u32::MAX as usize;
 
 /// One part while it is being opened.
 pub(super) struct Opening<'a> {
@@ -84,96 +79,57 @@ impl Opening<'_> {
         Ok(Buffer::from(bytes))
     }
 
-    /// Finds the one record batch of a file. Done by hand, over what the flatbuffers verifier has passed: the
-    /// columns are known, every number is checked before it is used, and `arrow-ipc`'s own decoder panics
-    /// on lengths that do not add up.
-    fn batch<'b>(&self, buffer: &'b Buffer) -> Result<File<'b>> {
-        let malformed =
-            |what: &str| format!("not an Arrow file as checkpoints have them: {what}; {REMEDY}");
-        // The length of the footer, and the magic, are the last ten bytes.
-        let end = buffer.len().saturating_sub(10);
-        let Ok(trailer) = <[u8; 10]>::try_from(&buffer[end..]) else {
-            return self.refuse(malformed("it has no footer"));
-        };
-        let start = match read_footer_length(trailer) {
-            Ok(length) => end.checked_sub(length),
-            Err(e) => return self.refuse(malformed(&e.to_string())),
-        };
-        let Some(start) = start else {
-            return self.refuse(malformed("its footer is longer than the file"));
-        };
-        let footer = match root_as_footer(&buffer[start..end]) {
-            Ok(footer) => footer,
-            Err(e) => return self.refuse(malformed(&e.to_string())),
-        };
-        let schema = match footer.schema().map(try_fb_to_schema) {
-            Some(Ok(schema)) => schema,
-            Some(Err(e)) => return self.refuse(malformed(&e.to_string())),
-            None => return self.refuse(malformed("it has no schema")),
-        };
-        let blocks = footer.recordBatches();
-        let block = match blocks {
-            Some(blocks) if blocks.len() == 1 => blocks.get(0),
-            other => {
-                let count = other.map_or(0, |b| b.len());
-                return self
-                    .refuse(malformed(&format!("it has {count} record batches instead of one")));
-            }
-        };
-        let Some(frame) = Frame::of(block, start) else {
-            return self.refuse(malformed("its record batch lies outside of the file"));
-        };
-        // Before the message stand four bytes that mark it and four with its length.
-        let message = match root_as_message(&buffer[frame.metadata.start + 8..frame.metadata.end]) {
-            Ok(message) => message,
-            Err(e) => return self.refuse(malformed(&e.to_string())),
-        };
-        let Some(batch) = message.header_as_record_batch() else {
-            return self.refuse(malformed("its one message is not a record batch"));
-        };
-        if batch.compression().is_some() {
-            return self.refuse(malformed("it is compressed"));
-        }
-        let Some(rows) = usize::try_from(batch.length()).ok().filter(|&rows| rows < MAX_ROWS)
-        else {
-            return self.refuse(malformed("its number of rows cannot be"));
-        };
-        Ok(File { schema, rows, bytes: buffer, body: frame.body, batch })
+    /// Finds the one record batch of a file.
+    fn arrow<'b>(&self, buffer: &'b Buffer) -> Result<ArrowFile<'b>> {
+        ArrowFile::open(buffer).or_else(|what| {
+            self.refuse(format!("not an Arrow file as checkpoints have them: {what}; {REMEDY}"))
+        })
+    }
+
+    /// Columns of a file, or why one of them cannot be used.
+    fn columns<T>(
+        &self,
+        file: &ArrowFile<'_>,
+        read: impl FnOnce(&mut Columns<'_>) -> Result<T, String>,
+    ) -> Result<T> {
+        read(&mut file.columns()).or_else(|what| self.refuse(format!("{what}; {REMEDY}")))
     }
 
     fn row_columns(&self, buffer: &Buffer, slots: Range<usize>) -> Result<StoredPart> {
-        let file = self.batch(buffer)?;
+        let file = self.arrow(buffer)?;
         let state_width = self.check_fields(&file.schema)?;
         self.check_metadata(&file.schema, &slots)?;
         self.check_segments(&file.schema)?;
-        let (rows, width) = (file.rows, self.shape.width);
-        let mut columns = Columns { opening: self, file: &file, node: 0, buffer: 0 };
-        Ok(StoredPart {
-            keys: columns.next("key", rows)?,
-            weights: columns.next_list("weights", rows, width)?,
-            state: columns.next_list("state", rows, state_width)?,
-            counts: columns.next("count", rows)?,
-            last_steps: columns.next("last_step", rows)?,
-            dirty_epochs: columns.next("dirty_epoch", rows)?,
-            slots,
-            width,
-            state_width,
+        let width = self.shape.width;
+        self.columns(&file, |columns| {
+            Ok(StoredPart {
+                keys: columns.numbers("key")?,
+                weights: columns.lists("weights", width)?,
+                state: columns.lists("state", state_width)?,
+                counts: columns.numbers("count")?,
+                last_steps: columns.numbers("last_step")?,
+                dirty_epochs: columns.numbers("dirty_epoch")?,
+                slots,
+                width,
+                state_width,
+            })
         })
     }
 
     fn candidate_columns(&self, buffer: &Buffer, slots: &Range<usize>) -> Result<StoredCandidates> {
-        let file = self.batch(buffer)?;
+        let file = self.arrow(buffer)?;
         let expected = candidate_fields();
         let found = file.schema.fields();
         if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
             return self.refuse(format!("it does not have the columns of candidates; {REMEDY}"));
         }
         self.check_metadata(&file.schema, slots)?;
-        let mut columns = Columns { opening: self, file: &file, node: 0, buffer: 0 };
-        Ok(StoredCandidates {
-            keys: columns.next("key", file.rows)?,
-            counts: columns.next("count", file.rows)?,
-            last_steps: columns.next("last_step", file.rows)?,
+        self.columns(&file, |columns| {
+            Ok(StoredCandidates {
+                keys: columns.numbers("key")?,
+                counts: columns.numbers("count")?,
+                last_steps: columns.numbers("last_step")?,
+            })
         })
     }
 
@@ -301,99 +257,6 @@ impl Opening<'_> {
             ));
         }
         Ok(())
-    }
-}
-
-/// A file with one record batch.
-struct File<'a> {
-    schema: Schema,
-    rows: usize,
-    bytes: &'a Buffer,
-    /// Where the batch's values lie.
-    body: Range<usize>,
-    batch: RecordBatch<'a>,
-}
-
-/// Where a record batch lies in the file.
-struct Frame {
-    metadata: Range<usize>,
-    body: Range<usize>,
-}
-
-impl Frame {
-    /// `None` where it is not inside of the first `limit` bytes.
-    fn of(block: &Block, limit: usize) -> Option<Self> {
-        let start = usize::try_from(block.offset()).ok()?;
-        let middle = start.checked_add(usize::try_from(block.metaDataLength()).ok()?)?;
-        let end = middle.checked_add(usize::try_from(block.bodyLength()).ok()?)?;
-        (middle - start >= 8 && end <= limit)
-            .then_some(Self { metadata: start..middle, body: middle..end })
-    }
-}
-
-/// Reads the columns of a batch one after another.
-struct Columns<'a> {
-    opening: &'a Opening<'a>,
-    file: &'a File<'a>,
-    /// The next field node and the next buffer.
-    node: usize,
-    buffer: usize,
-}
-
-impl Columns<'_> {
-    /// A column of `rows` numbers.
-    fn next<T: ArrowNativeType>(&mut self, name: &str, rows: usize) -> Result<ScalarBuffer<T>> {
-        self.node(name, rows)?;
-        let Some(values) = self.values(rows) else {
-            return self.opening.refuse(format!(
-                "column `{name}` does not have {rows} values inside of its record batch; {REMEDY}"
-            ));
-        };
-        Ok(values)
-    }
-
-    /// A column of `rows` lists of `width` numbers.
-    fn next_list(&mut self, name: &str, rows: usize, width: usize) -> Result<ScalarBuffer<f32>> {
-        self.node(name, rows)?;
-        let Some(values) = rows.checked_mul(width) else {
-            return self.opening.refuse(format!("column `{name}` is too wide; {REMEDY}"));
-        };
-        self.next(name, values)
-    }
-
-    /// The next field node, and the buffer with its null bits, which nobody needs.
-    fn node(&mut self, name: &str, length: usize) -> Result<()> {
-        let nodes = self.file.batch.nodes();
-        let node = nodes.filter(|nodes| self.node < nodes.len()).map(|nodes| nodes.get(self.node));
-        self.node += 1;
-        self.buffer += 1;
-        match node {
-            Some(node) if node.null_count() != 0 => {
-                self.opening.refuse(format!("column `{name}` has nulls; {REMEDY}"))
-            }
-            Some(node) if usize::try_from(node.length()) == Ok(length) => Ok(()),
-            Some(node) => self.opening.refuse(format!(
-                "column `{name}` has {} values instead of {length}; {REMEDY}",
-                node.length()
-            )),
-            None => self.opening.refuse(format!("column `{name}` is not there; {REMEDY}")),
-        }
-    }
-
-    /// The next buffer with values; `None` where it does not hold them, or not where they can be used.
-    fn values<T: ArrowNativeType>(&mut self, count: usize) -> Option<ScalarBuffer<T>> {
-        let buffers = self.file.batch.buffers().filter(|buffers| self.buffer < buffers.len())?;
-        let place = buffers.get(self.buffer);
-        self.buffer += 1;
-        let bytes = count.checked_mul(size_of::<T>())?;
-        let start = self.file.body.start.checked_add(usize::try_from(place.offset()).ok()?)?;
-        let fits = usize::try_from(place.length()).is_ok_and(|length| bytes <= length);
-        if !fits || start.checked_add(bytes)? > self.file.body.end {
-            return None;
-        }
-        let slice = self.file.bytes.slice_with_length(start, bytes);
-        let aligned = slice.as_ptr().align_offset(align_of::<T>()) == 0;
-        aligned.then(|| ScalarBuffer::new(slice, 0, count))
     }
 }
 
