@@ -1,0 +1,188 @@
+//! Requests of every kind of input, and what is refused of them.
+
+use super::*;
+use crate::side::{SideColumn, SideIndex};
+use crate::statistics::ColumnStatistics;
+
+fn encoder() -> Encoder {
+    let job = "
+        [features.user]
+        kind = 'id'
+        column = 'user_id'
+        [features.tags]
+        kind = 'sequence'
+        type = 'string'
+        max_len = 2
+        [features.price]
+        kind = 'numeric'
+        transform = 'standardise'
+        missing = 2
+        [features.age]
+        kind = 'bucketized'
+        boundaries = [10, 20]
+        side = 'people'
+        by = 'user_id'
+        [features.pair]
+        kind = 'cross'
+        of = ['user', 'age']
+        [side.people]
+        path = 'people.csv'
+        key = 'id'
+        [labels.y]
+    ";
+    let schema = Schema::from_job(&job.parse::<toml::Table>().unwrap().into()).unwrap();
+    let mut statistics = Statistics::default();
+    let price = ColumnStatistics { mean: 2.0, std: 0.5, ..Default::default() };
+    statistics.columns.insert("price".into(), price);
+    let mut index = SideIndex::default();
+    index.push(FeatureKey::from_i64(7)).unwrap();
+    index.push(FeatureKey::from_i64(8)).unwrap();
+    let columns = vec![(3, SideColumn::Numbers(vec![15.0, f64::NAN]))];
+    let people = SideTable { index: Arc::new(index), columns };
+    Encoder::new(&schema, &statistics, &[Arc::new(people)]).unwrap()
+}
+
+fn any<'a>(values: Vec<RawValue<'a>>) -> RawColumn<'a> {
+    RawColumn { values: RawValues::Any(values), lengths: None, is_shared: false }
+}
+
+fn columns<'a>() -> RawColumns<'a> {
+    let text = |t: &'a str| RawValue::Text(t.into());
+    let ints = RawValues::Ints(vec![7, 8, 9]);
+    let tags = RawColumn {
+        lengths: Some(vec![3, 0, 1]),
+        ..any(vec![text("a"), text("b"), text("c"), text("d")])
+    };
+    RawColumns::from([
+        ("user_id".into(), RawColumn { values: ints, lengths: None, is_shared: false }),
+        ("tags".into(), tags),
+        ("price".into(), any(vec![RawValue::Int(3), RawValue::Missing, text("2.5")])),
+    ])
+}
+
+#[test]
+fn every_kind_is_encoded_as_in_training() {
+    let encoder = encoder();
+    let names: Vec<_> = encoder.inputs().map(|i| (i.name.as_str(), i.column.as_str())).collect();
+    let expected =
+        [("user", "user_id"), ("tags", "tags"), ("price", "price"), ("user_id", "user_id")];
+    assert_eq!(names, expected);
+    let batch = encoder.encode(3, &columns()).unwrap();
+    let id = FeatureKey::from_u64;
+    let text = FeatureKey::from_text;
+    assert_eq!(batch.sparse[0], KeyColumn::single(vec![id(7), id(8), id(9)]));
+    let tags = KeyColumn::ragged(vec![0, 2, 2, 3], vec![text("b"), text("c"), text("d")]);
+    assert_eq!(batch.sparse[1], tags);
+    assert_eq!(batch.numeric, [[2.0, 0.0, 1.0]]);
+    let absent = FeatureKey::missing("age");
+    assert_eq!(batch.sparse[2], KeyColumn::single(vec![id(1), absent, absent]));
+    assert_eq!(batch.side_missing, [1]);
+    let pair = crate::cross_key([id(7), id(1)]);
+    assert_eq!(batch.sparse[3].keys[0], pair);
+}
+
+#[test]
+fn a_shared_column_is_one_row_for_all() {
+    let encoder = encoder();
+    let mut given = columns();
+    let user = RawColumn { values: RawValues::Ints(vec![8]), lengths: None, is_shared: true };
+    given.insert("user_id".into(), user);
+    let tags = any(vec![RawValue::Text("x".into()), RawValue::Text("y".into())]);
+    let tags = RawColumn { lengths: Some(vec![2]), is_shared: true, ..tags };
+    given.insert("tags".into(), tags);
+    let shared = encoder.encode(3, &given).unwrap();
+    let user = RawValues::Ints(vec![8; 3]);
+    given.insert("user_id".into(), RawColumn { values: user, lengths: None, is_shared: false });
+    let repeated = ["x", "y"].repeat(3).into_iter().map(|t| RawValue::Text(t.into())).collect();
+    given.insert("tags".into(), RawColumn { lengths: Some(vec![2; 3]), ..any(repeated) });
+    assert_eq!(shared, encoder.encode(3, &given).unwrap());
+    assert_eq!(
+        encoder
+            .encode(
+                0,
+                &RawColumns::from([
+                    (
+                        "user_id".into(),
+                        RawColumn {
+                            values: RawValues::Ints(vec![]),
+                            lengths: None,
+                            is_shared: false
+                        }
+                    ),
+                    ("tags".into(), RawColumn { lengths: Some(vec![]), ..any(vec![]) }),
+                    ("price".into(), any(vec![])),
+                ])
+            )
+            .unwrap()
+            .rows,
+        0
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name_and_row() {
+    let encoder = encoder();
+    let refused = |name: &'static str, column: Option<RawColumn<'static>>| {
+        let mut given = columns();
+        match column {
+            Some(column) => given.insert(name.into(), column),
+            None => given.remove(name),
+        };
+        encoder.encode(3, &given).unwrap_err().to_string()
+    };
+    let int = RawValue::Int;
+    let cases = [
+        ("prise", Some(any(vec![])), "did you mean `price`?: input `prise`"),
+        ("price", None, "not in the request; give `null` for a missing value: input `price`"),
+        ("price", Some(any(vec![int(1)])), "1 values for 3 rows: input `price`"),
+        (
+            "price",
+            Some(any(vec![int(1), RawValue::Float(f64::NAN), int(2)])),
+            "not finite; give `null` for a missing value: input `price`, row 1",
+        ),
+        (
+            "price",
+            Some(any(vec![int(1), int(1), RawValue::Text("x".into())])),
+            "text, and the feature's is a number: input `price`, row 2",
+        ),
+        (
+            "user_id",
+            Some(any(vec![int(1), RawValue::Float(1.5), int(2)])),
+            "not a whole number, and the feature's type is one: input `user`, row 1",
+        ),
+        (
+            "user_id",
+            Some(any(vec![int(1), RawValue::Uint(u64::MAX), int(2)])),
+            "does not fit the feature's 64-bit type: input `user`, row 1",
+        ),
+        (
+            "tags",
+            Some(RawColumn { lengths: Some(vec![1, usize::MAX, 1]), ..any(vec![int(1), int(2)]) }),
+            "lengths do not add up to its 2 values: input `tags`",
+        ),
+        (
+            "price",
+            Some(RawColumn { lengths: Some(vec![1; 3]), ..any(vec![int(1), int(1), int(2)]) }),
+            "one value a row and takes no lengths: input `price`",
+        ),
+    ];
+    for (name, column, message) in cases {
+        let refused = refused(name, column);
+        assert!(refused.ends_with(message), "{refused}");
+    }
+}
+
+#[test]
+fn ids_agree_between_types() {
+    let forms =
+        [RawValue::Int(42), RawValue::Uint(42), RawValue::Float(42.0), RawValue::Text("42".into())];
+    for form in &forms {
+        for raw in [RawType::I64, RawType::U64] {
+            assert_eq!(key_of(raw, form), Ok(Some(FeatureKey::from_u64(42))), "{form:?}");
+        }
+    }
+    assert_eq!(key_of(RawType::String, &forms[0]), key_of(RawType::String, &forms[3]));
+    assert!(key_of(RawType::U64, &RawValue::Int(-1)).unwrap_err().contains("negative"));
+    assert_eq!(key_of(RawType::I64, &RawValue::Int(-1)), Ok(Some(FeatureKey::from_i64(-1))));
+    assert!(key_of(RawType::String, &RawValue::Float(0.5)).is_err());
+}
