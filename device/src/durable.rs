@@ -39,6 +39,8 @@ const REMOVED: &str = ".removed";
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     failpoints: Option<Arc<dyn Failpoints>>,
+    /// Nothing is synced.
+    is_scratch: bool,
 }
 
 impl Files {
@@ -49,7 +51,14 @@ impl Files {
 
     /// Operations that ask `failpoints` first.
     pub fn with_failpoints(failpoints: Arc<dyn Failpoints>) -> Self {
-        Self { failpoints: Some(failpoints) }
+        Self { failpoints: Some(failpoints), is_scratch: false }
+    }
+
+    /// The same operations without waiting for the disk: for files that are copied to where they must last, and
+    /// made again if the machine stops before that.
+    #[must_use]
+    pub fn scratch(&self) -> Self {
+        Self { failpoints: self.failpoints.clone(), is_scratch: true }
     }
 
     /// Writes a file whole or not at all: what `fill` writes goes to a temporary name beside it, is
@@ -178,7 +187,10 @@ impl Files {
     pub fn sync_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
         self.ask(Op::SyncDir, path)
-            .and_then(|()| File::open(path)?.sync_all())
+            .and_then(|()| match self.is_scratch {
+                true => Ok(()),
+                false => File::open(path)?.sync_all(),
+            })
             .map_err(|e| DeviceError::file("sync the folder", path, e))
     }
 
@@ -298,7 +310,10 @@ impl Files {
             return Err(DeviceError::file("write", path, error));
         }
         self.ask(Op::Fsync, path)
-            .and_then(|()| target.file.sync_all())
+            .and_then(|()| match self.is_scratch {
+                true => Ok(()),
+                false => target.file.sync_all(),
+            })
             .map_err(|e| DeviceError::file("sync", path, e))?;
         Ok(target.bytes)
     }

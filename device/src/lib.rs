@@ -37,7 +37,7 @@ pub mod simd;
 pub mod slab;
 pub mod workers;
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, SystemClock, thread_time};
 pub use durable::{Failpoint, Failpoints, Files};
 pub use error::DeviceError;
 pub use slab::Slab;
