@@ -9,7 +9,9 @@
 //! # Concurrency
 //! `&mut self` is the whole protocol: a phase hands each shard to one thread at a time.
 
+mod changes;
 mod checkpoint;
+mod layers;
 mod sums;
 
 use std::num::NonZeroUsize;
@@ -27,6 +29,7 @@ use crate::source::{LookupReport, RowSource};
 use crate::spec::{TableLayout, TableSpec};
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::Absent;
+use changes::Tracking;
 pub(crate) use checkpoint::listed_parts;
 
 /// Shards that a set has unless a job says otherwise.
@@ -47,6 +50,8 @@ pub struct TableSet {
     map: ShardMap,
     shards: Vec<Shard>,
     dirty_epoch: u32,
+    /// Present while changes are tracked.
+    tracking: Option<Tracking>,
 }
 
 /// The optimizer step that gradients are applied in.
@@ -83,6 +88,7 @@ impl TableSet {
             map,
             shards,
             dirty_epoch: 1,
+            tracking: None,
         })
     }
 
@@ -116,9 +122,13 @@ impl TableSet {
         self.dirty_epoch
     }
 
-    /// Begins the next epoch: rows that change from now on belong to the next delta.
-    pub fn advance_dirty_epoch(&mut self) {
-        self.dirty_epoch = self.dirty_epoch.saturating_add(1);
+    /// Begins the next epoch: rows that change from now on belong to the next delta. Returns the epoch that
+    /// has ended.
+    pub fn advance_dirty_epoch(&mut self) -> u32 {
+        let ended = self.dirty_epoch;
+        self.dirty_epoch = ended.saturating_add(1);
+        self.seal_changes(self.dirty_epoch);
+        ended
     }
 
     /// Reads the plan's rows for training: an unknown key reads as its initial row and is not created.
@@ -193,9 +203,11 @@ impl TableSet {
         self.check_gradients(plan, gradients)?;
         let ranges = self.ranges(plan);
         let steps = self.steps(update, false)?;
-        counted(&mut self.shards, |shards| {
+        let counted = counted(&mut self.shards, |shards| {
             each(workers, shards, |i, shard| shard.push(plan, &ranges[i], gradients, &steps))
-        })
+        });
+        self.trim_changes();
+        counted
     }
 
     /// Ends a step: applies the staged gradients and the whole-table rules to every row of the tables that
@@ -211,9 +223,11 @@ impl TableSet {
         // `steps` has refused a step that does not fit.
         let turns = self.specs().map(|spec| spec.eviction.turn(update.step.0 as u32));
         let turns: Vec<_> = turns.collect();
-        counted(&mut self.shards, |shards| {
+        let counted = counted(&mut self.shards, |shards| {
             each(workers, shards, |_, shard| shard.sweep(&steps, &turns))
-        })
+        });
+        self.trim_changes();
+        counted
     }
 
     /// Forgets staged gradients.

@@ -78,6 +78,8 @@ pub struct TableStatistics {
     pub candidate_bytes: u64,
     /// Bytes of gradients kept by row (tables with whole-table rules).
     pub staged_bytes: u64,
+    /// Bytes of the keys that changed, by epoch, where changes are tracked.
+    pub change_bytes: u64,
     /// Bytes reserved and not in a row: ends of chunks, alignment.
     pub slack_bytes: u64,
     /// What happened.
@@ -92,6 +94,7 @@ impl TableStatistics {
             + self.index_bytes
             + self.candidate_bytes
             + self.staged_bytes
+            + self.change_bytes
             + self.slack_bytes
     }
 
@@ -104,6 +107,7 @@ impl TableStatistics {
         self.index_bytes += other.index_bytes;
         self.candidate_bytes += other.candidate_bytes;
         self.staged_bytes += other.staged_bytes;
+        self.change_bytes += other.change_bytes;
         self.slack_bytes += other.slack_bytes;
         self.counters.add(other.counters);
     }

@@ -42,21 +42,30 @@ fn merge_table(
     layers: &[&Layer],
     is_base: bool,
 ) -> Result<()> {
-    let mut heads: Vec<_> = layers.iter().map(|layer| layer.iter(table).peekable()).collect();
-    loop {
-        let keys = heads.iter_mut().filter_map(|head| head.peek().map(|&(key, _)| key));
-        let Some(key) = keys.min() else { return Ok(()) };
-        // The last of equal keys is the newest.
-        let mut newest: Option<(FeatureKey, Found<'_>)> = None;
-        for head in &mut heads {
-            if let Some(row) = head.next_if(|&(k, _)| k == key) {
-                newest = Some(row);
-            }
-        }
-        match newest {
-            Some((key, Found::Row(row))) => writer.push(key, Some(row.weights), row.count)?,
-            Some((key, Found::Tombstone)) if !is_base => writer.push(key, None, 0)?,
-            _ => {}
+    for (key, found) in merged(layers, table) {
+        match found {
+            Found::Row(row) => writer.push(key, Some(row.weights), row.count)?,
+            Found::Tombstone if !is_base => writer.push(key, None, 0)?,
+            Found::Tombstone => {}
         }
     }
+    Ok(())
+}
+
+/// What layers (oldest first) say of a table's keys together, in key order: of equal keys the newest.
+pub(super) fn merged<'a>(
+    layers: &[&'a Layer],
+    table: usize,
+) -> impl Iterator<Item = (FeatureKey, Found<'a>)> {
+    let mut heads: Vec<_> = layers.iter().map(|&layer| layer.iter(table).peekable()).collect();
+    std::iter::from_fn(move || {
+        let keys = heads.iter_mut().filter_map(|head| head.peek().map(|&(key, _)| key));
+        let key = keys.min()?;
+        // The last of equal keys is the newest.
+        let mut newest = None;
+        for head in &mut heads {
+            newest = head.next_if(|&(k, _)| k == key).or(newest);
+        }
+        newest
+    })
 }

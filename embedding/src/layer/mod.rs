@@ -21,6 +21,8 @@
 //! * Nothing in a mapped file is trusted further than the access that it decides: every index is checked
 //!   where it is used, so that a damaged file gives a wrong row or none, and never a fault.
 
+mod checkpoint;
+mod difference;
 mod merge;
 mod open;
 mod part;
@@ -30,6 +32,8 @@ mod write;
 use serde::{Deserialize, Serialize};
 use zillion_feature::SLOTS;
 
+pub use checkpoint::layer_of_checkpoint;
+pub use difference::difference;
 pub use merge::merge_layers;
 pub use open::{Layer, Places, verify_layer};
 pub use part::{Found, LayerRow};
@@ -100,6 +104,9 @@ pub struct LayerPart {
 pub trait Pace {
     /// A piece has ended.
     fn piece(&mut self);
+
+    /// The time since the last piece was spent waiting, for a disk or a store: nobody went without a processor.
+    fn waited(&mut self) {}
 }
 
 /// Does everything at once.

@@ -151,6 +151,49 @@ proptest! {
         check(&mut source(vec![base]), &expected);
     }
 
+    /// Laid over the old state it is the new one, and there is nothing in it that did not change.
+    #[test]
+    fn a_difference_leads_from_one_state_to_the_other(
+        old in prop::collection::vec(models(), 0..4), new in models(), kept in 0u64..4,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |models: &[Model; 2]| {
+            let manifest = write(folder.path(), models, None).unwrap();
+            Layer::open(folder.path(), &manifest, &layouts()).unwrap()
+        };
+        let before = stacked(&old);
+        let mut now = new;
+        for (now, before) in now.iter_mut().zip(&before) {
+            now.retain(|_, row| row.is_some());
+            // Some rows stay as they were.
+            let stays = |key: u64| key % 4 < kept;
+            now.extend(before.iter().filter(|(k, row)| row.is_some() && stays(**k)).map(|(&k, row)| (k, row.clone())));
+        }
+        let opened: Vec<Layer> = old.iter().map(open).collect();
+        let opened: Vec<&Layer> = opened.iter().collect();
+        let manifest = difference(
+            &Files::new(), folder.path(), &layouts(), &opened, &open(&now), &mut AtOnce,
+        ).unwrap();
+        verify_layer(folder.path(), &manifest, &layouts(), &mut AtOnce).unwrap();
+        let delta = Layer::open(folder.path(), &manifest, &layouts()).unwrap();
+        for table in 0..2 {
+            let row = |key: u64, model: &Model| model.get(&key).cloned().flatten();
+            let keys = before[table].keys().chain(now[table].keys()).copied();
+            let expected: Model = keys
+                .filter(|&key| row(key, &before[table]) != row(key, &now[table]))
+                .map(|key| (key, row(key, &now[table])))
+                .collect();
+            let found: Model = delta
+                .iter(table)
+                .map(|(key, found)| match found {
+                    Found::Row(row) => (key.0, Some(row.weights.to_vec())),
+                    Found::Tombstone => (key.0, None),
+                })
+                .collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
     #[test]
     fn the_same_rows_are_the_same_files(models in models()) {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -216,6 +259,36 @@ fn a_large_table_is_cut_and_found_whole() {
     let mut source = LayerSource::new(&specs(), vec![layer], workers).unwrap();
     let expected = [keys.iter().map(|&k| (k, Some(row(k, 3, 5)))).collect(), Model::new()];
     check(&mut source, &expected);
+}
+
+#[test]
+fn rows_differ_in_any_bit_and_in_their_count() {
+    let (folder, files) = (tempfile::tempdir().unwrap(), Files::new());
+    let layouts = &layouts()[..1];
+    let open = |manifest: &LayerManifest| Layer::open(folder.path(), manifest, layouts).unwrap();
+    let layer = |rows: [(f32, u32); 3]| {
+        let mut pace = AtOnce;
+        let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+        writer.table(&layouts[0], 1).unwrap();
+        for (key, (weight, count)) in (1..).zip(rows) {
+            writer.push(FeatureKey(key), Some(&[weight; 5]), count).unwrap();
+        }
+        open(&writer.finish().unwrap())
+    };
+    let (old, new) =
+        (layer([(0.0, 1), (1.0, 1), (2.0, 1)]), layer([(-0.0, 1), (1.0, 2), (2.0, 1)]));
+    let mut pauses = Pauses(0);
+    let delta = difference(&files, folder.path(), layouts, &[&old], &new, &mut pauses).unwrap();
+    let keys: Vec<u64> = open(&delta).iter(0).map(|(key, _)| key.0).collect();
+    assert_eq!((keys, pauses.0 > 0), (vec![1, 2], true));
+}
+
+struct Pauses(usize);
+
+impl Pace for Pauses {
+    fn piece(&mut self) {
+        self.0 += 1;
+    }
 }
 
 #[test]

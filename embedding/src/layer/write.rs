@@ -13,16 +13,17 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::{
-    FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Pace, entry_bits, entry_of, part_of,
+    FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, PART_BYTES, Pace, entry_bits,
+    entry_of, part_of, row_bytes,
 };
 use crate::error::{Error, Result};
 use crate::spec::TableLayout;
 
 /// Bytes that are written and hashed between two calls of [`Pace::piece`]: about 0.1 ms.
-const PIECE_BYTES: usize = 128 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Rows between two calls of [`Pace::piece`].
-pub(super) const PIECE_ROWS: usize = 4096;
+pub(super) const PIECE_ROWS: usize = 512;
 
 /// Writes a layer's files into a folder.
 ///
@@ -43,6 +44,8 @@ struct OpenTable {
     width: usize,
     last: Option<u64>,
     rows: Rows,
+    /// Rows that a part can have.
+    room: usize,
     /// The part that `rows` belong to.
     part: usize,
     done: LayerTable,
@@ -79,8 +82,9 @@ impl<'a> LayerWriter<'a> {
             parts: Vec::with_capacity(parts),
         };
         let width = layout.width();
-        self.open =
-            Some(OpenTable { parts, width, last: None, rows: Rows::default(), part: 0, done });
+        let room = usize::try_from(PART_BYTES / row_bytes(width)).unwrap_or(usize::MAX);
+        let rows = Rows::default();
+        self.open = Some(OpenTable { parts, width, last: None, rows, room, part: 0, done });
         Ok(())
     }
 
@@ -116,6 +120,9 @@ impl<'a> LayerWriter<'a> {
             self.end_part()?;
         }
         let Some(open) = &mut self.open else { return Ok(()) };
+        if open.rows.keys.is_empty() {
+            open.rows.reserve(open.room, open.width);
+        }
         open.last = Some(key.0);
         open.rows.push(key.0, weights, open.width, count);
         open.done.tombstones += u64::from(weights.is_none());
@@ -123,6 +130,11 @@ impl<'a> LayerWriter<'a> {
             self.pace.piece();
         }
         Ok(())
+    }
+
+    /// Lets the pace have its turn, where rows were looked at and none was added.
+    pub(super) fn pause(&mut self) {
+        self.pace.piece();
     }
 
     /// Writes the last part and the directory.
@@ -153,7 +165,7 @@ impl<'a> LayerWriter<'a> {
         let count = rows.keys.len();
         let bits = entry_bits(count);
         let first_entry = self.starts.len() as u64;
-        list_entries(&rows.keys, open.parts, bits, &mut self.starts);
+        list_entries(&rows.keys, open.parts, bits, &mut self.starts, self.pace);
         let schema = part_schema(&open);
         let width = open.width;
         let file = self.write(&schema, || rows.columns(width))?;
@@ -173,21 +185,34 @@ impl<'a> LayerWriter<'a> {
         let mut hasher = blake3::Hasher::new();
         let pace = &mut *self.pace;
         let (name, bytes) = self.files.write_named_by_content(self.folder, |out| {
-            let paced = Paced { out, hasher: &mut hasher, pace };
+            let paced = Paced { out, hasher: &mut hasher, pace: &mut *pace };
             let mut writer = FileWriter::try_new(paced, schema).map_err(io_error)?;
             let columns = columns().map_err(io_error)?;
             let batch = RecordBatch::try_new(schema.clone(), columns).map_err(io_error)?;
             writer.write(&batch).map_err(io_error)?;
             writer.finish().map_err(io_error)?;
+            drop(writer);
+            pace.piece();
             let blake3 = hasher.finalize().to_hex().to_string();
             Ok(format!("{blake3}.arrow"))
         })?;
+        // For the disk, until the file is durable.
+        pace.waited();
         let blake3 = name.trim_end_matches(".arrow").to_owned();
         Ok(LayerFile { blake3, bytes })
     }
 }
 
 impl Rows {
+    /// Takes room for a whole part at once: growing copies megabytes between two pauses. What is not used of it
+    /// is no memory yet.
+    fn reserve(&mut self, rows: usize, width: usize) {
+        self.keys.reserve_exact(rows);
+        self.weights.reserve_exact(rows.saturating_mul(width));
+        self.counts.reserve_exact(rows);
+        self.tombstones.reserve_exact(rows);
+    }
+
     fn push(&mut self, key: u64, weights: Option<&[f32]>, width: usize, count: u32) {
         self.keys.push(key);
         match weights {
@@ -213,8 +238,9 @@ impl Rows {
 }
 
 /// Appends the entries of a part's directory: where the keys of each entry begin.
-fn list_entries(keys: &[u64], parts: usize, bits: u32, starts: &mut Vec<u32>) {
+fn list_entries(keys: &[u64], parts: usize, bits: u32, starts: &mut Vec<u32>, pace: &mut dyn Pace) {
     let entries = 1usize << bits;
+    starts.reserve(entries + 1);
     let mut row = 0;
     for entry in 0..=entries {
         while row < keys.len() && entry_of(keys[row], parts, bits) < entry {
@@ -222,6 +248,9 @@ fn list_entries(keys: &[u64], parts: usize, bits: u32, starts: &mut Vec<u32>) {
         }
         // A writer holds a part in memory: its rows are far below 2^32.
         starts.push(row as u32);
+        if entry.is_multiple_of(PIECE_ROWS) {
+            pace.piece();
+        }
     }
 }
 

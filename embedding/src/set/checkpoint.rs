@@ -107,7 +107,9 @@ impl TableSet {
         Ok(Some(CandidateParts { rows: parts.iter().map(|p| p.rows).sum(), parts }))
     }
 
-    /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped.
+    /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped. Where
+    /// changes are tracked, they are known from the end of the checkpoint's epoch on: which rows were evicted
+    /// before is not in it.
     ///
     /// # Errors
     /// [`Error::Part`] names the file and what is wrong with it; [`Error::Mismatch`] a table that the
@@ -163,7 +165,7 @@ impl TableSet {
         }
         self.shards = shards;
         self.dirty_epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
-        Ok(())
+        self.begin_lists(workers)
     }
 
     /// Rows of each slot of one table.

@@ -139,6 +139,7 @@ impl Table {
         let slots = self.index.slots();
         let mut merged = Self::new(self.shape.clone(), slots.clone())?;
         merged.counters = self.counters;
+        let added = new;
         let mut new = new.iter().copied().peekable();
         let mut outcome = Ok(());
         for slot in slots {
@@ -157,6 +158,10 @@ impl Table {
         outcome?;
         for key in new {
             merged.create(key, epoch)?;
+        }
+        merged.changes = self.changes.take();
+        if let Some(changes) = &mut merged.changes {
+            added.iter().for_each(|&key| changes.note(key));
         }
         *self = merged;
         Ok(())

@@ -10,6 +10,7 @@ use zillion_feature::FeatureKey;
 use super::Table;
 use crate::error::Result;
 use crate::life::Turn;
+use crate::shape::Meta;
 
 /// Entries whose rows are asked for before they are looked at.
 const AHEAD: usize = 16;
@@ -38,8 +39,9 @@ impl Table {
                 self.companion.prefetch(row);
             }
             let (key, row) = entries[i];
-            if self.shape.meta(self.companion.row(row)).last_step < oldest {
-                self.evict_row(key, row);
+            let meta = self.shape.meta(self.companion.row(row));
+            if meta.last_step < oldest {
+                self.evict_row(key, row, meta);
             } else {
                 entries[stay] = (key, row);
                 stay += 1;
@@ -58,7 +60,12 @@ impl Table {
 
     /// Every row that is evicted goes here: what must be told of it (a delta's tombstone) begins at this
     /// place.
-    fn evict_row(&mut self, key: FeatureKey, row: u32) {
+    fn evict_row(&mut self, key: FeatureKey, row: u32, meta: Meta) {
+        if let Some(changes) = &mut self.changes
+            && meta.dirty_epoch != changes.epoch()
+        {
+            changes.note(key);
+        }
         self.index.remove(key);
         self.weights.free(row);
         self.companion.free(row);

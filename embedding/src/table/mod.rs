@@ -9,12 +9,16 @@
 //! # Concurrency
 //! A plain value, owned by one shard.
 
+mod changes;
 mod dense;
 mod evict;
+mod gather;
 mod pull;
 mod push;
 mod sweep;
 
+pub(crate) use changes::{Changed, Changes};
+pub(crate) use gather::RowRun;
 pub(crate) use pull::Absent;
 pub(crate) use push::Times;
 
@@ -47,6 +51,8 @@ pub(crate) struct Table {
     candidates: Option<Candidates>,
     /// Present where the vocabulary is fixed.
     dense: Option<Dense>,
+    /// Present while changes are tracked.
+    changes: Option<Changes>,
 }
 
 /// One row as a checkpoint keeps it.
@@ -68,6 +74,7 @@ impl Table {
                 Admission::Count { at_least } => Some(Candidates::new(slots.clone(), at_least)),
             },
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
+            changes: None,
             index: Index::new(slots),
             shape,
         })
@@ -106,6 +113,9 @@ impl Table {
         self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
         self.index.insert(key, row);
         self.counters.created += 1;
+        if let Some(changes) = &mut self.changes {
+            changes.note(key);
+        }
         Ok(row)
     }
 
@@ -201,6 +211,7 @@ impl Table {
             index_bytes: self.index.bytes() as u64,
             candidate_bytes: self.candidates.as_ref().map_or(0, |c| c.bytes() as u64),
             staged_bytes: staged as u64,
+            change_bytes: self.changes.as_ref().map_or(0, |c| c.bytes() as u64),
             slack_bytes: (reserved + companion_reserved - used) as u64,
             counters: self.counters,
         }

@@ -59,11 +59,14 @@ impl Table {
             |push, block, half| {
                 let gradients = &gradients[block.start * stride..block.end * stride];
                 let rows = &push.rows[half][..block.len()];
-                let Table { weights, companion, .. } = &mut *push.table;
+                let Table { weights, companion, changes, .. } = &mut *push.table;
                 for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
                     let shaping = Shaping { l2: segment.l2, scale: step.scale };
                     let raw = |i: usize, _row: u32| &gradients[i * stride..(i + 1) * stride];
                     apply_kernel(kernel, weights, companion, rows, segment, raw, |_| shaping);
+                }
+                if let Some(changes) = changes {
+                    changes.note_pushed(&shape, companion, &keys[block], rows);
                 }
                 touch(&shape, companion, rows, step);
             },

@@ -18,6 +18,9 @@ impl Table {
     pub(crate) fn sweep(&mut self, step: &TableStep) -> Result<()> {
         let shape = self.shape.clone();
         let Some(dense) = &mut self.dense else { return Ok(()) };
+        if let Some(changes) = &mut self.changes {
+            changes.note_everything();
+        }
         let rows = dense.rows();
         let staged = dense.staging(shape.stride())?;
         let (weights, companion) = (&mut self.weights, &mut self.companion);

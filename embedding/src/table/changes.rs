@@ -1,0 +1,188 @@
+//! Which keys of a table changed, by epoch: what a delta is made of without a look at every row.
+//!
+//! Keys are listed and not row numbers, because rows move when memory is given back. Whether a key is listed
+//! already is what its row's dirty epoch says, which a push has at hand: nothing is looked up to list it.
+//!
+//! # Invariants
+//! * A row whose dirty epoch is the current one is in the open list, unless the epoch's list was given up.
+//! * A key that left and came back in one epoch may stand in its list twice: its new row does not know of
+//!   the old one. Whoever reads lists sorts them and takes each key once.
+
+use std::collections::VecDeque;
+
+use zillion_device::slab::Slab;
+use zillion_feature::FeatureKey;
+
+use super::{DROPPED, Table};
+use crate::shape::TableShape;
+
+/// Companion rows that are asked for before they are looked at.
+const AHEAD: usize = 16;
+
+/// The changes of one shard's part of a table.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    /// The epoch that changes belong to now.
+    epoch: u32,
+    /// Whether a rule moves every row in each step, so that a list would name them all.
+    is_whole: bool,
+    /// Whether this epoch's list was given up.
+    is_given_up: bool,
+    open: Changed,
+    /// Of the epochs before, oldest first.
+    sealed: VecDeque<(u32, Changed)>,
+}
+
+/// What changed in one epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    /// The rows of these keys were written, created or evicted.
+    Keys(Vec<u64>),
+    /// Every row moved, and none left.
+    Everything,
+}
+
+impl Changed {
+    fn nothing() -> Self {
+        Self::Keys(Vec::new())
+    }
+
+    fn keys(&self) -> &[u64] {
+        match self {
+            Self::Keys(keys) => keys,
+            Self::Everything => &[],
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Keys(keys) => keys.capacity() * size_of::<u64>(),
+            Self::Everything => 0,
+        }
+    }
+}
+
+impl Changes {
+    /// The epoch that changes belong to now.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Lists a key whose row was not of this epoch until now.
+    #[inline(always)]
+    pub(super) fn note(&mut self, key: FeatureKey) {
+        match &mut self.open {
+            _ if self.is_whole => self.open = Changed::Everything,
+            Changed::Keys(keys) if !self.is_given_up => keys.push(key.0),
+            _ => {}
+        }
+    }
+
+    /// Notes that every row moved.
+    pub(super) fn note_everything(&mut self) {
+        self.open = Changed::Everything;
+    }
+
+    /// Lists those of a block's keys whose rows are not of this epoch yet. To be called before they are
+    /// marked with it.
+    pub(super) fn note_pushed(
+        &mut self,
+        shape: &TableShape,
+        companion: &Slab<u32>,
+        keys: &[FeatureKey],
+        rows: &[u32],
+    ) {
+        for (&key, &row) in keys.iter().zip(rows).filter(|(_, row)| **row != DROPPED) {
+            if shape.meta(companion.row(row)).dirty_epoch != self.epoch {
+                self.note(key);
+            }
+        }
+    }
+
+    /// Keys in all lists.
+    pub(crate) fn listed(&self) -> u64 {
+        let sealed = self.sealed.iter().map(|(_, changed)| changed.keys().len());
+        (sealed.sum::<usize>() + self.open.keys().len()) as u64
+    }
+
+    /// Bytes of all lists.
+    pub(super) fn bytes(&self) -> usize {
+        let sealed = self.sealed.iter().map(|(_, changed)| changed.bytes());
+        sealed.sum::<usize>()
+            + self.open.bytes()
+            + self.sealed.capacity() * size_of::<(u32, Changed)>()
+    }
+
+    /// Number of sealed lists.
+    pub(crate) fn sealed(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Ends the epoch and begins another one.
+    pub(crate) fn seal(&mut self, next: u32) {
+        let mut ended = std::mem::replace(&mut self.open, Changed::nothing());
+        if let Changed::Keys(keys) = &mut ended {
+            keys.shrink_to_fit();
+        }
+        self.sealed.push_back((self.epoch, ended));
+        self.is_given_up = false;
+        self.epoch = next;
+    }
+
+    /// Drops the oldest list and returns the epoch from which on the others tell everything: its own, or the
+    /// current one where the open list is given up because there was no other.
+    pub(crate) fn drop_oldest(&mut self) -> u32 {
+        if let Some((epoch, _)) = self.sealed.pop_front() {
+            return epoch;
+        }
+        self.open = Changed::nothing();
+        self.is_given_up = true;
+        self.epoch
+    }
+
+    /// What changed after an epoch: the keys in ascending order, each once.
+    pub(crate) fn since(&self, epoch: u32) -> Changed {
+        let sealed = self.sealed.iter().filter(|(e, _)| *e > epoch).map(|(_, changed)| changed);
+        let lists = || sealed.clone().chain([&self.open]);
+        if lists().any(|changed| *changed == Changed::Everything) {
+            return Changed::Everything;
+        }
+        let mut keys = Vec::with_capacity(lists().map(|changed| changed.keys().len()).sum());
+        lists().for_each(|changed| keys.extend_from_slice(changed.keys()));
+        keys.sort_unstable();
+        keys.dedup();
+        Changed::Keys(keys)
+    }
+}
+
+impl Table {
+    /// What is known of this table's changes, where they are tracked.
+    pub(crate) fn changes(&self) -> Option<&Changes> {
+        self.changes.as_ref()
+    }
+
+    pub(crate) fn changes_mut(&mut self) -> Option<&mut Changes> {
+        self.changes.as_mut()
+    }
+
+    /// Begins to list changes. Rows that are of this epoch already are listed now, in one pass over the
+    /// table: no push or eviction will do it.
+    pub(crate) fn track_changes(&mut self, epoch: u32) {
+        let is_whole = self.shape.swept;
+        let open = Changed::nothing();
+        let mut changes =
+            Changes { epoch, is_whole, is_given_up: false, open, sealed: VecDeque::new() };
+        for slot in self.index.slots() {
+            let entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+            for (i, &(key, row)) in entries.iter().enumerate() {
+                if let Some(&(_, row)) = entries.get(i + AHEAD) {
+                    self.companion.prefetch(row);
+                }
+                if self.shape.meta(self.companion.row(row)).dirty_epoch == epoch {
+                    changes.note(key);
+                }
+            }
+        }
+        self.changes = Some(changes);
+    }
+}

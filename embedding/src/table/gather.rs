@@ -1,0 +1,75 @@
+//! Rows copied out in key order, as layers have them.
+
+use zillion_feature::FeatureKey;
+
+use super::{Table, UNKNOWN};
+
+/// Keys whose buckets, and then rows, are asked for before they are looked at.
+const AHEAD: usize = 16;
+
+/// A run of rows in key order.
+#[derive(Debug, Default)]
+pub(crate) struct RowRun {
+    width: usize,
+    keys: Vec<FeatureKey>,
+    /// Without padding; zeros where a key has no row.
+    weights: Vec<f32>,
+    /// `None` where a key has no row.
+    counts: Vec<Option<u32>>,
+}
+
+impl RowRun {
+    /// The keys, and the weights and pushes of those that have a row.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Option<(&[f32], u32)>)> {
+        let weights = self.weights.chunks_exact(self.width);
+        let rows = weights.zip(&self.counts).map(|(w, count)| count.map(|count| (w, count)));
+        self.keys.iter().copied().zip(rows)
+    }
+}
+
+impl Table {
+    /// All rows of one slot.
+    pub(crate) fn slot_run(&self, slot: usize) -> RowRun {
+        let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+        entries.sort_unstable();
+        self.run_of(&entries)
+    }
+
+    /// The rows of some keys of this shard, in ascending order.
+    pub(crate) fn key_run(&self, keys: &[u64]) -> RowRun {
+        let mut entries = Vec::with_capacity(keys.len());
+        for (i, &key) in keys.iter().enumerate() {
+            if let Some(&key) = keys.get(i + AHEAD) {
+                self.index.prefetch(FeatureKey(key));
+            }
+            let key = FeatureKey(key);
+            entries.push((key, self.index.get(key).unwrap_or(UNKNOWN)));
+        }
+        self.run_of(&entries)
+    }
+
+    fn run_of(&self, entries: &[(FeatureKey, u32)]) -> RowRun {
+        let width = self.shape.width;
+        let mut run = RowRun {
+            width,
+            keys: Vec::with_capacity(entries.len()),
+            weights: Vec::with_capacity(entries.len() * width),
+            counts: Vec::with_capacity(entries.len()),
+        };
+        for (i, &(key, row)) in entries.iter().enumerate() {
+            if let Some(&(_, row)) = entries.get(i + AHEAD) {
+                self.weights.prefetch(row);
+                self.companion.prefetch(row);
+            }
+            run.keys.push(key);
+            if row == UNKNOWN {
+                run.weights.resize(run.weights.len() + width, 0.0);
+                run.counts.push(None);
+            } else {
+                run.weights.extend_from_slice(&self.weights.row(row)[..width]);
+                run.counts.push(Some(self.shape.meta(self.companion.row(row)).count));
+            }
+        }
+        run
+    }
+}
