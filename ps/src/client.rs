@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::Files;
+use zillion_embedding::layer::LayerManifest;
 use zillion_embedding::{Counters, LookupReport, Rates, TableLayout, TableParts, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
@@ -124,12 +125,42 @@ pub trait TrainClient: Send {
     /// While gradients wait to be applied, or where the disk refuses.
     fn checkpoint(&mut self, folder: &Path, files: &Files) -> Result<Vec<TableParts>>;
 
-    /// Replaces all rows by those of a checkpoint. Any step may begin next.
+    /// Replaces all rows by those of a checkpoint. Any step may begin next. Changes that were tracked are
+    /// forgotten; the dirty epoch is the checkpoint's, and once it has ended, deltas since then can be written.
     ///
     /// # Errors
     /// While gradients wait to be applied; names the file that is not as it should be. The tables are
     /// then as they were.
     fn restore(&mut self, folder: &Path, parts: &[TableParts]) -> Result<()>;
+
+    /// Begins to list the keys whose rows change, by dirty epoch, so that [`TrainClient::write_layer`] knows
+    /// what changed since the end of the current epoch. The lists of `epochs` past epochs are kept, fewer
+    /// where they would hold more keys than the table has rows.
+    ///
+    /// # Errors
+    /// While gradients wait to be applied.
+    fn track_changes(&mut self, epochs: usize) -> Result<()>;
+
+    /// Writes the files of a layer into `folder`, which exists: all rows as they are, or those that changed.
+    /// The epoch goes on: whoever publishes the layer ends it, before the next step, and keeps the number for the
+    /// next delta. `None` where what changed since then is not known any more, or never was: publish a base,
+    /// or compare (`zillion_embedding::layer::difference`).
+    ///
+    /// # Errors
+    /// While gradients wait to be applied; for an epoch that has not ended; where the disk refuses.
+    fn write_layer(
+        &mut self,
+        since: Since,
+        folder: &Path,
+        files: &Files,
+    ) -> Result<Option<LayerManifest>>;
+
+    /// Ends the dirty epoch and returns its number, which is above those before: rows that change from now
+    /// on belong to the delta since then.
+    ///
+    /// # Errors
+    /// While gradients wait to be applied.
+    fn end_dirty_epoch(&mut self) -> Result<u32>;
 
     /// What the tables hold and what happened to them.
     ///
@@ -153,6 +184,15 @@ pub enum PushMode {
     Apply,
     /// They are kept until [`TrainClient::apply`], which clips them.
     Stage,
+}
+
+/// What a layer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// All rows.
+    Base,
+    /// The rows that changed after an epoch, which [`TrainClient::end_dirty_epoch`] has ended.
+    Epoch(u32),
 }
 
 /// What one step did to the tables.

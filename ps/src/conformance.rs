@@ -1,11 +1,12 @@
 //! What every [`TrainClient`] must do, as functions that each implementation's tests call.
 //!
-//! [`run`] checks the order of calls, the answers to bad arguments, checkpoints, the reading side, and a
-//! number of random histories against a model. [`replay`] drives one history, so that a property test can
+//! [`run`] checks the order of calls, the answers to bad arguments, checkpoints, layers, the reading side, and
+//! a number of random histories against a model. [`replay`] drives one history, so that a property test can
 //! choose it and shrink it.
 
 mod model;
 mod scenarios;
+mod versions;
 
 use zillion_embedding::{
     Admission, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
@@ -40,6 +41,11 @@ pub enum Action {
     },
     /// A checkpoint is written and restored.
     Restart,
+    /// A version is published: a base the first time, which begins the tracking of changes, then deltas.
+    Publish {
+        /// A second delta reaches this many versions further back.
+        back: usize,
+    },
 }
 
 /// How a step goes.
@@ -129,6 +135,8 @@ pub fn run(make: &mut MakeClient<'_>) -> Result<(), String> {
     scenarios::checkpoints_restore_and_are_verified(make)?;
     scenarios::reads_are_a_row_source(make)?;
     scenarios::the_regulariser_is_summed_over_its_rows(make)?;
+    versions::deltas_are_known_or_refused(make)?;
+    versions::the_same_history_writes_the_same_layers(make)?;
     for seed in 0..24 {
         let mut client = make(specs());
         replay(client.as_mut(), &history(seed)).map_err(|e| format!("history {seed}: {e}"))?;
@@ -150,7 +158,7 @@ fn history(seed: u64) -> Vec<Action> {
                 |longest: u64| -> Vec<u64> { (0..draw(longest)).map(|_| draw(40)).collect() };
             let ids = [list(30), list(30), list(30), list(30)];
             let poisoned = list(4);
-            let kind = draw(20);
+            let kind = draw(26);
             match kind {
                 _ if i == 0 => Action::Prefill { ids: (0..20).collect() },
                 0..12 => Action::Step(StepAction {
@@ -166,7 +174,8 @@ fn history(seed: u64) -> Vec<Action> {
                 }),
                 12..15 => Action::Evaluate { ids },
                 15..17 => Action::Prefill { ids: ids.concat() },
-                _ => Action::Restart,
+                17..20 => Action::Restart,
+                _ => Action::Publish { back: draw(4) as usize },
             }
         })
         .collect()

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::{Files, Workers};
+use zillion_embedding::layer::{AtOnce, LayerManifest};
 use zillion_embedding::{
     Counters, LookupReport, Rates, TableLayout, TableParts, TableSet, TableSpec, TableStatistics,
     Update,
 };
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
-use crate::client::{PushMode, StepReport, TrainClient, Want};
+use crate::client::{PushMode, Since, StepReport, TrainClient, Want};
 use crate::error::{Error, Result};
 use crate::order::StepOrder;
 use crate::pending::Pending;
@@ -237,6 +238,33 @@ impl TrainClient for LocalClient {
         self.staged = None;
         self.broken = None;
         Ok(())
+    }
+
+    fn track_changes(&mut self, epochs: usize) -> Result<()> {
+        self.check_whole()?;
+        self.order.nothing_waits("track_changes")?;
+        Ok(self.tables.track_changes(&self.workers, epochs)?)
+    }
+
+    fn write_layer(
+        &mut self,
+        since: Since,
+        folder: &Path,
+        files: &Files,
+    ) -> Result<Option<LayerManifest>> {
+        self.check_whole()?;
+        self.order.nothing_waits("write_layer")?;
+        let (tables, workers, pace) = (&self.tables, &self.workers, &mut AtOnce);
+        Ok(match since {
+            Since::Base => Some(tables.write_base(workers, files, folder, pace)?),
+            Since::Epoch(epoch) => tables.write_delta(workers, epoch, files, folder, pace)?,
+        })
+    }
+
+    fn end_dirty_epoch(&mut self) -> Result<u32> {
+        self.check_whole()?;
+        self.order.nothing_waits("end_dirty_epoch")?;
+        Ok(self.tables.advance_dirty_epoch())
     }
 
     fn stats(&mut self) -> Result<Vec<TableStatistics>> {

@@ -56,6 +56,7 @@ fn action() -> impl Strategy<Value = Action> {
         2 => [ids(), ids(), ids(), ids()].prop_map(|ids| Action::Evaluate { ids }),
         2 => ids().prop_map(|ids| Action::Prefill { ids }),
         1 => Just(Action::Restart),
+        2 => (0usize..4).prop_map(|back| Action::Publish { back }),
     ]
 }
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use zillion_device::Files;
 use zillion_embedding::conformance::plan_of;
+use zillion_embedding::layer::LayerManifest;
 use zillion_embedding::{Admission, Counters, Eviction, Rates, TableSpec, Unknown};
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
+use super::versions::{State, Versions};
 use super::{Action, Ending, StepAction, TABLES, key, specs};
 use crate::client::{PushMode, StepReport, TrainClient, Want};
 
@@ -17,11 +19,20 @@ use crate::client::{PushMode, StepReport, TrainClient, Want};
 /// # Errors
 /// The first difference, in words.
 pub fn replay(client: &mut dyn TrainClient, actions: &[Action]) -> Result<(), String> {
+    publish(client, actions).map(drop)
+}
+
+/// [`replay`], and all layers that were written on the way.
+pub(super) fn publish(
+    client: &mut dyn TrainClient,
+    actions: &[Action],
+) -> Result<Vec<LayerManifest>, String> {
     let mut model = Model::new();
     for (i, action) in actions.iter().enumerate() {
         model.act(client, action).map_err(|e| format!("action {i} ({action:?}): {e}"))?;
     }
-    model.compare_statistics(client)
+    model.compare_statistics(client)?;
+    Ok(model.versions.map_or_else(Vec::new, |versions| versions.manifests))
 }
 
 #[derive(Clone)]
@@ -40,6 +51,8 @@ struct Model {
     initial: BTreeMap<(usize, FeatureKey), Vec<f32>>,
     counters: Vec<Counters>,
     step: u64,
+    /// From the first version on.
+    versions: Option<Versions>,
 }
 
 /// What becomes of the gradients of one table: positions in the plan, and numbers.
@@ -69,6 +82,7 @@ impl Model {
             initial: BTreeMap::new(),
             counters: vec![Counters::default(); TABLES],
             step: 0,
+            versions: None,
         }
     }
 
@@ -77,8 +91,37 @@ impl Model {
             Action::Step(step) => self.run_step(client, step),
             Action::Evaluate { ids } => self.evaluate(client, &plan(ids)),
             Action::Prefill { ids } => self.prefill(client, ids),
-            Action::Restart => restart(client),
+            Action::Restart => {
+                self.versions.iter_mut().for_each(Versions::restarted);
+                restart(client)
+            }
+            Action::Publish { back } => {
+                let state = self.state();
+                match &mut self.versions {
+                    Some(versions) => versions.publish(client, *back, &state),
+                    none => Versions::begin(client, &state).map(|versions| *none = Some(versions)),
+                }
+            }
         }
+    }
+
+    fn state(&self) -> State {
+        let row = |(&key, row): (&FeatureKey, &Row)| (key, (row.weights.clone(), row.pushes));
+        self.tables.iter().map(|rows| rows.iter().map(row).collect()).collect()
+    }
+
+    /// Notes, where `moved`, that keys were added to a fixed vocabulary or that a rule moved all rows. In a
+    /// table with such a rule it is all rows in both cases.
+    fn all_changed(&mut self, table: usize, moved: bool) {
+        if moved && self.specs[table].has_whole_table_rule() {
+            let keys: Vec<FeatureKey> = self.tables[table].keys().copied().collect();
+            keys.into_iter().for_each(|key| self.changed(table, key));
+        }
+    }
+
+    /// Notes that a row was written, created or evicted.
+    fn changed(&mut self, table: usize, key: FeatureKey) {
+        self.versions.iter_mut().for_each(|versions| versions.changed(table, key));
     }
 
     fn run_step(
@@ -218,7 +261,9 @@ impl Model {
                 let first = self.initial.entry((table, key)).or_insert(read.clone());
                 same("a prefilled row", &read, first)?;
                 self.tables[table].insert(key, Row { weights: read, pushes: 0, last_step: 0 });
+                self.changed(table, key);
             }
+            self.all_changed(table, added > 0);
         }
         Ok(())
     }
@@ -269,6 +314,9 @@ impl Model {
                 key.slot() as u64 % period != now % period || now - last <= steps
             };
             let before = (self.tables[table].len(), self.candidates[table].len());
+            let gone = self.tables[table].iter().filter(|(key, row)| !stays(key, row.last_step));
+            let gone: Vec<FeatureKey> = gone.map(|(&key, _)| key).collect();
+            gone.into_iter().for_each(|key| self.changed(table, key));
             self.tables[table].retain(|key, row| stays(key, row.last_step));
             self.candidates[table].retain(|key, c| stays(key, c.1));
             self.counters[table].evicted += (before.0 - self.tables[table].len()) as u64;
@@ -294,6 +342,7 @@ impl Model {
             for i in used {
                 let key = plan.tables[table].keys[i];
                 touched.insert(key);
+                self.changed(table, key);
                 if !self.tables[table].contains_key(&key) {
                     self.counters[table].created += 1;
                     if self.specs[table].admission != Admission::All {
@@ -318,6 +367,7 @@ impl Model {
                     row.weights.iter_mut().zip(&l2).for_each(|(w, &l2)| update(w, 0.0, l2));
                 }
             }
+            self.all_changed(table, self.specs[table].has_whole_table_rule());
         }
     }
 

@@ -9,7 +9,7 @@ use zillion_embedding::{Rates, TableParts};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
 use super::{MakeClient, TABLES, key, specs};
-use crate::client::{PushMode, StepReport, TrainClient, Want};
+use crate::client::{PushMode, Since, StepReport, TrainClient, Want};
 use crate::error::Error;
 use crate::pulled::PulledRows;
 
@@ -41,7 +41,7 @@ impl Drop for Folder {
     }
 }
 
-fn plan(ids: &[u64]) -> Arc<LookupPlan> {
+pub(super) fn plan(ids: &[u64]) -> Arc<LookupPlan> {
     let keys: Vec<FeatureKey> = ids.iter().map(|&id| key(id)).collect();
     Arc::new(plan_of(&vec![keys; TABLES]))
 }
@@ -61,14 +61,18 @@ fn ones(client: &dyn TrainClient, plan: &LookupPlan) -> RowBuffer {
     rows
 }
 
-fn fill(client: &mut dyn TrainClient) -> Result<(), String> {
+pub(super) fn fill(client: &mut dyn TrainClient) -> Result<(), String> {
     for table in [1, 2] {
         client.prefill(TableId(table), &vocabulary(0..20)).map_err(|e| e.to_string())?;
     }
     Ok(())
 }
 
-fn step(client: &mut dyn TrainClient, number: u64, plan: &Arc<LookupPlan>) -> Result<(), Error> {
+pub(super) fn step(
+    client: &mut dyn TrainClient,
+    number: u64,
+    plan: &Arc<LookupPlan>,
+) -> Result<(), Error> {
     client.begin_step(Step(number), Rates::default())?;
     client.pull(plan, Want::default(), RowBuffer::default())?.wait()?;
     let gradients = ones(client, plan);
@@ -123,6 +127,10 @@ pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
     refused("a checkpoint in the middle", client.checkpoint(folder.path(), &files))?;
     refused("a prefill in the middle", client.prefill(TableId(1), &[]))?;
     refused("a restore in the middle", client.restore(folder.path(), &[]))?;
+    refused("tracking from the middle", client.track_changes(1))?;
+    let layer = client.write_layer(Since::Base, folder.path(), &files);
+    refused("a layer in the middle", layer)?;
+    refused("an epoch that ends in the middle", client.end_dirty_epoch())?;
     ok("discard", client.discard())?;
     if read(client, &plan)? != before {
         return Err("a discarded step or a refused call has changed a row".to_owned());
@@ -133,6 +141,9 @@ pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
     ok("push", pushed.map(drop))?;
     refused("a step before the sweep", client.begin_step(Step(2), Rates::default()))?;
     refused("a checkpoint before the sweep", client.checkpoint(folder.path(), &files))?;
+    let layer = client.write_layer(Since::Base, folder.path(), &files);
+    refused("a layer before the sweep", layer)?;
+    refused("an epoch that ends before the sweep", client.end_dirty_epoch())?;
     refused("an apply of what was applied", client.apply(1.0))?;
     refused("a discard of what was applied", client.discard())?;
     ok("sweep", client.sweep().map(drop))?;
