@@ -74,6 +74,9 @@ impl TablePlan {
     }
 }
 
+/// Unique keys up to which comparing them is faster than walking over all slots.
+const FEW_KEYS: usize = 256;
+
 /// Memory that plan building reuses from batch to batch.
 #[derive(Debug, Default)]
 pub struct PlanScratch {
@@ -85,7 +88,10 @@ pub struct PlanScratch {
     counts: Vec<u32>,
     /// From order of first occurrence to slot order.
     rank: Vec<u32>,
+    /// For [`PlanScratch::sort_many`].
     slot_starts: Vec<u32>,
+    /// For [`PlanScratch::sort_few`]: slots, and places in order of first occurrence.
+    order: Vec<(u16, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,8 +191,35 @@ impl PlanScratch {
         }
     }
 
-    /// A stable counting sort of the unique keys by slot; leaves `rank` for the inverse.
+    /// A stable sort of the unique keys by slot; leaves `rank` for the inverse.
     fn sort_by_slot(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
+        if self.first_seen.len() <= FEW_KEYS { self.sort_few() } else { self.sort_many() }
+    }
+
+    /// By comparing: a request of a few rows must not walk over all slots.
+    fn sort_few(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
+        let Self { first_seen, rank, order, .. } = self;
+        order.clear();
+        order
+            .extend((0u32..).zip(first_seen.iter()).map(|(index, key)| (key.slot() as u16, index)));
+        // An index is there once, so that this keeps the order of first occurrence inside a slot.
+        order.sort_unstable();
+        rank.clear();
+        rank.resize(order.len(), 0);
+        let mut keys = Vec::with_capacity(order.len());
+        let mut slots: Vec<(u16, u32)> = Vec::with_capacity(order.len());
+        for (position, &(slot, index)) in (0u32..).zip(order.iter()) {
+            if slots.last().is_none_or(|&(last, _)| last != slot) {
+                slots.push((slot, position));
+            }
+            rank[index as usize] = position;
+            keys.push(first_seen[index as usize]);
+        }
+        (keys, slots)
+    }
+
+    /// By counting.
+    fn sort_many(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         let unique = self.first_seen.len();
         self.slot_starts.clear();
         self.slot_starts.resize(SLOTS + 1, 0);
@@ -283,6 +316,19 @@ mod tests {
         batch.sparse[1] = KeyColumn::ragged(offsets, keys(&b.concat()));
         batch.sparse[2] = KeyColumn::single(keys(c));
         batch
+    }
+
+    proptest! {
+        #[test]
+        fn few_and_many_keys_are_sorted_alike(keys in prop::collection::btree_set(any::<u64>(), 0..600), spread in 0u32..60) {
+            let mut scratch = PlanScratch::default();
+            // Fewer bits in front: more keys of one slot.
+            let keys: std::collections::BTreeSet<u64> = keys.iter().map(|k| k >> spread).collect();
+            scratch.first_seen = keys.iter().map(|&k| FeatureKey(k.rotate_right(7))).collect();
+            let few = (scratch.sort_few(), scratch.rank.clone());
+            let many = (scratch.sort_many(), scratch.rank.clone());
+            prop_assert_eq!(few, many);
+        }
     }
 
     fn check(batch: &Batch, plan: &LookupPlan) {

@@ -90,6 +90,8 @@ pub enum InputKind {
 pub struct Encoder {
     schema: Arc<Schema>,
     inputs: Arc<Vec<Input>>,
+    /// What inputs and their columns are called, in ascending order.
+    names: Arc<Vec<String>>,
     joins: Arc<Vec<Join>>,
     crosses: Crosses,
 }
@@ -173,8 +175,13 @@ impl Encoder {
                 }
             }
         }
+        let names = inputs.iter().flat_map(|input| [&input.spec.name, &input.spec.column]);
+        let mut names: Vec<String> = names.cloned().collect();
+        names.sort_unstable();
+        names.dedup();
         Ok(Self {
             crosses: Crosses::of(schema),
+            names: Arc::new(names),
             schema: Arc::new(schema.clone()),
             inputs: Arc::new(inputs),
             joins: Arc::new(joins),
@@ -287,8 +294,11 @@ impl Encoder {
     }
 
     fn refuse_unread(&self, columns: &RawColumns<'_>) -> Result<(), RequestError> {
-        let is_read =
-            |name: &str| self.inputs.iter().any(|i| i.spec.name == name || i.spec.column == name);
+        // Both are in order, so that one walk over both will do.
+        let mut known = self.names.iter();
+        let mut is_read = |name: &str| {
+            known.by_ref().find(|known| known.as_str() >= name).is_some_and(|known| known == name)
+        };
         match columns.keys().find(|name| !is_read(name)) {
             None => Ok(()),
             Some(name) => {
@@ -364,9 +374,20 @@ impl Shape {
                 }
                 None
             }
+            // Some clients give every value as a list of one.
+            Some(lengths)
+                if !input.spec.is_list
+                    && lengths.len() == wanted
+                    && values == wanted
+                    && lengths.iter().all(|&length| length == 1) =>
+            {
+                None
+            }
             Some(lengths) => {
                 if !input.spec.is_list {
-                    return Err(input.refuse(None, "it has one value a row and takes no lengths"));
+                    return Err(
+                        input.refuse(None, "it has one value a row, and some rows have a list")
+                    );
                 }
                 if lengths.len() != wanted {
                     let reason = format!("{} lengths for {wanted} rows", lengths.len());

@@ -162,8 +162,8 @@ fn what_does_not_fit_is_refused_by_name_and_row() {
         ),
         (
             "price",
-            Some(RawColumn { lengths: Some(vec![1; 3]), ..any(vec![int(1), int(1), int(2)]) }),
-            "one value a row and takes no lengths: input `price`",
+            Some(RawColumn { lengths: Some(vec![1, 2, 0]), ..any(vec![int(1), int(1), int(2)]) }),
+            "it has one value a row, and some rows have a list: input `price`",
         ),
     ];
     for (name, column, message) in cases {
