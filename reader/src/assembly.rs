@@ -136,7 +136,7 @@ fn refuse_infinite(schema: &Schema, feature: usize, attribute: &Attribute) -> Re
     })
 }
 
-fn gather_label(pieces: &[Piece], rows: usize, i: usize, role: &Role) -> LabelColumn {
+pub(crate) fn gather_label(pieces: &[Piece], rows: usize, i: usize, role: &Role) -> LabelColumn {
     let labels =
         values(pieces, rows, |b| column_of!(b, i, Column::Labels { values, .. } => values));
     let mask = match role {

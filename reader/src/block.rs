@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use zillion_feature::{FeatureKey, KeyColumn};
+use zillion_feature::{FeatureKey, KeyColumn, RawValue};
 
 use crate::error::{ReaderError, Result};
 use crate::field::Role;
@@ -45,6 +45,12 @@ pub(crate) enum Column {
         /// One a key; `None`: all are 1.
         weights: Option<Vec<f32>>,
     },
+    /// Ids as they stand.
+    Raws(Vec<RawValue<'static>>),
+    RawLists {
+        offsets: Vec<i32>,
+        ids: Vec<RawValue<'static>>,
+    },
     Floats(Vec<f32>),
     Labels {
         values: Vec<f32>,
@@ -67,6 +73,12 @@ impl Column {
                 let mut offsets = Vec::with_capacity(rows + 1);
                 offsets.push(0);
                 Self::Lists { offsets, keys: Vec::with_capacity(rows), weights: None }
+            }
+            Role::RawId { .. } => Self::Raws(Vec::with_capacity(rows)),
+            Role::RawIds { .. } => {
+                let mut offsets = Vec::with_capacity(rows + 1);
+                offsets.push(0);
+                Self::RawLists { offsets, ids: Vec::with_capacity(rows) }
             }
             Role::Numeric { .. } | Role::Weight => Self::Floats(Vec::with_capacity(rows)),
             Role::Number { .. } => Self::Numbers(Vec::with_capacity(rows)),
@@ -91,6 +103,11 @@ impl Column {
                     weights.truncate(keys.len());
                 }
             }
+            Self::Raws(x) => x.truncate(rows),
+            Self::RawLists { offsets, ids } => {
+                offsets.truncate(rows + 1);
+                ids.truncate(offsets.last().map_or(0, |&end| end as usize));
+            }
             Self::Floats(x) => x.truncate(rows),
             Self::Labels { values, mask } => {
                 values.truncate(rows);
@@ -109,7 +126,8 @@ impl Column {
     pub(crate) fn push_stand_in(&mut self) {
         match self {
             Self::Keys(x) => x.push(FeatureKey::default()),
-            Self::Lists { offsets, .. } => {
+            Self::Raws(x) => x.push(RawValue::Missing),
+            Self::Lists { offsets, .. } | Self::RawLists { offsets, .. } => {
                 offsets.push(offsets.last().copied().unwrap_or_default())
             }
             Self::Floats(x) => x.push(0.0),
@@ -137,6 +155,11 @@ impl Column {
                     retain(weights, &stays);
                 }
             }
+            Self::Raws(x) => remove_sorted(x, gone),
+            Self::RawLists { offsets, ids } => {
+                let stays = remove_lists(offsets, gone);
+                retain(ids, &stays);
+            }
             Self::Floats(x) => remove_sorted(x, gone),
             Self::Labels { values, mask } => {
                 remove_sorted(values, gone);
@@ -155,7 +178,8 @@ impl Column {
     pub(crate) fn rows(&self) -> usize {
         match self {
             Self::Keys(x) => x.len(),
-            Self::Lists { offsets, .. } => offsets.len() - 1,
+            Self::Raws(x) => x.len(),
+            Self::Lists { offsets, .. } | Self::RawLists { offsets, .. } => offsets.len() - 1,
             Self::Floats(x) => x.len(),
             Self::Labels { values, .. } => values.len(),
             Self::Numbers(x) => x.len(),
@@ -190,8 +214,8 @@ fn retain<T>(values: &mut Vec<T>, stays: &[bool]) {
 }
 
 /// Closes the list of a row.
-pub(crate) fn end_list(offsets: &mut Vec<i32>, keys: &[FeatureKey]) -> Outcome<()> {
-    offsets.push(i32::try_from(keys.len()).map_err(|_| Refusal::TooManyIds)?);
+pub(crate) fn end_list<I>(offsets: &mut Vec<i32>, ids: &[I]) -> Outcome<()> {
+    offsets.push(i32::try_from(ids.len()).map_err(|_| Refusal::TooManyIds)?);
     Ok(())
 }
 

@@ -24,21 +24,44 @@ pub(crate) struct Field {
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
     /// One id a row.
-    Id { raw: RawType, missing: FeatureKey },
+    Id {
+        raw: RawType,
+        missing: FeatureKey,
+    },
     /// Any number of ids a row.
-    Ids { raw: RawType },
+    Ids {
+        raw: RawType,
+    },
+    /// The same as they stand, for a request.
+    RawId {
+        raw: RawType,
+    },
+    RawIds {
+        raw: RawType,
+    },
     /// A number, transformed.
-    Numeric { map: Transform, missing: Option<f32> },
+    Numeric {
+        map: Transform,
+        missing: Option<f32>,
+    },
     /// A number, as the key of its bucket.
-    Bucket { buckets: Bucketizer, missing: FeatureKey },
+    Bucket {
+        buckets: Bucketizer,
+        missing: FeatureKey,
+    },
     /// A number as it stands, NaN where missing (an error if `needed`): a side table's, and what
     /// statistics are made of.
-    Number { needed: bool },
+    Number {
+        needed: bool,
+    },
     /// A side table's key, as the row that has it.
     SideRow(SideLookup),
     /// 0 or 1, or a number held against a threshold. `optional`: a row without it is masked instead of
     /// refused.
-    Label { optional: bool, at_least: Option<f64> },
+    Label {
+        optional: bool,
+        at_least: Option<f64>,
+    },
     /// Finite and not negative.
     Weight,
     /// Anything that can be compared for equality.
@@ -182,14 +205,19 @@ pub(crate) fn side_row(schema: &Schema, sides: &SideTables, number: usize, join:
     }
 }
 
-/// What rows have besides features.
-fn of_rows(schema: &Schema) -> Vec<Field> {
-    let labels = schema.labels.iter().enumerate().map(|(index, label)| Field {
+/// The labels; `optional` as in [`Role::Label`].
+pub(crate) fn labels(schema: &Schema, optional: bool) -> impl Iterator<Item = Field> {
+    schema.labels.iter().enumerate().map(move |(index, label)| Field {
         used_by: format!("label `{}`", label.name),
         column: label.column.clone(),
-        role: Role::Label { optional: schema.labels.len() > 1, at_least: label.at_least },
+        role: Role::Label { optional, at_least: label.at_least },
         slot: Slot::Label(index),
-    });
+    })
+}
+
+/// What rows have besides features.
+fn of_rows(schema: &Schema) -> Vec<Field> {
+    let labels = labels(schema, schema.labels.len() > 1);
     let columns = [
         ("weight", &schema.weight, Role::Weight, Slot::Weight),
         ("group", &schema.group, Role::Group, Slot::Group),

@@ -3,7 +3,8 @@
 //! Parquet and Arrow files, CSV and TSV, JSON lines and libsvm (the text ones plain, gzip or zstd) become [`Batch`]es of a
 //! [`Schema`]: columns are projected, ids become keys, numbers are transformed, rows are put into an
 //! order that is a pure function of (seed, epoch, files), and everything that does not fit is refused
-//! with the file, the row, the column and a remedy. What it is *not*: it knows no tables and no models.
+//! with the file, the row, the column and a remedy. [`RawRows`] has the same rows as requests have them.
+//! What it is *not*: it knows no tables and no models.
 //!
 //! ```
 //! use std::num::NonZeroUsize;
@@ -53,6 +54,7 @@ mod files;
 mod guess;
 mod header;
 mod history;
+mod id;
 mod ipc;
 mod next_item;
 mod order;
@@ -62,6 +64,7 @@ mod permute;
 mod policy;
 mod profile;
 mod quantiles;
+mod raw;
 mod reading;
 mod rejects;
 mod sides;
@@ -88,6 +91,7 @@ pub use profile::{
     Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,
     profile,
 };
+pub use raw::{RawBlock, RawRows};
 pub use rejects::Reject;
 pub use sides::SideTables;
 pub use sniff::{Sniffed, sniff};

@@ -98,8 +98,8 @@ fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
             ),
         },
         Column::Lists { .. } => permute_lists(parts, order)?,
-        Column::Numbers(_) => {
-            unreachable!("a pass over numbers as they stand keeps the file order")
+        Column::Numbers(_) | Column::Raws(_) | Column::RawLists { .. } => {
+            unreachable!("a pass over values as they stand keeps the file order")
         }
     })
 }

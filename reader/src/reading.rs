@@ -9,7 +9,7 @@ use crate::ipc::IpcFile;
 use crate::parquet::{GroupPlan, GroupSource, ParquetFile, TextRules};
 use crate::policy::{Picker, RowPolicy};
 use crate::rejects::RejectLog;
-use crate::text::{Chunks, TextFile, TextPlan};
+use crate::text::{Chunks, TextFile, TextPlan, TextSettings};
 
 /// A file that has been opened and checked.
 #[derive(Debug)]
@@ -100,6 +100,14 @@ impl SourceFile {
             FileKind::Ipc(file) => Some(file.groups.iter().sum()),
             FileKind::Text(file) if !file.has_rows => Some(0),
             _ => None,
+        }
+    }
+
+    /// How rows are written, of a file of text.
+    pub(crate) fn text_settings(&self) -> Option<&TextSettings> {
+        match &self.kind {
+            FileKind::Text(file) | FileKind::Stream(file, _) => Some(&file.settings),
+            FileKind::Parquet(_) | FileKind::Ipc(_) => None,
         }
     }
 

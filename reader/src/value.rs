@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use zillion_feature::{FeatureKey, NumericMap, RawType};
+use zillion_feature::{FeatureKey, NumericMap};
 
 use crate::field::{Field, Role};
+use crate::id;
 
 /// Why a value cannot be used. Small, because it travels through the inner loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,7 @@ pub(crate) enum Refusal {
     NoText,
     List,
     Object,
+    Weighted,
 }
 
 pub(crate) type Outcome<T> = Result<T, Refusal>;
@@ -88,7 +90,7 @@ impl Refusal {
                 "is a number with a fraction, which {used_by} cannot tell from other spellings of it; write it as a string"
             )),
             Self::List => match field.role {
-                Role::Id { .. } => says(&format!(
+                Role::Id { .. } | Role::RawId { .. } => says(&format!(
                     "is a list or has a weight, but {used_by} reads one plain id a row; declare `kind = \"ids\"`"
                 )),
                 _ => says(&format!(
@@ -97,6 +99,9 @@ impl Refusal {
             },
             Self::Object => says(&format!(
                 "is an object, which {used_by} cannot read; write its parts as keys of their own"
+            )),
+            Self::Weighted => says(&format!(
+                "has weights other than 1, which a request for {used_by} has no place for; rows like this can be scored from files alone"
             )),
             Self::TooManyIds => {
                 "more than 2^31 ids in one window; lower `data.shuffle_window`".to_owned()
@@ -111,37 +116,6 @@ pub(crate) fn shorten(text: &[u8]) -> String {
         Some((end, _)) => format!("{}..", text[..end].escape_debug()),
         None => text.escape_debug().to_string(),
     }
-}
-
-#[inline]
-pub(crate) fn id_from_i64(raw: RawType, id: i64) -> Outcome<FeatureKey> {
-    if raw == RawType::U64 && id < 0 {
-        return Err(Refusal::Negative);
-    }
-    Ok(FeatureKey::from_i64(id))
-}
-
-#[inline]
-pub(crate) fn id_from_u64(raw: RawType, id: u64) -> Outcome<FeatureKey> {
-    if raw == RawType::I64 && id > i64::MAX as u64 {
-        return Err(Refusal::Beyond64Bits);
-    }
-    Ok(FeatureKey::from_u64(id))
-}
-
-/// The key of a text cell under its declared type.
-#[inline]
-pub(crate) fn id_from_cell(raw: RawType, cell: &[u8]) -> Outcome<FeatureKey> {
-    match raw {
-        RawType::I64 => parse_i64(cell.trim_ascii()).map(FeatureKey::from_i64),
-        RawType::U64 => parse_u64(cell.trim_ascii()).map(FeatureKey::from_u64),
-        RawType::String => id_from_bytes(cell),
-    }
-}
-
-#[inline]
-pub(crate) fn id_from_bytes(text: &[u8]) -> Outcome<FeatureKey> {
-    std::str::from_utf8(text).map(FeatureKey::from_text).map_err(|_| Refusal::NotUtf8)
 }
 
 /// A feature's transform, with the results for small counts at hand: most numbers of a log are small
@@ -232,7 +206,7 @@ pub(crate) fn group_from_bytes(text: &[u8]) -> Outcome<u64> {
             return Ok(FeatureKey::from_u64(id).0);
         }
     }
-    id_from_bytes(text).map(|key| key.0)
+    id::from_bytes(text).map(|key: FeatureKey| key.0)
 }
 
 /// Whether a text is what writing the number that it stands for gives again.

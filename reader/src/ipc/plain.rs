@@ -36,7 +36,11 @@ pub(crate) fn plain_type(found: &DataType) -> DataType {
 /// What a column that has no type, because it has no value, is read as.
 pub(super) fn type_of_nulls(role: &Role) -> DataType {
     match role {
-        Role::Id { raw, .. } | Role::Ids { raw, .. } if *raw == RawType::String => DataType::Utf8,
+        Role::Id { raw, .. } | Role::Ids { raw } | Role::RawId { raw } | Role::RawIds { raw }
+            if *raw == RawType::String =>
+        {
+            DataType::Utf8
+        }
         Role::SideRow(lookup) if lookup.raw == RawType::String => DataType::Utf8,
         _ => DataType::Int64,
     }

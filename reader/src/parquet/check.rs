@@ -11,8 +11,8 @@ use crate::field::{Field, Role};
 /// Checks one field against the type of its column.
 pub(crate) fn check(field: &Field, found: &DataType, path: &Path) -> Result<()> {
     let (fits, wanted) = match &field.role {
-        Role::Id { raw, .. } => (fits_id(*raw, found), wanted_id(*raw)),
-        Role::Ids { raw } => match found {
+        Role::Id { raw, .. } | Role::RawId { raw } => (fits_id(*raw, found), wanted_id(*raw)),
+        Role::Ids { raw } | Role::RawIds { raw } => match found {
             DataType::List(element) => (fits_id(*raw, element.data_type()), wanted_id(*raw)),
             // One text cell that holds several ids, as in CSV.
             found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
@@ -87,15 +87,23 @@ fn name(found: &DataType) -> String {
 }
 
 fn remedy(role: &Role, found: &DataType) -> &'static str {
+    let is_id = matches!(
+        role,
+        Role::Id { .. }
+            | Role::RawId { .. }
+            | Role::Ids { .. }
+            | Role::RawIds { .. }
+            | Role::SideRow(_)
+    );
     match (role, found) {
-        (Role::Id { .. }, DataType::List(_)) => "declare `kind = \"ids\"` for a list",
-        (Role::Id { .. } | Role::Ids { .. } | Role::SideRow(_), found) if is_text(found) => {
+        (Role::Id { .. } | Role::RawId { .. }, DataType::List(_)) => {
+            "declare `kind = \"ids\"` for a list"
+        }
+        (_, found) if is_id && is_text(found) => {
             "declare `type = \"string\"`, or write the column as integers"
         }
-        (Role::Id { .. } | Role::Ids { .. } | Role::SideRow(_), found) if is_whole(found) => {
-            "declare `type = \"i64\"` or `type = \"u64\"`"
-        }
-        (Role::Id { .. } | Role::Ids { .. } | Role::SideRow(_), found) if is_number(found) => {
+        (_, found) if is_id && is_whole(found) => "declare `type = \"i64\"` or `type = \"u64\"`",
+        (_, found) if is_id && is_number(found) => {
             "write the column as (nullable) integers, or declare `kind = \"bucketized\"`"
         }
         (Role::Numeric { .. } | Role::Bucket { .. } | Role::Number { .. }, found)

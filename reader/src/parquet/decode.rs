@@ -6,12 +6,13 @@ use arrow_array::{
     TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray,
 };
 use arrow_schema::{DataType, TimeUnit};
-use zillion_feature::{FeatureKey, RawType};
+use zillion_feature::{FeatureKey, RawType, RawValue};
 
-use super::numbers::{Whole, numbers, scan, scan_values, whole_keys, with_whole};
-use super::texts::{DictionaryKeys, TextRules, dictionary_keys, is_text, text_keys, texts};
+use super::numbers::{ArrayId, Whole, numbers, scan, scan_values, with_whole};
+use super::texts::{DictionaryKeys, TextRules, dictionary_keys, is_text, text_ids, texts};
 use crate::block::{Column, end_list};
 use crate::field::Role;
+use crate::id;
 use crate::sides::SideLookup;
 use crate::value::{self, Refusal};
 
@@ -73,11 +74,16 @@ pub(crate) fn append(
     match (role, column) {
         (Role::Id { raw, missing }, Column::Keys(keys)) => match array.data_type() {
             DataType::Dictionary(..) => dictionary_keys(array, *missing, rules, dictionary, keys),
-            _ if is_text(array) => text_keys(array, *missing, rules, keys),
-            _ => whole_keys(array, *raw, *missing, keys),
+            _ => ids(array, *raw, missing, rules, keys),
         },
         (Role::Ids { raw }, Column::Lists { offsets, keys, .. }) => {
             lists(array, *raw, rules, offsets, keys)
+        }
+        (Role::RawId { raw }, Column::Raws(values)) => {
+            ids(array, *raw, &RawValue::Missing, rules, values)
+        }
+        (Role::RawIds { raw }, Column::RawLists { offsets, ids }) => {
+            lists(array, *raw, rules, offsets, ids)
         }
         (Role::Numeric { map, missing }, Column::Floats(values)) => {
             numbers(array, map, *missing, values)
@@ -120,45 +126,58 @@ pub(crate) fn append(
     }
 }
 
-fn lists(
+fn ids<I: ArrayId>(
+    array: &ArrayRef,
+    raw: RawType,
+    missing: &I,
+    rules: &TextRules,
+    ids: &mut Vec<I>,
+) -> Result<(), Bad> {
+    match is_text(array) {
+        true => text_ids(array, missing, rules, ids),
+        false => I::append_whole(array, raw, missing, ids),
+    }
+}
+
+fn lists<I: ArrayId>(
     array: &ArrayRef,
     raw: RawType,
     rules: &TextRules,
     offsets: &mut Vec<i32>,
-    keys: &mut Vec<FeatureKey>,
+    ids: &mut Vec<I>,
 ) -> Result<(), Bad> {
     if let Some(lists) = array.as_list_opt::<i32>() {
-        return list_keys(lists, raw, rules, offsets, keys);
+        return list_ids(lists, raw, rules, offsets, ids);
     }
     if is_text(array) {
         return texts(array, |text| {
             if let Some(text) = rules.present(text) {
                 for id in text.bytes().split(|&b| b == rules.list_separator) {
                     if !rules.is_missing(id) {
-                        keys.push(value::id_from_cell(raw, id)?);
+                        ids.push(id::from_cell(raw, id)?);
                     }
                 }
             }
-            end_list(offsets, keys)
+            end_list(offsets, ids)
         });
     }
     let mut singles = Vec::with_capacity(array.len());
-    whole_keys(array, raw, FeatureKey::default(), &mut singles)?;
-    for (row, key) in singles.into_iter().enumerate() {
+    I::append_whole(array, raw, &I::none(), &mut singles)?;
+    for (row, id) in singles.into_iter().enumerate() {
         if array.is_valid(row) {
-            keys.push(key);
+            ids.push(id);
         }
-        end_list(offsets, keys).map_err(|refusal| Bad { row, refusal, text: None })?;
+        end_list(offsets, ids).map_err(|refusal| Bad { row, refusal, text: None })?;
     }
     Ok(())
 }
 
-fn list_keys(
+fn list_ids<I: ArrayId>(
     array: &ListArray,
     raw: RawType,
     rules: &TextRules,
     offsets: &mut Vec<i32>,
-    keys: &mut Vec<FeatureKey>,
+    ids: &mut Vec<I>,
 ) -> Result<(), Bad> {
     let ends = array.value_offsets();
     let first = ends[0] as usize;
@@ -167,14 +186,14 @@ fn list_keys(
     // Elements without a value are left out; `None` marks them.
     let decoded = if raw == RawType::String {
         texts(&values, |text| {
-            elements.push(rules.present(text).map(|t| t.key()).transpose()?);
+            elements.push(rules.present(text).map(|t| t.id()).transpose()?);
             Ok(())
         })
     } else {
         let mut dense = Vec::with_capacity(values.len());
-        let decoded = whole_keys(&values, raw, FeatureKey::default(), &mut dense);
+        let decoded = I::append_whole(&values, raw, &I::none(), &mut dense);
         elements
-            .extend(dense.into_iter().enumerate().map(|(i, k)| values.is_valid(i).then_some(k)));
+            .extend(dense.into_iter().enumerate().map(|(i, id)| values.is_valid(i).then_some(id)));
         decoded
     };
     decoded.map_err(|bad| {
@@ -185,9 +204,9 @@ fn list_keys(
     for row in 0..array.len() {
         if array.is_valid(row) {
             let range = ends[row] as usize - first..ends[row + 1] as usize - first;
-            keys.extend(elements[range].iter().flatten());
+            ids.extend(elements[range].iter().flatten().cloned());
         }
-        end_list(offsets, keys).map_err(|refusal| Bad { row, refusal, text: None })?;
+        end_list(offsets, ids).map_err(|refusal| Bad { row, refusal, text: None })?;
     }
     Ok(())
 }
@@ -200,13 +219,13 @@ fn side_rows(
 ) -> Result<(), Bad> {
     if lookup.raw == RawType::String {
         return texts(array, |text| {
-            let key = rules.present(text).map(|t| t.key()).transpose()?;
+            let key = rules.present(text).map(|t| t.id()).transpose()?;
             rows.push(lookup.row(key)?);
             Ok(())
         });
     }
     with_whole!(array, values => scan_values(values, |value| {
-        let key = value.map(|v| v.key(lookup.raw)).transpose()?;
+        let key = value.map(|v| v.id(lookup.raw)).transpose()?;
         rows.push(lookup.row(key)?);
         Ok(())
     }), else scan(array, |flag| {

@@ -11,14 +11,15 @@ use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Float64Ty
 use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray};
 use arrow_schema::DataType;
 use zillion_device::simd::vectorised;
-use zillion_feature::{FeatureKey, RawType};
+use zillion_feature::{FeatureKey, RawType, RawValue};
 
 use super::decode::{Bad, unexpected};
+use crate::id::{self, Id};
 use crate::value::{self, Outcome, Refusal, Transform};
 
 /// Whole numbers of any width.
 pub(super) trait Whole: Copy {
-    fn key(self, raw: RawType) -> Outcome<FeatureKey>;
+    fn id<I: Id>(self, raw: RawType) -> Outcome<I>;
     /// The key of a value that [`Whole::fits`].
     fn mix(self) -> FeatureKey;
     fn fits(self, raw: RawType) -> bool;
@@ -26,11 +27,11 @@ pub(super) trait Whole: Copy {
 }
 
 macro_rules! whole {
-    ($wide:ty, $from:ident, $check:ident: $($narrow:ty),*) => { $(
+    ($wide:ty, $from:ident: $($narrow:ty),*) => { $(
         impl Whole for $narrow {
             #[inline(always)]
-            fn key(self, raw: RawType) -> Outcome<FeatureKey> {
-                value::$check(raw, <$wide>::from(self))
+            fn id<I: Id>(self, raw: RawType) -> Outcome<I> {
+                id::$from(raw, <$wide>::from(self))
             }
             #[inline(always)]
             fn mix(self) -> FeatureKey {
@@ -38,7 +39,7 @@ macro_rules! whole {
             }
             #[inline(always)]
             fn fits(self, raw: RawType) -> bool {
-                self.key(raw).is_ok()
+                self.id::<FeatureKey>(raw).is_ok()
             }
             fn time(self) -> Outcome<i64> {
                 let wide = <$wide>::from(self);
@@ -48,8 +49,8 @@ macro_rules! whole {
     )* };
 }
 
-whole!(i64, from_i64, id_from_i64: i8, i16, i32, i64);
-whole!(u64, from_u64, id_from_u64: u8, u16, u32, u64);
+whole!(i64, from_i64: i8, i16, i32, i64);
+whole!(u64, from_u64: u8, u16, u32, u64);
 
 /// Calls `$body` with `$values` bound to the array under its integer type.
 macro_rules! with_whole {
@@ -116,8 +117,49 @@ macro_rules! with_number {
     };
 }
 
+/// Ids out of arrays.
+pub(super) trait ArrayId: Id {
+    /// Appends the ids of an array of whole numbers or booleans.
+    fn append_whole(
+        array: &ArrayRef,
+        raw: RawType,
+        missing: &Self,
+        ids: &mut Vec<Self>,
+    ) -> Result<(), Bad>;
+}
+
+impl ArrayId for FeatureKey {
+    fn append_whole(
+        array: &ArrayRef,
+        raw: RawType,
+        missing: &Self,
+        ids: &mut Vec<Self>,
+    ) -> Result<(), Bad> {
+        whole_keys(array, raw, *missing, ids)
+    }
+}
+
+impl ArrayId for RawValue<'static> {
+    fn append_whole(
+        array: &ArrayRef,
+        raw: RawType,
+        missing: &Self,
+        ids: &mut Vec<Self>,
+    ) -> Result<(), Bad> {
+        let of = |id: Option<Self>| id.unwrap_or_else(|| missing.clone());
+        with_whole!(array, values => scan_values(values, |value| {
+            ids.push(of(value.map(|v| v.id(raw)).transpose()?));
+            Ok(())
+        }), else {
+            let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
+            ids.extend(flags.iter().map(|flag| of(flag.map(|f| Self::of_u64(u64::from(f))))));
+            Ok(())
+        })
+    }
+}
+
 /// Appends the keys of an array of whole numbers or booleans.
-pub(super) fn whole_keys(
+fn whole_keys(
     array: &ArrayRef,
     raw: RawType,
     missing: FeatureKey,
@@ -147,7 +189,7 @@ where
     if !all_fit {
         return scan_values(array, |value| {
             keys.push(match value {
-                Some(value) => value.key(raw)?,
+                Some(value) => value.id(raw)?,
                 None => missing,
             });
             Ok(())

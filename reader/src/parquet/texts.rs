@@ -9,7 +9,8 @@ use arrow_schema::DataType;
 use zillion_feature::FeatureKey;
 
 use super::decode::{Bad, unexpected};
-use crate::value::{self, Outcome};
+use crate::id::{self, Id};
+use crate::value::Outcome;
 
 /// What strings can mean besides themselves. The same as in text files, so that they agree.
 #[derive(Clone, Debug)]
@@ -59,10 +60,10 @@ impl Text<'_> {
     }
 
     #[inline]
-    pub(super) fn key(&self) -> Outcome<FeatureKey> {
+    pub(super) fn id<I: Id>(&self) -> Outcome<I> {
         match self {
-            Self::Valid(text) => Ok(FeatureKey::from_text(text)),
-            Self::Bytes(bytes) => value::id_from_bytes(bytes),
+            Self::Valid(text) => Ok(I::of_text(text)),
+            Self::Bytes(bytes) => id::from_bytes(bytes),
         }
     }
 }
@@ -97,17 +98,17 @@ pub(crate) fn texts<'a>(
     }
 }
 
-/// Appends the keys of an array of strings.
-pub(super) fn text_keys(
+/// Appends the ids of an array of strings.
+pub(super) fn text_ids<I: Id>(
     array: &ArrayRef,
-    missing: FeatureKey,
+    missing: &I,
     rules: &TextRules,
-    keys: &mut Vec<FeatureKey>,
+    ids: &mut Vec<I>,
 ) -> Result<(), Bad> {
     texts(array, |text| {
-        keys.push(match rules.present(text) {
-            Some(text) => text.key()?,
-            None => missing,
+        ids.push(match rules.present(text) {
+            Some(text) => text.id()?,
+            None => missing.clone(),
         });
         Ok(())
     })
@@ -125,7 +126,7 @@ pub(super) fn dictionary_keys(
     let values = array.values();
     if !cache.dictionary.as_ref().is_some_and(|known| Arc::ptr_eq(known, values)) {
         cache.keys.clear();
-        text_keys(values, missing, rules, &mut cache.keys)?;
+        text_ids(values, &missing, rules, &mut cache.keys)?;
         cache.dictionary = Some(values.clone());
     }
     let entries = &cache.keys;

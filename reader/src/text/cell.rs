@@ -1,18 +1,19 @@
 //! One value of a row to what its role makes of it: the same for every grammar.
 
-use zillion_feature::{FeatureKey, RawType};
+use zillion_feature::{FeatureKey, RawType, RawValue};
 
 use super::TextSettings;
 use crate::block::{Column, end_list};
 use crate::config::Decimal;
 use crate::field::Role;
+use crate::id::{self, Id};
 use crate::value::{self, Outcome, Refusal};
 
 /// A value as a grammar has it. Every method gives `None` for a missing value.
 pub(super) trait Cell {
-    fn id(&self, raw: RawType) -> Outcome<Option<FeatureKey>>;
+    fn id<I: Id>(&self, raw: RawType) -> Outcome<Option<I>>;
     /// Appends the ids of a list that are there.
-    fn ids(&self, raw: RawType, list: &mut List<'_>) -> Outcome<()>;
+    fn ids<I: Id>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()>;
     fn number(&self) -> Outcome<Option<f64>>;
     fn label(&self) -> Outcome<Option<f32>>;
     fn group(&self) -> Outcome<Option<u64>>;
@@ -20,25 +21,25 @@ pub(super) trait Cell {
 }
 
 /// The list of a row in the making.
-pub(super) struct List<'a> {
-    keys: &'a mut Vec<FeatureKey>,
+pub(super) struct List<'a, I> {
+    ids: &'a mut Vec<I>,
     weights: &'a mut Option<Vec<f32>>,
 }
 
-impl List<'_> {
+impl<I> List<'_, I> {
     #[inline]
-    pub(super) fn push(&mut self, key: FeatureKey) {
-        self.keys.push(key);
+    pub(super) fn push(&mut self, id: I) {
+        self.ids.push(id);
         if let Some(weights) = self.weights {
             weights.push(1.0);
         }
     }
 
     #[inline]
-    pub(super) fn push_weighted(&mut self, key: FeatureKey, weight: f32) {
-        let before = self.keys.len();
+    pub(super) fn push_weighted(&mut self, id: I, weight: f32) {
+        let before = self.ids.len();
         self.weights.get_or_insert_with(|| vec![1.0; before]).push(weight);
-        self.keys.push(key);
+        self.ids.push(id);
     }
 }
 
@@ -50,8 +51,20 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
             keys.push(cell.id(*raw)?.unwrap_or(*missing));
         }
         (Role::Ids { raw }, Column::Lists { offsets, keys, weights }) => {
-            cell.ids(*raw, &mut List { keys, weights })?;
+            cell.ids(*raw, &mut List { ids: keys, weights })?;
             end_list(offsets, keys)?;
+        }
+        (Role::RawId { raw }, Column::Raws(values)) => {
+            values.push(cell.id(*raw)?.unwrap_or(RawValue::Missing));
+        }
+        (Role::RawIds { raw }, Column::RawLists { offsets, ids }) => {
+            let (mut list, mut weights) = (Vec::new(), None);
+            cell.ids(*raw, &mut List { ids: &mut list, weights: &mut weights })?;
+            if weights.iter().flatten().any(|&weight| weight != 1.0) {
+                return Err(Refusal::Weighted);
+            }
+            ids.append(&mut list);
+            end_list(offsets, ids)?;
         }
         (Role::Numeric { map, missing }, Column::Floats(values)) => {
             values.push(match cell.number()? {
@@ -119,16 +132,16 @@ impl<'a> TextCell<'a> {
 
 impl Cell for TextCell<'_> {
     #[inline]
-    fn id(&self, raw: RawType) -> Outcome<Option<FeatureKey>> {
-        self.present().map(|text| value::id_from_cell(raw, text)).transpose()
+    fn id<I: Id>(&self, raw: RawType) -> Outcome<Option<I>> {
+        self.present().map(|text| id::from_cell(raw, text)).transpose()
     }
 
     #[inline]
-    fn ids(&self, raw: RawType, list: &mut List<'_>) -> Outcome<()> {
+    fn ids<I: Id>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
         let Some(text) = self.present() else { return Ok(()) };
         for id in text.split(|&b| b == self.settings.list_separator) {
             if !self.settings.is_missing(id) {
-                list.push(value::id_from_cell(raw, id)?);
+                list.push(id::from_cell(raw, id)?);
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use zillion_feature::{FeatureKey, RawType};
+use zillion_feature::RawType;
 
 use super::cell::{self, Cell, List, TextCell};
 use super::decode::{Problem, Rows, bad_value};
@@ -16,6 +16,7 @@ use super::{Grammar, TextSettings};
 use crate::block::Column;
 use crate::error::{ReaderError, Result as ReaderResult};
 use crate::field::{Field, Role};
+use crate::id::{self, Id};
 use crate::value::{self, Outcome, Refusal};
 
 pub(crate) const LABEL: &str = "label";
@@ -61,8 +62,8 @@ impl SvmPlan {
             let fits = matches!(
                 (read, &field.role),
                 (Reads::Label | Reads::Query, _)
-                    | (Reads::Features | Reads::Field(_), Role::Ids { .. })
-                    | (Reads::Field(_), Role::Id { .. } | Role::SideRow(_))
+                    | (Reads::Features | Reads::Field(_), Role::Ids { .. } | Role::RawIds { .. })
+                    | (Reads::Field(_), Role::Id { .. } | Role::RawId { .. } | Role::SideRow(_))
             );
             if !fits {
                 return Err(ReaderError::ColumnType {
@@ -287,7 +288,7 @@ impl SvmCell<'_, '_> {
 }
 
 impl Cell for SvmCell<'_, '_> {
-    fn id(&self, raw: RawType) -> Outcome<Option<FeatureKey>> {
+    fn id<I: Id>(&self, raw: RawType) -> Outcome<Option<I>> {
         if let Ok(text) = self.text() {
             return text.id(raw);
         }
@@ -297,16 +298,16 @@ impl Cell for SvmCell<'_, '_> {
         if entries.next().is_some() || entry.value != 1.0 {
             return Err(Refusal::List);
         }
-        value::id_from_cell(raw, entry.index).map(Some)
+        id::from_cell(raw, entry.index).map(Some)
     }
 
     #[inline]
-    fn ids(&self, raw: RawType, list: &mut List<'_>) -> Outcome<()> {
+    fn ids<I: Id>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
         if let Ok(text) = self.text() {
             return text.ids(raw, list);
         }
         for entry in self.row.entries_of(self.read) {
-            list.push_weighted(value::id_from_cell(raw, entry.index)?, entry.value);
+            list.push_weighted(id::from_cell(raw, entry.index)?, entry.value);
         }
         Ok(())
     }

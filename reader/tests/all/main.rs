@@ -9,6 +9,7 @@ mod lines;
 mod order;
 mod parquet_types;
 mod passes;
+mod raw;
 mod real_data;
 mod sides;
 mod stream;

@@ -6,6 +6,7 @@ use super::JsonPlan;
 use super::row::{JsonRow, Value};
 use crate::block::Column;
 use crate::field::{Field, Role};
+use crate::id::{self, Id};
 use crate::text::TextSettings;
 use crate::text::cell::{self, Cell, List, TextCell};
 use crate::text::decode::{Problem, Rows, bad_value};
@@ -106,20 +107,20 @@ impl<'a> JsonCell<'_, 'a> {
 
 impl Cell for JsonCell<'_, '_> {
     #[inline]
-    fn id(&self, raw: RawType) -> Outcome<Option<FeatureKey>> {
+    fn id<I: Id>(&self, raw: RawType) -> Outcome<Option<I>> {
         let is_text = raw == RawType::String;
-        let key = match self.value {
+        let id = match self.value {
             Value::Missing => return Ok(None),
             // What a CSV cell with the same digits is.
-            Value::Int(id) if is_text => value::id_from_bytes(id.to_string().as_bytes()),
-            Value::UInt(id) if is_text => value::id_from_bytes(id.to_string().as_bytes()),
-            Value::Bool(flag) if is_text => value::id_from_bytes(flag.to_string().as_bytes()),
-            Value::Int(id) => value::id_from_i64(raw, id),
-            Value::UInt(id) => value::id_from_u64(raw, id),
-            Value::Bool(flag) => Ok(FeatureKey::from_u64(u64::from(flag))),
+            Value::Int(id) if is_text => id::from_bytes(id.to_string().as_bytes()),
+            Value::UInt(id) if is_text => id::from_bytes(id.to_string().as_bytes()),
+            Value::Bool(flag) if is_text => id::from_bytes(flag.to_string().as_bytes()),
+            Value::Int(id) => id::from_i64(raw, id),
+            Value::UInt(id) => id::from_u64(raw, id),
+            Value::Bool(flag) => Ok(I::of_u64(u64::from(flag))),
             Value::Float(_) if is_text => Err(Refusal::NoText),
             // The parser makes a floating-point number of -0 and of what 64 bits cannot hold.
-            Value::Float(x) if x == 0.0 && x.is_sign_negative() => Ok(FeatureKey::from_u64(0)),
+            Value::Float(x) if x == 0.0 && x.is_sign_negative() => Ok(I::of_u64(0)),
             Value::Float(x) if x.fract() == 0.0 && x.abs() >= 9.2e18 => Err(Refusal::Beyond64Bits),
             Value::Float(_) => Err(Refusal::NotWhole),
             Value::List(..) => Err(Refusal::List),
@@ -128,16 +129,16 @@ impl Cell for JsonCell<'_, '_> {
                 return self.text().map_or(Ok(None), |text| text.id(raw));
             }
         };
-        key.map(Some)
+        id.map(Some)
     }
 
     #[inline]
-    fn ids(&self, raw: RawType, list: &mut List<'_>) -> Outcome<()> {
+    fn ids<I: Id>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
         match self.value {
             Value::List(start, end) => {
                 for &item in self.row.items(start, end) {
-                    if let Some(key) = self.of(item).id(raw)? {
-                        list.push(key);
+                    if let Some(id) = self.of(item).id(raw)? {
+                        list.push(id);
                     }
                 }
             }
@@ -148,8 +149,8 @@ impl Cell for JsonCell<'_, '_> {
                 }
             }
             _ => {
-                if let Some(key) = self.id(raw)? {
-                    list.push(key);
+                if let Some(id) = self.id(raw)? {
+                    list.push(id);
                 }
             }
         }
@@ -189,7 +190,8 @@ impl Cell for JsonCell<'_, '_> {
             _ => match self.text() {
                 Some(text) => text.group(),
                 None => {
-                    Ok(self.id(RawType::U64).or_else(|_| self.id(RawType::I64))?.map(|key| key.0))
+                    let key = self.id(RawType::U64).or_else(|_| self.id(RawType::I64))?;
+                    Ok(key.map(|key: FeatureKey| key.0))
                 }
             },
         }

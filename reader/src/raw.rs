@@ -1,0 +1,208 @@
+//! Files to requests: the rows of data files as a product's backend would send them.
+//!
+//! Everything else in this crate makes batches; a request has raw values, because a model encodes them
+//! itself ([`Encoder`](zillion_feature::Encoder)). Rows that are to be asked about, or that travel with a
+//! version so that a server can check itself, come from here. What a cell, a missing value or a list is
+//! is decided by the decoders of training, so that encoding these rows gives the batches of the same
+//! files bit for bit.
+//!
+//! # Invariants
+//! * Rows come in the order of the files, all of them: nothing is shuffled, drawn or left out. A bad row
+//!   is an error whatever `data.max_bad_rows` says, because rows are paired by their numbers with what
+//!   others say of them.
+//! * A block has an input for each that the encoder of the schema wants, and no other. Side tables are not
+//!   read: of a feature that is joined, the request has the key.
+
+mod inputs;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zillion_device::Workers;
+use zillion_feature::{LabelColumn, RawColumns, Schema};
+
+use crate::assembly::gather_label;
+use crate::config::DataConfig;
+use crate::dataset::{open_file, text_rules};
+use crate::error::{ReaderError, Result};
+use crate::feed::Feed;
+use crate::field::{self, Field};
+use crate::reading::{Reading, SourceFile};
+use crate::text;
+use inputs::Inputs;
+
+/// Rows of data files in file order, as requests have them.
+///
+/// ```
+/// use zillion_feature::{RawValues, Schema};
+/// use zillion_reader::{DataConfig, RawRows};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// let file = folder.path().join("rows.csv");
+/// std::fs::write(&file, "user,time\n7,1\n8,0\n-9,1\n")?;
+/// let job: toml::Value =
+///     toml::from_str::<toml::Table>("[features.user]\nkind = 'id'\n[labels.click]")?.into();
+/// let schema = Schema::from_job(&job)?;
+///
+/// let mut rows = RawRows::open(&DataConfig::default(), &[file], &schema)?;
+/// let block = rows.next_block(2)?.expect("there are three rows");
+/// assert_eq!((block.first, block.rows), (0, 2));
+/// assert_eq!(block.columns["user"].values, RawValues::Ints(vec![7, 8]));
+/// assert_eq!(rows.next_block(2)?.map(|block| block.first), Some(2));
+/// assert!(rows.next_block(2)?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+pub struct RawRows {
+    reading: Arc<Reading>,
+    inputs: Inputs,
+    /// Of each label the number of its field, if the files have it and it is wanted.
+    labels: Vec<Option<usize>>,
+    feed: Feed,
+    /// Rows handed out.
+    rows: u64,
+    /// Behind the last row, or an error.
+    is_over: bool,
+}
+
+/// Some rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawBlock {
+    /// How many rows of all the files stand before the first one.
+    pub first: u64,
+    /// How many there are.
+    pub rows: usize,
+    /// The inputs of a request.
+    pub columns: RawColumns<'static>,
+    /// One a label of the schema: 0 or 1, as in training, masked where a row has none. `None` where some file
+    /// has no such column, and everywhere unless [`RawRows::open_labelled`] has asked.
+    pub labels: Vec<Option<LabelColumn>>,
+}
+
+impl RawRows {
+    /// Opens files (see [`DataConfig::files`]), which are written as the job's data is. They need only the
+    /// columns that features read. What `config` says of the order and the choice of rows is passed over.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is empty, cut off, or lacks a column; a column whose type does not
+    /// fit; no row at all; features that a request cannot tell apart.
+    pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
+        let no_labels = schema.labels.iter().map(|_| None).collect();
+        Self::open_with(config, files, schema, |_| no_labels)
+    }
+
+    /// The same with the labels that all the files have.
+    ///
+    /// # Errors
+    /// See [`RawRows::open`].
+    pub fn open_labelled(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
+        Self::open_with(config, files, schema, |sources| {
+            let labels = field::labels(schema, true).map(|field| {
+                sources.iter().all(|file| file.has_column(&field.column)).then_some(field)
+            });
+            labels.collect()
+        })
+    }
+
+    fn open_with(
+        config: &DataConfig,
+        files: &[PathBuf],
+        schema: &Schema,
+        labels_of: impl FnOnce(&[SourceFile]) -> Vec<Option<Field>>,
+    ) -> Result<Self> {
+        config.check()?;
+        let sources: Vec<SourceFile> =
+            files.iter().map(|path| open_file(config, path)).collect::<Result<_>>()?;
+        let (inputs, mut fields) = Inputs::of(schema)?;
+        let mut labels = Vec::with_capacity(schema.labels.len());
+        for field in labels_of(&sources) {
+            labels.push(field.is_some().then_some(fields.len()));
+            fields.extend(field);
+        }
+        let reading = Reading::new(&Arc::new(sources), fields, text_rules(config))?;
+        if reading.units.is_empty() {
+            let Some(first) = reading.files.first() else {
+                return Err(ReaderError::Setting {
+                    problem: "no files are given".to_owned(),
+                    key: "data".to_owned(),
+                });
+            };
+            return Err(ReaderError::NoRows {
+                files: reading.files.len(),
+                path: first.path.clone(),
+            });
+        }
+        let reading = Arc::new(reading);
+        // A pool of one thread starts none.
+        let workers = Workers::new(NonZeroUsize::MIN).map_err(|error| ReaderError::Setting {
+            problem: error.to_string(),
+            key: "run.threads".to_owned(),
+        })?;
+        let order = (0..reading.units.len() as u32).collect();
+        let feed = Feed::new(reading.clone(), Arc::new(workers), Arc::default(), order, 0);
+        Ok(Self { reading, inputs, labels, feed, rows: 0, is_over: false })
+    }
+
+    /// The next `limit` rows (at least one), or fewer at the end; `None` behind it, and behind an error.
+    ///
+    /// # Errors
+    /// A row that cannot be read, or has no value where a feature needs one, by file, row and column; a row
+    /// whose list has weights, which requests have no place for.
+    pub fn next_block(&mut self, limit: usize) -> Result<Option<RawBlock>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        self.is_over = true;
+        let pieces = self.feed.fill(limit.max(1))?;
+        let rows = pieces.iter().map(|piece| piece.rows).sum();
+        if rows == 0 {
+            return Ok(None);
+        }
+        let label =
+            |field: usize| gather_label(&pieces, rows, field, &self.reading.fields[field].role);
+        let block = RawBlock {
+            first: self.rows,
+            rows,
+            columns: self.inputs.columns(&pieces, rows),
+            labels: self.labels.iter().map(|field| field.map(label)).collect(),
+        };
+        self.rows += rows as u64;
+        self.is_over = false;
+        Ok(Some(block))
+    }
+
+    /// Number of rows of all the files, whatever has been read of them. Text is read through once for it and
+    /// no value is looked at.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn count(&self) -> Result<u64> {
+        let mut rows = 0;
+        for file in self.reading.files.iter() {
+            rows += match (file.rows(), file.text_settings()) {
+                (Some(known), _) => known,
+                (None, None) => 0,
+                (None, Some(settings)) => {
+                    let mut chunks = file.chunks()?;
+                    let mut rows = 0;
+                    while let Some(chunk) = chunks.next_chunk()? {
+                        rows += text::count(&chunk, settings) as u64;
+                    }
+                    rows
+                }
+            };
+        }
+        Ok(rows)
+    }
+}
+
+impl std::fmt::Debug for RawRows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawRows")
+            .field("inputs", &self.inputs)
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
+}
