@@ -6,10 +6,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::op::Op;
 
 /// The rows of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Dim {
     /// `B`: rows of the batch.
     Batch,
@@ -25,7 +28,8 @@ pub enum Dim {
 }
 
 /// A matrix' shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Shape {
     /// Rows, symbolic.
     pub rows: Dim,
@@ -34,15 +38,18 @@ pub struct Shape {
 }
 
 /// A node of a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct NodeId(pub u32);
 
 /// A parameter of a graph, in order of creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct ParamId(pub u32);
 
 /// One operation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Node {
     /// Unique in its graph.
     pub name: String,
@@ -55,7 +62,8 @@ pub struct Node {
 }
 
 /// How a parameter begins.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ParamInit {
     /// Normal with variance `2 / (rows + cols)` (Glorot & Bengio 2010).
     XavierNormal,
@@ -81,7 +89,8 @@ pub enum ParamInit {
 }
 
 /// A dense parameter of a model.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ParamSpec {
     /// Unique in the model; the tensor's name in a checkpoint.
     pub name: String,
@@ -96,7 +105,8 @@ pub struct ParamSpec {
 }
 
 /// A table as the graph sees it: rows of `stride` floats.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TableInput {
     /// The table's name.
     pub name: String,
@@ -105,7 +115,8 @@ pub struct TableInput {
 }
 
 /// A sparse column as the graph sees it: indices of a table's rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ColumnInput {
     /// The feature's name.
     pub name: String,
@@ -114,7 +125,8 @@ pub struct ColumnInput {
 }
 
 /// What a batch brings along. A run's [`Inputs`](crate::Inputs) match it by index.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GraphInputs {
     /// Tables, in the order of the lookup plan.
     pub tables: Vec<TableInput>,
@@ -128,7 +140,8 @@ pub struct GraphInputs {
 
 /// A model: built by [`GraphBuilder`](crate::GraphBuilder), extended by
 /// [`differentiate`](crate::differentiate).
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Graph {
     /// What a batch brings along.
     pub inputs: GraphInputs,

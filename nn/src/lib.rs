@@ -46,6 +46,7 @@ mod builder;
 mod error;
 mod executor;
 mod graph;
+mod graph_file;
 mod inputs;
 mod lane;
 pub mod metrics;

@@ -5,12 +5,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use zillion_feature::Pooling;
 
 use crate::graph::{Dim, ParamId, Shape};
 
 /// Which part of which column's rows is looked up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Gather {
     /// The sparse column.
     pub column: usize,
@@ -24,7 +26,8 @@ pub struct Gather {
 }
 
 /// A function of one element.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Unary {
     /// `max(x, 0)`; derivative 0 at 0.
     Relu,
@@ -64,7 +67,8 @@ pub enum Unary {
 }
 
 /// A function of two elements. An operand of one row or one column is broadcast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Binary {
     /// `a + b`.
     Add,
@@ -80,7 +84,8 @@ pub enum Binary {
 
 /// Scores of the batch's rows against each other: `by · u_i·v_j`, where different rows with the same value
 /// of a column are left out.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct InBatch {
     /// The sparse column, of one value a row, that tells items apart.
     pub column: usize,
@@ -89,7 +94,8 @@ pub struct InBatch {
 }
 
 /// What a node computes. The comment of each names its inputs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
     /// () → `[U, stride]`: the unique rows of a table.
     Rows {

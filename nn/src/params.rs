@@ -88,6 +88,17 @@ impl Params {
     /// Reads what [`Params::to_safetensors`] wrote. Every parameter of the model must be there in its
     /// shape, and nothing else.
     pub fn from_safetensors(specs: &[ParamSpec], bytes: &[u8]) -> Result<Self> {
+        Self::from_safetensors_by_piece(specs, bytes, &mut || {})
+    }
+
+    /// The same, calling `piece` whenever some tens of kilobytes were read: whoever shares a processor with
+    /// others pauses there.
+    pub fn from_safetensors_by_piece(
+        specs: &[ParamSpec],
+        bytes: &[u8],
+        piece: &mut dyn FnMut(),
+    ) -> Result<Self> {
+        const PIECE_FLOATS: usize = 16 << 10;
         let file = SafeTensors::deserialize(bytes)?;
         let mut tensors: BTreeMap<String, _> = file.tensors().into_iter().collect();
         let mut values = Vec::with_capacity(specs.len());
@@ -108,7 +119,12 @@ impl Params {
                 ));
             }
             let (floats, _) = tensor.data().as_chunks::<4>();
-            values.push(floats.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect());
+            let mut own = Vec::with_capacity(floats.len());
+            for floats in floats.chunks(PIECE_FLOATS) {
+                own.extend(floats.iter().map(|&bytes| f32::from_le_bytes(bytes)));
+                piece();
+            }
+            values.push(own);
         }
         match tensors.into_keys().next() {
             Some(name) => Err(wrong(&name, "is in the file but not in the model".into())),

@@ -14,7 +14,7 @@
 //! Several processes may share a cache: names follow from contents, so that two of them at worst do the
 //! same work twice.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -28,10 +28,11 @@ use zillion_embedding::{TableLayout, TableSpec};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::stack::stack;
-use crate::version::VersionManifest;
+use crate::version::{VersionId, VersionManifest};
 
-/// Bytes that are hashed or copied between two calls of [`Pace::piece`]: about 0.1 ms.
-const PIECE_BYTES: usize = 256 << 10;
+/// Bytes that are hashed or copied between two calls of [`Pace::piece`]: about 0.1 ms, three times that where their
+/// pages are met for the first time.
+const PIECE_BYTES: usize = 64 << 10;
 /// Letters of a chain hash that name a merge.
 const LINK_LETTERS: usize = 24;
 
@@ -43,6 +44,8 @@ pub struct Cache {
     files: Files,
     /// Layers that are open, by the run of versions that they stand for.
     open: HashMap<String, Layer>,
+    /// Manifests that were read: they never change.
+    manifests: BTreeMap<VersionId, Arc<VersionManifest>>,
 }
 
 impl Cache {
@@ -55,12 +58,32 @@ impl Cache {
         let merges_dir = folder.join(model).join("merges");
         files.create_dir(&files_dir)?;
         files.create_dir(&merges_dir)?;
-        Ok(Self { files_dir, merges_dir, files, open: HashMap::new() })
+        Ok(Self { files_dir, merges_dir, files, open: HashMap::new(), manifests: BTreeMap::new() })
     }
 
     /// Where the files lie.
     pub fn folder(&self) -> &Path {
         &self.files_dir
+    }
+
+    /// [`Model::chain`], reading no manifest twice.
+    ///
+    /// # Errors
+    /// As [`Model::chain`].
+    pub fn chain(
+        &mut self,
+        model: &Model,
+        version: VersionId,
+    ) -> Result<Vec<Arc<VersionManifest>>> {
+        let known = &mut self.manifests;
+        model.chain_by(version, |version| {
+            if let Some(manifest) = known.get(&version) {
+                return Ok(manifest.clone());
+            }
+            let manifest = Arc::new(model.version(version)?);
+            known.insert(version, manifest.clone());
+            Ok(manifest)
+        })
     }
 
     /// The rows of the last version of `chain` (as [`Model::chain`] returns it): fetched, merged down to a
@@ -71,7 +94,7 @@ impl Cache {
     pub fn rows(
         &mut self,
         model: &Model,
-        chain: &[VersionManifest],
+        chain: &[Arc<VersionManifest>],
         workers: &Arc<Workers>,
         pace: &mut dyn Pace,
     ) -> Result<LayerSource> {
@@ -112,7 +135,11 @@ impl Cache {
         file: &LayerFile,
         pace: &mut dyn Pace,
     ) -> Result<bytes::Bytes> {
-        self.fetch(model, name, file, pace)?;
+        if self.fetch(model, name, file, pace)? {
+            pace.piece();
+            self.files.sync_dir(&self.files_dir)?;
+            pace.waited();
+        }
         Ok(mmap::map(self.files_dir.join(name))?)
     }
 
@@ -122,8 +149,10 @@ impl Cache {
     ///
     /// # Errors
     /// Where the disk refuses.
-    pub fn trim(&mut self, chains: &[&[VersionManifest]]) -> Result<u64> {
+    pub fn trim(&mut self, chains: &[&[Arc<VersionManifest>]]) -> Result<u64> {
         self.open.retain(|_, layer| layer.is_shared());
+        let oldest = chains.iter().filter_map(|chain| chain.first()).map(|base| base.version).min();
+        self.manifests.retain(|&version, _| oldest.is_some_and(|oldest| version >= oldest));
         let mut merges = BTreeSet::new();
         let mut files = BTreeSet::new();
         for chain in chains {
@@ -169,7 +198,7 @@ impl Cache {
     fn run(
         &mut self,
         model: &Model,
-        chain: &[VersionManifest],
+        chain: &[Arc<VersionManifest>],
         run: Range<usize>,
         layouts: &[TableLayout],
         pace: &mut dyn Pace,
@@ -183,6 +212,10 @@ impl Cache {
         }
         if let Some(layer) = self.open_merge(&name, layouts)? {
             return Ok(layer);
+        }
+        if !self.merges_dir.is_dir() {
+            self.files.create_dir(&self.files_dir)?;
+            self.files.create_dir(&self.merges_dir)?;
         }
         // What was merged before, as far as it reaches, and the rest one by one.
         let mut layers = Vec::new();
@@ -201,10 +234,12 @@ impl Cache {
         let is_base = run.start == 0;
         let manifest =
             merge_layers(&self.files, &self.files_dir, layouts, &borrowed, is_base, pace)?;
+        pace.piece();
         self.files.sync_dir(&self.files_dir)?;
         let bytes = serde_json::to_vec(&manifest)
             .expect("a layer's manifest is plain data with text keys, which JSON can always hold");
         self.files.write_bytes(self.merges_dir.join(format!("{name}.json")), &bytes)?;
+        pace.waited();
         let layer = Layer::open(self.files_dir.as_path(), &manifest, layouts)?;
         self.open.insert(name, layer.clone());
         Ok(layer)
@@ -246,25 +281,36 @@ impl Cache {
         if let Some(layer) = self.open.get(&version.chain) {
             return Ok(layer.clone());
         }
+        let mut is_new = false;
         for file in version.layer.files() {
-            self.fetch(model, &file.name(), file, pace)?;
+            is_new |= self.fetch(model, &file.name(), file, pace)?;
+        }
+        if is_new {
+            pace.piece();
+            self.files.sync_dir(&self.files_dir)?;
+            pace.waited();
         }
         let layer = Layer::open(self.files_dir.as_path(), &version.layer, layouts)?;
         self.open.insert(version.chain.clone(), layer.clone());
         Ok(layer)
     }
 
-    /// Brings a file here unless it is: hashed before it gets its name.
+    /// Brings a file here unless it is: hashed before it gets its name. Returns whether the folder has a new name,
+    /// which the caller syncs.
     fn fetch(
         &self,
         model: &Model,
         name: &str,
         file: &LayerFile,
         pace: &mut dyn Pace,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let target = self.files_dir.join(name);
         if fs::metadata(&target).is_ok_and(|m| m.len() == file.bytes) {
-            return Ok(());
+            return Ok(false);
+        }
+        // Somebody may have removed the folder: all of it can be made again.
+        if !self.files_dir.is_dir() {
+            self.files.create_dir(&self.files_dir)?;
         }
         let object = model.file_object(name);
         let refuse = |reason: String| {
@@ -295,7 +341,8 @@ impl Cache {
         if let Some(path) = &local
             && self.files.link_file(path, &target)?
         {
-            return Ok(self.files.sync_dir(&self.files_dir)?);
+            pace.piece();
+            return Ok(true);
         }
         self.files.write_file(&target, |out| {
             for piece in bytes.chunks(PIECE_BYTES) {
@@ -304,12 +351,13 @@ impl Cache {
             }
             Ok(())
         })?;
-        Ok(())
+        pace.waited();
+        Ok(true)
     }
 }
 
 /// What a run of versions is called: by where it begins and where it ends.
-fn run_name(chain: &[VersionManifest], run: &Range<usize>) -> String {
+fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
     let short = |hash: &str| hash.chars().take(LINK_LETTERS).collect::<String>();
     let from = match run.start {
         0 => "base".to_owned(),
@@ -325,7 +373,12 @@ fn names_in(folder: &Path) -> Result<Vec<String>> {
         reason: format!("cannot be listed: {error}"),
     };
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(names),
+        Err(error) => return Err(failed(error)),
+    };
+    for entry in entries {
         let name = entry.map_err(failed)?.file_name();
         names.extend(name.to_str().filter(|n| !n.starts_with('.')).map(str::to_owned));
     }

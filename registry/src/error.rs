@@ -120,7 +120,10 @@ pub enum Error {
         reason: String,
     },
     /// A file of a version is not there, or not what was published.
-    #[error("{reason}; restore it from a copy, or publish a new base: {path}")]
+    #[error(
+        "{reason}; move a whole copy into its place (never write into a file of a registry: servers map it), go back with \
+         `zillion model rollback`, or publish a base: {path}"
+    )]
     File {
         /// The file.
         path: PathBuf,
@@ -133,4 +136,24 @@ pub enum Error {
     /// The machine.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),
+    /// An input of a row does not fit the model.
+    #[error(transparent)]
+    Input(#[from] zillion_feature::RequestError),
+    /// A version does not score its parity rows as training did.
+    #[error(
+        "parity row {row} of label `{label}` scores {found} here and {wanted} in training; the version is not loaded: \
+         version {version}"
+    )]
+    Parity {
+        /// The version.
+        version: VersionId,
+        /// The label.
+        label: String,
+        /// The row, counted from 0.
+        row: usize,
+        /// The log odds that it has here.
+        found: f32,
+        /// The log odds that it must have.
+        wanted: f32,
+    },
 }

@@ -36,12 +36,20 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The registry at a URL: a folder, or `file:///…`.
+    /// The registry at a URL: a folder that is there, or `file:///…`.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn open(url: &str, files: Files, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self { store: Store::open(url, files)?, clock })
+    }
+
+    /// The same, made if it is not there: for those who publish.
+    ///
+    /// # Errors
+    /// As [`Store::create_at`].
+    pub fn create(url: &str, files: Files, clock: Arc<dyn Clock>) -> Result<Self> {
+        Ok(Self { store: Store::create_at(url, files)?, clock })
     }
 
     /// The store below.
@@ -88,6 +96,11 @@ impl Model {
         &self.name
     }
 
+    /// Where its registry is.
+    pub fn url(&self) -> &str {
+        self.store.url()
+    }
+
     /// The number that was published last.
     ///
     /// # Errors
@@ -126,10 +139,23 @@ impl Model {
     /// # Errors
     /// [`Error::Chain`] names the version whose parent is missing, is another than it says, or has
     /// another schema.
-    pub fn chain(&self, version: VersionId) -> Result<Vec<VersionManifest>> {
-        let mut chain = vec![self.version(version)?];
-        while let Some(link) = chain.last().and_then(|v| v.parent.clone()) {
-            chain.push(self.parent(chain.last().map_or(version, |v| v.version), &link, &chain)?);
+    pub fn chain(&self, version: VersionId) -> Result<Vec<Arc<VersionManifest>>> {
+        self.chain_by(version, |version| self.version(version).map(Arc::new))
+    }
+
+    /// [`Model::chain`] with manifests from wherever the caller keeps them.
+    pub(crate) fn chain_by(
+        &self,
+        version: VersionId,
+        mut manifest: impl FnMut(VersionId) -> Result<Arc<VersionManifest>>,
+    ) -> Result<Vec<Arc<VersionManifest>>> {
+        let newest = manifest(version)?;
+        let mut chain = vec![newest.clone()];
+        let mut child = newest.clone();
+        while let Some(link) = child.parent.clone() {
+            let parent = self.parent(&child, &link, &newest, &mut manifest)?;
+            chain.push(parent.clone());
+            child = parent;
         }
         chain.reverse();
         Ok(chain)
@@ -137,13 +163,17 @@ impl Model {
 
     fn parent(
         &self,
-        child: VersionId,
+        child: &VersionManifest,
         link: &Link,
-        chain: &[VersionManifest],
-    ) -> Result<VersionManifest> {
-        let broken =
-            |reason: String| Error::Chain { model: self.name.clone(), version: child, reason };
-        let parent = match self.version(link.version) {
+        newest: &VersionManifest,
+        manifest: &mut impl FnMut(VersionId) -> Result<Arc<VersionManifest>>,
+    ) -> Result<Arc<VersionManifest>> {
+        let broken = |reason: String| Error::Chain {
+            model: self.name.clone(),
+            version: child.version,
+            reason,
+        };
+        let parent = match manifest(link.version) {
             Ok(parent) => parent,
             Err(Error::NoVersion { .. }) => {
                 return Err(broken(format!("its parent, version {}, is not there", link.version)));
@@ -156,9 +186,7 @@ impl Model {
                 link.version, link.chain, parent.chain
             )));
         }
-        if let Some(newest) = chain.first()
-            && parent.schema_hash != newest.schema_hash
-        {
+        if parent.schema_hash != newest.schema_hash {
             let version = link.version;
             return Err(broken(format!(
                 "version {version}, which it stands on, has another schema"
@@ -199,7 +227,8 @@ impl Model {
         Ok(self.store.list(&format!("{}/pointers", self.name))?.folders)
     }
 
-    /// Moves a pointer to a version, whose chain must hold.
+    /// Moves a pointer to a version, whose chain must hold. Returns the move; where it stands there already, the
+    /// one that brought it.
     ///
     /// # Errors
     /// A version that is not there, or [`Error::PointerMoved`] where somebody else was first.
@@ -214,6 +243,10 @@ impl Model {
         let log = self.pointer_log(pointer)?;
         let last = log.last()?;
         let to = self.version(version)?.link();
+        // Where it stands already is no move: the log stays a history that can be gone back in.
+        if let Some(last) = last.as_ref().filter(|last| last.to == to) {
+            return Ok(last.clone());
+        }
         let entry = PointerMove {
             number: 0,
             to,
@@ -226,10 +259,10 @@ impl Model {
         log.append(last.as_ref(), entry)
     }
 
-    /// Moves a pointer back: to `to`, or to the parent of where it stands.
+    /// Moves a pointer back: to `to`, or to where it stood before it was moved to where it stands.
     ///
     /// # Errors
-    /// As [`Model::promote`]; a version without a parent.
+    /// As [`Model::promote`]; a pointer that stood nowhere before.
     pub fn rollback(
         &self,
         pointer: &str,
@@ -237,19 +270,78 @@ impl Model {
         by: &str,
         note: Option<String>,
     ) -> Result<PointerMove> {
-        let now = self.pointer(pointer)?.to.version;
+        let now = self.pointer(pointer)?;
         let to = match to {
             Some(to) => to,
-            None => match self.version(now)?.parent {
-                Some(parent) => parent.version,
-                None => {
-                    return Err(Error::Refused(format!(
-                        "version {now} is a base and has no parent to go back to; name a version with `--to`"
-                    )));
-                }
-            },
+            None => self.stood_before(pointer, &now)?,
         };
+        if to == now.to.version {
+            return Err(Error::Refused(format!(
+                "it stands on version {to} already: pointer `{pointer}`"
+            )));
+        }
         self.promote(pointer, to, MoveKind::Rollback, by, note)
+    }
+
+    /// Where a pointer stood before it came, not by a rollback, to where it stands now: rolling back twice
+    /// goes back two versions.
+    fn stood_before(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
+        const PAGE: usize = 64;
+        let mut end = None;
+        loop {
+            let page = self.moves(pointer, end, PAGE)?;
+            let came =
+                |entry: &&PointerMove| entry.to == now.to && entry.kind != MoveKind::Rollback;
+            if let Some(entry) = page.iter().find(came) {
+                return entry.from.ok_or_else(|| self.nothing_before(now.to.version));
+            }
+            match page.last() {
+                Some(oldest) if oldest.number > 1 => end = Some(oldest.number),
+                // An operator rolled back to a version that the pointer had never stood on.
+                _ => {
+                    let parent = self.version(now.to.version)?.parent;
+                    let before = parent.map(|parent| parent.version);
+                    return before.ok_or_else(|| self.nothing_before(now.to.version));
+                }
+            }
+        }
+    }
+
+    fn nothing_before(&self, version: VersionId) -> Error {
+        Error::Refused(format!(
+            "the pointer stood nowhere before version {version}; name a version with `--to`: model `{}`",
+            self.name
+        ))
+    }
+
+    /// Whether every file of a version and of all that it stands on is in the store, in its size.
+    ///
+    /// # Errors
+    /// [`Error::Chain`], or [`Error::File`] names the first file that is not there: collected, or lost.
+    pub fn check_files(&self, version: VersionId) -> Result<()> {
+        let mut seen = std::collections::BTreeSet::new();
+        for manifest in self.chain(version)? {
+            for (name, file) in manifest.files() {
+                if !seen.insert(name.clone()) {
+                    continue;
+                }
+                let object = self.file_object(&name);
+                let bytes = match self.store.local_path(&object) {
+                    Some(path) => std::fs::metadata(path).ok().map(|metadata| metadata.len()),
+                    None => self.store.head(&object)?.map(|listed| listed.bytes),
+                };
+                if bytes != Some(file.bytes) {
+                    let path = self.store.local_path(&object).unwrap_or_else(|| object.into());
+                    let of = manifest.version;
+                    let reason = format!(
+                        "a file of version {of}, which version {version} needs, is not there any more (collected \
+                         by gc, or lost)"
+                    );
+                    return Err(Error::File { path, reason });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn pointer_log(&self, pointer: &str) -> Result<PointerLog> {

@@ -10,7 +10,7 @@ use zillion_feature::{Schema, Statistics};
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::version::{Link, Origin, VersionFile, VersionId, VersionManifest};
+use crate::version::{Link, Origin, ScoreSettings, VersionFile, VersionId, VersionManifest};
 
 /// What is to become a version.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct Draft {
     pub folder: PathBuf,
     /// The dense graph, as [`Graph::to_json`](zillion_nn::Graph::to_json) writes it.
     pub graph: Vec<u8>,
+    /// How the trainer cuts batches when it scores.
+    pub settings: ScoreSettings,
     /// The dense parameters, as safetensors.
     pub dense: Vec<u8>,
     /// Raw rows and their scores, as [`ParityRows`](crate::ParityRows) writes them.
@@ -50,6 +52,7 @@ impl Model {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
         let schema_hash = hash_of(&schema);
         self.check_parent(&draft, &schema_hash)?;
+        let mut objects = Vec::new();
         for file in draft.layer.files() {
             let path = draft.folder.join(file.name());
             let bytes = mmap::map(&path)?;
@@ -57,18 +60,18 @@ impl Model {
                 let reason = format!("it has {} bytes instead of {}", bytes.len(), file.bytes);
                 return Err(Error::File { path, reason });
             }
-            self.store.put(&self.file_object(&file.name()), bytes)?;
+            objects.push((self.file_object(&file.name()), bytes));
         }
-        let put = |kind: &str, bytes: Vec<u8>| -> Result<VersionFile> {
+        let mut put = |kind: &str, bytes: Vec<u8>| -> VersionFile {
             let file = VersionFile::of(kind, &bytes);
-            self.store.put(&self.file_object(&file.name()), Bytes::from(bytes))?;
-            Ok(file)
+            objects.push((self.file_object(&file.name()), Bytes::from(bytes)));
+            file
         };
-        let graph = put("json", draft.graph)?;
-        let dense = put("safetensors", draft.dense)?;
-        let parity = put("json", draft.parity)?;
-        let sides =
-            draft.sides.into_iter().map(|side| put("arrow", side)).collect::<Result<_>>()?;
+        let graph = put("json", draft.graph);
+        let dense = put("safetensors", draft.dense);
+        let parity = put("json", draft.parity);
+        let sides = draft.sides.into_iter().map(|side| put("arrow", side)).collect();
+        self.store.put_all(objects)?;
         let version = VersionId(self.latest()?.map_or(1, |last| last.0 + 1));
         let manifest = VersionManifest {
             format: 0,
@@ -84,6 +87,7 @@ impl Model {
             statistics: draft.statistics,
             layer: draft.layer,
             graph,
+            settings: draft.settings,
             dense,
             parity,
             sides,

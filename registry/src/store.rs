@@ -18,10 +18,14 @@ use bytes::Bytes;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use tokio::task::JoinSet;
 use zillion_device::Files;
 use zillion_device::durable::Op;
 
 use crate::error::{Error, Result};
+
+/// Objects that are written at the same time.
+const PUTS_AT_ONCE: usize = 16;
 
 /// An object store. Cheap to clone.
 #[derive(Clone)]
@@ -55,12 +59,23 @@ pub struct Listed {
 }
 
 impl Store {
-    /// Opens a store by its URL: a folder's path, or `file://` and its absolute path. The folder is made
-    /// if it is not there.
+    /// Opens a store by its URL: a folder's path, or `file://` and its absolute path.
+    ///
+    /// # Errors
+    /// A URL of a kind that this program has not been built for, or a folder that is not there.
+    pub fn open(url: &str, files: Files) -> Result<Self> {
+        Self::open_folder(url, files, false)
+    }
+
+    /// The same; the folder is made if it is not there.
     ///
     /// # Errors
     /// A URL of a kind that this program has not been built for, or a folder that cannot be made.
-    pub fn open(url: &str, files: Files) -> Result<Self> {
+    pub fn create_at(url: &str, files: Files) -> Result<Self> {
+        Self::open_folder(url, files, true)
+    }
+
+    fn open_folder(url: &str, files: Files, is_new: bool) -> Result<Self> {
         let folder = match url.split_once("://") {
             None => PathBuf::from(url),
             Some(("file", path)) if path.starts_with('/') => PathBuf::from(path),
@@ -70,7 +85,12 @@ impl Store {
             return Err(Error::UnknownStore { url: url.to_owned() });
         }
         let failed = |reason: String| Error::Store { action: "open", path: url.to_owned(), reason };
-        files.create_dir(&folder).map_err(|e| failed(e.to_string()))?;
+        if is_new {
+            files.create_dir(&folder).map_err(|e| failed(e.to_string()))?;
+        } else if !folder.is_dir() {
+            let reason = "there is no such folder; `zillion publish` makes one".to_owned();
+            return Err(failed(reason));
+        }
         let folder = folder.canonicalize().map_err(|e| failed(e.to_string()))?;
         let local = LocalFileSystem::new_with_prefix(&folder)
             .map_err(|e| failed(e.to_string()))?
@@ -126,6 +146,43 @@ impl Store {
         let put = self.objects.put(&path, PutPayload::from_bytes(bytes));
         self.runtime.block_on(put).map_err(|error| failed("write", name, &error))?;
         self.hook(Op::Fsync, name)
+    }
+
+    /// [`Store::put`] of several objects at once: a disk makes many files durable in the time of a few.
+    ///
+    /// # Errors
+    /// Where the store refuses one of them; others may then have been written.
+    pub fn put_all(&self, objects: Vec<(String, Bytes)>) -> Result<()> {
+        let mut parsed = Vec::with_capacity(objects.len());
+        for (name, bytes) in objects {
+            self.hook(Op::Write, &name)?;
+            parsed.push((parse(&name)?, name, bytes));
+        }
+        let names: Vec<String> = parsed.iter().map(|(_, name, _)| name.clone()).collect();
+        self.runtime.block_on(async {
+            let mut left = parsed.into_iter();
+            let mut open = JoinSet::new();
+            loop {
+                while open.len() < PUTS_AT_ONCE
+                    && let Some((path, name, bytes)) = left.next()
+                {
+                    let objects = self.objects.clone();
+                    open.spawn(async move {
+                        let put = objects.put(&path, PutPayload::from_bytes(bytes)).await;
+                        put.map(drop).map_err(|error| failed("write", &name, &error))
+                    });
+                }
+                match open.join_next().await {
+                    Some(Ok(put)) => put?,
+                    Some(Err(stopped)) => {
+                        let reason = stopped.to_string();
+                        return Err(Error::Store { action: "write", path: String::new(), reason });
+                    }
+                    None => return Ok(()),
+                }
+            }
+        })?;
+        names.iter().try_for_each(|name| self.hook(Op::Fsync, name))
     }
 
     /// Reads an object; `None` where there is none of this name.

@@ -49,6 +49,8 @@ pub struct VersionManifest {
     pub layer: LayerManifest,
     /// The dense graph, built for inference.
     pub graph: VersionFile,
+    /// How the trainer cuts batches when it scores: the same cut gives the same bits.
+    pub settings: ScoreSettings,
     /// The dense parameters, as safetensors.
     pub dense: VersionFile,
     /// Raw rows and the scores that they must have.
@@ -77,6 +79,16 @@ pub struct Origin {
     /// Metrics that training measured, by name.
     #[serde(default)]
     pub metrics: std::collections::BTreeMap<String, f64>,
+}
+
+/// How batches are cut when they are scored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScoreSettings {
+    /// Lanes that rows are dealt to.
+    pub lanes: usize,
+    /// Rows of a tile.
+    pub tile_rows: usize,
 }
 
 /// A version as another names it.

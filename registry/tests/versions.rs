@@ -15,8 +15,8 @@ use zillion_embedding::{
 };
 use zillion_feature::{FeatureKey, RowBuffer, Schema};
 use zillion_registry::{
-    Cache, Draft, Error, Link, Model, MoveKind, Origin, Registry, Retention, STABLE, VersionId,
-    VersionManifest,
+    Cache, Draft, Error, Link, Model, MoveKind, Origin, Registry, Retention, STABLE, ScoreSettings,
+    VersionId, VersionManifest,
 };
 
 /// Rows by key; `None` for a key that left.
@@ -44,7 +44,7 @@ impl Fixture {
     fn model(&self) -> Model {
         let url = self.registry_path().display().to_string();
         let clock: Arc<dyn Clock> = self.clock.clone();
-        Registry::open(&url, Files::new(), clock).unwrap().model("clicks").unwrap()
+        Registry::create(&url, Files::new(), clock).unwrap().model("clicks").unwrap()
     }
 
     fn cache(&self) -> Cache {
@@ -63,6 +63,7 @@ impl Fixture {
             layer: write(&folder, rows),
             folder,
             graph: b"graph".to_vec(),
+            settings: ScoreSettings { lanes: 8, tile_rows: 256 },
             dense: format!("dense of {} rows", rows.len()).into_bytes(),
             parity: b"parity".to_vec(),
             sides: Vec::new(),
@@ -362,7 +363,9 @@ fn a_trimmed_cache_still_has_what_is_served() {
 fn names_cannot_leave_the_registry() {
     let fixture = Fixture::new();
     let url = fixture.registry_path().display().to_string();
-    let registry = Registry::open(&url, Files::new(), fixture.clock.clone()).unwrap();
+    let missing = Registry::open(&url, Files::new(), fixture.clock.clone()).map(drop).unwrap_err();
+    assert!(missing.to_string().contains("no such folder"), "{missing}");
+    let registry = Registry::create(&url, Files::new(), fixture.clock.clone()).unwrap();
     for name in ["", "..", "../x", "a/b", "/etc", ".hidden", "a\\b", "ü", &"a".repeat(101)] {
         assert!(matches!(registry.model(name), Err(Error::Name { .. })), "{name}");
         assert!(fixture.model().pointer(name).is_err(), "{name}");

@@ -1,0 +1,132 @@
+//! A graph as a file: JSON that travels with a version.
+//!
+//! What is read is not trusted: every node's shape is computed anew by its operation's rule, so that a graph
+//! that was read is one that the builder could have built, or it is refused with the node's name.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, NodeId, Shape};
+use crate::ops;
+
+/// The version of the format.
+const FORMAT: u32 = 1;
+
+/// The most floats of a parameter: more is a number that was damaged.
+const MAX_FLOATS: usize = 1 << 40;
+
+#[derive(Serialize)]
+struct Written<'a> {
+    format: u32,
+    graph: &'a Graph,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Read {
+    format: u32,
+    graph: Graph,
+}
+
+impl Graph {
+    /// The file's bytes. The same graph gives the same bytes.
+    ///
+    /// # Errors
+    /// A graph with a constant that is not finite, which JSON cannot hold.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        let bytes = serde_json::to_vec(&Written { format: FORMAT, graph: self });
+        let bytes = bytes.map_err(|e| unreadable(e.to_string()))?;
+        // JSON writes what is not finite as null, which would be noticed by whoever reads it, too late.
+        match Self::from_json(&bytes) {
+            Ok(same) if same == *self => Ok(bytes),
+            Ok(_) => Err(unreadable("it does not read back as it was".into())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads what [`Graph::to_json`] wrote.
+    ///
+    /// # Errors
+    /// Bytes that are no such file, or a node that does not follow from those before it.
+    pub fn from_json(bytes: &[u8]) -> Result<Self> {
+        let read: Read = serde_json::from_slice(bytes).map_err(|e| unreadable(e.to_string()))?;
+        if read.format != FORMAT {
+            let reason = format!("its format is {}, this program reads {FORMAT}", read.format);
+            return Err(unreadable(reason));
+        }
+        read.graph.validate()?;
+        Ok(read.graph)
+    }
+
+    /// Whether every node follows from those before it and every reference leads somewhere.
+    fn validate(&self) -> Result<()> {
+        let known = &self.inputs;
+        if let Some(column) = known.columns.iter().find(|c| c.table >= known.tables.len()) {
+            let reason = format!("column {:?} is of table {}", column.name, column.table);
+            return Err(unreadable(format!("{reason}, which there is not")));
+        }
+        for param in &self.params {
+            if param.rows.checked_mul(param.cols).is_none_or(|floats| floats > MAX_FLOATS) {
+                let reason = format!("{} x {} floats are too many", param.rows, param.cols);
+                return Err(Error::Param { name: param.name.clone(), reason });
+            }
+        }
+        let mut shapes: Vec<Shape> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let refuse = |reason: String| Error::Shape { node: node.name.clone(), reason };
+            let before = |id: &NodeId| shapes.get(id.0 as usize).copied();
+            let inputs: Option<Vec<Shape>> = node.inputs.iter().map(before).collect();
+            let inputs = inputs.ok_or_else(|| refuse("an input does not come before it".into()))?;
+            let shape = ops::shape(&node.op, &inputs, self).map_err(refuse)?;
+            if shape != node.shape {
+                let said = node.shape;
+                return Err(refuse(format!("its shape is {shape} and the file says {said}")));
+            }
+            shapes.push(shape);
+        }
+        let named = self.outputs.iter().chain(&self.aliases);
+        for (name, id) in named.map(|(name, id)| (name.as_str(), id)) {
+            if id.0 as usize >= self.nodes.len() {
+                return Err(unreadable(format!("there is no node {id}, which `{name}` names")));
+            }
+        }
+        for (param, id) in &self.updates {
+            if param.0 as usize >= self.params.len() || id.0 as usize >= self.nodes.len() {
+                return Err(unreadable(format!(
+                    "an update of parameter {} leads nowhere",
+                    param.0
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unreadable(reason: String) -> Error {
+    Error::Setting { name: "graph file", reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GraphBuilder, Mode};
+
+    fn graph() -> Graph {
+        let mut builder = GraphBuilder::new(crate::GraphInputs::default(), Mode::Infer);
+        let half = builder.fill("half", 1, 1, 0.5).unwrap();
+        builder.output("half", half).unwrap();
+        builder.finish()
+    }
+
+    #[test]
+    fn a_graph_reads_back_and_a_damaged_one_does_not() {
+        let graph = graph();
+        let bytes = graph.to_json().unwrap();
+        assert_eq!(Graph::from_json(&bytes).unwrap(), graph);
+        for (good, bad) in [("\"format\":1", "\"format\":2"), ("\"cols\":1", "\"cols\":2")] {
+            let text = String::from_utf8(bytes.clone()).unwrap();
+            assert!(text.contains(good), "{text}");
+            assert!(Graph::from_json(text.replacen(good, bad, 1).as_bytes()).is_err());
+        }
+    }
+}

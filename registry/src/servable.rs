@@ -1,0 +1,221 @@
+//! A version, loaded: everything that turns raw rows into scores, and the check that it is right.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zillion_device::Workers;
+use zillion_embedding::layer::{LayerFile, LayerSource, Pace};
+use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns, Schema};
+use zillion_nn::zoo::LOGITS;
+use zillion_nn::{Graph, Params, Settings};
+
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::parity::ParityRows;
+use crate::scorer::Scorer;
+use crate::side_file::read_side;
+use crate::version::{ScoreSettings, VersionFile, VersionId, VersionManifest};
+
+/// A version that can be asked for scores, by several threads at once.
+#[derive(Debug)]
+pub struct Servable {
+    manifest: Arc<VersionManifest>,
+    engine: Arc<Engine>,
+    rows: LayerSource,
+    params: Params,
+}
+
+/// What the versions of one training share: a delta brings rows and parameters, and the way from raw rows to
+/// scores stays as it is.
+#[derive(Debug)]
+struct Engine {
+    encoder: Encoder,
+    tasks: Vec<String>,
+    graph: Graph,
+    settings: Settings,
+    workers: Arc<Workers>,
+    /// Taken and given back: as many as were ever needed at once.
+    idle: Mutex<Vec<Scratch>>,
+}
+
+/// What one thread needs to score.
+#[derive(Debug)]
+struct Scratch {
+    scorer: Scorer,
+    plan: PlanScratch,
+}
+
+/// Scores of some rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowScores {
+    /// Log odds of each task, in the order of [`Servable::tasks`].
+    pub logits: Vec<Vec<f32>>,
+    /// Unique keys that the version does not have and answered with its default.
+    pub missing: u64,
+    /// Rows whose key a side table does not have, over all side tables.
+    pub missing_side_rows: u64,
+}
+
+impl Servable {
+    /// Loads a version: verifies its chain, brings its files into the cache, maps its rows, and replays its
+    /// parity rows. What it has in common with `others`, which are loaded already, is not made again.
+    ///
+    /// # Errors
+    /// The first thing that is not as it was published.
+    pub fn load<'a>(
+        model: &Model,
+        version: VersionId,
+        others: impl IntoIterator<Item = &'a Self>,
+        cache: &mut Cache,
+        workers: &Arc<Workers>,
+        pace: &mut dyn Pace,
+    ) -> Result<Self> {
+        let chain = cache.chain(model, version)?;
+        pace.piece();
+        let rows = cache.rows(model, &chain, workers, pace)?;
+        let manifest = chain.into_iter().next_back();
+        let manifest = manifest.expect("a chain has at least the version itself in it");
+        let mut others = others.into_iter();
+        let engine = match others.find(|other| is_same_engine(&other.manifest, &manifest)) {
+            Some(other) => other.engine.clone(),
+            None => Arc::new(Engine::load(model, &manifest, cache, workers, pace)?),
+        };
+        let dense = read(model, &manifest.dense, cache, pace)?;
+        let specs = &engine.graph.params;
+        let params = Params::from_safetensors_by_piece(specs, &dense, &mut || pace.piece())?;
+        pace.piece();
+        let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
+        pace.piece();
+        let servable = Self { manifest, engine, rows, params };
+        parity.replay(&servable, pace)?;
+        Ok(servable)
+    }
+
+    /// What was published.
+    pub fn manifest(&self) -> &VersionManifest {
+        &self.manifest
+    }
+
+    /// The version's number.
+    pub fn version(&self) -> VersionId {
+        self.manifest.version
+    }
+
+    /// From raw rows to batches.
+    pub fn encoder(&self) -> &Encoder {
+        &self.engine.encoder
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &LayerSource {
+        &self.rows
+    }
+
+    /// The names of its scores, in order: those of the graph's tasks, the first of which is named after the
+    /// first label. A retrieval model without labels has one, `score`, that is no probability.
+    pub fn tasks(&self) -> &[String] {
+        &self.engine.tasks
+    }
+
+    /// Whether a score stands for a probability.
+    pub fn has_probabilities(&self) -> bool {
+        !self.encoder().schema().labels.is_empty()
+    }
+
+    /// Scores raw rows.
+    ///
+    /// # Errors
+    /// An input that does not fit, or a model that refuses.
+    pub fn score(&self, rows: usize, columns: &RawColumns<'_>) -> Result<RowScores> {
+        self.score_batch(&self.encoder().encode(rows, columns)?)
+    }
+
+    /// Scores a batch that was encoded by [`Servable::encoder`].
+    ///
+    /// # Errors
+    /// A model that refuses.
+    pub fn score_batch(&self, batch: &Batch) -> Result<RowScores> {
+        let mut scratch = self.engine.scratch()?;
+        let Scratch { scorer, plan } = &mut scratch;
+        let lookups = LookupPlan::build(batch, self.encoder().schema(), plan);
+        let scores = scorer.score(batch, &lookups, &mut self.rows.clone(), &self.params)?;
+        let scores = RowScores {
+            logits: scores.outputs.iter().map(|logits| logits.to_vec()).collect(),
+            missing: scores.missing,
+            missing_side_rows: batch.side_missing.iter().sum(),
+        };
+        self.engine.idle().push(scratch);
+        Ok(scores)
+    }
+}
+
+impl Engine {
+    fn load(
+        model: &Model,
+        manifest: &VersionManifest,
+        cache: &Cache,
+        workers: &Arc<Workers>,
+        pace: &mut dyn Pace,
+    ) -> Result<Self> {
+        let version = manifest.version;
+        let schema = Schema::from_job(&manifest.schema).map_err(|e| Error::Manifest {
+            path: format!("{} version {version}", model.name()),
+            reason: format!("its schema cannot be read: {e}"),
+        })?;
+        let mut sides = Vec::with_capacity(manifest.sides.len());
+        for file in &manifest.sides {
+            sides.push(Arc::new(read_side(&schema, read(model, file, cache, pace)?)?));
+        }
+        let encoder = Encoder::new(&schema, &manifest.statistics, &sides)
+            .map_err(|e| Error::Refused(format!("version {version} cannot be used: {e}")))?;
+        let graph = Graph::from_json(&read(model, &manifest.graph, cache, pace)?)?;
+        let tasks = tasks_of(&graph, encoder.schema());
+        let ScoreSettings { lanes, tile_rows } = manifest.settings;
+        let settings = Settings { lanes, tile_rows };
+        let idle = Mutex::new(Vec::new());
+        Ok(Self { encoder, tasks, graph, settings, workers: workers.clone(), idle })
+    }
+
+    fn scratch(&self) -> Result<Scratch> {
+        if let Some(scratch) = self.idle().pop() {
+            return Ok(scratch);
+        }
+        let scorer = Scorer::new(&self.graph, self.settings, self.workers.clone())?;
+        Ok(Scratch { scorer, plan: PlanScratch::default() })
+    }
+
+    /// Taken twice a request, never on the way of a key.
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether raw rows become scores the same way, but for rows and parameters.
+fn is_same_engine(a: &VersionManifest, b: &VersionManifest) -> bool {
+    a.schema_hash == b.schema_hash
+        && a.tables == b.tables
+        && a.statistics == b.statistics
+        && a.graph == b.graph
+        && a.settings == b.settings
+        && a.sides == b.sides
+}
+
+fn read(
+    model: &Model,
+    file: &VersionFile,
+    cache: &Cache,
+    pace: &mut dyn Pace,
+) -> Result<bytes::Bytes> {
+    let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
+    cache.read(model, &file.name(), &described, pace)
+}
+
+/// The names of a graph's scores.
+fn tasks_of(graph: &Graph, schema: &Schema) -> Vec<String> {
+    let first = schema.labels.first().map_or("score", |label| label.name.as_str());
+    let task = |(name, _): &(String, _)| match name.strip_prefix(LOGITS)? {
+        "" => Some(first.to_owned()),
+        rest => rest.strip_prefix('/').map(str::to_owned),
+    };
+    graph.outputs.iter().filter_map(task).collect()
+}

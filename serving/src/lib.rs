@@ -1,0 +1,28 @@
+//! Published versions to scores: hot load, limits, HTTP.
+//!
+//! A [`Domain`] holds the models: it follows the registry, loads versions beside those that answer, and puts
+//! them up whole. Protocols are thin adapters over it; [`serve`] is the one for HTTP. A request is one task
+//! on the pool and is answered by one version from its first byte to its last.
+//!
+//! It is *not* a trainer and knows no files of data; what turns raw values into scores is
+//! [`Servable`](zillion_registry::Servable), which gates and `predict --version` use too.
+
+mod config;
+mod domain;
+mod error;
+mod host;
+mod http;
+mod loader;
+mod metrics;
+mod score;
+mod server;
+
+pub use config::{Limits, ServeConfig};
+pub use domain::{Domain, RowsRequest, Scored};
+pub use error::{Kind, Result, ServeError};
+pub use host::{Host, OpenVersions, Selector};
+pub use http::read_body;
+pub use loader::{Follow, LoadConfig};
+pub use metrics::{Metrics, Stage};
+pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
+pub use server::serve;

@@ -1,0 +1,203 @@
+//! What the server measures about itself, for `/metrics`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+/// A stage of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The body's way to the server.
+    Receive,
+    /// Waiting for a thread.
+    Queue,
+    /// From the body to raw columns.
+    Parse,
+    /// From raw columns to keys and numbers, lookup and model.
+    Score,
+    /// From scores to the answer's body.
+    Write,
+}
+
+impl Stage {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Queue => "queue",
+            Self::Parse => "parse",
+            Self::Score => "score",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// The server's series.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    stage_seconds: HistogramVec,
+    request_seconds: HistogramVec,
+    requests: IntCounterVec,
+    rows: IntCounterVec,
+    missing_keys: IntCounterVec,
+    missing_side_rows: IntCounterVec,
+    pub(crate) open_requests: IntGauge,
+    pub(crate) open_connections: IntGauge,
+    current_version: IntGaugeVec,
+    open_versions: IntGaugeVec,
+    layers: IntGaugeVec,
+    load_seconds: HistogramVec,
+    pub(crate) load_slice_seconds: Histogram,
+    pub(crate) load_slice_cpu_seconds: Histogram,
+    load_failures: IntCounterVec,
+    registry_seen: IntGaugeVec,
+}
+
+impl Metrics {
+    /// Registers the series.
+    ///
+    /// # Errors
+    /// A registry that has series of these names already.
+    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let seconds = |name: &str, help: &str, labels: &[&str]| {
+            // From 50 µs to 13 s by factors of the square root of two.
+            let buckets = prometheus::exponential_buckets(5e-5, std::f64::consts::SQRT_2, 36)?;
+            let series =
+                HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels)?;
+            registry.register(Box::new(series.clone()))?;
+            Ok::<_, prometheus::Error>(series)
+        };
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            let series = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(series.clone()))?;
+            Ok::<_, prometheus::Error>(series)
+        };
+        let gauges = |name: &str, help: &str| {
+            let series = IntGaugeVec::new(Opts::new(name, help), &["model"])?;
+            registry.register(Box::new(series.clone()))?;
+            Ok::<_, prometheus::Error>(series)
+        };
+        let gauge = |name: &str, help: &str| {
+            let series = IntGauge::new(name, help)?;
+            registry.register(Box::new(series.clone()))?;
+            Ok::<_, prometheus::Error>(series)
+        };
+        let slices = |name: &str, help: &str| {
+            // From 16 µs by factors of two: half a millisecond is one of the bounds.
+            let buckets = prometheus::exponential_buckets(1.5625e-5, 2.0, 16)?;
+            let series = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?;
+            registry.register(Box::new(series.clone()))?;
+            Ok::<_, prometheus::Error>(series)
+        };
+        Ok(Self {
+            stage_seconds: seconds(
+                "zillion_serving_stage_seconds",
+                "Time of each stage of a request.",
+                &["stage"],
+            )?,
+            request_seconds: seconds(
+                "zillion_serving_request_seconds",
+                "Time of a request, from its head to its answer.",
+                &["model", "protocol"],
+            )?,
+            requests: counter(
+                "zillion_serving_requests_total",
+                "Requests by outcome.",
+                &["model", "protocol", "status"],
+            )?,
+            rows: counter("zillion_serving_rows_total", "Rows scored.", &["model"])?,
+            missing_keys: counter(
+                "zillion_serving_missing_keys_total",
+                "Unique keys of requests that the version does not have: they read its default.",
+                &["model"],
+            )?,
+            missing_side_rows: counter(
+                "zillion_serving_missing_side_rows_total",
+                "Rows whose key a side table does not have.",
+                &["model"],
+            )?,
+            open_requests: gauge("zillion_serving_open_requests", "Requests in the server.")?,
+            open_connections: gauge("zillion_serving_open_connections", "Connections.")?,
+            current_version: gauges(
+                "zillion_serving_current_version",
+                "The version that requests without one are answered by.",
+            )?,
+            open_versions: gauges("zillion_serving_open_versions", "Versions that are loaded.")?,
+            layers: gauges("zillion_serving_layers", "Layers that a lookup probes.")?,
+            load_seconds: seconds(
+                "zillion_serving_load_seconds",
+                "Time from seeing a version to serving it.",
+                &["model"],
+            )?,
+            load_slice_seconds: slices(
+                "zillion_serving_load_slice_seconds",
+                "Time on the wall of one slice of a hot load, between two pauses.",
+            )?,
+            load_slice_cpu_seconds: slices(
+                "zillion_serving_load_slice_cpu_seconds",
+                "Processor time of one slice of a hot load: what scoring could have had.",
+            )?,
+            load_failures: counter(
+                "zillion_serving_load_failures_total",
+                "Versions that could not be loaded.",
+                &["model"],
+            )?,
+            registry_seen: gauges(
+                "zillion_serving_registry_seen_timestamp_seconds",
+                "When the registry last said which version is meant, in seconds since 1970.",
+            )?,
+            registry: registry.clone(),
+        })
+    }
+
+    /// Everything in Prometheus' text format.
+    ///
+    /// # Errors
+    /// A series that cannot be written.
+    pub fn text(&self) -> prometheus::Result<String> {
+        TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+
+    pub(crate) fn stage(&self, stage: Stage, time: Duration) {
+        self.stage_seconds.with_label_values(&[stage.name()]).observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn request(&self, model: &str, protocol: &str, status: u16, time: Duration) {
+        let status = status.to_string();
+        self.requests.with_label_values(&[model, protocol, &status]).inc();
+        self.request_seconds.with_label_values(&[model, protocol]).observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn scored(&self, model: &str, rows: u64, missing: u64, missing_side_rows: u64) {
+        self.rows.with_label_values(&[model]).inc_by(rows);
+        self.missing_keys.with_label_values(&[model]).inc_by(missing);
+        self.missing_side_rows.with_label_values(&[model]).inc_by(missing_side_rows);
+    }
+
+    pub(crate) fn versions(&self, model: &str, current: u64, open: usize, layers: usize) {
+        let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        let current = i64::try_from(current).unwrap_or(i64::MAX);
+        self.current_version.with_label_values(&[model]).set(current);
+        self.open_versions.with_label_values(&[model]).set(gauge(open));
+        self.layers.with_label_values(&[model]).set(gauge(layers));
+    }
+
+    pub(crate) fn loaded(&self, model: &str, time: Duration) {
+        self.load_seconds.with_label_values(&[model]).observe(time.as_secs_f64());
+    }
+
+    /// The registry has answered. Failures are a series from the first look on.
+    pub(crate) fn looked(&self, model: &str) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        self.registry_seen.with_label_values(&[model]).set(now);
+        self.load_failures.with_label_values(&[model]).inc_by(0);
+    }
+
+    pub(crate) fn load_failed(&self, model: &str) {
+        self.load_failures.with_label_values(&[model]).inc();
+    }
+}
