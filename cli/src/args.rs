@@ -1,7 +1,11 @@
 //! The command line. Parsing has no side effects; `commands` resolves and acts.
 
+mod bench_versions;
 mod first_run;
+mod load;
 mod look;
+mod predict;
+mod registry;
 mod table;
 
 use std::num::NonZeroUsize;
@@ -9,11 +13,18 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub(crate) use bench_versions::{BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs};
 pub(crate) use first_run::{
     CheckArgs, CompletionsArgs, Data, DataArgs, HistoryArgs, InitArgs, InspectArgs, ManArgs,
     NextItemArgs, QuickstartArgs, SynthArgs,
 };
-pub(crate) use look::{FetchArgs, GraphArgs, Model, ModelArgs};
+pub(crate) use load::{BenchServeArgs, LoadgenArgs, Protocol};
+pub(crate) use look::{FetchArgs, GraphArgs};
+pub(crate) use predict::{PredictArgs, StdinFormat};
+pub(crate) use registry::{
+    DiffArgs, ExplainArgs, GcArgs, KeyType, ListArgs, ModelArgs, ModelCommand, ModelRef, PinArgs,
+    PromoteArgs, PublishArgs, RollbackArgs, ServeArgs, ShowArgs, VerifyArgs,
+};
 pub(crate) use table::{Table, TableArgs, TableStatsArgs, TableTopArgs, TopBy};
 
 /// Trains and serves recommendation models whose weight is in sparse embedding tables.
@@ -33,9 +44,13 @@ const CHECK_CODES: &str = "\
 Example: zillion check job.toml --set data.root=data
 Exit codes: 0 it can run, 1 it cannot, 3 it can but should not (memory, disk, a label without two values).";
 
+const PREDICT_USAGE: &str = "\
+zillion predict [OPTIONS] <CHECKPOINT> <FILE>
+       zillion predict [OPTIONS] --registry <URL> --model <NAME> [--version <VERSION>] <FILE>";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Generate a click log, train on it, interrupt and resume, test: no data needed
+    /// The whole loop on data that it makes: train, resume, publish, serve, train on, hot load, roll back
     #[command(after_help = "\
 Example: zillion quickstart --rows 200000 --output runs/quickstart")]
     Quickstart(QuickstartArgs),
@@ -54,17 +69,36 @@ Example: zillion train examples/frappe/job.toml --set data.root=../shared/data/f
     #[command(after_help = "\
 Example: zillion eval runs/frappe-deepfm --data ../shared/data/frappe_x1r/valid.parquet")]
     Eval(EvalArgs),
-    /// Score rows from a file or stdin through a checkpoint, one line a row
-    #[command(after_help = "\
+    /// Score rows from a file or stdin through a checkpoint or a published version, one line a row
+    #[command(override_usage = PREDICT_USAGE, after_help = "\
 Example: zillion predict runs/frappe-deepfm rows.csv > scores.csv
-         cat rows.csv | zillion predict runs/frappe-deepfm -")]
+         cat rows.csv | zillion predict runs/frappe-deepfm -
+         zillion predict --registry registry --model clicks --version 12 rows.csv")]
     Predict(PredictArgs),
     /// Look into the tables of a checkpoint
     #[command(arg_required_else_help = true)]
     Table(TableArgs),
-    /// Look into a model
+    /// Publish a checkpoint as a version: a base, or what changed since the version before
+    #[command(after_help = "\
+Example: zillion publish runs/clicks --registry registry --model clicks")]
+    Publish(PublishArgs),
+    /// Serve published versions over HTTP, and follow the registry
+    #[command(after_help = "\
+Example: zillion serve --registry registry --model clicks --http 127.0.0.1:8080
+         curl localhost:8080/v1/models/clicks:predict -d '{\"instances\": [{\"user\": 7, \"item\": 42}]}'")]
+    Serve(ServeArgs),
+    /// Send rows of a file to a server at a constant rate, measure, and check the answers
+    #[command(after_help = "\
+Example: zillion loadgen --registry registry --model clicks --data test.csv --rate 200 --seconds 10 --check
+Exit codes: 0 every answer was there (and right, with --check), 1 not.")]
+    Loadgen(LoadgenArgs),
+    /// Versions of models: list, show, compare, promote, roll back, verify, clean up; a model's nodes
     #[command(arg_required_else_help = true)]
     Model(ModelArgs),
+    /// Where a key's row in a version comes from, and what it holds
+    #[command(after_help = "\
+Example: zillion explain --registry registry --model clicks --table item --key 42")]
+    Explain(ExplainArgs),
     /// Look into data, or make some
     #[command(arg_required_else_help = true)]
     Data(DataArgs),
@@ -97,6 +131,9 @@ pub(crate) struct TrainArgs {
     /// Go on from the newest checkpoint in run.output (begin if there is none)
     #[arg(long)]
     pub(crate) resume: bool,
+    /// Begin a new run from this checkpoint or run: its rows and parameters, other data
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) from: Option<PathBuf>,
     /// Print the job with every default and override, and stop
     #[arg(long)]
     pub(crate) print_config: bool,
@@ -135,36 +172,6 @@ pub(crate) struct EvalArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct PredictArgs {
-    /// Checkpoint folder, or a run's folder (its best epoch is taken)
-    pub(crate) checkpoint: PathBuf,
-    /// File of rows, or - for stdin
-    pub(crate) input: String,
-    #[command(flatten)]
-    pub(crate) fetch: FetchArgs,
-    /// How stdin is written (a file's ending says it)
-    #[arg(long, value_enum, default_value = "csv")]
-    pub(crate) format: StdinFormat,
-    /// Override a key of the checkpoint's job, as in --set data.delimiter=';' (repeatable)
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
-    /// Compute threads; absent: one a core
-    #[arg(long)]
-    pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one JSON object a row instead of a line of probabilities
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum StdinFormat {
-    Csv,
-    Tsv,
-    Jsonl,
-    Libsvm,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     pub(crate) what: Bench,
@@ -176,6 +183,10 @@ pub(crate) enum Bench {
     #[command(after_help = "\
 Example: zillion bench embedding --rows 10000000 --dim 16 --threads 1 --json")]
     Embedding(BenchEmbeddingArgs),
+    /// Seconds and bytes of a version's rows, where 0.1, 1 and 10 % of a table changed, beside those of all rows
+    #[command(after_help = "\
+Example: zillion bench delta --rows 10000000 --dim 16 --json")]
+    Delta(BenchDeltaArgs),
     /// Rows read a second from a file: decoded to columns, and put together as batches
     #[command(after_help = "\
 Example: zillion bench reader --data train.parquet --threads 1 --json")]
@@ -184,6 +195,23 @@ Example: zillion bench reader --data train.parquet --threads 1 --json")]
     #[command(after_help = "\
 Example: zillion bench train --model deepfm --data criteo_like.parquet --threads 2 --json")]
     Train(BenchTrainArgs),
+    /// Scores a second of a published DeepFM of Criteo's shape, without a network
+    #[command(after_help = "\
+Example: zillion bench serve --candidates 500 --threads 2 --json")]
+    Serve(BenchServeArgs),
+    /// A server under constant load while a delta a second and rollbacks come in; every answer is checked
+    #[command(after_help = "\
+Example: zillion bench hot-load --rows 1000000 --deltas 200 --delta-rows 10000 --rollbacks 10 --rate 300 --json
+Exit codes: 0 every answer was there and right, 1 not.")]
+    HotLoad(BenchHotLoadArgs),
+    /// How long a server takes to be ready, from the store and from its cache, and its memory
+    #[command(after_help = "\
+Example: zillion bench cold-start --rows 10000000 --json")]
+    ColdStart(BenchColdStartArgs),
+    /// What is asked of a registry, where a model has very many versions
+    #[command(after_help = "\
+Example: zillion bench registry --versions 100000 --json")]
+    Registry(BenchRegistryArgs),
     /// Train the job files of examples/frappe and print their AUCs beside the published ones
     #[command(after_help = "\
 Example: zillion bench frappe --root ../shared/data/frappe_x1r --seeds 5")]
@@ -204,6 +232,25 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Seconds that each figure is measured for
     #[arg(long, default_value = "2")]
     pub(crate) seconds: f64,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchDeltaArgs {
+    /// Rows of the table
+    #[arg(long, default_value = "10000000")]
+    pub(crate) rows: u64,
+    /// Floats a row
+    #[arg(long, default_value = "16")]
+    pub(crate) dim: usize,
+    /// Compute threads
+    #[arg(long, default_value = "1")]
+    pub(crate) threads: NonZeroUsize,
+    /// Folder that layers are written below, and removed from again; absent: the one for temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

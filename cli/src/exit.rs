@@ -80,7 +80,10 @@ pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
                 ),
             ) => code = USAGE,
             Some(
-                Error::OtherJob { .. } | Error::OtherFiles { .. } | Error::WouldOverwrite { .. },
+                Error::OtherJob { .. }
+                | Error::OtherModel { .. }
+                | Error::OtherFiles { .. }
+                | Error::WouldOverwrite { .. },
             ) => code = REFUSED,
             _ => {}
         }

@@ -5,9 +5,11 @@
 //! command line or the job file), 3 refused by a guard.
 
 mod args;
+mod ask;
 mod commands;
 mod exit;
 mod job_file;
+mod load;
 mod progress;
 mod signals;
 mod telemetry;
@@ -22,7 +24,8 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     zillion_device::machine::keep_freed_memory();
-    telemetry::start();
+    // Who runs a server reads its log.
+    telemetry::start(if matches!(args.command, Command::Serve(_)) { "info" } else { "warn" });
     let outcome = match args.command {
         Command::Quickstart(args) => done(commands::quickstart::run(&args)),
         Command::Init(args) => done(commands::init::run(&args)),
@@ -31,7 +34,11 @@ fn main() -> ExitCode {
         Command::Eval(args) => done(commands::eval::run(&args)),
         Command::Predict(args) => done(commands::predict::run(&args)),
         Command::Table(args) => done(commands::table::run(&args)),
+        Command::Publish(args) => done(commands::publish::run(&args)),
+        Command::Serve(args) => done(commands::serve::run(&args)),
+        Command::Loadgen(args) => commands::loadgen::run(&args),
         Command::Model(args) => done(commands::model::run(&args)),
+        Command::Explain(args) => done(commands::explain::run(&args)),
         Command::Data(args) => done(commands::data::run(&args)),
         Command::Bench(args) => done(commands::bench::run(&args)),
         Command::Completions(args) => done(commands::manual::completions(&args)),

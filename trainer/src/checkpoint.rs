@@ -143,6 +143,16 @@ impl Checkpoint {
         })
     }
 
+    /// Refuses a job whose rows or model are others: what a new run that begins from here may not change.
+    pub fn check_model(&self, job: &Job) -> Result<()> {
+        match crate::job::difference_of_model(&self.manifest.job, &job.portable()?) {
+            None => Ok(()),
+            Some((key, saved, given)) => {
+                Err(Error::OtherModel { path: self.path.clone(), key, saved, given })
+            }
+        }
+    }
+
     /// Refuses a job that differs in anything that would change what training computes.
     pub fn check_job(&self, job: &Job) -> Result<()> {
         match crate::job::difference(&self.manifest.job, &job.portable()?) {

@@ -59,6 +59,19 @@ pub enum Error {
         /// Its value in the job.
         given: String,
     },
+    /// A run cannot begin from the checkpoint of another model.
+    #[error("checkpoint of another model: `{key}` was {saved} when it was written and is {given} now; \
+             begin without --from, or undo the change: {}", path.display())]
+    OtherModel {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The first key that differs.
+        key: String,
+        /// Its value in the checkpoint.
+        saved: String,
+        /// Its value in the job.
+        given: String,
+    },
     /// The training files are not those that the checkpoint's position counts in.
     #[error("checkpoint inside an epoch of other files: training file {index} was {saved} when it was written and is {given} now; \
              put the files back as they were, or train into another folder (run.output): {}", path.display())]
@@ -130,6 +143,14 @@ pub enum Error {
         step: u64,
         /// The loss.
         loss: f64,
+    },
+    /// Training went well, and its last version could not be published.
+    #[error("{problem}; training is done, and `zillion publish {}` publishes what it came to", checkpoint.display())]
+    NotPublished {
+        /// Why.
+        problem: Box<Error>,
+        /// What is there to be published.
+        checkpoint: PathBuf,
     },
     /// An epoch without a step.
     #[error(

@@ -6,6 +6,7 @@
 
 mod eval;
 mod identity;
+mod publish;
 mod tables;
 
 use std::num::NonZeroUsize;
@@ -24,13 +25,14 @@ use crate::error::{Error, Result};
 
 pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
-pub(crate) use identity::difference;
+pub(crate) use identity::{difference, difference_of_model};
+pub use publish::PublishConfig;
 pub use tables::TableConfig;
 
 /// Sections and keys that a job file may have at its root.
-const ROOT_KEYS: [&str; 12] = [
+const ROOT_KEYS: [&str; 13] = [
     "name", "seed", "data", "features", "side", "labels", "columns", "tables", "model", "train",
-    "eval", "run",
+    "eval", "publish", "run",
 ];
 
 /// A validated job.
@@ -52,6 +54,8 @@ pub struct Job {
     pub train: TrainConfig,
     /// What is measured besides the figures of each label.
     pub eval: EvalConfig,
+    /// Where versions of it go while it trains; never changes the result.
+    pub publish: Option<PublishConfig>,
     /// Where it runs; never changes the result.
     pub run: RunConfig,
 }
@@ -160,10 +164,14 @@ impl Job {
         }
         let data: DataConfig = config::section(&value, "data")?;
         data.negatives(&schema)?;
+        let publish = match root.get("publish") {
+            Some(section) => Some(config::from_value(section, "publish")?),
+            None => None,
+        };
         let run = config::section(&value, "run")?;
         let eval: EvalConfig = config::section(&value, "eval")?;
         let eval = eval.resolve();
-        let job = Self { name, seed, data, schema, tables, model, train, eval, run };
+        let job = Self { name, seed, data, schema, tables, model, train, eval, publish, run };
         job.check_judge()?;
         job.check_eval()?;
         Ok(job)
@@ -213,16 +221,20 @@ impl Job {
         if self.eval != EvalConfig::default() {
             root.insert("eval".into(), Value::try_from(&self.eval).map_err(Error::Print)?);
         }
+        if let Some(publish) = &self.publish {
+            root.insert("publish".into(), Value::try_from(publish).map_err(Error::Print)?);
+        }
         root.insert("run".into(), Value::try_from(&self.run).map_err(Error::Print)?);
         root.iter_mut().for_each(|(_, value)| shorten(value));
         Ok(root)
     }
 
-    /// The job with every default, without `[run]`: what a checkpoint carries, so that it can be
+    /// The job with every default, without `[run]` and `[publish]`: what a checkpoint carries, so that it can be
     /// evaluated without its job file, and means the same to a binary with other defaults.
     pub fn portable(&self) -> Result<Value> {
         let mut root = self.resolved()?;
         root.remove("run");
+        root.remove("publish");
         Ok(Value::Table(root))
     }
 }

@@ -38,6 +38,9 @@ pub struct TrainReport {
     pub dense_parameters: u64,
     /// One entry a table.
     pub tables: Vec<TableReport>,
+    /// The version that was published last, in this sitting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<u64>,
     /// Rows of the latest epoch so far that were left out as bad.
     pub rejected_rows: u64,
     /// Rows of the latest epoch that this sitting ended, without those that were left out.

@@ -23,12 +23,14 @@ pub struct StageSeconds {
     pub validate: f64,
     /// Checkpoints.
     pub checkpoint: f64,
+    /// Versions.
+    pub publish: f64,
     /// Decoding and planning, on whatever thread of the pool did it. Overlaps the others.
     pub decode_and_plan: f64,
 }
 
 impl StageSeconds {
-    /// Seconds of training proper: validation and checkpoints left out.
+    /// Seconds of training proper: validation, checkpoints and versions left out.
     pub fn training(&self) -> f64 {
         self.wait + self.pull + self.model + self.push + self.dense + self.other
     }

@@ -5,9 +5,12 @@
 //! time, or on where it was interrupted.
 
 mod prepare;
+mod publish;
 mod step;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -29,11 +32,13 @@ use crate::job::Job;
 use crate::observer::{EpochReport, Observer, StepReport};
 use crate::pipeline::Pipeline;
 use crate::predict::Loaded;
+use crate::publish::RunId;
 use crate::rejects::RejectFile;
 use crate::report::{TableReport, TrainReport};
 use crate::retrieval::Towers;
 use crate::stages::{StageSeconds, Stopwatch};
 use crate::tasks::RecentTasks;
+use publish::Publishing;
 use step::{Looking, StepBuffers};
 
 /// Step reports come at most this often.
@@ -44,6 +49,9 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 pub struct TrainOptions {
     /// Go on from the newest checkpoint of the run's folder, or begin if there is none.
     pub resume: bool,
+    /// A checkpoint, or a run's folder, that a new run begins from: rows, dense parameters, optimizer state and
+    /// statistics are taken over, the position in the data and the schedule are not.
+    pub from: Option<PathBuf>,
     /// The compute pool.
     pub workers: Arc<Workers>,
     /// How files are written.
@@ -61,6 +69,7 @@ impl TrainOptions {
         let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
         Ok(Self {
             resume: false,
+            from: None,
             workers: Arc::new(Workers::new(threads)?),
             files: Files::new(),
             stop: Arc::default(),
@@ -84,6 +93,8 @@ struct Run {
     job: Arc<Job>,
     options: TrainOptions,
     dir: RunDir,
+    /// The training that this is, in the versions that come from it.
+    id: RunId,
     train_data: Dataset,
     valid_data: Option<Dataset>,
     test_data: Option<Dataset>,
@@ -117,6 +128,8 @@ struct Run {
     rows_trained: u64,
     /// Of these, one entry a side table, those whose key it does not have.
     missing_sides: Vec<u64>,
+    /// Versions of the model, where the job asks for them.
+    publishing: Publishing,
     /// Steps of this sitting whose gradients had no finite norm.
     skipped_steps: u64,
     seconds: StageSeconds,
@@ -195,6 +208,10 @@ impl Run {
             if next.is_some() && self.is_due() {
                 self.checkpoint()?;
             }
+            if next.is_some() && self.is_publishing_due() {
+                self.publish(BTreeMap::new(), observer)?;
+                watch.lap(&mut self.seconds.publish);
+            }
             if next.is_some() && self.is_stopped() {
                 observer.note("stopped after a whole batch; a checkpoint is written");
                 self.seconds.decode_and_plan += pipeline.seconds;
@@ -239,6 +256,9 @@ impl Run {
             self.progress.best = Some(Best { epoch, step: self.step, valid_auc });
         }
         self.checkpoint()?;
+        let mut watch = Stopwatch::start();
+        self.publish_epoch(mean_loss, valid.as_ref(), is_best, observer)?;
+        watch.lap(&mut self.seconds.publish);
         observer.epoch(&EpochReport {
             epoch,
             mean_loss,
@@ -328,6 +348,7 @@ impl Run {
             let tested = Loaded::from_checkpoint(best, workers)?.evaluate(&dataset);
             test = Some(self.saving_rejects(tested)?);
         }
+        self.check_published(&checkpoint)?;
         let training = self.seconds.training();
         let rate = self.rows_trained as f64 / training;
         Ok(TrainReport {
@@ -344,6 +365,7 @@ impl Run {
             checkpoint,
             dense_parameters: dense_parameters(&self.params),
             tables: self.table_reports()?,
+            published: self.publishing.last.take().map(|published| published.version.version.0),
             rejected_rows: self.progress.rejected,
             epoch_rows: self.epoch_trained,
             missing_side_rows: evaluate::missing_side_rows(&self.job, &self.missing_sides),

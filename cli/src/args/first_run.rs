@@ -16,6 +16,9 @@ pub(crate) struct QuickstartArgs {
     /// Folder for the data, the job file and the runs
     #[arg(long, value_name = "DIR", default_value = "runs/quickstart")]
     pub(crate) output: PathBuf,
+    /// Leave the server running at the end
+    #[arg(long)]
+    pub(crate) keep_serving: bool,
     /// Seed of the data and of training
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub(crate) seed: u64,

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct FetchArgs {
     /// Print a node's values as lines of JSON (repeatable; `zillion model graph` lists the nodes)
@@ -15,20 +13,6 @@ pub(crate) struct FetchArgs {
     /// Print the first N rows
     #[arg(long, value_name = "N", requires = "fetch", conflicts_with = "fetch_rows")]
     pub(crate) rows: Option<u64>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ModelArgs {
-    #[command(subcommand)]
-    pub(crate) what: Model,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Model {
-    /// List the nodes of a model: name, shape, operation and inputs
-    #[command(after_help = "\
-Example: zillion model graph job.toml --train")]
-    Graph(GraphArgs),
 }
 
 #[derive(Debug, clap::Args)]

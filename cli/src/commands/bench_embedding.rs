@@ -24,7 +24,7 @@ use super::{print_json, workers};
 use crate::args::BenchEmbeddingArgs;
 
 /// Values of a batch: what 26 fields of 4,096 rows come to.
-const BATCH_VALUES: usize = 26 * 4096;
+pub(super) const BATCH_VALUES: usize = 26 * 4096;
 /// Batches that are planned before the clock runs; the figures cycle through them.
 const PLANS: usize = 64;
 /// The exponent of the skewed draws.
@@ -134,27 +134,9 @@ struct Bench {
 
 impl Bench {
     fn new(args: &BenchEmbeddingArgs) -> Result<Self> {
-        let segment = SegmentSpec {
-            name: "vector".to_owned(),
-            dim: args.dim,
-            initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
-            optimizer: OptimizerSpec::rowwise_adagrad(0.02),
-            l2: 0.0,
-            l2_scope: None,
-        };
-        let spec = TableSpec {
-            name: "ids".to_owned(),
-            segments: vec![segment],
-            dense: false,
-            max_rows: None,
-            unknown: Unknown::Seeded,
-            admission: Admission::All,
-            eviction: Eviction::Never,
-            seed: 1,
-        };
         let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
         Ok(Self {
-            tables: TableSet::new(vec![spec], DEFAULT_SHARDS)?,
+            tables: TableSet::new(vec![spec(args.dim)], DEFAULT_SHARDS)?,
             schema: Schema::from_job(&job.into())?,
             scratch: PlanScratch::default(),
             rows: args.rows,
@@ -256,6 +238,28 @@ impl Bench {
         }
         let seconds = began.elapsed().as_secs_f64();
         Ok(Rate { unique: unique as f64 / seconds / 1e6, values: values as f64 / seconds / 1e6 })
+    }
+}
+
+/// The table that the benchmarks of tables fill.
+pub(super) fn spec(dim: usize) -> TableSpec {
+    let segment = SegmentSpec {
+        name: "vector".to_owned(),
+        dim,
+        initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
+        optimizer: OptimizerSpec::rowwise_adagrad(0.02),
+        l2: 0.0,
+        l2_scope: None,
+    };
+    TableSpec {
+        name: "ids".to_owned(),
+        segments: vec![segment],
+        dense: false,
+        max_rows: None,
+        unknown: Unknown::Seeded,
+        admission: Admission::All,
+        eviction: Eviction::Never,
+        seed: 1,
     }
 }
 

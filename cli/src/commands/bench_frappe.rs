@@ -87,6 +87,7 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
             let job = Job::from_value(job_file::load(&path, std::env::vars(), &sets)?)?;
             let options = TrainOptions {
                 resume: false,
+                from: None,
                 workers: workers.clone(),
                 files: files()?,
                 stop: stop.clone(),

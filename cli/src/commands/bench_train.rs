@@ -55,6 +55,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
 
     let options = TrainOptions {
         resume: false,
+        from: None,
         workers: workers(Some(args.threads))?,
         files: files()?,
         stop: signals::stop_flag()?,

@@ -1,9 +1,16 @@
 //! One file a command.
 
 pub(crate) mod bench;
+mod bench_child;
+mod bench_cold_start;
+mod bench_criteo;
+mod bench_delta;
 mod bench_embedding;
 mod bench_frappe;
+mod bench_hot_load;
 mod bench_reader;
+mod bench_registry;
+mod bench_serve;
 mod bench_train;
 pub(crate) mod check;
 pub(crate) mod data;
@@ -12,13 +19,20 @@ mod data_inspect;
 mod data_next_item;
 mod data_synth;
 pub(crate) mod eval;
+pub(crate) mod explain;
+mod graph;
 pub(crate) mod init;
 mod key_names;
+pub(crate) mod loadgen;
 mod look;
 pub(crate) mod manual;
 pub(crate) mod model;
 pub(crate) mod predict;
+mod predict_version;
+pub(crate) mod publish;
 pub(crate) mod quickstart;
+mod score_lines;
+pub(crate) mod serve;
 pub(crate) mod table;
 mod table_stats;
 mod table_top;
@@ -51,11 +65,29 @@ fn files() -> Result<Files> {
     }
 }
 
+/// A folder of a benchmark, removed when dropped: below `parent`, or where temporary files go.
+fn scratch(parent: Option<&std::path::Path>) -> Result<tempfile::TempDir> {
+    match parent {
+        Some(parent) => tempfile::tempdir_in(parent),
+        None => tempfile::tempdir(),
+    }
+    .context("no folder for what the benchmark writes; name one with --folder")
+}
+
 /// One line of JSON on stdout.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(value)?);
     Ok(())
+}
+
+/// A line on stdout. Who has stopped reading (`head`) has seen enough, and is told nothing more.
+fn say(line: &str) {
+    use std::io::Write as _;
+    let written = writeln!(std::io::stdout().lock(), "{line}");
+    if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+        std::process::exit(0);
+    }
 }
 
 /// Writes the rows that were left out as bad where `data.rejects` asks for them.

@@ -22,6 +22,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     }
     let options = TrainOptions {
         resume: args.resume,
+        from: args.from.clone(),
         workers: workers(job.run.threads)?,
         files: files()?,
         stop: signals::stop_flag()?,
@@ -142,6 +143,7 @@ fn stages(seconds: &StageSeconds) -> Option<String> {
         ("other", seconds.other),
         ("validate", seconds.validate),
         ("checkpoint", seconds.checkpoint),
+        ("publish", seconds.publish),
     ];
     let total: f64 = parts.iter().map(|(_, s)| s).sum();
     if total <= 0.0 {

@@ -6,8 +6,13 @@
 use toml::Value;
 
 /// Keys that a resumed run may change.
-const FREE: [&str; 7] = [
+const FREE: [&str; 10] = [
     "data.root",
+    // Other files, at the end of an epoch: the next rows of data that goes on. In the middle of one
+    // the training files are held against the checkpoint's (`Checkpoint::check_files`).
+    "data.train",
+    "data.valid",
+    "data.test",
     // A run that was stopped by its bad rows may go on with more of them: those that were left out stay so.
     "data.max_bad_rows",
     "data.rejects",
@@ -20,6 +25,22 @@ const FREE: [&str; 7] = [
 /// The first key (dotted) in which two portable jobs differ in a way that matters, with both values.
 pub(crate) fn difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {
     differ("", Some(saved), Some(given)).or_else(|| order_differs(saved, given))
+}
+
+/// The same without what a run that begins from another's checkpoint decides anew: its data, how it is trained
+/// and measured.
+pub(crate) fn difference_of_model(
+    saved: &Value,
+    given: &Value,
+) -> Option<(String, String, String)> {
+    let model = |job: &Value| {
+        let mut job = job.clone();
+        if let Some(root) = job.as_table_mut() {
+            ["data", "train", "eval"].into_iter().for_each(|section| drop(root.remove(section)));
+        }
+        job
+    };
+    difference(&model(saved), &model(given))
 }
 
 /// The order of features is the order of the model's inputs, and equal tables may differ in it.

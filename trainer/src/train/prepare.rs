@@ -12,6 +12,7 @@ use zillion_ps::LocalClient;
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
 use zillion_registry::Scorer;
 
+use super::publish::Publishing;
 use super::step::{Looking, StepBuffers};
 use super::{Run, TrainOptions, plateau};
 use crate::checkpoint::{Checkpoint, Progress, RunDir, TrainingFile};
@@ -21,6 +22,7 @@ use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::model;
 use crate::observer::Observer;
+use crate::publish::RunId;
 use crate::rejects::RejectFile;
 use crate::retrieval::Towers;
 use crate::stages::StageSeconds;
@@ -42,6 +44,15 @@ impl Run {
                 Some(checkpoint)
             }
             None => None,
+        };
+        // What has begun goes on from its own checkpoint.
+        let origin = match &options.from {
+            Some(path) if checkpoint.is_none() => {
+                let origin = Checkpoint::find(path)?;
+                origin.check_model(&job)?;
+                Some(origin)
+            }
+            _ => None,
         };
 
         let graph = model::graph(&job, Mode::Train)?;
@@ -87,6 +98,7 @@ impl Run {
         let mut run = Self {
             job: Arc::new(job),
             dir,
+            id: RunId::default(),
             train_data,
             valid_data,
             test_data,
@@ -117,21 +129,33 @@ impl Run {
             checkpointed: None,
             rows_trained: 0,
             missing_sides,
+            publishing: Publishing::default(),
             skipped_steps: 0,
             seconds: StageSeconds::default(),
             options,
         };
         run.dir.prepare(&run.options.files)?;
-        match checkpoint {
-            Some(checkpoint) => {
+        let files = &run.options.files;
+        run.id = match &origin {
+            Some(origin) => RunId::inherit(run.dir.path(), RunId::of_checkpoint(origin)?, files)?,
+            None => RunId::of(run.dir.path(), files)?,
+        };
+        match (checkpoint, origin) {
+            (Some(checkpoint), _) => {
                 observer.note(&format!("resuming from {}", checkpoint.path().display()));
                 run.restore(&checkpoint)?;
             }
-            None => {
+            (None, Some(origin)) => {
+                observer.note(&format!("beginning from {}", origin.path().display()));
+                run.take_over(&origin)?;
+            }
+            (None, None) => {
                 let begun = run.begin(observer);
                 run.saving_rejects(begun)?;
             }
         }
+        run.open_publisher(&sides)?;
+        run.catch_up_publishing(observer)?;
         Ok(run)
     }
 
@@ -162,17 +186,25 @@ impl Run {
 
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
-        self.use_statistics(manifest.statistics.clone());
-        self.frequencies = checkpoint.frequencies()?;
-        self.client.restore(checkpoint.path(), &manifest.tables)?;
-        checkpoint.restore_dense(&mut self.params, &mut self.optimizer)?;
-        self.step = manifest.step;
+        self.take_over(checkpoint)?;
         self.cursor = manifest.cursor;
         self.progress = manifest.progress.clone();
         self.checkpointed = Some(manifest.step);
         // A run that was killed between writing a checkpoint and removing an old one ends up the same.
         let keep = self.job.train.keep.get();
         self.dir.retain(keep, self.progress.best, &self.options.files)
+    }
+
+    /// What was learned, without where in the data that was.
+    fn take_over(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let manifest = &checkpoint.manifest;
+        self.use_statistics(manifest.statistics.clone());
+        self.frequencies = checkpoint.frequencies()?;
+        self.client.restore(checkpoint.path(), &manifest.tables)?;
+        checkpoint.restore_dense(&mut self.params, &mut self.optimizer)?;
+        // Rows remember the step that saw them last.
+        self.step = manifest.step;
+        Ok(())
     }
 
     fn use_statistics(&mut self, statistics: Statistics) {

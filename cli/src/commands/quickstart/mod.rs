@@ -1,6 +1,9 @@
 //! `zillion quickstart`: the whole loop on data that it makes itself, with the command of each step.
 
-use std::fmt::Write as _;
+mod job;
+mod place;
+mod serve;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +12,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use zillion_device::Workers;
+use zillion_reader::ClickLog;
 use zillion_trainer::{EpochReport, Job, Observer, StepReport, TrainOptions, TrainReport, train};
+
+use place::{Place, run_setting};
+use serve::Served;
 
 use super::data_synth::{self, Synthetic};
 use super::{figure, files, print_json, workers};
@@ -32,6 +39,7 @@ struct Outcome {
     interrupted_at_step: u64,
     steps: u64,
     resumed_to_same_bytes: bool,
+    served: Served,
     commands: Vec<String>,
     seconds: f64,
 }
@@ -52,12 +60,20 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     eprintln!("1. a click log of {} rows, by seed {}", args.rows, args.seed);
     let data = data_synth::write(args.seed, args.rows, &place.data, &workers, &files()?)?;
     data.tell();
-    std::fs::write(&place.job, job_text(args, &place))
+    std::fs::write(&place.job, job::job_text(args, &place))
         .with_context(|| format!("cannot write {}", place.job.display()))?;
     eprintln!("   job file: {}", place.job.display());
 
     eprintln!("2. train DeepFM on {} threads", workers.threads());
-    let report = sitting(&place, &place.first, &workers, &stop, false, &mut Progress::new())?;
+    let report = sitting(
+        &place,
+        &[run_setting(&place.first)],
+        &workers,
+        &stop,
+        false,
+        None,
+        &mut Progress::new(),
+    )?;
     if report.interrupted {
         bail!("stopped by a signal: go on with\n  {}", place.resume(&place.first));
     }
@@ -73,14 +89,15 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     );
 
     eprintln!("3. the same again, interrupted and resumed");
+    let second = [run_setting(&place.second)];
     let own_stop = Arc::new(AtomicBool::new(false));
     let mut interrupter =
         Interrupter { after: report.steps / 3, stop: own_stop.clone(), signal: stop.clone() };
-    let cut = sitting(&place, &place.second, &workers, &own_stop, false, &mut interrupter)?;
+    let cut = sitting(&place, &second, &workers, &own_stop, false, None, &mut interrupter)?;
     if stop.load(Ordering::Relaxed) {
         bail!("stopped by a signal: go on with\n  {}", place.resume(&place.second));
     }
-    let whole = sitting(&place, &place.second, &workers, &stop, true, &mut Progress::new())?;
+    let whole = sitting(&place, &second, &workers, &stop, true, None, &mut Progress::new())?;
     if whole.interrupted {
         bail!("stopped by a signal: go on with\n  {}", place.resume(&place.second));
     }
@@ -97,7 +114,11 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
         cut.steps, whole.steps
     );
 
-    let commands = place.commands();
+    let log = ClickLog::new(args.seed, args.rows);
+    let served = serve::run(args, &place, &log, &workers, &stop)?;
+
+    let mut commands = place.commands();
+    commands.extend(serve::commands(&place, &served));
     let outcome = Outcome {
         job: place.job.clone(),
         test_auc,
@@ -108,6 +129,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
         interrupted_at_step: cut.steps,
         steps: whole.steps,
         resumed_to_same_bytes: same,
+        served,
         commands: commands.iter().map(|(_, command)| command.clone()).collect(),
         seconds: began.elapsed().as_secs_f64(),
         data,
@@ -116,6 +138,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     for (what, command) in &commands {
         eprintln!("  # {what}\n  {command}");
     }
+    outcome.served.tell();
     if args.json {
         print_json(&outcome)?;
     }
@@ -125,15 +148,21 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
 /// Trains until the end or until stopped.
 fn sitting(
     place: &Place,
-    run: &Path,
+    settings: &[String],
     workers: &Arc<Workers>,
     stop: &Arc<AtomicBool>,
     resume: bool,
+    from: Option<&Path>,
     observer: &mut dyn Observer,
 ) -> Result<TrainReport> {
-    let value = job_file::load(&place.job, std::iter::empty(), &[run_setting(run)])?;
-    let options =
-        TrainOptions { resume, workers: workers.clone(), files: files()?, stop: stop.clone() };
+    let value = job_file::load(&place.job, std::iter::empty(), settings)?;
+    let options = TrainOptions {
+        resume,
+        from: from.map(Path::to_owned),
+        workers: workers.clone(),
+        files: files()?,
+        stop: stop.clone(),
+    };
     Ok(train(Job::from_value(value)?, options, observer)?)
 }
 
@@ -189,146 +218,4 @@ fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// Where everything goes.
-struct Place {
-    data: PathBuf,
-    job: PathBuf,
-    first: PathBuf,
-    second: PathBuf,
-}
-
-impl Place {
-    fn new(output: &Path) -> Self {
-        Self {
-            data: output.join("data"),
-            job: output.join("job.toml"),
-            first: output.join("run"),
-            second: output.join("resumed"),
-        }
-    }
-
-    /// What a person would type for each step, from the same folder.
-    fn commands(&self) -> Vec<(&'static str, String)> {
-        let (zillion, job) = (program(), word(&self.job));
-        let test = word(self.data.join("test.parquet"));
-        let train = word(self.data.join("train.parquet"));
-        let run = word(&self.first);
-        let again = self.first.with_file_name("again");
-        vec![
-            ("look at the data", format!("{zillion} data inspect {train} --against {test}")),
-            ("what will the job cost, what could go wrong", format!("{zillion} check {job}")),
-            (
-                "train; Ctrl-C stops it in good order",
-                format!("{zillion} train {job} --set {}", word(run_setting(&again))),
-            ),
-            ("go on after Ctrl-C, a crash, or for more epochs", self.resume(&again)),
-            ("test the best epoch's checkpoint", format!("{zillion} eval {run} --data {test}")),
-            (
-                "a probability for each row",
-                format!(
-                    "{zillion} predict {run} {test} > {}",
-                    word(self.first.with_file_name("scores.csv"))
-                ),
-            ),
-            ("the job with every default", format!("{zillion} train {job} --print-config")),
-        ]
-    }
-
-    fn resume(&self, run: &Path) -> String {
-        format!("{} train {} --set {} --resume", program(), word(&self.job), word(run_setting(run)))
-    }
-}
-
-fn run_setting(run: &Path) -> String {
-    format!("run.output={}", toml::Value::from(run.to_string_lossy().as_ref()))
-}
-
-/// This binary, so that what is printed runs where it is printed.
-fn program() -> String {
-    let Ok(path) = std::env::current_exe() else { return "zillion".to_owned() };
-    let here = std::env::current_dir().unwrap_or_default();
-    match path.strip_prefix(here) {
-        Ok(below) => word(Path::new(".").join(below)),
-        Err(_) => word(path),
-    }
-}
-
-/// A path or setting as one word of a shell.
-fn word(text: impl AsRef<std::ffi::OsStr>) -> String {
-    let text = text.as_ref().to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:,@%+".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.into_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
-}
-
-fn job_text(args: &QuickstartArgs, place: &Place) -> String {
-    let root = toml::Value::from(place.data.to_string_lossy().as_ref());
-    let output = toml::Value::from(place.first.to_string_lossy().as_ref());
-    let threads = args.threads.map_or_else(String::new, |n| format!("threads = {n}\n"));
-    let mut job = format!(
-        r#"# DeepFM on a synthetic click log: 26 ids and 13 numbers a row, as Criteo's.
-name = "quickstart"
-seed = {seed}
-
-[data]
-root = {root}            # relative to the folder that zillion is started in
-train = "train.parquet"
-valid = "valid.parquet"
-test = "test.parquet"
-
-[labels.click]
-column = "label"
-
-# Settings of every table; a section [tables.C3] would override them for one. An id gets a row when
-# training first meets it. Adagrad gives rare ids long steps and frequent ones short steps.
-[tables."*"]
-dim = 8
-initializer = {{ kind = "normal", std = 0.01 }}
-optimizer = {{ kind = "adagrad", lr = 0.05, initial_accumulator = 0.001 }}
-
-[model]
-kind = "deepfm"
-hidden = [64, 32]
-dropout = 0.2
-
-[train]
-epochs = 4
-batch_size = 1024
-optimizer = {{ kind = "adam", lr = 1e-3 }}
-# An epoch that validates no better cuts the learning rates; the second in a row ends training.
-plateau = {{ factor = 0.1, patience = 2 }}
-
-[run]
-output = {output}
-{threads}
-# A number becomes the id of its bucket: twenty buckets of equal count, told from the training data. That
-# learns effects of any shape, and a missing value is a bucket of its own. The other way would be
-# kind = "numeric" with a transform.
-"#,
-        seed = args.seed,
-    );
-    for i in 1..=zillion_reader::NUMERIC_FIELDS {
-        let _ = writeln!(job, "[features.I{i}]\nkind = \"bucketized\"\nbuckets = 20");
-    }
-    job.push_str("\n# Each id has a table of its own name; a missing value is an id of its own.\n");
-    for i in 1..=zillion_reader::ID_FIELDS {
-        let _ = writeln!(job, "[features.C{i}]\nkind = \"id\"");
-    }
-    job
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_printed_survives_a_shell() {
-        assert_eq!(word("runs/a-b_c.d=1"), "runs/a-b_c.d=1");
-        assert_eq!(word("my runs/it's"), r"'my runs/it'\''s'");
-        assert_eq!(word(""), "''");
-    }
 }

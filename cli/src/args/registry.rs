@@ -1,0 +1,297 @@
+//! Arguments of the commands about versions: publish, model, serve, explain.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use zillion_registry::VersionId;
+
+/// Which model of which registry.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModelRef {
+    /// The registry: a folder, or file:///...
+    #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
+    pub(crate) registry: String,
+    /// The model's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PublishArgs {
+    /// Checkpoint folder, or a run's folder (its best epoch is taken)
+    pub(crate) checkpoint: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// Publish every row, even where a delta would do
+    #[arg(long)]
+    pub(crate) base: bool,
+    /// Pointer that is moved to the version afterwards
+    #[arg(long, default_value = "stable", value_name = "POINTER")]
+    pub(crate) promote: String,
+    /// Move no pointer
+    #[arg(long, conflicts_with = "promote")]
+    pub(crate) no_promote: bool,
+    /// Files whose first rows become parity rows; absent: the job's validation, test or training files
+    #[arg(long, value_name = "FILE")]
+    pub(crate) parity: Vec<String>,
+    /// Number of parity rows
+    #[arg(long, default_value = "64")]
+    pub(crate) parity_rows: NonZeroUsize,
+    /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Compute threads; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print the version as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModelArgs {
+    #[command(subcommand)]
+    pub(crate) what: ModelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// List a registry's models, or a model's versions, the newest first
+    #[command(after_help = "\
+Example: zillion model list --registry registry --model clicks --limit 20")]
+    List(ListArgs),
+    /// Show a version, or where a pointer has stood
+    #[command(after_help = "\
+Example: zillion model show --registry registry --model clicks --version 12")]
+    Show(ShowArgs),
+    /// What changed from one version to another
+    #[command(after_help = "\
+Example: zillion model diff 11 12 --registry registry --model clicks")]
+    Diff(DiffArgs),
+    /// Move a pointer to a version
+    #[command(after_help = "\
+Example: zillion model promote 12 --to stable --registry registry --model clicks")]
+    Promote(PromoteArgs),
+    /// Move a pointer back to the version before, or to one that is named
+    #[command(after_help = "\
+Example: zillion model rollback --pointer stable --registry registry --model clicks")]
+    Rollback(RollbackArgs),
+    /// Read every byte of a version and of what it stands on
+    #[command(after_help = "\
+Example: zillion model verify --registry registry --model clicks")]
+    Verify(VerifyArgs),
+    /// Remove files that no version in use needs
+    #[command(after_help = "\
+Example: zillion model gc --keep 16 --dry-run --registry registry --model clicks")]
+    Gc(GcArgs),
+    /// Keep a version's files whatever gc is told; --remove lets it go
+    #[command(after_help = "\
+Example: zillion model pin 12 --registry registry --model clicks")]
+    Pin(PinArgs),
+    /// List the nodes of a model: name, shape, operation and inputs
+    #[command(after_help = "\
+Example: zillion model graph job.toml --train")]
+    Graph(super::GraphArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// The registry: a folder, or file:///...
+    #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
+    pub(crate) registry: String,
+    /// The model; absent: all models
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Versions below this one: the next page
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) before: Option<VersionId>,
+    /// Versions of a page
+    #[arg(long, default_value = "20")]
+    pub(crate) limit: usize,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The version; absent: the newest
+    #[arg(long)]
+    pub(crate) version: Option<VersionId>,
+    /// Show the newest moves of this pointer instead
+    #[arg(long, conflicts_with = "version")]
+    pub(crate) pointer: Option<String>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// From this version
+    pub(crate) from: VersionId,
+    /// To this one
+    pub(crate) to: VersionId,
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PromoteArgs {
+    /// The version
+    pub(crate) version: VersionId,
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The pointer
+    #[arg(long, default_value = "stable", value_name = "POINTER")]
+    pub(crate) to: String,
+    /// Why; kept in the pointer's log
+    #[arg(long)]
+    pub(crate) note: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RollbackArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The pointer
+    #[arg(long, default_value = "stable")]
+    pub(crate) pointer: String,
+    /// The version to go back to; absent: where the pointer stood before
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) to: Option<VersionId>,
+    /// Why; kept in the pointer's log
+    #[arg(long)]
+    pub(crate) note: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The version; absent: the newest
+    #[arg(long)]
+    pub(crate) version: Option<VersionId>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GcArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The newest versions that stay, beside those in use
+    #[arg(long, default_value = "16")]
+    pub(crate) keep: usize,
+    /// Seconds after they were written that files are left alone: a publisher may be about to name them
+    #[arg(long, default_value = "3600", value_name = "SECONDS")]
+    pub(crate) grace: u64,
+    /// Count only
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PinArgs {
+    /// The version
+    pub(crate) version: VersionId,
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// Let it go
+    #[arg(long)]
+    pub(crate) remove: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The version; absent: where the pointer `stable` stands
+    #[arg(long)]
+    pub(crate) version: Option<VersionId>,
+    /// The table
+    #[arg(long)]
+    pub(crate) table: String,
+    /// The id as the data has it
+    #[arg(long)]
+    pub(crate) key: String,
+    /// Take the id as text, as a number, or as the key itself (0x...); absent: as the table's features do
+    #[arg(long, value_enum)]
+    pub(crate) key_type: Option<KeyType>,
+    /// Folder that files are fetched to
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum KeyType {
+    I64,
+    U64,
+    String,
+    Hash,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// The registry: a folder, or file:///...
+    #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
+    pub(crate) registry: String,
+    /// A model (repeatable); NAME@latest and NAME@POINTER say what answers by default (stable)
+    #[arg(long, required = true, value_name = "NAME")]
+    pub(crate) model: Vec<String>,
+    /// Address to listen on; port 0 takes a free one, which is printed
+    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
+    pub(crate) http: String,
+    /// Folder that versions are fetched to and merged in; absent: .cache below a local registry
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Threads that score; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Milliseconds between two looks at the registry
+    #[arg(long, default_value = "200", value_name = "MS")]
+    pub(crate) poll_ms: u64,
+    /// Versions that were current before and stay open
+    #[arg(long, default_value = "8")]
+    pub(crate) retain: usize,
+    /// Largest body of a request
+    #[arg(long, default_value = "33554432", value_name = "BYTES")]
+    pub(crate) max_body_bytes: usize,
+    /// Most rows of a request
+    #[arg(long, default_value = "16384", value_name = "ROWS")]
+    pub(crate) max_rows: usize,
+    /// Most values of a request, over all inputs
+    #[arg(long, default_value = "4194304", value_name = "VALUES")]
+    pub(crate) max_values: usize,
+    /// Requests that may wait; more are refused with 429
+    #[arg(long, default_value = "1024", value_name = "REQUESTS")]
+    pub(crate) max_waiting: usize,
+    /// Connections; more wait to be accepted
+    #[arg(long, default_value = "1024", value_name = "CONNECTIONS")]
+    pub(crate) max_connections: usize,
+    /// Milliseconds from a request's body to its answer; then 504
+    #[arg(long, default_value = "1000", value_name = "MS")]
+    pub(crate) request_ms: u64,
+    /// Milliseconds for a request's head, and for its body
+    #[arg(long, default_value = "10000", value_name = "MS")]
+    pub(crate) receive_ms: u64,
+    /// Milliseconds that open requests have when the server is told to stop
+    #[arg(long, default_value = "10000", value_name = "MS")]
+    pub(crate) drain_ms: u64,
+    /// The server's name in the registry; absent: the machine's name and the process
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+}

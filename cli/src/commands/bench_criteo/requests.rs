@@ -1,0 +1,122 @@
+//! Requests in the shape of Criteo's rows: Zipf's law over the ids, numbers between -1 and 1.
+
+use zillion_feature::random::combine;
+use zillion_feature::{RawColumn, RawColumns, RawValues};
+
+use super::{IDS, NUMBERS};
+
+/// How strongly the frequent ids are preferred.
+const ZIPF: f64 = 1.2;
+
+/// Requests that differ, over and over.
+pub(crate) struct Requests(Vec<RawColumns<'static>>);
+
+impl Requests {
+    /// Ids as the peer draws them: Zipf's law scattered by a factor, within runs of 50,000.
+    pub(crate) fn new(rows: u64, candidates: usize, different: usize) -> Self {
+        let column = |values| RawColumn { values, lengths: None, is_shared: false };
+        let request = |request: u64| {
+            let mut columns = RawColumns::new();
+            for i in 0..IDS {
+                let mut stream = Stream::new(combine(request, i as u64));
+                let ids = (0..candidates).map(|_| {
+                    let spread = (stream.unit() * 50_000.0) as i64;
+                    let id = stream.zipf(ZIPF).wrapping_mul(7919).wrapping_add(spread);
+                    id.rem_euclid(rows as i64)
+                });
+                columns
+                    .insert(format!("C{}", i + 1).into(), column(RawValues::Ints(ids.collect())));
+            }
+            for i in 0..NUMBERS {
+                let mut stream = Stream::new(combine(request, (IDS + i) as u64));
+                let values = (0..candidates).map(|_| 2.0 * stream.unit() - 1.0);
+                let values = RawValues::Floats(values.collect());
+                columns.insert(format!("I{}", i + 1).into(), column(values));
+            }
+            columns
+        };
+        Self((0..different as u64).map(request).collect())
+    }
+
+    /// The columns of the i-th request.
+    pub(crate) fn get(&self, i: usize) -> &RawColumns<'static> {
+        &self.0[i % self.0.len()]
+    }
+}
+
+/// Random numbers in a row.
+struct Stream {
+    seed: u64,
+    next: u64,
+}
+
+impl Stream {
+    fn new(seed: u64) -> Self {
+        Self { seed, next: 0 }
+    }
+
+    /// In [0, 1).
+    fn unit(&mut self) -> f64 {
+        self.next += 1;
+        (combine(self.seed, self.next) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A rank by Zipf's law with exponent `a` > 1, over all ranks that a number holds: Devroye's rejection method
+    /// (Non-Uniform Random Variate Generation, X.6.1), which numpy uses too.
+    fn zipf(&mut self, a: f64) -> i64 {
+        let b = 2f64.powf(a - 1.0);
+        loop {
+            let (u, v) = (1.0 - self.unit(), self.unit());
+            let x = u.powf(-1.0 / (a - 1.0)).floor();
+            // A rank beyond the numbers is drawn again.
+            if x >= i64::MAX as f64 {
+                continue;
+            }
+            let t = (1.0 + 1.0 / x).powf(a - 1.0);
+            if v * x * (t - 1.0) / (b - 1.0) <= t / b {
+                return x as i64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_follow_zipfs_law() {
+        let mut stream = Stream::new(7);
+        let draws = 200_000;
+        let mut counts = [0u32; 4];
+        for _ in 0..draws {
+            let rank = stream.zipf(2.0);
+            assert!(rank >= 1);
+            if let Some(count) = counts.get_mut(rank as usize) {
+                *count += 1;
+            }
+        }
+        // P(k) = k^-2 / zeta(2).
+        for (k, &count) in counts.iter().enumerate().skip(1) {
+            let wanted = f64::from(draws) / (k * k) as f64 / 1.644_934;
+            let found = f64::from(count);
+            assert!((found - wanted).abs() < 5.0 * wanted.sqrt(), "rank {k}: {found} and {wanted}");
+        }
+    }
+
+    #[test]
+    fn requests_are_rows_of_the_table_and_differ() {
+        let requests = Requests::new(1000, 5, 2);
+        for columns in &requests.0 {
+            assert_eq!(columns.len(), IDS + NUMBERS);
+            for column in columns.values() {
+                assert_eq!(column.values.len(), 5);
+                if let RawValues::Ints(ids) = &column.values {
+                    assert!(ids.iter().all(|id| (0..1000).contains(id)));
+                }
+            }
+        }
+        assert_ne!(requests.get(0), requests.get(1));
+        assert_eq!(requests.get(0), requests.get(2));
+    }
+}

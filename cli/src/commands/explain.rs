@@ -1,0 +1,143 @@
+//! `zillion explain`: where a key's row in a version comes from.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use zillion_device::Workers;
+use zillion_embedding::TableSpec;
+use zillion_embedding::layer::{AtOnce, Found, LayerSource};
+use zillion_feature::{FeatureKey, FeatureKind, RawType, Schema};
+use zillion_registry::{Cache, STABLE, VersionManifest};
+
+use super::model::model;
+use super::{files, print_json};
+use crate::args::{ExplainArgs, KeyType};
+
+pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
+    let model = model(&args.model)?;
+    let version = match args.version {
+        Some(version) => version,
+        None => model.pointer(STABLE)?.to.version,
+    };
+    let cache_folder = args.cache.clone().unwrap_or_else(|| cache_beside(&args.model.registry));
+    let mut cache = Cache::open(&cache_folder, model.name(), files()?)?;
+    let chain = cache.chain(&model, version)?;
+    let Some(newest) = chain.last() else { bail!("version {version} has no chain") };
+    let Some(table) = newest.tables.iter().position(|t| t.name == args.table) else {
+        let names: Vec<&str> = newest.tables.iter().map(|t| t.name.as_str()).collect();
+        bail!("the model has the tables `{}`: table `{}`", names.join("`, `"), args.table);
+    };
+    let key = key(args, newest)?;
+    // Every layer that says something of the key, the newest first: the first one is what counts.
+    let mut said = Vec::new();
+    for link in chain.iter().rev() {
+        let layer = cache.layer(&model, link, &mut AtOnce)?;
+        match layer.find(table, key) {
+            Some(Found::Row(row)) => {
+                said.push(json!({
+                    "version": link.version, "count": row.count, "values": row.weights,
+                }));
+            }
+            Some(Found::Tombstone) => {
+                said.push(json!({ "version": link.version, "tombstone": true }))
+            }
+            None => {}
+        }
+    }
+    let is_default = said.first().is_none_or(|newest| newest.get("tombstone").is_some());
+    let values = match is_default {
+        true => json!(default_rows(&newest.tables)?.default_row(table, key)),
+        false => said[0]["values"].clone(),
+    };
+    let answer = json!({
+        "version": version,
+        "table": args.table,
+        "key": format!("{:#018x}", key.0),
+        "slot": key.slot(),
+        "is_default": is_default,
+        "written_by": if is_default { None } else { Some(&said[0]["version"]) },
+        "count": if is_default { None } else { Some(&said[0]["count"]) },
+        "values": values,
+        "layers": said.iter().map(|layer| json!({
+            "version": layer["version"],
+            "tombstone": layer.get("tombstone").is_some(),
+        })).collect::<Vec<_>>(),
+    });
+    if args.json {
+        return print_json(&answer);
+    }
+    show(&answer);
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn show(answer: &serde_json::Value) {
+    println!("key      {}, slot {}", answer["key"].as_str().unwrap_or_default(), answer["slot"]);
+    if answer["is_default"] == true {
+        println!(
+            "answer   the default: no layer has the key, or the newest that knows it says that it left"
+        );
+    } else {
+        println!("written  by version {}, pushed {} times", answer["written_by"], answer["count"]);
+    }
+    println!("values   {}", answer["values"]);
+    println!("layers   {}", answer["layers"]);
+}
+
+/// A version without layers: it answers every key with its default.
+fn default_rows(tables: &[TableSpec]) -> Result<LayerSource> {
+    let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
+    Ok(LayerSource::new(tables, Vec::new(), workers)?)
+}
+
+/// The key of an id, by the type that the table's features have.
+fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
+    let text = args.key.as_str();
+    let number = |what: &str| format!("`{text}` is not {what}; --key-type says how to take it");
+    let kind = match args.key_type {
+        Some(kind) => kind,
+        None => {
+            let schema = Schema::from_job(&version.schema)?;
+            let of_table = |f: &&zillion_feature::FeatureSpec| {
+                f.table().is_some_and(|t| schema.tables[t.index()] == args.table)
+            };
+            match schema.features.iter().find(of_table).map(|f| &f.kind) {
+                Some(
+                    FeatureKind::Id { raw, .. }
+                    | FeatureKind::Ids { raw, .. }
+                    | FeatureKind::Sequence { raw, .. },
+                ) => match raw {
+                    RawType::I64 => KeyType::I64,
+                    RawType::U64 => KeyType::U64,
+                    RawType::String => KeyType::String,
+                },
+                // Buckets are numbered.
+                Some(FeatureKind::Bucketized { .. }) => KeyType::U64,
+                _ => KeyType::Hash,
+            }
+        }
+    };
+    Ok(match kind {
+        KeyType::I64 => match text.parse() {
+            Ok(id) => FeatureKey::from_i64(id),
+            Err(_) => bail!(number("a whole number")),
+        },
+        KeyType::U64 => match text.parse() {
+            Ok(id) => FeatureKey::from_u64(id),
+            Err(_) => bail!(number("a whole number from 0 on")),
+        },
+        KeyType::String => FeatureKey::from_text(text),
+        KeyType::Hash => match u64::from_str_radix(text.trim_start_matches("0x"), 16) {
+            Ok(key) => FeatureKey(key),
+            Err(_) => bail!(number("a key in hexadecimal")),
+        },
+    })
+}
+
+/// The cache that commands use where none is named: below a local registry.
+pub(super) fn cache_beside(registry: &str) -> PathBuf {
+    PathBuf::from(registry.trim_start_matches("file://")).join(".cache")
+}

@@ -1,0 +1,61 @@
+//! `zillion publish`: a checkpoint becomes a version.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde_json::json;
+use zillion_device::SystemClock;
+use zillion_reader::Paths;
+use zillion_trainer::{Checkpoint, Job, PublishConfig, Published, publish_checkpoint};
+
+use super::predict::overlaid_data;
+use super::{files, print_json, say, workers};
+use crate::args::PublishArgs;
+
+pub(crate) fn run(args: &PublishArgs) -> Result<()> {
+    let checkpoint = Checkpoint::find(&args.checkpoint)?;
+    let mut job = checkpoint.job()?;
+    job.data = overlaid_data(&job, &args.set)?;
+    if !args.parity.is_empty() {
+        read_parity_from(&mut job, &args.parity);
+    }
+    let config = PublishConfig {
+        model: Some(args.model.model.clone()),
+        promote: if args.no_promote { String::new() } else { args.promote.clone() },
+        parity_rows: args.parity_rows,
+        ..PublishConfig::new(&args.model.registry)
+    };
+    let workers = workers(args.threads)?;
+    let clock = Arc::new(SystemClock::new());
+    let published =
+        publish_checkpoint(&checkpoint, &job, &config, args.base, &workers, &files()?, clock)?;
+    if args.json {
+        return print_json(&summary(&published));
+    }
+    say(&published.to_string());
+    Ok(())
+}
+
+/// Parity rows come from the first of the validation, test and training files that a job has.
+fn read_parity_from(job: &mut Job, files: &[String]) {
+    // Given on the command line, they are relative to where that is typed.
+    let absolute = |file: &String| {
+        std::path::absolute(Path::new(file))
+            .map_or_else(|_| file.clone(), |p| p.display().to_string())
+    };
+    job.data.valid = Paths(files.iter().map(absolute).collect());
+}
+
+fn summary(published: &Published) -> serde_json::Value {
+    let version = &published.version;
+    json!({
+        "model": version.model,
+        "version": version.version,
+        "parent": version.parent.as_ref().map(|parent| parent.version),
+        "rows": version.layer.rows(),
+        "step": version.origin.step,
+        "moved": published.moved.is_some(),
+        "was_there": published.was_there,
+    })
+}

@@ -1,0 +1,349 @@
+//! The second half of the loop: versions, a server, new data, a hot load, a rollback.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use zillion_device::{SystemClock, Workers};
+use zillion_reader::{ClickLog, Dataset, Labels, RawRows};
+use zillion_registry::{Model, STABLE};
+use zillion_trainer::{Checkpoint, Loaded, PublishConfig, publish_checkpoint};
+
+use super::place::{self, Place};
+use super::{job, sitting};
+use crate::args::QuickstartArgs;
+use crate::ask;
+use crate::commands::{files, model};
+use crate::progress::Progress;
+
+/// How long a server may take to see what was published: it looks five times a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What this half came to.
+#[derive(Serialize)]
+pub(super) struct Served {
+    /// Where the server answers, or did.
+    url: String,
+    /// Rows whose scores were compared with the trainer's.
+    rows: usize,
+    /// Whether the server's scores were the trainer's, bit for bit, of both versions.
+    same_as_trainer: bool,
+    /// The first row's probability: of version 1, of version 2, and after the rollback.
+    probabilities: [f32; 3],
+    /// The versions.
+    versions: [u64; 2],
+    /// Rows that the second version changes.
+    delta_rows: u64,
+    /// Seconds from the pointer's move to the first answer of the new version, and of the old one again.
+    seconds_to_serve: f64,
+    seconds_to_roll_back: f64,
+    /// The command that serves it.
+    serve: String,
+    /// The server's process, where it was left running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<u32>,
+}
+
+impl Served {
+    /// Where the server is, if it was left running.
+    pub(super) fn tell(&self) {
+        if let Some(server) = self.server {
+            eprintln!("serving at {} until `kill {server}`", self.url);
+        } else {
+            eprintln!("  # serve it again; Ctrl-C ends it\n  {}", self.serve);
+        }
+    }
+}
+
+/// Publishes the best checkpoint, serves it, trains on, and goes back.
+pub(super) fn run(
+    args: &QuickstartArgs,
+    place: &Place,
+    log: &ClickLog,
+    workers: &Arc<Workers>,
+    stop: &Arc<std::sync::atomic::AtomicBool>,
+) -> Result<Served> {
+    eprintln!("4. publish it and serve it");
+    let checkpoint = Checkpoint::find(&place.first)?;
+    let config = PublishConfig::new(&place.registry.to_string_lossy());
+    let clock = Arc::new(SystemClock::new());
+    let mut loaded = Loaded::from_checkpoint(checkpoint.clone(), workers.clone())?;
+    let published =
+        publish_checkpoint(&checkpoint, &loaded.job, &config, false, workers, &files()?, clock)?;
+    eprintln!("   {published}");
+    let server = Server::start(place)?;
+    eprintln!("   serving at {}", server.url);
+    let question = Question::new(&loaded, place)?;
+    let first = server.wait_for(&question, published.version.version.0)?;
+    let trained = scores(&mut loaded, &question)?;
+    check_same(&first, &trained)?;
+    eprintln!(
+        "   {} rows over HTTP: every score is the trainer's, bit for bit; row 0: {}",
+        question.rows, first.probabilities[0]
+    );
+
+    eprintln!("5. train on rows that came in since; the server follows");
+    let next = log.rows()..log.rows() + log.rows() / 5;
+    log.write(&place.data.join("next.parquet"), next, workers, &files()?)?;
+    let settings = place.settings_of_next();
+    let report =
+        sitting(place, &settings, workers, stop, false, Some(&place.first), &mut Progress::new())?;
+    let moved = Instant::now();
+    let Some(second_version) = report.published else {
+        bail!("the second run has published nothing")
+    };
+    let second = server.wait_for(&question, second_version)?;
+    let seconds_to_serve = moved.elapsed().as_secs_f64();
+    let mut next_loaded = Loaded::open(&place.next, workers.clone())?;
+    check_same(&second, &scores(&mut next_loaded, &question)?)?;
+    let registry = model::registry(&place.registry.to_string_lossy())?;
+    let clicks: Model = registry.model(job::NAME)?;
+    let delta_rows = clicks.version(zillion_registry::VersionId(second_version))?.layer.rows();
+    eprintln!(
+        "   version {second_version}, {delta_rows} rows changed, answered {:.2} s later; row 0: {} -> {}",
+        seconds_to_serve, first.probabilities[0], second.probabilities[0]
+    );
+
+    eprintln!("6. roll back");
+    let moved = Instant::now();
+    clicks.rollback(STABLE, None, &model::who(), Some("quickstart".to_owned()))?;
+    let third = server.wait_for(&question, published.version.version.0)?;
+    let seconds_to_roll_back = moved.elapsed().as_secs_f64();
+    check_same(&third, &trained)?;
+    eprintln!(
+        "   version {} answers again, {:.2} s later; row 0: {} -> {}",
+        published.version.version,
+        seconds_to_roll_back,
+        second.probabilities[0],
+        third.probabilities[0]
+    );
+    let probabilities = [&first, &second, &third].map(|answer| answer.probabilities[0]);
+    question.save(place)?;
+    let url = server.url.clone();
+    let server = match args.keep_serving {
+        true => Some(server.leave()),
+        false => None,
+    };
+    Ok(Served {
+        url,
+        rows: question.rows,
+        same_as_trainer: true,
+        probabilities,
+        versions: [published.version.version.0, second_version],
+        delta_rows,
+        seconds_to_serve,
+        seconds_to_roll_back,
+        serve: format!(
+            "{} serve --registry {} --model {}",
+            place::program(),
+            place::word(&place.registry),
+            job::NAME
+        ),
+        server,
+    })
+}
+
+/// A request, and where its rows come from: the first batch of the test file, because the same rows in the same
+/// batch have the same bits.
+struct Question {
+    file: PathBuf,
+    rows: usize,
+    body: Vec<u8>,
+    /// The same for one row, for a person to try.
+    example: Vec<u8>,
+}
+
+impl Question {
+    fn new(loaded: &Loaded, place: &Place) -> Result<Self> {
+        let file = place.data.join("test.parquet");
+        let job = &loaded.job;
+        let files = [file.clone()];
+        let block = |limit: usize| {
+            let block = RawRows::open(&job.data, &files, &job.schema)?.next_block(limit)?;
+            block.context("the test file has no rows")
+        };
+        let many = block(job.train.batch_size.get())?;
+        let outputs = ["logits", "probabilities"];
+        Ok(Self {
+            file,
+            rows: many.rows,
+            body: ask::infer_body(many.rows, &many.columns, &outputs),
+            example: ask::instances_body(&block(2)?.columns, 2),
+        })
+    }
+
+    fn save(&self, place: &Place) -> Result<()> {
+        let write = |path: &Path, bytes: &[u8]| {
+            std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        };
+        write(&place.request, &self.example)
+    }
+}
+
+/// What a server said.
+struct Answer {
+    version: u64,
+    logits: Vec<f32>,
+    probabilities: Vec<f32>,
+}
+
+impl Answer {
+    fn parse(body: &[u8]) -> Result<Self> {
+        let answer: serde_json::Value = serde_json::from_slice(body)?;
+        let outputs = answer["outputs"].as_array().context("the answer has no outputs")?;
+        let column = |name: &str| -> Result<Vec<f32>> {
+            let output = outputs.iter().find(|output| output["name"] == name);
+            let data = output.and_then(|output| output["data"].as_array());
+            let data = data.with_context(|| format!("the answer has no output `{name}`"))?;
+            let value = |x: &serde_json::Value| x.as_f64().map(|x| x as f32);
+            data.iter().map(value).collect::<Option<_>>().context("the answer has no numbers")
+        };
+        let version = answer["model_version"].as_str().and_then(|v| v.parse().ok());
+        Ok(Self {
+            version: version.context("the answer names no version")?,
+            logits: column("logits")?,
+            probabilities: column("probabilities")?,
+        })
+    }
+}
+
+/// The trainer's scores of the question's rows.
+fn scores(loaded: &mut Loaded, question: &Question) -> Result<Vec<f32>> {
+    let job = &loaded.job;
+    let files = [question.file.clone()];
+    let dataset = Dataset::open_with(&job.data, &files, &job.schema, Labels::Optional)?;
+    let dataset = dataset.with_statistics(loaded.statistics().clone());
+    let mut logits = Vec::new();
+    loaded.predict(&dataset, |prediction| {
+        logits = prediction.logits[0].to_vec();
+        Ok(false)
+    })?;
+    Ok(logits)
+}
+
+fn check_same(answer: &Answer, trained: &[f32]) -> Result<()> {
+    let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    if bits(&answer.logits) == bits(trained) {
+        return Ok(());
+    }
+    let row = answer.logits.iter().zip(trained).position(|(a, b)| a.to_bits() != b.to_bits());
+    bail!(
+        "version {} scores row {} of the test file otherwise than the trainer, which it must not",
+        answer.version,
+        row.unwrap_or(trained.len())
+    )
+}
+
+/// A server in a process of its own, stopped when dropped.
+struct Server {
+    child: Option<Child>,
+    url: String,
+}
+
+impl Server {
+    fn start(place: &Place) -> Result<Self> {
+        let program = std::env::current_exe().context("this program's own path")?;
+        let log = std::fs::File::create(&place.server_log)
+            .with_context(|| format!("cannot write {}", place.server_log.display()))?;
+        let mut child = Command::new(program)
+            .args(["serve", "--model", job::NAME, "--http", "127.0.0.1:0", "--registry"])
+            .arg(&place.registry)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            // Ctrl-C is for this program, which stops the server in good order.
+            .process_group(0)
+            .spawn()
+            .context("cannot start the server")?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let server = Self { child: Some(child), url: line.trim().replace("listening on ", "") };
+        if !server.url.starts_with("http://") {
+            bail!("the server did not start; see {}", place.server_log.display());
+        }
+        Ok(server)
+    }
+
+    /// Asks until a version answers.
+    fn wait_for(&self, question: &Question, version: u64) -> Result<Answer> {
+        let url = format!("{}/v2/models/{}/infer", self.url, job::NAME);
+        let began = Instant::now();
+        loop {
+            let (status, body) = ask::post(&url, &question.body)?;
+            let said = || String::from_utf8_lossy(&body).chars().take(300).collect::<String>();
+            if status == 200 {
+                let answer = Answer::parse(&body)?;
+                if answer.version == version {
+                    return Ok(answer);
+                }
+            } else if status != 503 {
+                bail!("the server answered {status}: {}", said());
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("version {version} is not served after {PATIENCE:?}: {status} {}", said());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Lets the server run on. Returns its process.
+    fn leave(mut self) -> u32 {
+        self.child.take().map_or(0, |child| child.id())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // SIGTERM by the shell's own word, because the standard library only knows SIGKILL.
+            let told = Command::new("kill").arg(child.id().to_string()).status();
+            if told.is_ok_and(|status| status.success()) {
+                let _ = child.wait();
+            } else {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+/// The commands of this half.
+pub(super) fn commands(place: &Place, served: &Served) -> Vec<(&'static str, String)> {
+    let zillion = place::program();
+    let at = format!("--registry {} --model {}", place::word(&place.registry), job::NAME);
+    let word = |path: &Path| place::word(path);
+    let mut commands = vec![
+        ("publish what a run came to", format!("{zillion} publish {} {at}", word(&place.first))),
+        ("the versions, and where the pointer stands", format!("{zillion} model list {at}")),
+        ("is every byte of them as it was published", format!("{zillion} model verify {at}")),
+        (
+            "what the second version changes",
+            format!("{zillion} model diff {} {} {at}", served.versions[0], served.versions[1]),
+        ),
+        ("which version wrote a row last", format!("{zillion} explain {at} --table C3 --key 1")),
+        (
+            "train on other rows from what was learned",
+            format!(
+                "{zillion} train {} --from {} --set {} --set train.epochs=1 --set data.train=next.parquet",
+                word(&place.job),
+                word(&place.first),
+                place::word(place::run_setting(&place.next.with_file_name("later"))),
+            ),
+        ),
+        ("forward again", format!("{zillion} model promote {} {at}", served.versions[1])),
+        ("and back", format!("{zillion} model rollback {at}")),
+    ];
+    if served.server.is_some() {
+        let url = format!("{}/v1/models/{}:predict", served.url, job::NAME);
+        commands.push(("ask the server", format!("curl -s {url} -d @{}", word(&place.request))));
+    }
+    commands
+}

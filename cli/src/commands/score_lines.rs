@@ -1,0 +1,137 @@
+//! Scores as lines: the output of `zillion predict`, whatever the scores come from.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+
+/// The scores on their way out, one line a row of the data, also of those that have none: tab-separated
+/// columns or a JSON object, in which the first task's figures stand under plain names, and all of
+/// them by task where there are several.
+pub(super) struct ScoreLines<W> {
+    out: W,
+    json: bool,
+    /// None of a retrieval model without labels: its score is no probability of anything.
+    tasks: Vec<String>,
+    /// Rows of the data that are written.
+    row: u64,
+}
+
+impl<W: Write> ScoreLines<W> {
+    /// Begins with the names of the columns, where there are columns.
+    pub(super) fn new(mut out: W, json: bool, tasks: Vec<String>) -> io::Result<Self> {
+        if !json {
+            let header = if tasks.is_empty() { "score".to_owned() } else { tasks.join("\t") };
+            writeln!(out, "{header}")?;
+        }
+        Ok(Self { out, json, tasks, row: 0 })
+    }
+
+    /// Writes the scores of the rows that follow, with an empty line for each row that was rejected.
+    pub(super) fn write(&mut self, logits: &[&[f32]], rejected: &[u64]) -> io::Result<()> {
+        let mut rejected = rejected.iter().peekable();
+        let rows = logits.first().map_or(0, |first| first.len());
+        for at in 0..rows {
+            while rejected.next_if(|&&row| row == self.row).is_some() {
+                self.without()?;
+            }
+            let row: Vec<f32> = logits.iter().map(|logits| logits[at]).collect();
+            self.row(&row)?;
+        }
+        rejected.try_for_each(|_| self.without())
+    }
+
+    fn row(&mut self, logits: &[f32]) -> io::Result<()> {
+        let Self { out, json, tasks, row } = self;
+        let probability = |logit: f32| 1.0 / (1.0 + (-f64::from(logit)).exp());
+        if tasks.is_empty() {
+            *row += 1;
+            let score = logits[0];
+            return match *json {
+                true => writeln!(out, r#"{{"row":{},"score":{score}}}"#, *row - 1),
+                false => writeln!(out, "{score}"),
+            };
+        }
+        if !*json {
+            *row += 1;
+            let texts: Vec<String> = logits.iter().map(|&z| probability(z).to_string()).collect();
+            return writeln!(out, "{}", texts.join("\t"));
+        }
+        let figures = |z: f32| format!(r#""logit":{z},"probability":{}"#, probability(z));
+        write!(out, r#"{{"row":{row},{}"#, figures(logits[0]))?;
+        *row += 1;
+        if tasks.len() > 1 {
+            for (index, (task, &z)) in tasks.iter().zip(logits).enumerate() {
+                let start = if index == 0 { r#","tasks":{"# } else { "," };
+                write!(out, "{start}{}:{{{}}}", serde_json::to_string(task)?, figures(z))?;
+            }
+            write!(out, "}}")?;
+        }
+        writeln!(out, "}}")
+    }
+
+    /// Ends with what writing has come to. A reader that has seen enough (`head`) is no reason to complain.
+    pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<Ended> {
+        let flushed = self.out.flush();
+        match failed.map_or(flushed, Err) {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Ended::Early),
+            other => {
+                other.context("cannot write the scores")?;
+                Ok(Ended::Whole)
+            }
+        }
+    }
+
+    fn without(&mut self) -> io::Result<()> {
+        let row = self.row;
+        self.row += 1;
+        match self.json {
+            true if self.tasks.is_empty() => writeln!(self.out, r#"{{"row":{row},"score":null}}"#),
+            true => writeln!(self.out, r#"{{"row":{row},"logit":null,"probability":null}}"#),
+            false => writeln!(self.out),
+        }
+    }
+}
+
+/// How far the lines went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Whole,
+    Early,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(json: bool, tasks: &[&str], logits: &[&[f32]], rejected: &[u64]) -> String {
+        let tasks = tasks.iter().map(|&task| task.to_owned()).collect();
+        let mut out = Vec::new();
+        let mut lines = ScoreLines::new(&mut out, json, tasks).unwrap();
+        lines.write(logits, rejected).unwrap();
+        assert_eq!(lines.finish(None).unwrap(), Ended::Whole);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_row_is_a_line_and_a_rejected_row_an_empty_one() {
+        assert_eq!(lines(false, &["click"], &[&[0.0, 0.0]], &[1]), "click\n0.5\n\n0.5\n");
+        assert_eq!(lines(false, &[], &[&[2.5]], &[]), "score\n2.5\n");
+        assert_eq!(
+            lines(true, &[], &[&[2.5]], &[0]),
+            "{\"row\":0,\"score\":null}\n{\"row\":1,\"score\":2.5}\n"
+        );
+        assert_eq!(
+            lines(true, &["a", "b"], &[&[0.0], &[0.0]], &[]),
+            "{\"row\":0,\"logit\":0,\"probability\":0.5,\"tasks\":{\"a\":{\"logit\":0,\"probability\":0.5},\
+             \"b\":{\"logit\":0,\"probability\":0.5}}}\n"
+        );
+    }
+
+    #[test]
+    fn a_closed_pipe_is_an_early_end_and_a_full_disk_an_error() {
+        let lines = || ScoreLines::new(Vec::new(), true, Vec::new()).unwrap();
+        let failed = |kind: io::ErrorKind| Some(io::Error::from(kind));
+        assert_eq!(lines().finish(failed(io::ErrorKind::BrokenPipe)).unwrap(), Ended::Early);
+        assert!(lines().finish(failed(io::ErrorKind::StorageFull)).is_err());
+    }
+}

@@ -1,0 +1,285 @@
+//! What a server answered, and whether it is what it must be.
+//!
+//! One version gives one request the same bytes each time, so that a run of any length has few different
+//! answers: they are kept once each and compared after the run, when that disturbs no timing. An answer that
+//! mixes two versions is another answer than either's, and cannot be missed.
+//!
+//! # Memory
+//! As many answers as there are versions and bodies. Where a server's answers are all different, only
+//! [`MOST`] are kept and the rest are counted as unchecked, which fails the run as a wrong answer does.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use zillion_registry::VersionId;
+
+use crate::args::Protocol;
+
+/// Different answers that are kept.
+const MOST: usize = 65_536;
+
+/// The answers of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// Whether they are kept.
+    is_checked: bool,
+    /// By body and bytes, how often each came.
+    kept: HashMap<(usize, Bytes), u64>,
+    /// How often each version is named.
+    versions: BTreeMap<String, u64>,
+    unchecked: u64,
+}
+
+/// What checking came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Checked {
+    /// Answers that were compared.
+    pub(crate) compared: u64,
+    /// Of these, those that are not what the version that they name says.
+    pub(crate) mismatches: u64,
+    /// Answers that could not be compared.
+    pub(crate) unchecked: u64,
+    /// What is wrong with the first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first: Option<String>,
+}
+
+/// An answer of any protocol, as far as we look at it.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    model_version: Option<String>,
+    outputs: Option<Vec<Tensor>>,
+    predictions: Option<Vec<f32>>,
+    scores: Option<Vec<f32>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tensor {
+    name: String,
+    data: Vec<f32>,
+}
+
+/// A version's scores of a body: of each output that answers have by default, its name and its values.
+pub(crate) type Expected = Vec<(String, Vec<f32>)>;
+
+impl Answers {
+    pub(crate) fn new(is_checked: bool) -> Self {
+        Self { is_checked, ..Self::default() }
+    }
+
+    /// Takes an answer to a body.
+    pub(crate) fn add(&mut self, body: usize, answer: Bytes) {
+        if let Some(version) = named_version(&answer) {
+            match self.versions.get_mut(version) {
+                Some(count) => *count += 1,
+                None => drop(self.versions.insert(version.to_owned(), 1)),
+            }
+        }
+        if !self.is_checked {
+            return;
+        }
+        let is_full = self.kept.len() >= MOST;
+        match self.kept.get_mut(&(body, answer.clone())) {
+            Some(count) => *count += 1,
+            None if is_full => self.unchecked += 1,
+            None => drop(self.kept.insert((body, answer), 1)),
+        }
+    }
+
+    /// How often each version is named.
+    pub(crate) fn versions(&self) -> &BTreeMap<String, u64> {
+        &self.versions
+    }
+
+    /// Compares all answers, a version at a time in ascending order, with what `expected` says of a version
+    /// and a body. `asked` is the version of answers that name none.
+    pub(crate) fn check(
+        &self,
+        protocol: Protocol,
+        asked: Option<VersionId>,
+        mut expected: impl FnMut(VersionId, usize) -> Result<Expected>,
+    ) -> Checked {
+        let mut checked = Checked { unchecked: self.unchecked, ..Checked::default() };
+        if self.unchecked > 0 {
+            checked.first =
+                Some(format!("more than {MOST} different answers: no version says so many"));
+        }
+        let mut by_version: BTreeMap<(VersionId, usize), Vec<(Answer, u64)>> = BTreeMap::new();
+        for ((body, bytes), &count) in &self.kept {
+            match read(bytes, asked) {
+                Ok((version, answer)) => {
+                    by_version.entry((version, *body)).or_default().push((answer, count));
+                }
+                Err(reason) => {
+                    checked.unchecked += count;
+                    checked.first.get_or_insert(format!("body {body}: {reason:#}"));
+                }
+            }
+        }
+        for ((version, body), answers) in by_version {
+            let expected = match expected(version, body) {
+                Ok(expected) => expected,
+                Err(reason) => {
+                    checked.unchecked += answers.iter().map(|(_, count)| count).sum::<u64>();
+                    checked.first.get_or_insert(format!("version {version}: {reason:#}"));
+                    continue;
+                }
+            };
+            for (answer, count) in answers {
+                checked.compared += count;
+                if let Some(difference) = answer.difference(protocol, &expected) {
+                    checked.mismatches += count;
+                    checked
+                        .first
+                        .get_or_insert(format!("version {version}, body {body}: {difference}"));
+                }
+            }
+        }
+        checked
+    }
+}
+
+/// The version that an answer names, without reading the rest of it.
+fn named_version(answer: &[u8]) -> Option<&str> {
+    const KEY: &[u8] = br#""model_version":""#;
+    let at = answer.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
+    let digits = answer[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&answer[at..at + digits]).ok()
+}
+
+fn read(bytes: &[u8], asked: Option<VersionId>) -> Result<(VersionId, Answer)> {
+    let answer: Answer = serde_json::from_slice(bytes).context("the answer is not one")?;
+    let named = answer.model_version.as_ref().map(|version| version.parse());
+    let named = named.transpose().context("the answer names a version that is no number")?;
+    match (named, asked) {
+        (Some(named), Some(asked)) if named != asked => {
+            bail!("version {asked} was asked for and {named} answered")
+        }
+        (named, asked) => Ok((named.or(asked).context("the answer names no version")?, answer)),
+    }
+}
+
+impl Answer {
+    /// Where it differs first from what it must be, bit for bit.
+    fn difference(&self, protocol: Protocol, expected: &Expected) -> Option<String> {
+        let first = expected.first().map_or(&[][..], |(_, scores)| scores);
+        match (protocol, self) {
+            (Protocol::V2, Self { outputs: Some(outputs), .. }) => {
+                let names = |found: &Tensor, (name, _): &(String, Vec<f32>)| found.name == *name;
+                if outputs.len() != expected.len()
+                    || !outputs.iter().zip(expected).all(|(found, wanted)| names(found, wanted))
+                {
+                    return Some("it has other outputs".to_owned());
+                }
+                let pairs = outputs.iter().zip(expected);
+                pairs
+                    .into_iter()
+                    .find_map(|(found, (_, scores))| row_that_differs(&found.data, scores))
+            }
+            (Protocol::Predict, Self { predictions: Some(found), .. })
+            | (Protocol::Rank, Self { scores: Some(found), .. }) => row_that_differs(found, first),
+            _ => Some("it has no scores".to_owned()),
+        }
+    }
+}
+
+fn row_that_differs(found: &[f32], wanted: &[f32]) -> Option<String> {
+    if found.len() != wanted.len() {
+        return Some(format!("{} scores instead of {}", found.len(), wanted.len()));
+    }
+    let row = found.iter().zip(wanted).position(|(a, b)| a.to_bits() != b.to_bits())?;
+    let rows = found.iter().zip(wanted).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+    Some(format!(
+        "{rows} rows differ, the first is row {row}: {} instead of {}",
+        found[row], wanted[row]
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v2(version: u64, data: &[f32]) -> Bytes {
+        let data = serde_json::to_string(data).unwrap();
+        format!(
+            r#"{{"model_name":"m","model_version":"{version}","outputs":[{{"name":"p","shape":[2],"datatype":"FP32","data":{data}}}]}}"#
+        )
+        .into()
+    }
+
+    /// Version 3 says thirds of body 0, version 4 tenths.
+    fn expected(version: VersionId, body: usize) -> Result<Expected> {
+        assert_eq!(body, 0);
+        match version.0 {
+            3 => Ok(vec![("p".to_owned(), vec![1.0 / 3.0, 2.0 / 3.0])]),
+            4 => Ok(vec![("p".to_owned(), vec![0.1, 0.2])]),
+            _ => bail!("not there"),
+        }
+    }
+
+    fn check(given: &[Bytes]) -> Checked {
+        let mut answers = Answers::new(true);
+        given.iter().for_each(|answer| answers.add(0, answer.clone()));
+        answers.check(Protocol::V2, None, expected)
+    }
+
+    #[test]
+    fn each_answer_is_compared_with_the_version_that_it_names() {
+        let good = [v2(3, &[1.0 / 3.0, 2.0 / 3.0]), v2(4, &[0.1, 0.2]), v2(4, &[0.1, 0.2])];
+        let checked = check(&good);
+        assert_eq!((checked.compared, checked.mismatches, checked.unchecked), (3, 0, 0));
+        assert_eq!(checked.first, None);
+    }
+
+    #[test]
+    fn an_answer_that_mixes_versions_is_found_however_rare() {
+        let mut answers = vec![v2(3, &[1.0 / 3.0, 2.0 / 3.0]); 1000];
+        answers.push(v2(3, &[1.0 / 3.0, 0.2]));
+        let checked = check(&answers);
+        assert_eq!((checked.compared, checked.mismatches), (1001, 1));
+        assert!(
+            checked
+                .first
+                .unwrap()
+                .contains("version 3, body 0: 1 rows differ, the first is row 1: 0.2")
+        );
+    }
+
+    #[test]
+    fn one_bit_is_a_difference() {
+        let next = f32::from_bits(0.1f32.to_bits() + 1);
+        assert_eq!(check(&[v2(4, &[next, 0.2])]).mismatches, 1);
+        assert_eq!(check(&[v2(4, &[0.1])]).mismatches, 1);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_does_not_pass() {
+        for wrong in [v2(9, &[0.1, 0.2]), "{}".into(), "nonsense".into()] {
+            let checked = check(&[wrong]);
+            assert_eq!((checked.compared, checked.unchecked), (0, 1));
+            assert!(checked.first.is_some());
+        }
+        let mut answers = Answers::new(true);
+        answers.add(0, v2(4, &[0.1, 0.2]));
+        let other = answers.check(Protocol::V2, Some(VersionId(3)), expected);
+        assert!(other.first.unwrap().contains("version 3 was asked for and 4 answered"));
+        let as_rank = answers.check(Protocol::Rank, None, expected);
+        assert_eq!(as_rank.mismatches, 1);
+    }
+
+    #[test]
+    fn other_protocols_are_read_too() {
+        let mut answers = Answers::new(true);
+        answers.add(0, r#"{"model_version":"4","scores":[0.1,0.2]}"#.into());
+        assert_eq!(answers.check(Protocol::Rank, None, expected).compared, 1);
+        assert_eq!(answers.check(Protocol::Rank, None, expected).mismatches, 0);
+        assert_eq!(answers.versions()["4"], 1);
+        let mut answers = Answers::new(true);
+        answers.add(0, r#"{"predictions":[0.1,0.2]}"#.into());
+        assert_eq!(answers.check(Protocol::Predict, None, expected).unchecked, 1);
+        let checked = answers.check(Protocol::Predict, Some(VersionId(4)), expected);
+        assert_eq!((checked.compared, checked.mismatches), (1, 0));
+    }
+}

@@ -1,0 +1,219 @@
+//! An open loop: requests are due at times that nothing the server does can move.
+//!
+//! A client that sends its next request when the last answer has come asks a slow server less often, and so
+//! leaves out the very requests that would have waited ("coordinated omission", Gil Tene). Here request `k`
+//! is due at `start + k / rate`, and its latency counts from then: where all connections are busy it waits
+//! its turn, and its waiting is part of what is measured.
+//!
+//! # Concurrency
+//! A thread of its own watches the clock, because a runtime's timers are good to a millisecond and we
+//! measure tenths of one. It gives out one permit a request; connections take permits in the order in
+//! which they asked for them and requests in the order of their times. All connections are tasks on one
+//! thread: beside a server on the same machine a client must not take more.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+use tokio::task::LocalSet;
+
+use super::answers::Answers;
+use super::connection::Connection;
+use super::target::Target;
+
+/// Longest sleep of the thread that watches the clock: so late it sees that everybody has left.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// What is asked for, how often, and how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Requests a second.
+    pub(crate) rate: f64,
+    /// Requests in all.
+    pub(crate) requests: u64,
+    pub(crate) connections: usize,
+    /// From a request's time on.
+    pub(crate) timeout: Duration,
+}
+
+impl Plan {
+    /// When a request is due, from the start on.
+    pub(crate) fn due(&self, request: u64) -> Duration {
+        Duration::from_secs_f64(request as f64 / self.rate)
+    }
+}
+
+/// What a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Answered with this status.
+    Status(u16),
+    /// Nobody listens.
+    NoConnection,
+    /// The connection broke before the answer was there.
+    Broken,
+    /// Sent, and not answered in time.
+    Timeout,
+    /// It waited for a connection until its time was over.
+    NotSent,
+}
+
+/// A request that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) request: u64,
+    /// From the time it was due to the end of its answer.
+    pub(crate) latency: Duration,
+    pub(crate) outcome: Outcome,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// In the order in which they ended.
+    pub(crate) done: Vec<Done>,
+    pub(crate) answers: Answers,
+    /// From the first request's time to the last answer.
+    pub(crate) elapsed: Duration,
+    /// Connections that were made; more than were asked for where some broke or were closed.
+    pub(crate) connections_made: u64,
+}
+
+/// Sends `bodies` in turn as `plan` says; `answers` gets what comes back.
+pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answers) -> Result<Run> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the network's runtime")?;
+    let due = Arc::new(Semaphore::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
+    let start = Instant::now();
+    let clock = {
+        let (due, stop) = (due.clone(), stop.clone());
+        let watch = move || watch_clock(plan, start, &due, &stop);
+        std::thread::Builder::new().name("zillion-loadgen-clock".to_owned()).spawn(watch)?
+    };
+    let state = Rc::new(State {
+        due,
+        next: Cell::new(0),
+        start,
+        plan,
+        done: RefCell::new(Vec::new()),
+        answers: RefCell::new(answers),
+        made: Cell::new(0),
+    });
+    let local = LocalSet::new();
+    let outcome = local.block_on(&runtime, async {
+        let mut tasks = Vec::new();
+        for _ in 0..plan.connections {
+            let (state, target) = (state.clone(), target.clone());
+            let bodies = bodies.to_vec();
+            tasks.push(tokio::task::spawn_local(async move {
+                state.connection(&target, &bodies).await;
+            }));
+        }
+        for task in tasks {
+            task.await.context("a connection's task ended before its time")?;
+        }
+        anyhow::Ok(())
+    });
+    stop.store(true, Ordering::Relaxed);
+    // It only sleeps and gives out permits.
+    let _ = clock.join();
+    outcome?;
+    drop(local);
+    let elapsed = start.elapsed();
+    let state = Rc::into_inner(state).context("a connection's task has not ended")?;
+    Ok(Run {
+        done: state.done.into_inner(),
+        answers: state.answers.into_inner(),
+        elapsed,
+        connections_made: state.made.get(),
+    })
+}
+
+/// Gives out a permit at the time of each request.
+fn watch_clock(plan: Plan, start: Instant, due: &Semaphore, stop: &AtomicBool) {
+    let mut given = 0;
+    while given < plan.requests && !stop.load(Ordering::Relaxed) {
+        let now = start.elapsed();
+        let mut until = given;
+        while until < plan.requests && plan.due(until) <= now {
+            until += 1;
+        }
+        due.add_permits((until - given) as usize);
+        given = until;
+        if given < plan.requests {
+            let next = plan.due(given).saturating_sub(start.elapsed());
+            std::thread::sleep(next.min(LONGEST_SLEEP));
+        }
+    }
+    // Who waits now has nothing more to do.
+    if given < plan.requests { due.close() } else { due.add_permits(plan.connections) }
+}
+
+/// What the connections share.
+struct State {
+    due: Arc<Semaphore>,
+    next: Cell<u64>,
+    start: Instant,
+    plan: Plan,
+    done: RefCell<Vec<Done>>,
+    answers: RefCell<Answers>,
+    made: Cell<u64>,
+}
+
+impl State {
+    /// The next request, when it is due; `None` behind the last.
+    async fn next(&self) -> Option<u64> {
+        self.due.acquire().await.ok()?.forget();
+        let request = self.next.get();
+        self.next.set(request + 1);
+        (request < self.plan.requests).then_some(request)
+    }
+
+    async fn connection(&self, target: &Target, bodies: &[Bytes]) {
+        let mut connection = Connection::new(target);
+        while let Some(request) = self.next().await {
+            let due = self.start + self.plan.due(request);
+            let body = (request % bodies.len() as u64) as usize;
+            let left = self.plan.timeout.saturating_sub(due.elapsed());
+            let outcome = if left.is_zero() {
+                Outcome::NotSent
+            } else {
+                let ask = self.ask(&mut connection, body, bodies);
+                let outcome = tokio::time::timeout(left, ask).await;
+                outcome.unwrap_or_else(|_| {
+                    connection.drop_open();
+                    Outcome::Timeout
+                })
+            };
+            let latency = due.elapsed();
+            self.done.borrow_mut().push(Done { request, latency, outcome });
+        }
+        self.made.set(self.made.get() + connection.made);
+    }
+
+    async fn ask(&self, connection: &mut Connection<'_>, body: usize, bodies: &[Bytes]) -> Outcome {
+        if connection.open().await.is_err() {
+            return Outcome::NoConnection;
+        }
+        match connection.post(bodies[body].clone()).await {
+            Err(_) => Outcome::Broken,
+            Ok((status, answer)) => {
+                if status.is_success() {
+                    self.answers.borrow_mut().add(body, answer);
+                }
+                Outcome::Status(status.as_u16())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Which version a new one stands on.
+
+use std::sync::Arc;
+
+use zillion_registry::{Error as RegistryError, Model, MoveKind, VersionId, VersionManifest};
+
+use super::RunId;
+use crate::error::Result;
+
+/// Versions that are looked through, from the newest, for those of a run.
+const LOOKED_AT: usize = 64;
+
+/// The version that a run published last, as far as it is among the newest.
+fn last_of_run(model: &Model, run: &RunId) -> Result<Option<VersionManifest>> {
+    find(model, |version| version.origin.run == run.0)
+}
+
+/// The version that a run published of a step, as far as it is among the newest, and is the one.
+pub(super) fn of_step(
+    model: &Model,
+    run: &RunId,
+    step: u64,
+    is_it: impl Fn(&VersionManifest) -> bool,
+) -> Result<Option<VersionManifest>> {
+    find(model, |version| {
+        version.origin.run == run.0 && version.origin.step == step && is_it(version)
+    })
+}
+
+fn find(
+    model: &Model,
+    is_wanted: impl Fn(&VersionManifest) -> bool,
+) -> Result<Option<VersionManifest>> {
+    for version in model.page(None, LOOKED_AT)? {
+        let manifest = model.version(version)?;
+        if is_wanted(&manifest) {
+            return Ok(Some(manifest));
+        }
+    }
+    Ok(None)
+}
+
+/// The chain that a new version of the run continues; `None`: it has to be a base.
+pub(super) fn chain_to_continue(
+    model: &Model,
+    run: &RunId,
+    pointer: &str,
+    max_deltas: u64,
+) -> Result<Option<Vec<Arc<VersionManifest>>>> {
+    let Some(last) = last_of_run(model, run)? else { return Ok(None) };
+    let mut parent = last.version;
+    if let Some(version) = rolled_back_to(model, pointer, last.published_ms)? {
+        if model.version(version)?.origin.run != run.0 {
+            return Ok(None);
+        }
+        parent = version;
+    }
+    // Collected, or lost: what stood on it could not be loaded.
+    match model.check_files(parent) {
+        Err(RegistryError::File { .. }) => return Ok(None),
+        checked => checked?,
+    }
+    let chain = model.chain(parent)?;
+    let is_long = chain.len() as u64 > max_deltas || rows_outgrow_base(&chain);
+    Ok((!is_long).then_some(chain))
+}
+
+/// Where the pointer was rolled back to after `since_ms`, if that was its last move.
+fn rolled_back_to(model: &Model, pointer: &str, since_ms: u64) -> Result<Option<VersionId>> {
+    match model.pointer(pointer) {
+        Ok(last) if last.kind == MoveKind::Rollback && last.at_ms >= since_ms => {
+            Ok(Some(last.to.version))
+        }
+        Ok(_) | Err(RegistryError::NoPointer { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether reading the deltas has become much more work than reading a base would be.
+fn rows_outgrow_base(chain: &[Arc<VersionManifest>]) -> bool {
+    const FACTOR: u64 = 4;
+    const FLOOR: u64 = 1 << 20;
+    let deltas: u64 = chain.iter().skip(1).map(|version| version.layer.rows()).sum();
+    let base = chain.first().map_or(0, |base| base.layer.rows());
+    deltas > base.saturating_mul(FACTOR).saturating_add(FLOOR)
+}

@@ -1,0 +1,62 @@
+//! Parity rows: raw rows of the job's data and the scores that training gives them.
+
+use zillion_embedding::RowSource;
+use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns};
+use zillion_nn::Params;
+use zillion_reader::{Paths, RawRows};
+use zillion_registry::{ParityRows, Scorer};
+
+use crate::error::{Error, Result};
+use crate::job::Job;
+
+/// Raw rows, encoded as a server encodes them.
+pub(super) struct Parity {
+    columns: RawColumns<'static>,
+    /// Each row in a batch of its own: so they are replayed.
+    rows: Vec<(Batch, LookupPlan)>,
+}
+
+impl Parity {
+    /// The first rows of the job's validation data, test data, or training data: of the first that it has.
+    pub(super) fn read(job: &Job, encoder: &Encoder, limit: usize) -> Result<Self> {
+        let data = &job.data;
+        let has = |paths: &&Paths| !paths.is_empty();
+        let paths = [&data.valid, &data.test, &data.train].into_iter().find(has);
+        let paths = paths.unwrap_or(&data.train);
+        let files = data.files(paths)?;
+        let none = || Error::Unsupported("the data has no rows to check a version with".to_owned());
+        let block = RawRows::open(data, &files, &job.schema)?.next_block(limit)?;
+        let columns = block.ok_or_else(none)?.columns;
+        let mut single = RawRows::open(data, &files, &job.schema)?;
+        let mut rows = Vec::with_capacity(limit);
+        let mut scratch = PlanScratch::default();
+        while rows.len() < limit
+            && let Some(row) = single.next_block(1)?
+        {
+            let batch = encoder
+                .encode(row.rows, &row.columns)
+                .map_err(|e| Error::Scorer(zillion_registry::Error::Input(e)))?;
+            let plan = LookupPlan::build(&batch, &job.schema, &mut scratch);
+            rows.push((batch, plan));
+        }
+        Ok(Self { columns, rows })
+    }
+
+    /// The rows with their scores, as a version carries them.
+    pub(super) fn score(
+        &self,
+        scorer: &mut Scorer,
+        source: &mut dyn RowSource,
+        params: &Params,
+    ) -> Result<ParityRows> {
+        let mut logits: Vec<Vec<f32>> = Vec::new();
+        for (batch, plan) in &self.rows {
+            let scores = scorer.score(batch, plan, source, params)?;
+            logits.resize(scores.outputs.len(), Vec::new());
+            for (of_task, scored) in logits.iter_mut().zip(&scores.outputs) {
+                of_task.extend_from_slice(scored);
+            }
+        }
+        Ok(ParityRows::new(self.rows.len(), &self.columns, logits))
+    }
+}

@@ -1,0 +1,404 @@
+//! Making versions: the parent, the rows, the scores of the parity rows, the pointer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zillion_device::{Clock, Files, Workers};
+use zillion_embedding::layer::{AtOnce, Layer, LayerManifest, difference, layer_of_checkpoint};
+use zillion_embedding::{RowSource, TableLayout, TableSpec};
+use zillion_feature::{Cursor, Encoder, Schema, Statistics};
+use zillion_nn::{Mode, Params, Settings};
+use zillion_reader::SideTables;
+use zillion_registry::{
+    Cache, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
+    ScoreSettings, Scorer, VersionFile, VersionId, VersionManifest, write_side,
+};
+
+use super::RunId;
+use super::parent::{chain_to_continue, of_step};
+use super::parity::Parity;
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::job::{Job, PublishConfig};
+use crate::model;
+
+/// Versions that changes are remembered since: so many can be rolled back without comparing all rows.
+pub(crate) const REMEMBERED: usize = 16;
+
+/// A folder of a run, for what is on its way into a version.
+const FOLDER: &str = "publish";
+
+/// Where training stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Moment {
+    pub(crate) step: u64,
+    pub(crate) cursor: Cursor,
+    pub(crate) metrics: BTreeMap<String, f64>,
+}
+
+/// The rows that are to be published: of live tables, or of a checkpoint.
+pub(crate) trait Rows {
+    /// Writes all rows below `folder`.
+    fn all(&mut self, folder: &Path, files: &Files) -> Result<LayerManifest>;
+
+    /// Writes what changed since the end of a dirty epoch; `None` where that is not known.
+    fn since(&mut self, epoch: u32, folder: &Path, files: &Files) -> Result<Option<LayerManifest>>;
+
+    /// Ends the dirty epoch: what changes from now on is of the next version. Returns its number.
+    fn end_epoch(&mut self) -> Result<u32>;
+
+    /// The rows as scoring reads them.
+    fn with_source(&mut self, work: &mut dyn FnMut(&mut dyn RowSource) -> Result<()>)
+    -> Result<()>;
+}
+
+/// A version that was published, and where its rows came from.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The version.
+    pub version: Arc<VersionManifest>,
+    /// The move of the pointer, if one was made.
+    pub moved: Option<PointerMove>,
+    /// It had been published before: a step is published once.
+    pub was_there: bool,
+}
+
+/// Everything of a version that stays as it is from one to the next.
+struct Frame {
+    schema: Schema,
+    tables: Vec<TableSpec>,
+    statistics: Statistics,
+    graph: Vec<u8>,
+    settings: ScoreSettings,
+    sides: Vec<Vec<u8>>,
+}
+
+impl fmt::Display for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, moved, was_there } = self;
+        let layer = &version.layer;
+        let gone: u64 = layer.tables.iter().map(|table| table.tombstones).sum();
+        write!(f, "version {} of {}: ", version.version, version.model)?;
+        match &version.parent {
+            None => write!(f, "a base of {} rows", layer.rows())?,
+            Some(parent) => {
+                write!(f, "{} rows changed since version {}", layer.rows() - gone, parent.version)?;
+                if gone > 0 {
+                    write!(f, ", {gone} left")?;
+                }
+            }
+        }
+        if *was_there {
+            write!(f, ", published before")?;
+        }
+        match moved {
+            Some(_) => write!(f, "; the pointer stands on it"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How a state is to be published.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wish {
+    /// With every row, even where a delta would do.
+    pub(crate) base: bool,
+    /// By somebody who asks for this very state: the pointer goes to it, whatever it was moved to since.
+    pub(crate) is_command: bool,
+}
+
+/// What publishes the versions of a run.
+pub(crate) struct Publisher {
+    model: Model,
+    config: PublishConfig,
+    run: RunId,
+    files: Files,
+    folder: PathBuf,
+    workers: Arc<Workers>,
+    scorer: Scorer,
+    parity: Parity,
+    frame: Frame,
+    /// Versions that the tables were at the end of which dirty epoch, the newest last.
+    known: Vec<(VersionId, u32)>,
+}
+
+/// What a publisher is opened with.
+pub(crate) struct Opening<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) config: &'a PublishConfig,
+    pub(crate) run: RunId,
+    pub(crate) run_folder: &'a Path,
+    pub(crate) statistics: &'a Statistics,
+    pub(crate) sides: &'a SideTables,
+    pub(crate) files: &'a Files,
+    pub(crate) workers: &'a Arc<Workers>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Publisher {
+    /// A publisher of a run's versions. Reads the parity rows; touches nothing in the registry.
+    pub(crate) fn open(opening: Opening<'_>) -> Result<Self> {
+        let Opening { job, config, run, run_folder, statistics, sides, files, workers, clock } =
+            opening;
+        let registry = Registry::create(&config.registry, files.clone(), clock)?;
+        let model = registry.model(config.model.as_deref().unwrap_or(&job.name))?;
+        let encoder =
+            Encoder::new(&job.schema, statistics, sides.tables()).map_err(Error::Schema)?;
+        let parity = Parity::read(job, &encoder, config.parity_rows.get())?;
+        let graph = model::graph(job, Mode::Infer)?;
+        let train = &job.train;
+        let (lanes, tile_rows) = (train.lanes.get(), train.tile_rows.get());
+        let scorer = Scorer::new(&graph, Settings { lanes, tile_rows }, workers.clone())?;
+        let folder = run_folder.join(FOLDER);
+        let written = sides.tables().iter().map(|side| write_side(&job.schema, side));
+        let frame = Frame {
+            schema: job.schema.clone(),
+            tables: job.tables.clone(),
+            statistics: statistics.clone(),
+            graph: graph.to_json()?,
+            settings: ScoreSettings { lanes, tile_rows },
+            sides: written.collect::<Result<_, _>>()?,
+        };
+        Ok(Self {
+            model,
+            config: config.clone(),
+            run,
+            // Everything written here is copied into the registry, or made again.
+            files: files.scratch(),
+            folder,
+            workers: workers.clone(),
+            scorer,
+            parity,
+            frame,
+            known: Vec::new(),
+        })
+    }
+
+    /// Publishes the state at `moment`, unless that was done before, and moves the pointer to it.
+    pub(crate) fn publish(
+        &mut self,
+        moment: &Moment,
+        rows: &mut dyn Rows,
+        params: &Params,
+        wish: Wish,
+    ) -> Result<Published> {
+        let dense = params.to_safetensors()?;
+        let mut parity = Vec::new();
+        let Self { parity: wanted, scorer, .. } = self;
+        rows.with_source(&mut |source| {
+            parity = wanted.score(scorer, source, params)?.to_json();
+            Ok(())
+        })?;
+        // Runs that begin from the same checkpoint share a name and count steps alike: what they have learned
+        // tells them apart.
+        let is_this = |version: &VersionManifest| {
+            version.dense == VersionFile::of("safetensors", &dense)
+                && version.parity == VersionFile::of("json", &parity)
+                && (version.is_base() || !wish.base)
+                && self.model.check_files(version.version).is_ok()
+        };
+        let there = of_step(&self.model, &self.run, moment.step, is_this)?;
+        if let Some(version) = there.map(Arc::new) {
+            let moved = match wish.is_command {
+                true => self.point_to(&version)?,
+                false => self.point_to_what_was_there(&version)?,
+            };
+            return Ok(Published { version, moved, was_there: true });
+        }
+        let outcome = self.publish_new(moment, rows, (dense, parity), wish.base);
+        // What was on its way is in the registry now, or will be made again.
+        let cleared = self.clear();
+        let version = Arc::new(outcome?);
+        cleared?;
+        let moved = self.point_to(&version)?;
+        Ok(Published { version, moved, was_there: false })
+    }
+
+    fn publish_new(
+        &mut self,
+        moment: &Moment,
+        rows: &mut dyn Rows,
+        (dense, parity): (Vec<u8>, Vec<u8>),
+        is_base: bool,
+    ) -> Result<VersionManifest> {
+        self.clear()?;
+        self.files.create_dir(self.layer_folder())?;
+        let chain = match is_base {
+            true => None,
+            false => {
+                let pointer = self.config.pointer().unwrap_or(STABLE);
+                chain_to_continue(&self.model, &self.run, pointer, self.config.max_deltas)?
+            }
+        };
+        let layer = self.rows(chain.as_deref(), rows)?;
+        let epoch = rows.end_epoch()?;
+        let frame = &self.frame;
+        let draft = Draft {
+            schema: frame.schema.clone(),
+            tables: frame.tables.clone(),
+            statistics: frame.statistics.clone(),
+            graph: frame.graph.clone(),
+            settings: frame.settings,
+            sides: frame.sides.clone(),
+            folder: self.layer_folder(),
+            parent: chain.as_ref().and_then(|chain| chain.last()).map(|parent| parent.link()),
+            layer,
+            dense,
+            parity,
+            origin: Origin {
+                run: self.run.0.clone(),
+                step: moment.step,
+                cursor: moment.cursor,
+                dirty_epoch: epoch,
+                metrics: moment.metrics.clone(),
+            },
+        };
+        let version = self.model.publish(draft)?;
+        self.known.push((version.version, epoch));
+        let surplus = self.known.len().saturating_sub(REMEMBERED);
+        self.known.drain(..surplus);
+        Ok(version)
+    }
+
+    /// The layer of a version that continues `chain`: see the module.
+    fn rows(
+        &self,
+        chain: Option<&[Arc<VersionManifest>]>,
+        rows: &mut dyn Rows,
+    ) -> Result<LayerManifest> {
+        let folder = &self.layer_folder();
+        let Some((chain, parent)) = chain.and_then(|chain| Some((chain, chain.last()?))) else {
+            return rows.all(folder, &self.files);
+        };
+        let known = self.known.iter().rev().find(|(version, _)| *version == parent.version);
+        if let Some(&(_, epoch)) = known
+            && let Some(layer) = rows.since(epoch, folder, &self.files)?
+        {
+            return Ok(layer);
+        }
+        let whole = self.folder.join("whole");
+        self.files.create_dir(&whole)?;
+        let layouts: Vec<TableLayout> = self.frame.tables.iter().map(TableSpec::layout).collect();
+        let all = rows.all(&whole, &self.files)?;
+        let new = Layer::open(whole.as_path(), &all, &layouts)?;
+        let mut cache =
+            Cache::open(&self.folder.join("cache"), self.model.name(), self.files.clone())?;
+        let old = cache.rows(&self.model, chain, &self.workers, &mut AtOnce)?;
+        let old: Vec<&Layer> = old.layers().iter().collect();
+        Ok(difference(&self.files, folder, &layouts, &old, &new, &mut AtOnce)?)
+    }
+
+    /// Moves the pointer to a version of this run that was found there: it was perhaps killed in between.
+    /// Where an operator has moved the pointer since, that stays.
+    fn point_to_what_was_there(&self, version: &VersionManifest) -> Result<Option<PointerMove>> {
+        let Some(pointer) = self.config.pointer() else { return Ok(None) };
+        match self.model.pointer(pointer) {
+            Ok(last) if last.at_ms >= version.published_ms => Ok(None),
+            Ok(_) | Err(RegistryError::NoPointer { .. }) => self.point_to(version),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn point_to(&self, version: &VersionManifest) -> Result<Option<PointerMove>> {
+        let Some(pointer) = self.config.pointer() else { return Ok(None) };
+        let by = format!("run {}", self.run.0);
+        let moved = self.model.promote(pointer, version.version, MoveKind::Publish, &by, None);
+        Ok(Some(moved?))
+    }
+
+    /// Where the files of the version's rows are written.
+    fn layer_folder(&self) -> PathBuf {
+        self.folder.join("rows")
+    }
+
+    fn clear(&self) -> Result<()> {
+        if self.folder.exists() {
+            self.files.remove_dir(&self.folder)?;
+        }
+        Ok(())
+    }
+}
+
+/// Publishes a checkpoint: its own folder, or a run's folder (then the best epoch's). `force_base` publishes
+/// all rows even where a delta would do. `job` is the checkpoint's with whatever the caller overrides of
+/// its data.
+///
+/// # Errors
+/// A checkpoint that cannot be trusted, data that is not there, whatever the registry refuses.
+pub fn publish_checkpoint(
+    checkpoint: &Checkpoint,
+    job: &Job,
+    config: &PublishConfig,
+    force_base: bool,
+    workers: &Arc<Workers>,
+    files: &Files,
+    clock: Arc<dyn Clock>,
+) -> Result<Published> {
+    let manifest = &checkpoint.manifest;
+    let run = RunId::of_checkpoint(checkpoint)?;
+    let scratch = checkpoint.path().parent().unwrap_or(Path::new("."));
+    let name = format!(".publish-{}", std::process::id());
+    let scratch = scratch.join(name);
+    let sides = SideTables::load(&job.data, &job.schema)?;
+    let mut publisher = Publisher::open(Opening {
+        job,
+        config,
+        run,
+        run_folder: &scratch,
+        statistics: &manifest.statistics,
+        sides: &sides,
+        files,
+        workers,
+        clock,
+    })?;
+    let graph = model::graph(job, Mode::Infer)?;
+    let params = checkpoint.params(&graph.params)?;
+    let mut rows = CheckpointRows { checkpoint, job, workers };
+    let best = manifest.progress.best.filter(|best| best.step == manifest.step);
+    let metrics = best.and_then(|best| best.valid_auc).map(|auc| ("valid_auc".to_owned(), auc));
+    let moment = Moment {
+        step: manifest.step,
+        cursor: manifest.cursor,
+        metrics: metrics.into_iter().collect(),
+    };
+    let wish = Wish { base: force_base, is_command: true };
+    let published = publisher.publish(&moment, &mut rows, &params, wish);
+    if scratch.exists() {
+        files.remove_dir(&scratch)?;
+    }
+    published
+}
+
+/// The rows of a checkpoint.
+struct CheckpointRows<'a> {
+    checkpoint: &'a Checkpoint,
+    job: &'a Job,
+    workers: &'a Arc<Workers>,
+}
+
+impl Rows for CheckpointRows<'_> {
+    fn all(&mut self, folder: &Path, files: &Files) -> Result<LayerManifest> {
+        let Self { checkpoint, job, workers } = self;
+        let (tables, parts) = (&job.tables, &checkpoint.manifest.tables);
+        let path = checkpoint.path();
+        Ok(layer_of_checkpoint(workers, path, tables, parts, files, folder, &mut AtOnce)?)
+    }
+
+    fn since(&mut self, _: u32, _: &Path, _: &Files) -> Result<Option<LayerManifest>> {
+        Ok(None)
+    }
+
+    fn end_epoch(&mut self) -> Result<u32> {
+        let epochs = self.checkpoint.manifest.tables.iter().map(|table| table.dirty_epoch);
+        Ok(epochs.max().unwrap_or(1))
+    }
+
+    fn with_source(
+        &mut self,
+        work: &mut dyn FnMut(&mut dyn RowSource) -> Result<()>,
+    ) -> Result<()> {
+        work(&mut self.checkpoint.rows(self.job, self.workers)?)
+    }
+}
