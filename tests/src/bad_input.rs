@@ -286,7 +286,7 @@ fn other_files_in_the_middle_of_an_epoch_are_refused() {
     let place = Workplace::new();
     let result = place
         .train("run", &["--set", "data.train=\"train*.csv\""])
-        .env("ZILLION_FAILPOINT", "40:kill")
+        .env("ZILLION_FAILPOINT", "45:kill")
         .output()
         .expect("the binary runs");
     assert!(!result.status.success());

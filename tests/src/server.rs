@@ -1,0 +1,255 @@
+//! A server of the real binary, and a client that can misbehave.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::harness::{Workplace, zillion};
+
+/// How long anything may take before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The registry's folder in a workplace, and the model's name.
+pub(crate) const REGISTRY: &str = "registry";
+pub(crate) const MODEL: &str = "e2e";
+
+/// `zillion serve` on a port of its own, stopped when dropped.
+pub(crate) struct Server {
+    child: Child,
+    /// `127.0.0.1:PORT`.
+    pub(crate) address: String,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// The message of an error, which every error has.
+    pub(crate) fn error(&self) -> String {
+        self.json()["error"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
+    }
+}
+
+impl Server {
+    /// Starts a server of the workplace's registry and waits until it listens.
+    pub(crate) fn start(place: &Workplace, more: &[&str]) -> Self {
+        Self::try_start(place, more, &[]).expect("the server listens")
+    }
+
+    /// The same with settings of the environment; `None` where it ends before it listens.
+    pub(crate) fn try_start(
+        place: &Workplace,
+        more: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Option<Self> {
+        let registry = place.text(REGISTRY);
+        let cache = place.text("cache");
+        let mut arguments = vec!["serve", "--registry", &registry, "--model", MODEL];
+        arguments.extend(["--http", "127.0.0.1:0", "--threads", "2", "--poll-ms", "20"]);
+        if !more.contains(&"--cache") {
+            arguments.extend(["--cache", &cache]);
+        }
+        arguments.extend(more);
+        let log = std::fs::File::create(place.path("server.log")).expect("a log file");
+        let mut child = zillion(&arguments)
+            .envs(environment.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the binary runs");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("stdout is text");
+        match line.trim().strip_prefix("listening on http://") {
+            Some(address) => Some(Self { child, address: address.to_owned() }),
+            None => {
+                child.wait().expect("our own child can be waited for");
+                None
+            }
+        }
+    }
+
+    /// Waits until it is ready, and says whether it lives to be.
+    pub(crate) fn becomes_ready(&mut self) -> bool {
+        let began = Instant::now();
+        while self.is_running() {
+            if self.try_get("/v2/health/ready").is_ok_and(|reply| reply.status == 200) {
+                return true;
+            }
+            assert!(began.elapsed() < PATIENCE, "the server does not become ready");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    /// Waits until requests without a version are answered by this one.
+    pub(crate) fn wait_for(&self, version: u64) {
+        let wanted = format!("zillion_serving_current_version{{model=\"{MODEL}\"}} {version}\n");
+        let began = Instant::now();
+        loop {
+            let metrics = self.get("/metrics").body;
+            if metrics.contains(&wanted) {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "version {version} does not come:\n{metrics}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("our own child can be asked").is_none()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("our own child can be killed");
+        self.child.wait().expect("our own child can be waited for");
+    }
+
+    /// SIGTERM; returns how it ended.
+    pub(crate) fn terminate(&mut self) -> std::process::ExitStatus {
+        let pid = self.child.id().to_string();
+        std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs");
+        self.child.wait().expect("our own child can be waited for")
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        self.try_get(path).expect("the server answers")
+    }
+
+    fn try_get(&self, path: &str) -> std::io::Result<Reply> {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), b"")
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &[u8]) -> Reply {
+        self.try_post(path, body).expect("the server answers")
+    }
+
+    pub(crate) fn try_post(&self, path: &str, body: &[u8]) -> std::io::Result<Reply> {
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        self.send(&head, body)
+    }
+
+    /// Sends bytes as they are and reads until the server closes.
+    pub(crate) fn send(&self, head: &str, body: &[u8]) -> std::io::Result<Reply> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(head.as_bytes())?;
+        // A server that refuses a body may close before it has all of it.
+        let _ = stream.write_all(body);
+        let mut answer = Vec::new();
+        // What was answered before a reset counts.
+        let _ = stream.read_to_end(&mut answer);
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        let cut = || std::io::Error::other(format!("no whole answer: {text:?}"));
+        let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(cut)?;
+        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        assert!(!chunked, "this client reads no chunks: {head}");
+        Ok(Reply { status, head: head.to_owned(), body: body.to_owned() })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `zillion <command> --registry … --model …`, run to a successful end; its stdout.
+pub(crate) fn operate(place: &Workplace, arguments: &[&str]) -> String {
+    let output = operator(place, arguments).output().expect("the binary runs");
+    let said = crate::harness::stderr(&output);
+    assert!(output.status.success(), "{arguments:?}\n{said}");
+    crate::harness::stdout(&output)
+}
+
+/// The same, about to run.
+pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> std::process::Command {
+    let registry = place.text(REGISTRY);
+    let mut all = arguments.to_vec();
+    all.extend(["--registry", &registry, "--model", MODEL]);
+    zillion(&all)
+}
+
+/// Rows of a generated CSV as requests have them: one object a row.
+pub(crate) fn instances(csv: &str) -> Vec<Value> {
+    csv.lines()
+        .skip(1)
+        .map(|line| {
+            let cells: Vec<&str> = line.split(',').collect();
+            let tags: Vec<&str> = cells[2].split('|').filter(|tag| !tag.is_empty()).collect();
+            let number = |text: &str| text.parse::<f64>().map_or(Value::Null, Value::from);
+            serde_json::json!({
+                "user": cells[0],
+                "item": cells[1].parse::<i64>().expect("an id"),
+                "tags": tags,
+                "price": number(cells[3]),
+                "age": number(cells[4]),
+            })
+        })
+        .collect()
+}
+
+/// The body of a v2 request for these rows.
+pub(crate) fn infer_body(instances: &[Value], outputs: &[&str]) -> String {
+    let column =
+        |name: &str| -> Vec<Value> { instances.iter().map(|row| row[name].clone()).collect() };
+    let flat: Vec<Value> = column("tags")
+        .iter()
+        .flat_map(|tags| tags.as_array().cloned().unwrap_or_default())
+        .collect();
+    let lengths: Vec<usize> =
+        column("tags").iter().map(|tags| tags.as_array().map_or(0, Vec::len)).collect();
+    let rows = instances.len();
+    let input = |name: &str, datatype: &str| serde_json::json!({ "name": name, "shape": [rows], "datatype": datatype, "data": column(name) });
+    let outputs: Vec<Value> =
+        outputs.iter().map(|name| serde_json::json!({ "name": name })).collect();
+    serde_json::json!({
+        "inputs": [
+            input("user", "BYTES"),
+            input("item", "INT64"),
+            { "name": "tags", "shape": [flat.len()], "datatype": "BYTES", "data": flat },
+            { "name": "tags__lengths", "shape": [rows], "datatype": "INT32", "data": lengths },
+            input("price", "FP64"),
+            input("age", "FP64"),
+        ],
+        "outputs": outputs,
+    })
+    .to_string()
+}
+
+/// The numbers of an output of a v2 answer.
+pub(crate) fn output(reply: &Reply, name: &str) -> Vec<f32> {
+    let answer = reply.json();
+    let outputs = answer["outputs"].as_array().unwrap_or_else(|| panic!("{reply:?}"));
+    let output = outputs.iter().find(|output| output["name"] == name);
+    floats(&output.unwrap_or_else(|| panic!("no output {name}: {reply:?}"))["data"])
+}
+
+/// A list of numbers.
+pub(crate) fn floats(value: &Value) -> Vec<f32> {
+    let list = value.as_array().unwrap_or_else(|| panic!("no list: {value}"));
+    list.iter().map(|x| x.as_f64().unwrap_or_else(|| panic!("no number: {x}")) as f32).collect()
+}

@@ -1,0 +1,344 @@
+//! The loop: what was trained is published, served, changed, rolled back, and scores the same everywhere.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Workplace, csv, stderr, stdout, zillion};
+use crate::server::{MODEL, REGISTRY, Server, floats, infer_body, instances, operate, output};
+
+/// Rows that are scored over every protocol.
+const ROWS: usize = 10_000;
+
+/// A run that publishes at the end of each epoch and every so many steps.
+fn publishing(place: &Workplace, output: &str, every: usize, more: &[&str]) -> String {
+    let registry = format!("publish.registry={}", place.text(REGISTRY));
+    let every = format!("publish.every={every}");
+    let mut arguments = vec!["--set", &registry, "--set", &every];
+    arguments.extend(more);
+    stderr(&place.train_ok(output, &arguments))
+}
+
+/// The log odds that a checkpoint gives the rows of a file, in batches of the job's size.
+fn trained(place: &Workplace, run: &str, file: &str) -> Vec<f32> {
+    logits(zillion(&["predict", &place.text(run), &place.text(file), "--json"]))
+}
+
+/// The log odds that a version gives them.
+fn published(place: &Workplace, version: u64, file: &str, batch: usize) -> Vec<f32> {
+    let (registry, version, batch) = (place.text(REGISTRY), version.to_string(), batch.to_string());
+    let file = place.text(file);
+    logits(zillion(&[
+        "predict",
+        "--registry",
+        &registry,
+        "--model",
+        MODEL,
+        "--version",
+        &version,
+        "--batch",
+        &batch,
+        &file,
+        "--json",
+    ]))
+}
+
+fn logits(mut command: std::process::Command) -> Vec<f32> {
+    let result = command.output().expect("the binary runs");
+    assert!(result.status.success(), "{}", stderr(&result));
+    let logit = |line: &str| {
+        let row: Value = serde_json::from_str(line).expect("a line of JSON");
+        row["logit"].as_f64().expect("a number") as f32
+    };
+    stdout(&result).lines().map(logit).collect()
+}
+
+fn probability(logit: f32) -> f32 {
+    (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+fn close(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-6)
+}
+
+#[test]
+fn the_server_scores_as_the_trainer_does() {
+    let place = Workplace::new();
+    // The job's batches, so that rows meet in the same ones on both sides.
+    publishing(&place, "run", 1000, &["--set", "train.batch_size=500"]);
+    place.write("rows.csv", &csv(7, ROWS));
+    let wanted = trained(&place, "run", "rows.csv");
+    assert_eq!(wanted.len(), ROWS);
+    let latest = operate(&place, &["model", "list", "--json"]);
+    let latest: Value = serde_json::from_str(&latest).expect("JSON");
+    let latest = latest["versions"][0]["version"].as_u64().expect("a number");
+    // The checkpoint that `predict` takes is the best epoch's; so is the version that is asked.
+    operate(
+        &place,
+        &["publish", &place.text("run"), "--set", &format!("data.root={}", place.text(""))],
+    );
+    assert_eq!(bits(&published(&place, latest, "rows.csv", 500)), bits(&wanted));
+
+    let mut server = Server::start(&place, &[]);
+    assert!(server.becomes_ready());
+    server.wait_for(latest);
+    let rows = instances(&csv(7, ROWS));
+    let chances: Vec<f32> = wanted.iter().map(|&z| probability(z)).collect();
+    let (infer, v1) = (format!("/v2/models/{MODEL}/infer"), format!("/v1/models/{MODEL}"));
+    for (batch, rows) in rows.chunks(500).enumerate() {
+        let at = batch * 500..batch * 500 + rows.len();
+        let reply = server.post(&infer, infer_body(rows, &["logits", "probabilities"]).as_bytes());
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert_eq!(reply.json()["model_version"], latest.to_string());
+        assert_eq!(bits(&output(&reply, "logits")), bits(&wanted[at.clone()]));
+        assert_eq!(bits(&output(&reply, "probabilities")), bits(&chances[at.clone()]));
+
+        let body = json!({ "instances": rows }).to_string();
+        let reply = server.post(&format!("{v1}:predict"), body.as_bytes());
+        assert_eq!(bits(&floats(&reply.json()["predictions"])), bits(&chances[at.clone()]));
+
+        let body = json!({ "candidates": rows, "top_k": 3 }).to_string();
+        let reply = server.post(&format!("{v1}:rank"), body.as_bytes()).json();
+        let scores = floats(&reply["scores"]);
+        assert_eq!(bits(&scores), bits(&chances[at]));
+        let top = reply["top"].as_array().expect("a list");
+        let best = scores.iter().copied().fold(f32::MIN, f32::max);
+        assert_eq!((top.len(), top[0]["score"].as_f64().map(|x| x as f32)), (3, Some(best)));
+    }
+    // Single rows, and batches of another size.
+    for at in 0..20 {
+        let body = json!({ "instances": [rows[at]] }).to_string();
+        let reply = server.post(&format!("{v1}/versions/{latest}:predict"), body.as_bytes());
+        assert!(close(&floats(&reply.json()["predictions"]), &chances[at..=at]), "{at}");
+    }
+    for rows_at in [3usize, 64, 777] {
+        let reply = server.post(&infer, infer_body(&rows[..rows_at], &[]).as_bytes());
+        assert!(close(&output(&reply, "probabilities"), &chances[..rows_at]), "{rows_at}");
+    }
+    // What a context says once holds for every candidate, and is what each of them would have said.
+    let context =
+        json!({ "user": rows[0]["user"], "tags": rows[0]["tags"], "age": rows[0]["age"] });
+    let candidates: Vec<Value> = rows[..50]
+        .iter()
+        .map(|row| json!({ "item": row["item"], "price": row["price"] }))
+        .collect();
+    let merged: Vec<Value> = candidates
+        .iter()
+        .map(|candidate| {
+            let mut row = context.as_object().expect("an object").clone();
+            row.extend(candidate.as_object().expect("an object").clone());
+            Value::Object(row)
+        })
+        .collect();
+    let rank = json!({ "context": context, "candidates": candidates }).to_string();
+    let rank = server.post(&format!("{v1}:rank"), rank.as_bytes()).json();
+    let each = json!({ "instances": merged }).to_string();
+    let each = server.post(&format!("{v1}/labels/stable:predict"), each.as_bytes()).json();
+    assert_eq!(bits(&floats(&rank["scores"])), bits(&floats(&each["predictions"])));
+    // Columns instead of rows.
+    let columns: Value = ["user", "item", "tags", "price", "age"]
+        .iter()
+        .map(|name| ((*name).to_owned(), rows[..9].iter().map(|row| row[*name].clone()).collect()))
+        .collect::<serde_json::Map<String, Value>>()
+        .into();
+    let body = json!({ "inputs": columns, "signature_name": "serving_default" }).to_string();
+    let reply = server.post(&format!("{v1}:predict"), body.as_bytes()).json();
+    assert!(close(&floats(&reply["outputs"]), &chances[..9]));
+    // It ends in good order.
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn deltas_are_what_training_changed_and_rolling_back_is_exact() {
+    let place = Workplace::new();
+    let said = publishing(&place, "run", 8, &["--set", "train.epochs=2"]);
+    assert!(said.contains("version 1 of e2e: a base of"), "{said}");
+    assert!(said.contains("rows changed since version 1"), "{said}");
+    let list: Value =
+        serde_json::from_str(&operate(&place, &["model", "list", "--limit", "100", "--json"]))
+            .expect("JSON");
+    let versions = list["versions"].as_array().expect("a list");
+    let latest = versions[0]["version"].as_u64().expect("a number");
+    assert!(latest >= 5, "{list}");
+    assert!(
+        versions[..versions.len() - 1].iter().all(|v| v["parent"].as_u64().is_some()),
+        "{list}"
+    );
+    operate(&place, &["model", "verify"]);
+
+    // The chain of deltas is the checkpoint of the same step, bit for bit.
+    place.write("rows.csv", &csv(7, 300));
+    let of_checkpoint = trained(&place, "run", "rows.csv");
+    let of_version = |version: u64| published(&place, version, "rows.csv", 64);
+    assert_eq!(bits(&of_version(latest)), bits(&of_checkpoint));
+
+    // Going back, and back again, gives the scores of then.
+    let rows = instances(&csv(7, 64));
+    let mut server = Server::start(&place, &["--retain", "2"]);
+    assert!(server.becomes_ready());
+    server.wait_for(latest);
+    let ask = || {
+        let body = infer_body(&rows, &["logits"]);
+        let reply = server.post(&format!("/v2/models/{MODEL}/infer"), body.as_bytes());
+        let version: u64 =
+            reply.json()["model_version"].as_str().expect("text").parse().expect("a number");
+        (version, output(&reply, "logits"))
+    };
+    for back in 1..=3 {
+        operate(&place, &["model", "rollback", "--note", "a drill"]);
+        server.wait_for(latest - back);
+        let (version, scores) = ask();
+        assert_eq!(version, latest - back);
+        assert_eq!(bits(&scores), bits(&of_version(version)[..64]));
+    }
+    // All the way.
+    operate(&place, &["model", "rollback", "--to", "1"]);
+    server.wait_for(1);
+    assert_eq!(bits(&ask().1), bits(&of_version(1)[..64]));
+
+    // What is published next stands on the one that was rolled back to, and is loaded.
+    publishing(&place, "run", 8, &["--set", "train.epochs=3", "--resume"]);
+    let show: Value =
+        serde_json::from_str(&operate(&place, &["model", "show", "--json"])).expect("JSON");
+    let newest = show["version"].as_u64().expect("a number");
+    server.wait_for(newest);
+    let of = |version: u64| -> Value {
+        let version = version.to_string();
+        serde_json::from_str(&operate(&place, &["model", "show", "--version", &version, "--json"]))
+            .expect("JSON")
+    };
+    assert_eq!(of(latest + 1)["parent"]["version"], 1, "a rollback opens a branch");
+    assert_eq!(of(latest + 2)["parent"]["version"], latest + 1);
+    assert_eq!(bits(&ask().1), bits(&of_version(newest)[..64]));
+    let of_checkpoint = trained(&place, "run", "rows.csv");
+    let best = newest_of_best(&place, newest);
+    if best == newest {
+        assert_eq!(bits(&of_version(newest)), bits(&of_checkpoint));
+    }
+    let diff = operate(&place, &["model", "diff", &latest.to_string(), &newest.to_string()]);
+    assert!(diff.contains("both stand on version 1"), "{diff}");
+}
+
+/// The version of the step that `predict` takes of a run, its best epoch's.
+fn newest_of_best(place: &Workplace, newest: u64) -> u64 {
+    let show: Value = serde_json::from_str(&operate(
+        place,
+        &["model", "show", "--version", &newest.to_string(), "--json"],
+    ))
+    .expect("JSON");
+    let step = show["origin"]["step"].as_u64().expect("a number");
+    let manifest = place.path(&format!("run/checkpoints/step-{step:012}"));
+    if manifest.exists() { newest } else { 0 }
+}
+
+#[test]
+fn a_key_s_row_is_explained() {
+    let place = Workplace::new();
+    publishing(&place, "run", 1000, &[]);
+    let explain = |key: &str| -> Value {
+        let text = operate(&place, &["explain", "--table", "user", "--key", key, "--json"]);
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let known = explain("u7");
+    assert_eq!(known["is_default"], false, "{known}");
+    assert!(
+        known["count"].as_u64() > Some(0) && known["values"].as_array().map(Vec::len) == Some(5)
+    );
+    let unknown = explain("nobody");
+    assert_eq!((&unknown["is_default"], &unknown["written_by"]), (&json!(true), &Value::Null));
+    let refused =
+        crate::server::operator(&place, &["explain", "--table", "users", "--key", "1"]).output();
+    let refused = refused.expect("the binary runs");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("`user`"), "{}", stderr(&refused));
+}
+
+#[test]
+fn siblings_of_one_run_are_told_apart_and_pointers_move_only_when_they_move() {
+    let place = Workplace::new();
+    publishing(&place, "run", 1000, &["--set", "train.epochs=1"]);
+    // Two runs from the same checkpoint: the same name, the same steps, other rows.
+    place.write("monday.csv", &csv(21, 400));
+    place.write("tuesday.csv", &csv(22, 400));
+    let from = place.text("run");
+    let next = |output: &str, file: &str| {
+        let train = format!("data.train={:?}", place.text(file));
+        let more = ["--from", &from, "--set", "train.epochs=1", "--set", &train];
+        publishing(&place, output, 1000, &more)
+    };
+    let first = next("monday", "monday.csv");
+    assert!(first.contains("version 2 of e2e") && !first.contains("published before"), "{first}");
+    operate(&place, &["model", "rollback"]);
+    let second = next("tuesday", "tuesday.csv");
+    assert!(
+        second.contains("version 3 of e2e") && !second.contains("published before"),
+        "{second}"
+    );
+    let root = format!("data.root={}", place.text(""));
+    // What was published before is only pointed to; a base of it is another version.
+    let monday = place.text("monday");
+    let publish = |more: &[&str]| {
+        let mut arguments = vec!["publish", monday.as_str(), "--set", &root];
+        arguments.extend(more);
+        operate(&place, &arguments)
+    };
+    let again = publish(&[]);
+    assert!(again.contains("version 2") && again.contains("published before"), "{again}");
+    let pointer = || -> Value {
+        let text = operate(&place, &["model", "show", "--pointer", "stable", "--json"]);
+        serde_json::from_str(&text).expect("JSON")
+    };
+    assert_eq!(pointer()[0]["to"]["version"], 2);
+    let base = publish(&["--base"]);
+    assert!(base.contains("version 4 of e2e: a base"), "{base}");
+    place.write("rows.csv", &csv(7, 50));
+    let of = |version: u64| bits(&published(&place, version, "rows.csv", 64));
+    assert_eq!(of(4), of(2));
+    assert_ne!(of(3), of(2));
+    // A promotion to where the pointer stands is no move, and going back goes past none.
+    let moves = pointer().as_array().map(Vec::len);
+    operate(&place, &["model", "promote", "4"]);
+    assert_eq!(pointer().as_array().map(Vec::len), moves);
+    operate(&place, &["model", "rollback"]);
+    assert_eq!(pointer()[0]["to"]["version"], 2);
+    // What gc has taken cannot be pointed to.
+    operate(&place, &["model", "promote", "4"]);
+    operate(&place, &["model", "gc", "--keep", "1", "--grace", "0"]);
+    let refused = crate::server::operator(&place, &["model", "promote", "3"]).output();
+    let refused = refused.expect("the binary runs");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("collected by gc"), "{}", stderr(&refused));
+    // Nor is it published already: it is published anew.
+    let anew = operate(&place, &["publish", &place.text("tuesday"), "--set", &root]);
+    assert!(anew.contains("version 5 of e2e"), "{anew}");
+    operate(&place, &["model", "verify"]);
+}
+
+#[test]
+fn a_server_outlives_its_cache_and_its_registry() {
+    let place = Workplace::new();
+    publishing(&place, "run", 8, &["--set", "train.epochs=1"]);
+    let mut server = Server::start(&place, &[]);
+    assert!(server.becomes_ready());
+    std::fs::remove_dir_all(place.path("cache")).expect("our own folder");
+    operate(&place, &["model", "promote", "1"]);
+    server.wait_for(1);
+    // The registry goes away, and comes back with news.
+    std::fs::rename(place.path(REGISTRY), place.path("elsewhere")).expect("our own folder");
+    let failed = format!("zillion_serving_load_failures_total{{model=\"{MODEL}\"}} 1\n");
+    let began = std::time::Instant::now();
+    while !server.get("/metrics").body.contains(&failed) {
+        assert!(began.elapsed() < crate::server::PATIENCE, "{}", server.get("/metrics").body);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let body = infer_body(&instances(&csv(7, 2)), &[]);
+    assert_eq!(server.post(&format!("/v2/models/{MODEL}/infer"), body.as_bytes()).status, 200);
+    std::fs::rename(place.path("elsewhere"), place.path(REGISTRY)).expect("our own folder");
+    operate(&place, &["model", "promote", "2"]);
+    server.wait_for(2);
+    assert!(server.terminate().success());
+    let log = std::fs::read_to_string(place.path("server.log")).expect("a log");
+    assert!(log.contains("this version answers now") && log.contains("goes on answering"), "{log}");
+}
