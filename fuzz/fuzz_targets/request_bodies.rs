@@ -1,0 +1,9 @@
+//! Bodies of requests, as they come from anybody: read by each protocol, refused or taken, and never a panic.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|body: &[u8]| {
+    zillion_serving::read_body(body);
+});
