@@ -5,7 +5,7 @@
 //! command line or the job file), 3 refused by a guard.
 
 mod args;
-mod ask;
+mod child;
 mod commands;
 mod exit;
 mod job_file;

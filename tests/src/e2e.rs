@@ -17,6 +17,7 @@ mod inspect;
 mod interrupt;
 mod left_out;
 mod life;
+mod load;
 mod look_inside;
 mod quickstart;
 mod retrieval;

@@ -11,10 +11,10 @@ use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_registry::{MoveKind, STABLE};
 
-use super::bench_child::{Asker, Memory, ServerChild};
 use super::bench_criteo::{MODEL, Requests, publish};
 use super::{model, print_json, workers};
 use crate::args::{BenchColdStartArgs, Protocol};
+use crate::child::{Asker, Memory, ServerChild, Setup};
 use crate::load::bodies::Recipe;
 
 /// Requests before memory is looked at, and the different ones among them.
@@ -60,7 +60,15 @@ pub(crate) fn run(args: &BenchColdStartArgs) -> Result<()> {
 
     let cache = folder.join("cache");
     let start = |name: &str| -> Result<(ServerChild, Duration)> {
-        let server = ServerChild::start(name, &registry, &cache, folder, None)?;
+        let server = ServerChild::start(Setup {
+            model: MODEL,
+            name: Some(name),
+            registry: &registry,
+            cache: Some(&cache),
+            log: &folder.join(format!("{name}.log")),
+            level: "warn",
+            threads: None,
+        })?;
         let ready = server.wait_ready()?;
         Ok((server, ready))
     };
@@ -68,7 +76,7 @@ pub(crate) fn run(args: &BenchColdStartArgs) -> Result<()> {
     let before = CpuTimes::now();
     let (server, empty) = start("empty")?;
     let cpus = CpuTimes::now().since(&before);
-    let server_cpus = super::bench_child::cpu_seconds(server.pid());
+    let server_cpus = crate::child::cpu_seconds(server.pid());
     let server_cpus = server_cpus.map(|seconds| seconds / empty.as_secs_f64());
     drop(server);
     eprintln!("starting with a full cache");
@@ -116,7 +124,7 @@ pub(crate) fn run(args: &BenchColdStartArgs) -> Result<()> {
 /// One request after another.
 fn ask(server: &ServerChild, args: &BenchColdStartArgs) -> Result<()> {
     let rows = args.candidates.get();
-    let recipe = Recipe { protocol: Protocol::V2, rows, context: Vec::new() };
+    let recipe = Recipe { protocol: Protocol::V2, rows, context: Vec::new(), outputs: Vec::new() };
     let requests = Requests::new(args.rows.get(), rows, BODIES);
     let mut bodies = Vec::with_capacity(BODIES);
     for i in 0..BODIES {

@@ -132,7 +132,7 @@ fn recipe(args: &LoadgenArgs) -> Result<Recipe> {
         return Err(Stop::Usage(reason.to_owned()).into());
     }
     let (protocol, rows) = (args.protocol, args.candidates.get());
-    Ok(Recipe { protocol, rows, context: args.context.clone() })
+    Ok(Recipe { protocol, rows, context: args.context.clone(), outputs: Vec::new() })
 }
 
 /// Answers to predict requests name neither a version nor, of one output, the output.

@@ -1,7 +1,6 @@
 //! One file a command.
 
 pub(crate) mod bench;
-mod bench_child;
 mod bench_cold_start;
 mod bench_criteo;
 mod bench_delta;

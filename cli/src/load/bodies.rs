@@ -27,6 +27,8 @@ pub(crate) struct Recipe {
     pub(crate) rows: usize,
     /// Inputs that a rank request's rows share.
     pub(crate) context: Vec<String>,
+    /// Outputs that a v2 request names; none: those that come by themselves.
+    pub(crate) outputs: Vec<String>,
 }
 
 /// Up to `limit` bodies of the rows of a file, in order; rows that do not fill another one are left out.
@@ -74,7 +76,14 @@ impl Recipe {
                 for (name, column) in &columns {
                     inputs.extend(tensors(name, column)?);
                 }
-                json!({ "inputs": inputs })
+                match &self.outputs[..] {
+                    [] => json!({ "inputs": inputs }),
+                    names => {
+                        let output = |name: &String| json!({ "name": name });
+                        let outputs: Vec<Value> = names.iter().map(output).collect();
+                        json!({ "inputs": inputs, "outputs": outputs })
+                    }
+                }
             }
             Protocol::Predict => json!({ "instances": rows(&columns, self.rows, false)? }),
             Protocol::Rank => json!({
@@ -207,7 +216,7 @@ mod tests {
 
     fn body(protocol: Protocol, context: &[&str]) -> Result<Body> {
         let context = context.iter().map(|&name| name.to_owned()).collect();
-        Recipe { protocol, rows: 2, context }.body(columns())
+        Recipe { protocol, rows: 2, context, outputs: Vec::new() }.body(columns())
     }
 
     fn json_of(body: &Body) -> Value {
@@ -261,7 +270,12 @@ mod tests {
         let of = |values: Vec<RawValue<'static>>| {
             let column =
                 RawColumn { values: RawValues::Any(values), lengths: None, is_shared: false };
-            let recipe = Recipe { protocol: Protocol::V2, rows: 1, context: Vec::new() };
+            let recipe = Recipe {
+                protocol: Protocol::V2,
+                rows: 1,
+                context: Vec::new(),
+                outputs: Vec::new(),
+            };
             let body = recipe.body(RawColumns::from([("x".into(), column)]));
             body.map(|body| json_of(&body)["inputs"][0]["datatype"].clone())
                 .map_err(|e| e.to_string())

@@ -22,10 +22,10 @@ use zillion_device::machine::CpuTimes;
 use zillion_embedding::layer::AtOnce;
 use zillion_registry::{Cache, Model, STABLE, Servable, VersionId};
 
-use super::bench_child::{Memory, ServerChild, cpu_seconds};
 use super::bench_criteo::{MODEL, Requests};
 use super::{files, model, print_json, workers};
 use crate::args::{BenchHotLoadArgs, Protocol};
+use crate::child::{Memory, ServerChild, Setup, cpu_seconds};
 use crate::load::answers::{Answers, Checked, Expected};
 use crate::load::bodies::{Body, Recipe};
 use crate::load::open_loop::{self, Plan, Run};
@@ -81,13 +81,13 @@ struct Outcome {
 /// What the server says about its loads.
 #[derive(Serialize)]
 struct LoadFigures {
-    versions: super::bench_child::Summary,
-    slices: super::bench_child::Summary,
+    versions: crate::child::Summary,
+    slices: crate::child::Summary,
     /// Slices that are known to be at most half a millisecond long: by the bucket with this bound.
     slices_within: f64,
     slices_within_bound_ms: f64,
     /// The same in processor time: a slice that was interrupted kept nobody waiting meanwhile.
-    cpu_slices: super::bench_child::Summary,
+    cpu_slices: crate::child::Summary,
     cpu_slices_within: f64,
     failures: f64,
     layers_at_end: f64,
@@ -132,10 +132,19 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
     eprintln!("making a base of {} rows", args.rows);
     let mut feed = Feed::new(&model, args.rows.get(), folder, &workers_of_feed()?)?;
     feed.publish_base()?;
-    let server = ServerChild::start("server", &url, &folder.join("cache"), folder, args.threads)?;
+    let server = ServerChild::start(Setup {
+        model: MODEL,
+        name: Some("server"),
+        registry: &url,
+        cache: Some(&folder.join("cache")),
+        log: &folder.join("server.log"),
+        // A good run has nothing to say at this level.
+        level: "warn",
+        threads: args.threads,
+    })?;
     server.wait_ready()?;
     let bodies = bodies(args)?;
-    let one = Recipe { protocol: Protocol::V2, rows: 1, context: Vec::new() };
+    let one = Recipe { protocol: Protocol::V2, rows: 1, context: Vec::new(), outputs: Vec::new() };
     let one = one.body(Requests::new(args.rows.get(), 1, 1).get(0).clone())?.json;
     let watch = Watch::start(server.target()?, one)?;
 
@@ -218,7 +227,7 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
 fn bodies(args: &BenchHotLoadArgs) -> Result<Vec<Body>> {
     let rows = args.candidates.get();
     let requests = Requests::new(args.rows.get(), rows, BODIES);
-    let recipe = Recipe { protocol: Protocol::V2, rows, context: Vec::new() };
+    let recipe = Recipe { protocol: Protocol::V2, rows, context: Vec::new(), outputs: Vec::new() };
     (0..BODIES).map(|i| recipe.body(requests.get(i).clone())).collect()
 }
 
@@ -285,7 +294,7 @@ fn roll_back_far(
     })
 }
 
-fn load_figures(server: &ServerChild, before: &super::bench_child::Series) -> Result<LoadFigures> {
+fn load_figures(server: &ServerChild, before: &crate::child::Series) -> Result<LoadFigures> {
     let now = server.series()?;
     let came = |name: &str| now.histogram(name).since(&before.histogram(name));
     let slices = came("zillion_serving_load_slice_seconds");

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use zillion_registry::VersionId;
 
-use super::super::bench_child::{Asker, version_of};
+use crate::child::{Asker, version_of};
 use crate::load::target::Target;
 
 /// Time between two questions: so exact is what is measured.

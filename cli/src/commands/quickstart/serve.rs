@@ -1,13 +1,11 @@
 //! The second half of the loop: versions, a server, new data, a hot load, a rollback.
 
-use std::io::{BufRead, BufReader, Write as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
 use serde::Serialize;
 use zillion_device::{SystemClock, Workers};
 use zillion_reader::{ClickLog, Dataset, Labels, RawRows};
@@ -16,9 +14,10 @@ use zillion_trainer::{Checkpoint, Loaded, PublishConfig, publish_checkpoint};
 
 use super::place::{self, Place};
 use super::{job, sitting};
-use crate::args::QuickstartArgs;
-use crate::ask;
+use crate::args::{Protocol, QuickstartArgs};
+use crate::child::{Asker, ServerChild, Setup};
 use crate::commands::{files, model};
+use crate::load::bodies::Recipe;
 use crate::progress::Progress;
 
 /// How long a server may take to see what was published: it looks five times a second.
@@ -76,10 +75,18 @@ pub(super) fn run(
     let published =
         publish_checkpoint(&checkpoint, &loaded.job, &config, false, workers, &files()?, clock)?;
     eprintln!("   {published}");
-    let server = Server::start(place)?;
-    eprintln!("   serving at {}", server.url);
+    let server = ServerChild::start(Setup {
+        model: job::NAME,
+        name: None,
+        registry: &place.registry,
+        cache: None,
+        log: &place.server_log,
+        level: "info",
+        threads: None,
+    })?;
+    eprintln!("   serving at {}", server.url());
     let question = Question::new(&loaded, place)?;
-    let first = server.wait_for(&question, published.version.version.0)?;
+    let first = wait_for(&server, &question, published.version.version.0)?;
     let trained = scores(&mut loaded, &question)?;
     check_same(&first, &trained)?;
     eprintln!(
@@ -97,7 +104,7 @@ pub(super) fn run(
     let Some(second_version) = report.published else {
         bail!("the second run has published nothing")
     };
-    let second = server.wait_for(&question, second_version)?;
+    let second = wait_for(&server, &question, second_version)?;
     let seconds_to_serve = moved.elapsed().as_secs_f64();
     let mut next_loaded = Loaded::open(&place.next, workers.clone())?;
     check_same(&second, &scores(&mut next_loaded, &question)?)?;
@@ -112,7 +119,7 @@ pub(super) fn run(
     eprintln!("6. roll back");
     let moved = Instant::now();
     clicks.rollback(STABLE, None, &model::who(), Some("quickstart".to_owned()))?;
-    let third = server.wait_for(&question, published.version.version.0)?;
+    let third = wait_for(&server, &question, published.version.version.0)?;
     let seconds_to_roll_back = moved.elapsed().as_secs_f64();
     check_same(&third, &trained)?;
     eprintln!(
@@ -124,7 +131,7 @@ pub(super) fn run(
     );
     let probabilities = [&first, &second, &third].map(|answer| answer.probabilities[0]);
     question.save(place)?;
-    let url = server.url.clone();
+    let url = server.url().to_owned();
     let server = match args.keep_serving {
         true => Some(server.leave()),
         false => None,
@@ -153,9 +160,9 @@ pub(super) fn run(
 struct Question {
     file: PathBuf,
     rows: usize,
-    body: Vec<u8>,
-    /// The same for one row, for a person to try.
-    example: Vec<u8>,
+    body: Bytes,
+    /// Two rows in the protocol that is written by hand most easily, for a person to try.
+    example: Bytes,
 }
 
 impl Question {
@@ -167,14 +174,15 @@ impl Question {
             let block = RawRows::open(&job.data, &files, &job.schema)?.next_block(limit)?;
             block.context("the test file has no rows")
         };
-        let many = block(job.train.batch_size.get())?;
-        let outputs = ["logits", "probabilities"];
-        Ok(Self {
-            file,
-            rows: many.rows,
-            body: ask::infer_body(many.rows, &many.columns, &outputs),
-            example: ask::instances_body(&block(2)?.columns, 2),
-        })
+        let body = |protocol: Protocol, rows: usize, outputs: &[&str]| {
+            let block = block(rows)?;
+            let outputs = outputs.iter().map(|&name| name.to_owned()).collect();
+            let recipe = Recipe { protocol, rows: block.rows, context: Vec::new(), outputs };
+            recipe.body(block.columns)
+        };
+        let many = body(Protocol::V2, job.train.batch_size.get(), &["logits", "probabilities"])?;
+        let example = body(Protocol::Predict, 2, &[])?.json;
+        Ok(Self { file, rows: many.rows, body: many.json, example })
     }
 
     fn save(&self, place: &Place) -> Result<()> {
@@ -239,79 +247,25 @@ fn check_same(answer: &Answer, trained: &[f32]) -> Result<()> {
     )
 }
 
-/// A server in a process of its own, stopped when dropped.
-struct Server {
-    child: Option<Child>,
-    url: String,
-}
-
-impl Server {
-    fn start(place: &Place) -> Result<Self> {
-        let program = std::env::current_exe().context("this program's own path")?;
-        let log = std::fs::File::create(&place.server_log)
-            .with_context(|| format!("cannot write {}", place.server_log.display()))?;
-        let mut child = Command::new(program)
-            .args(["serve", "--model", job::NAME, "--http", "127.0.0.1:0", "--registry"])
-            .arg(&place.registry)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            // Ctrl-C is for this program, which stops the server in good order.
-            .process_group(0)
-            .spawn()
-            .context("cannot start the server")?;
-        let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line)?;
-        }
-        let server = Self { child: Some(child), url: line.trim().replace("listening on ", "") };
-        if !server.url.starts_with("http://") {
-            bail!("the server did not start; see {}", place.server_log.display());
-        }
-        Ok(server)
-    }
-
-    /// Asks until a version answers.
-    fn wait_for(&self, question: &Question, version: u64) -> Result<Answer> {
-        let url = format!("{}/v2/models/{}/infer", self.url, job::NAME);
-        let began = Instant::now();
-        loop {
-            let (status, body) = ask::post(&url, &question.body)?;
-            let said = || String::from_utf8_lossy(&body).chars().take(300).collect::<String>();
-            if status == 200 {
-                let answer = Answer::parse(&body)?;
-                if answer.version == version {
-                    return Ok(answer);
-                }
-            } else if status != 503 {
-                bail!("the server answered {status}: {}", said());
+/// Asks until a version answers.
+fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<Answer> {
+    let (asker, target) = (Asker::new(server.url())?, server.target()?);
+    let began = Instant::now();
+    loop {
+        let (status, body) = asker.post(&target, &question.body)?;
+        let said = || String::from_utf8_lossy(&body).chars().take(300).collect::<String>();
+        if status == 200 {
+            let answer = Answer::parse(&body)?;
+            if answer.version == version {
+                return Ok(answer);
             }
-            if began.elapsed() > PATIENCE {
-                bail!("version {version} is not served after {PATIENCE:?}: {status} {}", said());
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        } else if status != 503 {
+            bail!("the server answered {status}: {}", said());
         }
-    }
-
-    /// Lets the server run on. Returns its process.
-    fn leave(mut self) -> u32 {
-        self.child.take().map_or(0, |child| child.id())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // SIGTERM by the shell's own word, because the standard library only knows SIGKILL.
-            let told = Command::new("kill").arg(child.id().to_string()).status();
-            if told.is_ok_and(|status| status.success()) {
-                let _ = child.wait();
-            } else {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-            let _ = std::io::stderr().flush();
+        if began.elapsed() > PATIENCE {
+            bail!("version {version} is not served after {PATIENCE:?}: {status} {}", said());
         }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

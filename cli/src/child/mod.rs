@@ -1,4 +1,5 @@
-//! A server in a process of its own, for benchmarks: started, asked, measured from outside, stopped.
+//! A server in a process of its own, for the first run and for benchmarks: started, asked, measured from outside,
+//! stopped.
 //!
 //! A benchmark of a server must not share its allocator, its pool of threads or its figures of memory.
 
@@ -17,20 +18,38 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use zillion_registry::VersionId;
 
-pub(super) use ask::Asker;
-pub(super) use proc::{Memory, cpu_seconds};
-pub(super) use scrape::{Series, Summary};
+pub(crate) use ask::Asker;
+pub(crate) use proc::{Memory, cpu_seconds};
+pub(crate) use scrape::{Series, Summary};
 
-use super::bench_criteo::MODEL;
 use crate::args::Protocol;
 use crate::load::target::Target;
 
 /// How long a server may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// How a server is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup<'a> {
+    /// The model that it serves.
+    pub(crate) model: &'a str,
+    /// Its own name in the registry, where it matters.
+    pub(crate) name: Option<&'a str>,
+    pub(crate) registry: &'a Path,
+    /// Absent: where `serve` has it.
+    pub(crate) cache: Option<&'a Path>,
+    /// The file that its log is written to.
+    pub(crate) log: &'a Path,
+    /// What it logs: `info`, `warn`.
+    pub(crate) level: &'a str,
+    pub(crate) threads: Option<NonZeroUsize>,
+}
+
 /// A running `zillion serve`, stopped when dropped.
-pub(super) struct ServerChild {
-    child: Child,
+pub(crate) struct ServerChild {
+    /// Nobody's, once it was left alone.
+    child: Option<Child>,
+    model: String,
     url: String,
     log: PathBuf,
     /// When it was started.
@@ -38,27 +57,24 @@ pub(super) struct ServerChild {
 }
 
 impl ServerChild {
-    /// Starts a server of the benchmarks' model on a free port. `name` is its own, in the registry and of its log,
-    /// which is written to `folder`.
-    pub(super) fn start(
-        name: &str,
-        registry: &Path,
-        cache: &Path,
-        folder: &Path,
-        threads: Option<NonZeroUsize>,
-    ) -> Result<Self> {
+    /// Starts a server on a free port.
+    pub(crate) fn start(setup: Setup<'_>) -> Result<Self> {
         let program = std::env::current_exe().context("this program's own path")?;
-        let log = folder.join(format!("{name}.log"));
+        let log = setup.log.to_owned();
         let stderr =
             File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let started = Instant::now();
-        let mut child = Command::new(program)
-            .args(["serve", "--model", MODEL, "--http", "127.0.0.1:0", "--name", name])
-            .arg("--registry")
-            .arg(registry)
-            .arg("--cache")
-            .arg(cache)
-            .args(threads.map(|threads| format!("--threads={threads}")))
+        let mut command = Command::new(program);
+        command
+            .args(["serve", "--model", setup.model, "--http", "127.0.0.1:0", "--registry"])
+            .arg(setup.registry);
+        if let Some(cache) = setup.cache {
+            command.arg("--cache").arg(cache);
+        }
+        let mut child = command
+            .args(setup.name.map(|name| format!("--name={name}")))
+            .args(setup.threads.map(|threads| format!("--threads={threads}")))
+            .env("ZILLION_LOG", setup.level)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
@@ -71,25 +87,38 @@ impl ServerChild {
             BufReader::new(stdout).read_line(&mut line)?;
         }
         let url = line.trim().replace("listening on ", "");
-        let server = Self { child, url, log, started };
+        let model = setup.model.to_owned();
+        let server = Self { child: Some(child), model, url, log, started };
         if !server.url.starts_with("http://") {
             bail!("the server did not start; it said: {}", server.said());
         }
         Ok(server)
     }
 
+    /// Where it answers.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Lets it run on when this value is gone. Returns its process.
+    pub(crate) fn leave(mut self) -> u32 {
+        let pid = self.pid();
+        self.child = None;
+        pid
+    }
+
     /// The server's process.
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
     }
 
     /// Where requests for scores go.
-    pub(super) fn target(&self) -> Result<Target> {
-        Target::new(&self.url, MODEL, None, Protocol::V2)
+    pub(crate) fn target(&self) -> Result<Target> {
+        Target::new(&self.url, &self.model, None, Protocol::V2)
     }
 
     /// Waits until it is ready. Returns the time since it was started.
-    pub(super) fn wait_ready(&self) -> Result<Duration> {
+    pub(crate) fn wait_ready(&self) -> Result<Duration> {
         let asker = Asker::new(&self.url)?;
         loop {
             let (status, body) = asker.get("/v2/health/ready")?;
@@ -105,7 +134,7 @@ impl ServerChild {
     }
 
     /// What it measures about itself, now.
-    pub(super) fn series(&self) -> Result<Series> {
+    pub(crate) fn series(&self) -> Result<Series> {
         let (status, body) = Asker::new(&self.url)?.get("/metrics")?;
         if status != 200 {
             bail!("the server answered {status} to GET /metrics");
@@ -114,24 +143,25 @@ impl ServerChild {
     }
 
     /// What it has written to its log: warnings and errors, which a good run does not have.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
 
 impl Drop for ServerChild {
     fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
         // SIGTERM by the shell's own word, because the standard library only knows SIGKILL.
-        let told = Command::new("kill").arg(self.child.id().to_string()).status();
+        let told = Command::new("kill").arg(child.id().to_string()).status();
         if !told.is_ok_and(|status| status.success()) {
-            let _ = self.child.kill();
+            let _ = child.kill();
         }
-        let _ = self.child.wait();
+        let _ = child.wait();
     }
 }
 
 /// The version that an answer names.
-pub(super) fn version_of(answer: &[u8]) -> Option<VersionId> {
+pub(crate) fn version_of(answer: &[u8]) -> Option<VersionId> {
     #[derive(serde::Deserialize)]
     struct Named {
         model_version: String,

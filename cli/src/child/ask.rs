@@ -1,4 +1,4 @@
-//! One request after another, blocking: what a benchmark asks beside its load.
+//! One request after another, blocking: what is asked beside a load.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -42,6 +42,14 @@ impl Asker {
             connection.abort();
             Ok((status, body))
         })
+    }
+
+    /// Posts one body. Status and body of the answer.
+    pub(crate) fn post(&self, target: &Target, body: &Bytes) -> Result<(u16, Bytes)> {
+        let mut once = Some(body.clone());
+        let mut outcome = None;
+        self.post_each(target, || once.take(), |answer| outcome = Some(answer));
+        outcome.context("the request was not sent")?
     }
 
     /// Posts bodies that `next` gives until it gives none, over one connection, and hands over each status and
