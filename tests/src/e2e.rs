@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod check;
+mod clients;
 mod command_line;
 mod crash;
 mod custom;
