@@ -327,9 +327,10 @@ fn a_server_outlives_its_cache_and_its_registry() {
     server.wait_for(1);
     // The registry goes away, and comes back with news.
     std::fs::rename(place.path(REGISTRY), place.path("elsewhere")).expect("our own folder");
-    let failed = format!("zillion_serving_load_failures_total{{model=\"{MODEL}\"}} 1\n");
+    // Once or twice: a look may fall into the middle of its going.
+    let never = format!("zillion_serving_load_failures_total{{model=\"{MODEL}\"}} 0\n");
     let began = std::time::Instant::now();
-    while !server.get("/metrics").body.contains(&failed) {
+    while server.get("/metrics").body.contains(&never) {
         assert!(began.elapsed() < crate::server::PATIENCE, "{}", server.get("/metrics").body);
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
