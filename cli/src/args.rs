@@ -15,8 +15,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use bench_versions::{BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs};
 pub(crate) use first_run::{
-    CheckArgs, CompletionsArgs, Data, DataArgs, HistoryArgs, InitArgs, InspectArgs, ManArgs,
-    NextItemArgs, QuickstartArgs, SynthArgs,
+    CheckArgs, CompletionsArgs, Data, DataArgs, DoctorArgs, HistoryArgs, InitArgs, InspectArgs,
+    ManArgs, NextItemArgs, QuickstartArgs, SynthArgs,
 };
 pub(crate) use load::{BenchServeArgs, LoadgenArgs, Protocol};
 pub(crate) use look::{FetchArgs, GraphArgs};
@@ -105,6 +105,10 @@ Example: zillion explain --registry registry --model clicks --table item --key 4
     /// Measure this machine and this build
     #[command(arg_required_else_help = true)]
     Bench(BenchArgs),
+    /// Say what this machine gives Zillion, and with what it would do better
+    #[command(after_help = "\
+Example: zillion doctor --dir /var/lib/zillion")]
+    Doctor(DoctorArgs),
     /// Print a shell's completions
     #[command(after_help = "\
 Example: zillion completions bash > ~/.local/share/bash-completion/completions/zillion")]

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => done(commands::explain::run(&args)),
         Command::Data(args) => done(commands::data::run(&args)),
         Command::Bench(args) => done(commands::bench::run(&args)),
+        Command::Doctor(args) => done(commands::doctor::run(&args)),
         Command::Completions(args) => done(commands::manual::completions(&args)),
         Command::Man(args) => done(commands::manual::pages(&args)),
     };

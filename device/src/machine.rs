@@ -2,12 +2,20 @@
 //!
 //! A figure that the system does not tell is `None`, never a guess.
 
+mod file_system;
+mod gpu;
+mod processor;
+
 use std::ffi::CString;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+pub use file_system::file_system;
+pub use gpu::{Gpus, gpus};
+pub use processor::{clock_source, governor, instruction_sets, numa_nodes, processor_name};
 
 /// Processors this process may use (affinity and cgroup quotas included).
 pub fn cpus() -> NonZeroUsize {

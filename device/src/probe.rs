@@ -1,11 +1,15 @@
 //! What the machine can do at best: limits to which benchmarks compare the rates they reach.
 
+mod disk;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::error::DeviceError;
 use crate::matmul;
 use crate::slab::Slab;
+
+pub use disk::{DiskSpeed, disk_speed};
 
 /// Elements of a probed row: one cache line.
 const STRIDE: usize = 16;

@@ -7,6 +7,7 @@ mod command_line;
 mod crash;
 mod custom;
 mod determinism;
+mod doctor;
 mod exit_codes;
 mod features;
 mod formats;

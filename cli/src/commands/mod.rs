@@ -17,6 +17,7 @@ mod data_history;
 mod data_inspect;
 mod data_next_item;
 mod data_synth;
+pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod explain;
 mod graph;

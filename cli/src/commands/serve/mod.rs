@@ -1,5 +1,7 @@
 //! `zillion serve`: published versions behind HTTP.
 
+mod systemd;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,28 +11,89 @@ use tokio::signal::unix::{SignalKind, signal};
 use zillion_device::machine;
 use zillion_serving::{Domain, Follow, Limits, ServeConfig, serve};
 
+use self::systemd::Sockets;
 use super::explain::cache_beside;
 use super::{files, model};
 use crate::args::ServeArgs;
 
+/// How often it is looked whether every model answers, and the service manager is told what changed.
+const LOOK: Duration = Duration::from_millis(100);
+
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let config = config(args);
+    let mut sockets = Sockets::take()?;
     let registry = model::registry(&args.registry)?;
     let metrics = prometheus::Registry::new();
     let domain = Arc::new(Domain::start(&config, &registry, &files()?, &metrics)?);
     // One thread for the network: it moves bytes and waits, the pool does the work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind(&args.http)
-            .await
-            .with_context(|| format!("cannot listen on {}", args.http))?;
+        let listener = listener(&mut sockets, "http", &args.http).await?;
         announce(&listener)?;
-        let cut = serve(domain.clone(), listener, stopped()?).await;
+        let told = tokio::spawn(keep_told(domain.clone()));
+        let stopped = stopped()?;
+        let stopped = async {
+            stopped.await;
+            systemd::stopping();
+        };
+        let cut = serve(domain.clone(), listener, stopped).await;
+        told.abort();
         if cut > 0 {
             tracing::warn!("{cut} connections were cut off at the end of the drain time");
         }
         Ok(())
     })
+}
+
+/// The socket that was handed over under this name, or a new one on `address`.
+async fn listener(sockets: &mut Sockets, name: &str, address: &str) -> Result<TcpListener> {
+    if let Some(socket) = sockets.named(name) {
+        return TcpListener::from_std(socket).context("the socket that was handed over");
+    }
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+/// Tells the service manager when every model answers, what is wrong while not, and that the server lives.
+async fn keep_told(domain: Arc<Domain>) {
+    let mut watchdog = systemd::watchdog().map(|limit| tokio::time::interval(limit / 3));
+    let mut told = None;
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        let is_due = async {
+            match &mut watchdog {
+                Some(watchdog) => drop(watchdog.tick().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = is_due => systemd::alive(),
+            _ = look.tick() => {
+                let now = (domain.is_ready(), status(&domain));
+                if told.as_ref() != Some(&now) {
+                    let (is_ready, text) = &now;
+                    if *is_ready { systemd::ready(text) } else { systemd::status(text) }
+                    told = Some(now);
+                }
+            }
+        }
+    }
+}
+
+/// What the server is doing, in a line.
+fn status(domain: &Domain) -> String {
+    let of = |host: &Arc<zillion_serving::Host>| {
+        let open = host.open();
+        match (open.current, &open.problem) {
+            (Some(version), None) => format!("{} version {version}", host.name()),
+            (Some(version), Some(problem)) => {
+                format!("{} version {version} ({problem})", host.name())
+            }
+            (None, Some(problem)) => format!("{} has no version: {problem}", host.name()),
+            (None, None) => format!("{} is loading", host.name()),
+        }
+    };
+    let models: Vec<String> = domain.hosts().map(of).collect();
+    models.join(", ")
 }
 
 /// Says where the server is, for people and for whoever started it with port 0.

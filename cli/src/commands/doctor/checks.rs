@@ -1,0 +1,210 @@
+//! What there is to know about a machine without touching its disk.
+
+use std::fs;
+use std::time::Duration;
+
+use zillion_device::machine::{self, HugePages};
+use zillion_device::probe::{RowProbe, gemm_flops_per_second};
+use zillion_device::simd::{self, Level};
+
+use super::Finding;
+
+/// Files that a server with its usual limits may have open: connections, and files of versions.
+const FILES: u64 = 8192;
+/// Mappings of a server with many versions open, with room.
+const MAPPINGS: u64 = 65_530;
+/// Connections that may wait to be accepted.
+const BACKLOG: u64 = 1024;
+/// Rows of the probed slab: 64 MiB, more than any cache of one processor.
+const PROBED_ROWS: u32 = 1 << 20;
+/// How long each rate is measured.
+const PROBED_TIME: Duration = Duration::from_millis(300);
+
+/// Every finding, in the order in which they are printed.
+pub(super) fn machine() -> Vec<Finding> {
+    vec![
+        processors(),
+        instructions(),
+        governor(),
+        numa(),
+        memory(),
+        huge_pages(),
+        rates(),
+        open_files(),
+        mappings(),
+        backlog(),
+        clock(),
+        gpu(),
+    ]
+}
+
+fn processors() -> Finding {
+    let usable = machine::cpus();
+    let name = machine::processor_name().unwrap_or_else(|| "unknown processor".to_owned());
+    Finding::good("processors", format!("{usable} usable: {name}"))
+}
+
+fn instructions() -> Finding {
+    let what = "instructions";
+    let sets = machine::instruction_sets().join(" ");
+    match simd::level() {
+        Level::Avx512 => Finding::good(what, format!("kernels use AVX-512 (has {sets})")),
+        Level::Avx2 => Finding::improve(
+            what,
+            format!("kernels use AVX2 (has {sets})"),
+            "products run about twice as fast on a processor with AVX-512",
+        ),
+        Level::Scalar if cfg!(target_arch = "x86_64") => Finding::improve(
+            what,
+            format!("kernels use SSE2 (has {sets})"),
+            "a virtual machine may hide what the processor can do: choose its `host` CPU type",
+        ),
+        Level::Scalar => Finding::note(what, format!("kernels use the baseline (has {sets})")),
+    }
+}
+
+fn governor() -> Finding {
+    let what = "frequency";
+    match machine::governor().as_deref() {
+        None => Finding::note(what, "not told (usual on virtual machines)"),
+        Some("powersave" | "conservative") => Finding::improve(
+            what,
+            "the governor saves power",
+            "`cpupower frequency-set -g performance`: latencies get shorter and steadier",
+        ),
+        Some(governor) => Finding::good(what, format!("governor {governor}")),
+    }
+}
+
+fn numa() -> Finding {
+    let what = "memory nodes";
+    match machine::numa_nodes() {
+        None => Finding::note(what, "not told"),
+        Some(1) => Finding::good(what, "one"),
+        Some(nodes) => Finding::improve(
+            what,
+            format!("{nodes}"),
+            "run one process a node: `numactl --cpunodebind=N --membind=N zillion …`; memory of another node \
+             is about half as fast",
+        ),
+    }
+}
+
+fn memory() -> Finding {
+    let what = "memory";
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
+    let (Some(total), Some(available)) = (machine::total_memory(), machine::available_memory())
+    else {
+        return Finding::note(what, "not told");
+    };
+    let found = format!("{}, {} available", gib(total), gib(available));
+    if available.saturating_mul(5) < total {
+        let advice = "other processes hold most of it: `ps aux --sort=-rss | head`";
+        return Finding::improve(what, found, advice);
+    }
+    Finding::good(what, found)
+}
+
+fn huge_pages() -> Finding {
+    let what = "huge pages";
+    match machine::huge_pages() {
+        None => Finding::note(what, "not told"),
+        Some(HugePages::Always) => Finding::good(what, "always"),
+        Some(HugePages::Advised) => Finding::good(what, "where advised, as tables do"),
+        Some(HugePages::Never) => Finding::improve(
+            what,
+            "never",
+            "`echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled`: random access to large \
+             tables becomes about twice as fast",
+        ),
+    }
+}
+
+/// What one thread reaches; figures to compare machines with, not to grade them.
+fn rates() -> Finding {
+    let gflops = gemm_flops_per_second(PROBED_TIME) / 1e9;
+    match RowProbe::new(PROBED_ROWS) {
+        Err(error) => Finding::note("one thread", format!("{gflops:.0} GFLOP/s; {error}")),
+        Ok(mut probe) => {
+            let reads = probe.reads_per_second(PROBED_TIME) / 1e6;
+            let updates = probe.updates_per_second(PROBED_TIME) / 1e6;
+            let rows = format!("{reads:.0} M random 64-byte rows/s read, {updates:.0} M updated");
+            Finding::note("one thread", format!("{gflops:.0} GFLOP/s of products, {rows}"))
+        }
+    }
+}
+
+fn open_files() -> Finding {
+    let what = "open files";
+    match machine::file_limit() {
+        None => Finding::note(what, "not told"),
+        Some(limit) if limit.soft >= FILES => Finding::good(what, format!("up to {}", limit.soft)),
+        Some(limit) => {
+            let found = format!("up to {}", limit.soft);
+            let unit = format!("in a unit `LimitNOFILE={FILES}`");
+            let advice = match limit.hard.min(FILES) {
+                more if more > limit.soft => format!("`ulimit -n {more}`, {unit}"),
+                _ => format!(
+                    "{unit}, or as root in /etc/security/limits.conf: the hard limit is as low"
+                ),
+            };
+            Finding::improve(what, found, advice)
+        }
+    }
+}
+
+fn mappings() -> Finding {
+    let what = "mappings";
+    match number("/proc/sys/vm/max_map_count") {
+        None => Finding::note(what, "not told"),
+        Some(limit) if limit >= MAPPINGS => Finding::good(what, format!("up to {limit}")),
+        Some(limit) => {
+            let advice =
+                format!("`sudo sysctl vm.max_map_count={MAPPINGS}`: versions are mapped files");
+            Finding::improve(what, format!("up to {limit}"), advice)
+        }
+    }
+}
+
+fn backlog() -> Finding {
+    let what = "waiting connections";
+    match number("/proc/sys/net/core/somaxconn") {
+        None => Finding::note(what, "not told"),
+        Some(limit) if limit >= BACKLOG => Finding::good(what, format!("up to {limit}")),
+        Some(limit) => {
+            let advice =
+                format!("`sudo sysctl net.core.somaxconn={BACKLOG}` for servers with many clients");
+            Finding::improve(what, format!("up to {limit}"), advice)
+        }
+    }
+}
+
+fn clock() -> Finding {
+    let what = "clock";
+    match machine::clock_source().as_deref() {
+        None => Finding::note(what, "not told"),
+        Some(source @ ("hpet" | "acpi_pm" | "xen" | "jiffies")) => Finding::improve(
+            what,
+            format!("read from {source}"),
+            "every look at the time is a slow call; see whether \
+             /sys/devices/system/clocksource/clocksource0/available_clocksource has tsc",
+        ),
+        Some(source) => Finding::good(what, format!("read from {source}")),
+    }
+}
+
+fn gpu() -> Finding {
+    match machine::gpus() {
+        None => Finding::note("gpu", "no NVIDIA driver: everything runs on processors"),
+        Some(gpus) => {
+            let devices = gpus.devices.join(", ");
+            let found =
+                format!("driver {}: {devices}; this build runs on processors only", gpus.driver);
+            Finding::note("gpu", found)
+        }
+    }
+}
+
+fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,60 @@
+//! The disk that checkpoints, versions and caches would lie on.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use zillion_device::machine;
+use zillion_device::probe::disk_speed;
+
+use super::Finding;
+
+/// Below this a checkpoint of some gigabytes takes minutes.
+const SLOW_WRITE: f64 = 200e6;
+/// Above this the small files of a registry (pointers, manifests) take their time.
+const SLOW_SYNC: f64 = 0.02;
+
+/// What the disk of `folder` does with a file of `mib` MiB.
+pub(super) fn disk(folder: &Path, mib: usize) -> Result<Vec<Finding>> {
+    let shown = folder.display();
+    let kind = machine::file_system(folder);
+    let free = machine::free_disk(folder);
+    let speed = disk_speed(folder, mib.saturating_mul(1 << 20))
+        .with_context(|| format!("cannot measure the disk (--dir says where): {shown}"))?;
+    let mut findings = vec![place(&shown.to_string(), kind.as_deref(), free)];
+    let mb = |rate: f64| format!("{:.0} MB/s", rate / 1e6);
+    let read = speed.read.map_or_else(|| "not told".to_owned(), mb);
+    let found = format!("writes {}, reads {read}", mb(speed.write));
+    findings.push(if speed.write < SLOW_WRITE {
+        let advice = "checkpoints and publishing wait for it: `run.output` and the registry on a faster disk";
+        Finding::improve("disk rate", found, advice)
+    } else {
+        Finding::good("disk rate", found)
+    });
+    let found = format!("{:.2} ms for a small durable write", speed.sync * 1e3);
+    findings.push(if speed.sync > SLOW_SYNC {
+        let advice = "publishing and promoting take some of these each: a disk with a write cache that survives";
+        Finding::improve("disk latency", found, advice)
+    } else {
+        Finding::good("disk latency", found)
+    });
+    Ok(findings)
+}
+
+fn place(folder: &str, kind: Option<&str>, free: Option<u64>) -> Finding {
+    let kind = kind.unwrap_or("unknown file system");
+    let free =
+        free.map_or_else(|| "unknown".to_owned(), |b| format!("{:.1} GiB", b as f64 / 1.074e9));
+    let found = format!("{folder} on {kind}, {free} free");
+    match kind {
+        "tmpfs" | "ramfs" => {
+            let advice =
+                "nothing there outlives the machine: keep checkpoints and registries elsewhere";
+            Finding::improve("disk", found, advice)
+        }
+        "nfs" | "nfs4" | "cifs" | "smb3" | "fuse.sshfs" => {
+            let advice = "a server maps its cache's files: keep `--cache` on a local disk";
+            Finding::improve("disk", found, advice)
+        }
+        _ => Finding::good("disk", found),
+    }
+}

@@ -1,0 +1,88 @@
+//! `zillion doctor`: what this machine gives Zillion, and with what it would do better.
+//!
+//! Every finding says what was found; what could be better says what to type. Nothing is changed, and what
+//! the system does not tell is said to be unknown.
+
+mod checks;
+mod disk;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+
+/// How good what was found is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Grade {
+    /// As it should be.
+    Good,
+    /// It works, and would work better otherwise.
+    Improve,
+    /// Neither good nor bad, or not told by the system.
+    Note,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Finding {
+    what: &'static str,
+    grade: Grade,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn good(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, grade: Grade::Good, found: found.into(), advice: None }
+    }
+
+    fn note(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, grade: Grade::Note, found: found.into(), advice: None }
+    }
+
+    fn improve(what: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        let (found, advice) = (found.into(), Some(advice.into()));
+        Self { what, grade: Grade::Improve, found, advice }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    findings: Vec<Finding>,
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
+    let folder = args.dir.clone().unwrap_or_else(|| PathBuf::from("."));
+    let mut findings = checks::machine();
+    findings.extend(disk::disk(&folder, args.disk_mib)?);
+    let report = Report { version: env!("CARGO_PKG_VERSION"), findings };
+    if args.json { super::print_json(&report) } else { print(&report) }
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn print(report: &Report) -> Result<()> {
+    let width = report.findings.iter().map(|f| f.what.len()).max().unwrap_or(0);
+    for finding in &report.findings {
+        let mark = match finding.grade {
+            Grade::Good => "ok",
+            Grade::Improve => "!!",
+            Grade::Note => "--",
+        };
+        println!("{mark}  {:width$}  {}", finding.what, finding.found);
+        if let Some(advice) = &finding.advice {
+            println!("    {:width$}  -> {advice}", "");
+        }
+    }
+    let could = report.findings.iter().filter(|f| f.grade == Grade::Improve).count();
+    match could {
+        0 => println!("nothing to improve"),
+        1 => println!("one thing could be better"),
+        _ => println!("{could} things could be better"),
+    }
+    Ok(())
+}

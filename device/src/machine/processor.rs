@@ -1,0 +1,81 @@
+//! Processors: what they are called, what they can do, how they are grouped and clocked.
+
+use std::fs;
+
+/// The processor's name as the kernel has it.
+pub fn processor_name() -> Option<String> {
+    parse_name(&fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+/// The instruction sets that matter here and that this processor has, the widest first.
+pub fn instruction_sets() -> Vec<&'static str> {
+    let mut found = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut note = |name, has| found.extend(has_then(has, name));
+        note("avx512-bf16", is_x86_feature_detected!("avx512bf16"));
+        note("avx512-vnni", is_x86_feature_detected!("avx512vnni"));
+        note("avx512", is_x86_feature_detected!("avx512f"));
+        note("avx2", is_x86_feature_detected!("avx2"));
+        note("fma", is_x86_feature_detected!("fma"));
+        note("f16c", is_x86_feature_detected!("f16c"));
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        found.push("neon");
+        found.extend(has_then(std::arch::is_aarch64_feature_detected!("sve"), "sve"));
+    }
+    found
+}
+
+fn has_then(has: bool, name: &'static str) -> Option<&'static str> {
+    has.then_some(name)
+}
+
+/// Nodes of memory: more than one means that some memory is farther away than other.
+pub fn numa_nodes() -> Option<usize> {
+    parse_list(fs::read_to_string("/sys/devices/system/node/online").ok()?.trim())
+}
+
+/// How the frequency of processor 0 is governed; absent on most virtual machines.
+pub fn governor() -> Option<String> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// What the kernel reads the time from.
+pub fn clock_source() -> Option<String> {
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn parse_name(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// How many numbers "0-3,8" names.
+fn parse_list(text: &str) -> Option<usize> {
+    let mut count = 0usize;
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_of_the_kernel_are_understood() {
+        assert_eq!(parse_list("0"), Some(1));
+        assert_eq!(parse_list("0-3,8,10-11"), Some(7));
+        assert_eq!((parse_list(""), parse_list("3-1"), parse_list("a")), (None, None, None));
+        let text = "processor\t: 0\nmodel name\t: Some: CPU @ 2 GHz\nflags\t: fpu\n";
+        assert_eq!(parse_name(text).as_deref(), Some("Some: CPU @ 2 GHz"));
+        assert_eq!(parse_name("processor: 0"), None);
+    }
+}

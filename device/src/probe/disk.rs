@@ -1,0 +1,121 @@
+//! How fast a folder's disk takes and gives bytes, and how long it needs to make a small write durable.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Bytes of one write and of one read; a multiple of what direct reads are aligned to.
+const PIECE: usize = 1 << 20;
+const ALIGNED: usize = 4096;
+/// Small writes that are made durable one after the other.
+const SYNCS: usize = 32;
+
+/// What a disk does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DiskSpeed {
+    /// Bytes a second written and made durable, in a row.
+    pub write: f64,
+    /// Bytes a second read in a row past the page cache; `None` where the file system has no such reads.
+    pub read: Option<f64>,
+    /// Seconds until a small write is durable, the median.
+    pub sync: f64,
+}
+
+/// Writes a file of `bytes` into `folder`, reads it, and removes it.
+///
+/// # Errors
+/// A folder that takes no file, a disk that is full.
+pub fn disk_speed(folder: &Path, bytes: usize) -> io::Result<DiskSpeed> {
+    let file = Scratch::new(folder)?;
+    let bytes = bytes.div_ceil(PIECE).max(1) * PIECE;
+    let write = write(&file.path, bytes)?;
+    // What the file system refuses to do is no figure; what it fails to do shows in the next line.
+    let read = read(&file.path).ok();
+    Ok(DiskSpeed { write: bytes as f64 / write, read, sync: sync(&file.path)? })
+}
+
+/// A file that is removed when dropped.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(format!(".zillion-disk-probe-{}", std::process::id()));
+        File::create_new(&path)?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It may be gone already; nothing depends on it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Seconds for `bytes`, the last sync included.
+fn write(path: &Path, bytes: usize) -> io::Result<f64> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    // Not zeros: some file systems do not store them.
+    let mut number = 0x9e37_79b9_7f4a_7c15_u64;
+    let piece: Vec<u8> = std::iter::repeat_with(|| {
+        number = number.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
+        (number >> 56) as u8
+    })
+    .take(PIECE)
+    .collect();
+    let began = Instant::now();
+    for _ in 0..bytes / PIECE {
+        file.write_all(&piece)?;
+    }
+    file.sync_all()?;
+    Ok(began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
+}
+
+/// Bytes a second, past the page cache.
+fn read(path: &Path) -> io::Result<f64> {
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+    let mut buffer = vec![0u8; PIECE + ALIGNED];
+    let start = buffer.as_ptr().align_offset(ALIGNED);
+    let piece = &mut buffer[start..start + PIECE];
+    let (began, mut bytes) = (Instant::now(), 0);
+    loop {
+        match file.read(piece)? {
+            0 => break,
+            count => bytes += count,
+        }
+    }
+    Ok(bytes as f64 / began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
+}
+
+/// Median seconds of a small write and its sync.
+fn sync(path: &Path) -> io::Result<f64> {
+    let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
+    let mut times = Vec::with_capacity(SYNCS);
+    for _ in 0..SYNCS {
+        let began = Instant::now();
+        file.write_all(b"as long as the entry of a log, more or less")?;
+        file.sync_data()?;
+        times.push(began.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[SYNCS / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_measured_and_left_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let speed = disk_speed(folder.path(), 3 << 20).unwrap();
+        assert!(speed.write > 0.0 && speed.sync > 0.0);
+        assert!(speed.read.is_none_or(|read| read > 0.0));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(disk_speed(&folder.path().join("nowhere"), 1).is_err());
+    }
+}
