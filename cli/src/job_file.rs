@@ -9,7 +9,9 @@ use zillion_feature::config::merge;
 use crate::exit::usage;
 
 /// Environment variables that begin like a setting and are none.
-const NOT_SETTINGS: [&str; 2] = ["ZILLION_FAILPOINT", "ZILLION_LOG"];
+const NOT_SETTINGS: [&str; 3] = ["ZILLION_FAILPOINT", "ZILLION_LOG", "ZILLION_REGISTRY"];
+/// Those of a server, which are no job's.
+pub(crate) const SERVE_PREFIX: &str = "ZILLION_SERVE__";
 /// Settings at the root that an environment variable without `__` may give.
 const ROOT_SETTINGS: [&str; 2] = ["name", "seed"];
 /// A job file may extend another one; longer chains are taken for a cycle.
@@ -32,10 +34,12 @@ pub(crate) fn overlay(
     environment: impl Iterator<Item = (String, String)>,
     sets: &[String],
 ) -> Result<()> {
+    let environment = environment.filter(|(name, _)| !name.starts_with(SERVE_PREFIX));
     lay_over(job, environment, sets).map_err(usage)
 }
 
-fn lay_over(
+/// The same over settings that are no job's.
+pub(crate) fn lay_over(
     job: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
     sets: &[String],

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use serde::Serialize;
 use zillion_registry::VersionId;
 
 /// Which model of which registry.
@@ -244,54 +245,74 @@ pub(crate) enum KeyType {
     Hash,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct ServeArgs {
+    /// TOML file with a section [serve], whose keys are these options; read again on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub(crate) config: Option<PathBuf>,
     /// The registry: a folder, or file:///...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
-    pub(crate) registry: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) registry: Option<String>,
     /// A model (repeatable); NAME@latest and NAME@POINTER say what answers by default (stable)
-    #[arg(long, required = true, value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
+    #[serde(rename = "models", skip_serializing_if = "Vec::is_empty")]
     pub(crate) model: Vec<String>,
-    /// Address to listen on; port 0 takes a free one, which is printed
-    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
-    pub(crate) http: String,
+    /// Address to listen on; port 0 takes a free one, which is printed [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) http: Option<String>,
     /// Folder that versions are fetched to and merged in; absent: .cache below a local registry
     #[arg(long, value_name = "FOLDER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cache: Option<PathBuf>,
     /// Threads that score; absent: one a core
     #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Milliseconds between two looks at the registry
-    #[arg(long, default_value = "200", value_name = "MS")]
-    pub(crate) poll_ms: u64,
-    /// Versions that were current before and stay open
-    #[arg(long, default_value = "8")]
-    pub(crate) retain: usize,
-    /// Largest body of a request
-    #[arg(long, default_value = "33554432", value_name = "BYTES")]
-    pub(crate) max_body_bytes: usize,
-    /// Most rows of a request
-    #[arg(long, default_value = "16384", value_name = "ROWS")]
-    pub(crate) max_rows: usize,
-    /// Most values of a request, over all inputs
-    #[arg(long, default_value = "4194304", value_name = "VALUES")]
-    pub(crate) max_values: usize,
-    /// Requests that may wait; more are refused with 429
-    #[arg(long, default_value = "1024", value_name = "REQUESTS")]
-    pub(crate) max_waiting: usize,
-    /// Connections; more wait to be accepted
-    #[arg(long, default_value = "1024", value_name = "CONNECTIONS")]
-    pub(crate) max_connections: usize,
-    /// Milliseconds from a request's body to its answer; then 504
-    #[arg(long, default_value = "1000", value_name = "MS")]
-    pub(crate) request_ms: u64,
-    /// Milliseconds for a request's head, and for its body
-    #[arg(long, default_value = "10000", value_name = "MS")]
-    pub(crate) receive_ms: u64,
-    /// Milliseconds that open requests have when the server is told to stop
-    #[arg(long, default_value = "10000", value_name = "MS")]
-    pub(crate) drain_ms: u64,
+    /// Milliseconds between two looks at the registry [default: 200]
+    #[arg(long, value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) poll_ms: Option<u64>,
+    /// Versions that were current before and stay open [default: 8]
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retain: Option<usize>,
+    /// Largest body of a request [default: 33554432]
+    #[arg(long, value_name = "BYTES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_body_bytes: Option<usize>,
+    /// Most rows of a request [default: 16384]
+    #[arg(long, value_name = "ROWS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_rows: Option<usize>,
+    /// Most values of a request, over all inputs [default: 4194304]
+    #[arg(long, value_name = "VALUES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_values: Option<usize>,
+    /// Requests that may wait; more are refused with 429 [default: 1024]
+    #[arg(long, value_name = "REQUESTS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_waiting: Option<usize>,
+    /// Connections; more wait to be accepted [default: 1024]
+    #[arg(long, value_name = "CONNECTIONS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_connections: Option<usize>,
+    /// Milliseconds from a request's body to its answer; then 504 [default: 1000]
+    #[arg(long, value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) request_ms: Option<u64>,
+    /// Milliseconds for a request's head, and for its body [default: 10000]
+    #[arg(long, value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) receive_ms: Option<u64>,
+    /// Milliseconds that open requests have when the server is told to stop [default: 10000]
+    #[arg(long, value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drain_ms: Option<u64>,
     /// The server's name in the registry; absent: the machine's name and the process
     #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! `zillion serve`: published versions behind HTTP.
 
+mod settings;
 mod systemd;
 
 use std::sync::Arc;
@@ -8,11 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use zillion_device::machine;
-use zillion_serving::{Domain, Follow, Limits, ServeConfig, serve};
+use zillion_serving::{Domain, serve};
 
+use self::settings::Settings;
 use self::systemd::Sockets;
-use super::explain::cache_beside;
 use super::{files, model};
 use crate::args::ServeArgs;
 
@@ -20,15 +20,15 @@ use crate::args::ServeArgs;
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
-    let config = config(args);
+    let settings = Settings::read(args)?;
     let mut sockets = Sockets::take()?;
-    let registry = model::registry(&args.registry)?;
+    let registry = model::registry(settings.registry())?;
     let metrics = prometheus::Registry::new();
-    let domain = Arc::new(Domain::start(&config, &registry, &files()?, &metrics)?);
+    let domain = Arc::new(Domain::start(&settings.config(), &registry, &files()?, &metrics)?);
     // One thread for the network: it moves bytes and waits, the pool does the work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = listener(&mut sockets, "http", &args.http).await?;
+        let listener = listener(&mut sockets, "http", &settings.http).await?;
         announce(&listener)?;
         let told = tokio::spawn(keep_told(domain.clone()));
         let stopped = stopped()?;
@@ -113,45 +113,4 @@ fn stopped() -> Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
-}
-
-fn config(args: &ServeArgs) -> ServeConfig {
-    let millis = Duration::from_millis;
-    ServeConfig {
-        models: args.model.iter().map(|text| follow(text)).collect(),
-        cache: args.cache.clone().unwrap_or_else(|| cache_beside(&args.registry)),
-        threads: args.threads.unwrap_or_else(machine::cpus).get(),
-        poll: millis(args.poll_ms),
-        retain: args.retain,
-        server: args.name.clone().unwrap_or_else(name),
-        limits: Limits {
-            body_bytes: args.max_body_bytes,
-            rows: args.max_rows,
-            values: args.max_values,
-            waiting: args.max_waiting,
-            connections: args.max_connections,
-            request_time: millis(args.request_ms),
-            head_time: millis(args.receive_ms),
-            body_time: millis(args.receive_ms),
-            drain_time: millis(args.drain_ms),
-        },
-        ..ServeConfig::default()
-    }
-}
-
-/// `name`, `name@latest` or `name@pointer`.
-fn follow(text: &str) -> (String, Follow) {
-    match text.split_once('@') {
-        None => (text.to_owned(), Follow::Pointer(zillion_registry::STABLE.to_owned())),
-        Some((name, "latest")) => (name.to_owned(), Follow::Latest),
-        Some((name, pointer)) => (name.to_owned(), Follow::Pointer(pointer.to_owned())),
-    }
-}
-
-/// A name that no other server of this registry has.
-fn name() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-    let host: String = host.trim().chars().filter(plain).take(60).collect();
-    format!("server-{host}-{}", std::process::id())
 }

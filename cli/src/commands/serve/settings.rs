@@ -1,0 +1,260 @@
+//! A server's settings: options before the environment, before the file, before what is usual.
+//!
+//! The file is TOML with one section, `[serve]`, whose keys are the options' names. It is read again on
+//! SIGHUP: what can change in a running server does, the rest is named and waits for a restart.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+use zillion_device::machine;
+use zillion_feature::config;
+use zillion_serving::{Follow, Limits, ServeConfig};
+
+use super::super::explain::cache_beside;
+use crate::args::ServeArgs;
+use crate::exit::{Stop, usage};
+use crate::job_file;
+
+const SECTION: &str = "serve";
+
+/// The section `[serve]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Settings {
+    pub(super) registry: Option<String>,
+    pub(super) models: Vec<String>,
+    pub(super) http: String,
+    pub(super) cache: Option<PathBuf>,
+    pub(super) threads: Option<NonZeroUsize>,
+    pub(super) poll_ms: u64,
+    pub(super) retain: usize,
+    pub(super) max_body_bytes: usize,
+    pub(super) max_rows: usize,
+    pub(super) max_values: usize,
+    pub(super) max_waiting: usize,
+    pub(super) max_connections: usize,
+    pub(super) request_ms: u64,
+    pub(super) receive_ms: u64,
+    pub(super) drain_ms: u64,
+    pub(super) name: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let usual = ServeConfig::default();
+        let limits = usual.limits;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            registry: None,
+            models: Vec::new(),
+            http: "127.0.0.1:8080".to_owned(),
+            cache: None,
+            threads: None,
+            poll_ms: millis(usual.poll),
+            retain: usual.retain,
+            max_body_bytes: limits.body_bytes,
+            max_rows: limits.rows,
+            max_values: limits.values,
+            max_waiting: limits.waiting,
+            max_connections: limits.connections,
+            request_ms: millis(limits.request_time),
+            receive_ms: millis(limits.body_time),
+            drain_ms: millis(limits.drain_time),
+            name: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the file, if one is named, and lays the environment and the options over it.
+    ///
+    /// # Errors
+    /// A file that cannot be read or has what nobody knows; a setting that must be there and is not.
+    pub(super) fn read(args: &ServeArgs) -> Result<Self> {
+        let environment =
+            std::env::vars().filter(|(name, _)| name.starts_with(job_file::SERVE_PREFIX));
+        Self::layered(args, environment)
+    }
+
+    fn layered(
+        args: &ServeArgs,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self> {
+        let mut layers = file(args).map_err(usage)?;
+        job_file::lay_over(&mut layers, environment, &[]).map_err(usage)?;
+        let mut options = Table::new();
+        options.insert(SECTION.to_owned(), Value::try_from(args).map_err(|e| usage(e.into()))?);
+        config::merge(&mut layers, options);
+        let named = || match &args.config {
+            Some(path) => format!("the settings of the server, {} among them", path.display()),
+            None => "the settings of the server".to_owned(),
+        };
+        let settings: Self = config::section(&Value::Table(layers), SECTION).with_context(named)?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<()> {
+        let needs = |what: &str| Err(Stop::Usage(what.to_owned()).into());
+        if self.registry.is_none() {
+            return needs(
+                "no registry: --registry URL, or `registry` in the file that --config names",
+            );
+        }
+        if self.models.is_empty() {
+            return needs("no model: --model NAME, or `models` in the file that --config names");
+        }
+        Ok(())
+    }
+
+    /// The registry's URL.
+    pub(super) fn registry(&self) -> &str {
+        self.registry.as_deref().unwrap_or_default()
+    }
+
+    /// The models, each with the version that answers by default.
+    pub(super) fn models(&self) -> Vec<(String, Follow)> {
+        self.models.iter().map(|text| follow(text)).collect()
+    }
+
+    /// What the server takes.
+    pub(super) fn limits(&self) -> Limits {
+        let millis = Duration::from_millis;
+        Limits {
+            body_bytes: self.max_body_bytes,
+            rows: self.max_rows,
+            values: self.max_values,
+            waiting: self.max_waiting,
+            connections: self.max_connections,
+            request_time: millis(self.request_ms),
+            head_time: millis(self.receive_ms),
+            body_time: millis(self.receive_ms),
+            drain_time: millis(self.drain_ms),
+        }
+    }
+
+    /// All of it, as the serving crate takes it.
+    pub(super) fn config(&self) -> ServeConfig {
+        ServeConfig {
+            models: self.models(),
+            cache: self.cache.clone().unwrap_or_else(|| cache_beside(self.registry())),
+            threads: self.threads.unwrap_or_else(machine::cpus).get(),
+            poll: Duration::from_millis(self.poll_ms),
+            retain: self.retain,
+            server: self.name.clone().unwrap_or_else(own_name),
+            limits: self.limits(),
+            ..ServeConfig::default()
+        }
+    }
+
+    /// The keys of `new` that a running server cannot take.
+    pub(super) fn fixed_that_differ(&self, new: &Self) -> Vec<&'static str> {
+        let differing = [
+            ("registry", self.registry != new.registry),
+            ("http", self.http != new.http),
+            ("cache", self.cache != new.cache),
+            ("threads", self.threads != new.threads),
+            ("poll_ms", self.poll_ms != new.poll_ms),
+            ("retain", self.retain != new.retain),
+            ("max_connections", self.max_connections != new.max_connections),
+            ("name", self.name != new.name),
+        ];
+        differing.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}
+
+fn file(args: &ServeArgs) -> Result<Table> {
+    let Some(path) = &args.config else { return Ok(Table::new()) };
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let table: Table =
+        text.parse().with_context(|| format!("the file is not valid TOML: {shown}"))?;
+    match table.keys().find(|key| *key != SECTION) {
+        None => Ok(table),
+        Some(key) => anyhow::bail!("only the section `[{SECTION}]` belongs here: `{key}`: {shown}"),
+    }
+}
+
+/// `name`, `name@latest` or `name@pointer`.
+fn follow(text: &str) -> (String, Follow) {
+    match text.split_once('@') {
+        None => (text.to_owned(), Follow::Pointer(zillion_registry::STABLE.to_owned())),
+        Some((name, "latest")) => (name.to_owned(), Follow::Latest),
+        Some((name, pointer)) => (name.to_owned(), Follow::Pointer(pointer.to_owned())),
+    }
+}
+
+/// A name that no other server of this registry has.
+fn own_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    let host: String = host.trim().chars().filter(plain).take(60).collect();
+    format!("server-{host}-{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn args(more: &[&str]) -> ServeArgs {
+        let line = ["zillion", "serve"].iter().chain(more);
+        match Args::try_parse_from(line).expect("the line parses").command {
+            Command::Serve(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn read(args: &ServeArgs, environment: &[(&str, &str)]) -> Result<Settings> {
+        let owned = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        Settings::layered(args, owned)
+    }
+
+    #[test]
+    fn options_win_over_the_environment_and_that_over_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("serve.toml");
+        let text = "[serve]\nregistry = 'r'\nmodels = ['a@canary', 'b']\npoll_ms = 1\n\
+                    max_rows = 2\nretain = 3\n";
+        std::fs::write(&path, text).expect("a file");
+        let path = path.to_str().expect("plain names");
+        let args = args(&["--config", path, "--poll-ms", "7"]);
+        let environment = [("ZILLION_SERVE__POLL_MS", "5"), ("ZILLION_SERVE__MAX_ROWS", "6")];
+        let settings = read(&args, &environment).expect("settings");
+        assert_eq!((settings.poll_ms, settings.max_rows, settings.retain), (7, 6, 3));
+        let usual = Settings::default();
+        assert_eq!(settings.max_values, usual.max_values);
+        let models = settings.models();
+        assert_eq!(models[0], ("a".to_owned(), Follow::Pointer("canary".to_owned())));
+        assert_eq!(models.len(), 2);
+        let more = Settings { retain: 4, max_rows: 9, ..settings.clone() };
+        assert_eq!(settings.fixed_that_differ(&more), ["retain"]);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_refused_by_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("serve.toml");
+        let shown = path.to_str().expect("plain names");
+        let args = args(&["--config", shown, "--registry", "r", "--model", "m"]);
+        for (text, said) in [
+            ("[serve]\npol_ms = 1", "poll_ms"),
+            ("[serve]\npoll_ms = 'soon'", "serve.poll_ms"),
+            ("[train]\nepochs = 1", "`train`"),
+            ("poll_ms", "not valid TOML"),
+        ] {
+            std::fs::write(&path, text).expect("a file");
+            let error = read(&args, &[]).expect_err(text);
+            let error = format!("{error:#}");
+            assert!(error.contains(said) && error.contains("serve.toml"), "{text}: {error}");
+        }
+        let error = read(&self::args(&["--registry", "r"]), &[]).expect_err("no model");
+        assert!(error.to_string().contains("--model"), "{error}");
+    }
+}
