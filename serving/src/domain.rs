@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use prometheus::Registry as MetricsRegistry;
@@ -26,7 +26,7 @@ const LEASE: Duration = Duration::from_secs(300);
 pub struct Domain {
     hosts: BTreeMap<String, Arc<Host>>,
     scoring: Scoring,
-    limits: Limits,
+    limits: RwLock<Limits>,
     metrics: Arc<Metrics>,
     draining: AtomicBool,
     /// Stop with the domain.
@@ -60,9 +60,7 @@ impl Domain {
         // Nobody joins the pool's phases from outside: its own threads are all there are.
         let threads = NonZeroUsize::new(config.threads + 1).unwrap_or(NonZeroUsize::MIN);
         let workers = Arc::new(Workers::new(threads).map_err(|e| internal(e.to_string()))?);
-        let limits = config.limits;
-        let scoring =
-            Scoring::new(workers.clone(), limits.waiting, limits.request_time, metrics.clone());
+        let scoring = Scoring::new(workers.clone(), metrics.clone());
         let mut hosts = BTreeMap::new();
         let mut loaders = Vec::new();
         for (name, follow) in &config.models {
@@ -90,6 +88,7 @@ impl Domain {
             hosts.insert(name.clone(), host);
         }
         let draining = AtomicBool::new(false);
+        let limits = RwLock::new(config.limits);
         Ok(Self { hosts, scoring, limits, metrics, draining, _loaders: loaders })
     }
 
@@ -109,9 +108,15 @@ impl Domain {
         self.hosts.values()
     }
 
-    /// What the server takes.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
+    /// What the server takes now.
+    pub fn limits(&self) -> Limits {
+        *self.limits.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what the server takes, for requests that come from now on. How many connections it takes is
+    /// settled when it begins to listen.
+    pub fn set_limits(&self, limits: Limits) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
     /// What it measures.
@@ -144,8 +149,9 @@ impl Domain {
     ) -> Result<T> {
         let host = self.host(model)?.clone();
         let servable = host.resolve(selector)?;
-        let scored = Scored { servable, limits: self.limits, metrics: self.metrics.clone(), host };
-        self.scoring.run(move || work(&scored)).await
+        let limits = self.limits();
+        let scored = Scored { servable, limits, metrics: self.metrics.clone(), host };
+        self.scoring.run(&limits, move || work(&scored)).await
     }
 }
 

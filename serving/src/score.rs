@@ -9,12 +9,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 use zillion_device::Workers;
 use zillion_registry::{RowScores, Servable, VersionId};
 
+use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::metrics::{Metrics, Stage};
 
@@ -115,8 +116,6 @@ pub(crate) struct Scoring {
     workers: Arc<Workers>,
     /// Requests that wait or are being worked on.
     open: Arc<AtomicUsize>,
-    limit: usize,
-    time: Duration,
     metrics: Arc<Metrics>,
 }
 
@@ -130,13 +129,8 @@ impl Drop for Open {
 }
 
 impl Scoring {
-    pub(crate) fn new(
-        workers: Arc<Workers>,
-        limit: usize,
-        time: Duration,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self { workers, open: Arc::default(), limit, time, metrics }
+    pub(crate) fn new(workers: Arc<Workers>, metrics: Arc<Metrics>) -> Self {
+        Self { workers, open: Arc::default(), metrics }
     }
 
     /// Requests that wait or are being worked on: what a loader makes way for.
@@ -147,11 +141,12 @@ impl Scoring {
     /// Does `work` on the pool and returns what it returned.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        limits: &Limits,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let waiting = self.open.fetch_add(1, Ordering::Relaxed);
         let open = Open(self.open.clone());
-        if waiting >= self.limit {
+        if waiting >= limits.waiting {
             return Err(ServeError::Overloaded { waiting });
         }
         let (sender, receiver) = oneshot::channel();
@@ -165,12 +160,12 @@ impl Scoring {
             }
             drop(open);
         });
-        let outcome = tokio::time::timeout(self.time, receiver).await;
+        let outcome = tokio::time::timeout(limits.request_time, receiver).await;
         drop(task);
         match outcome {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(ServeError::Internal("the request's work was abandoned".to_owned())),
-            Err(_) => Err(ServeError::Deadline { limit: self.time }),
+            Err(_) => Err(ServeError::Deadline { limit: limits.request_time }),
         }
     }
 }

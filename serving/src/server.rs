@@ -25,9 +25,9 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) -> usize {
-    let limits = *domain.limits();
+    let connections = domain.limits().connections;
     let router = http::router(domain.clone());
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Arc::new(Semaphore::new(connections));
     let graceful = GracefulShutdown::new();
     tokio::pin!(shutdown);
     loop {
@@ -49,14 +49,14 @@ pub async fn serve(
                 continue;
             }
         };
-        connect(&domain, router.clone(), stream, place, &graceful, limits.head_time);
+        connect(&domain, router.clone(), stream, place, &graceful, domain.limits().head_time);
     }
     domain.drain();
     drop(listener);
     let open = graceful.count();
-    match tokio::time::timeout(limits.drain_time, graceful.shutdown()).await {
+    match tokio::time::timeout(domain.limits().drain_time, graceful.shutdown()).await {
         Ok(()) => 0,
-        Err(_) => open.min(limits.connections - places.available_permits()),
+        Err(_) => open.min(connections - places.available_permits()),
     }
 }
 
