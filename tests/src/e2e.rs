@@ -25,6 +25,7 @@ mod quickstart;
 mod retrieval;
 mod schedule;
 mod server;
+mod service;
 mod serving;
 mod serving_bad_input;
 mod serving_broken;

@@ -54,21 +54,39 @@ impl Server {
         more: &[&str],
         environment: &[(&str, &str)],
     ) -> Option<Self> {
+        let mut arguments = vec!["--model", MODEL];
+        arguments.extend(more);
+        Self::adopt(Self::command(place, &arguments).envs(environment.iter().copied()).spawn())
+    }
+
+    /// A server that is told by its arguments alone which models it has.
+    pub(crate) fn configured(
+        place: &Workplace,
+        more: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let child = Self::command(place, more).envs(environment.iter().copied()).spawn();
+        Self::adopt(child).expect("the server listens")
+    }
+
+    fn command(place: &Workplace, more: &[&str]) -> std::process::Command {
         let registry = place.text(REGISTRY);
         let cache = place.text("cache");
-        let mut arguments = vec!["serve", "--registry", &registry, "--model", MODEL];
+        let mut arguments = vec!["serve", "--registry", &registry];
         arguments.extend(["--http", "127.0.0.1:0", "--threads", "2", "--poll-ms", "20"]);
         if !more.contains(&"--cache") {
             arguments.extend(["--cache", &cache]);
         }
         arguments.extend(more);
         let log = std::fs::File::create(place.path("server.log")).expect("a log file");
-        let mut child = zillion(&arguments)
-            .envs(environment.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("the binary runs");
+        let mut command = zillion(&arguments);
+        command.stdout(Stdio::piped()).stderr(log);
+        command
+    }
+
+    /// Reads from a started server's stdout where it listens.
+    pub(crate) fn adopt(child: std::io::Result<Child>) -> Option<Self> {
+        let mut child = child.expect("the binary runs");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("it is piped");
         BufReader::new(stdout).read_line(&mut line).expect("stdout is text");
@@ -122,10 +140,15 @@ impl Server {
         self.child.wait().expect("our own child can be waited for");
     }
 
+    /// Sends a signal: `TERM`, `HUP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let (signal, pid) = (format!("-{name}"), self.child.id().to_string());
+        std::process::Command::new("kill").args([signal, pid]).status().expect("`kill` runs");
+    }
+
     /// SIGTERM; returns how it ended.
     pub(crate) fn terminate(&mut self) -> std::process::ExitStatus {
-        let pid = self.child.id().to_string();
-        std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs");
+        self.signal("TERM");
         self.child.wait().expect("our own child can be waited for")
     }
 
@@ -151,7 +174,11 @@ impl Server {
 
     /// Sends bytes as they are and reads until the server closes.
     pub(crate) fn send(&self, head: &str, body: &[u8]) -> std::io::Result<Reply> {
-        let mut stream = TcpStream::connect(&self.address)?;
+        Self::over(TcpStream::connect(&self.address)?, head, body)
+    }
+
+    /// The same over a connection that is there.
+    pub(crate) fn over(mut stream: TcpStream, head: &str, body: &[u8]) -> std::io::Result<Reply> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(head.as_bytes())?;
         // A server that refuses a body may close before it has all of it.

@@ -9,7 +9,7 @@ use crate::server::{MODEL, REGISTRY, Server, floats, infer_body, instances, oper
 const ROWS: usize = 10_000;
 
 /// A run that publishes at the end of each epoch and every so many steps.
-fn publishing(place: &Workplace, output: &str, every: usize, more: &[&str]) -> String {
+pub(crate) fn publishing(place: &Workplace, output: &str, every: usize, more: &[&str]) -> String {
     let registry = format!("publish.registry={}", place.text(REGISTRY));
     let every = format!("publish.every={every}");
     let mut arguments = vec!["--set", &registry, "--set", &every];

@@ -245,7 +245,7 @@ pub(crate) enum KeyType {
     Hash,
 }
 
-#[derive(Debug, clap::Args, Serialize)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 pub(crate) struct ServeArgs {
     /// TOML file with a section [serve], whose keys are these options; read again on SIGHUP
     #[arg(long, value_name = "FILE")]
@@ -259,6 +259,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     #[serde(rename = "models", skip_serializing_if = "Vec::is_empty")]
     pub(crate) model: Vec<String>,
+    /// Let clients load and unload models of the registry (Triton's explicit mode); then --model may be left out
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) model_control: bool,
     /// Address to listen on; port 0 takes a free one, which is printed [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]

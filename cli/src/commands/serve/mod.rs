@@ -1,5 +1,6 @@
 //! `zillion serve`: published versions behind HTTP.
 
+mod reload;
 mod settings;
 mod systemd;
 
@@ -11,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use zillion_serving::{Domain, serve};
 
+use self::reload::Reloader;
 use self::settings::Settings;
 use self::systemd::Sockets;
 use super::{files, model};
@@ -31,6 +33,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         let listener = listener(&mut sockets, "http", &settings.http).await?;
         announce(&listener)?;
         let told = tokio::spawn(keep_told(domain.clone()));
+        let reloader = Reloader::new(args.clone(), settings, domain.clone(), &metrics)?;
+        tokio::spawn(reloader.follow_hangups()?);
         let stopped = stopped()?;
         let stopped = async {
             stopped.await;
@@ -92,7 +96,7 @@ fn status(domain: &Domain) -> String {
             (None, None) => format!("{} is loading", host.name()),
         }
     };
-    let models: Vec<String> = domain.hosts().map(of).collect();
+    let models: Vec<String> = domain.hosts().iter().map(of).collect();
     models.join(", ")
 }
 

@@ -3,6 +3,7 @@
 //! The file is TOML with one section, `[serve]`, whose keys are the options' names. It is read again on
 //! SIGHUP: what can change in a running server does, the rest is named and waits for a restart.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,12 +22,26 @@ use crate::job_file;
 
 const SECTION: &str = "serve";
 
+/// What is settled when the server starts; [`Settings::take_changeable`] keeps these.
+const FIXED: [&str; 9] = [
+    "registry",
+    "model_control",
+    "http",
+    "cache",
+    "threads",
+    "poll_ms",
+    "retain",
+    "max_connections",
+    "name",
+];
+
 /// The section `[serve]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
     pub(super) registry: Option<String>,
     pub(super) models: Vec<String>,
+    pub(super) model_control: bool,
     pub(super) http: String,
     pub(super) cache: Option<PathBuf>,
     pub(super) threads: Option<NonZeroUsize>,
@@ -51,6 +66,7 @@ impl Default for Settings {
         Self {
             registry: None,
             models: Vec::new(),
+            model_control: false,
             http: "127.0.0.1:8080".to_owned(),
             cache: None,
             threads: None,
@@ -105,8 +121,10 @@ impl Settings {
                 "no registry: --registry URL, or `registry` in the file that --config names",
             );
         }
-        if self.models.is_empty() {
-            return needs("no model: --model NAME, or `models` in the file that --config names");
+        if self.models.is_empty() && !self.model_control {
+            return needs(
+                "no model: --model NAME, `models` in the file that --config names, or --model-control",
+            );
         }
         Ok(())
     }
@@ -146,25 +164,52 @@ impl Settings {
             poll: Duration::from_millis(self.poll_ms),
             retain: self.retain,
             server: self.name.clone().unwrap_or_else(own_name),
+            model_control: self.model_control,
             limits: self.limits(),
             ..ServeConfig::default()
         }
     }
 
-    /// The keys of `new` that a running server cannot take.
-    pub(super) fn fixed_that_differ(&self, new: &Self) -> Vec<&'static str> {
-        let differing = [
-            ("registry", self.registry != new.registry),
-            ("http", self.http != new.http),
-            ("cache", self.cache != new.cache),
-            ("threads", self.threads != new.threads),
-            ("poll_ms", self.poll_ms != new.poll_ms),
-            ("retain", self.retain != new.retain),
-            ("max_connections", self.max_connections != new.max_connections),
-            ("name", self.name != new.name),
-        ];
-        differing.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    /// What is otherwise in `new`, key by key.
+    ///
+    /// # Errors
+    /// None that a file or an option could cause.
+    pub(super) fn that_differ(&self, new: &Self) -> Result<Vec<Change>> {
+        let table = |settings: &Self| Table::try_from(settings);
+        let (before, after) = (table(self)?, table(new)?);
+        let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let differing = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
+        let change = |key: &String| Change {
+            key: key.clone(),
+            now: after.get(key).map_or_else(|| "not set".to_owned(), Value::to_string),
+            is_fixed: FIXED.contains(&key.as_str()),
+        };
+        Ok(differing.map(change).collect())
     }
+
+    /// Takes over what a running server can change.
+    pub(super) fn take_changeable(&mut self, new: Self) {
+        let old = std::mem::replace(self, new);
+        self.registry = old.registry;
+        self.model_control = old.model_control;
+        self.http = old.http;
+        self.cache = old.cache;
+        self.threads = old.threads;
+        self.poll_ms = old.poll_ms;
+        self.retain = old.retain;
+        self.max_connections = old.max_connections;
+        self.name = old.name;
+    }
+}
+
+/// A setting that is otherwise than it was.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) key: String,
+    /// Its new value.
+    pub(super) now: String,
+    /// Whether it waits for a restart.
+    pub(super) is_fixed: bool,
 }
 
 fn file(args: &ServeArgs) -> Result<Table> {
@@ -234,7 +279,16 @@ mod tests {
         assert_eq!(models[0], ("a".to_owned(), Follow::Pointer("canary".to_owned())));
         assert_eq!(models.len(), 2);
         let more = Settings { retain: 4, max_rows: 9, ..settings.clone() };
-        assert_eq!(settings.fixed_that_differ(&more), ["retain"]);
+        let change = |key: &str, now: &str, is_fixed| {
+            let (key, now) = (key.to_owned(), now.to_owned());
+            Change { key, now, is_fixed }
+        };
+        let changes = settings.that_differ(&more).expect("plain data");
+        assert_eq!(changes, [change("max_rows", "9", false), change("retain", "4", true)]);
+        let mut running = settings.clone();
+        running.take_changeable(more.clone());
+        assert_eq!((running.max_rows, running.retain), (9, 3));
+        assert_eq!(running.that_differ(&more).expect("plain data"), [change("retain", "4", true)]);
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! SIGHUP: settings are read again, and what can change in a running server does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use prometheus::{IntCounterVec, Opts, Registry};
+use tokio::signal::unix::{SignalKind, signal};
+use zillion_serving::{Domain, Follow};
+
+use super::settings::Settings;
+use super::{status, systemd};
+use crate::args::ServeArgs;
+
+/// What the server runs with, and where that came from.
+pub(super) struct Reloader {
+    args: ServeArgs,
+    settings: Settings,
+    domain: Arc<Domain>,
+    reloads: IntCounterVec,
+}
+
+impl Reloader {
+    pub(super) fn new(
+        args: ServeArgs,
+        settings: Settings,
+        domain: Arc<Domain>,
+        metrics: &Registry,
+    ) -> Result<Self> {
+        let name = "zillion_serving_config_reloads_total";
+        let help = "Times that settings were read again, by outcome.";
+        let reloads = IntCounterVec::new(Opts::new(name, help), &["outcome"])?;
+        for outcome in ["done", "refused"] {
+            reloads.with_label_values(&[outcome]).inc_by(0);
+        }
+        metrics.register(Box::new(reloads.clone()))?;
+        Ok(Self { args, settings, domain, reloads })
+    }
+
+    /// Reads the settings again whenever SIGHUP comes, until it is dropped.
+    ///
+    /// # Errors
+    /// A signal handler that cannot be installed.
+    pub(super) fn follow_hangups(mut self) -> Result<impl Future<Output = ()>> {
+        let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+        Ok(async move {
+            while hangups.recv().await.is_some() {
+                systemd::reloading();
+                // Loading and unloading wait for loaders; the network must not wait for them.
+                let reloaded = tokio::task::spawn_blocking(move || {
+                    self.reload();
+                    self
+                });
+                self = match reloaded.await {
+                    Ok(reloader) => reloader,
+                    Err(error) => {
+                        tracing::error!("reading the settings again was cut off: {error}");
+                        return;
+                    }
+                };
+                systemd::ready(&status(&self.domain));
+            }
+        })
+    }
+
+    fn reload(&mut self) {
+        let outcome = match Settings::read(&self.args).and_then(|new| self.apply(new)) {
+            Ok(()) => "done",
+            Err(error) => {
+                tracing::error!("the settings stay as they were: {error:#}");
+                "refused"
+            }
+        };
+        self.reloads.with_label_values(&[outcome]).inc();
+    }
+
+    fn apply(&mut self, new: Settings) -> Result<()> {
+        let changed = self.settings.that_differ(&new)?;
+        let fixed: Vec<&str> = changed.iter().filter(|c| c.is_fixed).map(|c| &*c.key).collect();
+        if !fixed.is_empty() {
+            tracing::warn!("these settings wait for a restart: {}", fixed.join(", "));
+        }
+        self.follow(&new)?;
+        self.domain.set_limits(new.limits());
+        for change in changed.iter().filter(|change| !change.is_fixed) {
+            tracing::info!("{} is {} now", change.key, change.now);
+        }
+        if changed.is_empty() {
+            tracing::info!("the settings were read again: nothing has changed");
+        }
+        self.settings.take_changeable(new);
+        Ok(())
+    }
+
+    /// Serves the models that `new` has, and no more those that it has not any longer. What clients have
+    /// loaded themselves stays.
+    fn follow(&self, new: &Settings) -> Result<()> {
+        let before: BTreeMap<String, Follow> = self.settings.models().into_iter().collect();
+        let now: BTreeMap<String, Follow> = new.models().into_iter().collect();
+        for (model, follow) in &now {
+            if before.get(model) != Some(follow) {
+                self.domain.load(model, follow.clone())?;
+            }
+        }
+        for model in before.keys().filter(|model| !now.contains_key(*model)) {
+            self.domain.unload(model)?;
+        }
+        Ok(())
+    }
+}
