@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use prometheus::{IntCounterVec, Opts, Registry};
 use tokio::signal::unix::{SignalKind, signal};
-use zillion_serving::{Domain, Follow};
+use zillion_serving::{Domain, Follow, ServeError};
 
 use super::settings::Settings;
 use super::{status, systemd};
@@ -103,7 +103,11 @@ impl Reloader {
             }
         }
         for model in before.keys().filter(|model| !now.contains_key(*model)) {
-            self.domain.unload(model)?;
+            match self.domain.unload(model) {
+                // A client may have unloaded it before.
+                Ok(()) | Err(ServeError::UnknownModel { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
