@@ -1,6 +1,7 @@
 //! The command line. Parsing has no side effects; `commands` resolves and acts.
 
 mod bench_versions;
+mod export;
 mod first_run;
 mod load;
 mod look;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use bench_versions::{BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs};
+pub(crate) use export::{ExportArgs, ExportPart};
 pub(crate) use first_run::{
     CheckArgs, CompletionsArgs, Data, DataArgs, HistoryArgs, InitArgs, InspectArgs, ManArgs,
     NextItemArgs, QuickstartArgs, SynthArgs,

@@ -5,6 +5,7 @@
 //! command line or the job file), 3 refused by a guard.
 
 mod args;
+mod bar;
 mod child;
 mod commands;
 mod exit;

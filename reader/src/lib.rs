@@ -56,6 +56,7 @@ mod header;
 mod history;
 mod id;
 mod ipc;
+mod keyed;
 mod next_item;
 mod order;
 mod parquet;
@@ -85,6 +86,7 @@ pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies};
 pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
 pub use history::{HistoryFile, HistorySpec, add_histories};
+pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
 pub use next_item::{NextItemFiles, NextItemSpec, next_items};
 pub use passes::{decode_columns, frequencies, statistics, vocabulary};
 pub use profile::{

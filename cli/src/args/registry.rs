@@ -89,6 +89,11 @@ Example: zillion model gc --keep 16 --dry-run --registry registry --model clicks
     #[command(after_help = "\
 Example: zillion model pin 12 --registry registry --model clicks")]
     Pin(PinArgs),
+    /// Write a version as files that other programs open: Parquet, safetensors, ONNX
+    #[command(after_help = "\
+Example: zillion model export --registry registry --model clicks --output exported
+         zillion model export --registry registry --model clicks --version 12 --only rows --output rows-12")]
+    Export(super::ExportArgs),
     /// List the nodes of a model: name, shape, operation and inputs
     #[command(after_help = "\
 Example: zillion model graph job.toml --train")]

@@ -26,6 +26,7 @@ pub(crate) mod loadgen;
 mod look;
 pub(crate) mod manual;
 pub(crate) mod model;
+mod model_export;
 pub(crate) mod predict;
 mod predict_version;
 pub(crate) mod publish;

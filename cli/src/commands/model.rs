@@ -11,7 +11,7 @@ use zillion_registry::{
     Model, MoveKind, PointerMove, Registry, Retention, VersionId, VersionManifest,
 };
 
-use super::{files, graph, print_json, say};
+use super::{files, graph, model_export, print_json, say};
 use crate::args::{
     DiffArgs, GcArgs, ListArgs, ModelArgs, ModelCommand, ModelRef, PinArgs, PromoteArgs,
     RollbackArgs, ShowArgs, VerifyArgs,
@@ -30,6 +30,7 @@ pub(crate) fn run(args: &ModelArgs) -> Result<()> {
         ModelCommand::Verify(args) => verify(args),
         ModelCommand::Gc(args) => gc(args),
         ModelCommand::Pin(args) => pin(args),
+        ModelCommand::Export(args) => model_export::run(args),
         ModelCommand::Graph(args) => graph::run(args),
     }
 }
