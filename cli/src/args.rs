@@ -1,6 +1,7 @@
 //! The command line. Parsing has no side effects; `commands` resolves and acts.
 
 mod bench_versions;
+mod convert;
 mod export;
 mod first_run;
 mod load;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use bench_versions::{BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs};
+pub(crate) use convert::{ConvertArgs, ConvertKind};
 pub(crate) use export::{ExportArgs, ExportPart};
 pub(crate) use first_run::{
     CheckArgs, CompletionsArgs, Data, DataArgs, HistoryArgs, InitArgs, InspectArgs, ManArgs,

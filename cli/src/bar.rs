@@ -18,22 +18,20 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Of `total` things, called `unit` in the plural.
+    /// Of `total` things (0: nobody knows), called `unit` in the plural.
     pub(crate) fn new(what: &str, total: u64, unit: &'static str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(10);
             let bar = ProgressBar::with_draw_target(Some(total), target);
-            let template = match unit {
-                "bytes" => "{prefix} {bar:30} {bytes}/{total_bytes}  {msg}  eta {eta}",
+            let template = match total {
+                0 => "{prefix} {spinner} {human_pos} {msg}",
                 _ => "{prefix} {bar:30} {human_pos}/{human_len} {msg}  eta {eta}",
             };
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
             bar.set_prefix(what.to_owned());
-            if unit != "bytes" {
-                bar.set_message(unit);
-            }
+            bar.set_message(unit);
             bar
         });
         Self { bar, what: what.to_owned(), unit, total, last_line: Instant::now() }
@@ -45,15 +43,13 @@ impl Bar {
             bar.set_position(done);
         } else if self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
-            let percent = 100.0 * done as f64 / self.total.max(1) as f64;
-            eprintln!("{}: {done} of {} {} ({percent:.0} %)", self.what, self.total, self.unit);
-        }
-    }
-
-    /// What else there is to say while it runs.
-    pub(crate) fn message(&self, text: String) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(text);
+            match self.total {
+                0 => eprintln!("{}: {done} {}", self.what, self.unit),
+                total => {
+                    let percent = 100.0 * done as f64 / total as f64;
+                    eprintln!("{}: {done} of about {total} {} ({percent:.0} %)", self.what, self.unit);
+                }
+            }
         }
     }
 }

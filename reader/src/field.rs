@@ -39,6 +39,10 @@ pub(crate) enum Role {
     RawIds {
         raw: RawType,
     },
+    /// The same with a weight each, for a conversion.
+    WeightedIds {
+        raw: RawType,
+    },
     /// A number, transformed.
     Numeric {
         map: Transform,

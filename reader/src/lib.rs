@@ -45,6 +45,7 @@
 mod assembly;
 mod block;
 mod config;
+mod convert;
 mod dataset;
 mod error;
 mod estimate;
@@ -81,6 +82,7 @@ pub use config::{
     Byte, DataConfig, Decimal, Format, Header, NegativesConfig, Paths, Quote, SHUFFLE_WINDOW,
     Share, WindowRows,
 };
+pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, ConvertType, Converted, convert};
 pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies};
@@ -91,7 +93,7 @@ pub use next_item::{NextItemFiles, NextItemSpec, next_items};
 pub use passes::{decode_columns, frequencies, statistics, vocabulary};
 pub use profile::{
     Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,
-    profile,
+    estimated_rows_of, profile,
 };
 pub use raw::{RawBlock, RawRows};
 pub use rejects::Reject;

@@ -13,6 +13,7 @@ mod bench_serve;
 mod bench_train;
 pub(crate) mod check;
 pub(crate) mod data;
+mod data_convert;
 mod data_history;
 mod data_inspect;
 mod data_next_item;

@@ -12,7 +12,7 @@ use crate::field::{Field, Role};
 pub(crate) fn check(field: &Field, found: &DataType, path: &Path) -> Result<()> {
     let (fits, wanted) = match &field.role {
         Role::Id { raw, .. } | Role::RawId { raw } => (fits_id(*raw, found), wanted_id(*raw)),
-        Role::Ids { raw } | Role::RawIds { raw } => match found {
+        Role::Ids { raw } | Role::RawIds { raw } | Role::WeightedIds { raw } => match found {
             DataType::List(element) => (fits_id(*raw, element.data_type()), wanted_id(*raw)),
             // One text cell that holds several ids, as in CSV.
             found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
@@ -93,6 +93,7 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
             | Role::RawId { .. }
             | Role::Ids { .. }
             | Role::RawIds { .. }
+            | Role::WeightedIds { .. }
             | Role::SideRow(_)
     );
     match (role, found) {

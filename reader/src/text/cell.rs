@@ -66,6 +66,10 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
             ids.append(&mut list);
             end_list(offsets, ids)?;
         }
+        (Role::WeightedIds { raw }, Column::WeightedLists { offsets, ids, weights }) => {
+            cell.ids(*raw, &mut List { ids, weights })?;
+            end_list(offsets, ids)?;
+        }
         (Role::Numeric { map, missing }, Column::Floats(values)) => {
             values.push(match cell.number()? {
                 Some(x) => value::numeric(map, x)?,
