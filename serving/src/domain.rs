@@ -17,6 +17,7 @@ use crate::host::{Host, Selector};
 use crate::loader::{LoadConfig, Loader};
 use crate::metrics::{Metrics, Stage};
 use crate::score::{Answer, Scoring};
+use crate::store_metrics::StoreMetrics;
 
 /// How often a server says anew which versions it has open, at least: a third of this.
 const LEASE: Duration = Duration::from_secs(300);
@@ -56,6 +57,8 @@ impl Domain {
         metrics: &MetricsRegistry,
     ) -> Result<Self, ServeError> {
         let internal = |e: String| ServeError::Internal(e);
+        let store = StoreMetrics::new(registry.store()).map_err(|e| internal(e.to_string()))?;
+        metrics.register(Box::new(store)).map_err(|e| internal(e.to_string()))?;
         let metrics = Arc::new(Metrics::new(metrics).map_err(|e| internal(e.to_string()))?);
         // Nobody joins the pool's phases from outside: its own threads are all there are.
         let threads = NonZeroUsize::new(config.threads + 1).unwrap_or(NonZeroUsize::MIN);

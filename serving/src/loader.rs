@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use zillion_device::{Files, Workers, thread_time};
 use zillion_embedding::layer::Pace;
-use zillion_registry::{Cache, Error, Model, Servable, VersionId, VersionManifest};
+use zillion_registry::{
+    Cache, Error, LAST_WORDS, Model, Servable, StoreStop, VersionId, VersionManifest,
+};
 
 use crate::host::{Host, OpenVersions};
 use crate::metrics::Metrics;
@@ -57,6 +59,8 @@ pub struct LoadConfig {
 #[derive(Debug)]
 pub(crate) struct Loader {
     stop: Arc<AtomicBool>,
+    /// Cuts what the thread waits for from the store.
+    store_stop: StoreStop,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -73,6 +77,8 @@ impl Loader {
     ) -> Result<Self, Error> {
         let cache = Cache::open(&config.cache, model.name(), files)?;
         let stop = Arc::new(AtomicBool::new(false));
+        let store_stop = StoreStop::default();
+        let model = model.with_stop(store_stop.clone());
         let pace = Slices::new(busy, metrics.clone());
         let poll = config.poll;
         let mut follower = Follower {
@@ -99,13 +105,15 @@ impl Loader {
                 follower.leave();
             })
             .map_err(|e| Error::Refused(format!("cannot start the loader's thread: {e}")))?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop, store_stop, thread: Some(thread) })
     }
 }
 
 impl Drop for Loader {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // A store that hangs must not hang whoever stops: there is time to end the lease, which ends by itself.
+        self.store_stop.within(LAST_WORDS);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             // A loader that panicked has nothing to add, and a panic while dropping would abort.

@@ -28,6 +28,7 @@ mod serving;
 mod serving_bad_input;
 mod serving_broken;
 mod serving_crash;
+mod stores;
 mod table;
 mod tasks;
 mod tidy;

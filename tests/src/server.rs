@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -55,16 +55,28 @@ impl Server {
         environment: &[(&str, &str)],
     ) -> Option<Self> {
         let registry = place.text(REGISTRY);
+        Self::launch(place, &registry, more, |mut command| {
+            command.envs(environment.iter().copied());
+            command
+        })
+    }
+
+    /// The same of any registry, by a command that the caller has a last word on.
+    pub(crate) fn launch(
+        place: &Workplace,
+        registry: &str,
+        more: &[&str],
+        last_word: impl FnOnce(Command) -> Command,
+    ) -> Option<Self> {
         let cache = place.text("cache");
-        let mut arguments = vec!["serve", "--registry", &registry, "--model", MODEL];
+        let mut arguments = vec!["serve", "--registry", registry, "--model", MODEL];
         arguments.extend(["--http", "127.0.0.1:0", "--threads", "2", "--poll-ms", "20"]);
         if !more.contains(&"--cache") {
             arguments.extend(["--cache", &cache]);
         }
         arguments.extend(more);
         let log = std::fs::File::create(place.path("server.log")).expect("a log file");
-        let mut child = zillion(&arguments)
-            .envs(environment.iter().copied())
+        let mut child = last_word(zillion(&arguments))
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -125,7 +137,7 @@ impl Server {
     /// SIGTERM; returns how it ended.
     pub(crate) fn terminate(&mut self) -> std::process::ExitStatus {
         let pid = self.child.id().to_string();
-        std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs");
+        Command::new("kill").arg(&pid).status().expect("`kill` runs");
         self.child.wait().expect("our own child can be waited for")
     }
 
@@ -186,7 +198,7 @@ pub(crate) fn operate(place: &Workplace, arguments: &[&str]) -> String {
 }
 
 /// The same, about to run.
-pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> std::process::Command {
+pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> Command {
     let registry = place.text(REGISTRY);
     let mut all = arguments.to_vec();
     all.extend(["--registry", &registry, "--model", MODEL]);

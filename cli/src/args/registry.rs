@@ -9,7 +9,7 @@ use zillion_registry::VersionId;
 /// Which model of which registry.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelRef {
-    /// The registry: a folder, or file:///...
+    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: String,
     /// The model's name
@@ -97,7 +97,7 @@ Example: zillion model graph job.toml --train")]
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// The registry: a folder, or file:///...
+    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: String,
     /// The model; absent: all models
@@ -246,7 +246,7 @@ pub(crate) enum KeyType {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// The registry: a folder, or file:///...
+    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: String,
     /// A model (repeatable); NAME@latest and NAME@POINTER say what answers by default (stable)
@@ -255,15 +255,15 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 takes a free one, which is printed
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub(crate) http: String,
-    /// Folder that versions are fetched to and merged in; absent: .cache below a local registry
+    /// Folder that versions are fetched to and merged in; absent: .cache below a local registry, zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cache: Option<PathBuf>,
     /// Threads that score; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Milliseconds between two looks at the registry
-    #[arg(long, default_value = "200", value_name = "MS")]
-    pub(crate) poll_ms: u64,
+    /// Milliseconds between two looks at the registry; absent: 200 of a folder, 2000 of a bucket
+    #[arg(long, value_name = "MS")]
+    pub(crate) poll_ms: Option<u64>,
     /// Versions that were current before and stay open
     #[arg(long, default_value = "8")]
     pub(crate) retain: usize,

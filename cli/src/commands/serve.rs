@@ -9,13 +9,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use zillion_device::machine;
 use zillion_serving::{Domain, Follow, Limits, ServeConfig, serve};
 
-use super::explain::cache_beside;
+use super::explain::cache_folder;
 use super::{files, model};
 use crate::args::ServeArgs;
 
+/// Milliseconds between two looks at a folder.
+const LOCAL_POLL_MS: u64 = 200;
+/// The same at a bucket, where each look is a handful of requests that are paid for.
+const REMOTE_POLL_MS: u64 = 2000;
+
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
-    let config = config(args);
     let registry = model::registry(&args.registry)?;
+    let config = config(args, registry.store().is_remote())?;
     let metrics = prometheus::Registry::new();
     let domain = Arc::new(Domain::start(&config, &registry, &files()?, &metrics)?);
     // One thread for the network: it moves bytes and waits, the pool does the work.
@@ -52,13 +57,14 @@ fn stopped() -> Result<impl Future<Output = ()>> {
     })
 }
 
-fn config(args: &ServeArgs) -> ServeConfig {
+fn config(args: &ServeArgs, is_remote: bool) -> Result<ServeConfig> {
     let millis = Duration::from_millis;
-    ServeConfig {
+    let usual_poll = if is_remote { REMOTE_POLL_MS } else { LOCAL_POLL_MS };
+    Ok(ServeConfig {
         models: args.model.iter().map(|text| follow(text)).collect(),
-        cache: args.cache.clone().unwrap_or_else(|| cache_beside(&args.registry)),
+        cache: cache_folder(args.cache.as_ref(), &args.registry)?,
         threads: args.threads.unwrap_or_else(machine::cpus).get(),
-        poll: millis(args.poll_ms),
+        poll: millis(args.poll_ms.unwrap_or(usual_poll)),
         retain: args.retain,
         server: args.name.clone().unwrap_or_else(name),
         limits: Limits {
@@ -73,7 +79,7 @@ fn config(args: &ServeArgs) -> ServeConfig {
             drain_time: millis(args.drain_ms),
         },
         ..ServeConfig::default()
-    }
+    })
 }
 
 /// `name`, `name@latest` or `name@pointer`.

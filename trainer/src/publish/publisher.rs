@@ -13,7 +13,7 @@ use zillion_nn::{Mode, Params, Settings};
 use zillion_reader::SideTables;
 use zillion_registry::{
     Cache, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
-    ScoreSettings, Scorer, VersionFile, VersionId, VersionManifest, write_side,
+    ScoreSettings, Scorer, StoreSums, VersionFile, VersionId, VersionManifest, write_side,
 };
 
 use super::RunId;
@@ -63,6 +63,8 @@ pub struct Published {
     pub moved: Option<PointerMove>,
     /// It had been published before: a step is published once.
     pub was_there: bool,
+    /// What the store was asked since the publisher was opened.
+    pub store: StoreSums,
 }
 
 /// Everything of a version that stays as it is from one to the next.
@@ -77,7 +79,7 @@ struct Frame {
 
 impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, moved, was_there } = self;
+        let Self { version, moved, was_there, .. } = self;
         let layer = &version.layer;
         let gone: u64 = layer.tables.iter().map(|table| table.tombstones).sum();
         write!(f, "version {} of {}: ", version.version, version.model)?;
@@ -205,7 +207,7 @@ impl Publisher {
                 true => self.point_to(&version)?,
                 false => self.point_to_what_was_there(&version)?,
             };
-            return Ok(Published { version, moved, was_there: true });
+            return Ok(Published { version, moved, was_there: true, store: self.store() });
         }
         let outcome = self.publish_new(moment, rows, (dense, parity), wish.base);
         // What was on its way is in the registry now, or will be made again.
@@ -213,7 +215,7 @@ impl Publisher {
         let version = Arc::new(outcome?);
         cleared?;
         let moved = self.point_to(&version)?;
-        Ok(Published { version, moved, was_there: false })
+        Ok(Published { version, moved, was_there: false, store: self.store() })
     }
 
     fn publish_new(
@@ -306,6 +308,11 @@ impl Publisher {
         let by = format!("run {}", self.run.0);
         let moved = self.model.promote(pointer, version.version, MoveKind::Publish, &by, None);
         Ok(Some(moved?))
+    }
+
+    /// What the store was asked so far.
+    fn store(&self) -> StoreSums {
+        self.model.store().stats().sums()
     }
 
     /// Where the files of the version's rows are written.
