@@ -9,4 +9,4 @@ mod crash;
 mod life;
 mod store;
 
-pub(crate) use place::{BUCKET, KEY, SECRET, environment};
+pub(crate) use place::{BUCKET, KEY, S3Place, SECRET, environment};
