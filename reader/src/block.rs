@@ -88,7 +88,7 @@ impl Column {
                 mask: optional.then(|| Vec::with_capacity(rows)),
             },
             Role::Group => Self::Words(Vec::with_capacity(rows)),
-            Role::EventTime => Self::Times(Vec::with_capacity(rows)),
+            Role::EventTime { .. } => Self::Times(Vec::with_capacity(rows)),
         }
     }
 

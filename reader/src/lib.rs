@@ -45,6 +45,7 @@
 mod assembly;
 mod block;
 mod config;
+mod counts;
 mod dataset;
 mod error;
 mod estimate;
@@ -80,6 +81,7 @@ pub use config::{
     Byte, DataConfig, Decimal, Format, Header, NegativesConfig, Paths, Quote, SHUFFLE_WINDOW,
     Share, WindowRows,
 };
+pub use counts::{BAD_ROWS, BadRowKind, ReadCounts};
 pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies};

@@ -20,6 +20,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zillion_device::{Files, Workers, mmap};
 use zillion_embedding::layer::{Layer, LayerFile, LayerManifest, LayerSource, Pace, merge_layers};
@@ -33,6 +34,8 @@ use crate::version::{VersionId, VersionManifest};
 /// Bytes that are hashed or copied between two calls of [`Pace::piece`]: about 0.1 ms, three times that where their
 /// pages are met for the first time.
 const PIECE_BYTES: usize = 64 << 10;
+/// Files that are looked at between two calls of [`Pace::piece`].
+const LISTED_AT_ONCE: usize = 64;
 /// Letters of a chain hash that name a merge.
 const LINK_LETTERS: usize = 24;
 
@@ -46,6 +49,32 @@ pub struct Cache {
     open: HashMap<String, Layer>,
     /// Manifests that were read: they never change.
     manifests: BTreeMap<VersionId, Arc<VersionManifest>>,
+    fetched_files: AtomicU64,
+    fetched_bytes: AtomicU64,
+    merges: u64,
+    merged_bytes: u64,
+}
+
+/// What a cache has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Files that were brought here: copied, or linked where the store is on the same disk.
+    pub fetched_files: u64,
+    /// Their bytes.
+    pub fetched_bytes: u64,
+    /// Runs of layers that were merged to one.
+    pub merges: u64,
+    /// Bytes of what the merges wrote.
+    pub merged_bytes: u64,
+}
+
+/// What a cache's folder holds, whoever put it there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheSize {
+    /// Files of versions and of merges.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 impl Cache {
@@ -58,7 +87,46 @@ impl Cache {
         let merges_dir = folder.join(model).join("merges");
         files.create_dir(&files_dir)?;
         files.create_dir(&merges_dir)?;
-        Ok(Self { files_dir, merges_dir, files, open: HashMap::new(), manifests: BTreeMap::new() })
+        Ok(Self {
+            files_dir,
+            merges_dir,
+            files,
+            open: HashMap::new(),
+            manifests: BTreeMap::new(),
+            fetched_files: AtomicU64::new(0),
+            fetched_bytes: AtomicU64::new(0),
+            merges: 0,
+            merged_bytes: 0,
+        })
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> CacheCounts {
+        CacheCounts {
+            fetched_files: self.fetched_files.load(Ordering::Relaxed),
+            fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
+            merges: self.merges,
+            merged_bytes: self.merged_bytes,
+        }
+    }
+
+    /// What the folder holds now, file by file.
+    ///
+    /// # Errors
+    /// A folder that cannot be listed.
+    pub fn size(&self, pace: &mut dyn Pace) -> Result<CacheSize> {
+        let mut size = CacheSize::default();
+        for (number, name) in names_in(&self.files_dir)?.into_iter().enumerate() {
+            if number % LISTED_AT_ONCE == 0 {
+                pace.piece();
+            }
+            // What was removed meanwhile is not there.
+            if let Ok(metadata) = fs::metadata(self.files_dir.join(name)) {
+                size.files += 1;
+                size.bytes += metadata.len();
+            }
+        }
+        Ok(size)
     }
 
     /// Where the files lie.
@@ -234,6 +302,8 @@ impl Cache {
         let is_base = run.start == 0;
         let manifest =
             merge_layers(&self.files, &self.files_dir, layouts, &borrowed, is_base, pace)?;
+        self.merges += 1;
+        self.merged_bytes += manifest.files().map(|file| file.bytes).sum::<u64>();
         pace.piece();
         self.files.sync_dir(&self.files_dir)?;
         let bytes = serde_json::to_vec(&manifest)
@@ -341,6 +411,7 @@ impl Cache {
         if let Some(path) = &local
             && self.files.link_file(path, &target)?
         {
+            self.fetched(file);
             pace.piece();
             return Ok(true);
         }
@@ -351,8 +422,14 @@ impl Cache {
             }
             Ok(())
         })?;
+        self.fetched(file);
         pace.waited();
         Ok(true)
+    }
+
+    fn fetched(&self, file: &LayerFile) {
+        self.fetched_files.fetch_add(1, Ordering::Relaxed);
+        self.fetched_bytes.fetch_add(file.bytes, Ordering::Relaxed);
     }
 }
 

@@ -23,7 +23,7 @@ mod store;
 mod verify;
 mod version;
 
-pub use cache::Cache;
+pub use cache::{Cache, CacheCounts, CacheSize};
 pub use collect::{Collected, Lease, Retention};
 pub use error::{Error, Result};
 pub use model::{CANARY, Model, Registry, STABLE};

@@ -17,6 +17,7 @@ use crate::host::{Host, Selector};
 use crate::loader::{LoadConfig, Loader};
 use crate::metrics::{Metrics, Stage};
 use crate::score::{Answer, Scoring};
+use crate::trace::span;
 
 /// How often a server says anew which versions it has open, at least: a third of this.
 const LEASE: Duration = Duration::from_secs(300);
@@ -68,6 +69,7 @@ impl Domain {
         for (name, follow) in &config.models {
             let model = registry.model(name).map_err(|e| internal(e.to_string()))?;
             let host = Arc::new(Host::new(name));
+            metrics.begin(name);
             let load = LoadConfig {
                 follow: follow.clone(),
                 cache: config.cache.clone(),
@@ -97,6 +99,15 @@ impl Domain {
     pub fn is_ready(&self) -> bool {
         let loaded = |host: &Arc<Host>| host.open().current.is_some();
         !self.draining.load(Ordering::Relaxed) && self.hosts.values().all(loaded)
+    }
+
+    /// What it measures, in Prometheus' text format.
+    ///
+    /// # Errors
+    /// A series that cannot be written.
+    pub fn metrics_text(&self) -> Result<String> {
+        self.metrics.set_ready(self.is_ready());
+        self.metrics.text().map_err(|e| ServeError::Internal(e.to_string()))
     }
 
     /// From now on the server is not ready: open requests end, new ones go elsewhere.
@@ -170,6 +181,7 @@ impl Scored {
 
     /// Times a stage of the work.
     pub fn timed<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
+        let _span = span!("stage", otel.name = stage.name()).entered();
         let began = Instant::now();
         let done = work();
         self.metrics.stage(stage, began.elapsed());

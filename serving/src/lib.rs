@@ -16,6 +16,7 @@ mod loader;
 mod metrics;
 mod score;
 mod server;
+mod trace;
 
 pub use config::{Limits, ServeConfig};
 pub use domain::{Domain, RowsRequest, Scored};
@@ -26,3 +27,4 @@ pub use loader::{Follow, LoadConfig};
 pub use metrics::{Metrics, Stage};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
 pub use server::serve;
+pub use trace::request_span;

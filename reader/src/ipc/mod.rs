@@ -56,6 +56,13 @@ pub(crate) struct IpcPlan {
     keep_dictionary: Vec<bool>,
 }
 
+impl IpcPlan {
+    /// Bytes of a record batch.
+    pub(crate) fn bytes(&self, batch: usize) -> u64 {
+        u64::try_from(self.batches[batch].bodyLength()).unwrap_or_default()
+    }
+}
+
 impl IpcFile {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let failed =

@@ -107,8 +107,8 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::Group, Column::Words(words)) => {
             words.push(cell.group()?.ok_or(Refusal::Missing)?);
         }
-        (Role::EventTime, Column::Times(times)) => {
-            times.push(cell.time()?.ok_or(Refusal::Missing)?);
+        (Role::EventTime { unit }, Column::Times(times)) => {
+            times.push(value::time(cell.time()?.ok_or(Refusal::Missing)?, *unit)?);
         }
         // `Column::with_capacity` chose the column by the role.
         (role, column) => unreachable!("{role:?} does not decode into {column:?}"),

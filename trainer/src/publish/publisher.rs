@@ -35,6 +35,7 @@ const FOLDER: &str = "publish";
 pub(crate) struct Moment {
     pub(crate) step: u64,
     pub(crate) cursor: Cursor,
+    pub(crate) newest_event_ms: Option<u64>,
     pub(crate) metrics: BTreeMap<String, f64>,
 }
 
@@ -252,6 +253,7 @@ impl Publisher {
                 step: moment.step,
                 cursor: moment.cursor,
                 dirty_epoch: epoch,
+                newest_event_ms: moment.newest_event_ms,
                 metrics: moment.metrics.clone(),
             },
         };
@@ -361,6 +363,7 @@ pub fn publish_checkpoint(
     let moment = Moment {
         step: manifest.step,
         cursor: manifest.cursor,
+        newest_event_ms: manifest.progress.newest_event_ms,
         metrics: metrics.into_iter().collect(),
     };
     let wish = Wish { base: force_base, is_command: true };
