@@ -7,6 +7,7 @@ mod look;
 mod predict;
 mod registry;
 mod table;
+mod telemetry;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -26,11 +27,14 @@ pub(crate) use registry::{
     PromoteArgs, PublishArgs, RollbackArgs, ServeArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use table::{Table, TableArgs, TableStatsArgs, TableTopArgs, TopBy};
+pub(crate) use telemetry::{LogFormat, TelemetryArgs};
 
 /// Trains and serves recommendation models whose weight is in sparse embedding tables.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) telemetry: TelemetryArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -145,6 +149,9 @@ pub(crate) struct TrainArgs {
     /// Pause after each step: loss, gradient norms, the rows with the largest loss
     #[arg(long)]
     pub(crate) step: bool,
+    /// Serve /metrics for Prometheus here while it trains; port 0 takes a free one, which is printed
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<String>,
     /// Print the outcome as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

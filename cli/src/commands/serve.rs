@@ -16,7 +16,7 @@ use crate::args::ServeArgs;
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let config = config(args);
     let registry = model::registry(&args.registry)?;
-    let metrics = prometheus::Registry::new();
+    let metrics = crate::metrics::registry("server")?;
     let domain = Arc::new(Domain::start(&config, &registry, &files()?, &metrics)?);
     // One thread for the network: it moves bytes and waits, the pool does the work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
