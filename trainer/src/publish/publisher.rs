@@ -23,6 +23,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::model;
+use crate::spans::span;
 
 /// Versions that changes are remembered since: so many can be rolled back without comparing all rows.
 pub(crate) const REMEMBERED: usize = 16;
@@ -185,6 +186,7 @@ impl Publisher {
         params: &Params,
         wish: Wish,
     ) -> Result<Published> {
+        let _span = span!("publish", step = moment.step).entered();
         let dense = params.to_safetensors()?;
         let mut parity = Vec::new();
         let Self { parity: wanted, scorer, .. } = self;

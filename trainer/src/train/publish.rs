@@ -20,7 +20,7 @@ use crate::evaluate::EvalReport;
 use crate::figures::PublishReport;
 use crate::observer::Observer;
 use crate::publish::{Moment, Opening, Published, Publisher, REMEMBERED, Rows, Wish};
-use crate::spans::span;
+
 
 /// What a run has published.
 #[derive(Default)]
@@ -118,7 +118,6 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         let Some(publisher) = &mut self.publishing.publisher else { return Ok(()) };
-        let _span = span!("publish", step = self.step).entered();
         let began = Instant::now();
         let newest_event_ms = self.progress.newest_event_ms;
         let moment = Moment { step: self.step, cursor: self.cursor, newest_event_ms, metrics };
