@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use zillion_device::{Files, Workers, thread_time};
-use zillion_embedding::layer::Pace;
 use zillion_embedding::RowSource as _;
+use zillion_embedding::layer::Pace;
 use zillion_registry::{Cache, CacheCounts, Error, Model, Servable, VersionId, VersionManifest};
 
 use crate::host::{Host, OpenVersions};

@@ -90,7 +90,10 @@ mod tests {
         assert_eq!(parse_cpu(stat), Some(3.0));
         assert_eq!(parse_cpu("7 (a) S 1"), None);
         assert_eq!(parse_start(stat), Some(0.99));
-        assert_eq!(number("Max open files            1024   4096  files", "Max open files"), Some(1024.0));
+        assert_eq!(
+            number("Max open files            1024   4096  files", "Max open files"),
+            Some(1024.0)
+        );
     }
 
     #[cfg(target_os = "linux")]

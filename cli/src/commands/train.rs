@@ -6,9 +6,9 @@ use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 
 use super::{figure, files, print_json, workers};
 use crate::args::TrainArgs;
+use crate::metrics::{Listener, TrainerMetrics};
 use crate::progress::Progress;
 use crate::watch::{Choice, Stepper, Watch};
-use crate::metrics::{Listener, TrainerMetrics};
 use crate::{job_file, metrics, signals};
 
 /// Rows of a batch whose values are printed where nothing is said.

@@ -360,7 +360,8 @@ mod tests {
     fn series_follow_a_runs_counts() {
         let registry = Registry::new();
         let metrics = TrainerMetrics::new(&registry, "click").unwrap();
-        let mut figures = RunFigures { step: 7, samples: 100, passed_rows: 130, ..Default::default() };
+        let mut figures =
+            RunFigures { step: 7, samples: 100, passed_rows: 130, ..Default::default() };
         figures.bad_rows = 10;
         figures.step_seconds = vec![0.01, 0.02];
         figures.tables = vec![TableStatistics {

@@ -12,10 +12,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use opentelemetry::{KeyValue, global};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
+use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{self, Sampler, SdkTracerProvider, SpanData};
-use opentelemetry_sdk::Resource;
 
 use crate::exit::Stop;
 
@@ -42,8 +42,10 @@ pub(super) fn start(
     // The client has no TLS of its own. Whoever installed one before keeps it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = SpanExporter::builder().with_http().with_endpoint(&settings.endpoint).build();
-    let exporter = exporter.with_context(|| format!("cannot send traces to {}", settings.endpoint))?;
-    let exporter = Telling { exporter, endpoint: settings.endpoint, is_failing: AtomicBool::new(false) };
+    let exporter =
+        exporter.with_context(|| format!("cannot send traces to {}", settings.endpoint))?;
+    let exporter =
+        Telling { exporter, endpoint: settings.endpoint, is_failing: AtomicBool::new(false) };
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let mut resource = Resource::builder().with_attribute(version);
     if let Some(service) = settings.service {
@@ -58,7 +60,10 @@ pub(super) fn start(
 }
 
 impl Settings {
-    fn read(url: Option<&str>, environment: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
+    fn read(
+        url: Option<&str>,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>> {
         // An empty variable counts as none, as everywhere in OpenTelemetry.
         let value = |name: &str| environment(name).filter(|text| !text.trim().is_empty());
         let of_base = |base: &str| format!("{}{PATH}", base.trim_end_matches('/'));
@@ -92,7 +97,8 @@ impl Settings {
                 None => {}
             }
         }
-        if let Some(exporter) = value("OTEL_TRACES_EXPORTER").filter(|exporter| exporter != "otlp") {
+        if let Some(exporter) = value("OTEL_TRACES_EXPORTER").filter(|exporter| exporter != "otlp")
+        {
             return usage("OTEL_TRACES_EXPORTER", &exporter, "traces go out by otlp, or none");
         }
         let named = value("OTEL_SERVICE_NAME");
@@ -154,7 +160,10 @@ impl trace::SpanExporter for Telling {
         let was_failing = self.is_failing.swap(outcome.is_err(), Ordering::Relaxed);
         match &outcome {
             Err(error) if !was_failing => {
-                tracing::warn!("{spans} spans are lost, as are more until this is mended: {error}: {}", self.endpoint);
+                tracing::warn!(
+                    "{spans} spans are lost, as are more until this is mended: {error}: {}",
+                    self.endpoint
+                );
             }
             Ok(()) if was_failing => tracing::warn!("spans are sent again: {}", self.endpoint),
             _ => {}
@@ -206,17 +215,22 @@ mod tests {
     #[test]
     fn names_and_samplers_are_opentelemetrys() {
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4318");
-        let settings = |more: (&'static str, &'static str)| read(None, &[base, more]).unwrap().unwrap();
+        let settings =
+            |more: (&'static str, &'static str)| read(None, &[base, more]).unwrap().unwrap();
         assert_eq!(settings(("X", "")).service.as_deref(), Some("zillion"));
         assert_eq!(settings(("OTEL_SERVICE_NAME", "s")).service.as_deref(), Some("s"));
         assert_eq!(settings(("OTEL_RESOURCE_ATTRIBUTES", "a=b,service.name=x")).service, None);
         let shown = |name, argument| {
-            let variables = [base, ("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", argument)];
+            let variables =
+                [base, ("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", argument)];
             format!("{:?}", read(None, &variables).unwrap().unwrap().sampler)
         };
         assert_eq!(shown("", ""), "ParentBased(AlwaysOn)");
         assert_eq!(shown("always_off", ""), "AlwaysOff");
-        assert_eq!(shown("parentbased_traceidratio", "0.25"), "ParentBased(TraceIdRatioBased(0.25))");
+        assert_eq!(
+            shown("parentbased_traceidratio", "0.25"),
+            "ParentBased(TraceIdRatioBased(0.25))"
+        );
     }
 
     #[test]
@@ -224,7 +238,11 @@ mod tests {
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4318");
         for (variable, value, more) in [
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", ("X", "")),
-            ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")),
+            (
+                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+                "http/json",
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ),
             ("OTEL_TRACES_SAMPLER", "xray", ("X", "")),
             ("OTEL_TRACES_SAMPLER_ARG", "2", ("OTEL_TRACES_SAMPLER", "traceidratio")),
             ("OTEL_TRACES_EXPORTER", "zipkin", ("X", "")),

@@ -6,9 +6,9 @@
 mod kinds;
 mod print;
 mod read;
-mod time;
 #[cfg(test)]
 mod tests;
+mod time;
 
 use serde::{Deserialize, Serialize};
 

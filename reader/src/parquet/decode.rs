@@ -247,11 +247,7 @@ fn groups(array: &ArrayRef, rules: &TextRules, words: &mut Vec<u64>) -> Result<(
     })
 }
 
-fn event_times(
-    array: &ArrayRef,
-    unit: Option<EventUnit>,
-    times: &mut Vec<i64>,
-) -> Result<(), Bad> {
+fn event_times(array: &ArrayRef, unit: Option<EventUnit>, times: &mut Vec<i64>) -> Result<(), Bad> {
     macro_rules! times_of {
         ($array_type:ty) => {{
             let Some(values) = array.as_any().downcast_ref::<$array_type>() else {

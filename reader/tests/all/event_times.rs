@@ -43,7 +43,11 @@ fn a_unit_and_a_timestamp_must_agree() {
         assert_eq!(times(&dataset), numbers(factor), "{unit}");
     }
     let refused: Vec<(&str, ArrayRef, &str)> = vec![
-        ("s", Arc::new(TimestampMillisecondArray::from(numbers(1000))), "set `columns.event_time_unit`"),
+        (
+            "s",
+            Arc::new(TimestampMillisecondArray::from(numbers(1000))),
+            "set `columns.event_time_unit`",
+        ),
         ("ms", Arc::new(Date32Array::from(vec![19_000, 19_001])), "a day is no moment"),
     ];
     for (unit, array, said) in refused {
@@ -62,7 +66,10 @@ fn a_number_that_is_none_of_its_unit_is_a_bad_row_in_every_format() {
     let folder = Folder::with("max_bad_rows = 1");
     with_times(&folder, Arc::new(Int64Array::from(numbers.clone())));
     folder.write("a.csv", text);
-    folder.write("a.jsonl", "{\"x\":1,\"label\":1,\"t\":1700000000}\n{\"x\":0,\"label\":0,\"t\":1700000000000}\n");
+    folder.write(
+        "a.jsonl",
+        "{\"x\":1,\"label\":1,\"t\":1700000000}\n{\"x\":0,\"label\":0,\"t\":1700000000000}\n",
+    );
     for file in ["a.parquet", "a.csv", "a.jsonl"] {
         let dataset = folder.open(&[file], &job("s")).unwrap();
         assert_eq!(times(&dataset), [1_700_000_000], "{file}");

@@ -97,7 +97,8 @@ pub(super) fn names_in(expression: &str) -> Vec<String> {
             word.push(c);
             continue;
         }
-        let is_ours = ["zillion_", "zillion:", "nv_", "process_"].iter().any(|p| word.starts_with(p));
+        let is_ours =
+            ["zillion_", "zillion:", "nv_", "process_"].iter().any(|p| word.starts_with(p));
         if is_ours {
             names.push(std::mem::take(&mut word));
         }
@@ -108,7 +109,9 @@ pub(super) fn names_in(expression: &str) -> Vec<String> {
 
 #[test]
 fn names_and_labels_are_found() {
-    let names = names_in(r#"sum by (zilch) (rate(zillion_a_total{b="zillion_c"}[5m])) / zillion:d:e > process_f"#);
+    let names = names_in(
+        r#"sum by (zilch) (rate(zillion_a_total{b="zillion_c"}[5m])) / zillion:d:e > process_f"#,
+    );
     assert_eq!(names, ["zillion_a_total", "zillion:d:e", "process_f"]);
     assert_eq!(labels_of(r#"a_bucket{b="c d",le="0.1"} 7"#), ["b", "le"]);
     assert!(labels_of("a 7").is_empty());

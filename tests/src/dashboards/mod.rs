@@ -45,7 +45,10 @@ fn panel_expressions() -> Vec<(String, String)> {
             let targets = panel["targets"].as_array().expect("a panel has targets");
             assert!(!targets.is_empty(), "{name}: {panel}");
             for target in targets {
-                found.push((name.clone(), target["expr"].as_str().expect("an expression").to_owned()));
+                found.push((
+                    name.clone(),
+                    target["expr"].as_str().expect("an expression").to_owned(),
+                ));
             }
         }
     }
@@ -96,7 +99,9 @@ fn every_alert_gives_advice_and_has_a_test() {
     assert_eq!(alerts.iter().collect::<BTreeSet<_>>().len(), alerts.len(), "{alerts:?}");
     // Each is asked for twice: where it must be quiet, and where it must fire.
     let mut asked: BTreeMap<String, usize> = BTreeMap::new();
-    values_of("tests.yml", "alertname:").into_iter().for_each(|name| *asked.entry(name).or_default() += 1);
+    values_of("tests.yml", "alertname:")
+        .into_iter()
+        .for_each(|name| *asked.entry(name).or_default() += 1);
     let wanted: BTreeMap<String, usize> = alerts.iter().map(|name| (name.clone(), 2)).collect();
     assert_eq!(asked, wanted);
     let quiet = values_of("tests.yml", "exp_alerts: []").len();
@@ -116,7 +121,9 @@ fn commands_of_alerts_exist() {
     for description in values_of("alerts.yml", "description:") {
         let (_, command) = description.rsplit_once("Look at: `zillion ").expect("a command");
         let words: Vec<&str> = command.split_whitespace().collect();
-        let is_word = |word: &&&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
+        let is_word = |word: &&&str| {
+            word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-')
+        };
         let noun: Vec<&str> = words.iter().take_while(is_word).copied().collect();
         let help = crate::harness::zillion(&noun).arg("--help").output().expect("the binary runs");
         let text = crate::harness::stdout(&help);
@@ -131,7 +138,8 @@ fn commands_of_alerts_exist() {
 /// The generated data with event times and an item's attributes in a side table.
 fn place() -> Workplace {
     let place = Workplace::new();
-    for (file, part, rows) in [("train.csv", 0, ROWS), ("valid.csv", 1, 400), ("test.csv", 2, 400)] {
+    for (file, part, rows) in [("train.csv", 0, ROWS), ("valid.csv", 1, 400), ("test.csv", 2, 400)]
+    {
         let mut text = format!("{},at\n", crate::harness::HEADER);
         for index in 0..rows {
             text.push_str(&format!("{},{}\n", row(part, index), 1_700_000_000 + index));
@@ -179,7 +187,16 @@ fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
 
     let place = place();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
-    let more = ["--set", &registry, "--set", "publish.every=400", "--set", "train.epochs=1000000", "--set", "train.checkpoint_every=400"];
+    let more = [
+        "--set",
+        &registry,
+        "--set",
+        "publish.every=400",
+        "--set",
+        "train.epochs=1000000",
+        "--set",
+        "train.checkpoint_every=400",
+    ];
     let mut trainer = Trainer::start(&place, "run", &more);
     trainer.wait_for_line("version 1 of ");
     let mut server = Server::start(&place, &[]);
@@ -192,20 +209,28 @@ fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
     let began = Instant::now();
     loop {
         let known = scraping.names();
-        let absent: Vec<&String> = named.difference(&known).filter(|name| !later.contains(*name)).collect();
+        let absent: Vec<&String> =
+            named.difference(&known).filter(|name| !later.contains(*name)).collect();
         // Recording rules look at rates, and a version that came while the server was up was measured.
         let fresh = scraping.query("zillion_serving_freshness_seconds_count > 0").len();
-        let servable = scraping.query("zillion_serving_publish_to_servable_seconds_count > 0").len();
+        let servable =
+            scraping.query("zillion_serving_publish_to_servable_seconds_count > 0").len();
         if absent.is_empty() && fresh == 1 && servable == 1 {
             break;
         }
         let said = trainer.said();
-        assert!(began.elapsed() < 2 * PATIENCE, "not scraped: {absent:?}, {fresh}, {servable}\n{said}");
+        assert!(
+            began.elapsed() < 2 * PATIENCE,
+            "not scraped: {absent:?}, {fresh}, {servable}\n{said}"
+        );
         std::thread::sleep(Duration::from_millis(200));
         ask(&server);
     }
     for (dashboard, expression) in panel_expressions() {
-        let plain = expression.replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$model", ".*");
+        let plain = expression
+            .replace("$__rate_interval", "1m")
+            .replace("$instance", ".*")
+            .replace("$model", ".*");
         assert!(!plain.contains('$'), "{dashboard}: {expression}");
         let found = scraping.query(&plain);
         let is_later = names_in(&plain).iter().any(|name| later.contains(name));
@@ -225,7 +250,8 @@ fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
     let unseen: Vec<&String> = exposed.0.keys().filter(|name| !shown(name)).collect();
     assert!(unseen.is_empty(), "on no dashboard and in no rule: {unseen:?}");
     let documented = Families::documented(&read("docs/METRICS.md"));
-    let missing: Vec<&String> = exposed.0.keys().filter(|name| !documented.0.contains_key(*name)).collect();
+    let missing: Vec<&String> =
+        exposed.0.keys().filter(|name| !documented.0.contains_key(*name)).collect();
     assert!(missing.is_empty(), "not in docs/METRICS.md: {missing:?}");
     for (name, family) in &documented.0 {
         match exposed.0.get(name) {

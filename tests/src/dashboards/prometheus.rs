@@ -111,10 +111,13 @@ impl Prometheus {
     /// What an expression gives now.
     pub(super) fn query(&self, expression: &str) -> Vec<Value> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        let encoded: String = expression
-            .bytes()
-            .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-            .collect();
+        let encoded: String =
+            expression
+                .bytes()
+                .map(|byte| {
+                    if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+                })
+                .collect();
         let data = self.api(&format!("/api/v1/query?query={encoded}")).unwrap_or_default();
         data["result"].as_array().cloned().unwrap_or_default()
     }

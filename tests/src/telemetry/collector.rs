@@ -91,7 +91,8 @@ fn receive(stream: TcpStream, spans: &Mutex<Vec<Span>>) {
         reader.read_exact(&mut body).expect("the whole body");
         let request = Request::decode(&body[..]).expect("a request of OTLP");
         spans.lock().unwrap_or_else(PoisonError::into_inner).extend(request.spans());
-        let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
+        let answer =
+            "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
         answers.write_all(answer.as_bytes()).expect("the exporter reads");
     }
 }

@@ -52,7 +52,8 @@ fn a_clients_trace_is_continued_to_the_collector() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()),
         ("OTEL_SERVICE_NAME", "ranker".to_owned()),
     ];
-    let environment: Vec<(&str, &str)> = environment.iter().map(|(k, v)| (*k, v.as_str())).collect();
+    let environment: Vec<(&str, &str)> =
+        environment.iter().map(|(k, v)| (*k, v.as_str())).collect();
     let mut server = Server::try_start(&place, &[], &environment).expect("the server listens");
     assert!(server.becomes_ready());
     let sampled = format!("traceparent: 00-{TRACE}-{PARENT}-01\r\ntracestate: vendor=x\r\n");
@@ -88,13 +89,16 @@ fn the_log_is_json_a_line_with_the_trace_of_a_request() {
     let collector = Collector::start();
     let place = published(&[]);
     let url = collector.url();
-    let more = ["--log-format", "json", "--otlp", &url, "--log-filter", "info,zillion_serving=debug"];
+    let more =
+        ["--log-format", "json", "--otlp", &url, "--log-filter", "info,zillion_serving=debug"];
     let mut server = Server::start(&place, &more);
     assert!(server.becomes_ready());
     assert!(server.terminate().success());
     let log = std::fs::read_to_string(place.path("server.log")).expect("the log is there");
-    let lines: Vec<Value> =
-        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect();
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect();
     let up = lines.iter().find(|line| line["message"] == "this version answers now");
     let up = up.unwrap_or_else(|| panic!("{log}"));
     assert_eq!((&up["level"], &up["target"]), (&"INFO".into(), &"zillion_serving::loader".into()));
@@ -105,20 +109,32 @@ fn the_log_is_json_a_line_with_the_trace_of_a_request() {
 
 #[test]
 fn an_error_is_json_too() {
-    let output = zillion(&["--log-format", "json", "serve", "--registry", "/nowhere/at/all", "--model", "m"])
-        .output()
-        .expect("the binary runs");
+    let output = zillion(&[
+        "--log-format",
+        "json",
+        "serve",
+        "--registry",
+        "/nowhere/at/all",
+        "--model",
+        "m",
+    ])
+    .output()
+    .expect("the binary runs");
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
     let line: Value = serde_json::from_str(said.trim()).unwrap_or_else(|e| panic!("{e}: {said}"));
     assert_eq!(line["level"], "ERROR");
-    assert!(line["message"].as_str().is_some_and(|text| text.contains("/nowhere/at/all")), "{said}");
+    assert!(
+        line["message"].as_str().is_some_and(|text| text.contains("/nowhere/at/all")),
+        "{said}"
+    );
 }
 
 #[test]
 fn a_setting_that_is_none_is_a_usage_error_that_names_it() {
     let refused = |arguments: &[&str], environment: &[(&str, &str)]| {
-        let output = zillion(arguments).envs(environment.iter().copied()).output().expect("the binary runs");
+        let output =
+            zillion(arguments).envs(environment.iter().copied()).output().expect("the binary runs");
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         stderr(&output)
     };
@@ -127,8 +143,12 @@ fn a_setting_that_is_none_is_a_usage_error_that_names_it() {
     let said = refused(&["completions", "bash"], &[("ZILLION_LOG", "loud")]);
     assert!(said.contains("ZILLION_LOG") && said.contains("`loud`"), "{said}");
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
-    let said = refused(&["completions", "bash"], &[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]);
-    assert!(said.contains("OTEL_EXPORTER_OTLP_PROTOCOL=grpc") && said.contains("http/protobuf"), "{said}");
+    let said =
+        refused(&["completions", "bash"], &[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]);
+    assert!(
+        said.contains("OTEL_EXPORTER_OTLP_PROTOCOL=grpc") && said.contains("http/protobuf"),
+        "{said}"
+    );
     let said = refused(&["--otlp", "nowhere", "completions", "bash"], &[]);
     assert!(said.contains("--otlp=nowhere"), "{said}");
 }

@@ -21,7 +21,6 @@ use crate::figures::PublishReport;
 use crate::observer::Observer;
 use crate::publish::{Moment, Opening, Published, Publisher, REMEMBERED, Rows, Wish};
 
-
 /// What a run has published.
 #[derive(Default)]
 pub(super) struct Publishing {
