@@ -233,6 +233,8 @@ impl Run {
         if self.cursor.row == 0 {
             return Err(Error::NothingToTrain { rows: pipeline.ending.rows });
         }
+        // An epoch may be over before its first report.
+        self.count(window.rest(), observer)?;
         self.end_epoch(epoch, began, observer)
     }
 
@@ -440,6 +442,11 @@ impl Window {
         self.rows += rows;
         self.loss_sum += loss * rows as f64;
         self.recent.push(batch, logits);
+    }
+
+    /// Mean loss and AUCs of what no report has had; `None` where there is nothing.
+    fn rest(&self) -> Option<(f64, Vec<(String, Option<f64>)>)> {
+        (self.rows > 0).then(|| (self.loss_sum / self.rows as f64, self.recent.aucs()))
     }
 
     fn report(&mut self, step: u64, cursor: Cursor) -> Option<StepReport> {

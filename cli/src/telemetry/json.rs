@@ -12,6 +12,7 @@ use std::io::Write as _;
 
 use opentelemetry::Context as TraceContext;
 use opentelemetry::trace::TraceContextExt as _;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -43,23 +44,34 @@ fn line(event: &Event<'_>, timestamp: &str, trace: &TraceContext) -> Vec<u8> {
     let mut fields = Fields::default();
     event.record(&mut fields);
     let metadata = event.metadata();
-    let mut object = Map::new();
-    let mut set = |key: &str, value: Value| object.insert(key.to_owned(), value);
-    set("timestamp", timestamp.into());
-    set("level", metadata.level().as_str().into());
-    set("target", metadata.target().into());
-    set("message", fields.message.into());
-    if !fields.others.is_empty() {
-        set("fields", fields.others.into());
-    }
     let span = trace.span();
-    let span = span.span_context();
-    if span.is_valid() {
-        set("trace_id", span.trace_id().to_string().into());
-        set("span_id", span.span_id().to_string().into());
-    }
+    let span = Some(span.span_context()).filter(|span| span.is_valid());
+    let line = Line {
+        timestamp,
+        level: metadata.level().as_str(),
+        target: metadata.target(),
+        message: fields.message,
+        fields: fields.others,
+        trace_id: span.map(|span| span.trace_id().to_string()),
+        span_id: span.map(|span| span.span_id().to_string()),
+    };
     // Text keys and plain values are always JSON.
-    serde_json::to_vec(&object).unwrap_or_default()
+    serde_json::to_vec(&line).unwrap_or_default()
+}
+
+/// What a line has, in its order.
+#[derive(Serialize)]
+struct Line<'a> {
+    timestamp: &'a str,
+    level: &'a str,
+    target: &'a str,
+    message: String,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    fields: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<String>,
 }
 
 /// What an event says.
