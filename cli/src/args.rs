@@ -1,12 +1,15 @@
 //! The command line. Parsing has no side effects; `commands` resolves and acts.
 
 mod bench_versions;
+mod convert;
+mod export;
 mod first_run;
 mod load;
 mod look;
 mod predict;
 mod registry;
 mod table;
+mod telemetry;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -14,6 +17,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use bench_versions::{BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs};
+pub(crate) use convert::{ConvertArgs, ConvertKind};
+pub(crate) use export::{ExportArgs, ExportPart};
 pub(crate) use first_run::{
     CheckArgs, CompletionsArgs, Data, DataArgs, DoctorArgs, HistoryArgs, InitArgs, InspectArgs,
     ManArgs, NextItemArgs, QuickstartArgs, SynthArgs,
@@ -26,11 +31,14 @@ pub(crate) use registry::{
     PromoteArgs, PublishArgs, RollbackArgs, ServeArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use table::{Table, TableArgs, TableStatsArgs, TableTopArgs, TopBy};
+pub(crate) use telemetry::{LogFormat, TelemetryArgs};
 
 /// Trains and serves recommendation models whose weight is in sparse embedding tables.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) telemetry: TelemetryArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -149,6 +157,9 @@ pub(crate) struct TrainArgs {
     /// Pause after each step: loss, gradient norms, the rows with the largest loss
     #[arg(long)]
     pub(crate) step: bool,
+    /// Serve /metrics for Prometheus here while it trains; port 0 takes a free one, which is printed
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<String>,
     /// Print the outcome as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -51,7 +51,7 @@ pub(crate) fn lay_over(
             let patch = assignment(&key, &value)
                 .with_context(|| format!("environment variable {name}={value}"))?;
             merge(job, patch);
-        } else if name.starts_with("ZILLION_") && !NOT_SETTINGS.contains(&name.as_str()) {
+        } else if name.starts_with("ZILLION_") && !is_of_others(&name) {
             tracing::warn!("{name} sets nothing: a setting is written ZILLION_SECTION__KEY");
         }
     }
@@ -85,9 +85,14 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
     Ok(merged)
 }
 
+/// Whether a variable is for something else than the job.
+fn is_of_others(name: &str) -> bool {
+    NOT_SETTINGS.contains(&name) || zillion_registry::STORE_SETTINGS.contains(&name)
+}
+
 /// `ZILLION_TRAIN__BATCH_SIZE` is `train.batch_size`.
 fn environment_key(name: &str) -> Option<String> {
-    if NOT_SETTINGS.contains(&name) {
+    if is_of_others(name) {
         return None;
     }
     let rest = name.strip_prefix("ZILLION_")?.to_lowercase();

@@ -5,11 +5,13 @@
 //! command line or the job file), 3 refused by a guard.
 
 mod args;
+mod bar;
 mod child;
 mod commands;
 mod exit;
 mod job_file;
 mod load;
+mod metrics;
 mod progress;
 mod signals;
 mod telemetry;
@@ -19,13 +21,20 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, Command};
+use args::{Args, Command, LogFormat};
 
 fn main() -> ExitCode {
     let args = Args::parse();
     zillion_device::machine::keep_freed_memory();
     // Who runs a server reads its log.
-    telemetry::start(if matches!(args.command, Command::Serve(_)) { "info" } else { "warn" });
+    let usual = if matches!(args.command, Command::Serve(_)) { "info" } else { "warn" };
+    let telemetry = match telemetry::start(&args.telemetry, usual) {
+        Ok(telemetry) => telemetry,
+        Err(error) => {
+            eprintln!("error: {}", exit::said(&error));
+            return exit::code(&error);
+        }
+    };
     let outcome = match args.command {
         Command::Quickstart(args) => done(commands::quickstart::run(&args)),
         Command::Init(args) => done(commands::init::run(&args)),
@@ -45,13 +54,18 @@ fn main() -> ExitCode {
         Command::Completions(args) => done(commands::manual::completions(&args)),
         Command::Man(args) => done(commands::manual::pages(&args)),
     };
-    match outcome {
+    let code = match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", exit::said(&error));
+            match args.telemetry.log_format {
+                LogFormat::Text => eprintln!("error: {}", exit::said(&error)),
+                LogFormat::Json => tracing::error!("{}", exit::said(&error)),
+            }
             exit::code(&error)
         }
-    }
+    };
+    telemetry.finish();
+    code
 }
 
 /// Most commands have one good end.

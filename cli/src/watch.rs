@@ -6,16 +6,21 @@ mod stepper;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use zillion_trainer::{EpochReport, Look, Observer, StepReport, Stepped};
+use zillion_trainer::{
+    CheckpointReport, EpochReport, Look, Observer, PublishReport, RunFigures, StepReport, Stepped,
+};
 
 pub(crate) use fetch::{Choice, Lines};
 pub(crate) use stepper::Stepper;
 
+use crate::metrics::TrainerMetrics;
 use crate::progress::Progress;
 
 /// Progress, and what was asked for beside it.
 pub(crate) struct Watch {
     pub(crate) progress: Progress,
+    /// Where what is counted goes, if anybody wants it.
+    pub(crate) metrics: Option<TrainerMetrics>,
     pub(crate) nodes: Vec<String>,
     pub(crate) rows: Choice,
     /// Values are printed every so many steps.
@@ -65,6 +70,31 @@ impl Observer for Watch {
 
     fn epoch(&mut self, report: &EpochReport) {
         self.progress.epoch(report);
+        if let Some(metrics) = &self.metrics {
+            metrics.epoch(report);
+        }
+    }
+
+    fn wants_figures(&self) -> bool {
+        self.metrics.is_some()
+    }
+
+    fn figures(&mut self, figures: RunFigures) {
+        if let Some(metrics) = &self.metrics {
+            metrics.figures(&figures);
+        }
+    }
+
+    fn checkpointed(&mut self, report: &CheckpointReport) {
+        if let Some(metrics) = &self.metrics {
+            metrics.checkpointed(report);
+        }
+    }
+
+    fn published(&mut self, report: &PublishReport<'_>) {
+        if let Some(metrics) = &self.metrics {
+            metrics.published(report);
+        }
     }
 
     fn note(&mut self, text: &str) {

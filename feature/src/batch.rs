@@ -21,7 +21,7 @@ pub struct Batch {
     pub weight: Option<Vec<f32>>,
     /// Group ids for grouped metrics (a user, a request).
     pub group: Option<Vec<u64>>,
-    /// Event time in the unit of the source column.
+    /// Event time in the unit of the source column: in the schema's `event_time_unit`, where it has one.
     pub event_time: Option<Vec<i64>>,
     /// Rows whose key a side table does not have, one entry a side table of the schema.
     pub side_missing: Vec<u64>,

@@ -52,7 +52,7 @@ pub use request::{Encoder, InputKind, InputSpec, RawColumn, RawColumns, RawValue
 pub use rows::{RowBuffer, TableRows};
 pub use schema::{
     Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,
-    SideRef, SideSpec,
+    SideRef, SideSpec, TimeUnit,
 };
 pub use shard::ShardMap;
 pub use side::{Attribute, SideColumn, SideIndex, SideTable};

@@ -50,6 +50,14 @@ pub enum Error {
         /// What does not fit.
         reason: String,
     },
+    /// A node that ONNX cannot say, or a name that it needs twice: change the layer, or use the safetensors.
+    #[error("cannot be written as ONNX: {reason}, at {node:?}")]
+    Onnx {
+        /// The node, feature or parameter.
+        node: String,
+        /// What stands in the way.
+        reason: String,
+    },
     /// Bytes that are not a readable safetensors file.
     #[error("dense parameters cannot be read: {0}")]
     Safetensors(#[from] safetensors::SafeTensorError),

@@ -50,6 +50,7 @@ mod graph_file;
 mod inputs;
 mod lane;
 pub mod metrics;
+mod onnx;
 mod op;
 mod ops;
 pub mod optim;
@@ -71,6 +72,7 @@ pub use graph::{
     TableInput,
 };
 pub use inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
+pub use onnx::{OnnxColumn, OnnxHolds, OnnxInput, OnnxModel};
 pub use op::{Binary, Gather, InBatch, Op, Unary};
 pub use ops::{StepSeed, dropout_keeps};
 pub use params::Params;

@@ -51,6 +51,12 @@ pub(crate) enum Column {
         offsets: Vec<i32>,
         ids: Vec<RawValue<'static>>,
     },
+    WeightedLists {
+        offsets: Vec<i32>,
+        ids: Vec<RawValue<'static>>,
+        /// One an id; `None`: all are 1.
+        weights: Option<Vec<f32>>,
+    },
     Floats(Vec<f32>),
     Labels {
         values: Vec<f32>,
@@ -80,6 +86,11 @@ impl Column {
                 offsets.push(0);
                 Self::RawLists { offsets, ids: Vec::with_capacity(rows) }
             }
+            Role::WeightedIds { .. } => {
+                let mut offsets = Vec::with_capacity(rows + 1);
+                offsets.push(0);
+                Self::WeightedLists { offsets, ids: Vec::with_capacity(rows), weights: None }
+            }
             Role::Numeric { .. } | Role::Weight => Self::Floats(Vec::with_capacity(rows)),
             Role::Number { .. } => Self::Numbers(Vec::with_capacity(rows)),
             Role::SideRow(_) => Self::Rows(Vec::with_capacity(rows)),
@@ -88,7 +99,7 @@ impl Column {
                 mask: optional.then(|| Vec::with_capacity(rows)),
             },
             Role::Group => Self::Words(Vec::with_capacity(rows)),
-            Role::EventTime => Self::Times(Vec::with_capacity(rows)),
+            Role::EventTime { .. } => Self::Times(Vec::with_capacity(rows)),
         }
     }
 
@@ -107,6 +118,13 @@ impl Column {
             Self::RawLists { offsets, ids } => {
                 offsets.truncate(rows + 1);
                 ids.truncate(offsets.last().map_or(0, |&end| end as usize));
+            }
+            Self::WeightedLists { offsets, ids, weights } => {
+                offsets.truncate(rows + 1);
+                ids.truncate(offsets.last().map_or(0, |&end| end as usize));
+                if let Some(weights) = weights {
+                    weights.truncate(ids.len());
+                }
             }
             Self::Floats(x) => x.truncate(rows),
             Self::Labels { values, mask } => {
@@ -127,7 +145,9 @@ impl Column {
         match self {
             Self::Keys(x) => x.push(FeatureKey::default()),
             Self::Raws(x) => x.push(RawValue::Missing),
-            Self::Lists { offsets, .. } | Self::RawLists { offsets, .. } => {
+            Self::Lists { offsets, .. }
+            | Self::RawLists { offsets, .. }
+            | Self::WeightedLists { offsets, .. } => {
                 offsets.push(offsets.last().copied().unwrap_or_default())
             }
             Self::Floats(x) => x.push(0.0),
@@ -160,6 +180,13 @@ impl Column {
                 let stays = remove_lists(offsets, gone);
                 retain(ids, &stays);
             }
+            Self::WeightedLists { offsets, ids, weights } => {
+                let stays = remove_lists(offsets, gone);
+                retain(ids, &stays);
+                if let Some(weights) = weights {
+                    retain(weights, &stays);
+                }
+            }
             Self::Floats(x) => remove_sorted(x, gone),
             Self::Labels { values, mask } => {
                 remove_sorted(values, gone);
@@ -179,7 +206,9 @@ impl Column {
         match self {
             Self::Keys(x) => x.len(),
             Self::Raws(x) => x.len(),
-            Self::Lists { offsets, .. } | Self::RawLists { offsets, .. } => offsets.len() - 1,
+            Self::Lists { offsets, .. }
+            | Self::RawLists { offsets, .. }
+            | Self::WeightedLists { offsets, .. } => offsets.len() - 1,
             Self::Floats(x) => x.len(),
             Self::Labels { values, .. } => values.len(),
             Self::Numbers(x) => x.len(),

@@ -92,6 +92,15 @@ impl DataConfig {
         files::expand(&self.root, &paths.0)
     }
 
+    /// Whether a file is text, by these settings and its ending.
+    ///
+    /// # Errors
+    /// A file whose ending says nothing, where the settings say nothing either.
+    pub fn is_text(&self, path: &std::path::Path) -> Result<bool> {
+        let format = files::format_of(path, self.format)?;
+        Ok(matches!(format, files::FileFormat::Text(..)))
+    }
+
     /// What no single key can check.
     pub(crate) fn check(&self) -> Result<()> {
         let quote = self.quote.byte();

@@ -9,6 +9,7 @@ use zillion_feature::{Cursor, Schema, Statistics};
 
 use crate::assembly::Assembly;
 use crate::config::{DataConfig, Format, Share, TextFormat};
+use crate::counts::{Counts, ReadCounts};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Slot};
 use crate::files::{self, Compression, FileFormat};
@@ -48,6 +49,7 @@ pub struct Dataset {
     shuffle_window: usize,
     policy: RowPolicy,
     rejects: Arc<RejectLog>,
+    counts: Arc<Counts>,
     root: PathBuf,
 }
 
@@ -143,6 +145,7 @@ impl Dataset {
             shuffle_window: config.shuffle_window.get(),
             policy: RowPolicy { max_bad: config.max_bad_rows, thinning: Thinning::default() },
             rejects: Arc::new(RejectLog::new(config.rejects.is_some())),
+            counts: Arc::default(),
             root: config.root.clone(),
         };
         let mut fields = field::unresolved(schema, &dataset.sides)?;
@@ -196,6 +199,11 @@ impl Dataset {
     /// The messages of the first few of them.
     pub fn first_rejects(&self) -> Vec<String> {
         self.rejects.examples()
+    }
+
+    /// What all passes so far have read and left out; clones of a dataset count together.
+    pub fn counts(&self) -> ReadCounts {
+        self.counts.now()
     }
 
     /// Whether bad rows may be left out, which every pass must do alike.
@@ -282,7 +290,8 @@ impl Dataset {
 
     /// A pass that decodes `fields` of every row.
     pub(crate) fn reading(&self, fields: Vec<Field>) -> Result<Reading> {
-        Reading::new(&self.files, fields, self.rules.clone())
+        let reading = Reading::new(&self.files, fields, self.rules.clone())?;
+        Ok(Reading { counts: self.counts.clone(), ..reading })
     }
 }
 

@@ -233,6 +233,17 @@ pub enum ReaderError {
         /// The messages of the first few.
         examples: Vec<String>,
     },
+    /// What a conversion would be written to is something else's, or another conversion's.
+    #[error(
+        "{what}; convert to another place, or make all of it anew with --force: {}",
+        path.display()
+    )]
+    OtherConversion {
+        /// What is otherwise.
+        what: String,
+        /// The description of the conversion.
+        path: PathBuf,
+    },
     /// A schema whose statistics are absent.
     #[error(transparent)]
     Schema(#[from] SchemaError),

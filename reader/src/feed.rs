@@ -199,6 +199,7 @@ impl Feed {
         match (kind, &reading.plans[file]) {
             (UnitKind::RowGroup { group, rows_before, rows }, FilePlan::Groups(plan)) => {
                 let count = self.parts(rows);
+                reading.counts.read(plan.bytes(group));
                 let bound = |part: usize| part * reading.fields.len() / count;
                 let start = Start { group, rows_before, row };
                 let parts = (0..count)
@@ -244,6 +245,7 @@ impl Feed {
     fn launch_chunk(&mut self, unit: usize, chunk: text::Chunk, starts_file: bool, skip: usize) {
         let reading = self.reading.clone();
         let file = reading.units[unit].file;
+        reading.counts.read(chunk.bytes.len() as u64);
         if starts_file {
             self.launched = 0;
         }

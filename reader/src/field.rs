@@ -2,6 +2,7 @@
 
 use zillion_feature::{
     Bucketizer, FeatureKey, FeatureKind, FeatureSpec, NumericMap, RawType, Schema, Statistics,
+    TimeUnit,
 };
 
 use crate::error::Result;
@@ -39,6 +40,10 @@ pub(crate) enum Role {
     RawIds {
         raw: RawType,
     },
+    /// The same with a weight each, for a conversion.
+    WeightedIds {
+        raw: RawType,
+    },
     /// A number, transformed.
     Numeric {
         map: Transform,
@@ -66,8 +71,11 @@ pub(crate) enum Role {
     Weight,
     /// Anything that can be compared for equality.
     Group,
-    /// An integer, or a date or timestamp in its own unit.
-    EventTime,
+    /// An integer, or a date or timestamp in its own unit. Where the job says which unit that is, a number that
+    /// cannot be meant is refused.
+    EventTime {
+        unit: Option<TimeUnit>,
+    },
 }
 
 /// Where a decoded column goes in a [`Batch`](zillion_feature::Batch).
@@ -221,7 +229,12 @@ fn of_rows(schema: &Schema) -> Vec<Field> {
     let columns = [
         ("weight", &schema.weight, Role::Weight, Slot::Weight),
         ("group", &schema.group, Role::Group, Slot::Group),
-        ("event_time", &schema.event_time, Role::EventTime, Slot::EventTime),
+        (
+            "event_time",
+            &schema.event_time,
+            Role::EventTime { unit: schema.event_time_unit },
+            Slot::EventTime,
+        ),
     ];
     let columns = columns.into_iter().filter_map(|(key, column, role, slot)| {
         let used_by = format!("`columns.{key}`");

@@ -45,6 +45,8 @@
 mod assembly;
 mod block;
 mod config;
+mod convert;
+mod counts;
 mod dataset;
 mod error;
 mod estimate;
@@ -56,6 +58,7 @@ mod header;
 mod history;
 mod id;
 mod ipc;
+mod keyed;
 mod next_item;
 mod order;
 mod parquet;
@@ -80,16 +83,19 @@ pub use config::{
     Byte, DataConfig, Decimal, Format, Header, NegativesConfig, Paths, Quote, SHUFFLE_WINDOW,
     Share, WindowRows,
 };
+pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, ConvertType, Converted, convert};
+pub use counts::{BAD_ROWS, BadRowKind, ReadCounts};
 pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies};
 pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
 pub use history::{HistoryFile, HistorySpec, add_histories};
+pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
 pub use next_item::{NextItemFiles, NextItemSpec, next_items};
 pub use passes::{decode_columns, frequencies, statistics, vocabulary};
 pub use profile::{
     Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,
-    profile,
+    estimated_rows_of, profile,
 };
 pub use raw::{RawBlock, RawRows};
 pub use rejects::Reject;

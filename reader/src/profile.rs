@@ -129,9 +129,23 @@ pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
     if let Some(rows) = dataset.rows() {
         return Ok(Some((rows, true)));
     }
+    estimated(dataset.sources())
+}
+
+/// The same of files that no schema describes, without saying whether it is exact.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn estimated_rows_of(config: &DataConfig, files: &[PathBuf]) -> Result<Option<u64>> {
+    let sources: Vec<SourceFile> =
+        files.iter().map(|path| open_file(config, path)).collect::<Result<_>>()?;
+    Ok(estimated(&sources)?.map(|(rows, _)| rows))
+}
+
+fn estimated<'a>(sources: impl IntoIterator<Item = &'a SourceFile>) -> Result<Option<(u64, bool)>> {
     let mut sum = 0.0;
     let mut exact = true;
-    for source in dataset.sources() {
+    for source in sources {
         if let Some(rows) = source.rows() {
             sum += rows as f64;
             continue;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::counts::Counts;
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Slot};
 use crate::ipc::IpcFile;
@@ -64,6 +65,7 @@ pub(crate) struct Reading {
     pub(crate) rejects: Arc<RejectLog>,
     /// What the names of files in that log are relative to.
     pub(crate) root: PathBuf,
+    pub(crate) counts: Arc<Counts>,
 }
 
 impl SourceFile {
@@ -168,6 +170,7 @@ impl Reading {
             pickers: vec![Picker::default(); files.len()],
             rejects: Arc::default(),
             root: PathBuf::new(),
+            counts: Arc::default(),
         })
     }
 
@@ -194,6 +197,7 @@ impl Reading {
 
     /// Notes a bad row.
     pub(crate) fn reject(&self, file: usize, error: &ReaderError, line: Option<&[u8]>) {
+        self.counts.left_out(error);
         let path = &self.files[file].path;
         let name = path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy();
         self.rejects.add(file, &name, error, line);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zillion_feature::{FeatureKey, NumericMap};
+use zillion_feature::{FeatureKey, NumericMap, TimeUnit};
 
 use crate::field::{Field, Role};
 use crate::id;
@@ -20,6 +20,7 @@ pub(crate) enum Refusal {
     NotLabel,
     NotWeight,
     NotTime,
+    NotInUnit,
     NotUtf8,
     TooManyIds,
     NoSideRow,
@@ -81,6 +82,13 @@ impl Refusal {
             )),
             Self::NotWeight => says("is not a weight; weights are finite and not negative"),
             Self::NotTime => says("is not a time; event times are whole numbers"),
+            Self::NotInUnit => match field.role {
+                Role::EventTime { unit: Some(unit) } => says(&format!(
+                    "is no number of {unit} since 1970 that an event can have (from 1980 to 2199); set \
+                     `columns.event_time_unit` to what the column counts, or remove it if that is something else"
+                )),
+                _ => unreachable!("only event times have a unit"),
+            },
             Self::NotUtf8 => says("is not UTF-8; convert the file (`iconv -t UTF-8`)"),
             Self::NoSideRow => match &field.role {
                 Role::SideRow(lookup) => says(&lookup.explain(used_by)),
@@ -216,6 +224,15 @@ fn is_canonical(text: &[u8]) -> bool {
 
 pub(crate) fn time_from_cell(cell: &[u8]) -> Outcome<i64> {
     parse_i64(cell.trim_ascii()).map_err(|_| Refusal::NotTime)
+}
+
+/// An event time as it stands, if it can be one.
+#[inline]
+pub(crate) fn time(time: i64, unit: Option<TimeUnit>) -> Outcome<i64> {
+    match unit {
+        Some(unit) if unit.to_ms(time).is_none() => Err(Refusal::NotInUnit),
+        _ => Ok(time),
+    }
 }
 
 #[inline]

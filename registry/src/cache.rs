@@ -20,6 +20,8 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use zillion_device::{Files, Workers, mmap};
 use zillion_embedding::layer::{Layer, LayerFile, LayerManifest, LayerSource, Pace, merge_layers};
@@ -28,11 +30,17 @@ use zillion_embedding::{TableLayout, TableSpec};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::stack::stack;
+use crate::store::Fetch;
 use crate::version::{VersionId, VersionManifest};
 
 /// Bytes that are hashed or copied between two calls of [`Pace::piece`]: about 0.1 ms, three times that where their
 /// pages are met for the first time.
 const PIECE_BYTES: usize = 64 << 10;
+/// An unfinished file that nobody has written to for so long is left over from a process that was killed.
+const LONGEST_WRITE: Duration = Duration::from_secs(3600);
+
+/// Files that are looked at between two calls of [`Pace::piece`].
+const LISTED_AT_ONCE: usize = 64;
 /// Letters of a chain hash that name a merge.
 const LINK_LETTERS: usize = 24;
 
@@ -46,6 +54,32 @@ pub struct Cache {
     open: HashMap<String, Layer>,
     /// Manifests that were read: they never change.
     manifests: BTreeMap<VersionId, Arc<VersionManifest>>,
+    fetched_files: AtomicU64,
+    fetched_bytes: AtomicU64,
+    merges: u64,
+    merged_bytes: u64,
+}
+
+/// What a cache has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Files that were brought here: copied, or linked where the store is on the same disk.
+    pub fetched_files: u64,
+    /// Their bytes.
+    pub fetched_bytes: u64,
+    /// Runs of layers that were merged to one.
+    pub merges: u64,
+    /// Bytes of what the merges wrote.
+    pub merged_bytes: u64,
+}
+
+/// What a cache's folder holds, whoever put it there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheSize {
+    /// Files of versions and of merges.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 impl Cache {
@@ -58,7 +92,46 @@ impl Cache {
         let merges_dir = folder.join(model).join("merges");
         files.create_dir(&files_dir)?;
         files.create_dir(&merges_dir)?;
-        Ok(Self { files_dir, merges_dir, files, open: HashMap::new(), manifests: BTreeMap::new() })
+        Ok(Self {
+            files_dir,
+            merges_dir,
+            files,
+            open: HashMap::new(),
+            manifests: BTreeMap::new(),
+            fetched_files: AtomicU64::new(0),
+            fetched_bytes: AtomicU64::new(0),
+            merges: 0,
+            merged_bytes: 0,
+        })
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> CacheCounts {
+        CacheCounts {
+            fetched_files: self.fetched_files.load(Ordering::Relaxed),
+            fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
+            merges: self.merges,
+            merged_bytes: self.merged_bytes,
+        }
+    }
+
+    /// What the folder holds now, file by file.
+    ///
+    /// # Errors
+    /// A folder that cannot be listed.
+    pub fn size(&self, pace: &mut dyn Pace) -> Result<CacheSize> {
+        let mut size = CacheSize::default();
+        for (number, name) in names_in(&self.files_dir)?.into_iter().enumerate() {
+            if number % LISTED_AT_ONCE == 0 {
+                pace.piece();
+            }
+            // What was removed meanwhile is not there.
+            if let Ok(metadata) = fs::metadata(self.files_dir.join(name)) {
+                size.files += 1;
+                size.bytes += metadata.len();
+            }
+        }
+        Ok(size)
     }
 
     /// Where the files lie.
@@ -183,12 +256,37 @@ impl Cache {
                 self.files.remove_file(self.merges_dir.join(&name))?;
             }
         }
-        let mut freed = 0;
+        let mut freed = self.sweep()?;
         for name in names_in(&self.files_dir)? {
             if !files.contains(&name) {
                 let path = self.files_dir.join(&name);
                 freed += fs::metadata(&path).map_or(0, |m| m.len());
                 self.files.remove_file(path)?;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Removes what killed processes have begun to write here, a while ago: nobody takes so long for a file.
+    fn sweep(&self) -> Result<u64> {
+        let mut freed = 0;
+        let entries = match fs::read_dir(&self.files_dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+            Err(error) => {
+                let reason = format!("cannot be listed: {error}");
+                return Err(Error::File { path: self.files_dir.clone(), reason });
+            }
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let is_unfinished = name.starts_with('.') && name.ends_with(".tmp");
+            let Some(metadata) = entry.metadata().ok().filter(|_| is_unfinished) else { continue };
+            let age = metadata.modified().ok().and_then(|at| at.elapsed().ok());
+            if age.is_some_and(|age| age > LONGEST_WRITE) {
+                self.files.remove_file(entry.path())?;
+                freed += metadata.len();
             }
         }
         Ok(freed)
@@ -234,6 +332,8 @@ impl Cache {
         let is_base = run.start == 0;
         let manifest =
             merge_layers(&self.files, &self.files_dir, layouts, &borrowed, is_base, pace)?;
+        self.merges += 1;
+        self.merged_bytes += manifest.files().map(|file| file.bytes).sum::<u64>();
         pace.piece();
         self.files.sync_dir(&self.files_dir)?;
         let bytes = serde_json::to_vec(&manifest)
@@ -317,14 +417,15 @@ impl Cache {
             let path = model.store.local_path(&object).unwrap_or_else(|| PathBuf::from(&object));
             Err(Error::File { path, reason })
         };
-        let local = model.store.local_path(&object).filter(|path| path.is_file());
-        let bytes = match &local {
-            Some(path) => mmap::map(path)?,
-            None => match model.store.get(&object)? {
-                Some(bytes) => bytes,
-                None => return refuse("the file is not there".into()),
-            },
+        if let Some(fetch) = model.store.fetch(&object, file.bytes)? {
+            self.receive(fetch, &object, name, file, pace)?;
+            return Ok(true);
+        }
+        let path = match model.store.local_path(&object) {
+            Some(path) if path.is_file() => path,
+            _ => return refuse("the file is not there".into()),
         };
+        let bytes = mmap::map(&path)?;
         let mut hasher = blake3::Hasher::new();
         for piece in bytes.chunks(PIECE_BYTES) {
             hasher.update(piece);
@@ -332,15 +433,10 @@ impl Cache {
         }
         let hash = hasher.finalize().to_hex();
         if hash.as_str() != file.blake3 || bytes.len() as u64 != file.bytes {
-            return refuse(format!(
-                "its {} bytes hash to {hash}, and {} bytes of another hash were published",
-                bytes.len(),
-                file.bytes
-            ));
+            return refuse(other_bytes(bytes.len() as u64, &hash, file.bytes));
         }
-        if let Some(path) = &local
-            && self.files.link_file(path, &target)?
-        {
+        if self.files.link_file(&path, &target)? {
+            self.fetched(file);
             pace.piece();
             return Ok(true);
         }
@@ -351,9 +447,63 @@ impl Cache {
             }
             Ok(())
         })?;
+        self.fetched(file);
         pace.waited();
         Ok(true)
     }
+
+    /// Takes a file from a remote store: hashed while it is written, named when all of it is right. One that
+    /// was interrupted begins anew: a version's files are small beside the version, and half a file proves
+    /// nothing.
+    fn receive(
+        &self,
+        mut fetch: Fetch,
+        object: &str,
+        name: &str,
+        file: &LayerFile,
+        pace: &mut dyn Pace,
+    ) -> Result<()> {
+        let mut refused = None;
+        let written = self.files.write_named_by_content(&self.files_dir, |out| {
+            let mut hasher = blake3::Hasher::new();
+            let mut bytes = 0;
+            while let Some(received) = fetch.next() {
+                pace.waited();
+                let received = received.map_err(|error| {
+                    refused = Some(error);
+                    std::io::Error::other("the store did not give it")
+                })?;
+                for piece in received.chunks(PIECE_BYTES) {
+                    hasher.update(piece);
+                    out.write_all(piece)?;
+                    pace.piece();
+                }
+                bytes += received.len() as u64;
+            }
+            let hash = hasher.finalize().to_hex();
+            if hash.as_str() != file.blake3 || bytes != file.bytes {
+                let reason = other_bytes(bytes, &hash, file.bytes);
+                refused = Some(Error::File { path: object.into(), reason });
+                return Err(std::io::Error::other("it is not what was published"));
+            }
+            Ok(name.to_owned())
+        });
+        pace.waited();
+        match (refused, written) {
+            (Some(error), _) => Err(error),
+            (None, written) => Ok(written.map(drop)?),
+        }
+    }
+
+    fn fetched(&self, file: &LayerFile) {
+        self.fetched_files.fetch_add(1, Ordering::Relaxed);
+        self.fetched_bytes.fetch_add(file.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Says that a file is not what it should be.
+pub(crate) fn other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
+    format!("its {bytes} bytes hash to {hash}, and {wanted} bytes of another hash were published")
 }
 
 /// What a run of versions is called: by where it begins and where it ends.

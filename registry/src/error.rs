@@ -26,13 +26,32 @@ pub enum Error {
     /// The dense model refused.
     #[error(transparent)]
     Model(#[from] zillion_nn::Error),
-    /// A store of another kind than this program has been built for.
+    /// A URL that names no store.
     #[error(
-        "a registry is a folder or a `file:///…` URL; other stores are not built into this program: `{url}`"
+        "{reason}; a registry is a folder, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or \
+         `file:///…`: `{url}`"
     )]
     UnknownStore {
-        /// As it was given.
+        /// As it was given, without what may be a secret.
         url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A setting or a credential of a store that cannot be used.
+    #[error("{setting}: {reason}")]
+    StoreSetting {
+        /// The variable, the file, the profile.
+        setting: String,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// A store that is not there, or not ours, or not fit.
+    #[error("cannot open the registry: {reason}: `{url}`")]
+    StoreOpen {
+        /// The store.
+        url: String,
+        /// What is wrong, and what to check.
+        reason: String,
     },
     /// The store refused.
     #[error("cannot {action} it in the registry: {reason}: `{path}`")]

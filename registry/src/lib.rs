@@ -8,6 +8,7 @@
 //! It is *not* a trainer and not a server: it knows neither jobs nor HTTP.
 
 mod cache;
+mod cache_place;
 mod collect;
 mod error;
 mod model;
@@ -23,7 +24,8 @@ mod store;
 mod verify;
 mod version;
 
-pub use cache::Cache;
+pub use cache::{Cache, CacheCounts, CacheSize};
+pub use cache_place::default_cache;
 pub use collect::{Collected, Lease, Retention};
 pub use error::{Error, Result};
 pub use model::{CANARY, Model, Registry, STABLE};
@@ -33,6 +35,9 @@ pub use publish::Draft;
 pub use scorer::{Scorer, Scores};
 pub use servable::{RowScores, Servable};
 pub use side_file::{read_side, write_side};
-pub use store::{Listed, Listing, Store};
+pub use store::{
+    Environment, LAST_WORDS, Listed, Listing, Operation, Outcome, STORE_SETTINGS, Store,
+    StoreStats, StoreStop, StoreSums,
+};
 pub use verify::Verified;
 pub use version::{Link, Origin, ScoreSettings, VersionFile, VersionId, VersionManifest};

@@ -20,7 +20,7 @@ use zillion_device::{Clock, Files};
 use crate::error::{Error, Result};
 use crate::numbered::Numbered;
 use crate::pointer::{MoveKind, PointerLog, PointerMove};
-use crate::store::Store;
+use crate::store::{Environment, Store, StoreStop};
 use crate::version::{Link, VersionId, VersionManifest};
 
 /// The pointer that servers follow unless they are told otherwise.
@@ -36,7 +36,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The registry at a URL: a folder that is there, or `file:///…`.
+    /// The registry at a URL: a folder that is there, `file:///…`, or a bucket (`s3://bucket/prefix`, `gs://…`,
+    /// `az://…`) with the credentials of the process.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -50,6 +51,32 @@ impl Registry {
     /// As [`Store::create_at`].
     pub fn create(url: &str, files: Files, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self { store: Store::create_at(url, files)?, clock })
+    }
+
+    /// [`Registry::open`] with other credentials and settings than the process has.
+    ///
+    /// # Errors
+    /// As [`Store::open_in`].
+    pub fn open_in(
+        environment: &Environment,
+        url: &str,
+        files: Files,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        Ok(Self { store: Store::open_in(environment, url, files)?, clock })
+    }
+
+    /// [`Registry::create`] with other credentials and settings than the process has.
+    ///
+    /// # Errors
+    /// As [`Store::create_in`].
+    pub fn create_in(
+        environment: &Environment,
+        url: &str,
+        files: Files,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        Ok(Self { store: Store::create_in(environment, url, files)?, clock })
     }
 
     /// The store below.
@@ -96,9 +123,22 @@ impl Model {
         &self.name
     }
 
+    /// The store that it lies in.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Where its registry is.
     pub fn url(&self) -> &str {
         self.store.url()
+    }
+
+    /// The same model, whose operations on the store `stop` cuts short.
+    #[must_use]
+    pub fn with_stop(&self, stop: StoreStop) -> Self {
+        let store = self.store.with_stop(stop);
+        let versions = Numbered::new(store.clone(), format!("{}/versions", self.name));
+        Self { name: self.name.clone(), store, clock: self.clock.clone(), versions }
     }
 
     /// The number that was published last.

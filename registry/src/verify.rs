@@ -1,8 +1,13 @@
 //! Reading everything that a version consists of, and saying what is wrong first.
 
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zillion_device::Files;
 use zillion_embedding::layer::{AtOnce, LayerFile, Pace, verify_layer};
 use zillion_embedding::{TableLayout, TableSpec};
 
+use crate::cache::{Cache, other_bytes};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::version::{VersionId, VersionManifest};
@@ -46,6 +51,9 @@ impl Model {
     }
 
     fn verify_one(&self, version: &VersionManifest, pace: &mut dyn Pace) -> Result<()> {
+        if self.store.is_remote() {
+            return self.verify_remote(version, pace);
+        }
         let place = |name: &str| {
             let object = self.file_object(name);
             self.store.local_path(&object).unwrap_or_else(|| object.into())
@@ -60,6 +68,45 @@ impl Model {
         let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
         Ok(verify_layer(&place, &version.layer, &layouts, pace)?)
     }
+
+    /// The same for a version in a bucket: its files are fetched to a folder of their own, hashed on arrival, and
+    /// looked at there.
+    fn verify_remote(&self, version: &VersionManifest, pace: &mut dyn Pace) -> Result<()> {
+        let scratch = Scratch::new()?;
+        let cache = Cache::open(&scratch.0, &self.name, Files::new().scratch())?;
+        for (name, file) in version.files() {
+            cache.read(self, &name, &file, pace)?;
+        }
+        let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
+        let folder = cache.folder().to_owned();
+        verify_layer(folder.as_path(), &version.layer, &layouts, pace)?;
+        Ok(())
+    }
+}
+
+/// A folder for temporary files, removed when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("zillion-verify-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // Nobody else's: a folder that is there is refused.
+        std::fs::create_dir(&path).map_err(|e| Error::File {
+            path: path.clone(),
+            reason: format!("no folder for what is verified can be made: {e}"),
+        })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is left to whoever cleans the folder of temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 fn check_bytes(bytes: &[u8], file: &LayerFile) -> Result<(), String> {
@@ -67,9 +114,5 @@ fn check_bytes(bytes: &[u8], file: &LayerFile) -> Result<(), String> {
     if hash.as_str() == file.blake3 && bytes.len() as u64 == file.bytes {
         return Ok(());
     }
-    Err(format!(
-        "its {} bytes hash to {hash}, and {} bytes of another hash were published",
-        bytes.len(),
-        file.bytes
-    ))
+    Err(other_bytes(bytes.len() as u64, &hash, file.bytes))
 }

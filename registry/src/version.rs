@@ -76,6 +76,10 @@ pub struct Origin {
     pub cursor: Cursor,
     /// The dirty epoch that ended with this version: a delta has the rows that were written later.
     pub dirty_epoch: u32,
+    /// When the newest event that was trained on happened, in milliseconds since 1970; absent where the job does
+    /// not say how its data tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_event_ms: Option<u64>,
     /// Metrics that training measured, by name.
     #[serde(default)]
     pub metrics: std::collections::BTreeMap<String, f64>,

@@ -350,7 +350,15 @@ fn a_trimmed_cache_still_has_what_is_served() {
     let model = fixture.model();
     let chain = model.chain(versions[29].version).unwrap();
     let before = std::fs::read_dir(cache.folder()).unwrap().count();
-    assert!(cache.trim(&[&chain]).unwrap() > 0);
+    // What it did and what it holds is counted: fetched and merged files are all there are.
+    let (counts, held) = (cache.counts(), cache.size(&mut AtOnce).unwrap());
+    assert_eq!(held.files, before as u64);
+    assert!(counts.merges > 0 && counts.merged_bytes > 0);
+    assert!(held.files >= counts.fetched_files && counts.fetched_files >= 30, "{counts:?}");
+    assert!(held.bytes >= counts.fetched_bytes && counts.fetched_bytes > 0, "{counts:?} {held:?}");
+    let freed = cache.trim(&[&chain]).unwrap();
+    assert_eq!(cache.size(&mut AtOnce).unwrap().bytes, held.bytes - freed);
+    assert!(freed > 0);
     assert!(std::fs::read_dir(cache.folder()).unwrap().count() < before);
     let mut source = fixture.rows(&mut cache, versions[29].version).unwrap();
     assert_reads(&mut source, (0..2100).map(key), &sum(&layers));

@@ -20,6 +20,8 @@ use crate::metrics::{Metrics, Stage};
 use crate::repository::{Indexed, Repository};
 use crate::score::{Answer, Scoring};
 use crate::statistics::{Begun, Spent, TritonSeries};
+use crate::store_metrics::StoreMetrics;
+use crate::trace::span;
 
 /// The models of a server.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ impl Domain {
         all_metrics: &MetricsRegistry,
     ) -> Result<Self, ServeError> {
         let internal = |e: String| ServeError::Internal(e);
+        let store = StoreMetrics::new(registry.store()).map_err(|e| internal(e.to_string()))?;
+        all_metrics.register(Box::new(store)).map_err(|e| internal(e.to_string()))?;
         let metrics = Arc::new(Metrics::new(all_metrics).map_err(|e| internal(e.to_string()))?);
         // Nobody joins the pool's phases from outside: its own threads are all there are.
         let threads = NonZeroUsize::new(config.threads + 1).unwrap_or(NonZeroUsize::MIN);
@@ -89,6 +93,15 @@ impl Domain {
     /// Whether the server is stopping.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+
+    /// What it measures, in Prometheus' text format.
+    ///
+    /// # Errors
+    /// A series that cannot be written.
+    pub fn metrics_text(&self) -> Result<String> {
+        self.metrics.set_ready(self.is_ready());
+        self.metrics.text().map_err(|e| ServeError::Internal(e.to_string()))
     }
 
     /// From now on the server is not ready: open requests end, new ones go elsewhere.
@@ -224,6 +237,7 @@ impl Scored {
 
     /// Times a stage of the work.
     pub fn timed<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
+        let _span = span!("stage", otel.name = stage.name()).entered();
         let began = Instant::now();
         let done = work();
         let took = began.elapsed();

@@ -20,7 +20,9 @@ mod repository;
 mod score;
 mod server;
 mod statistics;
+mod store_metrics;
 pub mod tensor;
+mod trace;
 
 pub use config::{Limits, ServeConfig};
 pub use domain::{Domain, RowsRequest, Scored};
@@ -33,3 +35,5 @@ pub use repository::{Indexed, ModelState};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
 pub use server::serve;
 pub use statistics::{Total, Totals, VersionStatistics};
+pub use store_metrics::StoreMetrics;
+pub use trace::request_span;

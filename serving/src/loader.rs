@@ -9,14 +9,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use zillion_device::{Files, Workers, thread_time};
+use zillion_embedding::RowSource as _;
 use zillion_embedding::layer::Pace;
-use zillion_registry::{Cache, Error, Model, Servable, VersionId, VersionManifest};
+use zillion_registry::{
+    Cache, CacheCounts, Error, LAST_WORDS, Model, Servable, StoreStop, VersionId, VersionManifest,
+};
 
 use crate::host::{Host, OpenVersions};
 use crate::metrics::Metrics;
+use crate::trace::span;
 
 /// Versions between two clean-ups of the cache.
 const TRIM_EVERY: u64 = 16;
@@ -55,6 +59,8 @@ pub struct LoadConfig {
 #[derive(Debug)]
 pub(crate) struct Loader {
     stop: Arc<AtomicBool>,
+    /// Cuts what the thread waits for from the store.
+    store_stop: StoreStop,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -71,6 +77,8 @@ impl Loader {
     ) -> Result<Self, Error> {
         let cache = Cache::open(&config.cache, model.name(), files)?;
         let stop = Arc::new(AtomicBool::new(false));
+        let store_stop = StoreStop::default();
+        let model = model.with_stop(store_stop.clone());
         let pace = Slices::new(busy, metrics.clone());
         let poll = config.poll;
         let mut follower = Follower {
@@ -85,6 +93,10 @@ impl Loader {
             loads: 0,
             leased: None,
             failed: None,
+            counted: CacheCounts::default(),
+            fresh: Vec::new(),
+            newest: None,
+            began: SystemTime::now(),
         };
         let stopped = stop.clone();
         let thread = std::thread::Builder::new()
@@ -97,7 +109,7 @@ impl Loader {
                 follower.leave();
             })
             .map_err(|e| Error::Refused(format!("cannot start the loader's thread: {e}")))?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop, store_stop, thread: Some(thread) })
     }
 
     /// Makes it look at the registry now.
@@ -111,6 +123,8 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // A store that hangs must not hang whoever stops: there is time to end the lease, which ends by itself.
+        self.store_stop.within(LAST_WORDS);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             // A loader that panicked has nothing to add, and a panic while dropping would abort.
@@ -136,6 +150,13 @@ struct Follower {
     leased: Option<(Vec<VersionId>, Instant)>,
     /// The version that could not be loaded, when it is tried again, and how long it was waited before.
     failed: Option<(VersionId, Instant, Duration)>,
+    /// What of the cache's counts the metrics have.
+    counted: CacheCounts,
+    /// Versions that were loaded and not put up yet.
+    fresh: Vec<Arc<Servable>>,
+    /// The greatest number that was ever put up, and when this thread began: each version is measured once.
+    newest: Option<VersionId>,
+    began: SystemTime,
 }
 
 impl Follower {
@@ -145,6 +166,8 @@ impl Follower {
         match self.refresh() {
             Ok(()) => {}
             Err(error) => {
+                self.fresh.clear();
+                self.metrics.loading.failed(&name, &error);
                 let before = self.host.open();
                 let problem = error.to_string();
                 if before.problem.as_deref() != Some(problem.as_str()) {
@@ -208,6 +231,7 @@ impl Follower {
                     return Err(error);
                 }
                 Err(error) => {
+                    self.metrics.loading.failed(self.model.name(), &error);
                     self.recent.retain(|&recent| recent != version);
                     first_problem.get_or_insert(error.to_string());
                 }
@@ -219,18 +243,56 @@ impl Follower {
             let from = before.current.map(|version| version.0);
             let name = self.model.name();
             tracing::info!(model = name, version = current.0, from, "this version answers now");
+            if before.current > Some(current) {
+                self.metrics.loading.rolled_back(name);
+            }
         }
         labels.retain(|_, version| versions.contains_key(version));
         self.failed = None;
         let open =
             OpenVersions { current: Some(current), labels, versions, ..OpenVersions::default() };
         self.host.put_up(open.clone());
+        self.measure(&before, &open);
         drop(before);
         if let Some(problem) = first_problem {
             tracing::warn!(model = self.model.name(), "{problem}");
         }
         self.renew_lease(&open, true)?;
         self.trim()
+    }
+
+    /// Measures what was put up.
+    fn measure(&mut self, before: &OpenVersions, open: &OpenVersions) {
+        self.fresh.sort_by_key(|servable| servable.version());
+        for servable in std::mem::take(&mut self.fresh) {
+            // What was published before this server was there has waited for it, and an old version that is loaded
+            // again was servable long ago.
+            let is_new = Some(servable.version()) > self.newest;
+            if is_new && servable.manifest().published() >= self.began {
+                self.metrics.loading.became_servable(&servable);
+            }
+            self.newest = self.newest.max(Some(servable.version()));
+        }
+        let current = |open: &OpenVersions| open.versions.get(&open.current?).cloned();
+        let (old, new) = (current(before), current(open));
+        if let Some(new) = new.filter(|new| old.as_ref().is_none_or(|old| !Arc::ptr_eq(old, new))) {
+            let tables = |version: &Servable| -> BTreeSet<String> {
+                version.rows().tables().iter().map(|table| table.name.clone()).collect()
+            };
+            let had = old.as_deref().map(tables).unwrap_or_default();
+            let gone: Vec<String> = had.difference(&tables(&new)).cloned().collect();
+            self.metrics.loading.current(&new, &gone);
+        }
+        self.measure_cache();
+    }
+
+    fn measure_cache(&mut self) {
+        let now = self.cache.counts();
+        self.pace.begin();
+        // A folder that somebody is removing is measured next time.
+        let size = self.cache.size(&mut self.pace).ok();
+        self.metrics.loading.cache(self.model.name(), self.counted, now, size);
+        self.counted = now;
     }
 
     /// Tries a version that could not be loaded less and less often.
@@ -251,6 +313,7 @@ impl Follower {
             return Ok(servable.clone());
         }
         let began = Instant::now();
+        let _span = span!("load", model = self.model.name(), version = version.0).entered();
         self.pace.begin();
         let servable = Servable::load(
             &self.model,
@@ -261,7 +324,10 @@ impl Follower {
             &mut self.pace,
         )?;
         self.metrics.loaded(self.model.name(), began.elapsed());
-        Ok(Arc::new(servable))
+        self.metrics.loading.loaded(self.model.name());
+        let servable = Arc::new(servable);
+        self.fresh.push(servable.clone());
+        Ok(servable)
     }
 
     fn renew_lease(&mut self, open: &OpenVersions, changed: bool) -> Result<(), Error> {

@@ -1,11 +1,15 @@
 //! What the server measures about itself, for `/metrics`.
 
+mod loading;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
 };
+
+pub(crate) use loading::Loading;
 
 /// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +27,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    fn name(self) -> &'static str {
+    /// As metrics and traces call it.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Receive => "receive",
             Self::Queue => "queue",
@@ -54,6 +59,8 @@ pub struct Metrics {
     pub(crate) load_slice_cpu_seconds: Histogram,
     load_failures: IntCounterVec,
     registry_seen: IntGaugeVec,
+    ready: IntGauge,
+    pub(crate) loading: Loading,
 }
 
 impl Metrics {
@@ -149,8 +156,33 @@ impl Metrics {
                 "zillion_serving_registry_seen_timestamp_seconds",
                 "When the registry last said which version is meant, in seconds since 1970.",
             )?,
+            ready: gauge(
+                "zillion_serving_ready",
+                "1 while every model has a version that answers and the server is not stopping.",
+            )?,
+            loading: Loading::new(registry)?,
             registry: registry.clone(),
         })
+    }
+
+    /// A model's series from the first moment on: what has not happened yet is 0.
+    pub(crate) fn begin(&self, model: &str) {
+        let counters =
+            [&self.rows, &self.missing_keys, &self.missing_side_rows, &self.load_failures];
+        counters.iter().for_each(|counter| counter.with_label_values(&[model]).inc_by(0));
+        let gauges =
+            [&self.current_version, &self.open_versions, &self.layers, &self.registry_seen];
+        gauges.iter().for_each(|gauge| gauge.with_label_values(&[model]).set(0));
+        self.load_seconds.with_label_values(&[model]);
+        for stage in [Stage::Receive, Stage::Queue, Stage::Parse, Stage::Score, Stage::Write] {
+            self.stage_seconds.with_label_values(&[stage.name()]);
+        }
+        self.loading.begin(model);
+    }
+
+    /// Whether the server is ready, when it is asked.
+    pub(crate) fn set_ready(&self, is_ready: bool) {
+        self.ready.set(i64::from(is_ready));
     }
 
     /// Everything in Prometheus' text format.
@@ -189,12 +221,11 @@ impl Metrics {
         self.load_seconds.with_label_values(&[model]).observe(time.as_secs_f64());
     }
 
-    /// The registry has answered. Failures are a series from the first look on.
+    /// The registry has answered.
     pub(crate) fn looked(&self, model: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         self.registry_seen.with_label_values(&[model]).set(now);
-        self.load_failures.with_label_values(&[model]).inc_by(0);
     }
 
     /// The model is not served any more: what it is now is nothing, what it was stays counted.

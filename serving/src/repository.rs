@@ -227,6 +227,7 @@ impl Repository {
     ) -> Result<Arc<Host>> {
         let model = self.registry.model(name).map_err(|e| ServeError::Malformed(e.to_string()))?;
         let host = Arc::new(Host::new(name, follow, is_required));
+        self.metrics.begin(name);
         let loader = Loader::start(
             model,
             host.clone(),

@@ -12,12 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tracing::Span;
 use zillion_device::Workers;
 use zillion_registry::{RowScores, Servable, VersionId};
 
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::metrics::{Metrics, Stage};
+use crate::trace::span;
 
 /// What a version says of a request's rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,10 +153,13 @@ impl Scoring {
         }
         let (sender, receiver) = oneshot::channel();
         let (asked, metrics) = (Instant::now(), self.metrics.clone());
+        let (request, queued) = (Span::current(), span!("queue"));
         // Held until the answer is here: dropped before it is begun, a task is taken back.
         let task = self.workers.spawn(move || {
             let waited = asked.elapsed();
             metrics.stage(Stage::Queue, waited);
+            drop(queued);
+            let _inside = request.enter();
             if !sender.is_closed() {
                 // Whoever asked may have left meanwhile; then nobody wants the result.
                 let _ = sender.send(work(waited));

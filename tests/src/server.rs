@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -54,9 +54,11 @@ impl Server {
         more: &[&str],
         environment: &[(&str, &str)],
     ) -> Option<Self> {
-        let mut arguments = vec!["--model", MODEL];
-        arguments.extend(more);
-        Self::adopt(Self::command(place, &arguments).envs(environment.iter().copied()).spawn())
+        let registry = place.text(REGISTRY);
+        Self::launch(place, &registry, more, |mut command| {
+            command.envs(environment.iter().copied());
+            command
+        })
     }
 
     /// A server that is told by its arguments alone which models it has.
@@ -65,14 +67,26 @@ impl Server {
         more: &[&str],
         environment: &[(&str, &str)],
     ) -> Self {
-        let child = Self::command(place, more).envs(environment.iter().copied()).spawn();
-        Self::adopt(child).expect("the server listens")
+        let mut command = Self::command(place, &place.text(REGISTRY), more);
+        command.envs(environment.iter().copied());
+        Self::adopt(command.spawn()).expect("the server listens")
     }
 
-    fn command(place: &Workplace, more: &[&str]) -> std::process::Command {
-        let registry = place.text(REGISTRY);
+    /// The same of any registry, by a command that the caller has a last word on.
+    pub(crate) fn launch(
+        place: &Workplace,
+        registry: &str,
+        more: &[&str],
+        last_word: impl FnOnce(Command) -> Command,
+    ) -> Option<Self> {
+        let mut arguments = vec!["--model", MODEL];
+        arguments.extend(more);
+        Self::adopt(last_word(Self::command(place, registry, &arguments)).spawn())
+    }
+
+    fn command(place: &Workplace, registry: &str, more: &[&str]) -> Command {
         let cache = place.text("cache");
-        let mut arguments = vec!["serve", "--registry", &registry];
+        let mut arguments = vec!["serve", "--registry", registry];
         arguments.extend(["--http", "127.0.0.1:0", "--threads", "2", "--poll-ms", "20"]);
         if !more.contains(&"--cache") {
             arguments.extend(["--cache", &cache]);
@@ -84,7 +98,7 @@ impl Server {
         command
     }
 
-    /// Reads from a started server's stdout where it listens.
+    /// Reads from a started server's stdout where it listens; `None` where it ends before.
     pub(crate) fn adopt(child: std::io::Result<Child>) -> Option<Self> {
         let mut child = child.expect("the binary runs");
         let mut line = String::new();
@@ -143,7 +157,7 @@ impl Server {
     /// Sends a signal: `TERM`, `HUP`.
     pub(crate) fn signal(&self, name: &str) {
         let (signal, pid) = (format!("-{name}"), self.child.id().to_string());
-        std::process::Command::new("kill").args([signal, pid]).status().expect("`kill` runs");
+        Command::new("kill").args([signal, pid]).status().expect("`kill` runs");
     }
 
     /// SIGTERM; returns how it ended.
@@ -213,7 +227,7 @@ pub(crate) fn operate(place: &Workplace, arguments: &[&str]) -> String {
 }
 
 /// The same, about to run.
-pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> std::process::Command {
+pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> Command {
     let registry = place.text(REGISTRY);
     let mut all = arguments.to_vec();
     all.extend(["--registry", &registry, "--model", MODEL]);

@@ -164,7 +164,7 @@ impl Checkpoint {
     }
 }
 
-/// Writes a checkpoint as `target`.
+/// Writes a checkpoint as `target`; returns the bytes of its files.
 pub(crate) fn write(
     target: &Path,
     files: &Files,
@@ -177,7 +177,7 @@ pub(crate) fn write(
         Option<FileDigest>,
         Vec<zillion_embedding::TableParts>,
     ) -> Manifest,
-) -> Result<()> {
+) -> Result<u64> {
     let stage = files.stage(target)?;
     let tables = client.checkpoint(stage.path(), files)?;
     let dense = write_dense(params, optimizer)?;
@@ -188,8 +188,13 @@ pub(crate) fn write(
         stage.write_bytes(frequencies::FILE, &bytes)?;
         counted = Some(FileDigest::of(&bytes));
     }
-    let manifest = manifest(FileDigest::of(&dense), counted, tables);
-    stage.write_bytes(MANIFEST, &manifest.to_bytes())?;
+    let rows = tables.iter().flat_map(|table| &table.parts);
+    let candidates = tables.iter().filter_map(|table| table.candidates.as_ref());
+    let parts = rows.chain(candidates.flat_map(|candidates| &candidates.parts));
+    let mut bytes = dense.len() as u64 + parts.map(|part| part.bytes).sum::<u64>();
+    bytes += counted.as_ref().map_or(0, |digest| digest.bytes);
+    let manifest = manifest(FileDigest::of(&dense), counted, tables).to_bytes();
+    stage.write_bytes(MANIFEST, &manifest)?;
     stage.commit()?;
-    Ok(())
+    Ok(bytes + manifest.len() as u64)
 }

@@ -80,6 +80,11 @@ impl EvalReport {
         }
     }
 
+    /// The figures of the first task.
+    pub fn first_task(&self) -> TaskReport {
+        self.task(None)
+    }
+
     /// The figures of a task; without a name, of the first.
     pub(crate) fn task(&self, name: Option<&str>) -> TaskReport {
         let named = self.tasks.iter().find(|(task, _)| Some(task.as_str()) == name);

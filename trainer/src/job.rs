@@ -119,12 +119,15 @@ pub struct RunConfig {
     pub threads: Option<NonZeroUsize>,
     /// Shards of each table.
     pub shards: NonZeroUsize,
+    /// Address that what is counted of the run is served at, as in `127.0.0.1:9091`; absent: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
 }
 
 impl Default for RunConfig {
     fn default() -> Self {
         let shards = NonZeroUsize::new(8).expect("a literal above zero");
-        Self { output: None, threads: None, shards }
+        Self { output: None, threads: None, shards, metrics: None }
     }
 }
 

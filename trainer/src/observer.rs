@@ -7,6 +7,7 @@ use zillion_feature::{Batch, Cursor, Schema};
 use crate::fetch::Fetched;
 
 use crate::evaluate::EvalReport;
+use crate::figures::{CheckpointReport, PublishReport, RunFigures};
 
 /// Watches a run. Every method has an empty default.
 pub trait Observer {
@@ -25,6 +26,23 @@ pub trait Observer {
     }
     /// An epoch is done, validated and checkpointed.
     fn epoch(&mut self, report: &EpochReport) {
+        let _ = report;
+    }
+    /// Whether [`Observer::figures`] is called. Asked once, before the first step.
+    fn wants_figures(&self) -> bool {
+        false
+    }
+    /// What is counted of the run, now: a few times a second while it trains, and when something other than a step
+    /// was done.
+    fn figures(&mut self, figures: RunFigures) {
+        let _ = figures;
+    }
+    /// A checkpoint was written.
+    fn checkpointed(&mut self, report: &CheckpointReport) {
+        let _ = report;
+    }
+    /// A version was published, or could not be.
+    fn published(&mut self, report: &PublishReport<'_>) {
         let _ = report;
     }
     /// Something worth a line happened.

@@ -4,6 +4,7 @@
 //! What a run computes depends on the job without `[run]` and on nothing else: not on threads, shards,
 //! time, or on where it was interrupted.
 
+mod counting;
 mod prepare;
 mod publish;
 mod step;
@@ -27,6 +28,7 @@ use zillion_registry::Scorer;
 use crate::checkpoint::{self, Best, Manifest, Progress, RunDir, TrainingFile};
 use crate::error::{Error, Result};
 use crate::evaluate::{self, EvalReport, Judge};
+use crate::figures::CheckpointReport;
 use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::observer::{EpochReport, Observer, StepReport};
@@ -36,8 +38,10 @@ use crate::publish::RunId;
 use crate::rejects::RejectFile;
 use crate::report::{TableReport, TrainReport};
 use crate::retrieval::Towers;
+use crate::spans::span;
 use crate::stages::{StageSeconds, Stopwatch};
 use crate::tasks::RecentTasks;
+use counting::Counting;
 use publish::Publishing;
 use step::{Looking, StepBuffers};
 
@@ -83,9 +87,10 @@ impl TrainOptions {
 /// Bad configuration or data, a full disk, a diverged loss. Checkpoints written before are intact.
 pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Result<TrainReport> {
     let mut run = Run::prepare(job, options, observer)?;
+    run.count(None, observer)?;
     let trained = run.epochs(observer);
     run.saving_rejects(trained)?;
-    run.finish()
+    run.finish(observer)
 }
 
 /// A run between two steps.
@@ -133,6 +138,7 @@ struct Run {
     /// Steps of this sitting whose gradients had no finite norm.
     skipped_steps: u64,
     seconds: StageSeconds,
+    counting: Counting,
 }
 
 impl Run {
@@ -190,15 +196,18 @@ impl Run {
         let mut watch = Stopwatch::start();
         let mut next = pipeline.next()?;
         watch.lap(&mut self.seconds.wait);
+        let decoded_before = self.seconds.decode_and_plan;
         while let Some(planned) = next {
             let rows = planned.batch.rows as u64;
-            let loss = self.train_step(&planned)?;
+            let loss = self.timed_step(&planned)?;
             watch = Stopwatch::start();
             self.progress.loss_sum += loss * rows as f64;
             window.add(rows, loss, &self.executor_logits(), &planned.batch);
             self.show(&planned, loss, observer);
             if let Some(report) = window.report(self.step, self.cursor) {
                 observer.step(&report);
+                self.seconds.decode_and_plan = decoded_before + pipeline.seconds;
+                self.count(Some((report.loss, report.aucs)), observer)?;
             }
             self.last_plan = Some(planned.plan);
             watch.lap(&mut self.seconds.other);
@@ -206,7 +215,7 @@ impl Run {
             watch.lap(&mut self.seconds.wait);
             // The last step of an epoch is checkpointed with what its validation decides, not before.
             if next.is_some() && self.is_due() {
-                self.checkpoint()?;
+                self.checkpoint(observer)?;
             }
             if next.is_some() && self.is_publishing_due() {
                 self.publish(BTreeMap::new(), observer)?;
@@ -214,16 +223,18 @@ impl Run {
             }
             if next.is_some() && self.is_stopped() {
                 observer.note("stopped after a whole batch; a checkpoint is written");
-                self.seconds.decode_and_plan += pipeline.seconds;
+                self.seconds.decode_and_plan = decoded_before + pipeline.seconds;
                 return Ok(());
             }
         }
-        self.seconds.decode_and_plan += pipeline.seconds;
+        self.seconds.decode_and_plan = decoded_before + pipeline.seconds;
         self.epoch_rows = Some(pipeline.ending.rows);
         self.progress.rejected += pipeline.ending.rejected.len() as u64;
         if self.cursor.row == 0 {
             return Err(Error::NothingToTrain { rows: pipeline.ending.rows });
         }
+        // An epoch may be over before its first report.
+        self.count(window.rest(), observer)?;
         self.end_epoch(epoch, began, observer)
     }
 
@@ -255,7 +266,7 @@ impl Run {
             let valid_auc = valid.as_ref().and_then(|v| v.auc);
             self.progress.best = Some(Best { epoch, step: self.step, valid_auc });
         }
-        self.checkpoint()?;
+        self.checkpoint(observer)?;
         let mut watch = Stopwatch::start();
         self.publish_epoch(mean_loss, valid.as_ref(), is_best, observer)?;
         watch.lap(&mut self.seconds.publish);
@@ -268,7 +279,7 @@ impl Run {
             seconds: began.elapsed().as_secs_f64(),
             is_best,
         });
-        Ok(())
+        self.count(None, observer)
     }
 
     /// What the regularisers add to the loss, with the weights as they are: whole tables where they are
@@ -300,15 +311,17 @@ impl Run {
         Ok(Some(report))
     }
 
-    fn checkpoint(&mut self) -> Result<()> {
+    fn checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
         if self.checkpointed == Some(self.step) {
             return Ok(());
         }
+        let _span = span!("checkpoint", step = self.step).entered();
+        let began = Instant::now();
         let mut watch = Stopwatch::start();
         self.save_rejects()?;
         let Self { job, step, cursor, progress, statistics, .. } = self;
         let portable = job.portable()?;
-        checkpoint::write(
+        let bytes = checkpoint::write(
             &self.dir.checkpoint_path(*step),
             &self.options.files,
             self.client.as_mut(),
@@ -331,14 +344,16 @@ impl Run {
         self.checkpointed = Some(self.step);
         self.dir.retain(self.job.train.keep.get(), self.progress.best, &self.options.files)?;
         watch.lap(&mut self.seconds.checkpoint);
-        Ok(())
+        let seconds = began.elapsed().as_secs_f64();
+        observer.checkpointed(&CheckpointReport { step: self.step, seconds, bytes });
+        self.count(None, observer)
     }
 
     /// Tests the best epoch, from its checkpoint: the path that `eval` takes.
-    fn finish(mut self) -> Result<TrainReport> {
+    fn finish(mut self, observer: &mut dyn Observer) -> Result<TrainReport> {
         let interrupted = !self.is_finished();
         if interrupted {
-            self.checkpoint()?;
+            self.checkpoint(observer)?;
         }
         let best = self.dir.best()?;
         let checkpoint = best.path().to_owned();
@@ -427,6 +442,11 @@ impl Window {
         self.rows += rows;
         self.loss_sum += loss * rows as f64;
         self.recent.push(batch, logits);
+    }
+
+    /// Mean loss and AUCs of what no report has had; `None` where there is nothing.
+    fn rest(&self) -> Option<(f64, Vec<(String, Option<f64>)>)> {
+        (self.rows > 0).then(|| (self.loss_sum / self.rows as f64, self.recent.aucs()))
     }
 
     fn report(&mut self, step: u64, cursor: Cursor) -> Option<StepReport> {

@@ -69,6 +69,11 @@ pub(crate) enum Data {
     #[command(after_help = "\
 Example: zillion data inspect train.parquet --against test.parquet")]
     Inspect(InspectArgs),
+    /// Write data files as Parquet or Arrow; started again after a kill, it goes on where it was
+    #[command(after_help = "\
+Example: zillion data convert 'logs/*.csv.gz' --output clicks --type zip=string
+         zillion data convert day_0.tsv --job job.toml --output day_0.arrow")]
+    Convert(super::ConvertArgs),
     /// Add a list column to Parquet files: what the same user did before each row
     #[command(after_help = "\
 Example: zillion data history --by user_id --of item_id --time timestamp --when label=1 \\

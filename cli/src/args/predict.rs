@@ -17,7 +17,7 @@ pub(crate) struct PredictArgs {
     /// Score through a version of this model instead of a checkpoint
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// The registry of --model: a folder, or file:///...
+    /// The registry of --model: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: Option<String>,
     /// The version; absent: where the pointer `stable` stands
@@ -26,7 +26,7 @@ pub(crate) struct PredictArgs {
     /// Rows of a version that are scored together [default: 4096]
     #[arg(long, value_name = "ROWS", requires = "model")]
     pub(crate) batch: Option<NonZeroUsize>,
-    /// Folder that a version's files are fetched to; absent: .cache below a local registry
+    /// Folder that a version's files are fetched to; absent: .cache below a local registry, zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER", requires = "model")]
     pub(crate) cache: Option<PathBuf>,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use zillion_registry::VersionId;
 /// Which model of which registry.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelRef {
-    /// The registry: a folder, or file:///...
+    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: String,
     /// The model's name
@@ -90,6 +90,11 @@ Example: zillion model gc --keep 16 --dry-run --registry registry --model clicks
     #[command(after_help = "\
 Example: zillion model pin 12 --registry registry --model clicks")]
     Pin(PinArgs),
+    /// Write a version as files that other programs open: Parquet, safetensors, ONNX
+    #[command(after_help = "\
+Example: zillion model export --registry registry --model clicks --output exported
+         zillion model export --registry registry --model clicks --version 12 --only rows --output rows-12")]
+    Export(super::ExportArgs),
     /// List the nodes of a model: name, shape, operation and inputs
     #[command(after_help = "\
 Example: zillion model graph job.toml --train")]
@@ -98,7 +103,7 @@ Example: zillion model graph job.toml --train")]
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// The registry: a folder, or file:///...
+    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: String,
     /// The model; absent: all models
@@ -251,7 +256,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
-    /// The registry: a folder, or file:///...
+    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) registry: Option<String>,
@@ -267,7 +272,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) http: Option<String>,
-    /// Folder that versions are fetched to and merged in; absent: .cache below a local registry
+    /// Folder that versions are fetched to and merged in; absent: .cache below a local registry, zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cache: Option<PathBuf>,
@@ -275,7 +280,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Milliseconds between two looks at the registry [default: 200]
+    /// Milliseconds between two looks at the registry; absent: 200 of a folder, 2000 of a bucket
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) poll_ms: Option<u64>,

@@ -4,7 +4,7 @@
 //! A benchmark of a server must not share its allocator, its pool of threads or its figures of memory.
 
 mod ask;
-mod proc;
+pub(crate) mod proc;
 mod scrape;
 
 use std::fs::File;

@@ -38,9 +38,31 @@ impl Memory {
 
 /// A line like `VmRSS:   1234 kB`, in MiB to a tenth.
 fn mib(text: &str, name: &str) -> f64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    (kib.unwrap_or_default() / 102.4).round() / 10.0
+    (number(text, name).unwrap_or_default() / 102.4).round() / 10.0
+}
+
+/// The number of a line like `VmRSS:   1234 kB` or `Threads:   3`.
+pub(crate) fn number(text: &str, name: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// File descriptors that this process may have open; `None` where there is no limit or the system does not tell.
+pub(crate) fn max_fds() -> Option<f64> {
+    number(&std::fs::read_to_string("/proc/self/limits").ok()?, "Max open files")
+}
+
+/// When this process began, in seconds since 1970; `None` where the system does not tell.
+pub(crate) fn start_time() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let system = std::fs::read_to_string("/proc/stat").ok()?;
+    Some(number(&system, "btime")? + parse_start(&stat)?)
+}
+
+/// Field 22, in seconds since the machine began.
+fn parse_start(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.split_whitespace().nth(19)?.parse::<f64>().ok()? / TICKS)
 }
 
 /// Processor seconds of a process so far; `None` where the system does not tell.
@@ -67,6 +89,11 @@ mod tests {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 99 1 2";
         assert_eq!(parse_cpu(stat), Some(3.0));
         assert_eq!(parse_cpu("7 (a) S 1"), None);
+        assert_eq!(parse_start(stat), Some(0.99));
+        assert_eq!(
+            number("Max open files            1024   4096  files", "Max open files"),
+            Some(1024.0)
+        );
     }
 
     #[cfg(target_os = "linux")]

@@ -10,7 +10,7 @@ use zillion_device::Workers;
 use zillion_embedding::TableSpec;
 use zillion_embedding::layer::{AtOnce, Found, LayerSource};
 use zillion_feature::{FeatureKey, FeatureKind, RawType, Schema};
-use zillion_registry::{Cache, STABLE, VersionManifest};
+use zillion_registry::{Cache, Environment, STABLE, VersionManifest, default_cache};
 
 use super::model::model;
 use super::{files, print_json};
@@ -22,8 +22,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
         Some(version) => version,
         None => model.pointer(STABLE)?.to.version,
     };
-    let cache_folder = args.cache.clone().unwrap_or_else(|| cache_beside(&args.model.registry));
-    let mut cache = Cache::open(&cache_folder, model.name(), files()?)?;
+    let folder = cache_folder(args.cache.as_ref(), &args.model.registry)?;
+    let mut cache = Cache::open(&folder, model.name(), files()?)?;
     let chain = cache.chain(&model, version)?;
     let Some(newest) = chain.last() else { bail!("version {version} has no chain") };
     let Some(table) = newest.tables.iter().position(|t| t.name == args.table) else {
@@ -137,7 +137,10 @@ fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
     })
 }
 
-/// The cache that commands use where none is named: below a local registry.
-pub(super) fn cache_beside(registry: &str) -> PathBuf {
-    PathBuf::from(registry.trim_start_matches("file://")).join(".cache")
+/// The cache that a command uses: the one that is named, or the registry's own place for it.
+pub(super) fn cache_folder(named: Option<&PathBuf>, registry: &str) -> Result<PathBuf> {
+    match named {
+        Some(folder) => Ok(folder.clone()),
+        None => Ok(default_cache(registry, &Environment::process())?),
+    }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use zillion_device::Workers;
 use zillion_reader::{
-    DataConfig, Guess, Look, NULL_MARKERS, Profile, Sniffed, guess, profile, sniff,
+    DataConfig, Guess, Look, NULL_MARKERS, Profile, Sniffed, estimated_rows_of, guess, profile,
+    sniff,
 };
 
 /// Everything that the beginning of a file tells.
@@ -29,6 +30,11 @@ pub(super) fn at(path: &Path, rows: u64, label: Option<&str>, workers: &Workers)
 /// The settings that read a file.
 pub(super) fn config(path: &Path, workers: &Workers) -> Result<DataConfig> {
     Ok(at(path, 50_000, None, workers)?.guess.config)
+}
+
+/// About how many rows some files have; `None` where it cannot be told.
+pub(super) fn rows(config: &DataConfig, files: &[PathBuf]) -> Option<u64> {
+    estimated_rows_of(config, files).ok().flatten()
 }
 
 /// A number of rows or values, with its digits in groups.

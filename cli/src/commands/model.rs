@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::json;
 use zillion_device::SystemClock;
 use zillion_registry::{
-    Model, MoveKind, PointerMove, Registry, Retention, VersionId, VersionManifest,
+    Model, MoveKind, PointerMove, Registry, Retention, StoreSums, VersionId, VersionManifest,
 };
 
-use super::{files, graph, print_json, say};
+use super::{files, graph, model_export, print_json, say};
 use crate::args::{
     DiffArgs, GcArgs, ListArgs, ModelArgs, ModelCommand, ModelRef, PinArgs, PromoteArgs,
     RollbackArgs, ShowArgs, VerifyArgs,
@@ -30,6 +30,7 @@ pub(crate) fn run(args: &ModelArgs) -> Result<()> {
         ModelCommand::Verify(args) => verify(args),
         ModelCommand::Gc(args) => gc(args),
         ModelCommand::Pin(args) => pin(args),
+        ModelCommand::Export(args) => model_export::run(args),
         ModelCommand::Graph(args) => graph::run(args),
     }
 }
@@ -47,6 +48,16 @@ pub(super) fn new_registry(url: &str) -> Result<Registry> {
 /// The model that arguments name.
 pub(super) fn model(args: &ModelRef) -> Result<Model> {
     Ok(registry(&args.registry)?.model(&args.model)?)
+}
+
+/// Says on stderr when the store was in trouble: what went well in the end took longer than it should.
+pub(super) fn tell_store(sums: &StoreSums) {
+    if sums.retries > 0 {
+        eprintln!(
+            "the store was asked {} times, {} of them again after a failure, and {:.1} s were spent waiting in between",
+            sums.requests, sums.retries, sums.backoff_seconds
+        );
+    }
 }
 
 /// Who does it, as far as the machine knows.
@@ -222,6 +233,7 @@ fn promote(args: &PromoteArgs) -> Result<()> {
     let kind = MoveKind::Promote;
     let entry = model.promote(&args.to, args.version, kind, &who(), args.note.clone())?;
     say(&moved(&entry));
+    tell_store(&model.store().stats().sums());
     Ok(())
 }
 
@@ -232,6 +244,7 @@ fn rollback(args: &RollbackArgs) -> Result<()> {
     }
     let entry = model.rollback(&args.pointer, args.to, &who(), args.note.clone())?;
     say(&moved(&entry));
+    tell_store(&model.store().stats().sums());
     Ok(())
 }
 
@@ -246,26 +259,33 @@ fn verify(args: &VerifyArgs) -> Result<()> {
             "files": verified.files,
             "bytes": verified.bytes,
             "rows": verified.rows,
+            "store": model.store().stats().sums(),
         }));
     }
     say(&format!(
         "version {version} is whole: {} versions, {} files, {} bytes, {} rows",
         verified.versions, verified.files, verified.bytes, verified.rows
     ));
+    tell_store(&model.store().stats().sums());
     Ok(())
 }
 
 fn gc(args: &GcArgs) -> Result<()> {
     let retention = Retention { keep: args.keep, grace: Duration::from_secs(args.grace) };
-    let done = model(&args.model)?.collect(retention, args.dry_run)?;
+    let model = model(&args.model)?;
+    let done = model.collect(retention, args.dry_run)?;
+    let store = model.store().stats().sums();
     if args.json {
-        return print_json(&done);
+        let mut summary = serde_json::to_value(done)?;
+        summary["store"] = serde_json::to_value(store)?;
+        return print_json(&summary);
     }
     let verb = if args.dry_run { "would remove" } else { "removed" };
     say(&format!(
         "{verb} {} files of {} bytes and {} unfinished writes; {} versions in use need {} files",
         done.removed_files, done.removed_bytes, done.leftovers, done.kept_versions, done.kept_files
     ));
+    tell_store(&store);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use zillion_embedding::layer::AtOnce;
 use zillion_reader::RawRows;
 use zillion_registry::{Cache, STABLE, Servable};
 
-use super::explain::cache_beside;
+use super::explain::cache_folder;
 use super::predict::data_of_file;
 use super::score_lines::{Ended, ScoreLines};
 use super::{files, model, workers};
@@ -37,7 +37,7 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
         Some(version) => version,
         None => model.pointer(STABLE)?.to.version,
     };
-    let folder = args.cache.clone().unwrap_or_else(|| cache_beside(registry));
+    let folder = cache_folder(args.cache.as_ref(), registry)?;
     let mut cache = Cache::open(&folder, name, files()?)?;
     let workers = workers(args.threads)?;
     let servable = Servable::load(&model, version, [], &mut cache, &workers, &mut AtOnce)?;

@@ -9,6 +9,7 @@ use zillion_device::SystemClock;
 use zillion_reader::Paths;
 use zillion_trainer::{Checkpoint, Job, PublishConfig, Published, publish_checkpoint};
 
+use super::model::tell_store;
 use super::predict::overlaid_data;
 use super::{files, print_json, say, workers};
 use crate::args::PublishArgs;
@@ -34,6 +35,7 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
         return print_json(&summary(&published));
     }
     say(&published.to_string());
+    tell_store(&published.store);
     Ok(())
 }
 
@@ -57,5 +59,6 @@ fn summary(published: &Published) -> serde_json::Value {
         "step": version.origin.step,
         "moved": published.moved.is_some(),
         "was_there": published.was_there,
+        "store": published.store,
     })
 }

@@ -6,9 +6,10 @@ use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 
 use super::{figure, files, print_json, workers};
 use crate::args::TrainArgs;
+use crate::metrics::{Listener, TrainerMetrics};
 use crate::progress::Progress;
 use crate::watch::{Choice, Stepper, Watch};
-use crate::{job_file, signals};
+use crate::{job_file, metrics, signals};
 
 /// Rows of a batch whose values are printed where nothing is said.
 const FETCHED_ROWS: u64 = 5;
@@ -20,6 +21,10 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         print_config(&job)?;
         return Ok(());
     }
+    let address = args.metrics.as_ref().or(job.run.metrics.as_ref());
+    let served = address.map(|address| serve_metrics(address, &job)).transpose()?;
+    // The listener ends with the command.
+    let (_listener, metrics) = served.unzip();
     let options = TrainOptions {
         resume: args.resume,
         from: args.from.clone(),
@@ -30,6 +35,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     let fetch = &args.fetch;
     let mut watch = Watch {
         progress: Progress::new(),
+        metrics,
         nodes: fetch.fetch.clone(),
         rows: Choice::new(&fetch.fetch_rows, fetch.rows, Choice::First(FETCHED_ROWS)),
         every: args.fetch_every,
@@ -42,6 +48,16 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         print_json(&Outcome::new(&report))?;
     }
     Ok(())
+}
+
+/// Serves what the run counts, and says where: with port 0 nobody could know.
+fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)> {
+    let registry = metrics::registry("trainer")?;
+    let first_task = job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default();
+    let series = TrainerMetrics::new(&registry, &first_task)?;
+    let listener = Listener::start(address, registry)?;
+    eprintln!("metrics on {}", listener.url());
+    Ok((listener, series))
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]

@@ -64,7 +64,7 @@ fn compare<'a>(
         Found::Row(row) => Some((key, row)),
         Found::Tombstone => None,
     };
-    let mut before = merged(old, table).filter_map(rows).peekable();
+    let mut before = merged(old.iter().copied(), table).filter_map(rows).peekable();
     let mut now = new.iter(table).filter_map(rows).peekable();
     std::iter::from_fn(move || {
         let keys = before.peek().map(|&(key, _)| key).into_iter();

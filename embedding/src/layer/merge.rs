@@ -42,7 +42,7 @@ fn merge_table(
     layers: &[&Layer],
     is_base: bool,
 ) -> Result<()> {
-    for (key, found) in merged(layers, table) {
+    for (key, found) in merged(layers.iter().copied(), table) {
         match found {
             Found::Row(row) => writer.push(key, Some(row.weights), row.count)?,
             Found::Tombstone if !is_base => writer.push(key, None, 0)?,
@@ -54,10 +54,10 @@ fn merge_table(
 
 /// What layers (oldest first) say of a table's keys together, in key order: of equal keys the newest.
 pub(super) fn merged<'a>(
-    layers: &[&'a Layer],
+    layers: impl IntoIterator<Item = &'a Layer>,
     table: usize,
 ) -> impl Iterator<Item = (FeatureKey, Found<'a>)> {
-    let mut heads: Vec<_> = layers.iter().map(|&layer| layer.iter(table).peekable()).collect();
+    let mut heads: Vec<_> = layers.into_iter().map(|layer| layer.iter(table).peekable()).collect();
     std::iter::from_fn(move || {
         let keys = heads.iter_mut().filter_map(|head| head.peek().map(|&(key, _)| key));
         let key = keys.min()?;

@@ -83,6 +83,11 @@ impl Layer {
         self.tables.get(table).map_or(0, |rows| rows.rows() as u64)
     }
 
+    /// Bytes that the rows of a table and their entries of the directory take where they are mapped.
+    pub fn bytes(&self, table: usize) -> u64 {
+        self.tables.get(table).map_or(0, |rows| rows.bytes() as u64)
+    }
+
     /// A table's keys in ascending order, and what the layer says of each.
     pub fn iter(&self, table: usize) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         self.tables.get(table).into_iter().flat_map(TableRows::iter)

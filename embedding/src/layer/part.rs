@@ -109,6 +109,12 @@ impl TableRows {
         self.parts.iter().map(|part| part.keys.len()).sum()
     }
 
+    /// Bytes of the columns and of the entries of the directory.
+    pub(super) fn bytes(&self) -> usize {
+        let row = size_of::<u64>() + size_of::<u32>() + 1 + self.width * size_of::<f32>();
+        self.parts.iter().map(|p| p.keys.len() * row + p.starts.len() * size_of::<u32>()).sum()
+    }
+
     /// All rows in key order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         (0u32..).zip(&self.parts).flat_map(move |(part, rows)| {

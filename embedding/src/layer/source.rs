@@ -6,7 +6,8 @@ use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
 
 use super::Layer;
-use super::part::{Found, Place, TableRows};
+use super::merge::merged;
+use super::part::{Found, LayerRow, Place, TableRows};
 use crate::error::{Error, Result};
 use crate::set::shape_rows;
 use crate::shape::TableShape;
@@ -52,6 +53,14 @@ impl LayerSource {
     /// The layers, oldest first.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
+    }
+
+    /// Every row of a table in key order: of equal keys the newest, without those that left.
+    pub fn rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, LayerRow<'_>)> {
+        merged(self.layers.iter(), table).filter_map(|(key, found)| match found {
+            Found::Row(row) => Some((key, row)),
+            Found::Tombstone => None,
+        })
     }
 
     /// What a key of a table reads as where no layer has it.

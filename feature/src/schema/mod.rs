@@ -8,6 +8,7 @@ mod print;
 mod read;
 #[cfg(test)]
 mod tests;
+mod time;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,7 @@ pub use kinds::{
     Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, SideRef,
     SideSpec,
 };
+pub use time::TimeUnit;
 
 /// A validated schema.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,6 +38,9 @@ pub struct Schema {
     pub group: Option<String>,
     /// Column of event times.
     pub event_time: Option<String>,
+    /// What its numbers count since 1970; without it nobody may take them for moments.
+    #[serde(default)]
+    pub event_time_unit: Option<TimeUnit>,
 }
 
 impl Schema {

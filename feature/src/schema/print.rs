@@ -14,6 +14,8 @@ impl Schema {
         let columns = columns.into_iter().filter_map(|(role, column)| {
             column.as_ref().map(|c| (role.to_owned(), Value::from(c.clone())))
         });
+        let unit = self.event_time_unit.as_ref();
+        let columns = columns.chain(unit.map(|unit| ("event_time_unit".to_owned(), word(unit))));
         let mut sections = vec![
             ("features".to_owned(), Value::Table(features.collect())),
             ("labels".to_owned(), Value::Table(self.labels.iter().map(label_section).collect())),

@@ -7,7 +7,7 @@ use toml::Value;
 
 use super::{
     Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,
-    SideRef, SideSpec,
+    SideRef, SideSpec, TimeUnit,
 };
 use crate::config::{self, ConfigError, from_value};
 use crate::error::SchemaError;
@@ -42,7 +42,12 @@ impl Schema {
         let columns: ColumnsConfig = config::section(job, "columns")?;
         schema.weight = columns.weight;
         schema.group = columns.group;
+        if columns.event_time_unit.is_some() && columns.event_time.is_none() {
+            let message = "there is no `columns.event_time` that it could be the unit of";
+            return Err(ConfigError::at("columns.event_time_unit", message).into());
+        }
         schema.event_time = columns.event_time;
+        schema.event_time_unit = columns.event_time_unit;
         schema.refuse_unused_sides()?;
         schema.refuse_equal_labels()?;
         schema.refuse_label_leaks()?;
@@ -111,6 +116,7 @@ struct ColumnsConfig {
     weight: Option<String>,
     group: Option<String>,
     event_time: Option<String>,
+    event_time_unit: Option<TimeUnit>,
 }
 
 #[derive(Deserialize)]

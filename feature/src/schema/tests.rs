@@ -231,3 +231,19 @@ fn what_is_wrong_is_named() {
         assert_eq!(read(&text).unwrap_err(), message, "{text}");
     }
 }
+
+#[test]
+fn a_unit_of_event_times_comes_and_goes_with_them() {
+    let read = |columns: &str| {
+        let text = format!("[features.a]\nkind='id'\n[labels.y]\n[columns]\n{columns}");
+        Schema::from_job(&toml::from_str::<toml::Table>(&text).unwrap().into())
+    };
+    let schema = read("event_time='t'\nevent_time_unit='ms'").unwrap();
+    assert_eq!(schema.event_time_unit, Some(crate::TimeUnit::Millisecond));
+    let printed = toml::Table::from_iter(schema.to_job());
+    assert_eq!(Schema::from_job(&printed.into()).unwrap(), schema);
+    let alone = read("event_time_unit='s'").unwrap_err().to_string();
+    assert!(alone.contains("columns.event_time_unit"), "{alone}");
+    let other = read("event_time='t'\nevent_time_unit='minutes'").unwrap_err().to_string();
+    assert!(other.contains("columns.event_time_unit"), "{other}");
+}

@@ -56,6 +56,13 @@ pub(crate) struct IpcPlan {
     keep_dictionary: Vec<bool>,
 }
 
+impl IpcPlan {
+    /// Bytes of a record batch.
+    pub(crate) fn bytes(&self, batch: usize) -> u64 {
+        u64::try_from(self.batches[batch].bodyLength()).unwrap_or_default()
+    }
+}
+
 impl IpcFile {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let failed =
@@ -186,6 +193,34 @@ impl IpcFile {
             }
         }
         Ok(())
+    }
+
+    /// Batch after batch, all columns.
+    pub(crate) fn all_batches(
+        &self,
+        path: &Path,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+        let width = self.schema.fields().len();
+        let plan = self.with(path, vec![DataType::Int64; width], vec![false; width])?;
+        let path = path.to_owned();
+        let mut groups = 0..self.groups.len();
+        let mut open: Option<(usize, IpcBatches)> = None;
+        Ok(std::iter::from_fn(move || {
+            loop {
+                if let Some((group, batches)) = &mut open {
+                    match without_panic(|| batches.next_batch().transpose()) {
+                        Ok(Some(batch)) => return Some(Ok(batch)),
+                        Ok(None) => open = None,
+                        Err(reason) => return Some(Err(damaged(*group, reason, &path))),
+                    }
+                }
+                let group = groups.next()?;
+                match IpcBatches::open(&path, &plan, (0..width).collect(), group, 0) {
+                    Ok(batches) => open = Some((group, batches)),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        }))
     }
 }
 

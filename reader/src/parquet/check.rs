@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use arrow_schema::DataType;
-use zillion_feature::RawType;
+use arrow_schema::{DataType, TimeUnit as ArrowUnit};
+use zillion_feature::{RawType, TimeUnit};
 
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role};
@@ -12,7 +12,7 @@ use crate::field::{Field, Role};
 pub(crate) fn check(field: &Field, found: &DataType, path: &Path) -> Result<()> {
     let (fits, wanted) = match &field.role {
         Role::Id { raw, .. } | Role::RawId { raw } => (fits_id(*raw, found), wanted_id(*raw)),
-        Role::Ids { raw } | Role::RawIds { raw } => match found {
+        Role::Ids { raw } | Role::RawIds { raw } | Role::WeightedIds { raw } => match found {
             DataType::List(element) => (fits_id(*raw, element.data_type()), wanted_id(*raw)),
             // One text cell that holds several ids, as in CSV.
             found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
@@ -27,9 +27,18 @@ pub(crate) fn check(field: &Field, found: &DataType, path: &Path) -> Result<()> 
         Role::Label { .. } => (is_number(found) || *found == DataType::Boolean, "0 or 1"),
         Role::Weight => (is_number(found), "numbers"),
         Role::Group => (is_whole(found) || is_text(found), "whole numbers or strings"),
-        Role::EventTime => {
+        Role::EventTime { unit: None } => {
             (is_whole(found) || is_time(found), "whole numbers, dates or timestamps")
         }
+        Role::EventTime { unit: Some(unit) } => (
+            is_whole(found) || counts(found) == Some(*unit),
+            match unit {
+                TimeUnit::Second => "whole numbers or timestamps of seconds",
+                TimeUnit::Millisecond => "whole numbers or timestamps of milliseconds",
+                TimeUnit::Microsecond => "whole numbers or timestamps of microseconds",
+                TimeUnit::Nanosecond => "whole numbers or timestamps of nanoseconds",
+            },
+        ),
     };
     if fits {
         return Ok(());
@@ -73,6 +82,20 @@ fn is_time(found: &DataType) -> bool {
     matches!(found, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
 }
 
+/// What a type that says so itself counts.
+fn counts(found: &DataType) -> Option<TimeUnit> {
+    match found {
+        DataType::Timestamp(ArrowUnit::Second, _) => Some(TimeUnit::Second),
+        DataType::Timestamp(ArrowUnit::Millisecond, _) | DataType::Date64 => {
+            Some(TimeUnit::Millisecond)
+        }
+        DataType::Timestamp(ArrowUnit::Microsecond, _) => Some(TimeUnit::Microsecond),
+        DataType::Timestamp(ArrowUnit::Nanosecond, _) => Some(TimeUnit::Nanosecond),
+        // A day is no moment.
+        _ => None,
+    }
+}
+
 /// The type in words.
 fn name(found: &DataType) -> String {
     match found {
@@ -93,6 +116,7 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
             | Role::RawId { .. }
             | Role::Ids { .. }
             | Role::RawIds { .. }
+            | Role::WeightedIds { .. }
             | Role::SideRow(_)
     );
     match (role, found) {
@@ -110,6 +134,12 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
             if is_text(found) =>
         {
             "declare `kind = \"id\"` with `type = \"string\"`, or write the column as numbers"
+        }
+        (Role::EventTime { unit: Some(_) }, DataType::Date32) => {
+            "a day is no moment: write timestamps, or remove `columns.event_time_unit`"
+        }
+        (Role::EventTime { unit: Some(_) }, found) if is_time(found) => {
+            "set `columns.event_time_unit` to what its type says"
         }
         _ => "convert the column, or name another one",
     }

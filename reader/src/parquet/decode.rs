@@ -6,7 +6,7 @@ use arrow_array::{
     TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray,
 };
 use arrow_schema::{DataType, TimeUnit};
-use zillion_feature::{FeatureKey, RawType, RawValue};
+use zillion_feature::{FeatureKey, RawType, RawValue, TimeUnit as EventUnit};
 
 use super::numbers::{ArrayId, Whole, numbers, scan, scan_values, with_whole};
 use super::texts::{DictionaryKeys, TextRules, dictionary_keys, is_text, text_ids, texts};
@@ -120,7 +120,7 @@ pub(crate) fn append(
             Ok(())
         }),
         (Role::Group, Column::Words(words)) => groups(array, rules, words),
-        (Role::EventTime, Column::Times(times)) => event_times(array, times),
+        (Role::EventTime { unit }, Column::Times(times)) => event_times(array, *unit, times),
         // `Column::with_capacity` chose the column by the role.
         (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
     }
@@ -247,14 +247,14 @@ fn groups(array: &ArrayRef, rules: &TextRules, words: &mut Vec<u64>) -> Result<(
     })
 }
 
-fn event_times(array: &ArrayRef, times: &mut Vec<i64>) -> Result<(), Bad> {
+fn event_times(array: &ArrayRef, unit: Option<EventUnit>, times: &mut Vec<i64>) -> Result<(), Bad> {
     macro_rules! times_of {
         ($array_type:ty) => {{
             let Some(values) = array.as_any().downcast_ref::<$array_type>() else {
                 unexpected(array)
             };
             scan_values(values, |value| {
-                times.push(i64::from(value.ok_or(Refusal::Missing)?));
+                times.push(value::time(i64::from(value.ok_or(Refusal::Missing)?), unit)?);
                 Ok(())
             })
         }};
@@ -267,7 +267,7 @@ fn event_times(array: &ArrayRef, times: &mut Vec<i64>) -> Result<(), Bad> {
         DataType::Date32 => times_of!(Date32Array),
         DataType::Date64 => times_of!(Date64Array),
         _ => with_whole!(array, values => scan_values(values, |value| {
-            times.push(value.ok_or(Refusal::Missing)?.time()?);
+            times.push(value::time(value.ok_or(Refusal::Missing)?.time()?, unit)?);
             Ok(())
         }), else unexpected(array)),
     }

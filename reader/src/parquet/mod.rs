@@ -59,6 +59,22 @@ pub(crate) enum GroupSource {
     Ipc(IpcPlan),
 }
 
+impl GroupPlan {
+    /// Bytes that decoding a group takes from the file.
+    pub(crate) fn bytes(&self, group: usize) -> u64 {
+        match &self.source {
+            GroupSource::Ipc(plan) => plan.bytes(group),
+            GroupSource::Parquet(metadata) => {
+                let schema = metadata.parquet_schema();
+                let columns = metadata.metadata().row_group(group).columns().iter().enumerate();
+                let read = |leaf: usize| self.columns.contains(&schema.get_column_root_idx(leaf));
+                let bytes = columns.filter(|&(leaf, _)| read(leaf));
+                bytes.map(|(_, c)| u64::try_from(c.compressed_size()).unwrap_or_default()).sum()
+            }
+        }
+    }
+}
+
 impl ParquetFile {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let failed =

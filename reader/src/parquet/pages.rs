@@ -76,7 +76,13 @@ impl PagedColumn {
         let physical = descriptor.physical_type();
         let text = *found == DataType::Utf8;
         let fits = match (physical, role) {
-            (_, Role::Ids { .. } | Role::RawIds { .. } | Role::RawId { .. }) => false,
+            (
+                _,
+                Role::Ids { .. }
+                | Role::RawIds { .. }
+                | Role::WeightedIds { .. }
+                | Role::RawId { .. },
+            ) => false,
             (Type::BYTE_ARRAY, Role::Id { raw: RawType::String, .. }) => text,
             (Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE, _) => {
                 numbers(physical, found, &[0; 8]).is_some()

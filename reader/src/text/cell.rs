@@ -66,6 +66,10 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
             ids.append(&mut list);
             end_list(offsets, ids)?;
         }
+        (Role::WeightedIds { raw }, Column::WeightedLists { offsets, ids, weights }) => {
+            cell.ids(*raw, &mut List { ids, weights })?;
+            end_list(offsets, ids)?;
+        }
         (Role::Numeric { map, missing }, Column::Floats(values)) => {
             values.push(match cell.number()? {
                 Some(x) => value::numeric(map, x)?,
@@ -107,8 +111,8 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::Group, Column::Words(words)) => {
             words.push(cell.group()?.ok_or(Refusal::Missing)?);
         }
-        (Role::EventTime, Column::Times(times)) => {
-            times.push(cell.time()?.ok_or(Refusal::Missing)?);
+        (Role::EventTime { unit }, Column::Times(times)) => {
+            times.push(value::time(cell.time()?.ok_or(Refusal::Missing)?, *unit)?);
         }
         // `Column::with_capacity` chose the column by the role.
         (role, column) => unreachable!("{role:?} does not decode into {column:?}"),

@@ -54,6 +54,26 @@ pub(crate) struct TextSettings {
     pub(crate) decimal: Decimal,
 }
 
+impl TextPlan {
+    /// A row may have nothing that no field reads.
+    pub(crate) fn refuse_others(&mut self) {
+        match &mut self.rows {
+            // A record has as many cells as the header.
+            RowPlan::Cells(_) => {}
+            RowPlan::Json(plan) => plan.keys.refuse_others(),
+            RowPlan::Svm(plan) => plan.refuses_others = true,
+        }
+    }
+}
+
+/// Why a row is refused that has a column which the first rows of its file do not have.
+pub(super) fn beyond_first_rows(column: &str) -> String {
+    format!(
+        "it has a column `{column}`, which none of the first {LINES_LOOKED_AT} rows of the file has and which would \
+         get lost; write it in the first row too, as null or empty"
+    )
+}
+
 impl TextSettings {
     pub(crate) fn new(config: &DataConfig, format: TextFormat) -> Self {
         Self {

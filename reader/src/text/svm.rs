@@ -30,6 +30,8 @@ pub(crate) struct SvmPlan {
     /// Whether entries have a field.
     with_fields: bool,
     reads: Vec<Reads>,
+    /// Whether a row may have fields that nothing reads.
+    pub(super) refuses_others: bool,
 }
 
 /// A column.
@@ -62,7 +64,10 @@ impl SvmPlan {
             let fits = matches!(
                 (read, &field.role),
                 (Reads::Label | Reads::Query, _)
-                    | (Reads::Features | Reads::Field(_), Role::Ids { .. } | Role::RawIds { .. })
+                    | (
+                        Reads::Features | Reads::Field(_),
+                        Role::Ids { .. } | Role::RawIds { .. } | Role::WeightedIds { .. }
+                    )
                     | (Reads::Field(_), Role::Id { .. } | Role::RawId { .. } | Role::SideRow(_))
             );
             if !fits {
@@ -77,7 +82,8 @@ impl SvmPlan {
             }
             reads.push(read);
         }
-        Ok(Self { with_fields: !columns.iter().any(|name| name == FEATURES), reads })
+        let with_fields = !columns.iter().any(|name| name == FEATURES);
+        Ok(Self { with_fields, reads, refuses_others: false })
     }
 }
 
@@ -249,6 +255,9 @@ impl Rows for SvmRows<'_> {
                 ),
             }));
         }
+        if self.plan.refuses_others {
+            self.refuse_others()?;
+        }
         for (at, (&read, field)) in self.plan.reads.iter().zip(fields).enumerate() {
             let cell = SvmCell { read, row: &self.row, settings: self.settings };
             if let Err(refusal) = cell::push(&mut columns[at], &field.role, &cell) {
@@ -257,6 +266,22 @@ impl Rows for SvmRows<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl SvmRows<'_> {
+    /// What a row has that nothing reads.
+    fn refuse_others(&self) -> Result<(), Problem> {
+        let is_read = |read: Reads| self.plan.reads.contains(&read);
+        let refuse = |what: String| Err(Problem::Record(super::beyond_first_rows(&what)));
+        if self.row.query.is_some() && !is_read(Reads::Query) {
+            return refuse("qid".to_owned());
+        }
+        let fields = self.row.entries.iter().filter_map(|entry| entry.field);
+        match fields.into_iter().find(|&number| !is_read(Reads::Field(number))) {
+            Some(number) => refuse(format!("{FIELD}{number}")),
+            None => Ok(()),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod agreement;
 mod bad_input;
 mod damage;
+mod event_times;
 mod fixture;
 mod left_out;
 mod lines;

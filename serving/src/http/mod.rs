@@ -20,11 +20,13 @@ use axum::routing::any;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
+use tracing::Instrument as _;
 
 use crate::domain::{Domain, RowsRequest, Scored};
 use crate::error::{Kind, Result, ServeError};
 use crate::host::Selector;
 use crate::metrics::Stage;
+use crate::trace::{request_span, span};
 
 /// Reads a body as each protocol would, and says which took it: what fuzzers feed.
 pub fn read_body(body: &[u8]) -> [bool; 3] {
@@ -143,9 +145,29 @@ fn split_verb(text: &str) -> (&str, Option<&str>) {
 }
 
 async fn answer(State(domain): State<Arc<Domain>>, request: Request) -> Response {
-    let began = Instant::now();
     let path = request.uri().path().to_owned();
-    let Some(route) = Route::parse(&path) else {
+    let route = Route::parse(&path);
+    let span = match route.as_ref().and_then(Route::labels) {
+        Some((model, protocol)) => {
+            let model = known(&domain, model);
+            request_span(format_args!("{protocol} {model}"), request.headers())
+        }
+        // A path could be anything.
+        None => request_span(format_args!("{}", request.method()), request.headers()),
+    };
+    let response = answered(domain, path, route, request).instrument(span.clone()).await;
+    span.record("status", response.status().as_u16());
+    response
+}
+
+async fn answered(
+    domain: Arc<Domain>,
+    path: String,
+    route: Option<Route>,
+    request: Request,
+) -> Response {
+    let began = Instant::now();
+    let Some(route) = route else {
         return failure(&ServeError::UnknownPath(path.chars().take(200).collect()));
     };
     let allowed = route.allowed();
@@ -159,13 +181,16 @@ async fn answer(State(domain): State<Arc<Domain>>, request: Request) -> Response
     domain.metrics().open_requests.dec();
     let response = outcome.unwrap_or_else(|error| failure(&error));
     if let Some((model, protocol)) = route.labels() {
-        // A name that is not served is no label: anybody could invent any number of them.
-        let host = domain.host(model);
-        let model = host.as_ref().map_or("unknown", |host| host.name());
+        let model = known(&domain, model);
         let status = response.status().as_u16();
         domain.metrics().request(model, protocol, status, began.elapsed());
     }
     response
+}
+
+/// A name that is not served is no label: anybody could invent any number of them.
+fn known<'a>(domain: &Domain, model: &'a str) -> &'a str {
+    if domain.host(model).is_ok() { model } else { "unknown" }
 }
 
 async fn dispatch(domain: &Arc<Domain>, route: &Route, request: Request) -> Result<Response> {
@@ -177,7 +202,7 @@ async fn dispatch(domain: &Arc<Domain>, route: &Route, request: Request) -> Resu
             Ok(if ready { body } else { (StatusCode::SERVICE_UNAVAILABLE, body).into_response() })
         }
         Route::Metrics => {
-            let text = domain.metrics().text().map_err(|e| ServeError::Internal(e.to_string()))?;
+            let text = domain.metrics_text()?;
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
         }
@@ -244,7 +269,7 @@ async fn scored(
     // Before the body: who asks for what is not here need not send it.
     domain.host(model)?.resolve(selector)?;
     let began = Instant::now();
-    let body = receive(domain, request).await?;
+    let body = receive(domain, request).instrument(span!("receive")).await?;
     domain.metrics().stage(Stage::Receive, began.elapsed());
     let bytes = domain.request(model, selector, move |scored| work(scored, &body)).await?;
     Ok(json_bytes(StatusCode::OK, bytes))

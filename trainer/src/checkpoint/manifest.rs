@@ -65,6 +65,10 @@ pub struct Progress {
     /// Of these, the bad ones; behind the last step of an epoch, all of the epoch's.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rejected: u64,
+    /// When the newest event that was trained on happened, in milliseconds since 1970, where the job says how its
+    /// data tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_event_ms: Option<u64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]

@@ -6,7 +6,7 @@
 use toml::Value;
 
 /// Keys that a resumed run may change.
-const FREE: [&str; 10] = [
+const FREE: [&str; 11] = [
     "data.root",
     // Other files, at the end of an epoch: the next rows of data that goes on. In the middle of one
     // the training files are held against the checkpoint's (`Checkpoint::check_files`).
@@ -16,6 +16,8 @@ const FREE: [&str; 10] = [
     // A run that was stopped by its bad rows may go on with more of them: those that were left out stay so.
     "data.max_bad_rows",
     "data.rejects",
+    // How fresh versions are is measured by it, and nothing else.
+    "columns.event_time_unit",
     "train.epochs",
     "train.checkpoint_every",
     "train.keep",

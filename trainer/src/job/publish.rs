@@ -10,7 +10,7 @@ use zillion_registry::STABLE;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishConfig {
-    /// The registry: a folder, or `file:///…`.
+    /// The registry: a folder, `file:///…`, `s3://bucket/prefix`, `gs://…`, `az://…`.
     pub registry: String,
     /// The model's name there; absent: the job's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ use zillion_nn::{Mode, Params, Settings};
 use zillion_reader::SideTables;
 use zillion_registry::{
     Cache, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
-    ScoreSettings, Scorer, VersionFile, VersionId, VersionManifest, write_side,
+    ScoreSettings, Scorer, StoreSums, VersionFile, VersionId, VersionManifest, write_side,
 };
 
 use super::RunId;
@@ -23,6 +23,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::model;
+use crate::spans::span;
 
 /// Versions that changes are remembered since: so many can be rolled back without comparing all rows.
 pub(crate) const REMEMBERED: usize = 16;
@@ -35,6 +36,7 @@ const FOLDER: &str = "publish";
 pub(crate) struct Moment {
     pub(crate) step: u64,
     pub(crate) cursor: Cursor,
+    pub(crate) newest_event_ms: Option<u64>,
     pub(crate) metrics: BTreeMap<String, f64>,
 }
 
@@ -63,6 +65,8 @@ pub struct Published {
     pub moved: Option<PointerMove>,
     /// It had been published before: a step is published once.
     pub was_there: bool,
+    /// What the store was asked since the publisher was opened.
+    pub store: StoreSums,
 }
 
 /// Everything of a version that stays as it is from one to the next.
@@ -77,7 +81,7 @@ struct Frame {
 
 impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, moved, was_there } = self;
+        let Self { version, moved, was_there, .. } = self;
         let layer = &version.layer;
         let gone: u64 = layer.tables.iter().map(|table| table.tombstones).sum();
         write!(f, "version {} of {}: ", version.version, version.model)?;
@@ -184,6 +188,7 @@ impl Publisher {
         params: &Params,
         wish: Wish,
     ) -> Result<Published> {
+        let _span = span!("publish", step = moment.step).entered();
         let dense = params.to_safetensors()?;
         let mut parity = Vec::new();
         let Self { parity: wanted, scorer, .. } = self;
@@ -205,7 +210,7 @@ impl Publisher {
                 true => self.point_to(&version)?,
                 false => self.point_to_what_was_there(&version)?,
             };
-            return Ok(Published { version, moved, was_there: true });
+            return Ok(Published { version, moved, was_there: true, store: self.store() });
         }
         let outcome = self.publish_new(moment, rows, (dense, parity), wish.base);
         // What was on its way is in the registry now, or will be made again.
@@ -213,7 +218,7 @@ impl Publisher {
         let version = Arc::new(outcome?);
         cleared?;
         let moved = self.point_to(&version)?;
-        Ok(Published { version, moved, was_there: false })
+        Ok(Published { version, moved, was_there: false, store: self.store() })
     }
 
     fn publish_new(
@@ -252,6 +257,7 @@ impl Publisher {
                 step: moment.step,
                 cursor: moment.cursor,
                 dirty_epoch: epoch,
+                newest_event_ms: moment.newest_event_ms,
                 metrics: moment.metrics.clone(),
             },
         };
@@ -308,6 +314,11 @@ impl Publisher {
         Ok(Some(moved?))
     }
 
+    /// What the store was asked so far.
+    fn store(&self) -> StoreSums {
+        self.model.store().stats().sums()
+    }
+
     /// Where the files of the version's rows are written.
     fn layer_folder(&self) -> PathBuf {
         self.folder.join("rows")
@@ -361,6 +372,7 @@ pub fn publish_checkpoint(
     let moment = Moment {
         step: manifest.step,
         cursor: manifest.cursor,
+        newest_event_ms: manifest.progress.newest_event_ms,
         metrics: metrics.into_iter().collect(),
     };
     let wish = Wish { base: force_base, is_command: true };

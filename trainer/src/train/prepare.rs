@@ -12,6 +12,7 @@ use zillion_ps::LocalClient;
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
 use zillion_registry::Scorer;
 
+use super::counting::Counting;
 use super::publish::Publishing;
 use super::step::{Looking, StepBuffers};
 use super::{Run, TrainOptions, plateau};
@@ -120,7 +121,14 @@ impl Run {
             looking: Looking::new(look.steps, nodes),
             step: 0,
             cursor: Cursor::default(),
-            progress: Progress { plateau, best: None, loss_sum: 0.0, left_out: 0, rejected: 0 },
+            progress: Progress {
+                plateau,
+                best: None,
+                loss_sum: 0.0,
+                left_out: 0,
+                rejected: 0,
+                newest_event_ms: None,
+            },
             rejects,
             files,
             epoch_rows: None,
@@ -132,6 +140,7 @@ impl Run {
             publishing: Publishing::default(),
             skipped_steps: 0,
             seconds: StageSeconds::default(),
+            counting: Counting::new(observer.wants_figures()),
             options,
         };
         run.dir.prepare(&run.options.files)?;
@@ -154,7 +163,7 @@ impl Run {
                 run.saving_rejects(begun)?;
             }
         }
-        run.open_publisher(&sides)?;
+        run.open_publisher(&sides, observer)?;
         run.catch_up_publishing(observer)?;
         Ok(run)
     }
@@ -202,8 +211,9 @@ impl Run {
         self.frequencies = checkpoint.frequencies()?;
         self.client.restore(checkpoint.path(), &manifest.tables)?;
         checkpoint.restore_dense(&mut self.params, &mut self.optimizer)?;
-        // Rows remember the step that saw them last.
+        // Rows remember the step that saw them last, and what was learned is as new as it was.
         self.step = manifest.step;
+        self.progress.newest_event_ms = manifest.progress.newest_event_ms;
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use zillion_device::{Files, SystemClock};
 use zillion_embedding::RowSource;
@@ -16,6 +17,7 @@ use zillion_reader::SideTables;
 use super::Run;
 use crate::error::{Error, Result};
 use crate::evaluate::EvalReport;
+use crate::figures::PublishReport;
 use crate::observer::Observer;
 use crate::publish::{Moment, Opening, Published, Publisher, REMEMBERED, Rows, Wish};
 
@@ -30,7 +32,11 @@ pub(super) struct Publishing {
 
 impl Run {
     /// Opens what publishes, where the job asks for it: what it needs is missed now and not hours later.
-    pub(super) fn open_publisher(&mut self, sides: &SideTables) -> Result<()> {
+    pub(super) fn open_publisher(
+        &mut self,
+        sides: &SideTables,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
         let Some(config) = self.job.publish.clone() else { return Ok(()) };
         let publisher = Publisher::open(Opening {
             job: &self.job,
@@ -45,6 +51,12 @@ impl Run {
         })?;
         self.client.track_changes(REMEMBERED)?;
         self.publishing.publisher = Some(publisher);
+        let schema = &self.job.schema;
+        if schema.event_time.is_some() && schema.event_time_unit.is_none() {
+            observer.note(
+                "versions will not say how new their events are: set `columns.event_time_unit`",
+            );
+        }
         Ok(())
     }
 
@@ -105,9 +117,14 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         let Some(publisher) = &mut self.publishing.publisher else { return Ok(()) };
-        let moment = Moment { step: self.step, cursor: self.cursor, metrics };
+        let began = Instant::now();
+        let newest_event_ms = self.progress.newest_event_ms;
+        let moment = Moment { step: self.step, cursor: self.cursor, newest_event_ms, metrics };
         let mut rows = LiveRows { client: self.client.as_mut() };
-        match publisher.publish(&moment, &mut rows, &self.params, Wish::default()) {
+        let outcome = publisher.publish(&moment, &mut rows, &self.params, Wish::default());
+        let published = outcome.as_ref().ok();
+        observer.published(&PublishReport { published, seconds: began.elapsed().as_secs_f64() });
+        match outcome {
             Ok(published) => {
                 observer.note(&published.to_string());
                 self.publishing.last = Some(published);

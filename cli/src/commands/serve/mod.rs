@@ -23,10 +23,12 @@ const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let settings = Settings::read(args)?;
+    settings.set_log_filter()?;
     let mut sockets = Sockets::take()?;
     let registry = model::registry(settings.registry())?;
-    let metrics = prometheus::Registry::new();
-    let domain = Arc::new(Domain::start(&settings.config(), &registry, &files()?, &metrics)?);
+    let config = settings.config(registry.store().is_remote())?;
+    let metrics = crate::metrics::registry("server")?;
+    let domain = Arc::new(Domain::start(&config, &registry, &files()?, &metrics)?);
     // One thread for the network: it moves bytes and waits, the pool does the work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

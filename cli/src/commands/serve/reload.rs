@@ -80,6 +80,7 @@ impl Reloader {
         if !fixed.is_empty() {
             tracing::warn!("these settings wait for a restart: {}", fixed.join(", "));
         }
+        new.set_log_filter()?;
         self.follow(&new)?;
         self.domain.set_limits(new.limits());
         for change in changed.iter().filter(|change| !change.is_fixed) {

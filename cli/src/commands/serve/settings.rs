@@ -15,12 +15,18 @@ use zillion_device::machine;
 use zillion_feature::config;
 use zillion_serving::{Follow, Limits, ServeConfig};
 
-use super::super::explain::cache_beside;
+use super::super::explain::cache_folder;
 use crate::args::ServeArgs;
 use crate::exit::{Stop, usage};
 use crate::job_file;
+use crate::telemetry;
 
 const SECTION: &str = "serve";
+
+/// Milliseconds between two looks at a folder.
+const LOCAL_POLL_MS: u64 = 200;
+/// The same at a bucket, where each look is a handful of requests that are paid for.
+const REMOTE_POLL_MS: u64 = 2000;
 
 /// What is settled when the server starts; [`Settings::take_changeable`] keeps these.
 const FIXED: [&str; 9] = [
@@ -45,7 +51,7 @@ pub(super) struct Settings {
     pub(super) http: String,
     pub(super) cache: Option<PathBuf>,
     pub(super) threads: Option<NonZeroUsize>,
-    pub(super) poll_ms: u64,
+    pub(super) poll_ms: Option<u64>,
     pub(super) retain: usize,
     pub(super) max_body_bytes: usize,
     pub(super) max_rows: usize,
@@ -56,6 +62,7 @@ pub(super) struct Settings {
     pub(super) receive_ms: u64,
     pub(super) drain_ms: u64,
     pub(super) name: Option<String>,
+    pub(super) log_filter: Option<String>,
 }
 
 impl Default for Settings {
@@ -70,7 +77,7 @@ impl Default for Settings {
             http: "127.0.0.1:8080".to_owned(),
             cache: None,
             threads: None,
-            poll_ms: millis(usual.poll),
+            poll_ms: None,
             retain: usual.retain,
             max_body_bytes: limits.body_bytes,
             max_rows: limits.rows,
@@ -81,6 +88,7 @@ impl Default for Settings {
             receive_ms: millis(limits.body_time),
             drain_ms: millis(limits.drain_time),
             name: None,
+            log_filter: None,
         }
     }
 }
@@ -129,6 +137,15 @@ impl Settings {
         Ok(())
     }
 
+    /// Logs as the settings say, unless the command line or the environment has said it for all commands.
+    ///
+    /// # Errors
+    /// Directives that are none.
+    pub(super) fn set_log_filter(&self) -> Result<()> {
+        let directives = self.log_filter.as_deref();
+        telemetry::set_usual_filter(directives).context("serve.log_filter")
+    }
+
     /// The registry's URL.
     pub(super) fn registry(&self) -> &str {
         self.registry.as_deref().unwrap_or_default()
@@ -155,19 +172,23 @@ impl Settings {
         }
     }
 
-    /// All of it, as the serving crate takes it.
-    pub(super) fn config(&self) -> ServeConfig {
-        ServeConfig {
+    /// All of it, as the serving crate takes it; `is_remote` says that the registry is no folder.
+    ///
+    /// # Errors
+    /// No cache folder is named, and there is no usual place for one.
+    pub(super) fn config(&self, is_remote: bool) -> Result<ServeConfig> {
+        let usual_poll = if is_remote { REMOTE_POLL_MS } else { LOCAL_POLL_MS };
+        Ok(ServeConfig {
             models: self.models(),
-            cache: self.cache.clone().unwrap_or_else(|| cache_beside(self.registry())),
+            cache: cache_folder(self.cache.as_ref(), self.registry())?,
             threads: self.threads.unwrap_or_else(machine::cpus).get(),
-            poll: Duration::from_millis(self.poll_ms),
+            poll: Duration::from_millis(self.poll_ms.unwrap_or(usual_poll)),
             retain: self.retain,
             server: self.name.clone().unwrap_or_else(own_name),
             model_control: self.model_control,
             limits: self.limits(),
             ..ServeConfig::default()
-        }
+        })
     }
 
     /// What is otherwise in `new`, key by key.
@@ -272,7 +293,7 @@ mod tests {
         let args = args(&["--config", path, "--poll-ms", "7"]);
         let environment = [("ZILLION_SERVE__POLL_MS", "5"), ("ZILLION_SERVE__MAX_ROWS", "6")];
         let settings = read(&args, &environment).expect("settings");
-        assert_eq!((settings.poll_ms, settings.max_rows, settings.retain), (7, 6, 3));
+        assert_eq!((settings.poll_ms, settings.max_rows, settings.retain), (Some(7), 6, 3));
         let usual = Settings::default();
         assert_eq!(settings.max_values, usual.max_values);
         let models = settings.models();

@@ -27,6 +27,8 @@ pub(crate) struct JsonPlan {
 pub(crate) struct Keys {
     names: Vec<String>,
     numbers: HashMap<String, usize>,
+    /// Whether an object may have keys without a number.
+    refuses_others: bool,
 }
 
 impl Keys {
@@ -38,6 +40,11 @@ impl Keys {
         self.names.push(name.to_owned());
         self.numbers.insert(name.to_owned(), self.names.len() - 1);
         self.names.len() - 1
+    }
+
+    /// Objects may have no other keys.
+    pub(crate) fn refuse_others(&mut self) {
+        self.refuses_others = true;
     }
 
     pub(crate) fn len(&self) -> usize {

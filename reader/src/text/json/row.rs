@@ -156,8 +156,14 @@ impl Visitor<'_> for KeySeed<'_> {
         f.write_str("a key")
     }
     #[inline]
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.keys.find(name, self.guess))
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        let found = self.keys.find(name, self.guess);
+        match found {
+            None if self.keys.refuses_others => {
+                Err(E::custom(crate::text::beyond_first_rows(name)))
+            }
+            found => Ok(found),
+        }
     }
 }
 

@@ -1,0 +1,27 @@
+//! Arguments of every command about its log and its traces.
+
+use clap::ValueEnum;
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Log and traces")]
+pub(crate) struct TelemetryArgs {
+    /// How the log is written to stderr
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    pub(crate) log_format: LogFormat,
+    /// What is logged: a level, or levels by module, as in `info,zillion_serving=debug`; absent: ZILLION_LOG, or what
+    /// the command finds worth saying
+    #[arg(long, global = true, value_name = "DIRECTIVES")]
+    pub(crate) log_filter: Option<String>,
+    /// Send traces to this OpenTelemetry collector (OTLP over HTTP; /v1/traces is appended); absent: where
+    /// OTEL_EXPORTER_OTLP_ENDPOINT says, or nowhere
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    Text,
+    /// One JSON object a line
+    Json,
+}

@@ -1,0 +1,66 @@
+//! How far something has come: a bar on a terminal, a plain line now and then elsewhere. Always stderr.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Plain lines come at most this often.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// One piece of work whose size is known.
+pub(crate) struct Bar {
+    bar: Option<ProgressBar>,
+    what: String,
+    unit: &'static str,
+    total: u64,
+    last_line: Instant,
+}
+
+impl Bar {
+    /// Of `total` things (0: nobody knows), called `unit` in the plural.
+    pub(crate) fn new(what: &str, total: u64, unit: &'static str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let target = ProgressDrawTarget::stderr_with_hz(10);
+            let bar = ProgressBar::with_draw_target(Some(total), target);
+            let template = match total {
+                0 => "{prefix} {spinner} {human_pos} {msg}",
+                _ => "{prefix} {bar:30} {human_pos}/{human_len} {msg}  eta {eta}",
+            };
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_prefix(what.to_owned());
+            bar.set_message(unit);
+            bar
+        });
+        Self { bar, what: what.to_owned(), unit, total, last_line: Instant::now() }
+    }
+
+    /// So many are done.
+    pub(crate) fn at(&mut self, done: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        } else if self.last_line.elapsed() >= LINE_INTERVAL {
+            self.last_line = Instant::now();
+            match self.total {
+                0 => eprintln!("{}: {done} {}", self.what, self.unit),
+                total => {
+                    let percent = 100.0 * done as f64 / total as f64;
+                    eprintln!(
+                        "{}: {done} of about {total} {} ({percent:.0} %)",
+                        self.what, self.unit
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Which type each column of text gets: what the caller says, what the job says, what it looks like.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use zillion_device::Workers;
+use zillion_feature::{FeatureKind, RawType, Schema};
+use zillion_reader::{
+    ColumnProfile, ConvertType, DataConfig, Guessed, Look, NULL_MARKERS, guess, profile,
+};
+
+use super::LOOKED_AT;
+use crate::args::ConvertArgs;
+use crate::exit::Stop;
+
+/// The columns of the first file with their types; none where the files have types of their own.
+pub(super) fn of(
+    args: &ConvertArgs,
+    config: &DataConfig,
+    schema: Option<&Schema>,
+    first: &Path,
+    workers: &Workers,
+) -> Result<Vec<(String, ConvertType)>> {
+    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
+    let look = Look { rows: Some(LOOKED_AT), markers, ..Look::default() };
+    let files: [PathBuf; 1] = [first.to_owned()];
+    let found = profile(config, &files, &look, workers)?;
+    if !config.is_text(first)? {
+        if let Some((column, _)) = args.types.first() {
+            let reason = format!(
+                "{} has types of its own, which are kept; --type is for text files: {column}",
+                first.display()
+            );
+            return Err(Stop::Usage(reason).into());
+        }
+        return Ok(Vec::new());
+    }
+    let said = match schema {
+        Some(schema) => of_job(schema)?,
+        None => BTreeMap::new(),
+    };
+    let guessed = guess(config, &found, None);
+    let mut columns = Vec::with_capacity(found.columns.len());
+    for column in &found.columns {
+        let own = args.types.iter().rev().find(|(name, _)| *name == column.name);
+        let of = match own {
+            Some((_, of)) => *of,
+            None => match said.get(&column.name) {
+                Some(of) => *of,
+                None => looks_like(column, guessed_of(&guessed.columns, &column.name)),
+            },
+        };
+        columns.push((column.name.clone(), with_weights(column, of)));
+    }
+    let missing = args.types.iter().find(|(name, _)| found.column(name).is_none());
+    if let Some((name, _)) = missing {
+        let names: Vec<&str> = found.columns.iter().map(|c| c.name.as_str()).collect();
+        let reason =
+            format!("no column `{name}`, which --type names; there are {}", names.join(", "));
+        return Err(Stop::Usage(reason).into());
+    }
+    Ok(columns)
+}
+
+/// Names of the columns that weights stand in.
+pub(super) fn weighted(columns: &[(String, ConvertType)]) -> Vec<String> {
+    let weighted = columns.iter().filter(|(_, of)| matches!(of, ConvertType::Weighted(_)));
+    weighted.map(|(name, _)| format!("{name}.weights")).collect()
+}
+
+fn guessed_of<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Guessed> {
+    columns.iter().find(|(known, _)| known == name).map(|(_, guessed)| guessed)
+}
+
+/// The entries of sparse vectors have weights, whatever else is said of them.
+fn with_weights(column: &ColumnProfile, of: ConvertType) -> ConvertType {
+    match of {
+        ConvertType::List(raw) if is_vector(column) => ConvertType::Weighted(raw),
+        ConvertType::Weighted(raw) if !is_vector(column) => ConvertType::List(raw),
+        of => of,
+    }
+}
+
+fn is_vector(column: &ColumnProfile) -> bool {
+    column.data_type == "libsvm vector"
+}
+
+/// By its values: the same as `zillion init` would take it for, but that nothing is left out.
+fn looks_like(column: &ColumnProfile, guessed: Option<&Guessed>) -> ConvertType {
+    match guessed {
+        Some(Guessed::Ids { raw, .. }) => return ConvertType::List(*raw),
+        Some(Guessed::Weighted { raw, .. }) => return ConvertType::Weighted(*raw),
+        _ => {}
+    }
+    let cells = column.cells;
+    match column.kind() {
+        "whole" if cells.beyond_i64 > 0 && cells.negative > 0 => ConvertType::Text,
+        "whole" if cells.beyond_i64 > 0 => ConvertType::Uint64,
+        "whole" => ConvertType::Int64,
+        "number" if cells.not_finite > 0 => ConvertType::Text,
+        "number" => ConvertType::Float,
+        "boolean" if column.data_type != "text" => ConvertType::Label,
+        "list" if is_vector(column) => ConvertType::Weighted(RawType::I64),
+        "list" if column.data_type.contains("string") => ConvertType::List(RawType::String),
+        "list" => ConvertType::List(RawType::I64),
+        _ => ConvertType::Text,
+    }
+}
+
+/// What a job says of the columns that it reads.
+fn of_job(schema: &Schema) -> Result<BTreeMap<String, ConvertType>> {
+    let mut types: BTreeMap<String, (ConvertType, String)> = BTreeMap::new();
+    let mut say = |column: &str, of: ConvertType, by: String| -> Result<()> {
+        let known = types.entry(column.to_owned()).or_insert_with(|| (of, by.clone()));
+        match joined(known.0, of) {
+            Some(both) => {
+                known.0 = both;
+                Ok(())
+            }
+            None => Err(Stop::Usage(format!(
+                "column `{column}` is {} for {} and {of} for {by}; say which with `--type {column}=...`",
+                known.0, known.1
+            ))
+            .into()),
+        }
+    };
+    for feature in &schema.features {
+        let by = format!("feature `{}`", feature.name);
+        if let Some(side) = &feature.side {
+            if let Some(table) = schema.sides.get(side.side) {
+                say(&side.by, ConvertType::of_raw(table.raw), by)?;
+            }
+            continue;
+        }
+        let of = match &feature.kind {
+            FeatureKind::Id { raw, .. } => ConvertType::of_raw(*raw),
+            FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => {
+                ConvertType::List(*raw)
+            }
+            FeatureKind::Numeric { .. } | FeatureKind::Bucketized { .. } => ConvertType::Float,
+            FeatureKind::Cross { .. } => continue,
+        };
+        say(&feature.column, of, by)?;
+    }
+    for label in &schema.labels {
+        let of = if label.at_least.is_some() { ConvertType::Float } else { ConvertType::Label };
+        say(&label.column, of, format!("label `{}`", label.name))?;
+    }
+    if let Some(column) = &schema.weight {
+        say(column, ConvertType::Float, "the weight".to_owned())?;
+    }
+    if let Some(column) = &schema.event_time {
+        say(column, ConvertType::Int64, "the event time".to_owned())?;
+    }
+    Ok(types.into_iter().map(|(column, (of, _))| (column, of)).collect())
+}
+
+/// One type that two uses of a column can both read.
+fn joined(a: ConvertType, b: ConvertType) -> Option<ConvertType> {
+    match (a, b) {
+        (a, b) if a == b => Some(a),
+        // Every number is one of these, and whole ids can be read as numbers.
+        (ConvertType::Int64 | ConvertType::Uint64, ConvertType::Float) => Some(a),
+        (ConvertType::Float, ConvertType::Int64 | ConvertType::Uint64) => Some(b),
+        (ConvertType::Label, ConvertType::Float | ConvertType::Int64) => Some(b),
+        (ConvertType::Float | ConvertType::Int64, ConvertType::Label) => Some(a),
+        _ => None,
+    }
+}

@@ -1,0 +1,85 @@
+//! What the features of a version mean, for programs that look up rows themselves.
+
+use serde_json::{Map, Value, json};
+use zillion_feature::{
+    Buckets, FeatureKey, FeatureKind, FeatureSpec, NumericTransform, Schema, Statistics,
+};
+
+/// Every feature: where its value comes from, what becomes of it, in which table its rows are.
+pub(super) fn features(schema: &Schema, statistics: &Statistics) -> Value {
+    schema.features.iter().map(|f| feature(f, schema, statistics)).collect()
+}
+
+fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> Value {
+    let mut said = Map::new();
+    let mut say = |key: &str, value: Value| {
+        said.insert(key.to_owned(), value);
+    };
+    say("name", json!(feature.name));
+    if !feature.is_cross() {
+        say("column", json!(feature.column));
+    }
+    if let Some(side) = &feature.side {
+        let name = schema.sides.get(side.side).map(|s| &s.name);
+        say("side", json!({ "table": name, "by": side.by }));
+    }
+    if let Some(table) = feature.table() {
+        say("table", json!(schema.tables.get(table.index())));
+        say("missing_key", json!(hex(FeatureKey::missing(&feature.name))));
+    }
+    match &feature.kind {
+        FeatureKind::Id { raw, .. } => {
+            say("kind", json!("id"));
+            say("type", json!(raw));
+        }
+        FeatureKind::Ids { raw, pooling, .. } => {
+            say("kind", json!("ids"));
+            say("type", json!(raw));
+            say("pooling", json!(pooling));
+        }
+        FeatureKind::Sequence { raw, max_len, pooling, .. } => {
+            say("kind", json!("sequence"));
+            say("type", json!(raw));
+            say("pooling", json!(pooling));
+            say("max_len", json!(max_len));
+        }
+        FeatureKind::Numeric { transform, missing } => {
+            say("kind", json!("numeric"));
+            say("transform", json!(transform));
+            say("missing", json!(missing));
+            if *transform == NumericTransform::Standardise {
+                let known = statistics.columns.get(&feature.name);
+                say("mean", json!(known.map(|c| c.mean)));
+                say("std", json!(known.map(|c| c.std)));
+            }
+        }
+        FeatureKind::Bucketized { buckets, .. } => {
+            say("kind", json!("bucketized"));
+            let boundaries = match buckets {
+                Buckets::Boundaries(boundaries) => Some(boundaries.clone()),
+                Buckets::Quantiles(_) => {
+                    statistics.columns.get(&feature.name).and_then(|c| c.boundaries.clone())
+                }
+            };
+            // As numbers of 64 bits, which is what a value is compared with.
+            let exact = boundaries.map(|b| b.into_iter().map(f64::from).collect::<Vec<_>>());
+            say("boundaries", json!(exact));
+        }
+        FeatureKind::Cross { of, .. } => {
+            say("kind", json!("cross"));
+            let names = of.iter().filter_map(|&at| schema.features.get(at)).map(|f| &f.name);
+            say("of", json!(names.collect::<Vec<_>>()));
+        }
+    }
+    Value::Object(said)
+}
+
+/// Side tables: the column of the data that has their keys is said by the features that they fill.
+pub(super) fn sides(schema: &Schema) -> Value {
+    let side = |s: &zillion_feature::SideSpec| json!({ "name": s.name, "key_type": s.raw });
+    schema.sides.iter().map(side).collect()
+}
+
+fn hex(key: FeatureKey) -> String {
+    format!("{:#018x}", key.0)
+}

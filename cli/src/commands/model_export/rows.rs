@@ -1,0 +1,154 @@
+//! Rows of tables as Parquet.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use zillion_device::Workers;
+use zillion_embedding::layer::AtOnce;
+use zillion_embedding::{InitializerSpec, SegmentSpec, TableSpec, Unknown};
+use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, Schema};
+use zillion_reader::{KeyedIds, KeyedRows};
+
+use super::Export;
+use crate::bar::Bar;
+
+impl Export<'_> {
+    /// Every table: the rows that are left of the chain, the newest of each key.
+    pub(super) fn rows(&mut self, workers: &Arc<Workers>) -> Result<()> {
+        let source = self.cache.rows(&self.model, &self.chain, workers, &mut AtOnce)?;
+        self.files.create_dir(self.output.join("rows"))?;
+        let version = self.version.clone();
+        let mut tables = Vec::with_capacity(version.tables.len());
+        for (index, table) in version.tables.iter().enumerate() {
+            let ids = Ids::of(&self.schema, &table.name);
+            let spec = self.spec(table, &ids);
+            let path = format!("rows/{}.parquet", table.name);
+            let target = self.output.join(&path);
+            // An upper bound: keys that several layers have are counted in each.
+            let most = source.layers().iter().map(|layer| layer.rows(index)).sum();
+            let mut bar = Bar::new(&table.name, most, "rows");
+            let rows = source.rows_of(index).map(|(key, row)| (key, row.weights, row.count));
+            let written = spec.write(&target, &self.files, rows, |seen| bar.at(seen))?;
+            drop(bar);
+            let bytes = std::fs::metadata(&target)?.len();
+            self.wrote(&path, "rows", bytes, json!({ "table": table.name, "rows": written }));
+            tables.push(json!({
+                "name": table.name,
+                "path": path,
+                "rows": written,
+                "segments": table.segments.iter().map(|s| json!({
+                    "name": s.name, "dim": s.dim, "column": s.name,
+                })).collect::<Vec<_>>(),
+                "ids": ids.what,
+                "no_ids_because": ids.reason,
+                "unknown": unknown(table),
+            }));
+        }
+        self.tables = Some(Value::Array(tables));
+        Ok(())
+    }
+
+    fn spec(&self, table: &TableSpec, ids: &Ids) -> KeyedRows {
+        let mut metadata = self.metadata();
+        let dims: Vec<String> =
+            table.segments.iter().map(|s| format!("{}:{}", s.name, s.dim)).collect();
+        let mut say = |key: &str, value: String| metadata.insert(format!("zillion.{key}"), value);
+        say("table", table.name.clone());
+        say("dim", dims.join(","));
+        say("ids", ids.what.to_owned());
+        if let Some(reason) = &ids.reason {
+            say("no_ids_because", reason.clone());
+        }
+        say("unknown", unknown(table).to_string());
+        KeyedRows {
+            segments: table.segments.iter().map(|s| (s.name.clone(), s.dim)).collect(),
+            ids: ids.column,
+            missing: of_table(&self.schema, &table.name)
+                .map(|f| (FeatureKey::missing(&f.name), f.name.clone()))
+                .collect(),
+            metadata,
+        }
+    }
+}
+
+/// What an unknown key reads as, in words that a program can act on. Where it is one row for all keys, the row
+/// is there.
+fn unknown(table: &TableSpec) -> Value {
+    let same = |s: &SegmentSpec| match (table.unknown, s.initializer) {
+        (Unknown::Zero, _) => Some(vec![0.0; s.dim]),
+        (Unknown::Seeded, InitializerSpec::Constant { value }) => Some(vec![value; s.dim]),
+        (Unknown::Seeded, _) => None,
+    };
+    let segments = table.segments.iter().map(|s| {
+        let row = same(s);
+        let initializer = row.is_none().then_some(s.initializer);
+        json!({ "name": s.name, "row": row, "initializer": initializer })
+    });
+    json!({
+        "kind": table.unknown,
+        "seed": table.seed,
+        "segments": segments.collect::<Vec<_>>(),
+    })
+}
+
+/// The features whose keys a table has.
+fn of_table<'a>(schema: &'a Schema, table: &'a str) -> impl Iterator<Item = &'a FeatureSpec> {
+    schema.sparse().filter(move |f| {
+        f.table().and_then(|t| schema.tables.get(t.index())).is_some_and(|name| name == table)
+    })
+}
+
+/// What a table's keys were made of.
+struct Ids {
+    /// `i64`, `u64`, `bucket` or `none`.
+    what: &'static str,
+    column: Option<KeyedIds>,
+    reason: Option<String>,
+}
+
+impl Ids {
+    fn of(schema: &Schema, table: &str) -> Self {
+        let mut kinds: Vec<(&'static str, &str)> = Vec::new();
+        for feature in of_table(schema, table) {
+            let kind = match &feature.kind {
+                FeatureKind::Id { raw, .. }
+                | FeatureKind::Ids { raw, .. }
+                | FeatureKind::Sequence { raw, .. } => match raw {
+                    RawType::I64 => "i64",
+                    RawType::U64 => "u64",
+                    RawType::String => "string",
+                },
+                FeatureKind::Bucketized { .. } => "bucket",
+                FeatureKind::Cross { .. } => "cross",
+                FeatureKind::Numeric { .. } => continue,
+            };
+            if kinds.iter().all(|(known, _)| *known != kind) {
+                kinds.push((kind, &feature.name));
+            }
+        }
+        let none = |reason: String| Self { what: "none", column: None, reason: Some(reason) };
+        match kinds[..] {
+            [("i64", _)] => Self { what: "i64", column: Some(KeyedIds::Signed), reason: None },
+            [("u64", _)] => Self { what: "u64", column: Some(KeyedIds::Unsigned), reason: None },
+            [("bucket", _)] => {
+                Self { what: "bucket", column: Some(KeyedIds::Unsigned), reason: None }
+            }
+            [("string", _)] => {
+                none("keys are hashes of texts, which cannot be had back from them".to_owned())
+            }
+            [("cross", _)] => none(
+                "keys are hashes of combinations, which cannot be had back from them".to_owned(),
+            ),
+            [] => none("no feature reads the table".to_owned()),
+            _ => {
+                let list: Vec<String> =
+                    kinds.iter().map(|(kind, name)| format!("`{name}` {kind}")).collect();
+                none(format!(
+                    "features of several kinds share the table, and a key does not say of which it is: {}",
+                    list.join(", ")
+                ))
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What this process counts, for Prometheus: the trainer's series, and those that every process has.
+//!
+//! The server's own series belong to `zillion-serving`; here they get company.
+
+mod listener;
+mod process;
+mod trainer;
+
+use prometheus::{IntGaugeVec, Opts, Registry};
+
+pub(crate) use listener::Listener;
+pub(crate) use process::Process;
+pub(crate) use trainer::TrainerMetrics;
+
+/// A registry with the series that every process has. `role`: `trainer`, `server`.
+///
+/// # Errors
+/// Names that are taken, which would be a defect.
+pub(crate) fn registry(role: &str) -> prometheus::Result<Registry> {
+    let registry = Registry::new();
+    let opts = Opts::new("zillion_build_info", "1, with what this program is as labels.");
+    let info = IntGaugeVec::new(opts, &["version", "arch", "role"])?;
+    info.with_label_values(&[env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, role]).set(1);
+    registry.register(Box::new(info))?;
+    registry.register(Box::new(Process::new()?))?;
+    Ok(registry)
+}

@@ -1,0 +1,115 @@
+//! The `process_*` series that Prometheus' own clients have, from /proc, read when they are asked for.
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Counter, Gauge};
+
+use crate::child::proc;
+
+/// Where the kernel tells about this process.
+const STATUS: &str = "/proc/self/status";
+
+/// This process, as the kernel sees it.
+pub(crate) struct Process {
+    cpu_seconds: Counter,
+    resident: Gauge,
+    virtual_memory: Gauge,
+    open_fds: Gauge,
+    max_fds: Gauge,
+    threads: Gauge,
+    start_time: Gauge,
+}
+
+impl Process {
+    pub(crate) fn new() -> prometheus::Result<Self> {
+        let process = Self {
+            cpu_seconds: Counter::new(
+                "process_cpu_seconds_total",
+                "Processor time of the process, in seconds.",
+            )?,
+            resident: Gauge::new("process_resident_memory_bytes", "Resident memory in bytes.")?,
+            virtual_memory: Gauge::new(
+                "process_virtual_memory_bytes",
+                "Virtual memory in bytes, mapped files included.",
+            )?,
+            open_fds: Gauge::new("process_open_fds", "Open file descriptors.")?,
+            max_fds: Gauge::new("process_max_fds", "File descriptors that may be open.")?,
+            threads: Gauge::new("process_threads", "Threads.")?,
+            start_time: Gauge::new(
+                "process_start_time_seconds",
+                "When the process began, in seconds since 1970.",
+            )?,
+        };
+        process.start_time.set(proc::start_time().unwrap_or_default());
+        Ok(process)
+    }
+
+    fn gauges(&self) -> [&Gauge; 6] {
+        [
+            &self.resident,
+            &self.virtual_memory,
+            &self.open_fds,
+            &self.max_fds,
+            &self.threads,
+            &self.start_time,
+        ]
+    }
+
+    /// What /proc does not tell keeps its last value.
+    fn update(&self) {
+        if let Some(seconds) = proc::cpu_seconds(std::process::id()) {
+            self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));
+        }
+        if let Ok(status) = std::fs::read_to_string(STATUS) {
+            for (name, gauge) in [("VmRSS:", &self.resident), ("VmSize:", &self.virtual_memory)] {
+                proc::number(&status, name).into_iter().for_each(|kib| gauge.set(kib * 1024.0));
+            }
+            let threads = proc::number(&status, "Threads:");
+            threads.into_iter().for_each(|threads| self.threads.set(threads));
+        }
+        if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+            // Reading the folder opens one more.
+            self.open_fds.set(files.count().saturating_sub(1) as f64);
+        }
+        proc::max_fds().into_iter().for_each(|limit| self.max_fds.set(limit));
+    }
+}
+
+impl Collector for Process {
+    fn desc(&self) -> Vec<&Desc> {
+        let gauges = self.gauges().into_iter().flat_map(Collector::desc);
+        self.cpu_seconds.desc().into_iter().chain(gauges).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.update();
+        let gauges = self.gauges().into_iter().flat_map(Collector::collect);
+        self.cpu_seconds.collect().into_iter().chain(gauges).collect()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_seen() {
+        let registry = super::super::registry("test").unwrap();
+        let families = registry.gather();
+        let value = |name: &str| {
+            let family = families.iter().find(|family| family.name() == name).unwrap();
+            let metric = &family.get_metric()[0];
+            metric.get_gauge().value().max(metric.get_counter().value())
+        };
+        assert!(value("process_resident_memory_bytes") > 1e6);
+        assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
+        assert!(value("process_open_fds") >= 3.0 && value("process_max_fds") > 3.0);
+        assert!(value("process_threads") >= 1.0);
+        // After 2020 and not in the future.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let start = value("process_start_time_seconds");
+        assert!((1.6e9..=now.as_secs_f64() + 2.0).contains(&start), "{start}");
+        assert_eq!(value("zillion_build_info"), 1.0);
+        assert!(Process::new().unwrap().desc().len() == 7);
+    }
+}

@@ -1,0 +1,161 @@
+//! The log and the traces of this process.
+//!
+//! The log goes to stderr: what a command finds worth saying, more or less by `--log-filter` or `ZILLION_LOG` (for
+//! example `debug`), as lines for people or one JSON object a line. Traces go nowhere, or to an OpenTelemetry
+//! collector where one is named ([`otlp`]). The two do not mix: spans are of a target of their own, below every level
+//! that the log has usually.
+//!
+//! A process has one log, so its filter is this module's: [`set_usual_filter`] replaces it while the process runs.
+
+mod json;
+mod otlp;
+
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow};
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, reload};
+
+use crate::args::{LogFormat, TelemetryArgs};
+use crate::exit::Stop;
+
+/// The target of spans that are traces; `zillion-serving` and `zillion-trainer` say it too.
+const TRACES: &str = "zillion_trace";
+
+/// The environment's filter of the log.
+const VARIABLE: &str = "ZILLION_LOG";
+
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+
+/// What is logged where the command line and the environment say nothing; absent where they say something.
+static USUAL: OnceLock<String> = OnceLock::new();
+
+/// What must be ended in good order.
+pub(crate) struct Telemetry {
+    traces: Option<SdkTracerProvider>,
+}
+
+/// Starts the log and the traces. `usual` is what is logged where nobody asks for more or less.
+///
+/// # Errors
+/// Directives that are none, or a collector that cannot be used.
+pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
+    let (filter, handle) = reload::Layer::new(EnvFilter::new("off"));
+    // Whoever starts twice keeps the first log; a program has one `main`.
+    let _ = FILTER.set(handle);
+    let log = match args.log_format {
+        LogFormat::Json => json::Lines.boxed(),
+        LogFormat::Text => tracing_subscriber::fmt::layer()
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            .boxed(),
+    };
+    let traces = otlp::start(args.otlp.as_deref(), |name| std::env::var(name).ok())?;
+    let spans = traces.as_ref().map(|provider| {
+        tracing_opentelemetry::layer()
+            .with_tracer(provider.tracer("zillion"))
+            .with_location(false)
+            .with_threads(false)
+            .with_level(false)
+            .with_target(false)
+            .with_tracked_inactivity(false)
+            .with_filter(Targets::new().with_target(TRACES, LevelFilter::TRACE))
+    });
+    tracing_subscriber::registry().with(log.with_filter(filter)).with(spans).init();
+    let environment = std::env::var(VARIABLE).ok();
+    match (&args.log_filter, &environment) {
+        (Some(directives), _) => set_log_filter(directives).context("--log-filter"),
+        (None, Some(directives)) => set_log_filter(directives).context(VARIABLE),
+        (None, None) => {
+            let _ = USUAL.set(usual.to_owned());
+            set_log_filter(usual)
+        }
+    }
+    .map_err(crate::exit::usage)?;
+    Ok(Telemetry { traces })
+}
+
+/// Logs by the directives of a command's own settings, or as usual without any. What the command line or the
+/// environment says goes before both.
+///
+/// # Errors
+/// Names the directive that is none; the log stays as it is.
+pub(crate) fn set_usual_filter(directives: Option<&str>) -> Result<()> {
+    match (USUAL.get(), directives) {
+        (Some(usual), directives) => set_log_filter(directives.unwrap_or(usual)),
+        (None, Some(directives)) => parse(directives).map(drop),
+        (None, None) => Ok(()),
+    }
+}
+
+/// Logs by these directives from now on: a level, or levels by module.
+///
+/// # Errors
+/// Names the directive that is none; the log stays as it is.
+fn set_log_filter(directives: &str) -> Result<()> {
+    let filter = parse(directives)?;
+    let handle = FILTER.get().ok_or_else(|| anyhow!("the log has not been started"))?;
+    handle.reload(filter).map_err(|error| anyhow!("the log's filter cannot be changed: {error}"))
+}
+
+/// Reads directives; an error names the first that is none.
+fn parse(directives: &str) -> Result<EnvFilter> {
+    // Words alone are taken for modules by the parser, so that a misspelt level would log nothing, silently.
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let wrong = |directive: &str| {
+        Stop::Usage(format!(
+            "a directive is a level (off, error, warn, info, debug, trace) or `module=level`: `{directive}`"
+        ))
+    };
+    for directive in directives.split(',').map(str::trim).filter(|d| !d.is_empty()) {
+        let plain = !directive.contains(['[', ']', '{', '}', '"']);
+        let fits = match directive.rsplit_once('=') {
+            Some((module, level)) => !module.trim().is_empty() && is_level(level.trim()),
+            None => is_level(directive),
+        };
+        if plain && !fits {
+            return Err(wrong(directive).into());
+        }
+    }
+    EnvFilter::builder().parse(directives).map_err(|error| {
+        Stop::Usage(format!("not a filter of the log ({error}): `{directives}`")).into()
+    })
+}
+
+impl Telemetry {
+    /// Sends what is left of the traces.
+    pub(crate) fn finish(self) {
+        let Some(traces) = self.traces else { return };
+        if let Err(error) = traces.shutdown() {
+            tracing::warn!("the last spans could not be sent: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directives_are_levels_and_a_wrong_one_is_named() {
+        for good in ["", "info", "WARN", "off", "info,zillion_serving=debug", "a::b=trace, warn"] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for (bad, named) in [
+            ("loud", "`loud`"),
+            ("info,zillion=loud", "`zillion=loud`"),
+            ("=debug", "`=debug`"),
+            ("zillion_serving", "`zillion_serving`"),
+            ("a[=debug", "`a[=debug`"),
+        ] {
+            let said = parse(bad).unwrap_err().to_string();
+            assert!(said.contains(named), "{said}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+"""What the dashboards show: one line a series, which a person can review. make.py writes them down for Grafana."""
+
+# Units as Grafana calls them.
+SECONDS, BYTES, SHARE, COUNT, RATE, DATE = "s", "bytes", "percentunit", "short", "ops", "dateTimeFromNow"
+
+I = 'instance=~"$instance"'
+M = I + ', model=~"$model"'
+R = "[$__rate_interval]"
+
+
+def panel(title, unit, about, *series, kind="timeseries"):
+    """`series`: pairs of an expression and what its lines are called."""
+    return {"title": title, "unit": unit, "about": about, "series": series, "kind": kind}
+
+
+def stat(title, unit, about, *series):
+    return panel(title, unit, about, *series, kind="stat")
+
+
+def quantiles(metric, by, labels):
+    """Median, 90th and 99th percentile of a histogram."""
+    grouped = ", ".join(["le", *by])
+    name = " ".join("{{%s}}" % label for label in by)
+    return [
+        (f"histogram_quantile({q}, sum by ({grouped}) (rate({metric}_bucket{{{labels}}}{R})))", f"{name} p{int(100 * q)}".strip())
+        for q in (0.5, 0.9, 0.99)
+    ]
+
+
+def mean(metric, by, labels):
+    name = " ".join("{{%s}}" % label for label in by)
+    of = f"sum by ({', '.join(by)}) (rate({metric}_%s{{{labels}}}{R}))" if by else f"sum(rate({metric}_%s{{{labels}}}{R}))"
+    return (f"{of % 'sum'} / {of % 'count'}", f"{name} mean".strip())
+
+
+TRAINING = [
+    ("Progress", [
+        stat("Step", COUNT, "Steps done, over all sittings.", (f"zillion_trainer_step{{{I}}}", "step")),
+        stat("Epochs", COUNT, "Completed, and of how many at most.",
+             (f"zillion_trainer_epoch{{{I}}}", "done"), (f"zillion_trainer_epochs{{{I}}}", "of")),
+        stat("Program", COUNT, "Its version, and how long it has been up.",
+             (f'zillion_build_info{{{I}, role="trainer"}}', "{{version}} {{arch}}"),
+             (f"time() - process_start_time_seconds{{{I}}}", "seconds up")),
+        panel("Samples a second", RATE, "Rows trained; validation and checkpoints lower it.",
+              (f"rate(zillion_trainer_samples_total{{{I}}}{R})", "{{instance}}"),
+              ("zillion:trainer_samples:rate5m", "{{instance}} over 5 minutes")),
+        panel("Loss", COUNT, "Mean of the rows trained most recently, each before it was learned from.",
+              (f"zillion_trainer_loss{{{I}}}", "{{instance}}")),
+        panel("AUC while training", COUNT, "Of the most recent predictions, before each batch was learned from.",
+              (f"zillion_trainer_recent_auc{{{I}}}", "{{task}}")),
+    ]),
+    ("Validation", [
+        panel("Figures", COUNT, "AUC, log loss, calibration and what else the job measures.",
+              (f'zillion_trainer_validation{{{I}, metric!~"rows|positives"}}', "{{task}} {{metric}}")),
+        panel("Rows judged", COUNT, "Rows with the task's label, and those labelled 1.",
+              (f'zillion_trainer_validation{{{I}, metric=~"rows|positives"}}', "{{task}} {{metric}}")),
+        stat("Last validation", SECONDS, "How long ago.",
+             (f"time() - zillion_trainer_validation_timestamp_seconds{{{I}}} > 0", "ago")),
+        panel("Learning rate", COUNT, "Multiplier of the schedule.", (f"zillion_trainer_rate_scale{{{I}}}", "{{instance}}")),
+        panel("Keys without a row in validation", RATE, "They read their table's default.",
+              (f"rate(zillion_trainer_validation_missing_keys_total{{{I}}}{R})", "{{instance}}")),
+    ]),
+    ("Where the time goes", [
+        panel("Share of each stage", SHARE, "wait: the reader is behind. decode_and_plan runs beside the others.",
+              ("zillion:trainer_stage:share5m", "{{stage}}")),
+        panel("Seconds a second by stage", SHARE, "The same without smoothing.",
+              (f"rate(zillion_trainer_stage_seconds_total{{{I}}}{R})", "{{stage}}")),
+        panel("Time of a step", SECONDS, "Without waiting for its rows.",
+              *quantiles("zillion_trainer_step_seconds", [], I), mean("zillion_trainer_step_seconds", [], I)),
+        panel("Steps without a direction", RATE, "The gradient's norm was not finite: no weight moved.",
+              (f"rate(zillion_trainer_skipped_steps_total{{{I}}}{R})", "{{instance}}")),
+    ]),
+    ("Reader", [
+        panel("Rows", RATE, "Gone over, and not drawn by data.sample and data.negatives.",
+              (f"rate(zillion_reader_rows_total{{{I}}}{R})", "rows"),
+              (f"rate(zillion_reader_rows_not_drawn_total{{{I}}}{R})", "not drawn")),
+        panel("Bytes", "Bps", "Decoded, by data set.", (f"rate(zillion_reader_bytes_total{{{I}}}{R})", "{{data}}")),
+        panel("Bad rows", RATE, "Left out, by data set and reason.",
+              (f"rate(zillion_reader_bad_rows_total{{{I}}}{R})", "{{data}} {{reason}}")),
+        panel("Rows that a side table does not have", RATE, "Their features of that table are missing.",
+              (f"rate(zillion_trainer_missing_side_rows_total{{{I}}}{R})", "{{side}}")),
+    ]),
+    ("Process", [
+        panel("Memory", BYTES, "Resident and virtual; mapped files are in both.",
+              (f"process_resident_memory_bytes{{{I}}}", "resident"), (f"process_virtual_memory_bytes{{{I}}}", "virtual")),
+        panel("Processors", COUNT, "Busy processors, and threads.",
+              (f"rate(process_cpu_seconds_total{{{I}}}{R})", "busy"), (f"process_threads{{{I}}}", "threads")),
+        panel("File descriptors", COUNT, "Open, and how many may be.",
+              (f"process_open_fds{{{I}}}", "open"), (f"process_max_fds{{{I}}}", "limit")),
+    ]),
+]
+
+TABLES = [
+    ("Size", [
+        panel("Rows", COUNT, "Of each table of the trainer.", (f"zillion_embedding_rows{{{I}}}", "{{table}}")),
+        panel("Memory by what it is for", BYTES, "slack: reserved and not in a row.",
+              (f"sum by (kind) (zillion_embedding_bytes{{{I}}})", "{{kind}}")),
+        panel("Memory of each table", BYTES, "All kinds together.", (f"sum by (table) (zillion_embedding_bytes{{{I}}})", "{{table}}")),
+        panel("Bytes a row", BYTES, "Everything a table has in memory over its rows.",
+              ("zillion:embedding_bytes_per_row", "{{table}}")),
+        panel("Keys waiting to be admitted", COUNT, "They have a count and no row.",
+              (f"zillion_embedding_candidates{{{I}}}", "{{table}}")),
+    ]),
+    ("Life of a key", [
+        panel("Rows made", RATE, "By pushes and vocabularies; admitted: of keys that had to wait.",
+              (f"rate(zillion_embedding_created_rows_total{{{I}}}{R})", "{{table}} made"),
+              (f"rate(zillion_embedding_admitted_rows_total{{{I}}}{R})", "{{table}} admitted")),
+        panel("Rows evicted", RATE, "Not seen for too long; lapsed: keys forgotten before they were admitted.",
+              (f"rate(zillion_embedding_evicted_rows_total{{{I}}}{R})", "{{table}} evicted"),
+              (f"rate(zillion_embedding_lapsed_keys_total{{{I}}}{R})", "{{table}} lapsed")),
+        panel("Lookups", RATE, "Unique keys of batches.", (f"rate(zillion_embedding_pulled_keys_total{{{I}}}{R})", "{{table}}")),
+        panel("Share of keys without a row", SHARE, "They read as their initial row.",
+              (f"rate(zillion_embedding_missing_keys_total{{{I}}}{R}) / rate(zillion_embedding_pulled_keys_total{{{I}}}{R})", "{{table}}")),
+    ]),
+    ("Gradients", [
+        panel("Applied", RATE, "Row gradients that were applied or staged.",
+              (f"rate(zillion_embedding_pushed_gradients_total{{{I}}}{R})", "{{table}}")),
+        panel("Dropped", RATE, "waiting: the key is not admitted yet. refused: a fixed vocabulary does not have it. nonfinite: NaN or infinite.",
+              (f"rate(zillion_embedding_waiting_gradients_total{{{I}}}{R})", "{{table}} waiting"),
+              (f"rate(zillion_embedding_refused_gradients_total{{{I}}}{R})", "{{table}} refused"),
+              (f"rate(zillion_embedding_nonfinite_gradients_total{{{I}}}{R})", "{{table}} nonfinite")),
+    ]),
+    ("In servers", [
+        panel("Rows in layers", COUNT, "Of the version that answers; a row that several layers have counts in each.",
+              (f"zillion_serving_table_rows{{{I}}}", "{{model}} {{table}}")),
+        panel("Mapped bytes", BYTES, "Of the version that answers.", (f"zillion_serving_table_bytes{{{I}}}", "{{model}} {{table}}")),
+        panel("Layers with rows", COUNT, "What a lookup probes at most.", (f"zillion_serving_table_layers{{{I}}}", "{{model}} {{table}}")),
+    ]),
+]
+
+SERVING = [
+    ("Requests", [
+        stat("Ready", COUNT, "1 while every model has a version that answers.", (f"zillion_serving_ready{{{I}}}", "{{instance}}")),
+        panel("Requests a second", RATE, "By outcome.",
+              (f"sum by (status) (rate(zillion_serving_requests_total{{{M}}}{R}))", "{{status}}"),
+              ("zillion:serving_requests:rate5m", "{{model}} {{protocol}} over 5 minutes")),
+        panel("Share of errors", SHARE, "Answers with 5xx.", ("zillion:serving_errors:ratio5m", "{{model}}")),
+        panel("Time of a request", SECONDS, "From its head to its answer.",
+              *quantiles("zillion_serving_request_seconds", ["model"], M), mean("zillion_serving_request_seconds", ["model"], M)),
+        panel("Time of a stage", SECONDS, "receive: the client's network. queue: too few threads. score: encoding, lookup, model.",
+              *quantiles("zillion_serving_stage_seconds", ["stage"], I)[2:], mean("zillion_serving_stage_seconds", ["stage"], I)),
+        panel("Open", COUNT, "Requests and connections now.",
+              (f"zillion_serving_open_requests{{{I}}}", "requests"), (f"zillion_serving_open_connections{{{I}}}", "connections")),
+    ]),
+    ("Rows", [
+        panel("Rows a second", RATE, "Scored.", (f"rate(zillion_serving_rows_total{{{M}}}{R})", "{{model}}")),
+        panel("Unknown keys a row", COUNT, "Unique keys that read their table's default, over rows.",
+              (f"rate(zillion_serving_missing_keys_total{{{M}}}{R}) / rate(zillion_serving_rows_total{{{M}}}{R})", "{{model}}")),
+        panel("Rows that a side table does not have", RATE, "Their features of that table are missing.",
+              (f"rate(zillion_serving_missing_side_rows_total{{{M}}}{R})", "{{model}}")),
+    ]),
+    ("Under Triton's names", [
+        panel("Requests", RATE, "As Triton counts them: answered, and not.",
+              (f"sum by (model, version) (rate(nv_inference_request_success{{{I}}}{R}))", "{{model}} {{version}} success"),
+              (f"sum by (model, version) (rate(nv_inference_request_failure{{{I}}}{R}))", "{{model}} {{version}} failure")),
+        panel("Rows and runs", RATE, "nv_inference_count are rows, nv_inference_exec_count runs of the model.",
+              (f"sum by (model) (rate(nv_inference_count{{{I}}}{R}))", "{{model}} rows"),
+              (f"sum by (model) (rate(nv_inference_exec_count{{{I}}}{R}))", "{{model}} runs")),
+        panel("Microseconds a request", "µs", "Whole, waiting, and computing.",
+              *[(f"rate(nv_inference_{part}_duration_us{{{I}}}{R}) / rate(nv_inference_request_success{{{I}}}{R})", "{{model}} " + part)
+                for part in ("request", "queue", "compute_input", "compute_infer", "compute_output")]),
+    ]),
+    ("Process", [
+        panel("Memory", BYTES, "Resident and virtual; versions are mapped files, whose pages several processes share.",
+              (f"process_resident_memory_bytes{{{I}}}", "resident"), (f"process_virtual_memory_bytes{{{I}}}", "virtual")),
+        panel("Processors", COUNT, "Busy processors, and threads.",
+              (f"rate(process_cpu_seconds_total{{{I}}}{R})", "busy"), (f"process_threads{{{I}}}", "threads")),
+        panel("File descriptors", COUNT, "Open, and how many may be.",
+              (f"process_open_fds{{{I}}}", "open"), (f"process_max_fds{{{I}}}", "limit")),
+        stat("Program", COUNT, "Its version, and how long it has been up.",
+             (f'zillion_build_info{{{I}, role="server"}}', "{{version}} {{arch}}"),
+             (f"time() - process_start_time_seconds{{{I}}}", "seconds up")),
+    ]),
+]
+
+LIFECYCLE = [
+    ("Freshness", [
+        panel("Event to servable", SECONDS, "From the newest event that a version was trained on to the moment that it could answer.",
+              *quantiles("zillion_serving_freshness_seconds", ["model"], M), ("zillion:serving_freshness_seconds:p90_1h", "{{model}} p90 over an hour"),
+              mean("zillion_serving_freshness_seconds", ["model"], M)),
+        panel("Published to servable", SECONDS, "Fetching, merging, replaying parity rows.",
+              *quantiles("zillion_serving_publish_to_servable_seconds", ["model"], M), mean("zillion_serving_publish_to_servable_seconds", ["model"], M)),
+        panel("Age of what answers", SECONDS, "Of the version, and of its newest event.",
+              (f"time() - (zillion_serving_version_published_timestamp_seconds{{{M}}} > 0)", "{{instance}} version"),
+              (f"time() - (zillion_serving_newest_event_timestamp_seconds{{{M}}} > 0)", "{{instance}} newest event")),
+        panel("Age of what training has seen", SECONDS, "Now less the newest event that was trained on.",
+              (f"time() - (zillion_trainer_newest_event_timestamp_seconds{{{I}}} > 0)", "{{instance}}")),
+    ]),
+    ("Versions", [
+        panel("Current version", COUNT, "What requests without a version are answered by, and what was published last.",
+              (f"zillion_serving_current_version{{{M}}}", "{{instance}} {{model}}"),
+              (f"zillion_trainer_published_version{{{I}}}", "published")),
+        panel("Open versions and layers", COUNT, "Loaded, and layers that a lookup probes.",
+              (f"zillion_serving_open_versions{{{M}}}", "{{model}} versions"), (f"zillion_serving_layers{{{M}}}", "{{model}} layers")),
+        panel("Rollbacks", COUNT, "Moves to an older version.",
+              (f"increase(zillion_serving_rollbacks_total{{{M}}}{R})", "{{instance}} {{model}}")),
+    ]),
+    ("Publishing", [
+        panel("Time to publish", SECONDS, "Each attempt.", *quantiles("zillion_trainer_publish_seconds", [], I), mean("zillion_trainer_publish_seconds", [], I)),
+        panel("Rows published", RATE, "All of a base, the changed ones of a delta.",
+              (f"rate(zillion_trainer_published_rows_total{{{I}}}{R})", "{{instance}}")),
+        panel("Failed publications", COUNT, "The next version has what they lack.",
+              (f"increase(zillion_trainer_publish_failures_total{{{I}}}{R})", "{{instance}}")),
+        stat("Last version", SECONDS, "How long ago it was published.",
+             (f"time() - (zillion_trainer_published_timestamp_seconds{{{I}}} > 0)", "{{instance}}")),
+    ]),
+    ("Checkpoints", [
+        panel("Time of a checkpoint", SECONDS, "Training waits for it.",
+              *quantiles("zillion_trainer_checkpoint_seconds", [], I), mean("zillion_trainer_checkpoint_seconds", [], I)),
+        panel("Size", BYTES, "Of the last one.", (f"zillion_trainer_checkpoint_bytes{{{I}}}", "{{instance}}")),
+        stat("Last checkpoint", SECONDS, "How long ago.",
+             (f"time() - (zillion_trainer_checkpoint_timestamp_seconds{{{I}}} > 0)", "{{instance}}")),
+    ]),
+    ("Loading", [
+        panel("Loads by outcome", RATE, "ok: it answers. parity: scores are others than the trainer's. store: the registry could not be asked.",
+              (f"rate(zillion_serving_loads_total{{{M}}}{R})", "{{model}} {{outcome}}"),
+              (f"rate(zillion_serving_load_failures_total{{{M}}}{R})", "{{model}} new problems")),
+        panel("Time to load", SECONDS, "From seeing a version to serving it.",
+              *quantiles("zillion_serving_load_seconds", ["model"], M), mean("zillion_serving_load_seconds", ["model"], M)),
+        panel("Slices", SECONDS, "Between two pauses of the loader: on the wall, and of a processor.",
+              *quantiles("zillion_serving_load_slice_seconds", [], I)[2:], mean("zillion_serving_load_slice_seconds", [], I),
+              *[(e, "cpu " + n) for e, n in quantiles("zillion_serving_load_slice_cpu_seconds", [], I)[2:]],
+              (mean("zillion_serving_load_slice_cpu_seconds", [], I)[0], "cpu mean")),
+        panel("Registry seen", SECONDS, "How long ago it last said which version is meant.",
+              (f"time() - (zillion_serving_registry_seen_timestamp_seconds{{{M}}} > 0)", "{{instance}} {{model}}")),
+    ]),
+    ("Cache of the servers", [
+        panel("Size", BYTES, "Bytes of the model's cache folder.", (f"zillion_serving_cache_bytes{{{M}}}", "{{instance}} {{model}}")),
+        panel("Files", COUNT, "In that folder.", (f"zillion_serving_cache_files{{{M}}}", "{{instance}} {{model}}")),
+        panel("Fetched", "Bps", "From the registry.", (f"rate(zillion_serving_fetched_bytes_total{{{M}}}{R})", "{{model}} bytes"),
+              (f"rate(zillion_serving_fetched_files_total{{{M}}}{R})", "{{model}} files")),
+        panel("Merged", "Bps", "Layers that were merged to one.", (f"rate(zillion_serving_merged_bytes_total{{{M}}}{R})", "{{model}} bytes"),
+              (f"rate(zillion_serving_merges_total{{{M}}}{R})", "{{model}} merges")),
+    ]),
+    ("Store of the registry", [
+        panel("Requests", RATE, "By outcome.", (f"sum by (outcome) (rate(zillion_registry_store_requests_total{{{I}}}{R}))", "{{outcome}}")),
+        panel("Time of a request", SECONDS, "By operation.",
+              (f"sum by (operation) (rate(zillion_registry_store_request_seconds_total{{{I}}}{R})) / sum by (operation) (rate(zillion_registry_store_requests_total{{{I}}}{R}))", "{{operation}}")),
+        panel("Retries and failures", RATE, "Made again, and given up.",
+              (f"sum by (operation) (rate(zillion_registry_store_retries_total{{{I}}}{R}))", "{{operation}} again"),
+              (f"sum by (operation) (rate(zillion_registry_store_failures_total{{{I}}}{R}))", "{{operation}} given up")),
+        panel("Back-off", SHARE, "Share of the time that was waited between tries.",
+              (f"rate(zillion_registry_store_backoff_seconds_total{{{I}}}{R})", "{{instance}}")),
+        panel("Bytes", "Bps", "Sent to the store, and received.",
+              (f"rate(zillion_registry_store_sent_bytes_total{{{I}}}{R})", "sent"),
+              (f"rate(zillion_registry_store_received_bytes_total{{{I}}}{R})", "received")),
+    ]),
+]
+
+# File, title, what its instances are (by zillion_build_info), whether it has models, rows.
+DASHBOARDS = [
+    ("training", "Zillion: training", 'role="trainer"', False, TRAINING),
+    ("tables", "Zillion: tables", "", False, TABLES),
+    ("serving", "Zillion: serving", 'role="server"', True, SERVING),
+    ("lifecycle", "Zillion: life cycle", "", True, LIFECYCLE),
+]

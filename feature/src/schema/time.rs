@@ -1,0 +1,96 @@
+//! What the numbers of an event-time column count.
+//!
+//! A column of whole numbers does not say whether it counts seconds or milliseconds, and a freshness that is wrong by
+//! a factor of a thousand is worse than none. So the job says it, and numbers that could not be meant are refused:
+//! the ranges of the units do not overlap.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What an event time counts, from the beginning of 1970 in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeUnit {
+    /// Seconds.
+    #[serde(rename = "s")]
+    Second,
+    /// Milliseconds.
+    #[serde(rename = "ms")]
+    Millisecond,
+    /// Microseconds.
+    #[serde(rename = "us")]
+    Microsecond,
+    /// Nanoseconds.
+    #[serde(rename = "ns")]
+    Nanosecond,
+}
+
+/// Milliseconds of the first moment of 1980, and of 2200: what is outside counts something else.
+const PLAUSIBLE_MS: std::ops::Range<i64> = 315_532_800_000..7_258_118_400_000;
+
+impl TimeUnit {
+    /// The time in milliseconds, rounded towards the past; `None` where no event can have been then: before 1980 or
+    /// after 2199.
+    pub fn to_ms(self, time: i64) -> Option<i64> {
+        let ms = match self {
+            Self::Second => time.checked_mul(1000)?,
+            Self::Millisecond => time,
+            Self::Microsecond => time.div_euclid(1000),
+            Self::Nanosecond => time.div_euclid(1_000_000),
+        };
+        PLAUSIBLE_MS.contains(&ms).then_some(ms)
+    }
+
+    /// As a job writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Second => "s",
+            Self::Millisecond => "ms",
+            Self::Microsecond => "us",
+            Self::Nanosecond => "ns",
+        }
+    }
+}
+
+impl fmt::Display for TimeUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Second => "seconds",
+            Self::Millisecond => "milliseconds",
+            Self::Microsecond => "microseconds",
+            Self::Nanosecond => "nanoseconds",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UNITS: [(TimeUnit, i64); 4] = [
+        (TimeUnit::Second, 1_000_000_000),
+        (TimeUnit::Millisecond, 1_000_000),
+        (TimeUnit::Microsecond, 1_000),
+        (TimeUnit::Nanosecond, 1),
+    ];
+
+    #[test]
+    fn a_moment_is_the_same_in_every_unit() {
+        // 2023-11-14 22:13:20.
+        for (unit, of) in UNITS {
+            assert_eq!(unit.to_ms(1_700_000_000_000_000_000 / of), Some(1_700_000_000_000));
+        }
+        assert_eq!(TimeUnit::Millisecond.to_ms(7), None);
+        assert_eq!(TimeUnit::Second.to_ms(i64::MAX), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_number_is_a_moment_in_two_units(time in any::<i64>()) {
+            let meant = UNITS.iter().filter(|(unit, _)| unit.to_ms(time).is_some());
+            prop_assert!(meant.count() <= 1);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Nodes, initializers and the names between them.
+//!
+//! A value inside is called `%n`, or `%n.k` for the k-th of several steps, by the number that the graph's
+//! printed form gives its node; an ONNX node bears the name of the layer that it belongs to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::proto::{AttributeProto, NodeProto, TensorProto};
+use crate::error::{Error, Result};
+use crate::graph::NodeId;
+
+/// What has been written so far.
+#[derive(Default)]
+pub(super) struct Emitter {
+    pub(super) nodes: Vec<NodeProto>,
+    pub(super) initializers: Vec<TensorProto>,
+    constants: BTreeMap<String, String>,
+    names: BTreeSet<String>,
+    /// The prefix of names of values, the name of the layer, and the steps that were written for it.
+    value: String,
+    layer: String,
+    steps: usize,
+}
+
+impl Emitter {
+    /// What follows belongs to this node.
+    pub(super) fn enter(&mut self, id: NodeId, layer: &str) {
+        self.begin(id.to_string(), layer);
+    }
+
+    /// What follows belongs to something that is no node of the graph.
+    pub(super) fn begin(&mut self, value: String, layer: &str) {
+        self.value = value;
+        self.layer = layer.to_owned();
+        self.steps = 0;
+    }
+
+    /// A name that is used once: of an input, an output or a parameter.
+    pub(super) fn claim(&mut self, name: &str) -> Result<()> {
+        if name.is_empty() || name.starts_with('%') || !self.names.insert(name.to_owned()) {
+            let reason = "ONNX knows inputs, outputs and parameters by one list of names, and it has \
+                          this one already, or begins with `%`; rename the feature or the layer";
+            return Err(Error::Onnx { node: name.to_owned(), reason: reason.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// One operation; returns the name of its result.
+    pub(super) fn op(
+        &mut self,
+        op_type: &str,
+        inputs: &[&str],
+        attributes: Vec<AttributeProto>,
+    ) -> String {
+        let output = match self.steps {
+            0 => self.value.clone(),
+            step => format!("{}.{step}", self.value),
+        };
+        self.push(op_type, inputs, attributes, output.clone());
+        output
+    }
+
+    /// One operation whose result has a name of its own.
+    pub(super) fn push(
+        &mut self,
+        op_type: &str,
+        inputs: &[&str],
+        attribute: Vec<AttributeProto>,
+        output: String,
+    ) {
+        let name = match self.steps {
+            0 => self.layer.clone(),
+            step => format!("{}#{step}", self.layer),
+        };
+        self.steps += 1;
+        self.nodes.push(NodeProto {
+            input: inputs.iter().map(|&i| i.to_owned()).collect(),
+            output: vec![output],
+            name: Some(name),
+            op_type: Some(op_type.to_owned()),
+            attribute,
+        });
+    }
+
+    /// One float.
+    pub(super) fn float(&mut self, value: f32) -> String {
+        self.constant(&format!("%f32 {value:?}"), |name| TensorProto::floats(name, &[], &[value]))
+    }
+
+    /// One whole number, as a vector of length one.
+    pub(super) fn int(&mut self, value: i64) -> String {
+        self.ints(&[value])
+    }
+
+    /// A vector of whole numbers: shapes, axes, indices.
+    pub(super) fn ints(&mut self, values: &[i64]) -> String {
+        let of = |name: &str| TensorProto::ints(name, &[values.len()], values);
+        self.constant(&format!("%i64 {values:?}"), of)
+    }
+
+    /// A constant that is made once.
+    fn constant(&mut self, key: &str, make: impl FnOnce(&str) -> TensorProto) -> String {
+        if let Some(name) = self.constants.get(key) {
+            return name.clone();
+        }
+        let name = format!("%constant.{}", self.constants.len());
+        self.initializers.push(make(&name));
+        self.constants.insert(key.to_owned(), name.clone());
+        name
+    }
+
+    /// A new tensor of this shape (a vector of whole numbers), with one value everywhere.
+    pub(super) fn filled(&mut self, shape: &str, value: TensorProto) -> String {
+        self.op("ConstantOfShape", &[shape], vec![AttributeProto::tensor("value", value)])
+    }
+}

@@ -1,0 +1,146 @@
+//! List columns: rows of values back to rows of the batch.
+//!
+//! A list feature comes as the rows of all its values, list after list, and the length of each list. From
+//! the lengths follows which row of the batch a value belongs to; sums and maxima over lists are
+//! `ScatterND` with a reduction.
+
+use zillion_feature::Pooling;
+
+use super::emit::Emitter;
+use super::proto::{AttributeProto, TensorProto};
+
+/// What is known of a list column, made where it is first needed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct List {
+    /// The input with the lengths, `[batch]`.
+    pub(super) lengths: String,
+    /// The row of each value, `[values]`, and the same as `[values, 1]`.
+    row_of: String,
+    places: String,
+}
+
+impl List {
+    /// Writes what turns lengths into rows. A mark stands where each list but the first begins (marks of empty
+    /// lists add up); how many marks stand at or before a value is the number of its row.
+    pub(super) fn new(e: &mut Emitter, lengths: &str) -> Self {
+        let int = |v: i64| TensorProto::ints("", &[1], &[v]);
+        let axis = e.int(0);
+        let zero = e.int(0);
+        let ends = e.op("CumSum", &[lengths, &axis], Vec::new());
+        let last = e.int(-1);
+        let begins = e.op("Slice", &[&ends, &zero, &last, &axis], Vec::new());
+        let count = e.op("ReduceSum", &[lengths], vec![AttributeProto::int("keepdims", 1)]);
+        let one = e.int(1);
+        let room = e.op("Add", &[&count, &one], Vec::new());
+        let marks = e.filled(&room, int(0));
+        let lists = e.op("Shape", &[&begins], Vec::new());
+        let ones = e.filled(&lists, int(1));
+        let add = vec![AttributeProto::int("axis", 0), AttributeProto::text("reduction", "add")];
+        let marks = e.op("ScatterElements", &[&marks, &begins, &ones], add);
+        let rows = e.op("CumSum", &[&marks, &axis], Vec::new());
+        let row_of = e.op("Slice", &[&rows, &zero, &count, &axis], Vec::new());
+        let places = e.op("Unsqueeze", &[&row_of, &one], Vec::new());
+        Self { lengths: lengths.to_owned(), row_of, places }
+    }
+
+    /// A row of the batch again for each value of its list.
+    pub(super) fn repeat(&self, e: &mut Emitter, x: &str) -> String {
+        e.op("Gather", &[x, &self.row_of], vec![AttributeProto::int("axis", 0)])
+    }
+
+    /// The sum over each list: `[values, cols]` → `[batch, cols]`.
+    pub(super) fn sum(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
+        self.scatter(e, x, cols, 0.0, "add")
+    }
+
+    /// The largest of each list; −∞ of an empty one.
+    fn max(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
+        self.scatter(e, x, cols, f32::NEG_INFINITY, "max")
+    }
+
+    fn scatter(&self, e: &mut Emitter, x: &str, cols: usize, from: f32, by: &str) -> String {
+        let batch = e.op("Shape", &[&self.lengths], Vec::new());
+        let cols = e.int(cols as i64);
+        let shape = e.op("Concat", &[&batch, &cols], vec![AttributeProto::int("axis", 0)]);
+        let start = e.filled(&shape, TensorProto::floats("", &[1], &[from]));
+        let attributes = vec![AttributeProto::text("reduction", by)];
+        e.op("ScatterND", &[&start, &self.places, x], attributes)
+    }
+
+    /// The softmax over each list, less the largest of the list so that nothing overflows.
+    pub(super) fn softmax(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
+        let largest = self.max(e, x, cols);
+        let largest = self.repeat(e, &largest);
+        let less = e.op("Sub", &[x, &largest], Vec::new());
+        let powers = e.op("Exp", &[&less], Vec::new());
+        let sum = self.sum(e, &powers, cols);
+        let sum = self.repeat(e, &sum);
+        e.op("Div", &[&powers, &sum], Vec::new())
+    }
+
+    /// One over the length of each list, `[batch, 1]`; 1 where it is empty.
+    pub(super) fn inverse_lengths(&self, e: &mut Emitter) -> String {
+        let one = e.int(1);
+        let lengths = e.op("Max", &[&self.lengths, &one], Vec::new());
+        let column = e.op("Unsqueeze", &[&lengths, &one], Vec::new());
+        let to = vec![AttributeProto::int("to", i64::from(super::proto::data::FLOAT))];
+        let column = e.op("Cast", &[&column], to);
+        e.op("Reciprocal", &[&column], Vec::new())
+    }
+
+    /// Rows of values times their weights.
+    pub(super) fn weighted(&self, e: &mut Emitter, rows: &str, weights: &str) -> String {
+        let weights = self.column(e, weights);
+        e.op("Mul", &[rows, &weights], Vec::new())
+    }
+
+    /// Weights as a column `[values, 1]`: the input may be one number for all.
+    fn column(&self, e: &mut Emitter, weights: &str) -> String {
+        let shape = e.op("Shape", &[&self.places], Vec::new());
+        let one = e.int(1);
+        let column = e.op("Unsqueeze", &[weights, &one], Vec::new());
+        e.op("Expand", &[&column, &shape], Vec::new())
+    }
+
+    /// The rows of each list as one, as `ops::gather` pools them.
+    pub(super) fn pool(
+        &self,
+        e: &mut Emitter,
+        rows: &str,
+        weights: &str,
+        cols: usize,
+        pooling: Pooling,
+    ) -> String {
+        let weighted = self.weighted(e, rows, weights);
+        match pooling {
+            Pooling::Sum => self.sum(e, &weighted, cols),
+            Pooling::Mean | Pooling::Sqrtn => {
+                let sum = self.sum(e, &weighted, cols);
+                let own = self.column(e, weights);
+                let divisor = if pooling == Pooling::Mean {
+                    self.sum(e, &own, 1)
+                } else {
+                    let squares = e.op("Mul", &[&own, &own], Vec::new());
+                    let squares = self.sum(e, &squares, 1);
+                    e.op("Sqrt", &[&squares], Vec::new())
+                };
+                divide_or_zero(e, &sum, &divisor)
+            }
+            Pooling::Max => {
+                let largest = self.max(e, &weighted, cols);
+                let (zero, one, none) = (e.float(0.0), e.int(1), e.int(0));
+                let column = e.op("Unsqueeze", &[&self.lengths, &one], Vec::new());
+                let empty = e.op("Equal", &[&column, &none], Vec::new());
+                e.op("Where", &[&empty, &zero, &largest], Vec::new())
+            }
+        }
+    }
+}
+
+/// `a / b`, and 0 where `b` is 0.
+pub(super) fn divide_or_zero(e: &mut Emitter, a: &str, b: &str) -> String {
+    let zero = e.float(0.0);
+    let none = e.op("Equal", &[b, &zero], Vec::new());
+    let quotient = e.op("Div", &[a, b], Vec::new());
+    e.op("Where", &[&none, &zero, &quotient], Vec::new())
+}

@@ -1,0 +1,53 @@
+//! Where files of versions are fetched to unless somebody says where.
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::store::{Environment, Location};
+
+/// Letters of the hash that stands for a registry.
+const LETTERS: usize = 16;
+
+/// The cache of a registry: `.cache` in a folder; for a remote one `zillion/<hash of its URL>` in the user's
+/// own folder for caches (`XDG_CACHE_HOME`, or `.cache` in the home).
+///
+/// # Errors
+/// A URL that is none; a remote registry where the environment names neither folder.
+pub fn default_cache(url: &str, environment: &Environment) -> Result<PathBuf> {
+    if let Location::Folder(folder) = Location::parse(url)? {
+        return Ok(folder.join(".cache"));
+    }
+    let caches = environment.get("XDG_CACHE_HOME").map(PathBuf::from);
+    // The rule of that variable: a relative path is none.
+    let caches = caches.filter(|path| path.is_absolute());
+    let Some(caches) = caches.or_else(|| environment.home().map(|home| home.join(".cache"))) else {
+        return Err(Error::StoreSetting {
+            setting: "--cache".to_owned(),
+            reason: "name a folder for the files of a remote registry: neither XDG_CACHE_HOME nor HOME is set"
+                .to_owned(),
+        });
+    };
+    let hash = blake3::hash(url.trim_end_matches('/').as_bytes()).to_hex();
+    Ok(caches.join("zillion").join(&hash[..LETTERS]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_a_folder_and_in_the_users_cache() {
+        let none = Environment::default();
+        assert_eq!(default_cache("/a/b", &none).unwrap(), PathBuf::from("/a/b/.cache"));
+        assert_eq!(default_cache("file:///a", &none).unwrap(), PathBuf::from("/a/.cache"));
+        let said = default_cache("s3://b/x", &none).unwrap_err().to_string();
+        assert!(said.contains("--cache"), "{said}");
+        let home = Environment::from([("HOME", "/home/x"), ("XDG_CACHE_HOME", "relative")]);
+        let place = default_cache("s3://b/x", &home).unwrap();
+        assert!(place.starts_with("/home/x/.cache/zillion"), "{}", place.display());
+        assert_eq!(default_cache("s3://b/x/", &home).unwrap(), place);
+        assert_ne!(default_cache("s3://b/y", &home).unwrap(), place);
+        let xdg = Environment::from([("HOME", "/home/x"), ("XDG_CACHE_HOME", "/var/cache")]);
+        assert!(default_cache("s3://b/x", &xdg).unwrap().starts_with("/var/cache/zillion"));
+    }
+}

@@ -1,0 +1,148 @@
+//! Azure Blob Storage and Data Lake Storage: an account and one of the ways to prove who one is.
+
+use std::sync::Arc;
+
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+
+use super::client::Client;
+use super::environment::Environment;
+use super::options::Options;
+use super::s3::{client_options, install_tls, no_retries};
+use crate::error::{Error, Result};
+
+/// Variables that the client understands by their own names.
+const HANDED_ON: [&str; 20] = [
+    "AZURE_AUTHORITY_HOST",
+    "AZURE_CLIENT_ID",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "AZURE_MSI_ENDPOINT",
+    "AZURE_MSI_RESOURCE_ID",
+    "AZURE_OBJECT_ID",
+    "AZURE_SKIP_SIGNATURE",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_AUTHORITY_HOST",
+    "AZURE_STORAGE_CLIENT_ID",
+    "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_TENANT_ID",
+    "AZURE_STORAGE_TOKEN",
+    "AZURE_STORAGE_USE_EMULATOR",
+    "AZURE_TENANT_ID",
+];
+
+/// Of these the value is a secret.
+const SECRET: [&str; 6] = [
+    "AZURE_CLIENT_SECRET",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_TOKEN",
+];
+
+/// Names that Azure's own tools use, and ours for the same.
+const SYNONYMS: [(&str, &str); 2] = [
+    ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
+    ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),
+];
+
+pub(super) fn client(
+    container: &str,
+    account: Option<&str>,
+    environment: &Environment,
+    options: &Options,
+) -> Result<Client> {
+    install_tls();
+    let refuse =
+        |setting: &str, reason: String| Error::StoreSetting { setting: setting.to_owned(), reason };
+    if environment.get("AZURE_STORAGE_CONNECTION_STRING").is_some() {
+        let reason = "this program does not take it apart; set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY instead";
+        return Err(refuse("AZURE_STORAGE_CONNECTION_STRING", reason.to_owned()));
+    }
+    let emulated = matches!(environment.get("AZURE_STORAGE_USE_EMULATOR"), Some("true" | "1"));
+    let endpoint = environment.get("AZURE_STORAGE_ENDPOINT");
+    let is_plain = emulated || endpoint.is_some_and(|e| e.starts_with("http://"));
+    let mut builder = MicrosoftAzureBuilder::new()
+        .with_container_name(container)
+        .with_client_options(client_options(options).with_allow_http(is_plain))
+        .with_retry(no_retries());
+    let synonym = |name: &str| {
+        SYNONYMS
+            .iter()
+            .find(|(theirs, _)| *theirs == name)
+            .map_or_else(|| name.to_owned(), |(_, ours)| (*ours).to_owned())
+    };
+    let mut secrets = Vec::new();
+    let mut used = Vec::new();
+    for (variable, value) in environment.iter() {
+        let name = synonym(variable);
+        if !HANDED_ON.contains(&name.as_str()) {
+            continue;
+        }
+        let key: AzureConfigKey = name
+            .to_ascii_lowercase()
+            .parse()
+            .map_err(|_| refuse(variable, "the client does not know this variable".to_owned()))?;
+        builder = builder.with_config(key, value);
+        used.push(variable.to_owned());
+        if SECRET.contains(&name.as_str()) {
+            secrets.push(value.to_owned());
+        }
+    }
+    if let Some(account) = account {
+        builder = builder.with_account(account);
+    }
+    let named = environment.first(&["AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"]);
+    let Some(account) = account.or(named).or(emulated.then_some("devstoreaccount1")) else {
+        let reason = "it names the storage account, and neither it nor the URL \
+                      (`abfss://container@account.dfs.core.windows.net/…`) does";
+        return Err(refuse("AZURE_STORAGE_ACCOUNT", reason.to_owned()));
+    };
+    let about = format!(
+        "account {account}, container {container}, settings: {}",
+        if used.is_empty() { "none".to_owned() } else { used.join(", ") }
+    );
+    let store = builder.build().map_err(|e| refuse("Azure", e.to_string()))?;
+    let store = Arc::new(store);
+    Ok(Client { objects: store.clone(), pages: store.clone(), parts: store, about, secrets })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(account: Option<&str>, variables: &[(&str, &str)]) -> Result<Client> {
+        let environment = variables.iter().map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
+        client("container", account, &environment, &Options::default())
+    }
+
+    #[test]
+    fn every_variable_is_known_to_the_client() {
+        for name in HANDED_ON {
+            assert!(name.to_ascii_lowercase().parse::<AzureConfigKey>().is_ok(), "{name}");
+        }
+        assert!(SECRET.iter().all(|name| HANDED_ON.contains(name)));
+        assert!(SYNONYMS.iter().all(|(_, ours)| HANDED_ON.contains(ours)));
+    }
+
+    #[test]
+    fn an_account_by_variable_or_url() {
+        let key = [("AZURE_STORAGE_KEY", "aHVudGVyMjI="), ("AZURE_STORAGE_ACCOUNT", "acme")];
+        let client = open(None, &key).unwrap();
+        assert!(client.about.contains("account acme"), "{}", client.about);
+        assert_eq!(client.secrets, ["aHVudGVyMjI="]);
+        assert!(!format!("{client:?}").contains("aHVudGVyMjI="));
+        assert!(open(Some("other"), &key[..1]).unwrap().about.contains("account other"));
+        let said = open(None, &key[..1]).unwrap_err().to_string();
+        assert!(said.contains("AZURE_STORAGE_ACCOUNT"), "{said}");
+        let string = [("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=hunter22")];
+        let said = open(None, &string).unwrap_err().to_string();
+        assert!(said.contains("AZURE_STORAGE_KEY") && !said.contains("hunter22"), "{said}");
+        let emulated = open(None, &[("AZURE_STORAGE_USE_EMULATOR", "true")]).unwrap();
+        assert!(emulated.about.contains("devstoreaccount1"), "{}", emulated.about);
+    }
+}

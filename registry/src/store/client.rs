@@ -1,0 +1,51 @@
+//! The client of a bucket, by the URL's kind.
+
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
+
+use super::environment::Environment;
+use super::location::Cloud;
+use super::options::Options;
+use super::{azure, gcs, s3};
+use crate::error::Result;
+
+/// A bucket's client, by what it can do.
+pub(super) struct Client {
+    pub(super) objects: Arc<dyn ObjectStore>,
+    pub(super) pages: Arc<dyn PaginatedListStore>,
+    pub(super) parts: Arc<dyn MultipartStore>,
+    /// For people who look for what is wrong: endpoint, bucket, where the credentials are from.
+    pub(super) about: String,
+    /// What must never be printed.
+    pub(super) secrets: Vec<String>,
+}
+
+/// Without credentials.
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("about", &self.about).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// The client of a bucket. Makes no request.
+    ///
+    /// # Errors
+    /// Settings and credentials that do not fit together.
+    pub(super) fn new(
+        cloud: Cloud,
+        bucket: &str,
+        account: Option<&str>,
+        environment: &Environment,
+        options: &Options,
+    ) -> Result<Self> {
+        match cloud {
+            Cloud::S3 => s3::Setup::resolve(environment)?.client(bucket, options),
+            Cloud::Gcs => gcs::client(bucket, environment, options),
+            Cloud::Azure => azure::client(bucket, account, environment, options),
+        }
+    }
+}

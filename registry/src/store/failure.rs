@@ -1,0 +1,256 @@
+//! Why a request to a store failed: what kind it is, and a sentence without secrets.
+//!
+//! `object_store` keeps the status of an answer in private types; it is found in their text, of which a test
+//! here holds every kind against real answers.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use object_store::client::{HttpError, HttpErrorKind};
+
+use super::stats::Outcome;
+
+/// Letters of what a store said that are repeated.
+const SAID: usize = 400;
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) outcome: Outcome,
+    /// In words.
+    pub(super) reason: String,
+}
+
+impl Failure {
+    pub(super) fn new(outcome: Outcome, reason: impl Into<String>) -> Self {
+        Self { outcome, reason: reason.into() }
+    }
+
+    /// No answer in time.
+    pub(super) fn late(after: Duration) -> Self {
+        Self::new(Outcome::Timeout, format!("no whole answer within {:.1} s", after.as_secs_f64()))
+    }
+
+    /// What `object_store` says.
+    pub(super) fn of(error: &object_store::Error) -> Self {
+        use object_store::Error as E;
+        let answer = Answer::find(error);
+        let reason = match &answer {
+            Some(answer) => answer.to_string(),
+            None => match transport(error) {
+                Some((_, text)) => text,
+                None => shortened(&error.to_string()),
+            },
+        };
+        let outcome = match error {
+            E::NotFound { .. } => Outcome::Missing,
+            E::AlreadyExists { .. } | E::Precondition { .. } | E::NotModified { .. } => {
+                Outcome::Exists
+            }
+            E::PermissionDenied { .. } | E::Unauthenticated { .. } => Outcome::Denied,
+            E::NotImplemented { .. }
+            | E::NotSupported { .. }
+            | E::UnknownConfigurationKey { .. } => Outcome::Refused,
+            _ => match (&answer, transport(error)) {
+                (Some(answer), _) => answer.outcome(),
+                (None, Some((HttpErrorKind::Timeout, _))) => Outcome::Timeout,
+                (None, Some(_)) => Outcome::Connection,
+                // An answer that cannot be understood was cut, or is not from the store.
+                (None, None) => Outcome::Connection,
+            },
+        };
+        Self { outcome, reason }
+    }
+
+    /// The same, where there may be secrets in what was said.
+    pub(super) fn without(mut self, secrets: &[String]) -> Self {
+        for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
+            self.reason = self.reason.replace(secret.as_str(), "[secret]");
+        }
+        self
+    }
+}
+
+/// An answer that says no.
+struct Answer {
+    status: u16,
+    /// The store's own name for what is wrong.
+    code: String,
+    message: String,
+}
+
+impl Answer {
+    /// The answer that an error is about.
+    fn find(error: &object_store::Error) -> Option<Self> {
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        while let Some(error) = next {
+            // The innermost text has nothing else in it, but every outer one repeats it.
+            let text = error.to_string();
+            if let Some((_, rest)) = text.split_once("returned non-2xx status code: ")
+                && let Some(status) = rest.get(..3).and_then(|digits| digits.parse().ok())
+            {
+                return Some(Self::read(status, rest));
+            }
+            if let Some((_, body)) = text.split_once("returned error response: ") {
+                return Some(Self::read(500, body));
+            }
+            next = error.source();
+        }
+        None
+    }
+
+    fn read(status: u16, text: &str) -> Self {
+        let element = |name: &str| {
+            let (_, rest) = text.split_once(&format!("<{name}>"))?;
+            let (inside, _) = rest.split_once(&format!("</{name}>"))?;
+            Some(shortened(inside))
+        };
+        let code = element("Code").unwrap_or_default();
+        let message = element("Message").unwrap_or_default();
+        Self { status, code, message }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match (self.status, self.code.as_str()) {
+            // The body did not come whole: the way to the store is to blame and not the request.
+            (400, "RequestTimeout" | "IncompleteBody" | "BadDigest")
+            | (400, "XAmzContentSHA256Mismatch") => Outcome::Connection,
+            (400, "ExpiredToken" | "InvalidToken") | (401 | 403, _) => Outcome::Denied,
+            (404, _) => Outcome::Missing,
+            (408, _) => Outcome::Timeout,
+            (429 | 503, _) | (_, "SlowDown" | "ServerBusy") => Outcome::Throttled,
+            (501 | 505, _) => Outcome::Refused,
+            (500.., _) => Outcome::ServerError,
+            _ => Outcome::Refused,
+        }
+    }
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the store answers {}", self.status)?;
+        if !self.code.is_empty() {
+            write!(f, " {}", self.code)?;
+        }
+        match self.message.trim_end_matches('.') {
+            "" => Ok(()),
+            message => write!(f, ": {message}"),
+        }
+    }
+}
+
+/// What went wrong on the way, from the outermost word to the system's.
+fn transport(error: &object_store::Error) -> Option<(HttpErrorKind, String)> {
+    let mut next = error.source();
+    while let Some(error) = next {
+        if let Some(http) = error.downcast_ref::<HttpError>() {
+            let mut said: Vec<String> = Vec::new();
+            let mut cause = http.source();
+            while let Some(error) = cause {
+                let text = error.to_string();
+                if !said.iter().any(|before| before.contains(&text)) {
+                    said.push(text);
+                }
+                cause = error.source();
+            }
+            return Some((http.kind(), shortened(&said.join(": "))));
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn shortened(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(SAID) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use object_store::aws::AmazonS3Builder;
+    use object_store::path::Path;
+    use object_store::{ClientOptions, ObjectStoreExt, RetryConfig};
+
+    use super::*;
+
+    /// What comes of one request where the server sends these bytes and closes.
+    fn answered(bytes: &'static str) -> Failure {
+        crate::store::s3::install_tls();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = Vec::new();
+            let mut buffer = [0; 4096];
+            while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+                let read = stream.read(&mut buffer).unwrap();
+                head.extend_from_slice(&buffer[..read]);
+            }
+            stream.write_all(bytes.as_bytes()).unwrap();
+        });
+        let store = AmazonS3Builder::new()
+            .with_bucket_name("b")
+            .with_endpoint(format!("http://{address}"))
+            .with_access_key_id("key")
+            .with_secret_access_key("hunter22")
+            .with_client_options(ClientOptions::new().with_allow_http(true))
+            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+            .build()
+            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let read = async { store.get(&Path::from("x")).await?.bytes().await };
+        let error = runtime.block_on(read).unwrap_err();
+        server.join().unwrap();
+        Failure::of(&error)
+    }
+
+    #[test]
+    fn every_answer_is_what_it_is() {
+        let of = |answer| answered(answer).outcome;
+        let full = "HTTP/1.1 503 Slow Down\r\nContent-Length: 74\r\n\r\n\
+                    <Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>..";
+        assert_eq!(
+            answered(full),
+            Failure::new(Outcome::Throttled, "the store answers 503 SlowDown: Reduce your rate")
+        );
+        assert_eq!(of("HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::ServerError);
+        assert_eq!(of("HTTP/1.1 502 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::ServerError);
+        assert_eq!(of("HTTP/1.1 501 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::Refused);
+        assert_eq!(of("HTTP/1.1 429 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::Throttled);
+        assert_eq!(of("HTTP/1.1 408 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::Timeout);
+        assert_eq!(of("HTTP/1.1 400 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::Refused);
+        assert_eq!(of("HTTP/1.1 401 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::Denied);
+        assert_eq!(of("HTTP/1.1 403 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::Denied);
+        assert_eq!(of("HTTP/1.1 404 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::Missing);
+        let incomplete = "HTTP/1.1 400 Bad\r\nContent-Length: 42\r\n\r\n\
+                          <Error><Code>IncompleteBody</Code></Error>";
+        assert_eq!(of(incomplete), Outcome::Connection);
+        // Cut before, in and behind the head.
+        assert_eq!(of(""), Outcome::Connection);
+        assert_eq!(of("HTTP/1.1 200"), Outcome::Connection);
+        let cut = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: \"a\"\r\n\
+                   Last-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n\r\nfour";
+        assert_eq!(of(cut), Outcome::Connection);
+        assert_eq!(of("not http at all\r\n\r\n"), Outcome::Connection);
+    }
+
+    #[test]
+    fn secrets_are_taken_out() {
+        let failure = Failure::new(Outcome::Denied, "signature of hunter22 does not match");
+        let said = failure.without(&["hunter22".to_owned(), String::new()]).reason;
+        assert_eq!(said, "signature of [secret] does not match");
+    }
+
+    #[test]
+    fn what_is_said_at_length_is_cut() {
+        let long = "word ".repeat(1000);
+        assert_eq!(shortened(&long).chars().count(), SAID + 1);
+        assert_eq!(shortened("a \n b"), "a b");
+    }
+}

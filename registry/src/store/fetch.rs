@@ -1,0 +1,129 @@
+//! Reading a big object: several ranges at once on the store's thread, handed to the reader in order.
+//!
+//! A range that was cut is asked for again. Memory is bounded: as many ranges as are under way, one that
+//! waits for the reader, and one that he has. A reader that rests lets the rest wait.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::failure::Failure;
+use super::remote::{Remote, Shared};
+use super::runtime::StoreStop;
+use super::stats::{Operation, Outcome};
+use crate::error::{Error, Result};
+
+/// An object that is being read.
+pub(crate) struct Fetch {
+    remote: Arc<Remote>,
+    name: String,
+    pieces: mpsc::Receiver<Result<Bytes, Failure>>,
+}
+
+impl Fetch {
+    /// Begins to read an object of this size.
+    pub(super) fn begin(remote: Arc<Remote>, path: Path, bytes: u64, stop: StoreStop) -> Self {
+        let (to_reader, pieces) = mpsc::channel(1);
+        let shared = remote.shared.clone();
+        let name = path.to_string();
+        remote.network.handle().spawn(async move {
+            tokio::select! {
+                () = read(shared, path, bytes, &to_reader) => {}
+                () = stop.over() => {
+                    let why = Failure::new(Outcome::Timeout, "this process stops, and waited no longer");
+                    // A reader that has gone does not want to know.
+                    let _ = to_reader.send(Err(why)).await;
+                }
+            }
+        });
+        Self { remote, name, pieces }
+    }
+
+    /// Waits for the next piece; `None` behind the last.
+    ///
+    /// # Errors
+    /// An object that is not there, of another size, or that the store does not give; there is no piece
+    /// behind an error.
+    pub(crate) fn next(&mut self) -> Option<Result<Bytes>> {
+        let piece = self.pieces.blocking_recv()?;
+        Some(piece.map_err(|failure| match failure.outcome {
+            Outcome::Missing => Error::File {
+                path: self.name.clone().into(),
+                reason: "the file is not there".to_owned(),
+            },
+            _ => self.remote.error("read", &self.name, failure),
+        }))
+    }
+}
+
+/// Requests under way. What is left of them ends with this.
+struct Open(VecDeque<JoinHandle<Result<Bytes, Failure>>>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn read(
+    shared: Arc<Shared>,
+    path: Path,
+    bytes: u64,
+    to_reader: &mpsc::Sender<Result<Bytes, Failure>>,
+) {
+    let step = shared.patience.options.fetch_bytes as u64;
+    let mut ranges = (0..bytes.div_ceil(step).max(1)).map(|i| i * step..bytes.min((i + 1) * step));
+    let mut open = Open(VecDeque::new());
+    loop {
+        while open.0.len() < shared.patience.options.at_once
+            && let Some(range) = ranges.next()
+        {
+            open.0.push_back(tokio::spawn(piece(shared.clone(), path.clone(), range, bytes)));
+        }
+        let Some(next) = open.0.pop_front() else { return };
+        let piece = next
+            .await
+            .unwrap_or_else(|stopped| Err(Failure::new(Outcome::Refused, stopped.to_string())));
+        let is_last = piece.is_err();
+        if to_reader.send(piece).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// One range of an object of `bytes`.
+async fn piece(
+    shared: Arc<Shared>,
+    path: Path,
+    range: Range<u64>,
+    bytes: u64,
+) -> Result<Bytes, Failure> {
+    let place = shared.place(&path);
+    let objects = &shared.client.objects;
+    let is_all = range == (0..bytes);
+    let wanted = range.clone();
+    let read = || async {
+        let range = (!is_all).then(|| GetRange::Bounded(wanted.clone()));
+        let answer =
+            objects.get_opts(&place, GetOptions { range, ..GetOptions::default() }).await?;
+        let size = answer.meta.size;
+        // Of an object that is not what it should be nothing is worth reading.
+        if size != bytes {
+            return Ok((size, Bytes::new()));
+        }
+        Ok((size, answer.bytes().await?))
+    };
+    let (size, piece) = shared.patience.persist(Operation::Get, read).await?;
+    shared.patience.stats.received(piece.len());
+    if size != bytes || piece.len() as u64 != range.end - range.start {
+        let reason = format!("it has {size} bytes, and {bytes} were published");
+        return Err(Failure::new(Outcome::Refused, reason));
+    }
+    Ok(piece)
+}

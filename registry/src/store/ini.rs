@@ -1,0 +1,171 @@
+//! The format of AWS's `credentials` and `config` files: sections of `key = value` lines, where indented
+//! lines below a key without a value are keys of a second level.
+//!
+//! Errors name the line and never repeat it: it may hold a secret.
+
+use std::collections::BTreeMap;
+
+/// Sections by name; of two with one name the later lines count.
+pub(super) type Sections = BTreeMap<String, Section>;
+
+/// A section's values. A key of the second level is written `key.inner`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Section {
+    values: BTreeMap<String, String>,
+}
+
+impl Section {
+    /// The value of a key; an empty one is none.
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The keys that are there, with or without a value.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
+    /// Takes what another section has over what is here.
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.values.extend(other.values.clone());
+    }
+}
+
+/// Keys only: values may be secrets.
+impl std::fmt::Debug for Section {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.values.keys()).finish()
+    }
+}
+
+/// Reads a file's text.
+///
+/// # Errors
+/// The number of the line that is none of this format, from 1, and what is wrong with it.
+pub(super) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
+    let mut sections = Sections::new();
+    let mut section: Option<&mut Section> = None;
+    // The key that indented lines belong to.
+    let mut outer: Option<String> = None;
+    for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        let refuse = |what| Err((index + 1, what));
+        let is_indented = line.starts_with([' ', '\t']);
+        let line = uncommented(line).trim();
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix('[') {
+            let Some(name) = rest.strip_suffix(']') else {
+                return refuse("a section's name ends with `]`");
+            };
+            let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
+            section = Some(sections.entry(name).or_default());
+            outer = None;
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else {
+            return refuse("it is neither `[section]` nor `key = value`");
+        };
+        let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
+        if key.is_empty() {
+            return refuse("there is nothing before the `=`");
+        }
+        let Some(section) = section.as_mut() else {
+            return refuse("it stands before the first section");
+        };
+        let key = match (&outer, is_indented) {
+            (Some(outer), true) => format!("{outer}.{key}"),
+            _ => {
+                outer = value.is_empty().then(|| key.clone());
+                key
+            }
+        };
+        section.values.insert(key, value.to_owned());
+    }
+    Ok(sections)
+}
+
+/// A line without its comment: behind `#` or `;` at its beginning or after a space.
+fn uncommented(line: &str) -> &str {
+    let mut before = ' ';
+    for (at, letter) in line.char_indices() {
+        if matches!(letter, '#' | ';') && before.is_whitespace() {
+            return &line[..at];
+        }
+        before = letter;
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_file_as_tools_write_it() {
+        let text = "\u{feff}# a comment\n[default]\naws_access_key_id = AKIA\n\
+                    AWS_SECRET_ACCESS_KEY=a/b+c==#d ; comment\n\n[ profile   dev ]\nregion=eu-west-1\n\
+                    s3 =\n  endpoint_url = http://x\n  max=1\noutput = json\n[default]\nregion = z\n";
+        let sections = parse(text).unwrap();
+        let default = &sections["default"];
+        assert_eq!(default.get("aws_access_key_id"), Some("AKIA"));
+        assert_eq!(default.get("aws_secret_access_key"), Some("a/b+c==#d"));
+        assert_eq!(default.get("region"), Some("z"));
+        let dev = &sections["profile dev"];
+        assert_eq!(dev.get("s3.endpoint_url"), Some("http://x"));
+        assert_eq!(dev.get("output"), Some("json"));
+        assert_eq!(dev.get("s3"), None);
+    }
+
+    #[test]
+    fn errors_name_the_line_and_not_what_is_in_it() {
+        for (text, line) in [("[a]\nhunter2", 2), ("hunter2=x", 1), ("[a\n", 1), ("[a]\n\n=x", 3)] {
+            let (found, what) = parse(text).unwrap_err();
+            assert_eq!(found, line, "{text}");
+            assert!(!what.contains("hunter2"));
+        }
+        assert!(!format!("{:?}", parse("[a]\nkey=hunter2").unwrap()).contains("hunter2"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[\\[\\]=#; \t\na-z]{0,80}") {
+            let lines = text.lines().count();
+            if let Err((line, _)) = parse(&text) {
+                prop_assert!((1..=lines).contains(&line));
+            }
+        }
+
+        #[test]
+        fn what_was_written_is_read(
+            written in prop::collection::btree_map(
+                "[a-z]{1,8}( [a-z]{1,5})?",
+                prop::collection::btree_map("[a-z_]{1,12}", "([!-~&&[^#;]][ -~&&[^#;]]{0,10}[!-~&&[^#;]])?", 0..5),
+                0..4,
+            ),
+            indent in any::<bool>(),
+        ) {
+            let mut text = String::new();
+            for (name, values) in &written {
+                text.push_str(&format!("[{name}] # {name}\n"));
+                for (key, value) in values {
+                    // Indented lines belong to a key above only if that has no value.
+                    let pad = if indent && values.values().all(|v| !v.is_empty()) { "  " } else { "" };
+                    text.push_str(&format!("{pad}{key} = {value}\n"));
+                }
+            }
+            let read = parse(&text).unwrap();
+            prop_assert_eq!(read.len(), written.len());
+            for (name, values) in &written {
+                let section = &read[name.as_str()];
+                prop_assert_eq!(section.keys().count(), values.len());
+                for (key, value) in values {
+                    let wanted = Some(value.as_str()).filter(|value| !value.is_empty());
+                    prop_assert_eq!(section.get(key), wanted);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A store that is a folder.
+//!
+//! # Crash consistency
+//! An object is staged, synced and renamed or linked into place, and its folder is synced: it is there
+//! whole or not at all. What a killed write leaves behind (`name#1`) is not listed by anything, and
+//! [`Local::sweep`] removes it.
+
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use tokio::task::JoinSet;
+use zillion_device::Files;
+
+use super::{Listed, Listing, PUTS_AT_ONCE};
+use crate::error::{Error, Result};
+
+/// A folder as a store.
+pub(super) struct Local {
+    objects: Arc<LocalFileSystem>,
+    runtime: tokio::runtime::Runtime,
+    folder: PathBuf,
+}
+
+impl Local {
+    /// Opens a folder, which is made first where `is_new` says so.
+    pub(super) fn open(folder: &FilePath, url: &str, files: &Files, is_new: bool) -> Result<Self> {
+        let failed = |reason: String| Error::Store { action: "open", path: url.to_owned(), reason };
+        if is_new {
+            files.create_dir(folder).map_err(|e| failed(e.to_string()))?;
+        } else if !folder.is_dir() {
+            let reason = "there is no such folder; `zillion publish` makes one".to_owned();
+            return Err(failed(reason));
+        }
+        let folder = folder.canonicalize().map_err(|e| failed(e.to_string()))?;
+        let objects = LocalFileSystem::new_with_prefix(&folder)
+            .map_err(|e| failed(e.to_string()))?
+            .with_fsync(true);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .map_err(|e| failed(e.to_string()))?;
+        Ok(Self { objects: Arc::new(objects), runtime, folder })
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(super) fn create(&self, path: &Path, bytes: Bytes) -> object_store::Result<bool> {
+        let options = PutOptions::from(PutMode::Create);
+        let put = self.objects.put_opts(path, PutPayload::from_bytes(bytes), options);
+        match self.runtime.block_on(put) {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn put(&self, path: &Path, bytes: Bytes) -> object_store::Result<()> {
+        self.runtime.block_on(self.objects.put(path, PutPayload::from_bytes(bytes))).map(drop)
+    }
+
+    /// Several at once: a disk makes many files durable in the time of a few.
+    pub(super) fn put_all(&self, objects: Vec<(Path, Bytes)>) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut left = objects.into_iter();
+            let mut open = JoinSet::new();
+            loop {
+                while open.len() < PUTS_AT_ONCE
+                    && let Some((path, bytes)) = left.next()
+                {
+                    let objects = self.objects.clone();
+                    open.spawn(async move {
+                        let put = objects.put(&path, PutPayload::from_bytes(bytes)).await;
+                        put.map(drop).map_err(|error| failed("write", path.as_ref(), &error))
+                    });
+                }
+                match open.join_next().await {
+                    Some(Ok(put)) => put?,
+                    Some(Err(stopped)) => {
+                        let reason = stopped.to_string();
+                        return Err(Error::Store { action: "write", path: String::new(), reason });
+                    }
+                    None => return Ok(()),
+                }
+            }
+        })
+    }
+
+    pub(super) fn get(&self, path: &Path) -> object_store::Result<Bytes> {
+        self.runtime.block_on(async { self.objects.get(path).await?.bytes().await })
+    }
+
+    pub(super) fn head(&self, path: &Path) -> object_store::Result<Listed> {
+        self.runtime.block_on(self.objects.head(path)).map(|meta| Listed::of(&meta))
+    }
+
+    pub(super) fn list(&self, path: &Path) -> object_store::Result<Listing> {
+        let listing = self.runtime.block_on(self.objects.list_with_delimiter(Some(path)))?;
+        Ok(Listing::of(&listing))
+    }
+
+    pub(super) fn delete(&self, path: &Path) -> object_store::Result<()> {
+        self.runtime.block_on(self.objects.delete(path))
+    }
+
+    /// Removes what killed writes left in a folder longer than `age` ago. Returns how many.
+    pub(super) fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
+        let failed = |e: std::io::Error| Error::Store {
+            action: "sweep",
+            path: folder.to_owned(),
+            reason: e.to_string(),
+        };
+        let mut removed = 0;
+        let entries = match std::fs::read_dir(self.path(folder)) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+            Err(e) => return Err(failed(e)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let is_old = || {
+                let modified = entry.metadata().and_then(|m| m.modified()).ok()?;
+                Some(SystemTime::now().duration_since(modified).ok()? >= age)
+            };
+            if is_leftover(&entry.path()) && is_old() == Some(true) {
+                std::fs::remove_file(entry.path()).map_err(failed)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+pub(super) fn failed(action: &'static str, name: &str, error: &object_store::Error) -> Error {
+    Error::Store { action, path: name.to_owned(), reason: error.to_string() }
+}
+
+/// `name#number`: what the local store calls an object while it is written.
+fn is_leftover(path: &FilePath) -> bool {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    name.rsplit_once('#')
+        .is_some_and(|(_, n)| n.bytes().all(|b| b.is_ascii_digit()) && !n.is_empty())
+}

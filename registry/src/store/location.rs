@@ -1,0 +1,186 @@
+//! Where a registry is: the URLs that name one.
+
+use std::path::PathBuf;
+
+use object_store::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Whose protocol a store speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cloud {
+    /// Amazon S3, and whatever speaks its protocol.
+    S3,
+    /// Google Cloud Storage.
+    Gcs,
+    /// Azure Blob Storage and Data Lake Storage.
+    Azure,
+}
+
+/// A place that a URL names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// A folder of this machine.
+    Folder(PathBuf),
+    /// A prefix in a bucket.
+    Bucket {
+        cloud: Cloud,
+        /// The bucket, or Azure's container.
+        bucket: String,
+        /// Azure's account, where the URL names it.
+        account: Option<String>,
+        /// Names of the registry's objects begin with this; empty: the whole bucket.
+        prefix: Path,
+    },
+}
+
+impl Location {
+    /// The place of a URL.
+    ///
+    /// # Errors
+    /// [`Error::UnknownStore`] says what is wrong with the URL.
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        let refuse = |reason: &str| {
+            let (url, reason) = (shown(url), reason.to_owned());
+            Err(Error::UnknownStore { url, reason })
+        };
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return match url.is_empty() {
+                true => refuse("it is empty"),
+                false => Ok(Self::Folder(PathBuf::from(url))),
+            };
+        };
+        let cloud = match scheme {
+            "file" if rest.starts_with('/') => return Ok(Self::Folder(PathBuf::from(rest))),
+            "file" => return refuse("a `file` URL has three slashes and an absolute path"),
+            "s3" | "s3a" => Cloud::S3,
+            "gs" => Cloud::Gcs,
+            "az" | "abfs" | "abfss" => Cloud::Azure,
+            _ => return refuse("there are no stores of this kind"),
+        };
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (bucket, account) = match host.split_once('@') {
+            None => (host, None),
+            Some((container, account)) if scheme.starts_with("abfs") => {
+                match account.strip_suffix(".dfs.core.windows.net") {
+                    Some(account) if is_name(account) => (container, Some(account.to_owned())),
+                    _ => {
+                        return refuse(
+                            "an account is given as `container@account.dfs.core.windows.net`",
+                        );
+                    }
+                }
+            }
+            // Never credentials: URLs go into logs and process lists.
+            Some(_) => return refuse("credentials and endpoints do not belong into the URL"),
+        };
+        if !is_name(bucket) {
+            return refuse(
+                "behind the scheme comes a bucket's name: letters, digits, `-`, `_` and `.`",
+            );
+        }
+        let path = path.trim_end_matches('/');
+        if path.contains(['?', '#', '%', '\\']) || path.chars().any(char::is_control) {
+            return refuse("a prefix has no `?`, `#`, `%`, `\\` and no control characters");
+        }
+        let Ok(prefix) = Path::parse(path) else {
+            return refuse("the parts of a prefix are plain names with one slash between them");
+        };
+        Ok(Self::Bucket { cloud, bucket: bucket.to_owned(), account, prefix })
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let begins = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    begins && text.len() <= 255 && text.bytes().all(plain)
+}
+
+/// A URL that was refused, without what may be a secret in it.
+fn shown(url: &str) -> String {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let host_end = url[start..].find('/').map_or(url.len(), |at| start + at);
+    match url[start..host_end].rfind('@') {
+        Some(at) if start > 0 => format!("{}…{}", &url[..start], &url[start + at..]),
+        _ => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bucket(url: &str) -> (Cloud, String, Option<String>, String) {
+        match Location::parse(url).unwrap() {
+            Location::Bucket { cloud, bucket, account, prefix } => {
+                (cloud, bucket, account, prefix.to_string())
+            }
+            Location::Folder(folder) => panic!("{url} is a folder: {}", folder.display()),
+        }
+    }
+
+    #[test]
+    fn every_kind_of_url() {
+        let of =
+            |cloud, bucket: &str, prefix: &str| (cloud, bucket.to_owned(), None, prefix.into());
+        assert_eq!(bucket("s3://models"), of(Cloud::S3, "models", ""));
+        assert_eq!(bucket("s3://models/"), of(Cloud::S3, "models", ""));
+        assert_eq!(bucket("s3a://models/a/b/"), of(Cloud::S3, "models", "a/b"));
+        assert_eq!(bucket("gs://my.bucket-1/x"), of(Cloud::Gcs, "my.bucket-1", "x"));
+        assert_eq!(bucket("az://container/x"), of(Cloud::Azure, "container", "x"));
+        assert_eq!(bucket("abfss://container/x"), of(Cloud::Azure, "container", "x"));
+        let account = bucket("abfss://data@acme.dfs.core.windows.net/zillion");
+        let wanted = (Cloud::Azure, "data".to_owned(), Some("acme".to_owned()), "zillion".into());
+        assert_eq!(account, wanted);
+        for folder in ["somewhere", "/abs", "./a:b", "file:///abs"] {
+            assert!(matches!(Location::parse(folder), Ok(Location::Folder(_))), "{folder}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_a_reason() {
+        for (url, reason) in [
+            ("", "empty"),
+            ("file://relative", "three slashes"),
+            ("http://bucket.s3.amazonaws.com/x", "no stores of this kind"),
+            ("s3://", "bucket's name"),
+            ("s3:///prefix", "bucket's name"),
+            ("s3://host:9000/bucket", "bucket's name"),
+            ("s3://bucket/a//b", "one slash"),
+            ("s3://bucket/../b", "plain names"),
+            ("s3://bucket/a?region=x", "no `?`"),
+            ("abfss://c@acme.example.com/x", "dfs.core.windows.net"),
+        ] {
+            let said = Location::parse(url).unwrap_err().to_string();
+            assert!(said.contains(reason), "{url}: {said}");
+        }
+    }
+
+    #[test]
+    fn credentials_in_a_url_are_refused_and_not_repeated() {
+        let said = Location::parse("s3://AKIA:hunter2@bucket/x").unwrap_err().to_string();
+        assert!(said.contains("do not belong") && !said.contains("hunter2"), "{said}");
+        assert!(said.contains("s3://…@bucket/x"), "{said}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_place_or_an_error(url in ".{0,60}") {
+            let _ = Location::parse(&url);
+        }
+
+        #[test]
+        fn what_looks_like_a_url_is_a_place_within_its_bucket(
+            scheme in "s3|gs|az|abfss", rest in "[a-z0-9./@:?%#-]{0,40}",
+        ) {
+            if let Ok(Location::Bucket { bucket, prefix, .. }) =
+                Location::parse(&format!("{scheme}://{rest}"))
+            {
+                prop_assert!(is_name(&bucket));
+                prop_assert!(prefix.parts().all(|part| part.as_ref() != ".." && part.as_ref() != "."));
+            }
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Where versions are kept: a folder, or a bucket of a cloud, used synchronously.
+//!
+//! `object_store` knows folders and the clouds; what this adds is a blocking face (engines here are
+//! synchronous), durable local writes, names that cannot leave the store, tries that are counted, and a hook
+//! before and after every change, so that a test can kill the process there.
+//!
+//! # Crash consistency
+//! An object is there whole or not at all. [`Store::create`] is the one operation that decides between two
+//! writers.
+//!
+//! # Concurrency
+//! A remote store has one thread that talks to it; any number of others wait for what they asked for. What
+//! hangs is cut off by its time limits, or by a [`StoreStop`].
+
+mod azure;
+mod client;
+mod create;
+mod environment;
+mod failure;
+mod fetch;
+mod gcs;
+mod ini;
+mod local;
+mod location;
+mod options;
+mod profile;
+mod remote;
+mod runtime;
+mod s3;
+mod stats;
+mod tries;
+mod upload;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use object_store::path::Path;
+use zillion_device::Files;
+use zillion_device::durable::Op;
+
+pub use environment::Environment;
+pub(crate) use fetch::Fetch;
+pub(crate) use location::Location;
+pub use options::STORE_SETTINGS;
+pub use remote::LAST_WORDS;
+pub use runtime::StoreStop;
+pub use stats::{Operation, Outcome, StoreStats, StoreSums};
+
+use crate::error::{Error, Result};
+use client::Client;
+use local::{Local, failed};
+use options::Options;
+use remote::Remote;
+use tries::Patience;
+
+/// Objects that are written to a folder at the same time.
+const PUTS_AT_ONCE: usize = 16;
+
+/// A place for objects. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    place: Place,
+    files: Files,
+    stop: StoreStop,
+    url: String,
+}
+
+#[derive(Clone)]
+enum Place {
+    Local(Arc<Local>, Arc<StoreStats>),
+    Remote(Arc<Remote>),
+}
+
+/// What a folder of a store holds, in ascending order of names, without the folder's own path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Folders in it.
+    pub folders: Vec<String>,
+    /// Objects in it.
+    pub objects: Vec<Listed>,
+}
+
+/// An object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its last name.
+    pub name: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// When it was written.
+    pub modified: SystemTime,
+}
+
+impl Store {
+    /// Opens a store by its URL: a folder's path, `file://` and its absolute path, `s3://bucket/prefix`,
+    /// `gs://…`, `az://…`. Credentials and settings are those of the process.
+    ///
+    /// # Errors
+    /// A URL that is none, settings that do not fit together, a folder or a bucket that is not there or not
+    /// ours.
+    pub fn open(url: &str, files: Files) -> Result<Self> {
+        Self::open_in(&Environment::process(), url, files)
+    }
+
+    /// The same; a folder is made if it is not there, and a store that could not decide between two writers
+    /// is refused.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; a store that ignores create-if-absent.
+    pub fn create_at(url: &str, files: Files) -> Result<Self> {
+        Self::create_in(&Environment::process(), url, files)
+    }
+
+    /// [`Store::open`] with other credentials and settings than the process has.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
+        Self::make(environment, url, files, false)
+    }
+
+    /// [`Store::create_at`] with other credentials and settings than the process has.
+    ///
+    /// # Errors
+    /// As [`Store::create_at`].
+    pub fn create_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
+        Self::make(environment, url, files, true)
+    }
+
+    fn make(environment: &Environment, url: &str, files: Files, is_new: bool) -> Result<Self> {
+        let stop = StoreStop::default();
+        let place = match Location::parse(url)? {
+            Location::Folder(folder) => {
+                let local = Local::open(&folder, url, &files, is_new)?;
+                Place::Local(Arc::new(local), Arc::default())
+            }
+            Location::Bucket { cloud, bucket, account, prefix } => {
+                let options = Options::of(environment)?;
+                let client =
+                    Client::new(cloud, &bucket, account.as_deref(), environment, &options)?;
+                let patience = Patience::new(options, client.secrets.clone());
+                let remote = Remote::new(client, prefix, patience)
+                    .map_err(|e| Error::StoreOpen { url: url.to_owned(), reason: e.to_string() })?;
+                remote.check(url, &stop)?;
+                if is_new {
+                    remote.check_create(&stop)?;
+                }
+                Place::Remote(Arc::new(remote))
+            }
+        };
+        Ok(Self { place, files, stop, url: url.to_owned() })
+    }
+
+    /// As it was opened.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether it is in a bucket and not in a folder of this machine.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.place, Place::Remote(_))
+    }
+
+    /// What it has counted: shared by all clones.
+    pub fn stats(&self) -> &StoreStats {
+        match &self.place {
+            Place::Local(_, stats) => stats,
+            Place::Remote(remote) => remote.stats(),
+        }
+    }
+
+    /// The same store, whose operations `stop` cuts short.
+    #[must_use]
+    pub fn with_stop(&self, stop: StoreStop) -> Self {
+        Self { stop, ..self.clone() }
+    }
+
+    /// The file that holds an object, in a local store.
+    pub(crate) fn local_path(&self, name: &str) -> Option<PathBuf> {
+        match &self.place {
+            Place::Local(local, _) => Some(local.path(name)),
+            Place::Remote(_) => None,
+        }
+    }
+
+    /// Writes an object that must not be there yet. Returns whether it was not: `false` means that
+    /// somebody else came first, and nothing was changed. In a bucket, who finds there the very bytes that he
+    /// wants to write is told that it was he: an answer may have been lost.
+    ///
+    /// # Errors
+    /// Where the store refuses.
+    pub fn create(&self, name: &str, bytes: Bytes) -> Result<bool> {
+        let path = parse(name)?;
+        self.hook(Op::Create, name)?;
+        let created = match &self.place {
+            Place::Local(local, stats) => {
+                let size = bytes.len();
+                let began = Instant::now();
+                let created = local.create(&path, bytes);
+                count(stats, Operation::Create, began, &created, |created| match created {
+                    true => (Outcome::Ok, size, 0),
+                    false => (Outcome::Exists, 0, 0),
+                });
+                created.map_err(|error| failed("create", name, &error))?
+            }
+            Place::Remote(remote) => remote.create(path, bytes, &self.stop)?,
+        };
+        self.hook(Op::SyncDir, name)?;
+        Ok(created)
+    }
+
+    /// Writes an object, in the place of what is there. For names that follow from the contents.
+    ///
+    /// # Errors
+    /// Where the store refuses.
+    pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
+        let path = parse(name)?;
+        self.hook(Op::Write, name)?;
+        match &self.place {
+            Place::Local(local, stats) => {
+                let size = bytes.len();
+                let began = Instant::now();
+                let put = local.put(&path, bytes);
+                count(stats, Operation::Put, began, &put, |()| (Outcome::Ok, size, 0));
+                put.map_err(|error| failed("write", name, &error))?;
+            }
+            Place::Remote(remote) => remote.put(path, bytes, &self.stop)?,
+        }
+        self.hook(Op::Fsync, name)
+    }
+
+    /// [`Store::put`] of several objects at once.
+    ///
+    /// # Errors
+    /// Where the store refuses one of them; others may then have been written.
+    pub fn put_all(&self, objects: Vec<(String, Bytes)>) -> Result<()> {
+        let mut parsed = Vec::with_capacity(objects.len());
+        let mut names = Vec::with_capacity(objects.len());
+        for (name, bytes) in objects {
+            self.hook(Op::Write, &name)?;
+            parsed.push((parse(&name)?, bytes));
+            names.push(name);
+        }
+        match &self.place {
+            Place::Local(local, stats) => {
+                let sizes: Vec<usize> = parsed.iter().map(|(_, bytes)| bytes.len()).collect();
+                let began = Instant::now();
+                local.put_all(parsed)?;
+                for size in sizes {
+                    stats.request(Operation::Put, Outcome::Ok, Duration::ZERO);
+                    stats.sent(size);
+                }
+                stats.time(Operation::Put, began.elapsed());
+            }
+            Place::Remote(remote) => remote.put_all(parsed, &self.stop)?,
+        }
+        names.iter().try_for_each(|name| self.hook(Op::Fsync, name))
+    }
+
+    /// Reads a small object; `None` where there is none of this name.
+    ///
+    /// # Errors
+    /// Where the store refuses.
+    pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        let path = parse(name)?;
+        let (local, stats) = match &self.place {
+            Place::Local(local, stats) => (local, stats),
+            Place::Remote(remote) => return remote.get(path, &self.stop),
+        };
+        let began = Instant::now();
+        let read = local.get(&path);
+        count(stats, Operation::Get, began, &read, |bytes| (Outcome::Ok, 0, bytes.len()));
+        there(read).map_err(|error| failed("read", name, &error))
+    }
+
+    /// Begins to read a big object of a remote store, whose size is known; `None` of a local one, whose
+    /// objects are files.
+    ///
+    /// # Errors
+    /// A name that is none.
+    pub(crate) fn fetch(&self, name: &str, bytes: u64) -> Result<Option<Fetch>> {
+        match &self.place {
+            Place::Local(..) => Ok(None),
+            Place::Remote(remote) => Ok(Some(remote.fetch(parse(name)?, bytes, &self.stop))),
+        }
+    }
+
+    /// Size and age of an object; `None` where there is none of this name.
+    ///
+    /// # Errors
+    /// Where the store refuses.
+    pub fn head(&self, name: &str) -> Result<Option<Listed>> {
+        let path = parse(name)?;
+        let (local, stats) = match &self.place {
+            Place::Local(local, stats) => (local, stats),
+            Place::Remote(remote) => return remote.head(path, &self.stop),
+        };
+        let began = Instant::now();
+        let seen = local.head(&path);
+        count(stats, Operation::Head, began, &seen, |_| (Outcome::Ok, 0, 0));
+        there(seen).map_err(|error| failed("look at", name, &error))
+    }
+
+    /// What a folder holds. A folder that is not there holds nothing.
+    ///
+    /// # Errors
+    /// Where the store refuses.
+    pub fn list(&self, folder: &str) -> Result<Listing> {
+        let path = parse(folder)?;
+        let (local, stats) = match &self.place {
+            Place::Local(local, stats) => (local, stats),
+            Place::Remote(remote) => return remote.list(path, &self.stop),
+        };
+        let began = Instant::now();
+        let listed = local.list(&path);
+        count(stats, Operation::List, began, &listed, |_| (Outcome::Ok, 0, 0));
+        let listed = there(listed).map_err(|error| failed("list", folder, &error))?;
+        Ok(listed.unwrap_or_default())
+    }
+
+    /// Removes an object; fine if it is not there.
+    ///
+    /// # Errors
+    /// Where the store refuses.
+    pub fn delete(&self, name: &str) -> Result<()> {
+        let path = parse(name)?;
+        self.hook(Op::Remove, name)?;
+        let (local, stats) = match &self.place {
+            Place::Local(local, stats) => (local, stats),
+            Place::Remote(remote) => return remote.delete(path, &self.stop),
+        };
+        let began = Instant::now();
+        let removed = local.delete(&path);
+        count(stats, Operation::Delete, began, &removed, |()| (Outcome::Ok, 0, 0));
+        there(removed).map(drop).map_err(|error| failed("remove", name, &error))
+    }
+
+    /// Removes what killed writes left in a folder longer than `age` ago. Returns how many. In a bucket they
+    /// leave nothing that is listed; see the documentation of stores for uploads in parts.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
+        match &self.place {
+            Place::Local(local, _) => local.sweep(parse(folder)?.as_ref(), age),
+            Place::Remote(_) => Ok(0),
+        }
+    }
+
+    fn hook(&self, op: Op, name: &str) -> Result<()> {
+        let path = self.local_path(name).unwrap_or_else(|| PathBuf::from(name));
+        self.files.before(op, &path).map_err(|e| Error::Store {
+            action: "write",
+            path: name.to_owned(),
+            reason: e.to_string(),
+        })
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Listed {
+    fn of(meta: &object_store::ObjectMeta) -> Self {
+        Self {
+            name: meta.location.filename().unwrap_or_default().to_owned(),
+            bytes: meta.size,
+            modified: meta.last_modified.into(),
+        }
+    }
+}
+
+impl Listing {
+    fn of(listed: &object_store::ListResult) -> Self {
+        let mut folders: Vec<String> =
+            listed.common_prefixes.iter().filter_map(|p| Some(p.filename()?.to_owned())).collect();
+        folders.sort_unstable();
+        let mut objects: Vec<Listed> = listed.objects.iter().map(Listed::of).collect();
+        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Self { folders, objects }
+    }
+}
+
+/// A name within the store: no way up, no absolute path, nothing that is not a plain word.
+fn parse(name: &str) -> Result<Path> {
+    Path::parse(name).map_err(|e| Error::Store {
+        action: "name",
+        path: name.to_owned(),
+        reason: e.to_string(),
+    })
+}
+
+/// `None` for an object that is not there.
+fn there<T>(answer: object_store::Result<T>) -> object_store::Result<Option<T>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Counts a request to a folder. `of` says how it ended, and the bytes that went there and came back.
+fn count<T>(
+    stats: &StoreStats,
+    operation: Operation,
+    began: Instant,
+    answer: &object_store::Result<T>,
+    of: impl FnOnce(&T) -> (Outcome, usize, usize),
+) {
+    let (outcome, sent, received) = match answer {
+        Ok(answer) => of(answer),
+        Err(object_store::Error::NotFound { .. }) => (Outcome::Missing, 0, 0),
+        Err(_) => (Outcome::Refused, 0, 0),
+    };
+    stats.request(operation, outcome, began.elapsed());
+    stats.sent(sent);
+    stats.received(received);
+}

@@ -1,0 +1,127 @@
+//! How a remote store is used: patience, sizes, how much at once. Set by `ZILLION_STORE_…` variables.
+
+use std::time::Duration;
+
+use super::environment::Environment;
+use crate::error::{Error, Result};
+
+/// How a remote store is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Requests for one operation, at most.
+    pub(crate) tries: u32,
+    /// Wait before the second try, at most; it doubles from one to the next.
+    pub(crate) backoff: Duration,
+    /// Wait between two tries, at most.
+    pub(crate) longest_backoff: Duration,
+    /// Time for a connection.
+    pub(crate) connect_time: Duration,
+    /// Time for one request with its answer.
+    pub(crate) request_time: Duration,
+    /// Time for one operation with all its tries.
+    pub(crate) operation_time: Duration,
+    /// An object of at least so many bytes is written in parts.
+    pub(crate) multipart_bytes: usize,
+    /// Bytes of such a part.
+    pub(crate) part_bytes: usize,
+    /// Bytes that are fetched by one request.
+    pub(crate) fetch_bytes: usize,
+    /// Requests at the same time.
+    pub(crate) at_once: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            tries: 10,
+            backoff: Duration::from_millis(100),
+            longest_backoff: Duration::from_secs(10),
+            connect_time: Duration::from_secs(5),
+            request_time: Duration::from_secs(30),
+            operation_time: Duration::from_secs(120),
+            multipart_bytes: 16 << 20,
+            part_bytes: 8 << 20,
+            fetch_bytes: 2 << 20,
+            at_once: 8,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults, and over them what the environment says.
+    ///
+    /// # Errors
+    /// [`Error::StoreSetting`] names a variable that is no number, or out of bounds.
+    pub(crate) fn of(environment: &Environment) -> Result<Self> {
+        let mut options = Self::default();
+        let number = |name: &str, least: u64, most: u64| -> Result<Option<u64>> {
+            let Some(text) = environment.get(name) else { return Ok(None) };
+            match text.parse::<u64>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
+                _ => Err(Error::StoreSetting {
+                    setting: name.to_owned(),
+                    reason: format!("`{text}` is not a whole number from {least} to {most}"),
+                }),
+            }
+        };
+        const HOUR_MS: u64 = 3_600_000;
+        let millis = |name: &str, to: &mut Duration| -> Result<()> {
+            if let Some(number) = number(name, 1, HOUR_MS)? {
+                *to = Duration::from_millis(number);
+            }
+            Ok(())
+        };
+        millis("ZILLION_STORE_BACKOFF_MS", &mut options.backoff)?;
+        millis("ZILLION_STORE_LONGEST_BACKOFF_MS", &mut options.longest_backoff)?;
+        millis("ZILLION_STORE_CONNECT_MS", &mut options.connect_time)?;
+        millis("ZILLION_STORE_REQUEST_MS", &mut options.request_time)?;
+        millis("ZILLION_STORE_OPERATION_MS", &mut options.operation_time)?;
+        if let Some(tries) = number("ZILLION_STORE_TRIES", 1, 1000)? {
+            options.tries = u32::try_from(tries).unwrap_or(u32::MAX);
+        }
+        let size = |name: &str, least: u64, most: u64, to: &mut usize| -> Result<()> {
+            if let Some(number) = number(name, least, most)? {
+                *to = usize::try_from(number).unwrap_or(usize::MAX);
+            }
+            Ok(())
+        };
+        // Stores take parts from 5 MiB on; doubles of stores for tests take smaller ones.
+        size("ZILLION_STORE_MULTIPART_BYTES", 1, 5 << 30, &mut options.multipart_bytes)?;
+        size("ZILLION_STORE_PART_BYTES", 1, 1 << 30, &mut options.part_bytes)?;
+        size("ZILLION_STORE_FETCH_BYTES", 1, 1 << 30, &mut options.fetch_bytes)?;
+        size("ZILLION_STORE_AT_ONCE", 1, 256, &mut options.at_once)?;
+        Ok(options)
+    }
+}
+
+/// The variables that set options.
+pub const STORE_SETTINGS: [&str; 10] = [
+    "ZILLION_STORE_TRIES",
+    "ZILLION_STORE_BACKOFF_MS",
+    "ZILLION_STORE_LONGEST_BACKOFF_MS",
+    "ZILLION_STORE_CONNECT_MS",
+    "ZILLION_STORE_REQUEST_MS",
+    "ZILLION_STORE_OPERATION_MS",
+    "ZILLION_STORE_MULTIPART_BYTES",
+    "ZILLION_STORE_PART_BYTES",
+    "ZILLION_STORE_FETCH_BYTES",
+    "ZILLION_STORE_AT_ONCE",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_sets_and_is_checked() {
+        for name in STORE_SETTINGS {
+            let options = Options::of(&Environment::from([(name, "77")])).unwrap();
+            assert_ne!(options, Options::default(), "{name}");
+            for bad in ["0", "-1", "x", "99999999999"] {
+                let said = Options::of(&Environment::from([(name, bad)])).unwrap_err().to_string();
+                assert!(said.contains(name), "{said}");
+            }
+        }
+        assert_eq!(Options::of(&Environment::default()).unwrap(), Options::default());
+    }
+}

@@ -1,0 +1,257 @@
+//! A profile of AWS's `~/.aws/credentials` and `~/.aws/config`: keys, region, endpoint.
+//!
+//! What a profile asks for and this program does not do (programs that make credentials, single sign-on,
+//! roles that are assumed) is an error that says what to do instead: a request with other credentials than
+//! were meant is worse than none.
+
+use std::path::PathBuf;
+
+use super::environment::Environment;
+use super::ini::{self, Section, Sections};
+use crate::error::{Error, Result};
+
+/// What a profile says.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Profile {
+    pub(super) name: String,
+    pub(super) keys: Option<Keys>,
+    pub(super) region: Option<String>,
+    pub(super) endpoint: Option<String>,
+    /// A file with a token, and the role that it is exchanged for.
+    pub(super) web_identity: Option<(String, String)>,
+}
+
+/// Static credentials.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Keys {
+    pub(super) id: String,
+    pub(super) secret: String,
+    pub(super) token: Option<String>,
+}
+
+/// Without the keys.
+impl std::fmt::Debug for Profile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Profile");
+        shown.field("name", &self.name).field("has_keys", &self.keys.is_some());
+        shown.field("region", &self.region).field("endpoint", &self.endpoint);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Without the secret.
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
+impl Profile {
+    /// The profile that the environment names, or `default`; with nothing in it where there are no files.
+    /// Where `wants_keys` is false the environment has credentials, and how the profile makes its own does not matter.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a profile that was named and is nowhere, one that asks for what this
+    /// program does not do.
+    pub(super) fn load(environment: &Environment, wants_keys: bool) -> Result<Self> {
+        let credentials = file(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
+        let config = file(environment, "AWS_CONFIG_FILE", "config")?;
+        let named = environment.first(&["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);
+        let name = named.unwrap_or("default");
+        let of_config = match name {
+            "default" => config.get("profile default").or_else(|| config.get("default")),
+            name => config.get(&format!("profile {name}")),
+        };
+        let of_credentials = credentials.get(name);
+        if let (Some(_), None, None) = (named, of_config, of_credentials) {
+            return Err(refused(
+                name,
+                "it is in neither of AWS's files `~/.aws/credentials` and `~/.aws/config` (there as `[profile …]`)",
+            ));
+        }
+        let mut section = of_config.cloned().unwrap_or_default();
+        if let Some(of_credentials) = of_credentials {
+            section.extend(of_credentials);
+        }
+        Self::read(name, &section, &config, wants_keys)
+    }
+
+    fn read(name: &str, section: &Section, config: &Sections, wants_keys: bool) -> Result<Self> {
+        let owned = |key: &str| section.get(key).map(str::to_owned);
+        let mut profile = Self {
+            name: name.to_owned(),
+            region: owned("region"),
+            endpoint: owned("endpoint_url"),
+            ..Self::default()
+        };
+        if let Some(services) = section.get("services") {
+            let Some(services) = config.get(&format!("services {services}")) else {
+                return Err(refused(name, "its `services` names a section that is not there"));
+            };
+            if let Some(endpoint) = services.get("s3.endpoint_url") {
+                profile.endpoint = Some(endpoint.to_owned());
+            }
+        }
+        if !wants_keys {
+            return Ok(profile);
+        }
+        profile.web_identity = owned("web_identity_token_file").zip(owned("role_arn"));
+        if profile.web_identity.is_some() {
+            return Ok(profile);
+        }
+        refuse_other_ways(name, section)?;
+        profile.keys = match (owned("aws_access_key_id"), owned("aws_secret_access_key")) {
+            (Some(id), Some(secret)) => {
+                Some(Keys { id, secret, token: owned("aws_session_token") })
+            }
+            (None, None) => None,
+            _ => {
+                let reason = "it has one of `aws_access_key_id` and `aws_secret_access_key` and not the other";
+                return Err(refused(name, reason));
+            }
+        };
+        Ok(profile)
+    }
+}
+
+/// Refuses what would make credentials in a way that is not built.
+fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
+    let exported = "run `eval \"$(aws configure export-credentials --profile PROFILE --format env)\"` before this \
+                    program, which puts its credentials into AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN";
+    let asks = |key: &str| {
+        let what = match key {
+            "credential_process" => "runs a program for its credentials (`credential_process`)",
+            "role_arn" | "source_profile" | "credential_source" => {
+                "assumes a role (`role_arn`, `source_profile`)"
+            }
+            "web_identity_token_file" => "has a `web_identity_token_file` and no `role_arn`",
+            "login_session" => "signs in at a browser (`login_session`)",
+            key if key.starts_with("sso_") => "signs in at a single sign-on (`sso_…`)",
+            _ => return None,
+        };
+        Some(what)
+    };
+    match section.keys().find_map(asks) {
+        Some(what) => {
+            Err(refused(name, &format!("it {what}, which this program does not do; {exported}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The sections of one of the two files; none where it is not there and nobody named it.
+fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sections> {
+    let named = environment.get(variable).map(PathBuf::from);
+    let is_named = named.is_some();
+    let Some(path) = named.or_else(|| environment.home().map(|home| home.join(".aws").join(usual)))
+    else {
+        return Ok(Sections::new());
+    };
+    let refuse =
+        |reason: String| Error::StoreSetting { setting: path.display().to_string(), reason };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => ini::parse(&text)
+            .map_err(|(line, what)| refuse(format!("line {line} cannot be read: {what}"))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => {
+            Ok(Sections::new())
+        }
+        Err(error) => Err(refuse(format!("cannot be read: {error}"))),
+    }
+}
+
+fn refused(profile: &str, reason: &str) -> Error {
+    Error::StoreSetting { setting: format!("AWS profile {profile}"), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A home with these files, and the profile that is found from there.
+    fn load(credentials: &str, config: &str, more: &[(&str, &str)]) -> Result<Profile> {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join(".aws");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("credentials"), credentials).unwrap();
+        std::fs::write(folder.join("config"), config).unwrap();
+        let home = ("HOME", home.path().to_str().unwrap());
+        let all = more.iter().chain([&home]);
+        let environment = all.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Profile::load(&environment, true)
+    }
+
+    fn said(credentials: &str, config: &str, more: &[(&str, &str)]) -> String {
+        load(credentials, config, more).unwrap_err().to_string()
+    }
+
+    const KEYS: &str = "[default]\naws_access_key_id = A\naws_secret_access_key = hunter22\n\
+                        [dev]\naws_access_key_id = D\naws_secret_access_key = hunter33\n\
+                        aws_session_token = token44\n";
+
+    #[test]
+    fn keys_region_and_endpoint_of_the_profile_that_is_meant() {
+        let config = "[default]\nregion = eu-west-1\n[profile dev]\nregion = us-east-2\n\
+                      endpoint_url = http://all\nservices = mine\n[services mine]\n\
+                      dynamodb =\n  endpoint_url = http://other\ns3 =\n  endpoint_url = http://s3\n";
+        let default = load(KEYS, config, &[]).unwrap();
+        assert_eq!(default.region.as_deref(), Some("eu-west-1"));
+        assert_eq!(default.keys.map(|keys| (keys.id, keys.token)), Some(("A".into(), None)));
+        let dev = load(KEYS, config, &[("AWS_PROFILE", "dev")]).unwrap();
+        assert_eq!(dev.region.as_deref(), Some("us-east-2"));
+        assert_eq!(dev.endpoint.as_deref(), Some("http://s3"));
+        assert_eq!(dev.keys.unwrap().token.as_deref(), Some("token44"));
+    }
+
+    #[test]
+    fn no_files_are_no_error_unless_they_were_named() {
+        let nowhere = Environment::from([("HOME", "/nonexistent")]);
+        assert_eq!(Profile::load(&nowhere, true).unwrap().keys, None);
+        let named = Environment::from([("AWS_CONFIG_FILE", "/nonexistent/config")]);
+        let refused = Profile::load(&named, true).unwrap_err().to_string();
+        assert!(refused.contains("/nonexistent/config"), "{refused}");
+        assert!(said(KEYS, "", &[("AWS_PROFILE", "none")]).contains("none"));
+    }
+
+    #[test]
+    fn ways_that_are_not_built_are_refused_and_say_what_to_do() {
+        for line in [
+            "credential_process = /bin/x",
+            "sso_session = s",
+            "sso_start_url = https://x",
+            "role_arn = arn:aws:iam::1:role/x",
+            "source_profile = other",
+            "login_session = x",
+        ] {
+            let alone = said("", &format!("[profile dev]\n{line}\n"), &[("AWS_PROFILE", "dev")]);
+            let key = line.split(' ').next().unwrap();
+            let named = if key.starts_with("sso_") { "sso_" } else { key };
+            assert!(alone.contains(named) && alone.contains("export-credentials"), "{alone}");
+            // Also where the profile has keys beside it: AWS's tools would not use those.
+            let with_keys =
+                said(KEYS, &format!("[profile dev]\n{line}\n"), &[("AWS_PROFILE", "dev")]);
+            assert!(with_keys.contains("does not do"), "{with_keys}");
+        }
+        let half = said("[default]\naws_access_key_id = A\n", "", &[]);
+        assert!(half.contains("not the other"), "{half}");
+        let role = "[default]\nrole_arn = arn\nweb_identity_token_file = /token\n";
+        assert!(load("", role, &[]).unwrap().web_identity.is_some());
+    }
+
+    #[test]
+    fn with_credentials_in_the_environment_only_region_and_endpoint_matter() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("config");
+        std::fs::write(&path, "[default]\nsso_session = x\nregion = r\n").unwrap();
+        let environment = Environment::from([("AWS_CONFIG_FILE", path.to_str().unwrap())]);
+        assert_eq!(Profile::load(&environment, false).unwrap().region.as_deref(), Some("r"));
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let profile = load(KEYS, "", &[("AWS_PROFILE", "dev")]).unwrap();
+        let shown = format!("{profile:?} {:?}", profile.keys);
+        assert!(!shown.contains("hunter") && !shown.contains("token44"), "{shown}");
+        let broken = said("[default]\nhunter22\n", "", &[]);
+        assert!(broken.contains("line 2") && !broken.contains("hunter22"), "{broken}");
+    }
+}

@@ -1,0 +1,322 @@
+//! A store in a bucket.
+//!
+//! Every operation is a future that runs on the store's own thread, in tries that are counted; the caller
+//! waits for it. A write in one request or in parts becomes visible whole.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::list::PaginatedListOptions;
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayload};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::client::Client;
+use super::failure::Failure;
+use super::fetch::Fetch;
+use super::runtime::{Network, StoreStop};
+use super::stats::{Operation, Outcome, StoreStats};
+use super::tries::Patience;
+use super::{Listed, Listing, create, upload};
+use crate::error::{Error, Result};
+
+/// A bucket's part as a store.
+pub(super) struct Remote {
+    pub(super) shared: Arc<Shared>,
+    pub(super) network: Network,
+}
+
+/// What the futures of a store share.
+pub(super) struct Shared {
+    pub(super) client: Client,
+    pub(super) prefix: Path,
+    pub(super) patience: Patience,
+    /// Requests that write, at the same time.
+    pub(super) gate: Semaphore,
+}
+
+impl Remote {
+    pub(super) fn new(client: Client, prefix: Path, patience: Patience) -> std::io::Result<Self> {
+        let gate = Semaphore::new(patience.options.at_once);
+        let shared = Arc::new(Shared { client, prefix, patience, gate });
+        Ok(Self { shared, network: Network::start()? })
+    }
+
+    pub(super) fn stats(&self) -> &StoreStats {
+        &self.shared.patience.stats
+    }
+
+    /// Runs an operation and waits for it.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        (action, name): (&'static str, &str),
+        stop: &StoreStop,
+        operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T> {
+        self.attempt(stop, operation).map_err(|failure| self.error(action, name, failure))
+    }
+
+    /// The same, with the failure as it is.
+    pub(super) fn attempt<T: Send + 'static>(
+        &self,
+        stop: &StoreStop,
+        operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let stopped = || Failure::new(Outcome::Timeout, "this process stops, and waited no longer");
+        if stop.is_over() {
+            return Err(stopped());
+        }
+        let stop = stop.clone();
+        let done = self.network.wait(async move {
+            tokio::select! {
+                biased;
+                done = operation => done,
+                () = stop.over() => Err(stopped()),
+            }
+        });
+        done.unwrap_or_else(|| Err(Failure::new(Outcome::Refused, "the store's thread panicked")))
+    }
+
+    pub(super) fn error(&self, action: &'static str, name: &str, failure: Failure) -> Error {
+        let mut reason = failure.reason;
+        if failure.outcome == Outcome::Denied {
+            reason = format!(
+                "{reason}; check that the credentials allow it ({})",
+                self.shared.client.about
+            );
+        }
+        Error::Store { action, path: name.to_owned(), reason }
+    }
+
+    /// Whether the bucket is there and can be listed.
+    pub(super) fn check(&self, url: &str, stop: &StoreStop) -> Result<()> {
+        let shared = self.shared.clone();
+        let listed = self
+            .attempt(stop, async move { shared.page(&Path::ROOT, Some(1), None).await.map(drop) });
+        listed.map_err(|failure| {
+            let advice = match failure.outcome {
+                Outcome::Missing => "make the bucket first, or correct its name",
+                Outcome::Denied => {
+                    "check the credentials, and that they may list the bucket (docs/STORES.md has the permissions)"
+                }
+                Outcome::Connection | Outcome::Timeout => {
+                    "check the endpoint, the network and a proxy's settings"
+                }
+                Outcome::Refused | Outcome::Exists => "check region, endpoint and the bucket's name",
+                Outcome::Ok | Outcome::Throttled | Outcome::ServerError => "the store is in trouble; try again later",
+            };
+            let reason = format!("{}; {advice} ({})", failure.reason, self.shared.client.about);
+            Error::StoreOpen { url: url.to_owned(), reason }
+        })
+    }
+
+    pub(super) fn create(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<bool> {
+        let shared = self.shared.clone();
+        let name = path.to_string();
+        self.run(
+            ("create", &name),
+            stop,
+            async move { create::create(&shared, &path, bytes).await },
+        )
+    }
+
+    /// Whether create-if-absent is what it says. Called by those who will decide between writers by it.
+    pub(super) fn check_create(&self, stop: &StoreStop) -> Result<()> {
+        let shared = self.shared.clone();
+        let honest =
+            self.run(("check", create::PROBE), stop, async move { create::probe(&shared).await })?;
+        match honest {
+            true => Ok(()),
+            false => Err(Error::StoreOpen {
+                url: self.shared.client.about.clone(),
+                reason: "the store ignores `If-None-Match: *`: two publishers could both win the same version; \
+                         use one that honours it (Amazon S3 does, MinIO and Ceph in their newer releases)"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    pub(super) fn put(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<()> {
+        let shared = self.shared.clone();
+        let name = path.to_string();
+        self.run(("write", &name), stop, async move { shared.write(&path, bytes).await })
+    }
+
+    pub(super) fn put_all(&self, objects: Vec<(Path, Bytes)>, stop: &StoreStop) -> Result<()> {
+        let shared = self.shared.clone();
+        let written = self.attempt(stop, async move {
+            // Tasks are cheap: what is open at once is said by the gate. All end with the set.
+            let mut open = JoinSet::new();
+            for (path, bytes) in objects {
+                let shared = shared.clone();
+                open.spawn(async move {
+                    let written = shared.write(&path, bytes).await;
+                    written.map_err(|failure| (path.to_string(), failure))
+                });
+            }
+            let mut first = Ok(());
+            while let Some(written) = open.join_next().await {
+                let written = written.unwrap_or_else(|stopped| {
+                    let failure = Failure::new(Outcome::Refused, stopped.to_string());
+                    Err((String::new(), failure))
+                });
+                if let (Ok(()), Err(failed)) = (&first, written) {
+                    first = Err(failed);
+                    open.abort_all();
+                }
+            }
+            Ok(first)
+        });
+        match written {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err((name, failure))) => Err(self.error("write", &name, failure)),
+            Err(failure) => Err(self.error("write", "", failure)),
+        }
+    }
+
+    pub(super) fn get(&self, path: Path, stop: &StoreStop) -> Result<Option<Bytes>> {
+        let shared = self.shared.clone();
+        let read = self.attempt(stop, {
+            let path = path.clone();
+            async move { shared.read(&path).await }
+        });
+        match read {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
+            Err(failure) => Err(self.error("read", path.as_ref(), failure)),
+        }
+    }
+
+    pub(super) fn head(&self, path: Path, stop: &StoreStop) -> Result<Option<Listed>> {
+        let shared = self.shared.clone();
+        let seen = self.attempt(stop, {
+            let path = path.clone();
+            async move { shared.head(&path).await }
+        });
+        match seen {
+            Ok(listed) => Ok(Some(listed)),
+            Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
+            Err(failure) => Err(self.error("look at", path.as_ref(), failure)),
+        }
+    }
+
+    pub(super) fn list(&self, path: Path, stop: &StoreStop) -> Result<Listing> {
+        let shared = self.shared.clone();
+        let name = path.to_string();
+        self.run(("list", &name), stop, async move { shared.list(&path).await })
+    }
+
+    pub(super) fn delete(&self, path: Path, stop: &StoreStop) -> Result<()> {
+        let shared = self.shared.clone();
+        let name = path.to_string();
+        self.run(("remove", &name), stop, async move {
+            let path = shared.place(&path);
+            let objects = &shared.client.objects;
+            let removed =
+                shared.patience.persist(Operation::Delete, || objects.delete(&path)).await;
+            match removed {
+                Err(failure) if failure.outcome == Outcome::Missing => Ok(()),
+                removed => removed,
+            }
+        })
+    }
+
+    /// Begins to read an object in pieces.
+    pub(super) fn fetch(self: &Arc<Self>, path: Path, bytes: u64, stop: &StoreStop) -> Fetch {
+        Fetch::begin(self.clone(), path, bytes, stop.clone())
+    }
+}
+
+impl Shared {
+    /// Where an object lies in the bucket.
+    pub(super) fn place(&self, path: &Path) -> Path {
+        self.prefix.parts().chain(path.parts()).collect()
+    }
+
+    /// Reads a small object.
+    pub(super) async fn read(&self, path: &Path) -> Result<Bytes, Failure> {
+        let path = self.place(path);
+        let objects = &self.client.objects;
+        let read = || async { objects.get(&path).await?.bytes().await };
+        let bytes = self.patience.persist(Operation::Get, read).await?;
+        self.patience.stats.received(bytes.len());
+        Ok(bytes)
+    }
+
+    pub(super) async fn head(&self, path: &Path) -> Result<Listed, Failure> {
+        let path = self.place(path);
+        let objects = &self.client.objects;
+        let seen = self.patience.persist(Operation::Head, || objects.head(&path)).await;
+        seen.map(|meta| Listed::of(&meta))
+    }
+
+    /// Writes an object, in the place of what is there.
+    async fn write(self: &Arc<Self>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
+        if bytes.len() >= self.patience.options.multipart_bytes {
+            return upload::upload(self, path, bytes).await;
+        }
+        let _pass = self.pass().await;
+        let path = self.place(path);
+        let objects = &self.client.objects;
+        let put = || objects.put(&path, PutPayload::from_bytes(bytes.clone()));
+        self.patience.persist(Operation::Put, put).await?;
+        self.patience.stats.sent(bytes.len());
+        Ok(())
+    }
+
+    /// Waits until one more request that writes may be made.
+    pub(super) async fn pass(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
+        // It is never closed.
+        self.gate.acquire().await.ok()
+    }
+
+    /// A page of a listing, and what the next one is asked for by.
+    async fn page(
+        &self,
+        folder: &Path,
+        limit: Option<usize>,
+        token: Option<String>,
+    ) -> Result<(object_store::ListResult, Option<String>), Failure> {
+        let folder = self.place(folder);
+        let prefix = (!folder.as_ref().is_empty()).then(|| format!("{folder}/"));
+        let pages = &self.client.pages;
+        let list = || {
+            let asked = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                max_keys: limit,
+                page_token: token.clone(),
+                ..PaginatedListOptions::default()
+            };
+            pages.list_paginated(prefix.as_deref(), asked)
+        };
+        let mut page = self.patience.persist(Operation::List, list).await?;
+        // An empty object of the folder's own name is what consoles make of "new folder".
+        page.result.objects.retain(|object| object.location != folder);
+        Ok((page.result, page.page_token))
+    }
+
+    /// What a folder holds: all pages of the listing.
+    async fn list(&self, folder: &Path) -> Result<Listing, Failure> {
+        let mut folders = BTreeSet::new();
+        let mut objects = Vec::new();
+        let mut token = None;
+        loop {
+            let (page, next) = self.page(folder, None, token).await?;
+            let page = Listing::of(&page);
+            folders.extend(page.folders);
+            objects.extend(page.objects);
+            match next {
+                Some(next) => token = Some(next),
+                None => break,
+            }
+        }
+        objects.sort_unstable_by(|a: &Listed, b| a.name.cmp(&b.name));
+        Ok(Listing { folders: folders.into_iter().collect(), objects })
+    }
+}
+
+/// How long a server that stops goes on talking to its store.
+pub const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -1,0 +1,131 @@
+//! The thread that talks to a remote store, and how others wait for it.
+//!
+//! Connections want to be looked after while nobody waits for an answer; so the thread lives as long as
+//! the store, and engines, which are synchronous, hand it futures and wait. Nobody waits for the thread
+//! itself: what hangs in it ends with the process.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+
+/// The thread of a store. Ends when dropped.
+#[derive(Debug)]
+pub(super) struct Network {
+    handle: Handle,
+    /// Dropped with this, which is the sign to end.
+    _end: oneshot::Sender<()>,
+}
+
+impl Network {
+    pub(super) fn start() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // Names are resolved there, files of credentials are read there.
+            .max_blocking_threads(4)
+            .thread_name("zillion-store-names")
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        std::thread::Builder::new().name("zillion-store".to_owned()).spawn(move || {
+            // An error is the sign: the sender was dropped.
+            let _ = runtime.block_on(ended);
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { handle, _end: end })
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Runs a future on the thread and waits for what comes of it; `None` where it panicked.
+    pub(super) fn wait<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (to_caller, answer) = mpsc::sync_channel(1);
+        self.handle.spawn(async move {
+            // A caller that has gone does not want it.
+            let _ = to_caller.send(future.await);
+        });
+        answer.recv().ok()
+    }
+}
+
+/// Cuts operations on a store short: a server that stops does not wait for a store that hangs.
+#[derive(Clone, Debug)]
+pub struct StoreStop {
+    until: watch::Sender<Option<Instant>>,
+}
+
+impl Default for StoreStop {
+    fn default() -> Self {
+        Self { until: watch::Sender::new(None) }
+    }
+}
+
+impl StoreStop {
+    /// From now on every operation ends within this time, the ones that are under way included: with an error
+    /// where it is not done.
+    pub fn within(&self, time: Duration) {
+        self.until.send_replace(Some(Instant::now() + time));
+    }
+
+    /// Whether time is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.until.borrow().is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Ends when time is over.
+    pub(super) async fn over(&self) {
+        let mut changes = self.until.subscribe();
+        loop {
+            let until = *changes.borrow_and_update();
+            match until {
+                // The sender is here, so that it cannot be gone.
+                None => drop(changes.changed().await),
+                Some(until) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(until.into()) => return,
+                        _ = changes.changed() => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn futures_run_on_the_thread_while_others_wait() {
+        let network = Network::start().unwrap();
+        let name = network.wait(async { std::thread::current().name().map(str::to_owned) });
+        assert_eq!(name.flatten().as_deref(), Some("zillion-store"));
+        assert_eq!(network.wait(async { panic!("on purpose") }), None::<()>);
+        assert_eq!(network.wait(async { 3 }), Some(3));
+    }
+
+    #[test]
+    fn a_stop_ends_what_hangs() {
+        let network = Network::start().unwrap();
+        let stop = StoreStop::default();
+        let other = stop.clone();
+        let waiting = std::thread::spawn(move || {
+            network.wait(async move {
+                tokio::select! {
+                    () = std::future::pending() => false,
+                    () = other.over() => true,
+                }
+            })
+        });
+        assert!(!stop.is_over());
+        stop.within(Duration::ZERO);
+        assert_eq!(waiting.join().unwrap(), Some(true));
+        assert!(stop.is_over());
+    }
+}

@@ -1,0 +1,326 @@
+//! Amazon S3, and whatever speaks its protocol: which endpoint, which region, whose credentials.
+
+use std::fs;
+use std::sync::{Arc, Once};
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::{Certificate, ClientOptions, HeaderValue, RetryConfig};
+
+use super::client::Client;
+use super::environment::Environment;
+use super::options::Options;
+use super::profile::{Keys, Profile};
+use crate::error::{Error, Result};
+
+/// Variables that `object_store` understands by their own names, beside those that are read here.
+const HANDED_ON: [&str; 15] = [
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_ENDPOINT_URL_STS",
+    "AWS_IMDSV1_FALLBACK",
+    "AWS_METADATA_ENDPOINT",
+    "AWS_REQUEST_PAYER",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_SERVER_SIDE_ENCRYPTION",
+    "AWS_SKIP_SIGNATURE",
+    "AWS_SSE_BUCKET_KEY_ENABLED",
+    "AWS_SSE_CUSTOMER_KEY_BASE64",
+    "AWS_SSE_KMS_KEY_ID",
+    "AWS_UNSIGNED_PAYLOAD",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+];
+
+/// What the environment and the files say about S3.
+pub(super) struct Setup {
+    region: String,
+    endpoint: Option<String>,
+    credentials: Credentials,
+    /// Variables for the client, as they are.
+    handed_on: Vec<(AmazonS3ConfigKey, String)>,
+    /// Authorities to trust beside the system's, as PEM.
+    authorities: Option<Vec<u8>>,
+}
+
+/// Where credentials come from.
+enum Credentials {
+    Keys(Keys, &'static str),
+    /// A token's file and the role.
+    WebIdentity(String, String),
+    /// The container's or the machine's, asked for when they are needed.
+    Machine,
+    /// Requests are not signed.
+    Nobody,
+}
+
+impl Setup {
+    /// Reads the environment, and the files that it names.
+    ///
+    /// # Errors
+    /// [`Error::StoreSetting`] names what does not fit together.
+    pub(super) fn resolve(environment: &Environment) -> Result<Self> {
+        let refuse = |setting: &str, reason: &str| {
+            Err(Error::StoreSetting { setting: setting.to_owned(), reason: reason.to_owned() })
+        };
+        let owned = |name: &str| environment.get(name).map(str::to_owned);
+        let keys = match (owned("AWS_ACCESS_KEY_ID"), owned("AWS_SECRET_ACCESS_KEY")) {
+            (Some(id), Some(secret)) => {
+                Some(Keys { id, secret, token: owned("AWS_SESSION_TOKEN") })
+            }
+            (None, None) => None,
+            (Some(_), None) => {
+                return refuse("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID is set and this is not");
+            }
+            (None, Some(_)) => {
+                return refuse("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY is set and this is not");
+            }
+        };
+        let web_identity = owned("AWS_WEB_IDENTITY_TOKEN_FILE").zip(owned("AWS_ROLE_ARN"));
+        let unsigned = matches!(environment.get("AWS_SKIP_SIGNATURE"), Some("true" | "1"));
+        let has_own = keys.is_some() || web_identity.is_some() || unsigned;
+        let profile = Profile::load(environment, !has_own)?;
+        let credentials = match (keys, web_identity) {
+            _ if unsigned => Credentials::Nobody,
+            (Some(keys), _) => Credentials::Keys(keys, "AWS_ACCESS_KEY_ID of the environment"),
+            (None, Some((file, role))) => Credentials::WebIdentity(file, role),
+            (None, None) => match (profile.web_identity, profile.keys) {
+                (Some((file, role)), _) => Credentials::WebIdentity(file, role),
+                (None, Some(keys)) => Credentials::Keys(keys, "AWS's files, by profile"),
+                (None, None) => {
+                    let is_container =
+                        environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").is_some()
+                            || environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI").is_some();
+                    let is_off = environment
+                        .get("AWS_EC2_METADATA_DISABLED")
+                        .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+                    if is_off && !is_container {
+                        return refuse(
+                            "credentials for S3",
+                            "there are none: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (the \
+                             machine's own are switched off by AWS_EC2_METADATA_DISABLED)",
+                        );
+                    }
+                    Credentials::Machine
+                }
+            },
+        };
+        let ignored = environment
+            .get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+            .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+        let endpoint = match ignored {
+            true => None,
+            false => environment
+                .first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
+                .map(str::to_owned)
+                .or(profile.endpoint),
+        };
+        if let Some(endpoint) = &endpoint
+            && !endpoint.starts_with("http://")
+            && !endpoint.starts_with("https://")
+        {
+            return refuse("AWS_ENDPOINT_URL", "an endpoint begins with `http://` or `https://`");
+        }
+        if endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')) {
+            return refuse("AWS_ENDPOINT_URL", "credentials do not belong into an endpoint");
+        }
+        let region = environment.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);
+        let mut handed_on = Vec::new();
+        for name in HANDED_ON {
+            if let Some(value) = owned(name) {
+                let key = name.to_ascii_lowercase().parse().map_err(|_| Error::StoreSetting {
+                    setting: name.to_owned(),
+                    reason: "the client does not know this variable".to_owned(),
+                })?;
+                handed_on.push((key, value));
+            }
+        }
+        let authorities = match environment.get("AWS_CA_BUNDLE") {
+            Some(path) => Some(fs::read(path).map_err(|e| Error::StoreSetting {
+                setting: "AWS_CA_BUNDLE".to_owned(),
+                reason: format!("cannot be read: {e}: {path}"),
+            })?),
+            None => None,
+        };
+        Ok(Self {
+            region: region.or(profile.region).unwrap_or_else(|| "us-east-1".to_owned()),
+            endpoint,
+            credentials,
+            handed_on,
+            authorities,
+        })
+    }
+
+    /// The client of a bucket.
+    ///
+    /// # Errors
+    /// [`Error::StoreSetting`] for what the client refuses.
+    pub(super) fn client(self, bucket: &str, options: &Options) -> Result<Client> {
+        install_tls();
+        let refuse = |e: object_store::Error| Error::StoreSetting {
+            setting: "S3".to_owned(),
+            reason: e.to_string(),
+        };
+        let is_plain = self.endpoint.as_deref().is_some_and(|e| e.starts_with("http://"));
+        let mut client = client_options(options).with_allow_http(is_plain);
+        if let Some(pem) = &self.authorities {
+            for certificate in Certificate::from_pem_bundle(pem).map_err(refuse)? {
+                client = client.with_root_certificate(certificate);
+            }
+        }
+        // A bucket with dots in its name has no certificate as a host.
+        let by_host = self.endpoint.is_none() && !bucket.contains('.');
+        let mut builder = AmazonS3Builder::new()
+            .with_bucket_name(bucket)
+            .with_region(&self.region)
+            .with_client_options(client)
+            .with_retry(no_retries())
+            .with_virtual_hosted_style_request(by_host)
+            // Not every store knows how to remove many at once.
+            .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true");
+        for (key, value) in self.handed_on {
+            builder = builder.with_config(key, value);
+        }
+        let place = match &self.endpoint {
+            Some(endpoint) => {
+                builder = builder.with_endpoint(endpoint);
+                format!("endpoint {endpoint}")
+            }
+            None => format!("Amazon's endpoint of region {}", self.region),
+        };
+        let mut secrets = Vec::new();
+        let from = match self.credentials {
+            Credentials::Keys(keys, from) => {
+                builder =
+                    builder.with_access_key_id(keys.id).with_secret_access_key(keys.secret.clone());
+                secrets.push(keys.secret);
+                if let Some(token) = keys.token {
+                    builder = builder.with_token(token.clone());
+                    secrets.push(token);
+                }
+                from
+            }
+            Credentials::WebIdentity(file, role) => {
+                builder = builder
+                    .with_config(AmazonS3ConfigKey::WebIdentityTokenFile, file)
+                    .with_config(AmazonS3ConfigKey::RoleArn, role);
+                "a web identity"
+            }
+            Credentials::Machine => {
+                "none in the environment and in AWS's files, so those of the container or the machine"
+            }
+            Credentials::Nobody => "none, requests are not signed",
+        };
+        let store = Arc::new(builder.build().map_err(refuse)?);
+        Ok(Client {
+            objects: store.clone(),
+            pages: store.clone(),
+            parts: store,
+            about: format!("{place}, region {}, bucket {bucket}, credentials: {from}", self.region),
+            secrets,
+        })
+    }
+}
+
+/// Without credentials.
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Setup");
+        shown.field("region", &self.region).field("endpoint", &self.endpoint);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Tries are made, and counted, by [`Tries`](super::tries::Tries).
+pub(super) fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+/// What all clients have in common.
+pub(super) fn client_options(options: &Options) -> ClientOptions {
+    let agent = HeaderValue::from_static(concat!("zillion/", env!("CARGO_PKG_VERSION")));
+    ClientOptions::new()
+        .with_user_agent(agent)
+        .with_timeout(options.request_time)
+        .with_connect_timeout(options.connect_time)
+        // Stores close connections after some twenty seconds; one that was closed costs a try.
+        .with_pool_idle_timeout(std::time::Duration::from_secs(15))
+}
+
+/// Chooses the implementation of TLS, once for the process, unless somebody did before.
+pub(crate) fn install_tls() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // An error means that there is one already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [(&str, &str); 3] = [
+        ("AWS_ACCESS_KEY_ID", "AKIA"),
+        ("AWS_SECRET_ACCESS_KEY", "hunter22"),
+        ("AWS_SESSION_TOKEN", "token44"),
+    ];
+
+    fn with(more: &[(&str, &str)]) -> Environment {
+        let all = KEYS.iter().chain(more);
+        all.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    fn about(more: &[(&str, &str)]) -> String {
+        let setup = Setup::resolve(&with(more)).unwrap();
+        setup.client("bucket", &Options::default()).unwrap().about
+    }
+
+    #[test]
+    fn endpoint_and_region_of_the_environment() {
+        assert!(about(&[]).contains("Amazon's endpoint of region us-east-1"));
+        let of = about(&[("AWS_REGION", "eu-west-1"), ("AWS_DEFAULT_REGION", "x")]);
+        assert!(of.contains("region eu-west-1"), "{of}");
+        let urls = [("AWS_ENDPOINT_URL", "http://all:1"), ("AWS_ENDPOINT_URL_S3", "http://s3:2")];
+        assert!(about(&urls).contains("endpoint http://s3:2"));
+        assert!(about(&urls[..1]).contains("endpoint http://all:1"));
+        let ignored = [urls[0], ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")];
+        assert!(about(&ignored).contains("Amazon's endpoint"));
+    }
+
+    #[test]
+    fn every_variable_that_is_handed_on_is_known_to_the_client() {
+        for name in HANDED_ON {
+            let known = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
+            assert!(known.is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        let said = |variables: &[(&str, &str)]| {
+            let environment = variables.iter().map(|&(n, v)| (n.to_owned(), v.to_owned()));
+            Setup::resolve(&environment.collect()).unwrap_err().to_string()
+        };
+        assert!(said(&[("AWS_ACCESS_KEY_ID", "x")]).contains("AWS_SECRET_ACCESS_KEY"));
+        let secret = said(&[("AWS_SECRET_ACCESS_KEY", "hunter22")]);
+        assert!(secret.contains("AWS_ACCESS_KEY_ID") && !secret.contains("hunter22"), "{secret}");
+        assert!(said(&[("AWS_EC2_METADATA_DISABLED", "true")]).contains("there are none"));
+        let endpoint = [KEYS[0], KEYS[1], ("AWS_ENDPOINT_URL", "host:9000")];
+        assert!(said(&endpoint).contains("http://"));
+        let endpoint = [KEYS[0], KEYS[1], ("AWS_ENDPOINT_URL", "http://a:hunter22@host")];
+        let refused = said(&endpoint);
+        assert!(refused.contains("do not belong") && !refused.contains("hunter22"), "{refused}");
+        let bundle = said(&[KEYS[0], KEYS[1], ("AWS_CA_BUNDLE", "/nonexistent")]);
+        assert!(bundle.contains("/nonexistent"), "{bundle}");
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let setup = Setup::resolve(&with(&[])).unwrap();
+        let before = format!("{setup:?}");
+        let client = setup.client("bucket", &Options::default()).unwrap();
+        let shown = format!("{before} {} {:?} {:?}", client.about, client, with(&[]));
+        assert!(!shown.contains("hunter22") && !shown.contains("token44"), "{shown}");
+        assert_eq!(client.secrets, ["hunter22", "token44"]);
+    }
+}

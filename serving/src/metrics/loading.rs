@@ -1,0 +1,274 @@
+//! What is measured of the versions that come in: how they were loaded, how fresh they are, what they hold.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use zillion_embedding::RowSource as _;
+use zillion_registry::{CacheCounts, CacheSize, Error, Servable};
+
+/// Series of the versions of all models.
+#[derive(Clone, Debug)]
+pub(crate) struct Loading {
+    loads: IntCounterVec,
+    rollbacks: IntCounterVec,
+    freshness: HistogramVec,
+    publish_to_servable: HistogramVec,
+    published_at: IntGaugeVec,
+    newest_event_at: IntGaugeVec,
+    table_layers: IntGaugeVec,
+    table_rows: IntGaugeVec,
+    table_bytes: IntGaugeVec,
+    cache_files: IntGaugeVec,
+    cache_bytes: IntGaugeVec,
+    fetched_files: IntCounterVec,
+    fetched_bytes: IntCounterVec,
+    merges: IntCounterVec,
+    merged_bytes: IntCounterVec,
+}
+
+/// How an attempt to load a version ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Ok,
+    /// Nothing was published, or the pointer stands nowhere.
+    Absent,
+    /// The registry could not be asked.
+    Store,
+    /// A manifest or a link of the chain is not what it must be.
+    Chain,
+    /// A file is not there, or not what was published.
+    File,
+    /// The scores of the parity rows are others.
+    Parity,
+    Other,
+}
+
+const OUTCOMES: [Outcome; 7] = [
+    Outcome::Ok,
+    Outcome::Absent,
+    Outcome::Store,
+    Outcome::Chain,
+    Outcome::File,
+    Outcome::Parity,
+    Outcome::Other,
+];
+
+impl Outcome {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Absent => "absent",
+            Self::Store => "store",
+            Self::Chain => "chain",
+            Self::File => "file",
+            Self::Parity => "parity",
+            Self::Other => "other",
+        }
+    }
+
+    fn of(error: &Error) -> Self {
+        match error {
+            Error::NoModel { .. } | Error::NoVersion { .. } | Error::NoPointer { .. } => {
+                Self::Absent
+            }
+            Error::Store { .. } => Self::Store,
+            Error::Manifest { .. } | Error::Chain { .. } => Self::Chain,
+            Error::File { .. } => Self::File,
+            Error::Parity { .. } => Self::Parity,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Loading {
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            let series = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(series.clone()))?;
+            Ok::<_, prometheus::Error>(series)
+        };
+        let gauge = |name: &str, help: &str, labels: &[&str]| {
+            let series = IntGaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(series.clone()))?;
+            Ok::<_, prometheus::Error>(series)
+        };
+        let age = |name: &str, help: &str| {
+            // From 50 ms to 19 days by factors of two.
+            let buckets = prometheus::exponential_buckets(0.05, 2.0, 26)?;
+            let series =
+                HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), &["model"])?;
+            registry.register(Box::new(series.clone()))?;
+            Ok::<_, prometheus::Error>(series)
+        };
+        let (of_model, of_table) = (&["model"], &["model", "table"]);
+        Ok(Self {
+            loads: counter(
+                "zillion_serving_loads_total",
+                "Attempts to load a version, by how they ended.",
+                &["model", "outcome"],
+            )?,
+            rollbacks: counter(
+                "zillion_serving_rollbacks_total",
+                "How often requests without a version went back to an older one.",
+                of_model,
+            )?,
+            freshness: age(
+                "zillion_serving_freshness_seconds",
+                "From the newest event that a version was trained on to the moment that it could answer.",
+            )?,
+            publish_to_servable: age(
+                "zillion_serving_publish_to_servable_seconds",
+                "From the publication of a version to the moment that it could answer.",
+            )?,
+            published_at: gauge(
+                "zillion_serving_version_published_timestamp_seconds",
+                "When the current version was published, in seconds since 1970.",
+                of_model,
+            )?,
+            newest_event_at: gauge(
+                "zillion_serving_newest_event_timestamp_seconds",
+                "When the newest event of the current version happened, in seconds since 1970; 0 where it does not say.",
+                of_model,
+            )?,
+            table_layers: gauge(
+                "zillion_serving_table_layers",
+                "Layers of the current version that have rows of a table.",
+                of_table,
+            )?,
+            table_rows: gauge(
+                "zillion_serving_table_rows",
+                "Rows of a table in the layers of the current version; a row that several have counts in each.",
+                of_table,
+            )?,
+            table_bytes: gauge(
+                "zillion_serving_table_bytes",
+                "Mapped bytes of a table in the layers of the current version.",
+                of_table,
+            )?,
+            cache_files: gauge(
+                "zillion_serving_cache_files",
+                "Files in the model's cache folder, when a version was put up last.",
+                of_model,
+            )?,
+            cache_bytes: gauge("zillion_serving_cache_bytes", "Their bytes.", of_model)?,
+            fetched_files: counter(
+                "zillion_serving_fetched_files_total",
+                "Files that were brought from the registry into the cache.",
+                of_model,
+            )?,
+            fetched_bytes: counter(
+                "zillion_serving_fetched_bytes_total",
+                "Their bytes.",
+                of_model,
+            )?,
+            merges: counter(
+                "zillion_serving_merges_total",
+                "Runs of layers that were merged to one.",
+                of_model,
+            )?,
+            merged_bytes: counter(
+                "zillion_serving_merged_bytes_total",
+                "Bytes of what the merges wrote.",
+                of_model,
+            )?,
+        })
+    }
+
+    /// A model's series from the first moment on: what has not happened yet is 0.
+    pub(crate) fn begin(&self, model: &str) {
+        for outcome in OUTCOMES {
+            self.loads.with_label_values(&[model, outcome.name()]).inc_by(0);
+        }
+        let counters = [
+            &self.rollbacks,
+            &self.fetched_files,
+            &self.fetched_bytes,
+            &self.merges,
+            &self.merged_bytes,
+        ];
+        counters.iter().for_each(|counter| counter.with_label_values(&[model]).inc_by(0));
+        let gauges =
+            [&self.published_at, &self.newest_event_at, &self.cache_files, &self.cache_bytes];
+        gauges.iter().for_each(|gauge| gauge.with_label_values(&[model]).set(0));
+        for histogram in [&self.freshness, &self.publish_to_servable] {
+            histogram.with_label_values(&[model]);
+        }
+    }
+
+    pub(crate) fn loaded(&self, model: &str) {
+        self.loads.with_label_values(&[model, Outcome::Ok.name()]).inc();
+    }
+
+    pub(crate) fn failed(&self, model: &str, error: &Error) {
+        self.loads.with_label_values(&[model, Outcome::of(error).name()]).inc();
+    }
+
+    pub(crate) fn rolled_back(&self, model: &str) {
+        self.rollbacks.with_label_values(&[model]).inc();
+    }
+
+    /// A version can answer from now on for the first time: how old it and its newest event are.
+    pub(crate) fn became_servable(&self, version: &Servable) {
+        let manifest = version.manifest();
+        let now = SystemTime::now();
+        let model = manifest.model.as_str();
+        // A clock that is behind the publisher's makes no negative age.
+        let age = |at: SystemTime| now.duration_since(at).unwrap_or_default().as_secs_f64();
+        let published = manifest.published();
+        self.publish_to_servable.with_label_values(&[model]).observe(age(published));
+        if let Some(ms) = manifest.origin.newest_event_ms {
+            let event = UNIX_EPOCH + Duration::from_millis(ms);
+            self.freshness.with_label_values(&[model]).observe(age(event));
+        }
+    }
+
+    /// The version that answers by default. `gone`: tables of the one before, which it need not have.
+    pub(crate) fn current(&self, version: &Servable, gone: &[String]) {
+        let manifest = version.manifest();
+        let model = manifest.model.as_str();
+        for table in gone {
+            for series in [&self.table_layers, &self.table_rows, &self.table_bytes] {
+                // What is not there need not be removed.
+                let _ = series.remove_label_values(&[model, table]);
+            }
+        }
+        let event = manifest.origin.newest_event_ms.unwrap_or(0) / 1000;
+        self.published_at.with_label_values(&[model]).set(whole(manifest.published_ms / 1000));
+        self.newest_event_at.with_label_values(&[model]).set(whole(event));
+        let layers = version.rows().layers();
+        for (index, table) in version.rows().tables().iter().enumerate() {
+            let labels = &[model, table.name.as_str()];
+            let with_rows = layers.iter().filter(|layer| layer.rows(index) > 0).count();
+            self.table_layers.with_label_values(labels).set(whole(with_rows as u64));
+            let rows = layers.iter().map(|layer| layer.rows(index)).sum();
+            self.table_rows.with_label_values(labels).set(whole(rows));
+            let bytes = layers.iter().map(|layer| layer.bytes(index)).sum();
+            self.table_bytes.with_label_values(labels).set(whole(bytes));
+        }
+    }
+
+    /// What the cache has done since `before`, and what it holds now.
+    pub(crate) fn cache(
+        &self,
+        model: &str,
+        before: CacheCounts,
+        now: CacheCounts,
+        size: Option<CacheSize>,
+    ) {
+        let add = |series: &IntCounterVec, before: u64, now: u64| {
+            series.with_label_values(&[model]).inc_by(now - before);
+        };
+        add(&self.fetched_files, before.fetched_files, now.fetched_files);
+        add(&self.fetched_bytes, before.fetched_bytes, now.fetched_bytes);
+        add(&self.merges, before.merges, now.merges);
+        add(&self.merged_bytes, before.merged_bytes, now.merged_bytes);
+        if let Some(size) = size {
+            self.cache_files.with_label_values(&[model]).set(whole(size.files));
+            self.cache_bytes.with_label_values(&[model]).set(whole(size.bytes));
+        }
+    }
+}
+
+fn whole(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

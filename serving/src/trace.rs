@@ -1,0 +1,54 @@
+//! Traces of requests: the W3C trace context that a client sends, and a span for each stage.
+//!
+//! Spans are made by `tracing`; whoever starts the process decides whether anybody collects them. Where nobody does,
+//! a span costs the load of a flag and no header is read. They are below every level that people read and have a
+//! target of their own, so that they are no part of the log.
+
+use std::fmt;
+
+use axum::http::{HeaderMap, HeaderName};
+use opentelemetry::global;
+use opentelemetry::propagation::Extractor;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+/// A span of this program's own traces.
+macro_rules! span {
+    ($name:literal $(, $($fields:tt)*)?) => {
+        tracing::trace_span!(target: "zillion_trace", $name $(, $($fields)*)?)
+    };
+}
+
+pub(crate) use span;
+
+/// The span of a request, as a child of the one that its `traceparent` names. `name` says what is asked for, as the
+/// protocol calls it; gRPC's metadata is a [`HeaderMap`] too.
+pub fn request_span(name: fmt::Arguments<'_>, headers: &HeaderMap) -> Span {
+    let status = tracing::field::Empty;
+    let span = span!("request", otel.name = %name, otel.kind = "server", status = status);
+    if !span.is_disabled() {
+        let parent = global::get_text_map_propagator(|p| p.extract(&Headers(headers)));
+        // A span that has begun can have no other parent; this one has not.
+        let _ = span.set_parent(parent);
+    }
+    span
+}
+
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| value.to_str().ok())
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(HeaderName::as_str).collect()
+    }
+
+    /// Several `tracestate` headers are one list.
+    fn get_all(&self, key: &str) -> Option<Vec<&str>> {
+        let values: Vec<&str> =
+            self.0.get_all(key).iter().filter_map(|value| value.to_str().ok()).collect();
+        (!values.is_empty()).then_some(values)
+    }
+}

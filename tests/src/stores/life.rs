@@ -1,0 +1,148 @@
+//! The loop with the real binary and versions in a bucket, through a storm: published, loaded, promoted, rolled
+//! back, verified, collected, with the scores of a registry that is a folder.
+
+use serde_json::Value;
+
+use super::place::{S3Place, URL};
+use super::proxy::{Fault, Proxy, storm};
+use super::s3::{Create, S3Server};
+use crate::harness::{csv, stderr};
+use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, output};
+
+/// Rows that are scored.
+const ROWS: usize = 200;
+
+/// Faults in a thousand requests.
+const SHARE: u64 = 120;
+
+fn ask(server: &Server) -> Vec<f32> {
+    let body = infer_body(&instances(&csv(7, ROWS)), &["logits"]);
+    let reply = server.post(&format!("/v2/models/{MODEL}/infer"), body.as_bytes());
+    assert_eq!(reply.status, 200, "{reply:?}");
+    output(&reply, "logits")
+}
+
+/// The sum of a counter's series.
+fn counter(server: &Server, name: &str) -> f64 {
+    let metrics = server.get("/metrics").body;
+    let of = metrics.lines().filter(|line| line.starts_with(name));
+    of.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+#[test]
+fn the_whole_loop_through_a_storm() {
+    let server = S3Server::start(Create::Honoured);
+    let proxy = Proxy::start(server.address, storm(1, SHARE));
+    let s3 = S3Place::new(proxy.address);
+    let place = &s3.place;
+    let run = ["--set", "publish.every=10", "--set", "train.epochs=1"];
+    s3.train_ok("run", &run);
+    // The same training into a folder.
+    let registry = format!("publish.registry={}", place.text(REGISTRY));
+    place.train_ok("local-run", &[&["--set", &registry], &run[..]].concat());
+    let newest = s3.latest();
+    assert!(newest >= 3, "{newest}");
+    let wanted = {
+        let mut local = Server::start(place, &["--cache", &place.text("local-cache")]);
+        assert!(local.becomes_ready());
+        local.wait_for(newest);
+        ask(&local)
+    };
+    let mut running = s3.serve(&["--poll-ms", "50"]);
+    assert!(running.becomes_ready());
+    running.wait_for(newest);
+    assert_eq!(ask(&running), wanted);
+    let said = s3.operator(&["model", "verify", "--json"]).output().expect("the binary runs");
+    let verified: Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    assert_eq!(verified["versions"], newest, "{}", stderr(&said));
+    assert!(verified["store"]["requests"].as_u64() > Some(10), "{verified}");
+    // Hot load, pointers, back.
+    s3.train_ok("run", &["--resume", "--set", "publish.every=10", "--set", "train.epochs=2"]);
+    let later = s3.latest();
+    assert!(later > newest);
+    running.wait_for(later);
+    assert_ne!(ask(&running), wanted);
+    s3.operate(&["model", "promote", &later.to_string(), "--to", "canary"]);
+    s3.operate(&["model", "rollback", "--to", &newest.to_string()]);
+    running.wait_for(newest);
+    assert_eq!(ask(&running), wanted);
+    s3.operate(&["model", "pin", &newest.to_string()]);
+    s3.operate(&["model", "gc", "--keep", "1", "--grace", "0"]);
+    s3.operate(&["model", "verify", "--version", &newest.to_string()]);
+    // A server that begins with nothing, after the collection.
+    let mut fresh = s3.serve(&["--cache", &place.text("fresh-cache")]);
+    assert!(fresh.becomes_ready());
+    fresh.wait_for(newest);
+    assert_eq!(ask(&fresh), wanted);
+    // What happened is to be seen.
+    assert!(proxy.broken() > 20, "{}", proxy.broken());
+    let began = std::time::Instant::now();
+    let store = |name: &str| counter(&running, &format!("zillion_registry_store_{name}"));
+    while store("retries_total") == 0.0 {
+        assert!(began.elapsed() < PATIENCE, "{}", running.get("/metrics").body);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(store("backoff_seconds_total") > 0.0);
+    assert!(store("requests_total{operation=\"get\",outcome=\"ok\"}") > 0.0);
+    assert!(store("received_bytes_total") > 0.0);
+    assert!(fresh.terminate().success());
+}
+
+#[test]
+fn commands_say_what_is_wrong_with_a_bucket() {
+    let server = S3Server::start(Create::Honoured);
+    let s3 = S3Place::new(server.address);
+    let fails = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = s3.operator(arguments);
+        command.envs(variables.iter().copied()).env("ZILLION_STORE_TRIES", "2");
+        let output = command.output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(!said.contains("hunter"), "{said}");
+        said
+    };
+    let empty = fails(&["model", "show"], &[]);
+    assert!(empty.contains("`zillion publish` makes the first"), "{empty}");
+    let wrong = fails(&["model", "show"], &[("AWS_SECRET_ACCESS_KEY", "hunter33")]);
+    assert!(wrong.contains("check the credentials") && wrong.contains(URL), "{wrong}");
+    s3.place.write("config", "[profile work]\nsso_session = x\n");
+    let profile = [
+        ("AWS_CONFIG_FILE", s3.place.text("config")),
+        ("AWS_PROFILE", "work".to_owned()),
+        ("AWS_ACCESS_KEY_ID", String::new()),
+        ("AWS_SECRET_ACCESS_KEY", String::new()),
+    ];
+    let profile: Vec<(&str, &str)> = profile.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    let said = fails(&["model", "show"], &profile);
+    assert!(said.contains("export-credentials"), "{said}");
+    let setting = fails(&["model", "show"], &[("ZILLION_STORE_AT_ONCE", "many")]);
+    assert!(setting.contains("ZILLION_STORE_AT_ONCE"), "{setting}");
+}
+
+#[test]
+fn a_server_that_stops_does_not_wait_for_a_store_that_hangs() {
+    let server = S3Server::start(Create::Honoured);
+    let hangs = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let switch = hangs.clone();
+    let proxy = Proxy::start(server.address, move |_| {
+        if switch.load(std::sync::atomic::Ordering::Relaxed) { Fault::Hang } else { Fault::None }
+    });
+    let s3 = S3Place::new(proxy.address);
+    s3.train_ok("run", &["--set", "train.epochs=1", "--set", "publish.every=1000"]);
+    let patient = |mut command: std::process::Command| {
+        command.env("ZILLION_STORE_REQUEST_MS", "3600000");
+        command.env("ZILLION_STORE_OPERATION_MS", "3600000");
+        command
+    };
+    let mut running = Server::launch(&s3.place, URL, &[], |command| patient(s3.command(command)))
+        .expect("the server listens");
+    assert!(running.becomes_ready());
+    let scores = ask(&running);
+    hangs.store(true, std::sync::atomic::Ordering::Relaxed);
+    while proxy.broken() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // It goes on answering, and ends when it is told to.
+    assert_eq!(ask(&running), scores);
+    assert!(running.terminate().success());
+}

@@ -1,0 +1,12 @@
+//! A registry in a bucket: a real S3 server in this process, a proxy that breaks what passes it, and the real
+//! binary between them.
+
+mod place;
+mod proxy;
+mod s3;
+
+mod crash;
+mod life;
+mod store;
+
+pub(crate) use place::{BUCKET, KEY, S3Place, SECRET, environment};

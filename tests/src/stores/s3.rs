@@ -1,0 +1,129 @@
+//! An S3 server in this process, over a folder of its own.
+//!
+//! `s3s-fs` looks whether an object is there and then renames, so that two writers that create the same object can
+//! both be told that they did. A store that decides between writers must not do that, so here conditional
+//! writes come one after another, each with its whole body at hand.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use hyper::body::Incoming;
+use hyper::header::IF_NONE_MATCH;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use s3s::Body;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, oneshot};
+
+use super::{BUCKET, KEY, SECRET};
+
+/// Bodies are held whole.
+const MOST_BYTES: usize = 64 << 20;
+
+/// A running server. Ends when dropped.
+pub(crate) struct S3Server {
+    pub(crate) address: SocketAddr,
+    folder: TempDir,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a server makes of `If-None-Match: *`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Create {
+    Honoured,
+    Ignored,
+}
+
+impl S3Server {
+    pub(crate) fn start(create: Create) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join(BUCKET)).expect("our own folder");
+        let files = s3s_fs::FileSystem::new(folder.path()).expect("a folder that is there");
+        let mut builder = S3ServiceBuilder::new(files);
+        // A header that is taken away was signed for: who ignores it must not look at signatures.
+        if create == Create::Honoured {
+            builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
+        }
+        let service = builder.build();
+        let (end, ended) = oneshot::channel();
+        let (to_us, address) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+                to_us.send(listener.local_addr().expect("it is bound")).expect("we wait for it");
+                tokio::select! {
+                    () = accept(listener, service, create) => {}
+                    _ = ended => {}
+                }
+            });
+        });
+        let address = address.recv().expect("the server starts");
+        Self { address, folder, end: Some(end), thread: Some(thread) }
+    }
+
+    /// Where the bucket's objects lie.
+    pub(crate) fn bucket(&self) -> PathBuf {
+        self.folder.path().join(BUCKET)
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // What it panicked with has been said.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, service: S3Service, create: Create) {
+    let turn = Arc::new(Mutex::new(()));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let (service, turn) = (service.clone(), turn.clone());
+        tokio::spawn(async move {
+            let answer =
+                service_fn(move |request| answer(service.clone(), turn.clone(), create, request));
+            // Connections are cut on purpose.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+        });
+    }
+}
+
+async fn answer(
+    service: S3Service,
+    turn: Arc<Mutex<()>>,
+    create: Create,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let (mut head, body) = request.into_parts();
+    let failed = |status| {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = status;
+        Ok(response)
+    };
+    // A body that is cut is no request: nothing is done.
+    let Ok(body) = Body::from(body).store_all_limited(MOST_BYTES).await else {
+        return failed(StatusCode::BAD_REQUEST);
+    };
+    let is_conditional = head.headers.contains_key(IF_NONE_MATCH);
+    if create == Create::Ignored {
+        head.headers.remove(IF_NONE_MATCH);
+    }
+    let _turn = if is_conditional { Some(turn.lock().await) } else { None };
+    match service.call(Request::from_parts(head, Body::from(body))).await {
+        Ok(response) => Ok(response),
+        Err(_) => failed(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
