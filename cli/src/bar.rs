@@ -47,7 +47,10 @@ impl Bar {
                 0 => eprintln!("{}: {done} {}", self.what, self.unit),
                 total => {
                     let percent = 100.0 * done as f64 / total as f64;
-                    eprintln!("{}: {done} of about {total} {} ({percent:.0} %)", self.what, self.unit);
+                    eprintln!(
+                        "{}: {done} of about {total} {} ({percent:.0} %)",
+                        self.what, self.unit
+                    );
                 }
             }
         }

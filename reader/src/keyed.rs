@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::builder::{Int64Builder, StringBuilder, UInt64Builder};
-use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow_array::{
+    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array,
+};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -205,9 +207,9 @@ fn element() -> Arc<Field> {
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::Array as _;
     use arrow_array::cast::AsArray as _;
     use arrow_array::types::{Float32Type, Int64Type, UInt32Type, UInt64Type};
-    use arrow_array::Array as _;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use proptest::prelude::*;
 

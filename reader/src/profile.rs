@@ -142,9 +142,7 @@ pub fn estimated_rows_of(config: &DataConfig, files: &[PathBuf]) -> Result<Optio
     Ok(estimated(&sources)?.map(|(rows, _)| rows))
 }
 
-fn estimated<'a>(
-    sources: impl IntoIterator<Item = &'a SourceFile>,
-) -> Result<Option<(u64, bool)>> {
+fn estimated<'a>(sources: impl IntoIterator<Item = &'a SourceFile>) -> Result<Option<(u64, bool)>> {
     let mut sum = 0.0;
     let mut exact = true;
     for source in sources {

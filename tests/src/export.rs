@@ -114,15 +114,16 @@ pub(crate) fn read(path: &Path) -> (Vec<Exported>, BTreeMap<String, String>) {
         let lists: Vec<_> =
             batch.columns().iter().filter_map(|c| c.as_fixed_size_list_opt()).collect();
         for i in 0..batch.num_rows() {
-            let id = batch.column_by_name("id").filter(|ids| ids.is_valid(i)).map(|ids| {
-                match ids.as_primitive_opt::<Int64Type>() {
+            let id =
+                batch.column_by_name("id").filter(|ids| ids.is_valid(i)).map(|ids| match ids
+                    .as_primitive_opt::<Int64Type>(
+                ) {
                     Some(ids) => ids.value(i),
                     None => ids.as_primitive::<UInt64Type>().value(i) as i64,
-                }
-            });
-            let floats = lists.iter().flat_map(|list| {
-                list.value(i).as_primitive::<Float32Type>().values().to_vec()
-            });
+                });
+            let floats = lists
+                .iter()
+                .flat_map(|list| list.value(i).as_primitive::<Float32Type>().values().to_vec());
             rows.push(Exported {
                 key: keys.value(i),
                 id,
@@ -162,8 +163,7 @@ fn rows_are_those_of_the_chain_and_ids_come_back() {
         assert_eq!(metadata["zillion.model"], MODEL);
         assert_eq!(metadata["zillion.version"], about["version"].to_string());
         assert!(rows.windows(2).all(|pair| pair[0].key < pair[1].key), "{name}: in key order");
-        let found: Rows =
-            rows.iter().map(|r| (r.key, (r.weights.clone(), r.count))).collect();
+        let found: Rows = rows.iter().map(|r| (r.key, (r.weights.clone(), r.count))).collect();
         assert_eq!(found, layers[name], "{name}");
         let missing = FeatureKey::missing(name).0;
         for row in &rows {
@@ -221,10 +221,7 @@ fn what_is_there_is_not_written_over_unless_told() {
     assert_eq!(std::fs::read_to_string(place.path("taken/notes.txt")).expect("it is mine"), "mine");
     assert!(place.path("taken/export.json").exists());
 
-    for (arguments, said) in [
-        (["--version", "99"], "99"),
-        (["--pointer", "nowhere"], "nowhere"),
-    ] {
+    for (arguments, said) in [(["--version", "99"], "99"), (["--pointer", "nowhere"], "nowhere")] {
         let fresh = place.text("fresh");
         let all = [&["model", "export", "--output", &fresh][..], &arguments].concat();
         let failed = operator(&place, &all).output().expect("the binary runs");
@@ -234,8 +231,12 @@ fn what_is_there_is_not_written_over_unless_told() {
     // A file of the cache that was damaged is not handed on.
     let newest = chain(&place, None);
     let hash = newest[newest.len() - 1]["dense"]["blake3"].as_str().expect("a hash").to_owned();
-    let cached =
-        place.path(REGISTRY).join(".cache").join(MODEL).join("files").join(format!("{hash}.safetensors"));
+    let cached = place
+        .path(REGISTRY)
+        .join(".cache")
+        .join(MODEL)
+        .join("files")
+        .join(format!("{hash}.safetensors"));
     let mut bytes = std::fs::read(&cached).expect("the export has fetched it");
     let last = bytes.len() - 1;
     bytes[last] ^= 1;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use zillion_device::Workers;
 use zillion_reader::{
-    DataConfig, Guess, Look, NULL_MARKERS, Profile, Sniffed, estimated_rows_of, guess, profile, sniff,
+    DataConfig, Guess, Look, NULL_MARKERS, Profile, Sniffed, estimated_rows_of, guess, profile,
+    sniff,
 };
 
 /// Everything that the beginning of a file tells.

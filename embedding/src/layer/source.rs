@@ -5,9 +5,9 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
 
+use super::Layer;
 use super::merge::merged;
 use super::part::{Found, LayerRow, Place, TableRows};
-use super::Layer;
 use crate::error::{Error, Result};
 use crate::set::shape_rows;
 use crate::shape::TableShape;

@@ -250,12 +250,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes something that is no part of the node at hand.
-    fn apart<T>(
-        &mut self,
-        value: String,
-        layer: &str,
-        write: impl FnOnce(&mut Emitter) -> T,
-    ) -> T {
+    fn apart<T>(&mut self, value: String, layer: &str, write: impl FnOnce(&mut Emitter) -> T) -> T {
         self.emitter.begin(value, layer);
         write(&mut self.emitter)
     }
@@ -314,7 +309,10 @@ impl<'a> Writer<'a> {
         for (name, id) in &self.graph.outputs {
             let node = self.graph.node(*id);
             if node.shape.rows != Dim::Batch {
-                let reason = format!("an output has a row for each row of the batch, and this is {}", node.shape);
+                let reason = format!(
+                    "an output has a row for each row of the batch, and this is {}",
+                    node.shape
+                );
                 return Err(Error::Onnx { node: name.clone(), reason });
             }
             let value = self.value(*id).to_owned();

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prost::Message;
 use proptest::prelude::*;
+use prost::Message;
 use zillion_feature::Pooling;
 
 use super::proto::*;
@@ -74,7 +74,8 @@ const MODELS: [&str; 14] = [
 fn every_model_exports_into_a_graph_that_hangs_together() {
     for text in MODELS {
         for pooling in [Pooling::Sum, Pooling::Mean, Pooling::Sqrtn, Pooling::Max] {
-            let model = export(text, pooling, Mode::Infer).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let model =
+                export(text, pooling, Mode::Infer).unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(export(text, pooling, Mode::Infer).unwrap(), model, "the same bytes");
             let read = ModelProto::decode(model.bytes.as_slice()).unwrap();
             assert_eq!(read.opset_import[0].version, Some(OPSET));
@@ -128,10 +129,7 @@ fn inputs_say_what_to_feed() {
     assert_eq!(of("c0.vector").shape, ["batch", "4"]);
     assert_eq!(of("c1.vector").shape, ["values_c1", "4"]);
     assert_eq!((of("c1.lengths").dtype, of("c1.weights").optional), ("int64", true));
-    assert_eq!(
-        model.outputs,
-        [("logits".to_owned(), 1), ("probabilities".to_owned(), 1)]
-    );
+    assert_eq!(model.outputs, [("logits".to_owned(), 1), ("probabilities".to_owned(), 1)]);
 }
 
 #[test]
@@ -199,15 +197,17 @@ fn bytes_are_those_of_the_published_tags() {
     let graph = GraphProto { name: Some("g".into()), node: vec![node], ..GraphProto::default() };
     assert_eq!(&graph.encode_to_vec()[..2], b"\x0a\x0f");
     let opset = OperatorSetIdProto { domain: Some(String::new()), version: Some(18) };
-    let property =
-        StringStringEntryProto { key: Some("k".into()), value: Some("v".into()) };
+    let property = StringStringEntryProto { key: Some("k".into()), value: Some("v".into()) };
     let model = ModelProto {
         ir_version: Some(8),
         opset_import: vec![opset],
         metadata_props: vec![property],
         ..ModelProto::default()
     };
-    assert_eq!(model.encode_to_vec(), b"\x08\x08\x42\x04\x0a\x00\x10\x12\x72\x06\x0a\x01k\x12\x01v");
+    assert_eq!(
+        model.encode_to_vec(),
+        b"\x08\x08\x42\x04\x0a\x00\x10\x12\x72\x06\x0a\x01k\x12\x01v"
+    );
 }
 
 fn text() -> impl Strategy<Value = Option<String>> {
@@ -217,8 +217,9 @@ fn text() -> impl Strategy<Value = Option<String>> {
 fn tensor() -> impl Strategy<Value = TensorProto> {
     let dims = proptest::collection::vec(any::<i64>(), 0..4);
     let bytes = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..20));
-    (dims, proptest::option::of(any::<i32>()), text(), bytes)
-        .prop_map(|(dims, data_type, name, raw_data)| TensorProto { dims, data_type, name, raw_data })
+    (dims, proptest::option::of(any::<i32>()), text(), bytes).prop_map(
+        |(dims, data_type, name, raw_data)| TensorProto { dims, data_type, name, raw_data },
+    )
 }
 
 fn attribute() -> impl Strategy<Value = AttributeProto> {

@@ -157,7 +157,10 @@ pub(crate) fn array_of(pieces: &[Piece], field: usize, of: ConvertType) -> Resul
             for piece in pieces {
                 let Column::Numbers(own) = at(piece, field) else { return Err(defect(field)) };
                 // NaN stands for a missing value: others are refused where they are read.
-                piece.part(own).iter().for_each(|&x| builder.append_option((!x.is_nan()).then_some(x)));
+                piece
+                    .part(own)
+                    .iter()
+                    .for_each(|&x| builder.append_option((!x.is_nan()).then_some(x)));
             }
             vec![Arc::new(builder.finish())]
         }

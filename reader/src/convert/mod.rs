@@ -161,7 +161,7 @@ pub fn convert(
     Ok(Converted {
         rows: parts.clone().map(|part| part.rows).sum(),
         rejects: parts.clone().flat_map(|part| part.rejects.clone()).collect(),
-        files: parts.map(|part| (place.folder.join(&part.name), part.rows, part.bytes)).collect(),
+        files: parts.map(|part| (place.path(&part.name), part.rows, part.bytes)).collect(),
         kept,
     })
 }
@@ -208,6 +208,14 @@ impl Place {
         }
     }
 
+    fn path(&self, name: &str) -> PathBuf {
+        // A file is called what the caller called it.
+        match self.folder == Path::new(".") {
+            true => PathBuf::from(name),
+            false => self.folder.join(name),
+        }
+    }
+
     fn name(&self, index: usize, to: ConvertTo) -> String {
         match &self.single {
             Some(name) => name.clone(),
@@ -217,7 +225,8 @@ impl Place {
 
     /// What was begun here before, if it is the same; or a beginning.
     fn begin(&self, spec: &ConvertSpec, wanted: Manifest, files: &Files) -> Result<Manifest> {
-        let other = |what: String| ReaderError::OtherConversion { what, path: self.manifest.clone() };
+        let other =
+            |what: String| ReaderError::OtherConversion { what, path: self.manifest.clone() };
         if let Some(known) = Manifest::read(&self.manifest)? {
             match known.difference(&wanted) {
                 None => return Ok(known),
@@ -240,7 +249,9 @@ impl Place {
             };
             if taken {
                 let what = match &self.single {
-                    Some(name) => format!("there is a file `{name}` that no conversion has described"),
+                    Some(name) => {
+                        format!("there is a file `{name}` that no conversion has described")
+                    }
                     None => "the folder has files that no conversion has described".to_owned(),
                 };
                 return Err(other(what));
@@ -252,11 +263,8 @@ impl Place {
 
     /// Whether something is in the folder besides what an interrupted write leaves.
     fn has_files(&self) -> Result<bool> {
-        let list = |source| ReaderError::Io {
-            what: "list the folder",
-            source,
-            path: self.folder.clone(),
-        };
+        let list =
+            |source| ReaderError::Io { what: "list the folder", source, path: self.folder.clone() };
         for entry in std::fs::read_dir(&self.folder).map_err(list)? {
             if !entry.map_err(list)?.file_name().to_string_lossy().starts_with('.') {
                 return Ok(true);
@@ -296,7 +304,8 @@ impl Place {
     ) -> Result<Option<PartEntry>> {
         let name = self.name(index, spec.to);
         let path = self.folder.join(&name);
-        let task = part::PartTask { spec, rows, part_rows: self.part_rows, bad_before, workers, seen };
+        let task =
+            part::PartTask { spec, rows, part_rows: self.part_rows, bad_before, workers, seen };
         let Some(written) = task.write(&path, files)? else { return Ok(None) };
         let bytes = zillion_device::mmap::map(&path)
             .map_err(|e| failed("map the file into memory", &path, e))?;

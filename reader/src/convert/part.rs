@@ -93,7 +93,10 @@ impl PartTask<'_> {
                 bad += lump.bad;
                 if self.bad_before + bad > self.spec.max_bad_rows {
                     let examples = self.rows.examples();
-                    return Err(ReaderError::TooManyBadRows { limit: self.spec.max_bad_rows, examples });
+                    return Err(ReaderError::TooManyBadRows {
+                        limit: self.spec.max_bad_rows,
+                        examples,
+                    });
                 }
                 if lump.rows > 0 {
                     let encode = sink.encoder().map_err(not_written)?;

@@ -64,7 +64,10 @@ impl SvmPlan {
             let fits = matches!(
                 (read, &field.role),
                 (Reads::Label | Reads::Query, _)
-                    | (Reads::Features | Reads::Field(_), Role::Ids { .. } | Role::RawIds { .. } | Role::WeightedIds { .. })
+                    | (
+                        Reads::Features | Reads::Field(_),
+                        Role::Ids { .. } | Role::RawIds { .. } | Role::WeightedIds { .. }
+                    )
                     | (Reads::Field(_), Role::Id { .. } | Role::RawId { .. } | Role::SideRow(_))
             );
             if !fits {

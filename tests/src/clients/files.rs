@@ -38,7 +38,8 @@ fn exported_rows_and_layers_open_everywhere() {
                 .map(|(&key, (weights, count))| {
                     let is_missing = key == missing;
                     let id = FeatureKey(key).unmix();
-                    let id = if ids == Some("int64") { (id as i64).to_string() } else { id.to_string() };
+                    let id =
+                        if ids == Some("int64") { (id as i64).to_string() } else { id.to_string() };
                     json!({
                         "key": key.to_string(),
                         "id": (ids.is_some() && !is_missing).then_some(id),
@@ -115,7 +116,8 @@ fn data(part: u64, rows: usize) -> String {
         let bias = |id: u64, salt: u64| (mix64(combine(id, salt)) % 1000) as f64 / 250.0 - 2.0;
         let seen: Vec<String> =
             (0..draw(3) % 9).map(|i| ((draw(30 + i) % 30) as i64 - 15).to_string()).collect();
-        let tags: Vec<String> = (0..draw(4) % 4).map(|i| format!("t{}", draw(50 + i) % 12)).collect();
+        let tags: Vec<String> =
+            (0..draw(4) % 4).map(|i| format!("t{}", draw(50 + i) % 12)).collect();
         let or_none = |salt: u64, value: String| match draw(salt) % 8 {
             0 => String::new(),
             _ => value,
@@ -258,7 +260,7 @@ fn models() -> Vec<(&'static str, String)> {
         ("shared", "mean", BOTH, "", "kind = 'shared_bottom'\nbottom = [8]\ntower = [4]".into()),
         ("mmoe", "mean", BOTH, "", "kind = 'mmoe'\nexperts = 3\nexpert = [8]\ntower = [4]".into()),
         ("esmm", "sum", BOTH, zero, "kind = 'esmm'\nhidden = [8]".into()),
-        ("two_tower", "mean", "", "", two_tower),
+        ("two_tower", "mean", CLICK, "", two_tower),
         ("written", "max", CLICK, zero, WRITTEN.replace("[nodes]", "[model.nodes]")),
     ];
     let job = |(name, pooling, labels, tables, model): (_, &str, &str, &str, String)| {
@@ -322,30 +324,27 @@ fn onnxruntime_scores_as_we_do() {
             lines.iter().map(|line| pick(line).clone()).collect()
         };
         let mut outputs = BTreeMap::new();
-        if name == "two_tower" {
-            outputs.insert("logits".to_owned(), json!(of(&|line| &line["score"])));
-            for other in ["probabilities", "user", "item"] {
-                outputs.insert(other.to_owned(), Value::Null);
+        outputs.insert("logits".to_owned(), json!(of(&|line| &line["logit"])));
+        outputs.insert("probabilities".to_owned(), json!(of(&|line| &line["probability"])));
+        for task in lines[0]["tasks"].as_object().into_iter().flat_map(|tasks| tasks.keys()) {
+            if task != "click" {
+                for (what, key) in [("logits", "logit"), ("probabilities", "probability")] {
+                    let values = of(&|line| &line["tasks"][task][key]);
+                    outputs.insert(format!("{what}/{task}"), json!(values));
+                }
             }
-        } else {
-            outputs.insert("logits".to_owned(), json!(of(&|line| &line["logit"])));
-            outputs.insert("probabilities".to_owned(), json!(of(&|line| &line["probability"])));
         }
-        if text.contains("labels.buy") {
-            outputs.insert("logits/buy".into(), json!(of(&|line| &line["tasks"]["buy"]["logit"])));
-            outputs.insert(
-                "probabilities/buy".into(),
-                json!(of(&|line| &line["tasks"]["buy"]["probability"])),
-            );
+        if name == "two_tower" {
+            outputs.extend([("user".to_owned(), Value::Null), ("item".to_owned(), Value::Null)]);
         }
+        assert_eq!(outputs.len() > 2, text.contains("labels.buy") || name == "two_tower", "{name}");
         let (data, texts) = columns(&scored);
         let wanted = json!({ "data": data, "texts": texts, "outputs": outputs });
         place.write("score.json", &wanted.to_string());
         let doc = doc.to_str().expect("a plain path");
-        let said = run(&mut python.script(
-            "files.py",
-            &["score", &exported, &place.text("score.json"), doc],
-        ));
+        let said =
+            run(&mut python
+                .script("files.py", &["score", &exported, &place.text("score.json"), doc]));
         println!("{name}: largest difference {}", said.trim());
     }
 }
@@ -389,9 +388,13 @@ fn converted_files_open_everywhere() {
         columns.insert(name, values);
     }
     // In the order of the file: a map of serde_json sorts its keys, so it is written by hand.
-    let shown: Vec<String> = types.iter().map(|(name, of)| format!("\"{name}\":\"{of}\"")).collect();
+    let shown: Vec<String> =
+        types.iter().map(|(name, of)| format!("\"{name}\":\"{of}\"")).collect();
     let columns = serde_json::to_string(&columns).expect("JSON");
-    place.write("wanted.json", &format!("{{\"types\":{{{}}},\"columns\":{columns}}}", shown.join(",")));
+    place.write(
+        "wanted.json",
+        &format!("{{\"types\":{{{}}},\"columns\":{columns}}}", shown.join(",")),
+    );
     for output in ["rows.parquet", "rows.arrow", "folder"] {
         for to in ["parquet", "arrow"] {
             if output != "folder" && !output.ends_with(to) {
@@ -399,7 +402,8 @@ fn converted_files_open_everywhere() {
             }
             let name = if output == "folder" { format!("folder-{to}") } else { output.to_owned() };
             let (input, target) = (place.text("rows.csv"), place.text(&name));
-            let mut command = zillion(&["data", "convert", &input, "--output", &target, "--to", to]);
+            let mut command =
+                zillion(&["data", "convert", &input, "--output", &target, "--to", to]);
             for of in [
                 "history=list<int64>",
                 "tags=list<string>",

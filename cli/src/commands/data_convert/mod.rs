@@ -10,7 +10,8 @@ use toml::{Table, Value};
 use zillion_device::{Files, Workers};
 use zillion_feature::{Schema, config};
 use zillion_reader::{
-    ConvertOutput, ConvertSpec, ConvertTo, Converted, DataConfig, Paths, ReaderError, Reject, convert,
+    ConvertOutput, ConvertSpec, ConvertTo, Converted, DataConfig, Paths, ReaderError, Reject,
+    convert,
 };
 use zillion_registry::VersionFile;
 
@@ -70,9 +71,10 @@ fn tell(args: &ConvertArgs, done: &Converted) -> Result<()> {
         eprintln!("{} part(s) were there from an earlier run and are whole", done.kept);
     }
     if args.json {
-        let files = done.files.iter().map(|(path, rows, bytes)| {
-            json!({ "path": path, "rows": rows, "bytes": bytes })
-        });
+        let files = done
+            .files
+            .iter()
+            .map(|(path, rows, bytes)| json!({ "path": path, "rows": rows, "bytes": bytes }));
         return print_json(&json!({
             "rows": done.rows,
             "bad_rows": done.rejects.len(),
@@ -149,8 +151,8 @@ fn reading(
     let (data, schema) = match &args.job {
         Some(path) => {
             let job = job_file::load(path, std::env::vars(), &[])?;
-            let data: DataConfig = config::section(&job, "data")
-                .with_context(|| path.display().to_string())?;
+            let data: DataConfig =
+                config::section(&job, "data").with_context(|| path.display().to_string())?;
             (data, Some(Schema::from_job(&job)?))
         }
         None => (look::config(first, workers)?, None),

@@ -56,7 +56,8 @@ pub(super) fn of(
     let missing = args.types.iter().find(|(name, _)| found.column(name).is_none());
     if let Some((name, _)) = missing {
         let names: Vec<&str> = found.columns.iter().map(|c| c.name.as_str()).collect();
-        let reason = format!("no column `{name}`, which --type names; there are {}", names.join(", "));
+        let reason =
+            format!("no column `{name}`, which --type names; there are {}", names.join(", "));
         return Err(Stop::Usage(reason).into());
     }
     Ok(columns)

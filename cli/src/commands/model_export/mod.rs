@@ -59,7 +59,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
         return print_json(&written);
     }
     for file in written["files"].as_array().into_iter().flatten() {
-        let rows = file["rows"].as_u64().map_or_else(String::new, |n| format!(", {} rows", grouped(n)));
+        let rows =
+            file["rows"].as_u64().map_or_else(String::new, |n| format!(", {} rows", grouped(n)));
         let path = file["path"].as_str().unwrap_or_default();
         say(&format!("{path}  {}{rows}", bytes(file["bytes"].as_u64().unwrap_or_default())));
     }

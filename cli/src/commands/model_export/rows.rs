@@ -137,9 +137,9 @@ impl Ids {
             [("string", _)] => {
                 none("keys are hashes of texts, which cannot be had back from them".to_owned())
             }
-            [("cross", _)] => {
-                none("keys are hashes of combinations, which cannot be had back from them".to_owned())
-            }
+            [("cross", _)] => none(
+                "keys are hashes of combinations, which cannot be had back from them".to_owned(),
+            ),
             [] => none("no feature reads the table".to_owned()),
             _ => {
                 let list: Vec<String> =
