@@ -269,8 +269,10 @@ fn what_does_not_fit_is_refused_by_name() {
         ("a.csv", &["--type", "q=int64"], 2, "`q`"),
         ("a.csv", &["--type", "x=decimal"], 2, "list<string>"),
         ("a.csv", &["--to", "arrow"], 2, "out.parquet"),
+        ("a.csv", &["--part-rows", "10"], 2, "out.parquet"),
         ("a.csv", &["--set", "train.epochs=1"], 2, "data.*"),
         ("a.csv", &["--set", "data.delimeter=;"], 2, "delimiter"),
+        ("a.csv", &["--set", "data.max_bad_rows=3"], 2, "data.max_bad_rows"),
         ("a.csv", &["--job", "nowhere.toml"], 2, "nowhere.toml"),
     ] {
         let (found, text) = fail(input, more);

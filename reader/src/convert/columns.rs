@@ -31,7 +31,7 @@ pub enum ConvertType {
     Label,
     /// Lists of these.
     List(RawType),
-    /// Lists of ids with a weight each, which become two columns.
+    /// Lists of ids with a weight each, which become two columns: what lists are in a sparse vector.
     Weighted(RawType),
 }
 
@@ -77,15 +77,13 @@ impl FromStr for ConvertType {
         };
         let inner = |prefix: &str| raw(text.strip_prefix(prefix)?.strip_suffix('>')?);
         let lists = || inner("list<").map(Self::List);
-        let weighted = || inner("weighted<").map(Self::Weighted);
         let plain = match text {
             "float" => Some(Self::Float),
             "label" => Some(Self::Label),
             _ => raw(text).map(Self::of_raw),
         };
-        plain.or_else(lists).or_else(weighted).ok_or_else(|| {
-            "a type is int64, uint64, float, string, label, list<int64>, list<uint64>, list<string>, \
-             weighted<int64>, weighted<uint64> or weighted<string>"
+        plain.or_else(lists).ok_or_else(|| {
+            "a type is int64, uint64, float, string, label, list<int64>, list<uint64> or list<string>"
                 .to_owned()
         })
     }
@@ -326,7 +324,6 @@ mod tests {
         let mut all = vec![ConvertType::Float, ConvertType::Label];
         all.extend(raws.map(ConvertType::of_raw));
         all.extend(raws.map(ConvertType::List));
-        all.extend(raws.map(ConvertType::Weighted));
         for of in all {
             assert_eq!(of.to_string().parse(), Ok(of));
         }

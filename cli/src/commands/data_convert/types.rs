@@ -77,7 +77,6 @@ fn guessed_of<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Gu
 fn with_weights(column: &ColumnProfile, of: ConvertType) -> ConvertType {
     match of {
         ConvertType::List(raw) if is_vector(column) => ConvertType::Weighted(raw),
-        ConvertType::Weighted(raw) if !is_vector(column) => ConvertType::List(raw),
         of => of,
     }
 }
