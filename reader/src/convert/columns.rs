@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arrow_array::builder::{
     Float64Builder, Int64Builder, ListBuilder, StringBuilder, UInt8Builder, UInt64Builder,
 };
-use arrow_array::{ArrayRef, Float32Array, ListArray};
-use arrow_buffer::OffsetBuffer;
+use arrow_array::{ArrayRef, Float32Array, ListArray, StringArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field as ArrowField};
 use zillion_feature::{RawType, RawValue};
 
@@ -94,7 +94,7 @@ pub(super) fn field(name: &str, of: ConvertType) -> Field {
     let role = match of {
         ConvertType::Int64 => Role::RawId { raw: RawType::I64 },
         ConvertType::Uint64 => Role::RawId { raw: RawType::U64 },
-        ConvertType::Text => Role::RawId { raw: RawType::String },
+        ConvertType::Text => Role::Text,
         ConvertType::Float => Role::Number { needed: false },
         ConvertType::Label => Role::Label { optional: true, at_least: None },
         ConvertType::List(raw) => Role::RawIds { raw },
@@ -138,11 +138,9 @@ fn of_raw(raw: RawType) -> DataType {
 
 /// The values of one field of all pieces as the array or arrays of its type.
 pub(crate) fn array_of(pieces: &[Piece], field: usize, of: ConvertType) -> Result<Vec<ArrayRef>> {
-    fn at(piece: &Piece, field: usize) -> &Column {
-        &piece.block.columns[field]
-    }
     Ok(match of {
-        ConvertType::Int64 | ConvertType::Uint64 | ConvertType::Text => {
+        ConvertType::Text => vec![texts(pieces, field)?],
+        ConvertType::Int64 | ConvertType::Uint64 => {
             let mut values = Values::of(raw_of(of));
             for piece in pieces {
                 let Column::Raws(own) = at(piece, field) else { return Err(defect(field)) };
@@ -214,12 +212,32 @@ pub(crate) fn array_of(pieces: &[Piece], field: usize, of: ConvertType) -> Resul
     })
 }
 
+fn at(piece: &Piece, field: usize) -> &Column {
+    &piece.block.columns[field]
+}
+
 fn raw_of(of: ConvertType) -> RawType {
-    match of {
-        ConvertType::Uint64 => RawType::U64,
-        ConvertType::Text => RawType::String,
-        _ => RawType::I64,
+    if of == ConvertType::Uint64 { RawType::U64 } else { RawType::I64 }
+}
+
+/// Texts of all pieces, each piece's bytes at once.
+fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
+    let (mut bytes, mut ends, mut there) = (Vec::new(), vec![0i32], Vec::new());
+    for piece in pieces {
+        let Column::Texts(own) = at(piece, field) else { return Err(defect(field)) };
+        let (start, base) = (own.start(piece.start), bytes.len());
+        bytes.extend_from_slice(&own.bytes[start..own.start(piece.start + piece.rows)]);
+        ends.extend(piece.part(&own.ends).iter().map(|&end| (end - start + base) as i32));
+        there.extend_from_slice(piece.part(&own.there));
     }
+    // Offsets have 31 bits.
+    if i32::try_from(bytes.len()).is_err() {
+        return Err(ReaderError::BatchTooLarge { rows: there.len() });
+    }
+    let ends = ScalarBuffer::from(ends);
+    let nulls = Some(NullBuffer::from(there)).filter(|nulls| nulls.null_count() > 0);
+    let texts = StringArray::try_new(OffsetBuffer::new(ends), Buffer::from_vec(bytes), nulls);
+    Ok(Arc::new(texts.map_err(not_built)?))
 }
 
 /// A list of values without nulls, said so in its type.
