@@ -159,6 +159,7 @@ fn json_values(name: &str, values: &RawValues<'static>) -> Result<Vec<Value>> {
                 RawValue::Int(x) => Ok((*x).into()),
                 RawValue::Uint(x) => Ok((*x).into()),
                 RawValue::Float(x) => float(*x),
+                RawValue::Bool(flag) => Ok((*flag).into()),
                 RawValue::Text(text) => Ok(text.as_ref().into()),
             };
             values.iter().map(value).collect::<Result<_>>()?
