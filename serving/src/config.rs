@@ -22,6 +22,8 @@ pub struct ServeConfig {
     pub retain_cached: usize,
     /// The server's name in the registry's leases.
     pub server: String,
+    /// Whether clients may load and unload models.
+    pub model_control: bool,
     /// What it takes.
     pub limits: Limits,
 }
@@ -75,6 +77,7 @@ impl Default for ServeConfig {
             retain: 8,
             retain_cached: 128,
             server: "server".to_owned(),
+            model_control: false,
             limits: Limits::default(),
         }
     }

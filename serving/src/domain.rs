@@ -1,12 +1,13 @@
 //! What every protocol is an adapter of: models by name, and requests that become answers.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use prometheus::Registry as MetricsRegistry;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use zillion_device::{Files, Workers};
 use zillion_feature::RawColumns;
 use zillion_registry::{Registry, Servable};
@@ -14,23 +15,23 @@ use zillion_registry::{Registry, Servable};
 use crate::config::{Limits, ServeConfig};
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Selector};
-use crate::loader::{LoadConfig, Loader};
+use crate::loader::Follow;
 use crate::metrics::{Metrics, Stage};
+use crate::repository::{Indexed, Repository};
 use crate::score::{Answer, Scoring};
-
-/// How often a server says anew which versions it has open, at least: a third of this.
-const LEASE: Duration = Duration::from_secs(300);
+use crate::statistics::{Begun, Spent, TritonSeries};
 
 /// The models of a server.
 #[derive(Debug)]
 pub struct Domain {
-    hosts: BTreeMap<String, Arc<Host>>,
+    repository: Repository,
     scoring: Scoring,
     limits: Limits,
     metrics: Arc<Metrics>,
     draining: AtomicBool,
-    /// Stop with the domain.
-    _loaders: Vec<Loader>,
+    model_control: bool,
+    /// Questions about the whole registry are answered one at a time.
+    control: Arc<Semaphore>,
 }
 
 /// Raw rows of a request.
@@ -53,50 +54,43 @@ impl Domain {
         config: &ServeConfig,
         registry: &Registry,
         files: &Files,
-        metrics: &MetricsRegistry,
+        all_metrics: &MetricsRegistry,
     ) -> Result<Self, ServeError> {
         let internal = |e: String| ServeError::Internal(e);
-        let metrics = Arc::new(Metrics::new(metrics).map_err(|e| internal(e.to_string()))?);
+        let metrics = Arc::new(Metrics::new(all_metrics).map_err(|e| internal(e.to_string()))?);
         // Nobody joins the pool's phases from outside: its own threads are all there are.
         let threads = NonZeroUsize::new(config.threads + 1).unwrap_or(NonZeroUsize::MIN);
         let workers = Arc::new(Workers::new(threads).map_err(|e| internal(e.to_string()))?);
         let limits = config.limits;
         let scoring =
             Scoring::new(workers.clone(), limits.waiting, limits.request_time, metrics.clone());
-        let mut hosts = BTreeMap::new();
-        let mut loaders = Vec::new();
-        for (name, follow) in &config.models {
-            let model = registry.model(name).map_err(|e| internal(e.to_string()))?;
-            let host = Arc::new(Host::new(name));
-            let load = LoadConfig {
-                follow: follow.clone(),
-                cache: config.cache.clone(),
-                poll: config.poll,
-                retain: config.retain,
-                retain_cached: config.retain_cached,
-                lease: LEASE,
-                server: config.server.clone(),
-            };
-            let loader = Loader::start(
-                model,
-                host.clone(),
-                load,
-                files.clone(),
-                workers.clone(),
-                scoring.open(),
-                metrics.clone(),
-            );
-            loaders.push(loader.map_err(|e| internal(e.to_string()))?);
-            hosts.insert(name.clone(), host);
-        }
-        let draining = AtomicBool::new(false);
-        Ok(Self { hosts, scoring, limits, metrics, draining, _loaders: loaders })
+        let busy = scoring.open();
+        let repository =
+            Repository::start(config, registry, files, workers, busy, metrics.clone())?;
+        let series = TritonSeries::new(repository.hosts().clone());
+        series
+            .and_then(|series| all_metrics.register(Box::new(series)))
+            .map_err(|e| internal(e.to_string()))?;
+        Ok(Self {
+            repository,
+            scoring,
+            limits,
+            metrics,
+            draining: AtomicBool::new(false),
+            model_control: config.model_control,
+            control: Arc::new(Semaphore::new(1)),
+        })
     }
 
-    /// Whether every model has a version that answers, and the server is not stopping.
+    /// Whether every model of the configuration has a version that answers, and the server is not stopping.
     pub fn is_ready(&self) -> bool {
-        let loaded = |host: &Arc<Host>| host.open().current.is_some();
-        !self.draining.load(Ordering::Relaxed) && self.hosts.values().all(loaded)
+        let loaded = |host: &Arc<Host>| !host.is_required() || host.open().current.is_some();
+        !self.is_draining() && self.hosts().iter().all(loaded)
+    }
+
+    /// Whether the server is stopping.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// From now on the server is not ready: open requests end, new ones go elsewhere.
@@ -104,9 +98,9 @@ impl Domain {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// The models.
-    pub fn hosts(&self) -> impl Iterator<Item = &Arc<Host>> {
-        self.hosts.values()
+    /// The models, by name in ascending order.
+    pub fn hosts(&self) -> Vec<Arc<Host>> {
+        self.repository.hosts().all()
     }
 
     /// What the server takes.
@@ -123,12 +117,59 @@ impl Domain {
     ///
     /// # Errors
     /// [`ServeError::UnknownModel`].
-    pub fn host(&self, model: &str) -> Result<&Arc<Host>> {
-        self.hosts.get(model).ok_or_else(|| {
-            let serves: Vec<String> = self.hosts.keys().map(|name| format!("`{name}`")).collect();
-            let model = model.chars().take(100).collect();
-            ServeError::UnknownModel { model, serves: serves.join(", ") }
-        })
+    pub fn host(&self, model: &str) -> Result<Arc<Host>> {
+        self.repository.hosts().get(model).ok_or_else(|| self.repository.unknown(model))
+    }
+
+    /// Serves a model of the registry from now on, or makes one that is served follow something else. Returns
+    /// at once; versions come up as at the start, and the server's readiness does not wait for them. What
+    /// answers now goes on until the loader has what is meant.
+    ///
+    /// Blocks while another model is being loaded or unloaded: not for a network thread.
+    ///
+    /// # Errors
+    /// A name that is none, a cache folder that cannot be made, a thread that the system refuses.
+    pub fn load(&self, model: &str, follow: Follow) -> Result<Arc<Host>> {
+        self.repository.load(model, follow).map(|(host, _)| host)
+    }
+
+    /// Stops to serve a model: requests that have begun end, new ones find no such model. Its lease in the
+    /// registry ends.
+    ///
+    /// Blocks until the model's loader has stopped, which ends a load that it has begun first: not for a
+    /// network thread.
+    ///
+    /// # Errors
+    /// [`ServeError::UnknownModel`].
+    pub fn unload(&self, model: &str) -> Result<()> {
+        self.repository.unload(model)
+    }
+
+    /// The models of the registry and of the server, by name in ascending order; one that has versions open is
+    /// there once for each of them.
+    ///
+    /// Asks the registry: not for a network thread.
+    ///
+    /// # Errors
+    /// A registry that cannot be asked.
+    pub fn index(&self) -> Result<Vec<Indexed>> {
+        self.repository.index()
+    }
+
+    /// Whether clients may load and unload models.
+    pub fn has_model_control(&self) -> bool {
+        self.model_control
+    }
+
+    /// The turn of one client to have the registry asked.
+    pub(crate) async fn control_turn(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        self.control.clone().acquire_owned().await
+    }
+
+    /// Loads a model that the registry has and follows what is usual; says whether it is new here.
+    pub(crate) fn load_known(&self, model: &str) -> Result<(Arc<Host>, bool)> {
+        self.repository.check(model)?;
+        self.repository.load(model, self.repository.usual(model))
     }
 
     /// Does a request's work on the pool, against one version: `work` reads the body, calls
@@ -142,10 +183,18 @@ impl Domain {
         selector: &Selector,
         work: impl FnOnce(&Scored) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let host = self.host(model)?.clone();
-        let servable = host.resolve(selector)?;
-        let scored = Scored { servable, limits: self.limits, metrics: self.metrics.clone(), host };
-        self.scoring.run(move || work(&scored)).await
+        let host = self.host(model)?;
+        let (servable, statistics) = host.begin(selector)?;
+        let begun = Begun::now(&statistics);
+        let (limits, metrics) = (self.limits, self.metrics.clone());
+        let work = move |queue: Duration| {
+            let spent = Cell::new(Spent { queue, ..Spent::default() });
+            let scored = Scored { servable, limits, metrics, host, spent };
+            work(&scored).map(|done| (done, scored.spent.get()))
+        };
+        let (done, spent) = self.scoring.run(work).await?;
+        begun.answered(&spent);
+        Ok(done)
     }
 }
 
@@ -155,6 +204,7 @@ pub struct Scored {
     limits: Limits,
     metrics: Arc<Metrics>,
     host: Arc<Host>,
+    spent: Cell<Spent>,
 }
 
 impl Scored {
@@ -172,7 +222,17 @@ impl Scored {
     pub fn timed<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = work();
-        self.metrics.stage(stage, began.elapsed());
+        let took = began.elapsed();
+        self.metrics.stage(stage, took);
+        let mut spent = self.spent.get();
+        match stage {
+            Stage::Parse => spent.input += took,
+            Stage::Score => spent.infer += took,
+            Stage::Write => spent.output += took,
+            // Before the work, and counted by who does that.
+            Stage::Receive | Stage::Queue => {}
+        }
+        self.spent.set(spent);
         done
     }
 
@@ -204,6 +264,12 @@ impl Scored {
         })?;
         let rows = request.rows as u64;
         self.metrics.scored(self.host.name(), rows, scores.missing, scores.missing_side_rows);
+        let spent = self.spent.get();
+        self.spent.set(Spent {
+            rows: spent.rows + rows,
+            executions: spent.executions + 1,
+            ..spent
+        });
         Answer::choose(&self.servable, scores, &request.outputs)
     }
 }

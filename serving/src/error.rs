@@ -25,6 +25,24 @@ pub enum ServeError {
         /// What there is.
         serves: String,
     },
+    /// There is no such model in the registry.
+    #[error("the registry has no such model; it has {has}: model `{model}`")]
+    NotInRegistry {
+        /// What was asked for.
+        model: String,
+        /// What there is.
+        has: String,
+    },
+    /// Clients may not do this here.
+    #[error(
+        "clients may not {what} models here: models are those that the server was started with; start it with `--model-control` to let clients choose: model `{model}`"
+    )]
+    NoControl {
+        /// What was asked for.
+        what: &'static str,
+        /// The model.
+        model: String,
+    },
     /// The model's version is not open here.
     #[error("this server has not loaded it; it has {loaded}: version {version} of model `{model}`")]
     UnknownVersion {
@@ -94,6 +112,8 @@ pub enum Kind {
     Invalid,
     /// What it asks for is not here.
     NotFound,
+    /// It is not allowed here.
+    Forbidden,
     /// The path does not take this method.
     WrongMethod,
     /// It is too large.
@@ -115,9 +135,11 @@ impl ServeError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Malformed(_) | Self::Input(_) => Kind::Invalid,
-            Self::UnknownModel { .. } | Self::UnknownVersion { .. } | Self::UnknownPath(_) => {
-                Kind::NotFound
-            }
+            Self::UnknownModel { .. }
+            | Self::NotInRegistry { .. }
+            | Self::UnknownVersion { .. }
+            | Self::UnknownPath(_) => Kind::NotFound,
+            Self::NoControl { .. } => Kind::Forbidden,
             Self::WrongMethod { .. } => Kind::WrongMethod,
             Self::TooLarge { .. } => Kind::TooLarge,
             Self::SlowBody { .. } => Kind::Slow,
@@ -134,6 +156,7 @@ impl Kind {
     pub fn http_status(self) -> u16 {
         match self {
             Self::Invalid => 400,
+            Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::WrongMethod => 405,
             Self::Slow => 408,

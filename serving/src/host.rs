@@ -10,11 +10,13 @@
 //! whole. A version that left the list lives until the last request lets go of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use zillion_registry::{Servable, VersionId};
 
 use crate::error::{Result, ServeError};
+use crate::loader::Follow;
+use crate::statistics::VersionStatistics;
 
 /// Which version a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub struct OpenVersions {
     pub labels: BTreeMap<String, VersionId>,
     /// What is loaded.
     pub versions: BTreeMap<VersionId, Arc<Servable>>,
+    /// What their requests came to, of each of them.
+    pub statistics: BTreeMap<VersionId, Arc<VersionStatistics>>,
     /// Why the newest could not be loaded, if it could not.
     pub problem: Option<String>,
 }
@@ -44,12 +48,32 @@ pub struct OpenVersions {
 #[derive(Debug)]
 pub struct Host {
     name: String,
+    /// The server is not ready without it.
+    is_required: bool,
+    /// Which version is to answer by default.
+    follow: Mutex<Follow>,
     open: RwLock<Arc<OpenVersions>>,
 }
 
 impl Host {
-    pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), open: RwLock::default() }
+    pub(crate) fn new(name: &str, follow: Follow, is_required: bool) -> Self {
+        let (name, follow) = (name.to_owned(), Mutex::new(follow));
+        Self { name, is_required, follow, open: RwLock::default() }
+    }
+
+    /// Whether the server is not ready as long as this model has no version.
+    pub fn is_required(&self) -> bool {
+        self.is_required
+    }
+
+    /// Which version is to answer by default.
+    pub fn follow(&self) -> Follow {
+        self.follow.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says it anew; what answers stays until the loader has looked.
+    pub(crate) fn set_follow(&self, follow: Follow) {
+        *self.follow.lock().unwrap_or_else(PoisonError::into_inner) = follow;
     }
 
     /// The model's name.
@@ -62,8 +86,12 @@ impl Host {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces what is open. Requests that have begun keep what they have.
-    pub(crate) fn put_up(&self, open: OpenVersions) {
+    /// Replaces what is open. Requests that have begun keep what they have; versions that stay keep their
+    /// statistics.
+    pub(crate) fn put_up(&self, mut open: OpenVersions) {
+        let before = self.open();
+        let of = |version: &VersionId| before.statistics.get(version).cloned().unwrap_or_default();
+        open.statistics = open.versions.keys().map(|version| (*version, of(version))).collect();
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(open);
     }
 
@@ -72,6 +100,14 @@ impl Host {
     /// # Errors
     /// [`ServeError::NotReady`] while nothing is loaded, [`ServeError::UnknownVersion`].
     pub fn resolve(&self, selector: &Selector) -> Result<Arc<Servable>> {
+        self.begin(selector).map(|(servable, _)| servable)
+    }
+
+    /// The same with the version's statistics.
+    pub(crate) fn begin(
+        &self,
+        selector: &Selector,
+    ) -> Result<(Arc<Servable>, Arc<VersionStatistics>)> {
         let open = self.open();
         let Some(current) = open.current else {
             let why = open.problem.as_deref().unwrap_or("no version has been published yet");
@@ -85,7 +121,11 @@ impl Host {
             Selector::Version(version) => (version.to_string(), Some(*version)),
             Selector::Label(label) => (format!("`{label}`"), open.labels.get(label).copied()),
         };
-        version.and_then(|version| open.versions.get(&version).cloned()).ok_or_else(|| {
+        let found = version.and_then(|version| {
+            let servable = open.versions.get(&version)?.clone();
+            Some((servable, open.statistics.get(&version).cloned().unwrap_or_default()))
+        });
+        found.ok_or_else(|| {
             let loaded: Vec<String> = open.versions.keys().map(VersionId::to_string).collect();
             ServeError::UnknownVersion {
                 model: self.name.clone(),
@@ -93,5 +133,13 @@ impl Host {
                 loaded: loaded.join(", "),
             }
         })
+    }
+
+    /// A version with statistics and without anything else, for tests of what collects them.
+    #[cfg(test)]
+    pub(crate) fn set_statistics(&self, version: VersionId, statistics: Arc<VersionStatistics>) {
+        let statistics = BTreeMap::from([(version, statistics)]);
+        let open = OpenVersions { statistics, ..OpenVersions::default() };
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(open);
     }
 }

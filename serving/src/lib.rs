@@ -8,14 +8,19 @@
 //! [`Servable`](zillion_registry::Servable), which gates and `predict --version` use too.
 
 mod config;
+mod control;
+mod describe;
 mod domain;
 mod error;
 mod host;
 mod http;
 mod loader;
 mod metrics;
+mod repository;
 mod score;
 mod server;
+mod statistics;
+pub mod tensor;
 
 pub use config::{Limits, ServeConfig};
 pub use domain::{Domain, RowsRequest, Scored};
@@ -24,5 +29,7 @@ pub use host::{Host, OpenVersions, Selector};
 pub use http::read_body;
 pub use loader::{Follow, LoadConfig};
 pub use metrics::{Metrics, Stage};
+pub use repository::{Indexed, ModelState};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
 pub use server::serve;
+pub use statistics::{Total, Totals, VersionStatistics};

@@ -36,8 +36,6 @@ pub enum Follow {
 /// How a model is loaded.
 #[derive(Clone, Debug)]
 pub struct LoadConfig {
-    /// Which version answers by default.
-    pub follow: Follow,
     /// Folder that files are fetched to.
     pub cache: PathBuf,
     /// Time between two looks at the registry.
@@ -101,6 +99,13 @@ impl Loader {
             .map_err(|e| Error::Refused(format!("cannot start the loader's thread: {e}")))?;
         Ok(Self { stop, thread: Some(thread) })
     }
+
+    /// Makes it look at the registry now.
+    pub(crate) fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
 }
 
 impl Drop for Loader {
@@ -156,13 +161,14 @@ impl Follower {
         for pointer in self.model.pointers()? {
             labels.insert(pointer.clone(), self.model.pointer(&pointer)?.to.version);
         }
-        let current = match &self.config.follow {
+        let follow = self.host.follow();
+        let current = match &follow {
             Follow::Latest => self.model.latest()?,
             Follow::Pointer(pointer) => labels.get(pointer).copied(),
         };
         let before = self.host.open();
         let Some(current) = current else {
-            let what = match (&self.config.follow, before.current) {
+            let what = match (&follow, before.current) {
                 (Follow::Latest, None) => "the model has no version yet".to_owned(),
                 (Follow::Pointer(pointer), None) => format!("pointer `{pointer}` was never set"),
                 (_, Some(current)) => format!(
@@ -216,7 +222,8 @@ impl Follower {
         }
         labels.retain(|_, version| versions.contains_key(version));
         self.failed = None;
-        let open = OpenVersions { current: Some(current), labels, versions, problem: None };
+        let open =
+            OpenVersions { current: Some(current), labels, versions, ..OpenVersions::default() };
         self.host.put_up(open.clone());
         drop(before);
         if let Some(problem) = first_problem {

@@ -197,6 +197,16 @@ impl Metrics {
         self.load_failures.with_label_values(&[model]).inc_by(0);
     }
 
+    /// The model is not served any more: what it is now is nothing, what it was stays counted.
+    pub(crate) fn forget(&self, model: &str) {
+        for gauges in
+            [&self.current_version, &self.open_versions, &self.layers, &self.registry_seen]
+        {
+            // One that never had a version has no series of some of them.
+            let _ = gauges.remove_label_values(&[model]);
+        }
+    }
+
     pub(crate) fn load_failed(&self, model: &str) {
         self.load_failures.with_label_values(&[model]).inc();
     }

@@ -144,10 +144,10 @@ impl Scoring {
         self.open.clone()
     }
 
-    /// Does `work` on the pool and returns what it returned.
+    /// Does `work` on the pool and returns what it returned. It is told how long it waited.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T> + Send + 'static,
+        work: impl FnOnce(Duration) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let waiting = self.open.fetch_add(1, Ordering::Relaxed);
         let open = Open(self.open.clone());
@@ -158,10 +158,11 @@ impl Scoring {
         let (asked, metrics) = (Instant::now(), self.metrics.clone());
         // Held until the answer is here: dropped before it is begun, a task is taken back.
         let task = self.workers.spawn(move || {
-            metrics.stage(Stage::Queue, asked.elapsed());
+            let waited = asked.elapsed();
+            metrics.stage(Stage::Queue, waited);
             if !sender.is_closed() {
                 // Whoever asked may have left meanwhile; then nobody wants the result.
-                let _ = sender.send(work());
+                let _ = sender.send(work(waited));
             }
             drop(open);
         });

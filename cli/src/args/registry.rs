@@ -250,8 +250,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: String,
     /// A model (repeatable); NAME@latest and NAME@POINTER say what answers by default (stable)
-    #[arg(long, required = true, value_name = "NAME")]
+    #[arg(long, required_unless_present = "model_control", value_name = "NAME")]
     pub(crate) model: Vec<String>,
+    /// Let clients load and unload models of the registry (Triton's explicit mode); then --model may be left out
+    #[arg(long)]
+    pub(crate) model_control: bool,
     /// Address to listen on; port 0 takes a free one, which is printed
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub(crate) http: String,

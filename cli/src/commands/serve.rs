@@ -61,6 +61,7 @@ fn config(args: &ServeArgs) -> ServeConfig {
         poll: millis(args.poll_ms),
         retain: args.retain,
         server: args.name.clone().unwrap_or_else(name),
+        model_control: args.model_control,
         limits: Limits {
             body_bytes: args.max_body_bytes,
             rows: args.max_rows,

@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue as RawJson;
-use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues};
+use zillion_feature::{RawColumns, RawValue, RawValues};
 
 use super::values::Flat;
 use crate::error::{Result, ServeError};
 use crate::score::Answer;
-
-/// Ends the name of the input that holds the lengths of another's lists.
-const LENGTHS: &str = "__lengths";
+use crate::tensor::{self, Tensor, columns, refuse};
 
 /// The body of a request.
 #[derive(Debug, Deserialize)]
@@ -54,48 +52,6 @@ pub(crate) struct Inference<'a> {
     pub(crate) outputs: Vec<String>,
 }
 
-/// The types of tensors that are understood, with the range of the integer ones.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Datatype {
-    Int { low: i64, high: i64 },
-    Uint { high: u64 },
-    Float,
-    Bytes,
-}
-
-impl Datatype {
-    fn parse(name: &str) -> Option<Self> {
-        let int = |bits: u32| Self::Int { low: -(1 << (bits - 1)), high: (1 << (bits - 1)) - 1 };
-        Some(match name {
-            "BOOL" => Self::Uint { high: 1 },
-            "INT8" => int(8),
-            "INT16" => int(16),
-            "INT32" => int(32),
-            "INT64" => Self::Int { low: i64::MIN, high: i64::MAX },
-            "UINT8" => Self::Uint { high: u8::MAX.into() },
-            "UINT16" => Self::Uint { high: u16::MAX.into() },
-            "UINT32" => Self::Uint { high: u32::MAX.into() },
-            "UINT64" => Self::Uint { high: u64::MAX },
-            "FP16" | "FP32" | "FP64" | "BF16" => Self::Float,
-            "BYTES" => Self::Bytes,
-            _ => return None,
-        })
-    }
-
-    /// Whether a value may stand in a tensor of this type.
-    fn takes(self, value: &RawValue<'_>) -> bool {
-        match (self, value) {
-            (_, RawValue::Missing) => true,
-            (Self::Int { low, high }, RawValue::Int(x)) => (low..=high).contains(x),
-            (Self::Uint { high }, RawValue::Int(x)) => u64::try_from(*x).is_ok_and(|x| x <= high),
-            (Self::Uint { high }, RawValue::Uint(x)) => *x <= high,
-            (Self::Float, RawValue::Int(_) | RawValue::Uint(_) | RawValue::Float(_)) => true,
-            (Self::Bytes, RawValue::Text(_)) => true,
-            _ => false,
-        }
-    }
-}
-
 /// Reads a request.
 pub(crate) fn parse(body: &[u8]) -> Result<Inference<'_>> {
     let request: InferRequest<'_> = serde_json::from_slice(body).map_err(|e| {
@@ -104,7 +60,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Inference<'_>> {
     let _ = request.parameters;
     let mut tensors: BTreeMap<Cow<'_, str>, Tensor<'_>> = BTreeMap::new();
     for input in request.inputs {
-        let tensor = Tensor::parse(&input)?;
+        let tensor = tensor(&input)?;
         if tensors.insert(input.name.clone(), tensor).is_some() {
             return Err(refuse(&input.name, "the request has it twice"));
         }
@@ -114,49 +70,22 @@ pub(crate) fn parse(body: &[u8]) -> Result<Inference<'_>> {
     Ok(Inference { id: request.id.map(Cow::into_owned), rows, columns, outputs })
 }
 
-/// One input's tensor.
-struct Tensor<'a> {
-    shape: Vec<u64>,
-    values: Vec<RawValue<'a>>,
-}
-
-impl<'a> Tensor<'a> {
-    fn parse(input: &InferInput<'a>) -> Result<Self> {
-        let name = &input.name;
-        let datatype = Datatype::parse(&input.datatype).ok_or_else(|| {
-            refuse(name, &format!("its datatype `{}` is not one of the protocol's", input.datatype))
-        })?;
-        let flat: Flat<'a> = serde_json::from_str(input.data.get())
-            .map_err(|e| refuse(name, &format!("its data cannot be read: {e}")))?;
-        if let Some(at) = flat.values.iter().position(|value| !datatype.takes(value)) {
-            let reason = format!("value {at} of its data is not of datatype {}", input.datatype);
-            return Err(refuse(name, &reason));
-        }
-        let mut values = flat.values;
-        if datatype == Datatype::Float {
-            // What is said to be a float is one, however it is written: no feature takes it for an id.
-            values.iter_mut().for_each(to_float);
-        }
-        let tensor = Self { shape: input.shape.clone(), values };
-        let elements = tensor.shape.iter().try_fold(1u64, |n, &dim| n.checked_mul(dim));
-        if elements != Some(tensor.values.len() as u64) {
-            let reason = format!(
-                "its shape {:?} does not have the {} values of its data",
-                tensor.shape,
-                tensor.values.len()
-            );
-            return Err(refuse(name, &reason));
-        }
-        if !(1..=2).contains(&tensor.shape.len()) {
-            return Err(refuse(name, "its shape must be [rows], or [rows, values a row]"));
-        }
-        Ok(tensor)
+/// Reads an input's tensor.
+fn tensor<'a>(input: &InferInput<'a>) -> Result<Tensor<'a>> {
+    let name = &input.name;
+    let datatype = tensor::datatype(name, &input.datatype)?;
+    let flat: Flat<'a> = serde_json::from_str(input.data.get())
+        .map_err(|e| refuse(name, &format!("its data cannot be read: {e}")))?;
+    if let Some(at) = flat.values.iter().position(|value| !datatype.takes(value)) {
+        let reason = format!("value {at} of its data is not of datatype {}", input.datatype);
+        return Err(refuse(name, &reason));
     }
-
-    fn rows(&self) -> usize {
-        // A shape has at least one dimension, and as many values as there are.
-        usize::try_from(self.shape[0]).unwrap_or(usize::MAX)
+    let mut values = flat.values;
+    if datatype.is_float() {
+        // What is said to be a float is one, however it is written: no feature takes it for an id.
+        values.iter_mut().for_each(to_float);
     }
+    Tensor::new(name, &input.shape, RawValues::Any(values))
 }
 
 fn to_float(value: &mut RawValue<'_>) {
@@ -165,67 +94,6 @@ fn to_float(value: &mut RawValue<'_>) {
         RawValue::Uint(x) => *value = RawValue::Float(x as f64),
         _ => {}
     }
-}
-
-/// Puts tensors and their lengths together. The rows are those of any input that has one entry a row.
-fn columns<'a>(mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>>) -> Result<(usize, RawColumns<'a>)> {
-    let mut lengths: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    let names: Vec<Cow<'a, str>> =
-        tensors.keys().filter(|name| name.ends_with(LENGTHS)).cloned().collect();
-    for name in names {
-        let Some(tensor) = tensors.remove(&name) else { continue };
-        let length = |value: &RawValue<'_>| match value {
-            RawValue::Int(x) => usize::try_from(*x).ok(),
-            _ => None,
-        };
-        let list: Option<Vec<usize>> = tensor.values.iter().map(length).collect();
-        let list = list.ok_or_else(|| refuse(&name, "lengths are whole numbers from 0 on"))?;
-        let of = name[..name.len() - LENGTHS.len()].to_owned();
-        if !tensors.contains_key(of.as_str()) {
-            return Err(refuse(
-                &name,
-                &format!("there is no input `{of}` that it could belong to"),
-            ));
-        }
-        lengths.insert(of, list);
-    }
-    let mut rows: Option<(usize, String)> = None;
-    let mut columns = RawColumns::new();
-    for (name, tensor) in tensors {
-        let own = lengths.remove(name.as_ref());
-        let of_this = own.as_ref().map_or(tensor.rows(), Vec::len);
-        match &rows {
-            None => rows = Some((of_this, name.to_string())),
-            Some((others, other)) if *others != of_this => {
-                let reason = format!("it has {of_this} rows and input `{other}` has {others}");
-                return Err(refuse(&name, &reason));
-            }
-            Some(_) => {}
-        }
-        let width = tensor.shape.get(1).copied().unwrap_or(1);
-        let lengths = match own {
-            Some(_) if tensor.shape.len() > 1 => {
-                return Err(refuse(
-                    &name,
-                    "with lengths its values are flat: a shape of one dimension",
-                ));
-            }
-            Some(lengths) => Some(lengths),
-            // Rows of one value are values; the encoder takes them for lists where the feature has lists.
-            None if width == 1 => None,
-            None => Some(vec![usize::try_from(width).unwrap_or(usize::MAX); tensor.rows()]),
-        };
-        let values = RawValues::Any(tensor.values);
-        columns.insert(name, RawColumn { values, lengths, is_shared: false });
-    }
-    match rows {
-        Some((rows, _)) => Ok((rows, columns)),
-        None => Err(ServeError::Malformed("the request has no `inputs`".to_owned())),
-    }
-}
-
-fn refuse(input: &str, reason: &str) -> ServeError {
-    ServeError::Malformed(format!("{reason}: input `{input}`"))
 }
 
 /// The body of an answer.

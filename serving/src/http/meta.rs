@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use zillion_feature::{InputKind, InputSpec, RawType};
+use zillion_feature::{InputKind, RawType};
 use zillion_registry::Servable;
 
+use crate::describe::{self, Described, unique_inputs};
 use crate::error::Result;
 use crate::host::{Host, Selector};
 use crate::score::{Output, output_names};
@@ -26,22 +27,14 @@ pub(super) fn server() -> Value {
 /// `GET /v2/models/{m}`.
 pub(super) fn v2_model(host: &Host, servable: &Servable) -> Value {
     let versions: Vec<String> = host.open().versions.keys().map(ToString::to_string).collect();
-    let mut inputs = Vec::new();
-    for input in unique_inputs(servable) {
-        inputs.push(json!({ "name": input.name, "datatype": datatype(input), "shape": [-1] }));
-        if input.is_list {
-            let lengths = format!("{}__lengths", input.name);
-            inputs.push(json!({ "name": lengths, "datatype": "INT64", "shape": [-1] }));
-        }
-    }
-    let output =
-        |output: &Output| json!({ "name": output.name, "datatype": "FP32", "shape": [-1] });
+    let tensor = |described: &Described| json!({ "name": described.name, "datatype": described.datatype.name(), "shape": [-1] });
+    let tensors = |all: &[Described]| all.iter().map(tensor).collect::<Vec<_>>();
     json!({
         "name": host.name(),
         "versions": versions,
         "platform": "zillion",
-        "inputs": inputs,
-        "outputs": output_names(servable).iter().map(output).collect::<Vec<_>>(),
+        "inputs": tensors(&describe::inputs(servable)),
+        "outputs": tensors(&describe::outputs(servable)),
     })
 }
 
@@ -92,21 +85,6 @@ pub(super) fn tf_metadata(host: &Host, servable: &Servable) -> Value {
             "method_name": "tensorflow/serving/predict",
         } } } },
     })
-}
-
-/// Inputs by name, once each.
-fn unique_inputs(servable: &Servable) -> impl Iterator<Item = &InputSpec> {
-    let mut seen = std::collections::BTreeSet::new();
-    servable.encoder().inputs().filter(move |input| seen.insert(input.name.as_str()))
-}
-
-fn datatype(input: &InputSpec) -> &'static str {
-    match input.kind {
-        InputKind::Id(RawType::I64) => "INT64",
-        InputKind::Id(RawType::U64) => "UINT64",
-        InputKind::Id(RawType::String) => "BYTES",
-        InputKind::Number => "FP32",
-    }
 }
 
 /// `GET /openapi.json`: every path of this server.

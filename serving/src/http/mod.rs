@@ -160,7 +160,8 @@ async fn answer(State(domain): State<Arc<Domain>>, request: Request) -> Response
     let response = outcome.unwrap_or_else(|error| failure(&error));
     if let Some((model, protocol)) = route.labels() {
         // A name that is not served is no label: anybody could invent any number of them.
-        let model = domain.host(model).map_or("unknown", |host| host.name());
+        let host = domain.host(model);
+        let model = host.as_ref().map_or("unknown", |host| host.name());
         let status = response.status().as_u16();
         domain.metrics().request(model, protocol, status, began.elapsed());
     }
@@ -184,7 +185,7 @@ async fn dispatch(domain: &Arc<Domain>, route: &Route, request: Request) -> Resu
         Route::ServerMetadata => Ok(json(&meta::server())),
         Route::Metadata { model, selector } => {
             let host = domain.host(model)?;
-            Ok(json(&meta::v2_model(host, &*host.resolve(selector)?)))
+            Ok(json(&meta::v2_model(&host, &*host.resolve(selector)?)))
         }
         Route::ModelReady { model, selector } => {
             domain.host(model)?.resolve(selector)?;
@@ -192,11 +193,11 @@ async fn dispatch(domain: &Arc<Domain>, route: &Route, request: Request) -> Resu
         }
         Route::Status { model, selector } => {
             let host = domain.host(model)?;
-            Ok(json(&meta::tf_status(host, selector)?))
+            Ok(json(&meta::tf_status(&host, selector)?))
         }
         Route::TfMetadata { model, selector } => {
             let host = domain.host(model)?;
-            Ok(json(&meta::tf_metadata(host, &*host.resolve(selector)?)))
+            Ok(json(&meta::tf_metadata(&host, &*host.resolve(selector)?)))
         }
         Route::Infer { model, selector } => {
             scored(domain, model, selector, request, |scored, body| {

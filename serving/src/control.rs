@@ -1,0 +1,93 @@
+//! What clients may ask about and do to the set of models: the index, load and unload.
+//!
+//! The registry is asked off the network's thread, for one client at a time: it may be far away, and a crowd
+//! of questions must cost no more threads than one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::Domain;
+use crate::error::{Result, ServeError};
+use crate::host::Host;
+use crate::repository::Indexed;
+
+/// Time between two looks at a model that is being loaded.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Domain {
+    /// [`Domain::index`] for a client.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn index_for_client(self: &Arc<Self>) -> Result<Vec<Indexed>> {
+        self.controlled(|domain| domain.index()).await
+    }
+
+    /// Loads a model for a client, and returns when it can be asked. A model of the configuration follows what
+    /// it followed at the start, another one `stable`. One that cannot be loaded is not kept.
+    ///
+    /// # Errors
+    /// [`ServeError::NoControl`] without `--model-control`, no such model in the registry, or why it could not
+    /// be loaded.
+    pub async fn load_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
+        self.allow("load", model)?;
+        let name = model.to_owned();
+        let (host, is_new) = self.controlled(move |domain| domain.load_known(&name)).await?;
+        loop {
+            let open = host.open();
+            if open.current.is_some() {
+                return Ok(());
+            }
+            if let Some(problem) = &open.problem {
+                let refused = ServeError::NotReady(format!("{problem}: model `{model}`"));
+                self.forget_if_new(&host, is_new).await?;
+                return Err(refused);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Unloads a model for a client.
+    ///
+    /// # Errors
+    /// [`ServeError::NoControl`] without `--model-control`, [`ServeError::UnknownModel`].
+    pub async fn unload_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
+        self.allow("unload", model)?;
+        let name = model.to_owned();
+        self.controlled(move |domain| domain.unload(&name)).await
+    }
+
+    fn allow(&self, what: &'static str, model: &str) -> Result<()> {
+        if self.has_model_control() {
+            return Ok(());
+        }
+        Err(ServeError::NoControl { what, model: model.chars().take(100).collect() })
+    }
+
+    async fn forget_if_new(self: &Arc<Self>, host: &Arc<Host>, is_new: bool) -> Result<()> {
+        if !is_new {
+            return Ok(());
+        }
+        let name = host.name().to_owned();
+        match self.controlled(move |domain| domain.unload(&name)).await {
+            // Somebody else was faster.
+            Err(ServeError::UnknownModel { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn controlled<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let gone = |what: String| ServeError::Internal(what);
+        let turn = self.control_turn().await.map_err(|e| gone(e.to_string()))?;
+        let domain = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&domain);
+            drop(turn);
+            done
+        });
+        done.await.map_err(|e| gone(format!("the work on the registry was abandoned: {e}")))?
+    }
+}

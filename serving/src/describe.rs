@@ -1,0 +1,54 @@
+//! What a version takes and gives, as protocols describe it.
+
+use std::collections::BTreeSet;
+
+use zillion_feature::{InputKind, InputSpec, RawType};
+use zillion_registry::Servable;
+
+use crate::score::output_names;
+use crate::tensor::{Datatype, LENGTHS};
+
+/// An input or output. Its shape is one dimension of any size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Described {
+    pub(crate) name: String,
+    pub(crate) datatype: Datatype,
+    /// A request may do without it: lengths, where every row has as many values as the shape says.
+    pub(crate) is_optional: bool,
+}
+
+/// The inputs of a version, the lengths of lists behind the lists.
+pub(crate) fn inputs(servable: &Servable) -> Vec<Described> {
+    let mut inputs = Vec::new();
+    for input in unique_inputs(servable) {
+        let (name, datatype) = (input.name.clone(), datatype(input));
+        inputs.push(Described { name, datatype, is_optional: false });
+        if input.is_list {
+            let name = format!("{}{LENGTHS}", input.name);
+            inputs.push(Described { name, datatype: Datatype::Int64, is_optional: true });
+        }
+    }
+    inputs
+}
+
+/// The outputs of a version.
+pub(crate) fn outputs(servable: &Servable) -> Vec<Described> {
+    let output = |name| Described { name, datatype: Datatype::Fp32, is_optional: false };
+    output_names(servable).into_iter().map(|known| output(known.name)).collect()
+}
+
+/// Inputs by name, once each.
+pub(crate) fn unique_inputs(servable: &Servable) -> impl Iterator<Item = &InputSpec> {
+    let mut seen = BTreeSet::new();
+    servable.encoder().inputs().filter(move |input| seen.insert(input.name.as_str()))
+}
+
+/// The type that fits an input best; others that say the same are taken too.
+pub(crate) fn datatype(input: &InputSpec) -> Datatype {
+    match input.kind {
+        InputKind::Id(RawType::I64) => Datatype::Int64,
+        InputKind::Id(RawType::U64) => Datatype::Uint64,
+        InputKind::Id(RawType::String) => Datatype::Bytes,
+        InputKind::Number => Datatype::Fp32,
+    }
+}

@@ -1,0 +1,174 @@
+//! What a version's requests came to, and where their time went: Triton's model statistics.
+//!
+//! # Concurrency
+//! A few additions a request, by whoever waited for it; nothing on the way of a key or a row. Each number is
+//! exact; two of them may be read a request apart.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+mod series;
+
+pub(crate) use series::TritonSeries;
+
+/// The requests of one open version. Begins with nothing when the version is opened.
+#[derive(Debug, Default)]
+pub struct VersionStatistics {
+    success: Tally,
+    fail: Tally,
+    queue: Tally,
+    compute_input: Tally,
+    compute_infer: Tally,
+    compute_output: Tally,
+    rows: AtomicU64,
+    executions: AtomicU64,
+    last: AtomicU64,
+}
+
+/// How often, and for how long altogether.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// How often.
+    pub count: u64,
+    /// Nanoseconds altogether.
+    pub nanos: u64,
+}
+
+/// The statistics of a version at one moment. All but `fail` are of requests that were answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests that were answered, from the body's arrival to the answer.
+    pub success: Total,
+    /// Requests that were not: refused, too late, or left by who asked.
+    pub fail: Total,
+    /// Waiting for a thread.
+    pub queue: Total,
+    /// From the body to raw columns.
+    pub compute_input: Total,
+    /// From raw columns to keys, lookup and model.
+    pub compute_infer: Total,
+    /// From scores to the answer's body.
+    pub compute_output: Total,
+    /// Rows that were scored.
+    pub inference_count: u64,
+    /// Runs of the model: one a request.
+    pub execution_count: u64,
+    /// When the last request was answered, in milliseconds since 1970; 0 before the first.
+    pub last_inference_ms: u64,
+}
+
+/// Where the time of one request went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    pub(crate) queue: Duration,
+    pub(crate) input: Duration,
+    pub(crate) infer: Duration,
+    pub(crate) output: Duration,
+    pub(crate) rows: u64,
+    pub(crate) executions: u64,
+}
+
+impl VersionStatistics {
+    /// The numbers now.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            success: self.success.total(),
+            fail: self.fail.total(),
+            queue: self.queue.total(),
+            compute_input: self.compute_input.total(),
+            compute_infer: self.compute_infer.total(),
+            compute_output: self.compute_output.total(),
+            inference_count: self.rows.load(Ordering::Relaxed),
+            execution_count: self.executions.load(Ordering::Relaxed),
+            last_inference_ms: self.last.load(Ordering::Relaxed),
+        }
+    }
+
+    fn answered(&self, took: Duration, spent: &Spent) {
+        self.success.add(took);
+        self.queue.add(spent.queue);
+        self.compute_input.add(spent.input);
+        self.compute_infer.add(spent.infer);
+        self.compute_output.add(spent.output);
+        self.rows.fetch_add(spent.rows, Ordering::Relaxed);
+        self.executions.fetch_add(spent.executions, Ordering::Relaxed);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        self.last.fetch_max(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// A request that has begun: counted as answered by [`Begun::answered`], and as failed when it is dropped
+/// before, whatever the reason.
+#[derive(Debug)]
+pub(crate) struct Begun<'a> {
+    statistics: &'a VersionStatistics,
+    at: Instant,
+    is_answered: bool,
+}
+
+impl<'a> Begun<'a> {
+    pub(crate) fn now(statistics: &'a VersionStatistics) -> Self {
+        Self { statistics, at: Instant::now(), is_answered: false }
+    }
+
+    pub(crate) fn answered(mut self, spent: &Spent) {
+        self.is_answered = true;
+        self.statistics.answered(self.at.elapsed(), spent);
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.statistics.fail.add(self.at.elapsed());
+        }
+    }
+}
+
+/// A [`Total`] that grows.
+#[derive(Debug, Default)]
+struct Tally {
+    count: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Tally {
+    fn add(&self, time: Duration) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    fn total(&self) -> Total {
+        let (count, nanos) = (&self.count, &self.nanos);
+        Total { count: count.load(Ordering::Relaxed), nanos: nanos.load(Ordering::Relaxed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_answered_or_has_failed() {
+        let statistics = VersionStatistics::default();
+        let micros = Duration::from_micros;
+        let spent = Spent {
+            queue: micros(1),
+            input: micros(2),
+            infer: micros(3),
+            output: micros(4),
+            rows: 7,
+            executions: 1,
+        };
+        Begun::now(&statistics).answered(&spent);
+        drop(Begun::now(&statistics));
+        Begun::now(&statistics).answered(&spent);
+        let totals = statistics.totals();
+        assert_eq!((totals.success.count, totals.fail.count), (2, 1));
+        assert_eq!(totals.queue, Total { count: 2, nanos: 2_000 });
+        assert_eq!(totals.compute_output, Total { count: 2, nanos: 8_000 });
+        assert_eq!((totals.inference_count, totals.execution_count), (14, 2));
+        assert!(totals.last_inference_ms > 0 && totals.success.nanos > 0);
+    }
+}

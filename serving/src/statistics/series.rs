@@ -1,0 +1,142 @@
+//! The same numbers under the names that people scrape from Triton, by model and version.
+//!
+//! They are collected from the versions that are open when somebody asks: a version that was closed is not in
+//! the next scrape, however many came and went before it.
+
+use std::sync::Arc;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{Counter, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::{Opts, core::Describer};
+
+use super::Totals;
+use crate::repository::Hosts;
+
+/// A series: its name, what it says, and where it is in the statistics.
+type Series = (&'static str, &'static str, fn(&Totals) -> f64);
+
+const SERIES: [Series; 9] = [
+    ("nv_inference_request_success", "Requests that were answered.", |t| t.success.count as f64),
+    ("nv_inference_request_failure", "Requests that were not answered with scores.", |t| {
+        t.fail.count as f64
+    }),
+    ("nv_inference_count", "Rows that were scored.", |t| t.inference_count as f64),
+    ("nv_inference_exec_count", "Runs of the model.", |t| t.execution_count as f64),
+    ("nv_inference_request_duration_us", "Time of answered requests, in microseconds.", |t| {
+        micros(t.success.nanos)
+    }),
+    ("nv_inference_queue_duration_us", "Time that they waited for a thread.", |t| {
+        micros(t.queue.nanos)
+    }),
+    ("nv_inference_compute_input_duration_us", "Time from their bodies to raw columns.", |t| {
+        micros(t.compute_input.nanos)
+    }),
+    ("nv_inference_compute_infer_duration_us", "Time of encoding, lookup and model.", |t| {
+        micros(t.compute_infer.nanos)
+    }),
+    ("nv_inference_compute_output_duration_us", "Time from scores to answers.", |t| {
+        micros(t.compute_output.nanos)
+    }),
+];
+
+fn micros(nanos: u64) -> f64 {
+    (nanos / 1000) as f64
+}
+
+/// What a registry of metrics asks.
+#[derive(Debug)]
+pub(crate) struct TritonSeries {
+    hosts: Arc<Hosts>,
+    descriptions: Vec<Desc>,
+}
+
+impl TritonSeries {
+    pub(crate) fn new(hosts: Arc<Hosts>) -> prometheus::Result<Self> {
+        let labels = || ["model", "version"].map(str::to_owned);
+        let describe = |(name, help, _): &Series| {
+            Opts::new(*name, *help).variable_labels(labels().to_vec()).describe()
+        };
+        let descriptions = SERIES.iter().map(describe).collect::<prometheus::Result<_>>()?;
+        Ok(Self { hosts, descriptions })
+    }
+}
+
+impl Collector for TritonSeries {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descriptions.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut open: Vec<(Vec<LabelPair>, Totals)> = Vec::new();
+        for host in self.hosts.all() {
+            for (version, statistics) in &host.open().statistics {
+                let labels =
+                    vec![label("model", host.name()), label("version", &version.to_string())];
+                open.push((labels, statistics.totals()));
+            }
+        }
+        let family = |&(name, help, value): &Series| {
+            let counter = |(labels, totals): &(Vec<LabelPair>, Totals)| {
+                let mut counter = Counter::default();
+                counter.set_value(value(totals));
+                let mut metric = Metric::from_label(labels.clone());
+                metric.set_counter(counter);
+                metric
+            };
+            let mut family = MetricFamily::default();
+            family.set_name(name.to_owned());
+            family.set_help(help.to_owned());
+            family.set_field_type(MetricType::COUNTER);
+            family.set_metric(open.iter().map(counter).collect());
+            family
+        };
+        SERIES.iter().map(family).collect()
+    }
+}
+
+fn label(name: &str, value: &str) -> LabelPair {
+    let mut label = LabelPair::default();
+    label.set_name(name.to_owned());
+    label.set_value(value.to_owned());
+    label
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus::{Registry, TextEncoder};
+    use zillion_registry::VersionId;
+
+    use super::*;
+    use crate::host::Host;
+    use crate::loader::Follow;
+    use crate::statistics::{Begun, Spent, VersionStatistics};
+
+    #[test]
+    fn series_are_those_of_open_versions() {
+        let hosts = Arc::new(Hosts::default());
+        let host = Arc::new(Host::new("m", Follow::Latest, true));
+        hosts.insert(host.clone());
+        let registry = Registry::new();
+        registry.register(Box::new(TritonSeries::new(hosts.clone()).unwrap())).unwrap();
+        let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        assert_eq!(text(), "");
+        let statistics = Arc::new(VersionStatistics::default());
+        let spent =
+            Spent { infer: Duration::from_millis(3), rows: 5, executions: 1, ..Spent::default() };
+        Begun::now(&statistics).answered(&spent);
+        host.set_statistics(VersionId(7), statistics);
+        let said = text();
+        for line in [
+            "nv_inference_count{model=\"m\",version=\"7\"} 5",
+            "nv_inference_request_success{model=\"m\",version=\"7\"} 1",
+            "nv_inference_compute_infer_duration_us{model=\"m\",version=\"7\"} 3000",
+            "# TYPE nv_inference_exec_count counter",
+        ] {
+            assert!(said.contains(line), "{line}:\n{said}");
+        }
+        hosts.remove("m");
+        assert_eq!(text(), "");
+    }
+}

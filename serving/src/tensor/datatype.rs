@@ -1,0 +1,154 @@
+//! Types of a tensor's elements, under the names of the Open Inference Protocol.
+
+use zillion_feature::RawValue;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Datatype {
+    /// One byte, 0 or 1.
+    Bool,
+    /// Signed, 1 byte.
+    Int8,
+    /// Signed, 2 bytes.
+    Int16,
+    /// Signed, 4 bytes.
+    Int32,
+    /// Signed, 8 bytes.
+    Int64,
+    /// Unsigned, 1 byte.
+    Uint8,
+    /// Unsigned, 2 bytes.
+    Uint16,
+    /// Unsigned, 4 bytes.
+    Uint32,
+    /// Unsigned, 8 bytes.
+    Uint64,
+    /// IEEE 754, 2 bytes.
+    Fp16,
+    /// The upper 2 bytes of an `Fp32`.
+    Bf16,
+    /// IEEE 754, 4 bytes.
+    Fp32,
+    /// IEEE 754, 8 bytes.
+    Fp64,
+    /// Text of any length.
+    Bytes,
+}
+
+impl Datatype {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Bool,
+        Self::Int8,
+        Self::Int16,
+        Self::Int32,
+        Self::Int64,
+        Self::Uint8,
+        Self::Uint16,
+        Self::Uint32,
+        Self::Uint64,
+        Self::Fp16,
+        Self::Bf16,
+        Self::Fp32,
+        Self::Fp64,
+        Self::Bytes,
+    ];
+
+    /// The type of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|datatype| datatype.name() == name)
+    }
+
+    /// The protocol's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "BOOL",
+            Self::Int8 => "INT8",
+            Self::Int16 => "INT16",
+            Self::Int32 => "INT32",
+            Self::Int64 => "INT64",
+            Self::Uint8 => "UINT8",
+            Self::Uint16 => "UINT16",
+            Self::Uint32 => "UINT32",
+            Self::Uint64 => "UINT64",
+            Self::Fp16 => "FP16",
+            Self::Bf16 => "BF16",
+            Self::Fp32 => "FP32",
+            Self::Fp64 => "FP64",
+            Self::Bytes => "BYTES",
+        }
+    }
+
+    /// Whether elements have a fraction.
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::Fp16 | Self::Bf16 | Self::Fp32 | Self::Fp64)
+    }
+
+    /// The least and the greatest of a whole type; none of the others.
+    pub(crate) fn range(self) -> Option<(i64, u64)> {
+        Some(match self {
+            Self::Bool => (0, 1),
+            Self::Int8 => (i8::MIN.into(), i8::MAX as u64),
+            Self::Int16 => (i16::MIN.into(), i16::MAX as u64),
+            Self::Int32 => (i32::MIN.into(), i32::MAX as u64),
+            Self::Int64 => (i64::MIN, i64::MAX as u64),
+            Self::Uint8 => (0, u8::MAX.into()),
+            Self::Uint16 => (0, u16::MAX.into()),
+            Self::Uint32 => (0, u32::MAX.into()),
+            Self::Uint64 => (0, u64::MAX),
+            Self::Fp16 | Self::Bf16 | Self::Fp32 | Self::Fp64 | Self::Bytes => return None,
+        })
+    }
+
+    /// Whether a value of a text format may stand in a tensor of this type.
+    pub(crate) fn takes(self, value: &RawValue<'_>) -> bool {
+        let Some((low, high)) = self.range() else {
+            return match value {
+                RawValue::Missing => true,
+                RawValue::Text(_) => self == Self::Bytes,
+                _ => self.is_float(),
+            };
+        };
+        match value {
+            RawValue::Missing => true,
+            RawValue::Int(x) => {
+                *x >= low && u64::try_from(*x).is_ok_and(|x| x <= high) || (low..0).contains(x)
+            }
+            RawValue::Uint(x) => *x <= high,
+            RawValue::Float(_) | RawValue::Text(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_both_ways() {
+        for datatype in Datatype::ALL {
+            assert_eq!(Datatype::parse(datatype.name()), Some(datatype));
+        }
+        assert_eq!(Datatype::parse("int64"), None);
+        assert_eq!(Datatype::parse("FP8"), None);
+    }
+
+    #[test]
+    fn whole_types_take_what_is_in_their_range() {
+        for (datatype, takes, refuses) in [
+            (Datatype::Int8, [-128i64, 127], [-129, 128]),
+            (Datatype::Uint16, [0, 65_535], [-1, 65_536]),
+            (Datatype::Bool, [0, 1], [-1, 2]),
+        ] {
+            assert!(takes.iter().all(|&x| datatype.takes(&RawValue::Int(x))), "{datatype:?}");
+            assert!(!refuses.iter().any(|&x| datatype.takes(&RawValue::Int(x))), "{datatype:?}");
+            assert!(!datatype.takes(&RawValue::Float(1.0)) && datatype.takes(&RawValue::Missing));
+        }
+        assert!(Datatype::Int64.takes(&RawValue::Int(i64::MIN)));
+        assert!(!Datatype::Int64.takes(&RawValue::Uint(u64::MAX)));
+        assert!(Datatype::Uint64.takes(&RawValue::Uint(u64::MAX)));
+        assert!(
+            Datatype::Fp16.takes(&RawValue::Int(3)) && !Datatype::Bytes.takes(&RawValue::Int(3))
+        );
+    }
+}

@@ -1,0 +1,300 @@
+//! Tensors as bytes: little-endian elements one after the other, a text as the length of its UTF-8 in four
+//! bytes and then itself. What Triton's binary extension of HTTP and `raw_input_contents` of gRPC carry.
+//!
+//! Bytes may lie at any address: elements are copied out, never cast.
+
+use std::borrow::Cow;
+
+use zillion_feature::{RawValue, RawValues};
+
+use super::Datatype;
+
+/// Reads so many elements. A number that is none (NaN) is a missing value: bytes have no other way to say so.
+///
+/// # Errors
+/// Bytes that are not as many elements of this type: the reason, to which the caller adds the input's name.
+pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawValues<'_>, String> {
+    let fixed = |width: usize| {
+        if elements.checked_mul(width) == Some(bytes.len()) {
+            return Ok(());
+        }
+        let name = datatype.name();
+        Err(format!(
+            "its raw data has {} bytes, and {elements} elements of {name} have {width} each",
+            bytes.len()
+        ))
+    };
+    Ok(match datatype {
+        Datatype::Bool => {
+            fixed(1)?;
+            if let Some(at) = bytes.iter().position(|&byte| byte > 1) {
+                return Err(format!(
+                    "value {at} of its raw data is {}, and BOOL is 0 or 1",
+                    bytes[at]
+                ));
+            }
+            RawValues::Ints(bytes.iter().map(|&x| x.into()).collect())
+        }
+        Datatype::Int8 => {
+            fixed(1)?;
+            RawValues::Ints(words(bytes).map(|x| i8::from_le_bytes(x).into()).collect())
+        }
+        Datatype::Int16 => {
+            fixed(2)?;
+            RawValues::Ints(words(bytes).map(|x| i16::from_le_bytes(x).into()).collect())
+        }
+        Datatype::Int32 => {
+            fixed(4)?;
+            RawValues::Ints(words(bytes).map(|x| i32::from_le_bytes(x).into()).collect())
+        }
+        Datatype::Int64 => {
+            fixed(8)?;
+            RawValues::Ints(words(bytes).map(i64::from_le_bytes).collect())
+        }
+        Datatype::Uint8 => {
+            fixed(1)?;
+            RawValues::Uints(bytes.iter().map(|&x| x.into()).collect())
+        }
+        Datatype::Uint16 => {
+            fixed(2)?;
+            RawValues::Uints(words(bytes).map(|x| u16::from_le_bytes(x).into()).collect())
+        }
+        Datatype::Uint32 => {
+            fixed(4)?;
+            RawValues::Uints(words(bytes).map(|x| u32::from_le_bytes(x).into()).collect())
+        }
+        Datatype::Uint64 => {
+            fixed(8)?;
+            RawValues::Uints(words(bytes).map(u64::from_le_bytes).collect())
+        }
+        Datatype::Fp16 => {
+            fixed(2)?;
+            floats(words(bytes).map(|x| half(u16::from_le_bytes(x)).into()).collect())
+        }
+        Datatype::Bf16 => {
+            fixed(2)?;
+            let wide = |x| f32::from_bits(u32::from(u16::from_le_bytes(x)) << 16).into();
+            floats(words(bytes).map(wide).collect())
+        }
+        Datatype::Fp32 => {
+            fixed(4)?;
+            floats(words(bytes).map(|x| f32::from_le_bytes(x).into()).collect())
+        }
+        Datatype::Fp64 => {
+            fixed(8)?;
+            floats(words(bytes).map(f64::from_le_bytes).collect())
+        }
+        Datatype::Bytes => RawValues::Any(texts(elements, bytes)?),
+    })
+}
+
+/// Scores as the bytes of an `FP32` tensor.
+pub fn encode_scores(scores: &[f32]) -> Vec<u8> {
+    scores.iter().flat_map(|score| score.to_le_bytes()).collect()
+}
+
+/// Values as bytes, for those who ask: whole numbers of 8 bytes, numbers as `FP64` where none of them is
+/// text, and everything as text otherwise. `None` where a missing value has no bytes that say so.
+pub fn encode(values: &RawValues<'_>) -> Option<(Datatype, Vec<u8>)> {
+    let all = |is: fn(&RawValue<'_>) -> bool, values: &[RawValue<'_>]| values.iter().all(is);
+    Some(match values {
+        RawValues::Ints(values) => {
+            (Datatype::Int64, values.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        RawValues::Uints(values) => {
+            (Datatype::Uint64, values.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        RawValues::Floats(values) => {
+            (Datatype::Fp64, values.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        RawValues::Any(values) if all(|v| matches!(v, RawValue::Int(_)), values) => {
+            let whole = |value: &RawValue<'_>| match value {
+                RawValue::Int(x) => x.to_le_bytes(),
+                _ => [0; 8],
+            };
+            (Datatype::Int64, values.iter().flat_map(whole).collect())
+        }
+        RawValues::Any(values) if all(|v| !matches!(v, RawValue::Text(_)), values) => {
+            let number = |value: &RawValue<'_>| match value {
+                RawValue::Int(x) => (*x as f64).to_le_bytes(),
+                RawValue::Uint(x) => (*x as f64).to_le_bytes(),
+                RawValue::Float(x) => x.to_le_bytes(),
+                RawValue::Missing | RawValue::Text(_) => f64::NAN.to_le_bytes(),
+            };
+            (Datatype::Fp64, values.iter().flat_map(number).collect())
+        }
+        RawValues::Any(values) => {
+            let mut bytes = Vec::new();
+            for value in values {
+                let RawValue::Text(text) = value else { return None };
+                bytes.extend(u32::try_from(text.len()).ok()?.to_le_bytes());
+                bytes.extend(text.as_bytes());
+            }
+            (Datatype::Bytes, bytes)
+        }
+    })
+}
+
+/// Pieces of `N` bytes; the caller has checked that there is no rest.
+fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
+    bytes.as_chunks::<N>().0.iter().copied()
+}
+
+/// Numbers, with what is none as missing.
+pub(super) fn floats(values: Vec<f64>) -> RawValues<'static> {
+    if !values.iter().any(|x| x.is_nan()) {
+        return RawValues::Floats(values);
+    }
+    let value = |x: f64| if x.is_nan() { RawValue::Missing } else { RawValue::Float(x) };
+    RawValues::Any(values.into_iter().map(value).collect())
+}
+
+fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String> {
+    // Each has four bytes at least: what a shape claims is not believed before that.
+    if elements.checked_mul(4).is_none_or(|least| least > bytes.len()) {
+        return Err(format!(
+            "its raw data has {} bytes, and {elements} texts have 4 each for their lengths alone",
+            bytes.len()
+        ));
+    }
+    let mut values = Vec::with_capacity(elements);
+    for at in 0..elements {
+        let cut = || format!("its raw data ends within text {at} of {elements}");
+        let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (text, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
+        values.push(RawValue::Text(Cow::Borrowed(utf8(text, at)?)));
+        bytes = rest;
+    }
+    match bytes.len() {
+        0 => Ok(values),
+        more => Err(format!("its raw data goes on for {more} bytes after {elements} texts")),
+    }
+}
+
+/// A text; ids are UTF-8 here, as they are in training data.
+pub(crate) fn utf8(bytes: &[u8], at: usize) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|_| format!("value {at} of its data is not UTF-8 text"))
+}
+
+/// A half-precision number, which every `f32` range holds exactly.
+fn half(bits: u16) -> f32 {
+    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
+    sign * match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn refused(datatype: Datatype, elements: usize, bytes: &[u8]) -> String {
+        decode(datatype, elements, bytes).unwrap_err()
+    }
+
+    #[test]
+    fn each_type_is_read() {
+        let ints = |values: &[i64]| RawValues::Ints(values.to_vec());
+        let uints = |values: &[u64]| RawValues::Uints(values.to_vec());
+        let numbers = |values: &[f64]| RawValues::Floats(values.to_vec());
+        for (datatype, bytes, wanted) in [
+            (Datatype::Bool, vec![1, 0], ints(&[1, 0])),
+            (Datatype::Int8, vec![255, 127], ints(&[-1, 127])),
+            (Datatype::Int16, vec![254, 255, 1, 0], ints(&[-2, 1])),
+            (Datatype::Int32, vec![0, 0, 0, 128, 2, 0, 0, 0], ints(&[i32::MIN.into(), 2])),
+            (Datatype::Uint8, vec![255, 0], uints(&[255, 0])),
+            (Datatype::Uint16, vec![255, 255, 1, 0], uints(&[65_535, 1])),
+            (Datatype::Uint32, vec![255; 8], uints(&[u32::MAX.into(); 2])),
+            (Datatype::Uint64, vec![255; 16], uints(&[u64::MAX; 2])),
+            (Datatype::Fp16, vec![0, 0x3c, 0, 0xc1], numbers(&[1.0, -2.5])),
+            (Datatype::Bf16, vec![0x80, 0x3f, 0x20, 0xc0], numbers(&[1.0, -2.5])),
+            (Datatype::Fp32, [0.5f32, -1.0].map(f32::to_le_bytes).concat(), numbers(&[0.5, -1.0])),
+            (Datatype::Fp64, [0.1f64, -1.0].map(f64::to_le_bytes).concat(), numbers(&[0.1, -1.0])),
+        ] {
+            assert_eq!(decode(datatype, 2, &bytes).as_ref(), Ok(&wanted), "{datatype:?}");
+            let short = refused(datatype, 3, &bytes);
+            assert!(short.contains("elements of"), "{short}");
+        }
+        let texts = decode(Datatype::Bytes, 2, b"\x02\0\0\0ab\0\0\0\0").unwrap();
+        let text = |t: &'static str| RawValue::Text(t.into());
+        assert_eq!(texts, RawValues::Any(vec![text("ab"), text("")]));
+        let nan = f32::NAN.to_le_bytes();
+        let missing = decode(Datatype::Fp32, 1, &nan).unwrap();
+        assert_eq!(missing, RawValues::Any(vec![RawValue::Missing]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        assert!(refused(Datatype::Bool, 1, &[2]).contains("BOOL is 0 or 1"));
+        assert!(refused(Datatype::Bytes, 2, b"\x02\0\0\0ab\0\0\0").contains("within text 1 of 2"));
+        assert!(refused(Datatype::Bytes, 1, b"\xff\xff\xff\xffab").contains("within text 0"));
+        assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0ab").contains("goes on for 1 bytes"));
+        assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0\xff").contains("not UTF-8"));
+        assert!(refused(Datatype::Bytes, usize::MAX, b"").contains("lengths alone"));
+        assert!(refused(Datatype::Fp64, usize::MAX, b"12345678").contains("8 each"));
+    }
+
+    #[test]
+    fn halves_are_exact() {
+        for (bits, wanted) in [
+            (0x0001u16, 2f32.powi(-24)),
+            (0x03ff, 1023.0 * 2f32.powi(-24)),
+            (0x0400, 2f32.powi(-14)),
+            (0x3555, 0.333_251_95),
+            (0x7bff, 65_504.0),
+            (0xfc00, f32::NEG_INFINITY),
+            (0x8000, -0.0),
+        ] {
+            assert_eq!(half(bits).to_bits(), wanted.to_bits(), "{bits:#x}");
+        }
+        assert!(half(0x7e00).is_nan());
+    }
+
+    fn any_values() -> impl Strategy<Value = RawValues<'static>> {
+        let text = ".{0,12}".prop_map(|text| RawValue::Text(Cow::Owned(text)));
+        prop_oneof![
+            prop::collection::vec(any::<i64>(), 0..20).prop_map(RawValues::Ints),
+            prop::collection::vec(any::<u64>(), 0..20).prop_map(RawValues::Uints),
+            prop::collection::vec(-1e300..1e300, 0..20).prop_map(RawValues::Floats),
+            prop::collection::vec(text, 1..20).prop_map(RawValues::Any),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(values in any_values()) {
+            let (datatype, bytes) = encode(&values).unwrap();
+            prop_assert_eq!(decode(datatype, values.len(), &bytes), Ok(values));
+        }
+
+        #[test]
+        fn scores_keep_their_bits(bits in prop::collection::vec(any::<u32>(), 0..20)) {
+            let scores: Vec<f32> = bits.iter().map(|&x| f32::from_bits(x)).collect();
+            let bytes = encode_scores(&scores);
+            let again: Vec<u32> = words(&bytes).map(u32::from_le_bytes).collect();
+            prop_assert_eq!(again, bits);
+        }
+
+        #[test]
+        fn no_bytes_are_a_panic(
+            datatype in prop::sample::select(Datatype::ALL.to_vec()),
+            elements in prop_oneof![0usize..40, any::<usize>()],
+            bytes in prop::collection::vec(any::<u8>(), 0..80),
+            lengths in prop::collection::vec(0u8..3, 0..12),
+        ) {
+            if let Ok(values) = decode(datatype, elements, &bytes) {
+                prop_assert_eq!(values.len(), elements);
+            }
+            // Lengths that may well be right.
+            let texts: Vec<u8> = lengths.iter().flat_map(|&n| [n, 0, 0, 0, b'x', b'y']).collect();
+            let _ = decode(Datatype::Bytes, lengths.len(), &texts);
+        }
+    }
+}
