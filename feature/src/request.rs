@@ -566,9 +566,10 @@ fn number_of(value: &RawValue<'_>) -> Result<Option<f64>, &'static str> {
         RawValue::Float(x) => *x,
         RawValue::Bool(flag) => f64::from(u8::from(*flag)),
         RawValue::Text(text) if text.is_empty() => return Ok(None),
-        RawValue::Text(text) => {
-            text.trim_ascii().parse().map_err(|_| "the value is text, and the feature's is a number")?
-        }
+        RawValue::Text(text) => text
+            .trim_ascii()
+            .parse()
+            .map_err(|_| "the value is text, and the feature's is a number")?,
     };
     if x.is_finite() {
         Ok(Some(x))

@@ -82,6 +82,14 @@ pub enum ServeError {
         /// How many wait.
         waiting: usize,
     },
+    /// The request's body is encoded in a way that is not known.
+    #[error(
+        "a body may be compressed with gzip or deflate, not otherwise: `Content-Encoding: {name}`"
+    )]
+    Encoding {
+        /// What the request says.
+        name: String,
+    },
     /// The time for the request is over.
     #[error("the request waited until its time of {limit:?} was over")]
     Deadline {
@@ -118,6 +126,8 @@ pub enum Kind {
     WrongMethod,
     /// It is too large.
     TooLarge,
+    /// It is in no form that is known.
+    Unsupported,
     /// The client sent too slowly.
     Slow,
     /// There are too many.
@@ -142,6 +152,7 @@ impl ServeError {
             Self::NoControl { .. } => Kind::Forbidden,
             Self::WrongMethod { .. } => Kind::WrongMethod,
             Self::TooLarge { .. } => Kind::TooLarge,
+            Self::Encoding { .. } => Kind::Unsupported,
             Self::SlowBody { .. } => Kind::Slow,
             Self::Overloaded { .. } => Kind::Overloaded,
             Self::Deadline { .. } => Kind::Deadline,
@@ -161,6 +172,7 @@ impl Kind {
             Self::WrongMethod => 405,
             Self::Slow => 408,
             Self::TooLarge => 413,
+            Self::Unsupported => 415,
             Self::Overloaded => 429,
             Self::Internal => 500,
             Self::Unavailable => 503,

@@ -28,6 +28,7 @@ mod serving;
 mod serving_bad_input;
 mod serving_broken;
 mod serving_crash;
+mod serving_protocols;
 mod table;
 mod tasks;
 mod tidy;

@@ -33,7 +33,7 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
                     bytes[at]
                 ));
             }
-            RawValues::Ints(bytes.iter().map(|&x| x.into()).collect())
+            RawValues::Any(bytes.iter().map(|&x| RawValue::Bool(x == 1)).collect())
         }
         Datatype::Int8 => {
             fixed(1)?;
@@ -119,6 +119,7 @@ pub fn encode(values: &RawValues<'_>) -> Option<(Datatype, Vec<u8>)> {
                 RawValue::Int(x) => (*x as f64).to_le_bytes(),
                 RawValue::Uint(x) => (*x as f64).to_le_bytes(),
                 RawValue::Float(x) => x.to_le_bytes(),
+                RawValue::Bool(flag) => f64::from(u8::from(*flag)).to_le_bytes(),
                 RawValue::Missing | RawValue::Text(_) => f64::NAN.to_le_bytes(),
             };
             (Datatype::Fp64, values.iter().flat_map(number).collect())
@@ -205,7 +206,11 @@ mod tests {
         let uints = |values: &[u64]| RawValues::Uints(values.to_vec());
         let numbers = |values: &[f64]| RawValues::Floats(values.to_vec());
         for (datatype, bytes, wanted) in [
-            (Datatype::Bool, vec![1, 0], ints(&[1, 0])),
+            (
+                Datatype::Bool,
+                vec![1, 0],
+                RawValues::Any(vec![RawValue::Bool(true), RawValue::Bool(false)]),
+            ),
             (Datatype::Int8, vec![255, 127], ints(&[-1, 127])),
             (Datatype::Int16, vec![254, 255, 1, 0], ints(&[-2, 1])),
             (Datatype::Int32, vec![0, 0, 0, 128, 2, 0, 0, 0], ints(&[i32::MIN.into(), 2])),
