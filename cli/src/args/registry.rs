@@ -258,6 +258,9 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 takes a free one, which is printed
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub(crate) http: String,
+    /// Another address to listen on, for gRPC; --http answers gRPC too
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) grpc: Option<String>,
     /// Folder that versions are fetched to and merged in; absent: .cache below a local registry
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cache: Option<PathBuf>,

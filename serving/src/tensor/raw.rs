@@ -67,13 +67,9 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
             fixed(8)?;
             RawValues::Uints(words(bytes).map(u64::from_le_bytes).collect())
         }
-        Datatype::Fp16 => {
+        Datatype::Fp16 | Datatype::Bf16 => {
             fixed(2)?;
-            floats(words(bytes).map(|x| half(u16::from_le_bytes(x)).into()).collect())
-        }
-        Datatype::Bf16 => {
-            fixed(2)?;
-            let wide = |x| f32::from_bits(u32::from(u16::from_le_bytes(x)) << 16).into();
+            let wide = |x| from_half(datatype, u16::from_le_bytes(x)).into();
             floats(words(bytes).map(wide).collect())
         }
         Datatype::Fp32 => {
@@ -141,7 +137,7 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
 }
 
 /// Numbers, with what is none as missing.
-pub(super) fn floats(values: Vec<f64>) -> RawValues<'static> {
+pub(crate) fn floats(values: Vec<f64>) -> RawValues<'static> {
     if !values.iter().any(|x| x.is_nan()) {
         return RawValues::Floats(values);
     }
@@ -175,6 +171,14 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
 /// A text; ids are UTF-8 here, as they are in training data.
 pub(crate) fn utf8(bytes: &[u8], at: usize) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|_| format!("value {at} of its data is not UTF-8 text"))
+}
+
+/// The number that two bytes stand for, by which of the two types they are of.
+pub(crate) fn from_half(datatype: Datatype, bits: u16) -> f32 {
+    match datatype {
+        Datatype::Bf16 => f32::from_bits(u32::from(bits) << 16),
+        _ => half(bits),
+    }
 }
 
 /// A half-precision number, which every `f32` range holds exactly.
