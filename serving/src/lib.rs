@@ -27,6 +27,7 @@ pub mod tensor;
 pub use config::{Limits, ServeConfig};
 pub use domain::{Domain, RowsRequest, Scored};
 pub use error::{Kind, Result, ServeError};
+pub use grpc::http_status;
 pub use host::{Host, OpenVersions, Selector};
 pub use http::read_body;
 pub use loader::{Follow, LoadConfig};

@@ -12,6 +12,8 @@
 
 include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 
+/// How messages are written and read.
+pub use prost::Message;
 pub use tonic_health::pb as health;
 pub use tonic_reflection::pb as reflection;
 

@@ -32,6 +32,7 @@ use self::predict::Predict;
 use self::server::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
 use self::server::tensorflow::serving::model_service_server::ModelServiceServer;
 use self::server::tensorflow::serving::prediction_service_server::PredictionServiceServer;
+pub use self::status::http_status;
 use self::status::status;
 use self::tf::Tf;
 use self::v2::V2;
@@ -157,11 +158,22 @@ async fn within(
             Err(_) => status(&ServeError::Deadline { limit }).into_http::<Body>(),
         },
     };
-    // What is generated says "out of range" of a message that is too large.
-    if code(&response) == Code::OutOfRange {
-        return status(&too_large(domain)).into_http::<Body>();
+    // What is generated says "out of range" of a message that is too large, and "internal" of one that is none.
+    match code(&response) {
+        Code::OutOfRange => status(&too_large(domain)).into_http::<Body>(),
+        Code::Internal if is_no_message(&response) => {
+            let reason = "the message is not the one that this call takes".to_owned();
+            status(&ServeError::Malformed(reason)).into_http::<Body>()
+        }
+        _ => response,
     }
-    response
+}
+
+/// Whether a generated server could not read its message. It says so in these words, percent-encoded.
+fn is_no_message(response: &Response) -> bool {
+    let said = response.headers().get("grpc-message").map_or(&b""[..], |said| said.as_bytes());
+    said.starts_with(b"failed%20to%20decode%20Protobuf")
+        || said.starts_with(b"Missing%20request%20message")
 }
 
 fn too_large(domain: &Domain) -> ServeError {

@@ -74,7 +74,7 @@ pub(super) fn not_here(what: &str) -> Status {
 }
 
 /// The status of an HTTP answer that stands for a code: one vocabulary in the metrics of all protocols.
-pub(super) fn http_status(code: Code) -> u16 {
+pub fn http_status(code: Code) -> u16 {
     match code {
         Code::Ok => 200,
         Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => 400,

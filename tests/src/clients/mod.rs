@@ -5,6 +5,9 @@
 //! same. Where PyPI cannot be reached the modules skip, visibly; where it can, failing to install is a
 //! failure.
 
+mod tf_grpc;
+mod triton_grpc;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
