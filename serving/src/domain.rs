@@ -213,6 +213,11 @@ impl Scored {
         &self.servable
     }
 
+    /// What the server takes.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The model's name.
     pub fn model(&self) -> &str {
         self.host.name()
@@ -222,7 +227,12 @@ impl Scored {
     pub fn timed<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = work();
-        let took = began.elapsed();
+        self.spend(stage, began.elapsed());
+        done
+    }
+
+    /// Counts time of a stage of the work.
+    pub(crate) fn spend(&self, stage: Stage, took: Duration) {
         self.metrics.stage(stage, took);
         let mut spent = self.spent.get();
         match stage {
@@ -233,7 +243,6 @@ impl Scored {
             Stage::Receive | Stage::Queue => {}
         }
         self.spent.set(spent);
-        done
     }
 
     /// Scores rows.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tonic::Code;
 use zillion_feature::RequestError;
 
 /// The result of a request.
@@ -163,6 +164,20 @@ impl ServeError {
 }
 
 impl Kind {
+    /// The code of a gRPC answer. Too many requests are `UNAVAILABLE`, which is what clients try again after.
+    pub fn grpc_code(self) -> Code {
+        match self {
+            Self::Invalid => Code::InvalidArgument,
+            Self::Forbidden => Code::PermissionDenied,
+            Self::NotFound => Code::NotFound,
+            Self::WrongMethod | Self::Unsupported => Code::Unimplemented,
+            Self::TooLarge => Code::ResourceExhausted,
+            Self::Overloaded | Self::Unavailable => Code::Unavailable,
+            Self::Slow | Self::Deadline => Code::DeadlineExceeded,
+            Self::Internal => Code::Internal,
+        }
+    }
+
     /// The status of an HTTP answer.
     pub fn http_status(self) -> u16 {
         match self {

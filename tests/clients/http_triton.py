@@ -72,8 +72,6 @@ def synchronous():
         "binary_tensor_data",
         "model_configuration",
         "model_repository",
-        "model_repository(unload_dependents)",
-        "parameters",
         "statistics",
     ], server
     metadata = client.get_model_metadata(model)

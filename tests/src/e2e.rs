@@ -11,6 +11,7 @@ mod exit_codes;
 mod features;
 mod formats;
 mod frappe;
+mod grpc;
 mod harness;
 mod histories;
 mod init;

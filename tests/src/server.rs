@@ -21,6 +21,8 @@ pub(crate) struct Server {
     child: Child,
     /// `127.0.0.1:PORT`.
     pub(crate) address: String,
+    /// The same for gRPC, where `--grpc` was asked for.
+    pub(crate) grpc: Option<String>,
 }
 
 /// What a server answered.
@@ -43,7 +45,8 @@ impl Reply {
 }
 
 impl Server {
-    /// Starts a server of the workplace's registry and waits until it listens.
+    /// Starts a server of the workplace's registry and waits until it listens. It serves the workplace's model, or
+    /// what clients load where `--model-control` is given.
     pub(crate) fn start(place: &Workplace, more: &[&str]) -> Self {
         Self::try_start(place, more, &[]).expect("the server listens")
     }
@@ -56,7 +59,10 @@ impl Server {
     ) -> Option<Self> {
         let registry = place.text(REGISTRY);
         let cache = place.text("cache");
-        let mut arguments = vec!["serve", "--registry", &registry, "--model", MODEL];
+        let mut arguments = vec!["serve", "--registry", &registry];
+        if !more.contains(&"--model-control") {
+            arguments.extend(["--model", MODEL]);
+        }
         arguments.extend(["--http", "127.0.0.1:0", "--threads", "2", "--poll-ms", "20"]);
         if !more.contains(&"--cache") {
             arguments.extend(["--cache", &cache]);
@@ -71,9 +77,18 @@ impl Server {
             .expect("the binary runs");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("stdout is text");
+        let mut stdout = BufReader::new(stdout);
+        stdout.read_line(&mut line).expect("stdout is text");
         match line.trim().strip_prefix("listening on http://") {
-            Some(address) => Some(Self { child, address: address.to_owned() }),
+            Some(address) => {
+                let grpc = more.contains(&"--grpc").then(|| {
+                    let mut line = String::new();
+                    stdout.read_line(&mut line).expect("stdout is text");
+                    let address = line.trim().strip_prefix("grpc on ");
+                    address.unwrap_or_else(|| panic!("no second address: {line:?}")).to_owned()
+                });
+                Some(Self { child, address: address.to_owned(), grpc })
+            }
             None => {
                 child.wait().expect("our own child can be waited for");
                 None

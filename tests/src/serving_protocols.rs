@@ -283,3 +283,31 @@ fn methods_that_a_path_does_not_take_are_refused_with_those_it_takes() {
         assert!(reply.head.to_ascii_lowercase().contains(&allowed), "{reply:?}");
     }
 }
+
+#[test]
+fn a_lame_duck_answers_and_is_not_ready() {
+    let place = published();
+    let mut server = served(&place, &["--lame-duck-ms", "60000"]);
+    let terminate = |server: &Server| {
+        let pid = server.pid().to_string();
+        std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs");
+    };
+    terminate(&server);
+    let began = std::time::Instant::now();
+    let reply = loop {
+        let reply = server.get("/v2/health/ready");
+        if reply.status == 503 {
+            break reply;
+        }
+        assert!(began.elapsed() < PATIENCE, "{reply:?}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    assert_eq!(
+        (reply.error().as_str(), &reply.json()["models"]),
+        ("the server is stopping", &json!([]))
+    );
+    let body = infer_body(&instances(&csv(3, 4)), &[]);
+    assert_eq!(server.post(&format!("/v2/models/{MODEL}/infer"), body.as_bytes()).status, 200);
+    // A second signal ends it.
+    assert!(server.terminate().success());
+}

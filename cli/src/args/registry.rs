@@ -258,6 +258,9 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 takes a free one, which is printed
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub(crate) http: String,
+    /// Another address to listen on, for gRPC; --http answers gRPC too
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) grpc: Option<String>,
     /// Folder that versions are fetched to and merged in; absent: .cache below a local registry
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cache: Option<PathBuf>,
@@ -291,6 +294,9 @@ pub(crate) struct ServeArgs {
     /// Milliseconds for a request's head, and for its body
     #[arg(long, default_value = "10000", value_name = "MS")]
     pub(crate) receive_ms: u64,
+    /// Milliseconds that a server that is told to stop goes on to take requests while it says that it is not ready
+    #[arg(long, default_value = "0", value_name = "MS")]
+    pub(crate) lame_duck_ms: u64,
     /// Milliseconds that open requests have when the server is told to stop
     #[arg(long, default_value = "10000", value_name = "MS")]
     pub(crate) drain_ms: u64,

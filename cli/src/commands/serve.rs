@@ -1,4 +1,4 @@
-//! `zillion serve`: published versions behind HTTP.
+//! `zillion serve`: published versions behind HTTP and gRPC.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     // One thread for the network: it moves bytes and waits, the pool does the work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind(&args.http)
-            .await
-            .with_context(|| format!("cannot listen on {}", args.http))?;
-        announce(&listener)?;
-        let cut = serve(domain.clone(), listener, stopped()?).await;
+        let http = listen(&args.http).await?;
+        let grpc = match &args.grpc {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        announce(&http, grpc.as_ref())?;
+        let listeners = [http].into_iter().chain(grpc).collect();
+        let lame_duck = Duration::from_millis(args.lame_duck_ms);
+        let stopped = stopped(domain.clone(), lame_duck)?;
+        let cut = serve(domain.clone(), listeners, stopped).await?;
         if cut > 0 {
             tracing::warn!("{cut} connections were cut off at the end of the drain time");
         }
@@ -33,19 +38,33 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
 }
 
+async fn listen(address: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
 /// Says where the server is, for people and for whoever started it with port 0.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
-fn announce(listener: &TcpListener) -> Result<()> {
-    println!("listening on http://{}", listener.local_addr()?);
+fn announce(http: &TcpListener, grpc: Option<&TcpListener>) -> Result<()> {
+    println!("listening on http://{}", http.local_addr()?);
+    if let Some(grpc) = grpc {
+        println!("grpc on {}", grpc.local_addr()?);
+    }
     Ok(())
 }
 
-/// Ends with SIGTERM or Ctrl-C.
-fn stopped() -> Result<impl Future<Output = ()>> {
+/// Ends with SIGTERM or Ctrl-C, and after it so much time in which the server is not ready and goes on to take requests:
+/// whoever sends them there has to see the one before the other. A second signal ends it at once.
+fn stopped(domain: Arc<Domain>, lame_duck: Duration) -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
         tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        domain.drain();
+        tokio::select! {
+            () = tokio::time::sleep(lame_duck) => {}
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }

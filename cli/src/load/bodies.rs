@@ -71,7 +71,8 @@ impl Recipe {
             *column = first_row(column);
         }
         let json = match self.protocol {
-            Protocol::V2 => {
+            // Over gRPC the same columns are written another way: see `grpc`.
+            Protocol::V2 | Protocol::Grpc => {
                 let mut inputs = Vec::new();
                 for (name, column) in &columns {
                     inputs.extend(tensors(name, column)?);

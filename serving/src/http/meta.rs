@@ -5,7 +5,7 @@ use zillion_feature::{InputKind, RawType};
 use zillion_registry::{Servable, VersionId};
 
 use super::rows::SIGNATURE;
-use crate::describe::{self, Described, unique_inputs};
+use crate::describe::{self, Described, EXTENSIONS, unique_inputs};
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::host::{Host, OpenVersions, Selector};
@@ -13,17 +13,6 @@ use crate::repository::Indexed;
 use crate::score::{Output, output_names};
 use crate::statistics::{Total, Totals};
 use crate::tensor::Datatype;
-
-/// What of Triton's protocol beyond the Open Inference Protocol is here. A model has no dependents, so that
-/// unloading them is what happens.
-pub(crate) const EXTENSIONS: [&str; 6] = [
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "model_configuration",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-];
 
 /// `GET /v2`.
 pub(super) fn server() -> Value {

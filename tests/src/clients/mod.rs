@@ -7,6 +7,8 @@
 
 mod http_triton;
 mod openapi;
+mod tf_grpc;
+mod triton_grpc;
 
 use std::fs;
 use std::path::{Path, PathBuf};

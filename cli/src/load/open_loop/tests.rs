@@ -32,7 +32,7 @@ fn server(handle: impl Fn(u64, &[u8]) -> Option<String> + Send + Sync + 'static)
         }
     });
     let host = address.clone();
-    Target { address, host, path: "/v1/models/m:rank".to_owned() }
+    Target { address, host, path: "/v1/models/m:rank".to_owned(), is_grpc: false }
 }
 
 fn request(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
