@@ -32,7 +32,9 @@ pub enum RawValue<'a> {
     Uint(u64),
     /// A number.
     Float(f64),
-    /// Text.
+    /// True or false: 1 or 0 where a number is read, its word where a text is.
+    Bool(bool),
+    /// Text. An empty one is a missing value, as in files.
     Text(Cow<'a, str>),
 }
 
@@ -74,6 +76,8 @@ pub struct InputSpec {
     pub kind: InputKind,
     /// Whether a row has any number of them.
     pub is_list: bool,
+    /// Whether no row may lack it: the job says nothing of what a missing one stands for.
+    pub needs_value: bool,
 }
 
 /// What the values of an input are.
@@ -175,6 +179,11 @@ impl Encoder {
                 }
             }
         }
+        for input in &mut inputs {
+            if let Rule::Side { .. } = input.rule {
+                input.spec.needs_value = joins[input.at].needed_by.is_some();
+            }
+        }
         let names = inputs.iter().flat_map(|input| [&input.spec.name, &input.spec.column]);
         let mut names: Vec<String> = names.cloned().collect();
         names.sort_unstable();
@@ -192,6 +201,16 @@ impl Encoder {
     /// with one [`InputSpec::column`].
     pub fn inputs(&self) -> impl Iterator<Item = &InputSpec> {
         self.inputs.iter().map(|input| &input.spec)
+    }
+
+    /// Whether a number can be the value of every input of this name: a finite one that its transform
+    /// leaves within 32-bit floats. What it takes reaches from some number to another without a gap.
+    pub fn takes_number(&self, name: &str, x: f64) -> bool {
+        let takes = |input: &Input| match &input.rule {
+            Rule::Number { map, .. } => map.apply(x).is_finite(),
+            _ => true,
+        };
+        x.is_finite() && self.inputs.iter().filter(|i| i.spec.name == name).all(takes)
     }
 
     /// The schema.
@@ -339,13 +358,15 @@ impl Input {
             column: feature.column.clone(),
             kind,
             is_list: matches!(rule, Rule::Ids { .. }),
+            needs_value: feature.needs_value(),
         };
         Ok(Self { spec, rule, at })
     }
 
     fn join(by: &str, raw: RawType, at: usize) -> Self {
         let (name, column) = (by.to_owned(), by.to_owned());
-        let spec = InputSpec { name, column, kind: InputKind::Id(raw), is_list: false };
+        let kind = InputKind::Id(raw);
+        let spec = InputSpec { name, column, kind, is_list: false, needs_value: false };
         Self { spec, rule: Rule::Side { raw }, at }
     }
 
@@ -520,10 +541,17 @@ fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'st
             return Err("the value is a number with a fraction, and the feature's type is text");
         }
         RawValue::Float(_) => return Err(NOT_WHOLE),
+        RawValue::Bool(flag) if raw == RawType::String => {
+            FeatureKey::from_text(if *flag { "true" } else { "false" })
+        }
+        RawValue::Bool(flag) => FeatureKey::from_i64(i64::from(*flag)),
+        RawValue::Text(text) if text.is_empty() => return Ok(None),
         RawValue::Text(text) => match raw {
             RawType::String => FeatureKey::from_text(text),
-            RawType::I64 => of_int(text.trim().parse().map_err(|_| NOT_WHOLE)?)?,
-            RawType::U64 => of_uint(text.trim().parse().map_err(|_| NOT_WHOLE)?)?,
+            RawType::I64 | RawType::U64 => match text.trim_ascii().parse() {
+                Ok(id) => of_int(id)?,
+                Err(_) => of_uint(text.trim_ascii().parse().map_err(|_| NOT_WHOLE)?)?,
+            },
         },
     };
     Ok(Some(key))
@@ -536,9 +564,12 @@ fn number_of(value: &RawValue<'_>) -> Result<Option<f64>, &'static str> {
         RawValue::Int(x) => *x as f64,
         RawValue::Uint(x) => *x as f64,
         RawValue::Float(x) => *x,
-        RawValue::Text(text) => {
-            text.trim().parse().map_err(|_| "the value is text, and the feature's is a number")?
-        }
+        RawValue::Bool(flag) => f64::from(u8::from(*flag)),
+        RawValue::Text(text) if text.is_empty() => return Ok(None),
+        RawValue::Text(text) => text
+            .trim_ascii()
+            .parse()
+            .map_err(|_| "the value is text, and the feature's is a number")?,
     };
     if x.is_finite() {
         Ok(Some(x))

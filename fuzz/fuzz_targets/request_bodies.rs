@@ -1,4 +1,5 @@
-//! Bodies of requests, as they come from anybody: read by each protocol, refused or taken, and never a panic.
+//! Bodies of requests, as they come from anybody: read by each protocol, with and without binary tensors, refused or
+//! taken, and never a panic.
 
 #![no_main]
 

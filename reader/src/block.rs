@@ -51,6 +51,7 @@ pub(crate) enum Column {
         offsets: Vec<i32>,
         ids: Vec<RawValue<'static>>,
     },
+    Texts(Texts),
     WeightedLists {
         offsets: Vec<i32>,
         ids: Vec<RawValue<'static>>,
@@ -70,6 +71,47 @@ pub(crate) enum Column {
     Times(Vec<i64>),
 }
 
+/// Texts, one after another.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    pub(crate) bytes: Vec<u8>,
+    /// Where each ends.
+    pub(crate) ends: Vec<usize>,
+    /// Whether there is one.
+    pub(crate) there: Vec<bool>,
+}
+
+impl Texts {
+    /// Where a row's text begins.
+    pub(crate) fn start(&self, row: usize) -> usize {
+        row.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+
+    /// Ends the text of a row, whose bytes have been appended.
+    pub(crate) fn end(&mut self, is_there: bool) {
+        self.ends.push(self.bytes.len());
+        self.there.push(is_there);
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.bytes.truncate(self.start(rows.min(self.ends.len())));
+        self.ends.truncate(rows);
+        self.there.truncate(rows);
+    }
+
+    fn remove(&mut self, gone: &[u32]) {
+        let mut gone = gone.iter().peekable();
+        let mut kept = Self::default();
+        for (row, &there) in self.there.iter().enumerate() {
+            if gone.next_if(|&&at| at as usize == row).is_none() {
+                kept.bytes.extend_from_slice(&self.bytes[self.start(row)..self.ends[row]]);
+                kept.end(there);
+            }
+        }
+        *self = kept;
+    }
+}
+
 impl Column {
     /// An empty column for `role` with room for `rows`.
     pub(crate) fn with_capacity(role: &Role, rows: usize) -> Self {
@@ -81,6 +123,7 @@ impl Column {
                 Self::Lists { offsets, keys: Vec::with_capacity(rows), weights: None }
             }
             Role::RawId { .. } => Self::Raws(Vec::with_capacity(rows)),
+            Role::Text => Self::Texts(Texts::default()),
             Role::RawIds { .. } => {
                 let mut offsets = Vec::with_capacity(rows + 1);
                 offsets.push(0);
@@ -115,6 +158,7 @@ impl Column {
                 }
             }
             Self::Raws(x) => x.truncate(rows),
+            Self::Texts(x) => x.truncate(rows),
             Self::RawLists { offsets, ids } => {
                 offsets.truncate(rows + 1);
                 ids.truncate(offsets.last().map_or(0, |&end| end as usize));
@@ -145,6 +189,7 @@ impl Column {
         match self {
             Self::Keys(x) => x.push(FeatureKey::default()),
             Self::Raws(x) => x.push(RawValue::Missing),
+            Self::Texts(x) => x.end(false),
             Self::Lists { offsets, .. }
             | Self::RawLists { offsets, .. }
             | Self::WeightedLists { offsets, .. } => {
@@ -176,6 +221,7 @@ impl Column {
                 }
             }
             Self::Raws(x) => remove_sorted(x, gone),
+            Self::Texts(x) => x.remove(gone),
             Self::RawLists { offsets, ids } => {
                 let stays = remove_lists(offsets, gone);
                 retain(ids, &stays);
@@ -206,6 +252,7 @@ impl Column {
         match self {
             Self::Keys(x) => x.len(),
             Self::Raws(x) => x.len(),
+            Self::Texts(x) => x.ends.len(),
             Self::Lists { offsets, .. }
             | Self::RawLists { offsets, .. }
             | Self::WeightedLists { offsets, .. } => offsets.len() - 1,

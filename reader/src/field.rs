@@ -40,7 +40,9 @@ pub(crate) enum Role {
     RawIds {
         raw: RawType,
     },
-    /// The same with a weight each, for a conversion.
+    /// A text as it stands, for a conversion: one buffer for all, where a request has a text each.
+    Text,
+    /// The same as [`Role::RawIds`] with a weight each, for a conversion.
     WeightedIds {
         raw: RawType,
     },

@@ -100,6 +100,7 @@ fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
         Column::Lists { .. } => permute_lists(parts, order)?,
         Column::Numbers(_)
         | Column::Raws(_)
+        | Column::Texts(_)
         | Column::RawLists { .. }
         | Column::WeightedLists { .. } => {
             unreachable!("a pass over values as they stand keeps the file order")

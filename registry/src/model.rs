@@ -360,25 +360,23 @@ impl Model {
     /// [`Error::Chain`], or [`Error::File`] names the first file that is not there: collected, or lost.
     pub fn check_files(&self, version: VersionId) -> Result<()> {
         let mut seen = std::collections::BTreeSet::new();
+        let mut wanted = Vec::new();
         for manifest in self.chain(version)? {
             for (name, file) in manifest.files() {
-                if !seen.insert(name.clone()) {
-                    continue;
+                if seen.insert(name.clone()) {
+                    wanted.push((manifest.version, self.file_object(&name), file.bytes));
                 }
-                let object = self.file_object(&name);
-                let bytes = match self.store.local_path(&object) {
-                    Some(path) => std::fs::metadata(path).ok().map(|metadata| metadata.len()),
-                    None => self.store.head(&object)?.map(|listed| listed.bytes),
-                };
-                if bytes != Some(file.bytes) {
-                    let path = self.store.local_path(&object).unwrap_or_else(|| object.into());
-                    let of = manifest.version;
-                    let reason = format!(
-                        "a file of version {of}, which version {version} needs, is not there any more (collected \
-                         by gc, or lost)"
-                    );
-                    return Err(Error::File { path, reason });
-                }
+            }
+        }
+        let objects: Vec<String> = wanted.iter().map(|(_, object, _)| object.clone()).collect();
+        for ((of, object, bytes), there) in wanted.into_iter().zip(self.store.heads(&objects)?) {
+            if there.is_none_or(|there| there.bytes != bytes) {
+                let path = self.store.local_path(&object).unwrap_or_else(|| object.into());
+                let reason = format!(
+                    "a file of version {of}, which version {version} needs, is not there any more (collected by gc, \
+                     or lost)"
+                );
+                return Err(Error::File { path, reason });
             }
         }
         Ok(())

@@ -57,6 +57,8 @@ pub enum ParityValue {
     Uint(u64),
     /// A number.
     Float(f64),
+    /// True or false.
+    Bool(bool),
     /// Text.
     Text(String),
 }
@@ -163,6 +165,7 @@ impl ParityValue {
             Self::Int(x) => RawValue::Int(*x),
             Self::Uint(x) => RawValue::Uint(*x),
             Self::Float(x) => RawValue::Float(*x),
+            Self::Bool(flag) => RawValue::Bool(*flag),
             Self::Text(text) => RawValue::Text(Cow::Borrowed(text)),
         }
     }
@@ -181,6 +184,7 @@ fn values_of(values: &RawValues<'_>) -> Vec<ParityValue> {
         // JSON has no infinities; what is not finite is refused before it is scored.
         RawValue::Float(x) if !x.is_finite() => ParityValue::Missing,
         RawValue::Float(x) => ParityValue::Float(*x),
+        RawValue::Bool(flag) => ParityValue::Bool(*flag),
         RawValue::Text(text) => ParityValue::Text(text.to_string()),
     };
     match values {

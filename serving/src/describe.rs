@@ -8,6 +8,10 @@ use zillion_registry::Servable;
 use crate::score::output_names;
 use crate::tensor::{Datatype, LENGTHS};
 
+/// The extensions of the Open Inference Protocol that this server speaks, by Triton's names.
+pub(crate) const EXTENSIONS: [&str; 4] =
+    ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
+
 /// An input or output. Its shape is one dimension of any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {

@@ -230,6 +230,11 @@ impl Scored {
         &self.servable
     }
 
+    /// What the server takes.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The model's name.
     pub fn model(&self) -> &str {
         self.host.name()
@@ -240,7 +245,12 @@ impl Scored {
         let _span = span!("stage", otel.name = stage.name()).entered();
         let began = Instant::now();
         let done = work();
-        let took = began.elapsed();
+        self.spend(stage, began.elapsed());
+        done
+    }
+
+    /// Counts time of a stage of the work.
+    pub(crate) fn spend(&self, stage: Stage, took: Duration) {
         self.metrics.stage(stage, took);
         let mut spent = self.spent.get();
         match stage {
@@ -251,7 +261,6 @@ impl Scored {
             Stage::Receive | Stage::Queue => {}
         }
         self.spent.set(spent);
-        done
     }
 
     /// Scores rows.

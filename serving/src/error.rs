@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tonic::Code;
 use zillion_feature::RequestError;
 
 /// The result of a request.
@@ -82,6 +83,14 @@ pub enum ServeError {
         /// How many wait.
         waiting: usize,
     },
+    /// The request's body is encoded in a way that is not known.
+    #[error(
+        "a body may be compressed with gzip or deflate, not otherwise: `Content-Encoding: {name}`"
+    )]
+    Encoding {
+        /// What the request says.
+        name: String,
+    },
     /// The time for the request is over.
     #[error("the request waited until its time of {limit:?} was over")]
     Deadline {
@@ -118,6 +127,8 @@ pub enum Kind {
     WrongMethod,
     /// It is too large.
     TooLarge,
+    /// It is in no form that is known.
+    Unsupported,
     /// The client sent too slowly.
     Slow,
     /// There are too many.
@@ -142,6 +153,7 @@ impl ServeError {
             Self::NoControl { .. } => Kind::Forbidden,
             Self::WrongMethod { .. } => Kind::WrongMethod,
             Self::TooLarge { .. } => Kind::TooLarge,
+            Self::Encoding { .. } => Kind::Unsupported,
             Self::SlowBody { .. } => Kind::Slow,
             Self::Overloaded { .. } => Kind::Overloaded,
             Self::Deadline { .. } => Kind::Deadline,
@@ -152,6 +164,20 @@ impl ServeError {
 }
 
 impl Kind {
+    /// The code of a gRPC answer. Too many requests are `UNAVAILABLE`, which is what clients try again after.
+    pub fn grpc_code(self) -> Code {
+        match self {
+            Self::Invalid => Code::InvalidArgument,
+            Self::Forbidden => Code::PermissionDenied,
+            Self::NotFound => Code::NotFound,
+            Self::WrongMethod | Self::Unsupported => Code::Unimplemented,
+            Self::TooLarge => Code::ResourceExhausted,
+            Self::Overloaded | Self::Unavailable => Code::Unavailable,
+            Self::Slow | Self::Deadline => Code::DeadlineExceeded,
+            Self::Internal => Code::Internal,
+        }
+    }
+
     /// The status of an HTTP answer.
     pub fn http_status(self) -> u16 {
         match self {
@@ -161,6 +187,7 @@ impl Kind {
             Self::WrongMethod => 405,
             Self::Slow => 408,
             Self::TooLarge => 413,
+            Self::Unsupported => 415,
             Self::Overloaded => 429,
             Self::Internal => 500,
             Self::Unavailable => 503,

@@ -228,6 +228,12 @@ impl Metrics {
         self.registry_seen.with_label_values(&[model]).set(now);
     }
 
+    /// Counts a request as open for as long as what is returned lives, however the request ends.
+    pub(crate) fn entered(&self) -> Entered {
+        self.open_requests.inc();
+        Entered(self.open_requests.clone())
+    }
+
     /// The model is not served any more: what it is now is nothing, what it was stays counted.
     pub(crate) fn forget(&self, model: &str) {
         for gauges in
@@ -240,5 +246,15 @@ impl Metrics {
 
     pub(crate) fn load_failed(&self, model: &str) {
         self.load_failures.with_label_values(&[model]).inc();
+    }
+}
+
+/// An open request.
+#[derive(Debug)]
+pub(crate) struct Entered(IntGauge);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

@@ -1,35 +1,67 @@
 //! Connections: accepted up to a limit, given their time, and drained at the end.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::response::Response;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::codegen::Service as _;
 
+use crate::config::Limits;
 use crate::domain::Domain;
+use crate::error::Result;
+use crate::grpc::{Grpc, is_grpc};
 use crate::http;
+
+/// Requests that an HTTP/2 connection may have open.
+const STREAMS: u32 = 256;
+
+/// Bytes of a request that may be on their way before the server says that it has read some: a request of
+/// many candidates comes without a pause.
+const STREAM_WINDOW: u32 = 2 << 20;
+
+/// The same of all requests of a connection.
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// How often an HTTP/2 connection that says nothing is asked whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// How long it has to answer that.
+const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
 
 /// How long an accept that failed waits before the next: out of file descriptors, for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves HTTP/1.1 and HTTP/2 on `listener` until `shutdown` is there; then open requests have
-/// [`Limits::drain_time`](crate::Limits) to end.
+/// Serves HTTP/1.1, HTTP/2 and gRPC on each of `listeners` until `shutdown` is there; then open requests have
+/// [`Limits::drain_time`](crate::Limits) to end. Limits hold for all listeners together.
 ///
 /// Returns how many connections were cut off at the end of that time.
+///
+/// # Errors
+/// Services that cannot be put together, which is a bug.
 pub async fn serve(
     domain: Arc<Domain>,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     shutdown: impl Future<Output = ()>,
-) -> usize {
+) -> Result<usize> {
     let connections = domain.limits().connections;
-    let router = http::router(domain.clone());
+    let protocols =
+        Protocols { http: http::router(domain.clone()), grpc: Grpc::new(domain.clone())? };
     let places = Arc::new(Semaphore::new(connections));
     let graceful = GracefulShutdown::new();
     tokio::pin!(shutdown);
+    let mut turn = 0;
     loop {
         // A connection beyond the limit waits in the system's queue until another has ended.
         let place = tokio::select! {
@@ -37,46 +69,89 @@ pub async fn serve(
             () = &mut shutdown => break,
         };
         let Ok(place) = place else { break };
+        turn += 1;
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listeners, turn) => accepted,
             () = &mut shutdown => break,
         };
         let stream = match accepted {
-            Ok((stream, _)) => stream,
+            Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        connect(&domain, router.clone(), stream, place, &graceful, domain.limits().head_time);
+        connect(&domain, protocols.clone(), stream, place, &graceful, &domain.limits());
     }
     domain.drain();
-    drop(listener);
+    drop(listeners);
     let open = graceful.count();
     match tokio::time::timeout(domain.limits().drain_time, graceful.shutdown()).await {
-        Ok(()) => 0,
-        Err(_) => open.min(connections - places.available_permits()),
+        Ok(()) => Ok(0),
+        Err(_) => Ok(open.min(connections - places.available_permits())),
+    }
+}
+
+/// The next connection of any listener; which of them is asked first changes from turn to turn.
+async fn accept(listeners: &[TcpListener], turn: usize) -> io::Result<TcpStream> {
+    poll_fn(|context| {
+        for at in 0..listeners.len() {
+            let listener = &listeners[(turn + at) % listeners.len()];
+            if let Poll::Ready(accepted) = listener.poll_accept(context) {
+                return Poll::Ready(accepted.map(|(stream, _)| stream));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// What a connection's requests go to, by what they are.
+#[derive(Clone, Debug)]
+struct Protocols {
+    http: axum::Router,
+    grpc: Grpc,
+}
+
+impl hyper::service::Service<hyper::Request<Incoming>> for Protocols {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
+        let request = request.map(Body::new);
+        if is_grpc(request.headers()) {
+            let grpc = self.grpc.clone();
+            return Box::pin(async move { Ok(grpc.answer(request).await) });
+        }
+        Box::pin(self.http.clone().call(request))
     }
 }
 
 fn connect(
     domain: &Arc<Domain>,
-    router: axum::Router,
+    protocols: Protocols,
     stream: TcpStream,
     place: OwnedSemaphorePermit,
     graceful: &GracefulShutdown,
-    head_time: Duration,
+    limits: &Limits,
 ) {
     // An answer is one small write: it must not wait for the next one.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("cannot turn off Nagle's algorithm: {error}");
     }
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(head_time).keep_alive(true);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256);
-    let service = TowerToHyperService::new(router);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_time).keep_alive(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE_ANSWER);
+    let connection = builder.serve_connection(TokioIo::new(stream), protocols);
     let connection = graceful.watch(connection.into_owned());
     let open = domain.metrics().open_connections.clone();
     open.inc();

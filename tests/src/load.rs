@@ -103,6 +103,8 @@ fn every_answer_of_a_server_is_checked_bit_for_bit() {
         &["--protocol", "rank"],
         &["--protocol", "rank", "--context", "user,tags"],
         &["--protocol", "predict", "--version", "1"],
+        &["--protocol", "grpc"],
+        &["--protocol", "grpc", "--version", "1"],
     ] {
         let more = [protocol, &["--rate", "200", "--seconds", "0.5", "--check"]].concat();
         let (good, figures) = figures_of(load(&place, &server.address, &more));

@@ -21,6 +21,8 @@ pub(crate) struct Server {
     child: Child,
     /// `127.0.0.1:PORT`.
     pub(crate) address: String,
+    /// The same for gRPC, where `--grpc` was asked for.
+    pub(crate) grpc: Option<String>,
 }
 
 /// What a server answered.
@@ -43,7 +45,8 @@ impl Reply {
 }
 
 impl Server {
-    /// Starts a server of the workplace's registry and waits until it listens.
+    /// Starts a server of the workplace's registry and waits until it listens. It serves the workplace's model, or
+    /// what clients load where `--model-control` is given.
     pub(crate) fn start(place: &Workplace, more: &[&str]) -> Self {
         Self::try_start(place, more, &[]).expect("the server listens")
     }
@@ -69,7 +72,7 @@ impl Server {
     ) -> Self {
         let mut command = Self::command(place, &place.text(REGISTRY), more);
         command.envs(environment.iter().copied());
-        Self::adopt(command.spawn()).expect("the server listens")
+        Self::adopt(command.spawn(), false).expect("the server listens")
     }
 
     /// The same of any registry, by a command that the caller has a last word on.
@@ -79,9 +82,14 @@ impl Server {
         more: &[&str],
         last_word: impl FnOnce(Command) -> Command,
     ) -> Option<Self> {
-        let mut arguments = vec!["--model", MODEL];
+        // Clients that may load models need none that is there from the start.
+        let mut arguments = match more.contains(&"--model-control") {
+            true => Vec::new(),
+            false => vec!["--model", MODEL],
+        };
         arguments.extend(more);
-        Self::adopt(last_word(Self::command(place, registry, &arguments)).spawn())
+        let spawned = last_word(Self::command(place, registry, &arguments)).spawn();
+        Self::adopt(spawned, more.contains(&"--grpc"))
     }
 
     fn command(place: &Workplace, registry: &str, more: &[&str]) -> Command {
@@ -98,14 +106,24 @@ impl Server {
         command
     }
 
-    /// Reads from a started server's stdout where it listens; `None` where it ends before.
-    pub(crate) fn adopt(child: std::io::Result<Child>) -> Option<Self> {
+    /// Reads from a started server's stdout where it listens, for gRPC too where it `has_grpc`; `None` where it
+    /// ends before.
+    pub(crate) fn adopt(child: std::io::Result<Child>, has_grpc: bool) -> Option<Self> {
         let mut child = child.expect("the binary runs");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("stdout is text");
+        let mut stdout = BufReader::new(stdout);
+        stdout.read_line(&mut line).expect("stdout is text");
         match line.trim().strip_prefix("listening on http://") {
-            Some(address) => Some(Self { child, address: address.to_owned() }),
+            Some(address) => {
+                let grpc = has_grpc.then(|| {
+                    let mut line = String::new();
+                    stdout.read_line(&mut line).expect("stdout is text");
+                    let address = line.trim().strip_prefix("grpc on ");
+                    address.unwrap_or_else(|| panic!("no second address: {line:?}")).to_owned()
+                });
+                Some(Self { child, address: address.to_owned(), grpc })
+            }
             None => {
                 child.wait().expect("our own child can be waited for");
                 None

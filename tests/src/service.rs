@@ -85,7 +85,7 @@ fn a_socket_that_is_handed_over_is_served() {
         command.env_remove("ZILLION_LOG").stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let mut server = Server::adopt(command("http").spawn()).expect("it listens");
+    let mut server = Server::adopt(command("http").spawn(), false).expect("it listens");
     assert_eq!(server.address, address.to_string());
     assert!(server.becomes_ready());
     let reply = Server::over(

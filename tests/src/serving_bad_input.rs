@@ -45,6 +45,7 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
     let many = json!({ "instances": vec![row(); 101] }).to_string();
     let deep = format!(r#"{{"instances": {}"#, "[".repeat(200_000));
     let deep_value = format!(r#"{{"instances": [{{"user": {}1"#, "[".repeat(200_000));
+    let repeated = r#"{"instances": [{"user": "u1", "user": "u2"}]}"#.to_owned();
     let tagged = with("tags", json!(vec!["t"; 5001]));
     let cases: Vec<(&str, String, u16, &str)> = vec![
         (&infer, "{".into(), 400, "not a v2 inference request"),
@@ -89,7 +90,10 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
             "not a predict request",
         ),
         (&predict, deep, 400, "not a predict request"),
-        (&predict, deep_value, 400, "recursion"),
+        (&predict, repeated, 400, "the key stands twice"),
+        (&predict, with("tags", json!("a|b")), 400, "give a list of texts: input `tags`, row 0"),
+        (&predict, with("tags", json!([["a"]])), 400, "input `tags`, `instances`, row 0"),
+        (&predict, deep_value, 400, "a list stands inside of a list"),
         (&predict, many, 413, "--max-rows"),
         (&predict, tagged, 413, "--max-values"),
         (&rank, "{\"candidates\": []}".into(), 400, "no rows"),
@@ -118,6 +122,9 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
         with("user", json!(null)),
         with("tags", json!([])),
         with("age", json!(null)),
+        with("age", json!("")),
+        with("price", json!(true)),
+        with("user", json!(true)),
     ] {
         assert_eq!(server.post(&predict, body.as_bytes()).status, 200, "{body}");
     }

@@ -33,9 +33,9 @@ pub(crate) struct ConvertArgs {
     /// File that gets the rows that were left out, one JSON object a line
     #[arg(long, value_name = "FILE", requires = "max_bad_rows")]
     pub(crate) rejects: Option<PathBuf>,
-    /// Rows of the data that a part stands for: what a killed conversion need not make again
-    #[arg(long, value_name = "ROWS", default_value = "1048576")]
-    pub(crate) part_rows: NonZeroU64,
+    /// Rows of the data that a part of a folder stands for, 1,048,576 if absent: a killed conversion keeps whole parts
+    #[arg(long, value_name = "ROWS")]
+    pub(crate) part_rows: Option<NonZeroU64>,
     /// Rows of a row group, or of a record batch
     #[arg(long, value_name = "ROWS", default_value = "65536")]
     pub(crate) group_rows: NonZeroUsize,

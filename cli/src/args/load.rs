@@ -86,6 +86,8 @@ pub(crate) enum Protocol {
     Predict,
     /// One context, many candidates
     Rank,
+    /// Open Inference Protocol v2 over gRPC, with raw tensors
+    Grpc,
 }
 
 pub(super) fn positive(text: &str) -> Result<f64, String> {

@@ -272,6 +272,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) http: Option<String>,
+    /// Another address to listen on, for gRPC; --http answers gRPC too
+    #[arg(long, value_name = "ADDR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) grpc: Option<String>,
     /// Folder that versions are fetched to and merged in; absent: .cache below a local registry, zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -316,6 +320,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) receive_ms: Option<u64>,
+    /// Milliseconds that a server that is told to stop goes on to take requests while it says that it is not ready
+    /// [default: 0]
+    #[arg(long, value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lame_duck_ms: Option<u64>,
     /// Milliseconds that open requests have when the server is told to stop [default: 10000]
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]

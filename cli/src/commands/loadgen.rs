@@ -19,6 +19,7 @@ use crate::exit::{self, Stop};
 use crate::load::answers::{Answers, Checked, Expected};
 use crate::load::bodies::{self, Body, Recipe};
 use crate::load::figures::Figures;
+use crate::load::grpc;
 use crate::load::open_loop::{self, Plan};
 use crate::load::target::Target;
 
@@ -63,7 +64,11 @@ pub(crate) fn run(args: &LoadgenArgs) -> Result<ExitCode> {
         eprintln!("the file has rows for {} requests; they are sent in turn", bodies.len());
     }
 
-    let texts: Vec<Bytes> = bodies.iter().map(|body| body.json.clone()).collect();
+    let text = |body: &Body| match args.protocol {
+        Protocol::Grpc => grpc::request(&args.model, args.version, &body.columns),
+        _ => Ok(body.json.clone()),
+    };
+    let texts: Vec<Bytes> = bodies.iter().map(text).collect::<Result<_>>()?;
     let before = CpuTimes::now();
     let run = open_loop::run(&target, &texts, plan, Answers::new(args.check))?;
     let cpus = CpuTimes::now().since(&before);
@@ -76,6 +81,7 @@ pub(crate) fn run(args: &LoadgenArgs) -> Result<ExitCode> {
             Protocol::V2 => "v2",
             Protocol::Predict => "predict",
             Protocol::Rank => "rank",
+            Protocol::Grpc => "grpc",
         },
         candidates: recipe.rows,
         bodies: bodies.len(),

@@ -8,6 +8,7 @@
 //! As many answers as there are versions and bodies. Where a server's answers are all different, only
 //! [`MOST`] are kept and the rest are counted as unchecked, which fails the run as a wrong answer does.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use zillion_registry::VersionId;
 
+use super::grpc;
 use crate::args::Protocol;
 
 /// Different answers that are kept.
@@ -71,10 +73,14 @@ impl Answers {
 
     /// Takes an answer to a body.
     pub(crate) fn add(&mut self, body: usize, answer: Bytes) {
-        if let Some(version) = named_version(&answer) {
-            match self.versions.get_mut(version) {
+        let version = match is_json(&answer) {
+            true => named_version(&answer).map(Cow::Borrowed),
+            false => grpc::named_version(&answer).map(Cow::Owned),
+        };
+        if let Some(version) = version {
+            match self.versions.get_mut(version.as_ref()) {
                 Some(count) => *count += 1,
-                None => drop(self.versions.insert(version.to_owned(), 1)),
+                None => drop(self.versions.insert(version.into_owned(), 1)),
             }
         }
         if !self.is_checked {
@@ -141,6 +147,11 @@ impl Answers {
     }
 }
 
+/// Whether an answer is JSON; no message of gRPC begins with what is a brace there.
+fn is_json(answer: &[u8]) -> bool {
+    answer.first() == Some(&b'{')
+}
+
 /// The version that an answer names, without reading the rest of it.
 fn named_version(answer: &[u8]) -> Option<&str> {
     const KEY: &[u8] = br#""model_version":""#;
@@ -150,7 +161,15 @@ fn named_version(answer: &[u8]) -> Option<&str> {
 }
 
 fn read(bytes: &[u8], asked: Option<VersionId>) -> Result<(VersionId, Answer)> {
-    let answer: Answer = serde_json::from_slice(bytes).context("the answer is not one")?;
+    let answer = match is_json(bytes) {
+        true => serde_json::from_slice(bytes).context("the answer is not one")?,
+        false => {
+            let (version, outputs) = grpc::answer(bytes)?;
+            let tensor = |(name, data)| Tensor { name, data };
+            let outputs = Some(outputs.into_iter().map(tensor).collect());
+            Answer { model_version: Some(version), outputs, predictions: None, scores: None }
+        }
+    };
     let named = answer.model_version.as_ref().map(|version| version.parse());
     let named = named.transpose().context("the answer names a version that is no number")?;
     match (named, asked) {
@@ -166,7 +185,7 @@ impl Answer {
     fn difference(&self, protocol: Protocol, expected: &Expected) -> Option<String> {
         let first = expected.first().map_or(&[][..], |(_, scores)| scores);
         match (protocol, self) {
-            (Protocol::V2, Self { outputs: Some(outputs), .. }) => {
+            (Protocol::V2 | Protocol::Grpc, Self { outputs: Some(outputs), .. }) => {
                 let names = |found: &Tensor, (name, _): &(String, Vec<f32>)| found.name == *name;
                 if outputs.len() != expected.len()
                     || !outputs.iter().zip(expected).all(|(found, wanted)| names(found, wanted))

@@ -71,7 +71,8 @@ impl Recipe {
             *column = first_row(column);
         }
         let json = match self.protocol {
-            Protocol::V2 => {
+            // Over gRPC the same columns are written another way: see `grpc`.
+            Protocol::V2 | Protocol::Grpc => {
                 let mut inputs = Vec::new();
                 for (name, column) in &columns {
                     inputs.extend(tensors(name, column)?);
@@ -159,6 +160,7 @@ fn json_values(name: &str, values: &RawValues<'static>) -> Result<Vec<Value>> {
                 RawValue::Int(x) => Ok((*x).into()),
                 RawValue::Uint(x) => Ok((*x).into()),
                 RawValue::Float(x) => float(*x),
+                RawValue::Bool(flag) => Ok((*flag).into()),
                 RawValue::Text(text) => Ok(text.as_ref().into()),
             };
             values.iter().map(value).collect::<Result<_>>()?

@@ -3,21 +3,51 @@
 use anyhow::Result;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::{HeaderMap, Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
+use tonic::Code;
 
+use super::grpc;
 use super::target::Target;
 
 /// A connection that lives for many requests.
 #[derive(Debug)]
 pub(crate) struct Connection<'a> {
     target: &'a Target,
-    open: Option<SendRequest<Full<Bytes>>>,
+    open: Option<Open>,
     /// Times that a connection was made.
     pub(crate) made: u64,
 }
+
+/// What sends requests. One is under way at a time in either, so that protocols are compared and not the
+/// number of requests at once.
+#[derive(Debug)]
+enum Open {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+impl Open {
+    async fn is_ready(&mut self) -> bool {
+        match self {
+            Self::Http1(open) => open.ready().await.is_ok(),
+            Self::Http2(open) => open.ready().await.is_ok(),
+        }
+    }
+
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Self::Http1(open) => open.send_request(request).await,
+            Self::Http2(open) => open.send_request(request).await,
+        }
+    }
+}
+
+/// The windows that gRPC clients have for answers of many rows.
+const WINDOW: u32 = 2 << 20;
 
 impl<'a> Connection<'a> {
     pub(crate) fn new(target: &'a Target) -> Self {
@@ -31,7 +61,7 @@ impl<'a> Connection<'a> {
     /// Nobody listens.
     pub(crate) async fn open(&mut self) -> Result<()> {
         if let Some(open) = &mut self.open
-            && open.ready().await.is_ok()
+            && open.is_ready().await
         {
             return Ok(());
         }
@@ -39,10 +69,19 @@ impl<'a> Connection<'a> {
         let stream = TcpStream::connect(&self.target.address).await?;
         // A request is one small write: it must not wait for the next one.
         stream.set_nodelay(true)?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the connection; what goes wrong on it is told to whoever waits for an answer.
-        tokio::spawn(connection);
-        self.open = Some(sender);
+        let io = TokioIo::new(stream);
+        // A connection's task ends with it; what goes wrong is told to whoever waits for an answer.
+        self.open = Some(if self.target.is_grpc {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
+            let (sender, connection) = builder.handshake(io).await?;
+            tokio::spawn(connection);
+            Open::Http2(sender)
+        } else {
+            let (sender, connection) = http1::handshake(io).await?;
+            tokio::spawn(connection);
+            Open::Http1(sender)
+        });
         self.made += 1;
         Ok(())
     }
@@ -55,13 +94,28 @@ impl<'a> Connection<'a> {
         let Some(mut open) = self.open.take() else {
             anyhow::bail!("the connection is not open");
         };
-        let request = Request::post(self.target.path.as_str())
-            .header(header::HOST, self.target.host.as_str())
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body))?;
-        let response = open.send_request(request).await?;
-        let status = response.status();
-        let answer = response.into_body().collect().await?.to_bytes();
+        let Target { path, host, is_grpc, .. } = self.target;
+        let request = match is_grpc {
+            true => Request::post(format!("http://{host}{path}"))
+                .header(header::CONTENT_TYPE, "application/grpc")
+                .header(header::TE, "trailers"),
+            false => Request::post(path.as_str())
+                .header(header::HOST, host.as_str())
+                .header(header::CONTENT_TYPE, "application/json"),
+        };
+        let response = open.send(request.body(Full::new(body))?).await?;
+        let (mut status, mut code) = (response.status(), code_of(response.headers()));
+        let answer = response.into_body().collect().await?;
+        if *is_grpc && status.is_success() {
+            code = code.or_else(|| answer.trailers().and_then(code_of));
+            // Said in the words of HTTP, so that figures of all protocols have the same.
+            let code = code.unwrap_or(Code::Unknown);
+            status = StatusCode::from_u16(zillion_serving::http_status(code))?;
+        }
+        let mut answer = answer.to_bytes();
+        if *is_grpc && status.is_success() {
+            answer = grpc::unframed(answer)?;
+        }
         self.open = Some(open);
         Ok((status, answer))
     }
@@ -70,4 +124,9 @@ impl<'a> Connection<'a> {
     pub(crate) fn drop_open(&mut self) {
         self.open = None;
     }
+}
+
+/// What gRPC says of a call, in the head of a failure and behind the body of an answer.
+fn code_of(headers: &HeaderMap) -> Option<Code> {
+    headers.get("grpc-status").map(|code| Code::from_bytes(code.as_bytes()))
 }

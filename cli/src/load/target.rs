@@ -16,6 +16,8 @@ pub(crate) struct Target {
     /// Host as the URL has it, for the request's head.
     pub(crate) host: String,
     pub(crate) path: String,
+    /// By HTTP/2 in gRPC's frames, instead of JSON by HTTP/1.1.
+    pub(crate) is_grpc: bool,
 }
 
 impl Target {
@@ -39,8 +41,18 @@ impl Target {
             Protocol::V2 => format!("{prefix}/v2/models/{model}{version}/infer"),
             Protocol::Predict => format!("{prefix}/v1/models/{model}{version}:predict"),
             Protocol::Rank => format!("{prefix}/v1/models/{model}{version}:rank"),
+            // Model and version are in the message.
+            Protocol::Grpc => "/inference.GRPCInferenceService/ModelInfer".to_owned(),
         };
-        Ok(Self { address: format!("{name}:{port}"), host: authority.as_str().to_owned(), path })
+        if protocol == Protocol::Grpc && !prefix.is_empty() {
+            bail!("gRPC's paths are its own; leave out `{prefix}`: {url}");
+        }
+        Ok(Self {
+            address: format!("{name}:{port}"),
+            host: authority.as_str().to_owned(),
+            path,
+            is_grpc: protocol == Protocol::Grpc,
+        })
     }
 }
 
@@ -67,6 +79,11 @@ mod tests {
             of("http://host/below/", Some(7), Protocol::Rank).unwrap(),
             text(("host:80", "/below/v1/models/m/versions/7:rank"))
         );
+        assert_eq!(
+            of("http://127.0.0.1:8080", Some(7), Protocol::Grpc).unwrap(),
+            text((here, "/inference.GRPCInferenceService/ModelInfer"))
+        );
+        assert!(of("http://host/below", None, Protocol::Grpc).is_err());
         for wrong in ["https://host", "host:80", "/path", "http//", ""] {
             assert!(of(wrong, None, Protocol::V2).is_err(), "{wrong}");
         }

@@ -186,3 +186,27 @@ fn ids_agree_between_types() {
     assert_eq!(key_of(RawType::I64, &RawValue::Int(-1)), Ok(Some(FeatureKey::from_i64(-1))));
     assert!(key_of(RawType::String, &RawValue::Float(0.5)).is_err());
 }
+
+#[test]
+fn truth_and_empty_text_are_what_they_are_in_files() {
+    let key = |raw, value| key_of(raw, &value);
+    let text = |t: &'static str| RawValue::Text(t.into());
+    assert_eq!(key(RawType::String, RawValue::Bool(true)), key(RawType::String, text("true")));
+    assert_eq!(key(RawType::I64, RawValue::Bool(true)), key(RawType::I64, RawValue::Int(1)));
+    assert_eq!(number_of(&RawValue::Bool(false)), Ok(Some(0.0)));
+    for raw in [RawType::String, RawType::I64, RawType::U64] {
+        assert_eq!(key(raw, text("")), Ok(None));
+    }
+    assert_eq!(number_of(&text("")), Ok(None));
+    assert_eq!(key(RawType::U64, text(" -0 ")), key(RawType::U64, RawValue::Int(0)));
+    assert!(key(RawType::U64, text("-1")).unwrap_err().contains("negative"));
+}
+
+#[test]
+fn inputs_say_what_they_take() {
+    let encoder = encoder();
+    let needs: Vec<bool> = encoder.inputs().map(|input| input.needs_value).collect();
+    assert_eq!(needs, [false; 4], "each has a key or a number for what is missing");
+    assert!(encoder.takes_number("price", 1e38) && !encoder.takes_number("price", 3e38));
+    assert!(!encoder.takes_number("price", f64::NAN) && encoder.takes_number("user", 1e300));
+}

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arrow_array::builder::{
     Float64Builder, Int64Builder, ListBuilder, StringBuilder, UInt8Builder, UInt64Builder,
 };
-use arrow_array::{ArrayRef, Float32Array, ListArray};
-use arrow_buffer::OffsetBuffer;
+use arrow_array::{ArrayRef, Float32Array, ListArray, StringArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field as ArrowField};
 use zillion_feature::{RawType, RawValue};
 
@@ -31,7 +31,7 @@ pub enum ConvertType {
     Label,
     /// Lists of these.
     List(RawType),
-    /// Lists of ids with a weight each, which become two columns.
+    /// Lists of ids with a weight each, which become two columns: what lists are in a sparse vector.
     Weighted(RawType),
 }
 
@@ -77,15 +77,13 @@ impl FromStr for ConvertType {
         };
         let inner = |prefix: &str| raw(text.strip_prefix(prefix)?.strip_suffix('>')?);
         let lists = || inner("list<").map(Self::List);
-        let weighted = || inner("weighted<").map(Self::Weighted);
         let plain = match text {
             "float" => Some(Self::Float),
             "label" => Some(Self::Label),
             _ => raw(text).map(Self::of_raw),
         };
-        plain.or_else(lists).or_else(weighted).ok_or_else(|| {
-            "a type is int64, uint64, float, string, label, list<int64>, list<uint64>, list<string>, \
-             weighted<int64>, weighted<uint64> or weighted<string>"
+        plain.or_else(lists).ok_or_else(|| {
+            "a type is int64, uint64, float, string, label, list<int64>, list<uint64> or list<string>"
                 .to_owned()
         })
     }
@@ -96,7 +94,7 @@ pub(super) fn field(name: &str, of: ConvertType) -> Field {
     let role = match of {
         ConvertType::Int64 => Role::RawId { raw: RawType::I64 },
         ConvertType::Uint64 => Role::RawId { raw: RawType::U64 },
-        ConvertType::Text => Role::RawId { raw: RawType::String },
+        ConvertType::Text => Role::Text,
         ConvertType::Float => Role::Number { needed: false },
         ConvertType::Label => Role::Label { optional: true, at_least: None },
         ConvertType::List(raw) => Role::RawIds { raw },
@@ -140,11 +138,9 @@ fn of_raw(raw: RawType) -> DataType {
 
 /// The values of one field of all pieces as the array or arrays of its type.
 pub(crate) fn array_of(pieces: &[Piece], field: usize, of: ConvertType) -> Result<Vec<ArrayRef>> {
-    fn at(piece: &Piece, field: usize) -> &Column {
-        &piece.block.columns[field]
-    }
     Ok(match of {
-        ConvertType::Int64 | ConvertType::Uint64 | ConvertType::Text => {
+        ConvertType::Text => vec![texts(pieces, field)?],
+        ConvertType::Int64 | ConvertType::Uint64 => {
             let mut values = Values::of(raw_of(of));
             for piece in pieces {
                 let Column::Raws(own) = at(piece, field) else { return Err(defect(field)) };
@@ -216,12 +212,32 @@ pub(crate) fn array_of(pieces: &[Piece], field: usize, of: ConvertType) -> Resul
     })
 }
 
+fn at(piece: &Piece, field: usize) -> &Column {
+    &piece.block.columns[field]
+}
+
 fn raw_of(of: ConvertType) -> RawType {
-    match of {
-        ConvertType::Uint64 => RawType::U64,
-        ConvertType::Text => RawType::String,
-        _ => RawType::I64,
+    if of == ConvertType::Uint64 { RawType::U64 } else { RawType::I64 }
+}
+
+/// Texts of all pieces, each piece's bytes at once.
+fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
+    let (mut bytes, mut ends, mut there) = (Vec::new(), vec![0i32], Vec::new());
+    for piece in pieces {
+        let Column::Texts(own) = at(piece, field) else { return Err(defect(field)) };
+        let (start, base) = (own.start(piece.start), bytes.len());
+        bytes.extend_from_slice(&own.bytes[start..own.start(piece.start + piece.rows)]);
+        ends.extend(piece.part(&own.ends).iter().map(|&end| (end - start + base) as i32));
+        there.extend_from_slice(piece.part(&own.there));
     }
+    // Offsets have 31 bits.
+    if i32::try_from(bytes.len()).is_err() {
+        return Err(ReaderError::BatchTooLarge { rows: there.len() });
+    }
+    let ends = ScalarBuffer::from(ends);
+    let nulls = Some(NullBuffer::from(there)).filter(|nulls| nulls.null_count() > 0);
+    let texts = StringArray::try_new(OffsetBuffer::new(ends), Buffer::from_vec(bytes), nulls);
+    Ok(Arc::new(texts.map_err(not_built)?))
 }
 
 /// A list of values without nulls, said so in its type.
@@ -326,7 +342,6 @@ mod tests {
         let mut all = vec![ConvertType::Float, ConvertType::Label];
         all.extend(raws.map(ConvertType::of_raw));
         all.extend(raws.map(ConvertType::List));
-        all.extend(raws.map(ConvertType::Weighted));
         for of in all {
             assert_eq!(of.to_string().parse(), Ok(of));
         }

@@ -50,6 +50,11 @@ pub(super) struct PartEntry {
     pub(super) rejects: Vec<Reject>,
 }
 
+/// A setting as it is written in JSON.
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("settings are texts, numbers and lists of texts")
+}
+
 impl Manifest {
     /// The beginning of a conversion.
     pub(super) fn wanted(spec: &ConvertSpec) -> Result<Self> {
@@ -78,13 +83,13 @@ impl Manifest {
             ("group rows", spec.group_rows.to_string()),
             ("max bad rows", spec.max_bad_rows.to_string()),
             ("columns", columns.join(", ")),
-            ("data.format", format!("{:?}", config.format)),
-            ("data.header", format!("{:?}", config.header)),
-            ("data.delimiter", format!("{:?}", config.delimiter)),
-            ("data.quote", format!("{:?}", config.quote)),
-            ("data.decimal", format!("{:?}", config.decimal)),
-            ("data.null", format!("{:?}", config.null)),
-            ("data.list_separator", format!("{:?}", config.list_separator)),
+            ("data.format", json(&config.format)),
+            ("data.header", json(&config.header)),
+            ("data.delimiter", json(&config.delimiter)),
+            ("data.quote", json(&config.quote)),
+            ("data.decimal", json(&config.decimal)),
+            ("data.null", json(&config.null)),
+            ("data.list_separator", json(&config.list_separator)),
         ];
         let settings = settings.map(|(key, value)| (key.to_owned(), value)).into();
         Ok(Self { format: FORMAT, settings, sources, complete: false, parts: BTreeMap::new() })

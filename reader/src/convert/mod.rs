@@ -161,7 +161,7 @@ pub fn convert(
     Ok(Converted {
         rows: parts.clone().map(|part| part.rows).sum(),
         rejects: parts.clone().flat_map(|part| part.rejects.clone()).collect(),
-        files: parts.map(|part| (place.folder.join(&part.name), part.rows, part.bytes)).collect(),
+        files: parts.map(|part| (place.path(&part.name), part.rows, part.bytes)).collect(),
         kept,
     })
 }
@@ -205,6 +205,14 @@ impl Place {
                     single: Some(name.to_owned()),
                 })
             }
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        // A file is called what the caller called it.
+        match self.folder == Path::new(".") {
+            true => PathBuf::from(name),
+            false => self.folder.join(name),
         }
     }
 

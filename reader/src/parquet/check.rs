@@ -17,6 +17,7 @@ pub(crate) fn check(field: &Field, found: &DataType, path: &Path) -> Result<()> 
             // One text cell that holds several ids, as in CSV.
             found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
         },
+        Role::Text => (is_text(found), "strings"),
         Role::SideRow(lookup) => (fits_id(lookup.raw, found), wanted_id(lookup.raw)),
         Role::Numeric { .. } | Role::Bucket { .. } | Role::Number { .. } => {
             (is_number(found) || *found == DataType::Boolean, "numbers")

@@ -14,6 +14,14 @@ pub(super) trait Cell {
     fn id<I: Id>(&self, raw: RawType) -> Outcome<Option<I>>;
     /// Appends the ids of a list that are there.
     fn ids<I: Id>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()>;
+    /// Appends a text, as it would be an id of type string; says whether there is one.
+    fn text(&self, to: &mut Vec<u8>) -> Outcome<bool> {
+        let text = self.id::<RawValue<'static>>(RawType::String)?;
+        if let Some(RawValue::Text(text)) = &text {
+            to.extend_from_slice(text.as_bytes());
+        }
+        Ok(text.is_some())
+    }
     fn number(&self) -> Outcome<Option<f64>>;
     fn label(&self) -> Outcome<Option<f32>>;
     fn group(&self) -> Outcome<Option<u64>>;
@@ -56,6 +64,10 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         }
         (Role::RawId { raw }, Column::Raws(values)) => {
             values.push(cell.id(*raw)?.unwrap_or(RawValue::Missing));
+        }
+        (Role::Text, Column::Texts(texts)) => {
+            let is_there = cell.text(&mut texts.bytes)?;
+            texts.end(is_there);
         }
         (Role::RawIds { raw }, Column::RawLists { offsets, ids }) => {
             let (mut list, mut weights) = (Vec::new(), None);
@@ -138,6 +150,14 @@ impl Cell for TextCell<'_> {
     #[inline]
     fn id<I: Id>(&self, raw: RawType) -> Outcome<Option<I>> {
         self.present().map(|text| id::from_cell(raw, text)).transpose()
+    }
+
+    #[inline]
+    fn text(&self, to: &mut Vec<u8>) -> Outcome<bool> {
+        let Some(text) = self.present() else { return Ok(false) };
+        std::str::from_utf8(text).map_err(|_| Refusal::NotUtf8)?;
+        to.extend_from_slice(text);
+        Ok(true)
     }
 
     #[inline]

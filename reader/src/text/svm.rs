@@ -68,7 +68,10 @@ impl SvmPlan {
                         Reads::Features | Reads::Field(_),
                         Role::Ids { .. } | Role::RawIds { .. } | Role::WeightedIds { .. }
                     )
-                    | (Reads::Field(_), Role::Id { .. } | Role::RawId { .. } | Role::SideRow(_))
+                    | (
+                        Reads::Field(_),
+                        Role::Id { .. } | Role::RawId { .. } | Role::Text | Role::SideRow(_)
+                    )
             );
             if !fits {
                 return Err(ReaderError::ColumnType {

@@ -42,6 +42,15 @@ impl Failure {
                 None => shortened(&error.to_string()),
             },
         };
+        // The machine's own credentials are asked for at an address of the link itself.
+        if answer.is_none()
+            && let Some((HttpErrorKind::Connect | HttpErrorKind::Timeout, text)) = transport(error)
+            && error.to_string().contains("://169.254.")
+        {
+            let reason =
+                format!("there are no credentials, and the machine has none to give ({text})");
+            return Self { outcome: Outcome::Denied, reason };
+        }
         let outcome = match error {
             E::NotFound { .. } => Outcome::Missing,
             E::AlreadyExists { .. } | E::Precondition { .. } | E::NotModified { .. } => {

@@ -304,6 +304,20 @@ impl Store {
         there(seen).map_err(|error| failed("look at", name, &error))
     }
 
+    /// [`Store::head`] of several objects at once, in their order.
+    ///
+    /// # Errors
+    /// Where the store refuses one of them.
+    pub fn heads(&self, names: &[String]) -> Result<Vec<Option<Listed>>> {
+        match &self.place {
+            Place::Local(..) => names.iter().map(|name| self.head(name)).collect(),
+            Place::Remote(remote) => {
+                let paths = names.iter().map(|name| parse(name)).collect::<Result<_>>()?;
+                remote.heads(paths, &self.stop)
+            }
+        }
+    }
+
     /// What a folder holds. A folder that is not there holds nothing.
     ///
     /// # Errors

@@ -203,6 +203,43 @@ impl Remote {
         }
     }
 
+    /// Sizes and ages of several objects, in their order.
+    pub(super) fn heads(&self, paths: Vec<Path>, stop: &StoreStop) -> Result<Vec<Option<Listed>>> {
+        let shared = self.shared.clone();
+        let seen = self.attempt(stop, async move {
+            let mut seen = vec![None; paths.len()];
+            let mut open = JoinSet::new();
+            for (index, path) in paths.into_iter().enumerate() {
+                let shared = shared.clone();
+                open.spawn(async move {
+                    let _pass = shared.pass().await;
+                    match shared.head(&path).await {
+                        Ok(listed) => Ok((index, Some(listed))),
+                        Err(failure) if failure.outcome == Outcome::Missing => Ok((index, None)),
+                        Err(failure) => Err((path.to_string(), failure)),
+                    }
+                });
+            }
+            while let Some(one) = open.join_next().await {
+                let one = one.unwrap_or_else(|stopped| {
+                    let failure = Failure::new(Outcome::Refused, stopped.to_string());
+                    Err((String::new(), failure))
+                });
+                match one {
+                    Ok((index, listed)) => seen[index] = listed,
+                    // The others end with the set.
+                    Err(failed) => return Ok(Err(failed)),
+                }
+            }
+            Ok(Ok(seen))
+        });
+        match seen {
+            Ok(Ok(seen)) => Ok(seen),
+            Ok(Err((name, failure))) => Err(self.error("look at", &name, failure)),
+            Err(failure) => Err(self.error("look at", "", failure)),
+        }
+    }
+
     pub(super) fn list(&self, path: Path, stop: &StoreStop) -> Result<Listing> {
         let shared = self.shared.clone();
         let name = path.to_string();

@@ -1,104 +1,252 @@
-//! The Open Inference Protocol v2 in JSON: requests to raw columns, scores to answers.
+//! The Open Inference Protocol v2: requests to raw columns, scores to answers, in JSON and with Triton's
+//! binary tensors.
+//!
+//! A body is JSON; with binary tensors it is JSON and behind it their bytes in the order of the inputs, and
+//! a header says where the JSON ends.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue as RawJson;
 use zillion_feature::{RawColumns, RawValue, RawValues};
 
-use super::values::Flat;
+use super::parameters::Parameters;
+use super::values::{Nesting, Values};
 use crate::error::{Result, ServeError};
 use crate::score::Answer;
-use crate::tensor::{self, Tensor, columns, refuse};
+use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse};
 
-/// The body of a request.
+/// The header that says how many bytes of a body are its JSON.
+pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
+
+/// The JSON of a request.
 #[derive(Debug, Deserialize)]
-pub(crate) struct InferRequest<'a> {
-    #[serde(borrow, default)]
-    id: Option<Cow<'a, str>>,
+#[serde(deny_unknown_fields)]
+struct InferRequest<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    /// Some clients say again what the path says.
+    #[serde(default)]
+    model_name: Option<String>,
+    #[serde(default)]
+    model_version: Option<String>,
     #[serde(borrow, default)]
     inputs: Vec<InferInput<'a>>,
-    #[serde(borrow, default)]
-    outputs: Vec<RequestedOutput<'a>>,
     #[serde(default)]
-    parameters: Option<serde::de::IgnoredAny>,
+    outputs: Vec<RequestedOutput>,
+    #[serde(default)]
+    parameters: Parameters,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct InferInput<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     shape: Vec<u64>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
-    #[serde(borrow)]
-    data: &'a RawJson,
+    #[serde(borrow, default)]
+    data: Option<&'a RawJson>,
+    #[serde(default)]
+    parameters: Parameters,
 }
 
 #[derive(Debug, Deserialize)]
-struct RequestedOutput<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
+#[serde(deny_unknown_fields)]
+struct RequestedOutput {
+    name: String,
+    #[serde(default)]
+    parameters: Parameters,
 }
 
 /// A request, ready to be scored.
 #[derive(Debug)]
 pub(crate) struct Inference<'a> {
     pub(crate) id: Option<String>,
+    /// What the body says of the model and its version, if anything.
+    pub(crate) named: (Option<String>, Option<String>),
     pub(crate) rows: usize,
     pub(crate) columns: RawColumns<'a>,
     /// Names of the outputs that are wanted; none means those by default.
     pub(crate) outputs: Vec<String>,
+    /// How long the request may wait.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) binary: BinaryOutputs,
 }
 
-/// Reads a request.
-pub(crate) fn parse(body: &[u8]) -> Result<Inference<'_>> {
-    let request: InferRequest<'_> = serde_json::from_slice(body).map_err(|e| {
+/// Which outputs are wanted as bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BinaryOutputs {
+    /// Of those that were asked for by name.
+    named: Vec<bool>,
+    /// Where none was.
+    all: bool,
+}
+
+/// Reads a request. `header_length`: what the header of that name says.
+///
+/// # Errors
+/// What is wrong with it, by the input where it is in one.
+pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<Inference<'a>> {
+    let (json, mut binary) = split(body, header_length)?;
+    let request: InferRequest<'_> = serde_json::from_slice(json).map_err(|e| {
         ServeError::Malformed(format!("the body is not a v2 inference request: {e}"))
     })?;
-    let _ = request.parameters;
-    let mut tensors: BTreeMap<Cow<'_, str>, Tensor<'_>> = BTreeMap::new();
+    request.parameters.check_request()?;
+    let timeout = request.parameters.whole("timeout")?.filter(|&micros| micros > 0);
+    let mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>> = BTreeMap::new();
     for input in request.inputs {
-        let tensor = tensor(&input)?;
+        let tensor = read(&input, &mut binary)?;
         if tensors.insert(input.name.clone(), tensor).is_some() {
             return Err(refuse(&input.name, "the request has it twice"));
         }
     }
+    if let Some(rest) = binary.filter(|rest| !rest.is_empty()) {
+        return Err(ServeError::Malformed(format!(
+            "{} bytes are left behind the binary data of all inputs",
+            rest.len()
+        )));
+    }
+    let all = request.parameters.flag("binary_data_output")?.unwrap_or(false);
+    let mut outputs = Vec::with_capacity(request.outputs.len());
+    let mut named = Vec::with_capacity(request.outputs.len());
+    for output in request.outputs {
+        let about = |e: ServeError| match e {
+            ServeError::Malformed(reason) => {
+                ServeError::Malformed(format!("{reason}, output `{}`", output.name))
+            }
+            other => other,
+        };
+        output.parameters.check_output().map_err(about)?;
+        named.push(output.parameters.flag("binary_data").map_err(about)?.unwrap_or(all));
+        outputs.push(output.name);
+    }
     let (rows, columns) = columns(tensors)?;
-    let outputs = request.outputs.into_iter().map(|o| o.name.into_owned()).collect();
-    Ok(Inference { id: request.id.map(Cow::into_owned), rows, columns, outputs })
+    Ok(Inference {
+        id: request.id,
+        named: (request.model_name, request.model_version),
+        rows,
+        columns,
+        outputs,
+        timeout: timeout.map(Duration::from_micros),
+        binary: BinaryOutputs { named, all },
+    })
 }
 
-/// Reads an input's tensor.
-fn tensor<'a>(input: &InferInput<'a>) -> Result<Tensor<'a>> {
+/// A body's JSON, and what is behind it where a header says that something may be.
+pub(super) fn split<'a>(
+    body: &'a [u8],
+    header_length: Option<&str>,
+) -> Result<(&'a [u8], Option<&'a [u8]>)> {
+    let Some(text) = header_length else { return Ok((body, None)) };
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let length = if is_number { text.parse::<usize>().ok() } else { None };
+    match length.and_then(|length| body.split_at_checked(length)) {
+        Some((json, binary)) => Ok((json, Some(binary))),
+        None => {
+            let text: String = text.chars().take(40).collect();
+            Err(ServeError::Malformed(format!(
+                "it is a number of bytes up to the body's {}: header `Inference-Header-Content-Length: {text}`",
+                body.len()
+            )))
+        }
+    }
+}
+
+/// Reads an input's tensor; binary data is taken from the front of `binary`.
+fn read<'a>(input: &InferInput<'a>, binary: &mut Option<&'a [u8]>) -> Result<Tensor<'a>> {
     let name = &input.name;
     let datatype = tensor::datatype(name, &input.datatype)?;
-    let flat: Flat<'a> = serde_json::from_str(input.data.get())
-        .map_err(|e| refuse(name, &format!("its data cannot be read: {e}")))?;
-    if let Some(at) = flat.values.iter().position(|value| !datatype.takes(value)) {
-        let reason = format!("value {at} of its data is not of datatype {}", input.datatype);
+    let about = |e: ServeError| match e {
+        ServeError::Malformed(reason) => refuse(name, &reason),
+        other => other,
+    };
+    input.parameters.check_input().map_err(about)?;
+    match (input.data, input.parameters.whole("binary_data_size").map_err(about)?) {
+        (Some(data), None) => from_json(name, datatype, &input.shape, data),
+        (None, Some(size)) => {
+            let Some(rest) = *binary else {
+                return Err(refuse(
+                    name,
+                    "it has binary data, which needs the header `Inference-Header-Content-Length`",
+                ));
+            };
+            let taken = usize::try_from(size).ok().and_then(|size| rest.split_at_checked(size));
+            let Some((own, rest)) = taken else {
+                let reason =
+                    format!("its `binary_data_size` is {size} and {} bytes are left", rest.len());
+                return Err(refuse(name, &reason));
+            };
+            *binary = Some(rest);
+            Tensor::from_raw(name, &input.shape, datatype, own)
+        }
+        (Some(_), Some(_)) => Err(refuse(name, "it has `data` and `binary_data_size`, not both")),
+        (None, None) => Err(refuse(name, "it has neither `data` nor `binary_data_size`")),
+    }
+}
+
+fn from_json<'a>(
+    name: &str,
+    datatype: Datatype,
+    shape: &[u64],
+    data: &'a RawJson,
+) -> Result<Tensor<'a>> {
+    if matches!(datatype, Datatype::Fp16 | Datatype::Bf16) {
+        let reason = format!("JSON has no {}; send it as binary data, or as FP32", datatype.name());
         return Err(refuse(name, &reason));
     }
-    let mut values = flat.values;
-    if datatype.is_float() {
-        // What is said to be a float is one, however it is written: no feature takes it for an id.
-        values.iter_mut().for_each(to_float);
+    let mut values = Vec::new();
+    let nesting = Nesting { lists: usize::MAX, base64: false };
+    let mut json = serde_json::Deserializer::from_str(data.get());
+    let is_list = Values { into: &mut values, nesting }.deserialize(&mut json).map_err(|e| {
+        refuse(name, &format!("value {} of its data cannot be read: {e}", values.len()))
+    })?;
+    if !is_list {
+        return Err(refuse(name, "its data is a list"));
     }
-    Tensor::new(name, &input.shape, RawValues::Any(values))
+    for (at, value) in values.iter_mut().enumerate() {
+        // What is said to be a float of 32 bits is one, however it is written.
+        if datatype.is_float() {
+            to_float(value, datatype);
+        }
+        // Some clients write truth as 1 and 0.
+        if let (Datatype::Bool, RawValue::Int(x @ 0..=1)) = (datatype, &*value) {
+            *value = RawValue::Bool(*x == 1);
+        }
+        let overflows = matches!(value, RawValue::Float(x) if !x.is_finite());
+        if overflows || !datatype.takes(value) {
+            let reason = format!("value {at} of its data is not of datatype {}", datatype.name());
+            return Err(refuse(name, &reason));
+        }
+    }
+    Tensor::new(name, shape, RawValues::Any(values))
 }
 
-fn to_float(value: &mut RawValue<'_>) {
-    match *value {
-        RawValue::Int(x) => *value = RawValue::Float(x as f64),
-        RawValue::Uint(x) => *value = RawValue::Float(x as f64),
-        _ => {}
-    }
+fn to_float(value: &mut RawValue<'_>, datatype: Datatype) {
+    let x = match *value {
+        RawValue::Int(x) => x as f64,
+        RawValue::Uint(x) => x as f64,
+        RawValue::Float(x) => x,
+        _ => return,
+    };
+    *value = RawValue::Float(if datatype == Datatype::Fp32 { f64::from(x as f32) } else { x });
 }
 
-/// The body of an answer.
+/// The bytes of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) bytes: Vec<u8>,
+    /// How many of them are JSON, where others follow.
+    pub(crate) header_length: Option<usize>,
+}
+
+/// The JSON of an answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct InferAnswer<'a> {
+struct InferAnswer<'a> {
     model_name: &'a str,
     model_version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,109 +259,53 @@ struct OutputTensor<'a> {
     name: &'a str,
     shape: [usize; 1],
     datatype: &'static str,
-    data: &'a [f32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<BinarySize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a [f32]>,
 }
 
-impl<'a> InferAnswer<'a> {
-    /// The answer to a request, with the outputs that it asked for.
-    pub(crate) fn new(model: &'a str, id: Option<&'a str>, answer: &'a Answer) -> Self {
-        let outputs = answer.outputs.iter().map(|(name, data)| OutputTensor {
-            name,
-            shape: [data.len()],
-            datatype: "FP32",
-            data,
-        });
-        Self {
-            model_name: model,
-            model_version: answer.version.to_string(),
-            id,
-            outputs: outputs.collect(),
+#[derive(Debug, Serialize)]
+struct BinarySize {
+    binary_data_size: usize,
+}
+
+/// Writes the answer to a request.
+///
+/// # Errors
+/// A writer that fails, which is a bug.
+pub(crate) fn reply(
+    model: &str,
+    id: Option<&str>,
+    answer: &Answer,
+    binary: &BinaryOutputs,
+) -> Result<Reply> {
+    let is_binary = |at: usize| binary.named.get(at).copied().unwrap_or(binary.all);
+    let outputs = answer.outputs.iter().enumerate().map(|(at, (name, data))| OutputTensor {
+        name,
+        shape: [data.len()],
+        datatype: "FP32",
+        parameters: is_binary(at)
+            .then(|| BinarySize { binary_data_size: size_of_val(data.as_slice()) }),
+        data: (!is_binary(at)).then_some(data),
+    });
+    let head = InferAnswer {
+        model_name: model,
+        model_version: answer.version.to_string(),
+        id,
+        outputs: outputs.collect(),
+    };
+    let mut bytes = super::respond::to_bytes(&head)?;
+    let json = bytes.len();
+    let mut has_binary = false;
+    for (at, (_, data)) in answer.outputs.iter().enumerate() {
+        if is_binary(at) {
+            has_binary = true;
+            bytes.extend_from_slice(&encode_scores(data));
         }
     }
+    Ok(Reply { bytes, header_length: has_binary.then_some(json) })
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn refused(body: &str) -> String {
-        parse(body.as_bytes()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn tensors_become_columns() {
-        let body = br#"{"id": "42", "parameters": {"x": 1}, "inputs": [
-            {"name": "user", "shape": [2], "datatype": "INT64", "data": [7, -8]},
-            {"name": "price", "shape": [2, 1], "datatype": "FP32", "data": [[0.5], [2]]},
-            {"name": "tags", "shape": [3], "datatype": "BYTES", "data": ["a", "b", "c"]},
-            {"name": "tags__lengths", "shape": [2], "datatype": "INT32", "data": [3, 0]},
-            {"name": "pair", "shape": [2, 2], "datatype": "UINT8", "data": [1, 2, 3, 255]}],
-            "outputs": [{"name": "logits"}]}"#;
-        let inference = parse(body).unwrap();
-        assert_eq!((inference.rows, inference.id.as_deref()), (2, Some("42")));
-        assert_eq!(inference.outputs, ["logits"]);
-        let lengths = |name: &str| inference.columns[name].lengths.clone();
-        assert_eq!(lengths("user"), None);
-        assert_eq!(lengths("price"), None);
-        assert_eq!(lengths("tags"), Some(vec![3, 0]));
-        assert_eq!(lengths("pair"), Some(vec![2, 2]));
-        let RawValues::Any(users) = &inference.columns["user"].values else { panic!("any") };
-        assert_eq!(users[..], [RawValue::Int(7), RawValue::Int(-8)]);
-    }
-
-    #[test]
-    fn what_does_not_add_up_is_refused_by_name() {
-        let one = |shape: &str, datatype: &str, data: &str| {
-            refused(&format!(
-                r#"{{"inputs": [{{"name": "x", "shape": {shape}, "datatype": "{datatype}", "data": {data}}}]}}"#
-            ))
-        };
-        assert!(
-            one("[3]", "INT64", "[1, 2]")
-                .contains("does not have the 2 values of its data: input `x`")
-        );
-        assert!(one("[]", "INT64", "1").contains("must be [rows]"));
-        assert!(one("[1]", "INT99", "[1]").contains("datatype `INT99`"));
-        assert!(
-            one("[1]", "INT8", "[128]").contains("value 0 of its data is not of datatype INT8")
-        );
-        assert!(one("[1]", "UINT64", "[-1]").contains("not of datatype UINT64"));
-        assert!(one("[1]", "INT64", "[1.5]").contains("not of datatype INT64"));
-        assert!(one("[1]", "BYTES", "[1]").contains("not of datatype BYTES"));
-        assert!(one("[18446744073709551615, 3]", "INT64", "[1]").contains("does not have"));
-        assert!(one("[1]", "INT64", r#"[{"a": 1}]"#).contains("cannot be read"));
-        assert!(refused("{}").contains("no `inputs`"));
-        assert!(refused("nonsense").contains("not a v2 inference request"));
-        assert!(refused("").contains("not a v2 inference request"));
-        let rows = r#"{"inputs": [{"name": "a", "shape": [1], "datatype": "INT64", "data": [1]},
-            {"name": "b", "shape": [2], "datatype": "INT64", "data": [1, 2]}]}"#;
-        assert!(refused(rows).contains("it has 2 rows and input `a` has 1: input `b`"));
-        let twice = r#"{"inputs": [{"name": "a", "shape": [1], "datatype": "INT64", "data": [1]},
-            {"name": "a", "shape": [1], "datatype": "INT64", "data": [1]}]}"#;
-        assert!(refused(twice).contains("twice: input `a`"));
-        let orphan = r#"{"inputs": [{"name": "a__lengths", "shape": [1], "datatype": "INT64", "data": [1]}]}"#;
-        assert!(refused(orphan).contains("no input `a`"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_body_is_a_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse(&body);
-        }
-
-        #[test]
-        fn no_json_is_a_panic(
-            shape in prop::collection::vec(any::<i64>(), 0..4),
-            datatype in "(INT64|FP32|BYTES|[A-Z0-9]{0,6})",
-            data in r#"[\[\]0-9,."a-z{}:-]{0,40}"#,
-            name in "[a-z_]{0,12}(__lengths)?",
-        ) {
-            let body = format!(
-                r#"{{"inputs":[{{"name":"{name}","shape":{shape:?},"datatype":"{datatype}","data":{data}}}]}}"#
-            );
-            let _ = parse(body.as_bytes());
-        }
-    }
-}
+mod tests;

@@ -1,46 +1,140 @@
 //! What a server says of itself and of its models.
 
-use serde::Serialize;
 use serde_json::{Value, json};
 use zillion_feature::{InputKind, RawType};
-use zillion_registry::Servable;
+use zillion_registry::{Servable, VersionId};
 
-use crate::describe::{self, Described, unique_inputs};
+use super::rows::SIGNATURE;
+use crate::describe::{self, Described, EXTENSIONS, unique_inputs};
+use crate::domain::Domain;
 use crate::error::Result;
-use crate::host::{Host, Selector};
+use crate::host::{Host, OpenVersions, Selector};
+use crate::repository::Indexed;
 use crate::score::{Output, output_names};
-
-/// The answer to a question of health.
-#[derive(Debug, Serialize)]
-pub(super) struct Flag {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) live: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ready: Option<bool>,
-}
+use crate::statistics::{Total, Totals};
+use crate::tensor::Datatype;
 
 /// `GET /v2`.
 pub(super) fn server() -> Value {
-    json!({ "name": "zillion", "version": env!("CARGO_PKG_VERSION"), "extensions": [] })
+    json!({ "name": "zillion", "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS })
+}
+
+/// `GET /v2/health/ready`: whether the server is, and if not, what it waits for.
+pub(super) fn ready(domain: &Domain) -> (bool, Value) {
+    if domain.is_ready() {
+        return (true, json!({ "ready": true }));
+    }
+    let missing = |host: &std::sync::Arc<Host>| {
+        let open = host.open();
+        let is_missing = host.is_required() && open.current.is_none();
+        is_missing.then(|| json!({ "name": host.name(), "reason": why_not(&open) }))
+    };
+    let models: Vec<Value> = domain.hosts().iter().filter_map(missing).collect();
+    let error = match domain.is_draining() {
+        true => "the server is stopping".to_owned(),
+        false => format!("{} of the models have no version that answers", models.len()),
+    };
+    (false, json!({ "ready": false, "error": error, "models": models }))
+}
+
+/// Why a model has no version that answers.
+fn why_not(open: &OpenVersions) -> &str {
+    open.problem.as_deref().unwrap_or("its first version is being loaded")
 }
 
 /// `GET /v2/models/{m}`.
 pub(super) fn v2_model(host: &Host, servable: &Servable) -> Value {
-    let versions: Vec<String> = host.open().versions.keys().map(ToString::to_string).collect();
     let tensor = |described: &Described| json!({ "name": described.name, "datatype": described.datatype.name(), "shape": [-1] });
     let tensors = |all: &[Described]| all.iter().map(tensor).collect::<Vec<_>>();
     json!({
         "name": host.name(),
-        "versions": versions,
+        "versions": host.open().versions.keys().map(ToString::to_string).collect::<Vec<_>>(),
         "platform": "zillion",
         "inputs": tensors(&describe::inputs(servable)),
         "outputs": tensors(&describe::outputs(servable)),
     })
 }
 
-/// `GET /v1/models/{m}`: the versions that are open.
+/// `GET /v2/models/{m}/config`: as much of Triton's model configuration as has a meaning here. Batches are
+/// the client's: the first dimension of a tensor is its rows, so that there is no batch dimension besides.
+pub(super) fn config(host: &Host, servable: &Servable) -> Value {
+    let tensor = |described: &Described| {
+        let name = match described.datatype {
+            Datatype::Bytes => "STRING",
+            other => other.name(),
+        };
+        let mut tensor =
+            json!({ "name": described.name, "data_type": format!("TYPE_{name}"), "dims": [-1] });
+        if described.is_optional {
+            tensor["optional"] = true.into();
+        }
+        tensor
+    };
+    let tensors = |all: &[Described]| all.iter().map(tensor).collect::<Vec<_>>();
+    json!({
+        "name": host.name(),
+        "platform": "zillion",
+        "backend": "zillion",
+        "version_policy": { "specific": { "versions": [servable.version().0] } },
+        "max_batch_size": 0,
+        "input": tensors(&describe::inputs(servable)),
+        "output": tensors(&describe::outputs(servable)),
+    })
+}
+
+/// `GET /v2/models/{m}/stats`: of one version, or of all that are open.
+pub(super) fn statistics(host: &Host, selector: &Selector) -> Result<Vec<Value>> {
+    let open = host.open();
+    let only = match selector {
+        Selector::Default => None,
+        one => Some(host.resolve(one)?.version()),
+    };
+    let wanted = |version: &VersionId| only.is_none_or(|only| only == *version);
+    let of = open.statistics.iter().filter(|(version, _)| wanted(version));
+    Ok(of.map(|(version, s)| model_statistics(host.name(), *version, &s.totals())).collect())
+}
+
+fn model_statistics(model: &str, version: VersionId, totals: &Totals) -> Value {
+    let total = |total: Total| json!({ "count": total.count, "ns": total.nanos });
+    json!({
+        "name": model,
+        "version": version.to_string(),
+        "last_inference": totals.last_inference_ms,
+        "inference_count": totals.inference_count,
+        "execution_count": totals.execution_count,
+        "inference_stats": {
+            "success": total(totals.success),
+            "fail": total(totals.fail),
+            "queue": total(totals.queue),
+            "compute_input": total(totals.compute_input),
+            "compute_infer": total(totals.compute_infer),
+            "compute_output": total(totals.compute_output),
+            "cache_hit": total(Total::default()),
+            "cache_miss": total(Total::default()),
+        },
+        // A request is a batch of its own, of any size: counting by size would be a series without end.
+        "batch_stats": [],
+    })
+}
+
+/// `POST /v2/repository/index`.
+pub(super) fn index(indexed: &[Indexed], only_ready: bool) -> Value {
+    let is_wanted = |one: &&Indexed| !only_ready || one.state == crate::ModelState::Ready;
+    let entry = |one: &Indexed| {
+        let mut entry =
+            json!({ "name": one.name, "state": one.state.name(), "reason": one.reason });
+        if let Some(version) = one.version {
+            entry["version"] = version.to_string().into();
+        }
+        entry
+    };
+    indexed.iter().filter(is_wanted).map(entry).collect()
+}
+
+/// `GET /v1/models/{m}`: the versions that are open, the newest first. One that should be and could not be
+/// loaded is in the state that TF-Serving has for it, where there is no other.
 pub(super) fn tf_status(host: &Host, selector: &Selector) -> Result<Value> {
-    let status = |version: &zillion_registry::VersionId| {
+    let status = |version: &VersionId| {
         json!({
             "version": version.to_string(),
             "state": "AVAILABLE",
@@ -48,7 +142,11 @@ pub(super) fn tf_status(host: &Host, selector: &Selector) -> Result<Value> {
         })
     };
     let versions: Vec<Value> = match selector {
-        Selector::Default => host.open().versions.keys().rev().map(status).collect(),
+        Selector::Default => {
+            // A server without any has nothing to list, and says why.
+            host.resolve(selector)?;
+            host.open().versions.keys().rev().map(status).collect()
+        }
         one => vec![status(&host.resolve(one)?.version())],
     };
     Ok(json!({ "model_version_status": versions }))
@@ -56,7 +154,10 @@ pub(super) fn tf_status(host: &Host, selector: &Selector) -> Result<Value> {
 
 /// `GET /v1/models/{m}/metadata`.
 pub(super) fn tf_metadata(host: &Host, servable: &Servable) -> Value {
-    let any_size = json!({ "dim": [{ "size": "-1", "name": "" }], "unknown_rank": false });
+    let shape = |rank: usize| {
+        let dims = vec![json!({ "size": "-1", "name": "" }); rank];
+        json!({ "dim": dims, "unknown_rank": false })
+    };
     let mut inputs = serde_json::Map::new();
     for input in unique_inputs(servable) {
         let dtype = match input.kind {
@@ -65,12 +166,13 @@ pub(super) fn tf_metadata(host: &Host, servable: &Servable) -> Value {
             InputKind::Id(RawType::String) => "DT_STRING",
             InputKind::Number => "DT_FLOAT",
         };
-        let described = json!({ "dtype": dtype, "tensor_shape": any_size, "name": input.name });
+        let shape = shape(if input.is_list { 2 } else { 1 });
+        let described = json!({ "dtype": dtype, "tensor_shape": shape, "name": input.name });
         inputs.insert(input.name.clone(), described);
     }
     let mut outputs = serde_json::Map::new();
     for Output { name, .. } in output_names(servable).into_iter().filter(|o| o.by_default) {
-        let described = json!({ "dtype": "DT_FLOAT", "tensor_shape": any_size, "name": name });
+        let described = json!({ "dtype": "DT_FLOAT", "tensor_shape": shape(1), "name": name });
         outputs.insert(name, described);
     }
     json!({
@@ -79,27 +181,10 @@ pub(super) fn tf_metadata(host: &Host, servable: &Servable) -> Value {
             "signature_name": "",
             "version": servable.version().to_string(),
         },
-        "metadata": { "signature_def": { "signature_def": { "serving_default": {
+        "metadata": { "signature_def": { "signature_def": { SIGNATURE: {
             "inputs": inputs,
             "outputs": outputs,
             "method_name": "tensorflow/serving/predict",
         } } } },
     })
-}
-
-/// `GET /openapi.json`: every path of this server.
-pub(super) fn openapi() -> Value {
-    let text = include_str!("openapi.json");
-    // The file is part of the program, and a test reads it.
-    serde_json::from_str(text).unwrap_or(Value::Null)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_openapi_document_is_json() {
-        assert_eq!(openapi()["openapi"], "3.1.0");
-    }
 }

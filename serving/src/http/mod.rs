@@ -1,147 +1,62 @@
 //! HTTP: paths to the domain, and what comes back.
 //!
 //! An adapter and nothing else: it finds the model and the version in the path, hands the body to a task
-//! of the pool, and puts the task's bytes into an answer. The network's thread parses no JSON.
+//! of the pool, and puts the task's bytes into an answer. The network's thread parses no JSON but the few
+//! bytes of the repository's requests.
 
+mod answers;
+mod body;
 mod infer;
 mod meta;
+mod openapi;
+mod parameters;
+mod repository;
+mod respond;
+mod route;
 mod rows;
+mod table;
 mod values;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::Serialize;
 use tracing::Instrument as _;
 
+use self::answers::{ClassifyAnswer, PredictAnswer, RankAnswer, RegressAnswer};
+use self::infer::{HEADER_LENGTH, Reply};
+use self::route::{Route, Target, Verb};
+use self::rows::Form;
 use crate::domain::{Domain, RowsRequest, Scored};
-use crate::error::{Kind, Result, ServeError};
-use crate::host::Selector;
+use crate::error::{Result, ServeError};
 use crate::metrics::Stage;
+use crate::score::Answer;
 use crate::trace::{request_span, span};
 
-/// Reads a body as each protocol would, and says which took it: what fuzzers feed.
-pub fn read_body(body: &[u8]) -> [bool; 3] {
-    [infer::parse(body).is_ok(), rows::parse_predict(body).is_ok(), rows::parse_rank(body).is_ok()]
+/// Reads a body as each protocol would, and says which took it: what fuzzers feed. The first two bytes say
+/// how long the JSON of a body with binary tensors is.
+pub fn read_body(body: &[u8]) -> [bool; 5] {
+    let with_binary = body.split_at_checked(2).is_some_and(|(length, body)| {
+        let length = usize::from(length[0]) | usize::from(length[1]) << 8;
+        infer::parse(body, Some(&length.to_string())).is_ok()
+    });
+    let rows = |form| rows::parse(form, body).is_ok();
+    [
+        infer::parse(body, None).is_ok(),
+        with_binary,
+        rows(Form::Predict),
+        rows(Form::Examples),
+        rows(Form::Rank),
+    ]
 }
 
 /// The server's paths.
 pub(crate) fn router(domain: Arc<Domain>) -> Router {
     Router::new().route("/", any(answer)).route("/{*path}", any(answer)).with_state(domain)
-}
-
-/// What a path asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Route {
-    Live,
-    Ready,
-    Metrics,
-    OpenApi,
-    ServerMetadata,
-    Metadata { model: String, selector: Selector },
-    ModelReady { model: String, selector: Selector },
-    Infer { model: String, selector: Selector },
-    Status { model: String, selector: Selector },
-    TfMetadata { model: String, selector: Selector },
-    Predict { model: String, selector: Selector },
-    Rank { model: String, selector: Selector },
-}
-
-impl Route {
-    fn parse(path: &str) -> Option<Self> {
-        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-        let version = |text: &str| text.parse().ok().map(Selector::Version);
-        Some(match parts[..] {
-            ["v2"] | ["v2", ""] => Self::ServerMetadata,
-            ["v2", "health", "live"] | ["healthz"] => Self::Live,
-            ["v2", "health", "ready"] | ["readyz"] => Self::Ready,
-            ["metrics"] => Self::Metrics,
-            ["openapi.json"] => Self::OpenApi,
-            ["v2", "models", model] => {
-                Self::Metadata { model: model.to_owned(), selector: Selector::Default }
-            }
-            ["v2", "models", model, "versions", v] => {
-                Self::Metadata { model: model.to_owned(), selector: version(v)? }
-            }
-            ["v2", "models", model, verb] => Self::v2(model, Selector::Default, verb)?,
-            ["v2", "models", model, "versions", v, verb] => Self::v2(model, version(v)?, verb)?,
-            ["v1", "models", last] => {
-                let (model, verb) = split_verb(last);
-                Self::v1(model, Selector::Default, verb)?
-            }
-            ["v1", "models", model, "metadata"] => {
-                Self::TfMetadata { model: model.to_owned(), selector: Selector::Default }
-            }
-            ["v1", "models", model, "versions", last] => {
-                let (v, verb) = split_verb(last);
-                Self::v1(model, version(v)?, verb)?
-            }
-            ["v1", "models", model, "labels", last] => {
-                let (label, verb) = split_verb(last);
-                Self::v1(model, Selector::Label(label.to_owned()), verb)?
-            }
-            ["v1", "models", model, "versions", v, "metadata"] => {
-                Self::TfMetadata { model: model.to_owned(), selector: version(v)? }
-            }
-            ["v1", "models", model, "labels", label, "metadata"] => Self::TfMetadata {
-                model: model.to_owned(),
-                selector: Selector::Label(label.to_owned()),
-            },
-            _ => return None,
-        })
-    }
-
-    fn v2(model: &str, selector: Selector, verb: &str) -> Option<Self> {
-        let model = model.to_owned();
-        match verb {
-            "infer" => Some(Self::Infer { model, selector }),
-            "ready" => Some(Self::ModelReady { model, selector }),
-            _ => None,
-        }
-    }
-
-    fn v1(model: &str, selector: Selector, verb: Option<&str>) -> Option<Self> {
-        let model = model.to_owned();
-        match verb {
-            None => Some(Self::Status { model, selector }),
-            Some("predict") => Some(Self::Predict { model, selector }),
-            Some("rank") => Some(Self::Rank { model, selector }),
-            Some(_) => None,
-        }
-    }
-
-    fn allowed(&self) -> Method {
-        match self {
-            Self::Infer { .. } | Self::Predict { .. } | Self::Rank { .. } => Method::POST,
-            _ => Method::GET,
-        }
-    }
-
-    /// Model and protocol, for the metrics of those that score.
-    fn labels(&self) -> Option<(&str, &'static str)> {
-        match self {
-            Self::Infer { model, .. } => Some((model, "v2")),
-            Self::Predict { model, .. } => Some((model, "tf")),
-            Self::Rank { model, .. } => Some((model, "rank")),
-            _ => None,
-        }
-    }
-}
-
-/// `name:verb` into both.
-fn split_verb(text: &str) -> (&str, Option<&str>) {
-    match text.rsplit_once(':') {
-        Some((name, verb)) => (name, Some(verb)),
-        None => (text, None),
-    }
 }
 
 async fn answer(State(domain): State<Arc<Domain>>, request: Request) -> Response {
@@ -168,18 +83,18 @@ async fn answered(
 ) -> Response {
     let began = Instant::now();
     let Some(route) = route else {
-        return failure(&ServeError::UnknownPath(path.chars().take(200).collect()));
+        return respond::failure(&ServeError::UnknownPath(path.chars().take(200).collect()));
     };
     let allowed = route.allowed();
     let is_head = request.method() == Method::HEAD && allowed == Method::GET;
     if request.method() != allowed && !is_head {
         let allowed = if allowed == Method::POST { "POST" } else { "GET" };
-        return failure(&ServeError::WrongMethod { path, allowed });
+        return respond::failure(&ServeError::WrongMethod { path, allowed });
     }
     domain.metrics().open_requests.inc();
     let outcome = dispatch(&domain, &route, request).await;
     domain.metrics().open_requests.dec();
-    let response = outcome.unwrap_or_else(|error| failure(&error));
+    let response = outcome.unwrap_or_else(|error| respond::failure(&error));
     if let Some((model, protocol)) = route.labels() {
         let model = known(&domain, model);
         let status = response.status().as_u16();
@@ -194,195 +109,173 @@ fn known<'a>(domain: &Domain, model: &'a str) -> &'a str {
 }
 
 async fn dispatch(domain: &Arc<Domain>, route: &Route, request: Request) -> Result<Response> {
+    let ok = |body| Ok(respond::json(StatusCode::OK, &body));
     match route {
-        Route::Live => Ok(json(&meta::Flag { live: Some(true), ready: None })),
+        Route::Live => ok(serde_json::json!({ "live": true })),
         Route::Ready => {
-            let ready = domain.is_ready();
-            let body = json(&meta::Flag { live: None, ready: Some(ready) });
-            Ok(if ready { body } else { (StatusCode::SERVICE_UNAVAILABLE, body).into_response() })
+            let (is_ready, body) = meta::ready(domain);
+            let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            Ok(respond::json(status, &body))
         }
         Route::Metrics => {
-            let text = domain.metrics_text()?;
+            let text = domain.metrics().text().map_err(|e| ServeError::Internal(e.to_string()))?;
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
         }
-        Route::OpenApi => Ok(json(&meta::openapi())),
-        Route::ServerMetadata => Ok(json(&meta::server())),
-        Route::Metadata { model, selector } => {
+        Route::OpenApi => ok(openapi::document(domain)),
+        Route::ServerMetadata => ok(meta::server()),
+        Route::AllStatistics => {
+            let mut all = Vec::new();
+            for host in domain.hosts() {
+                all.extend(meta::statistics(&host, &crate::Selector::Default)?);
+            }
+            ok(serde_json::json!({ "model_stats": all }))
+        }
+        Route::Index => {
+            let body = small_body(domain, request).await?;
+            ok(repository::index(domain, &body).await?)
+        }
+        Route::Load { model } => {
+            let body = small_body(domain, request).await?;
+            ok(repository::load(domain, model, &body).await?)
+        }
+        Route::Unload { model } => {
+            let body = small_body(domain, request).await?;
+            ok(repository::unload(domain, model, &body).await?)
+        }
+        Route::Model(target, verb) if verb.is_scoring() => {
+            scored(domain, target, *verb, request).await
+        }
+        Route::Model(Target { model, selector }, verb) => {
             let host = domain.host(model)?;
-            Ok(json(&meta::v2_model(&host, &*host.resolve(selector)?)))
-        }
-        Route::ModelReady { model, selector } => {
-            domain.host(model)?.resolve(selector)?;
-            Ok(json(&meta::Flag { live: None, ready: Some(true) }))
-        }
-        Route::Status { model, selector } => {
-            let host = domain.host(model)?;
-            Ok(json(&meta::tf_status(&host, selector)?))
-        }
-        Route::TfMetadata { model, selector } => {
-            let host = domain.host(model)?;
-            Ok(json(&meta::tf_metadata(&host, &*host.resolve(selector)?)))
-        }
-        Route::Infer { model, selector } => {
-            scored(domain, model, selector, request, |scored, body| {
-                let parsed = scored.timed(Stage::Parse, || infer::parse(body))?;
-                let id = parsed.id.clone();
-                let (rows, columns, outputs) = (parsed.rows, parsed.columns, parsed.outputs);
-                let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
-                let body = infer::InferAnswer::new(scored.model(), id.as_deref(), &answer);
-                scored.timed(Stage::Write, || to_bytes(&body))
+            ok(match verb {
+                Verb::Status => meta::tf_status(&host, selector)?,
+                Verb::Statistics => {
+                    let statistics = meta::statistics(&host, selector)?;
+                    serde_json::json!({ "model_stats": statistics })
+                }
+                verb => {
+                    let servable = host.resolve(selector)?;
+                    match verb {
+                        Verb::Ready => serde_json::json!({ "ready": true }),
+                        Verb::Config => meta::config(&host, &servable),
+                        Verb::TfMetadata => meta::tf_metadata(&host, &servable),
+                        _ => meta::v2_model(&host, &servable),
+                    }
+                }
             })
-            .await
-        }
-        Route::Predict { model, selector } => {
-            scored(domain, model, selector, request, |scored, body| {
-                let parsed = scored.timed(Stage::Parse, || rows::parse_predict(body))?;
-                let (rows, columns) = (parsed.rows, parsed.columns);
-                let answer = scored.score(&RowsRequest { rows, columns, outputs: Vec::new() })?;
-                let body = rows::PredictAnswer::new(&answer, parsed.is_columnar);
-                scored.timed(Stage::Write, || to_bytes(&body))
-            })
-            .await
-        }
-        Route::Rank { model, selector } => {
-            scored(domain, model, selector, request, |scored, body| {
-                let parsed = scored.timed(Stage::Parse, || rows::parse_rank(body))?;
-                let (rows, columns) = (parsed.rows, parsed.columns);
-                let answer = scored.score(&RowsRequest { rows, columns, outputs: Vec::new() })?;
-                let body = rows::RankAnswer::new(&answer, parsed.top_k);
-                scored.timed(Stage::Write, || to_bytes(&body))
-            })
-            .await
         }
     }
+}
+
+/// Bytes that the body of a request to the repository may have: it is read on the network's thread.
+const SMALL: usize = 64 << 10;
+
+async fn small_body(domain: &Domain, request: Request) -> Result<bytes::Bytes> {
+    let mut limits = domain.limits();
+    limits.body_bytes = limits.body_bytes.min(SMALL);
+    body::receive(&limits, request).await?.decode(&limits)
 }
 
 /// Receives a body and does the work of a request with it.
 async fn scored(
     domain: &Arc<Domain>,
-    model: &str,
-    selector: &Selector,
+    target: &Target,
+    verb: Verb,
     request: Request,
-    work: impl FnOnce(&Scored, &[u8]) -> Result<Vec<u8>> + Send + 'static,
 ) -> Result<Response> {
+    let Target { model, selector } = target;
     // Before the body: who asks for what is not here need not send it.
     domain.host(model)?.resolve(selector)?;
-    let began = Instant::now();
-    let body = receive(domain, request).instrument(span!("receive")).await?;
-    domain.metrics().stage(Stage::Receive, began.elapsed());
-    let bytes = domain.request(model, selector, move |scored| work(scored, &body)).await?;
-    Ok(json_bytes(StatusCode::OK, bytes))
-}
-
-async fn receive(domain: &Domain, request: Request) -> Result<Bytes> {
-    let limits = domain.limits();
-    let too_large = || ServeError::TooLarge {
-        what: "the body",
-        limit: limits.body_bytes,
-        setting: "--max-body-bytes",
+    let header_length = match request.headers().get(HEADER_LENGTH) {
+        None => None,
+        Some(_) if verb != Verb::Infer => {
+            let reason = "binary tensors are for `infer`: header `Inference-Header-Content-Length`";
+            return Err(ServeError::Malformed(reason.to_owned()));
+        }
+        // What is no text is no number either.
+        Some(value) => Some(value.to_str().unwrap_or("?").to_owned()),
     };
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|l| l.to_str().ok()).and_then(|l| l.parse::<u64>().ok());
-    if length.is_some_and(|length| length > limits.body_bytes as u64) {
-        return Err(too_large());
-    }
-    let body = Limited::new(request.into_body(), limits.body_bytes);
-    match tokio::time::timeout(limits.body_time, body.collect()).await {
-        Err(_) => Err(ServeError::SlowBody { limit: limits.body_time }),
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => {
-            Err(ServeError::Malformed(format!("the body ended before its length: {error}")))
+    let began = Instant::now();
+    let limits = domain.limits();
+    let received = body::receive(&limits, request).instrument(span!("receive")).await?;
+    domain.metrics().stage(Stage::Receive, began.elapsed());
+    let arrived = Instant::now();
+    let work = move |scored: &Scored| {
+        let body = scored.timed(Stage::Parse, || received.decode(&limits))?;
+        match verb {
+            Verb::Infer => inferred(scored, &body, header_length.as_deref(), arrived),
+            _ => in_rows(scored, verb, &body),
         }
-    }
+    };
+    let reply = domain.request(model, selector, work).await?;
+    Ok(respond::reply(reply))
 }
 
-/// An error as every protocol over HTTP says it.
-fn failure(error: &ServeError) -> Response {
-    #[derive(Serialize)]
-    struct Failure {
-        error: String,
-    }
-    let kind = error.kind();
-    let status =
-        StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    if kind == Kind::Internal {
-        tracing::error!("{error}");
-    }
-    let body = to_bytes(&Failure { error: error.to_string() }).unwrap_or_default();
-    let mut response = json_bytes(status, body);
-    match error {
-        ServeError::Overloaded { .. } => {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+/// The answer to a v2 request.
+fn inferred(
+    scored: &Scored,
+    body: &[u8],
+    header_length: Option<&str>,
+    arrived: Instant,
+) -> Result<Reply> {
+    let parsed = scored.timed(Stage::Parse, || infer::parse(body, header_length))?;
+    let (model, version) = &parsed.named;
+    let answers = [scored.model().to_owned(), scored.servable().version().to_string()];
+    for (what, said, answers) in [("model", model, &answers[0]), ("version", version, &answers[1])]
+    {
+        // Some clients send an empty version for the default one.
+        if let Some(said) = said.as_ref().filter(|said| *said != answers && !said.is_empty()) {
+            let said: String = said.chars().take(100).collect();
+            return Err(ServeError::Malformed(format!(
+                "the path asks {what} `{answers}` and the body {what} `{said}`"
+            )));
         }
-        ServeError::WrongMethod { allowed, .. } => {
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
-        }
-        // The rest of such a body is not read.
-        ServeError::TooLarge { .. } | ServeError::SlowBody { .. } => {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        _ => {}
     }
-    response
+    if let Some(limit) = parsed.timeout.filter(|&limit| arrived.elapsed() > limit) {
+        return Err(ServeError::Deadline { limit });
+    }
+    let (rows, columns, outputs) = (parsed.rows, parsed.columns, parsed.outputs);
+    let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
+    scored.timed(Stage::Write, || {
+        infer::reply(scored.model(), parsed.id.as_deref(), &answer, &parsed.binary)
+    })
 }
 
-fn json(body: &impl Serialize) -> Response {
-    match to_bytes(body) {
-        Ok(bytes) => json_bytes(StatusCode::OK, bytes),
-        Err(error) => failure(&error),
+/// The answer to a request in rows.
+fn in_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
+    let form = match verb {
+        Verb::Predict => Form::Predict,
+        Verb::Rank => Form::Rank,
+        _ => Form::Examples,
+    };
+    if verb == Verb::Classify && !scored.servable().has_probabilities() {
+        return Err(ServeError::Malformed(
+            "the model has no labels, so its scores are no probabilities of classes; ask `:regress` or `:predict`".to_owned(),
+        ));
     }
+    let parsed = scored.timed(Stage::Parse, || {
+        let mut parsed = rows::parse(form, body)?;
+        parsed.fit(scored.servable().encoder())?;
+        Ok::<_, ServeError>(parsed)
+    })?;
+    let (is_columnar, top_k) = (parsed.is_columnar, parsed.top_k);
+    let (rows, columns) = (parsed.rows, parsed.columns);
+    let answer = scored.score(&RowsRequest { rows, columns, outputs: Vec::new() })?;
+    let bytes = scored.timed(Stage::Write, || written(verb, &answer, is_columnar, top_k))?;
+    Ok(Reply { bytes, header_length: None })
 }
 
-fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
-    let kind = HeaderValue::from_static("application/json");
-    (status, [(header::CONTENT_TYPE, kind)], Body::from(bytes)).into_response()
-}
-
-fn to_bytes(body: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(body).map_err(|e| ServeError::Internal(e.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use zillion_registry::VersionId;
-
-    use super::*;
-
-    #[test]
-    fn paths_are_those_of_the_protocols() {
-        let model = || "m".to_owned();
-        let version = || Selector::Version(VersionId(3));
-        let label = || Selector::Label("canary".to_owned());
-        let default = || Selector::Default;
-        for (path, route) in [
-            ("/v2", Route::ServerMetadata),
-            ("/v2/health/live", Route::Live),
-            ("/v2/models/m", Route::Metadata { model: model(), selector: default() }),
-            ("/v2/models/m/infer", Route::Infer { model: model(), selector: default() }),
-            ("/v2/models/m/versions/3/infer", Route::Infer { model: model(), selector: version() }),
-            ("/v2/models/m/versions/3", Route::Metadata { model: model(), selector: version() }),
-            ("/v2/models/m/ready", Route::ModelReady { model: model(), selector: default() }),
-            ("/v1/models/m", Route::Status { model: model(), selector: default() }),
-            ("/v1/models/m:predict", Route::Predict { model: model(), selector: default() }),
-            (
-                "/v1/models/m/versions/3:predict",
-                Route::Predict { model: model(), selector: version() },
-            ),
-            (
-                "/v1/models/m/labels/canary:predict",
-                Route::Predict { model: model(), selector: label() },
-            ),
-            ("/v1/models/m:rank", Route::Rank { model: model(), selector: default() }),
-            ("/v1/models/m/metadata", Route::TfMetadata { model: model(), selector: default() }),
-        ] {
-            assert_eq!(Route::parse(path), Some(route), "{path}");
-        }
-        for path in
-            ["/", "/v3", "/v2/models/m/x", "/v2/models/m/versions/x/infer", "/v1/models/m:x"]
-        {
-            assert_eq!(Route::parse(path), None, "{path}");
-        }
+fn written(
+    verb: Verb,
+    answer: &Answer,
+    is_columnar: bool,
+    top_k: Option<usize>,
+) -> Result<Vec<u8>> {
+    match verb {
+        Verb::Rank => respond::to_bytes(&RankAnswer::new(answer, top_k)),
+        Verb::Classify => respond::to_bytes(&ClassifyAnswer::new(answer)),
+        Verb::Regress => respond::to_bytes(&RegressAnswer::new(answer)),
+        _ => respond::to_bytes(&PredictAnswer::new(answer, is_columnar)),
     }
 }

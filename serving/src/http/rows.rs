@@ -1,44 +1,30 @@
-//! TF-Serving's predict and our rank: rows as objects, or features as columns.
+//! Requests that are rows: TF-Serving's predict, classify and regress, and our rank.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
-use zillion_feature::{RawColumn, RawColumns, RawValues};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use zillion_feature::{Encoder, InputSpec, RawColumn, RawColumns};
 
-use super::values::Flat;
+use super::table::{Column, ColumnsSeed, Name, RowSeed, RowsSeed, Table, Trouble};
 use crate::error::{Result, ServeError};
-use crate::score::Answer;
 
 /// The one signature that a model has.
-const SIGNATURE: &str = "serving_default";
+pub(super) const SIGNATURE: &str = "serving_default";
 
-/// One row: values, or lists of values, by input.
-type Instance<'a> = BTreeMap<Cow<'a, str>, Flat<'a>>;
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PredictRequest<'a> {
-    #[serde(borrow, default)]
-    signature_name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    instances: Option<Vec<Instance<'a>>>,
-    #[serde(borrow, default)]
-    inputs: Option<BTreeMap<Cow<'a, str>, Vec<Flat<'a>>>>,
+/// Which request a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `instances`, or `inputs` in columns.
+    Predict,
+    /// `examples` with a `context`: classify and regress.
+    Examples,
+    /// `candidates` with a `context`.
+    Rank,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RankRequest<'a> {
-    #[serde(borrow, default)]
-    context: Instance<'a>,
-    #[serde(borrow)]
-    candidates: Vec<Instance<'a>>,
-    #[serde(default)]
-    top_k: Option<usize>,
-}
-
-/// A request, ready to be scored.
+/// A request, ready to be scored once [`Rows::fit`] has been asked.
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
     pub(crate) rows: usize,
@@ -47,267 +33,227 @@ pub(crate) struct Rows<'a> {
     pub(crate) is_columnar: bool,
     /// How many of the best are wanted in order.
     pub(crate) top_k: Option<usize>,
+    /// The values of an input that is not named, because there is one only.
+    nameless: Option<RawColumn<'a>>,
+    /// Inputs that have a text outside of a list, and the first row that has.
+    bare_texts: Vec<(String, Option<usize>)>,
 }
 
-/// Reads a predict request.
-pub(crate) fn parse_predict(body: &[u8]) -> Result<Rows<'_>> {
-    let request: PredictRequest<'_> = serde_json::from_slice(body)
-        .map_err(|e| ServeError::Malformed(format!("the body is not a predict request: {e}")))?;
-    if let Some(name) = request.signature_name.filter(|name| name != SIGNATURE) {
-        let reason = format!("the model has one signature, `{SIGNATURE}`, and not `{name}`");
-        return Err(ServeError::Malformed(reason));
+/// Reads a request.
+///
+/// # Errors
+/// What is wrong with it: the input and the row where it is in one, line and column.
+pub(crate) fn parse(form: Form, body: &[u8]) -> Result<Rows<'_>> {
+    let mut read = Body { form, parts: Parts::default(), trouble: Trouble::default() };
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let outcome = BodySeed(&mut read).deserialize(&mut json).and_then(|()| json.end());
+    if let Err(error) = outcome {
+        let reason = match &read.trouble.reason {
+            Some(reason) => reason.clone(),
+            // The parser's own words are in front of its line and column.
+            None => error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+        };
+        return Err(ServeError::Malformed(format!(
+            "the body is not {}: {reason} (line {}, column {}){}",
+            form.name(),
+            error.line(),
+            error.column(),
+            read.trouble
+        )));
     }
-    match (request.instances, request.inputs) {
-        (Some(instances), None) => {
-            let rows = instances.len();
-            let columns = from_instances(instances, "instances")?;
-            Ok(Rows { rows, columns, is_columnar: false, top_k: None })
+    read.parts.finish(form)
+}
+
+impl Form {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Predict => "a predict request",
+            Self::Examples => "a classify or regress request",
+            Self::Rank => "a rank request",
         }
-        (None, Some(inputs)) => {
-            let (rows, columns) = from_columns(inputs)?;
-            Ok(Rows { rows, columns, is_columnar: true, top_k: None })
+    }
+
+    /// The key of its rows.
+    fn list(self) -> &'static str {
+        match self {
+            Self::Predict => "instances",
+            Self::Examples => "examples",
+            Self::Rank => "candidates",
         }
-        _ => Err(ServeError::Malformed(
-            "a predict request has either `instances` or `inputs`".to_owned(),
-        )),
+    }
+
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Predict => &["signature_name", "instances", "inputs"],
+            Self::Examples => &["signature_name", "context", "examples"],
+            Self::Rank => &["context", "candidates", "top_k"],
+        }
     }
 }
 
-/// Reads a rank request.
-pub(crate) fn parse_rank(body: &[u8]) -> Result<Rows<'_>> {
-    let request: RankRequest<'_> = serde_json::from_slice(body)
-        .map_err(|e| ServeError::Malformed(format!("the body is not a rank request: {e}")))?;
-    let rows = request.candidates.len();
-    let mut columns = from_instances(request.candidates, "candidates")?;
-    for (name, flat) in request.context {
-        let lengths = flat.is_list.then(|| vec![flat.values.len()]);
-        let column = RawColumn { values: RawValues::Any(flat.values), lengths, is_shared: true };
-        if columns.contains_key(&name) {
-            let reason = format!("it is in `context` and in the candidates: input `{name}`");
-            return Err(ServeError::Malformed(reason));
+impl Rows<'_> {
+    /// Brings the request together with the model's inputs.
+    ///
+    /// # Errors
+    /// Rows without names for a model of several inputs; a text where a list of texts belongs. Files have
+    /// such texts, and the job says there what separates their parts, which a version does not know.
+    pub(crate) fn fit(&mut self, encoder: &Encoder) -> Result<()> {
+        if let Some(column) = self.nameless.take() {
+            let mut names: Vec<&str> = encoder.inputs().map(|input| input.name.as_str()).collect();
+            names.dedup();
+            let [name] = names[..] else {
+                let names = names.join("`, `");
+                return Err(ServeError::Malformed(format!(
+                    "the rows have no names, which is for a model of one input, and this one has `{names}`: give an object for each row"
+                )));
+            };
+            let is_bare = self.bare_texts.iter().position(|(bare, _)| bare.is_empty());
+            if let Some(at) = is_bare {
+                self.bare_texts[at].0 = name.to_owned();
+            }
+            self.columns.insert(Cow::Owned(name.to_owned()), column);
         }
-        columns.insert(name, column);
-    }
-    Ok(Rows { rows, columns, is_columnar: false, top_k: request.top_k })
-}
-
-/// Rows to columns: every row must have the inputs of the first.
-fn from_instances<'a>(instances: Vec<Instance<'a>>, what: &str) -> Result<RawColumns<'a>> {
-    let rows = instances.len();
-    let mut columns: BTreeMap<Cow<'a, str>, Vec<Flat<'a>>> = BTreeMap::new();
-    for (row, instance) in instances.into_iter().enumerate() {
-        if row > 0 && instance.len() != columns.len() {
-            let missing = columns.keys().find(|name| !instance.contains_key(name.as_ref()));
-            if let Some(name) = missing {
-                return Err(uneven(what, row, name));
+        for (name, row) in &self.bare_texts {
+            let is_meant = |input: &&InputSpec| input.name == *name || input.column == *name;
+            if encoder.inputs().filter(is_meant).any(|input| input.is_list) {
+                return Err(ServeError::Input(zillion_feature::RequestError {
+                    input: name.clone(),
+                    row: *row,
+                    reason: "it has a list in every row, and this is a text: give a list of texts"
+                        .to_owned(),
+                }));
             }
         }
-        for (name, flat) in instance {
-            match columns.get_mut(&name) {
-                Some(column) if column.len() == row => column.push(flat),
-                Some(_) => return Err(uneven(what, row, &name)),
-                None if row == 0 => {
-                    let mut column = Vec::with_capacity(rows);
-                    column.push(flat);
-                    columns.insert(name, column);
+        Ok(())
+    }
+}
+
+/// What a body has said so far.
+#[derive(Debug, Default)]
+struct Parts<'a> {
+    signature: Option<Cow<'a, str>>,
+    rows: Option<Table<'a>>,
+    inputs: Option<Table<'a>>,
+    context: Option<Table<'a>>,
+    top_k: Option<usize>,
+}
+
+impl<'a> Parts<'a> {
+    fn finish(self, form: Form) -> Result<Rows<'a>> {
+        let malformed = |reason: String| Err(ServeError::Malformed(reason));
+        if let Some(name) = self.signature.filter(|name| name != SIGNATURE) {
+            let name: String = name.chars().take(100).collect();
+            return malformed(format!(
+                "the model has one signature, `{SIGNATURE}`, and not `{name}`"
+            ));
+        }
+        let is_columnar = self.inputs.is_some();
+        let table = match (self.rows, self.inputs) {
+            (Some(table), None) | (None, Some(table)) => table,
+            _ if form == Form::Predict => {
+                return malformed(
+                    "a predict request has either `instances` or `inputs`".to_owned(),
+                );
+            }
+            _ => return malformed(format!("{} has `{}`", form.name(), form.list())),
+        };
+        let rows = table.rows();
+        let is_nameless = table.is_nameless();
+        let mut columns = RawColumns::new();
+        let mut bare_texts = Vec::new();
+        let mut add = |column: Column<'a>, is_shared: bool| {
+            if let Some(row) = column.bare_text {
+                bare_texts.push((column.name.to_string(), (!is_shared).then_some(row)));
+            }
+            let name = column.name.clone();
+            columns.insert(name, column.finish(is_shared)).is_none()
+        };
+        for column in table.into_columns() {
+            add(column, false);
+        }
+        for column in self.context.map(Table::into_columns).unwrap_or_default() {
+            let name = column.name.clone();
+            if !add(column, true) {
+                return malformed(format!(
+                    "it is in `context` and in `{}`: input `{name}`",
+                    form.list()
+                ));
+            }
+        }
+        let nameless = if is_nameless { columns.remove("") } else { None };
+        if columns.is_empty() && nameless.is_none() && is_columnar {
+            return malformed("the request has no inputs".to_owned());
+        }
+        Ok(Rows { rows, columns, is_columnar, top_k: self.top_k, nameless, bare_texts })
+    }
+}
+
+struct Body<'a> {
+    form: Form,
+    parts: Parts<'a>,
+    trouble: Trouble,
+}
+
+/// Reads the object of a body.
+struct BodySeed<'s, 'a>(&'s mut Body<'a>);
+
+impl<'de: 'a, 'a> DeserializeSeed<'de> for BodySeed<'_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        use serde::de::Error as _;
+        let Body { form, parts, trouble } = self.0;
+        let list = form.list();
+        let mut seen = BTreeMap::new();
+        while let Some(key) = map.next_key_seed(Name)? {
+            let Some(&known) = form.keys().iter().find(|known| **known == key) else {
+                let near = zillion_feature::config::nearest(&key, form.keys().iter().copied());
+                let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                let key: String = key.chars().take(100).collect();
+                return Err(A::Error::custom(format!(
+                    "it has no `{key}`, it has `{}`{near}",
+                    form.keys().join("`, `")
+                )));
+            };
+            if seen.insert(known, ()).is_some() {
+                return Err(A::Error::custom(format!("the key `{known}` stands twice")));
+            }
+            match known {
+                "signature_name" => {
+                    parts.signature = map.next_value::<Option<String>>()?.map(Cow::Owned)
                 }
-                None => return Err(uneven(what, row, &name)),
+                "top_k" => parts.top_k = map.next_value()?,
+                "inputs" => {
+                    let table = parts.inputs.insert(Table::default());
+                    map.next_value_seed(ColumnsSeed { table, trouble })?;
+                }
+                "context" => {
+                    let table = parts.context.insert(Table::default());
+                    let part = ("context", None);
+                    map.next_value_seed(RowSeed { table, trouble, part, nameless: false })?;
+                }
+                _ => {
+                    let table = parts.rows.insert(Table::default());
+                    let nameless = *form == Form::Predict;
+                    map.next_value_seed(RowsSeed { table, trouble, list, nameless })?;
+                }
             }
         }
-        if let Some((name, _)) = columns.iter().find(|(_, column)| column.len() != row + 1) {
-            return Err(uneven(what, row, name));
-        }
-    }
-    Ok(columns.into_iter().map(|(name, flats)| (name, column_of(flats))).collect())
-}
-
-fn uneven(what: &str, row: usize, name: &str) -> ServeError {
-    let reason = format!(
-        "every row has the same inputs (give `null` for a missing value), and they differ in `{name}`: `{what}`, row {row}"
-    );
-    ServeError::Malformed(reason)
-}
-
-fn from_columns<'a>(
-    inputs: BTreeMap<Cow<'a, str>, Vec<Flat<'a>>>,
-) -> Result<(usize, RawColumns<'a>)> {
-    let Some((first, rows)) = inputs.iter().next().map(|(n, c)| (n.to_string(), c.len())) else {
-        return Err(ServeError::Malformed("the request has no inputs".to_owned()));
-    };
-    if let Some((name, column)) = inputs.iter().find(|(_, column)| column.len() != rows) {
-        let reason =
-            format!("it has {} rows and input `{first}` has {rows}: input `{name}`", column.len());
-        return Err(ServeError::Malformed(reason));
-    }
-    Ok((rows, inputs.into_iter().map(|(name, flats)| (name, column_of(flats))).collect()))
-}
-
-/// One value a row, or lists where any row has a list.
-fn column_of(flats: Vec<Flat<'_>>) -> RawColumn<'_> {
-    let has_lists = flats.iter().any(|flat| flat.is_list);
-    let lengths = has_lists.then(|| flats.iter().map(|flat| flat.values.len()).collect());
-    let values = flats.into_iter().flat_map(|flat| flat.values).collect();
-    RawColumn { values: RawValues::Any(values), lengths, is_shared: false }
-}
-
-/// The answer to a predict request.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(crate) enum PredictAnswer<'a> {
-    /// One number a row, of a model with one label.
-    Single { predictions: &'a [f32] },
-    /// One object a row, of a model with several.
-    Several { predictions: Vec<BTreeMap<&'a str, f32>> },
-    /// One column, of a model with one label.
-    Column { outputs: &'a [f32] },
-    /// Columns by output.
-    Columns { outputs: BTreeMap<&'a str, &'a [f32]> },
-}
-
-impl<'a> PredictAnswer<'a> {
-    pub(crate) fn new(answer: &'a Answer, is_columnar: bool) -> Self {
-        let outputs = &answer.outputs;
-        match (&outputs[..], is_columnar) {
-            ([(_, only)], false) => Self::Single { predictions: only },
-            ([(_, only)], true) => Self::Column { outputs: only },
-            (several, true) => Self::Columns {
-                outputs: several.iter().map(|(n, v)| (n.as_str(), &v[..])).collect(),
-            },
-            (several, false) => {
-                let rows = several.first().map_or(0, |(_, values)| values.len());
-                let row = |row: usize| several.iter().map(|(n, v)| (n.as_str(), v[row])).collect();
-                Self::Several { predictions: (0..rows).map(row).collect() }
-            }
-        }
-    }
-}
-
-/// The answer to a rank request: scores in the order of the candidates, of the first label.
-#[derive(Debug, Serialize)]
-pub(crate) struct RankAnswer<'a> {
-    model_version: String,
-    scores: &'a [f32],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    top: Option<Vec<Ranked>>,
-}
-
-/// A candidate and its place.
-#[derive(Debug, Serialize)]
-pub(crate) struct Ranked {
-    index: usize,
-    score: f32,
-}
-
-impl<'a> RankAnswer<'a> {
-    pub(crate) fn new(answer: &'a Answer, top_k: Option<usize>) -> Self {
-        let scores = answer.outputs.first().map_or(&[][..], |(_, scores)| scores);
-        let top = top_k.map(|k| {
-            let mut order: Vec<usize> = (0..scores.len()).collect();
-            // Of equal scores the earlier candidate is the better: the order is the same every time.
-            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-            order.truncate(k);
-            order.into_iter().map(|index| Ranked { index, score: scores[index] }).collect()
-        });
-        Self { model_version: answer.version.to_string(), scores, top }
+        Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use zillion_feature::RawValue;
-    use zillion_registry::VersionId;
-
-    use super::*;
-
-    #[test]
-    fn instances_become_columns() {
-        let body = br#"{"signature_name": "serving_default",
-            "instances": [{"user": 7, "tags": ["a", "b"], "n": null}, {"user": 8, "tags": [], "n": 1.5}]}"#;
-        let rows = parse_predict(body).unwrap();
-        assert_eq!((rows.rows, rows.is_columnar), (2, false));
-        assert_eq!(rows.columns["tags"].lengths, Some(vec![2, 0]));
-        let any = |values: Vec<RawValue<'static>>| RawValues::Any(values);
-        assert_eq!(rows.columns["user"].values, any(vec![RawValue::Int(7), RawValue::Int(8)]));
-        assert_eq!(rows.columns["n"].values, any(vec![RawValue::Missing, RawValue::Float(1.5)]));
-
-        let columnar = parse_predict(br#"{"inputs": {"user": [7, 8], "tags": [["a", "b"], []]}}"#);
-        let columnar = columnar.unwrap();
-        assert_eq!((columnar.rows, columnar.is_columnar), (2, true));
-        assert_eq!(columnar.columns["tags"], rows.columns["tags"]);
-    }
-
-    #[test]
-    fn a_context_is_shared_by_all_candidates() {
-        let body = br#"{"context": {"user": 7, "seen": [1, 2]}, "candidates": [{"item": 1}, {"item": 2}], "top_k": 1}"#;
-        let rows = parse_rank(body).unwrap();
-        assert_eq!((rows.rows, rows.top_k), (2, Some(1)));
-        assert!(rows.columns["user"].is_shared && !rows.columns["item"].is_shared);
-        assert_eq!(rows.columns["seen"].lengths, Some(vec![2]));
-    }
-
-    #[test]
-    fn what_is_uneven_is_refused_by_name_and_row() {
-        let predict = |body: &str| parse_predict(body.as_bytes()).unwrap_err().to_string();
-        let uneven = predict(r#"{"instances": [{"a": 1}, {"a": 1, "b": 2}]}"#);
-        assert!(uneven.contains("differ in `b`: `instances`, row 1"), "{uneven}");
-        let uneven = predict(r#"{"instances": [{"a": 1, "b": 2}, {"a": 1}]}"#);
-        assert!(uneven.contains("differ in `b`: `instances`, row 1"), "{uneven}");
-        assert!(predict(r#"{"instances": [], "inputs": {}}"#).contains("either"));
-        assert!(predict("{}").contains("either"));
-        assert!(predict(r#"{"instances": [1]}"#).contains("not a predict request"));
-        assert!(predict(r#"{"signature_name": "x", "instances": []}"#).contains("one signature"));
-        assert!(
-            predict(r#"{"inputs": {"a": [1], "b": [1, 2]}}"#)
-                .contains("2 rows and input `a` has 1")
-        );
-        let rank = |body: &str| parse_rank(body.as_bytes()).unwrap_err().to_string();
-        assert!(rank(r#"{"context": {"a": 1}, "candidates": [{"a": 2}]}"#).contains("input `a`"));
-        assert!(rank(r#"{"context": {}}"#).contains("candidates"));
-    }
-
-    #[test]
-    fn answers_are_as_the_protocols_say() {
-        let one = Answer::of(VersionId(3), vec![("probabilities".into(), vec![0.25, 0.5, 0.5])]);
-        let json = |value: &dyn erased::Json| value.json();
-        assert_eq!(json(&PredictAnswer::new(&one, false)), r#"{"predictions":[0.25,0.5,0.5]}"#);
-        assert_eq!(json(&PredictAnswer::new(&one, true)), r#"{"outputs":[0.25,0.5,0.5]}"#);
-        assert_eq!(
-            json(&RankAnswer::new(&one, Some(2))),
-            r#"{"model_version":"3","scores":[0.25,0.5,0.5],"top":[{"index":1,"score":0.5},{"index":2,"score":0.5}]}"#
-        );
-        let two = Answer::of(VersionId(3), vec![("a".into(), vec![0.25]), ("b".into(), vec![1.0])]);
-        assert_eq!(
-            json(&PredictAnswer::new(&two, false)),
-            r#"{"predictions":[{"a":0.25,"b":1.0}]}"#
-        );
-        assert_eq!(json(&PredictAnswer::new(&two, true)), r#"{"outputs":{"a":[0.25],"b":[1.0]}}"#);
-    }
-
-    /// Serialising without naming the type.
-    mod erased {
-        pub(super) trait Json {
-            fn json(&self) -> String;
-        }
-
-        impl<T: serde::Serialize> Json for T {
-            fn json(&self) -> String {
-                serde_json::to_string(self).unwrap()
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_body_is_a_panic(
-            body in prop::collection::vec(any::<u8>(), 0..200),
-            inner in r#"[\[\]0-9,."a-c{}: -]{0,60}"#,
-        ) {
-            let _ = (parse_predict(&body), parse_rank(&body));
-            for shell in [r#"{"instances":[X]}"#, r#"{"inputs":{X}}"#, r#"{"context":{X},"candidates":[X]}"#] {
-                let body = shell.replace('X', &inner);
-                let _ = (parse_predict(body.as_bytes()), parse_rank(body.as_bytes()));
-            }
-        }
-    }
-}
+mod tests;

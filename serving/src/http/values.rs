@@ -1,105 +1,168 @@
-//! JSON values to raw columns: what the JSON protocols share.
+//! JSON values to raw values: what the JSON protocols share.
 //!
 //! Numbers keep what they were written as: a whole number goes through `i64` or `u64` and never through a
-//! float. Arrays are flattened in order; how deep they may nest is the parser's limit.
+//! float. A list is flattened in order; how deep lists may nest is up to the protocol.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::RawValue;
 
-/// A value, or a list of values however nested: the values in order, and whether it was a list.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Flat<'a> {
-    pub(crate) values: Vec<RawValue<'a>>,
-    pub(crate) is_list: bool,
+/// Reads a value, or the values of a list, to the end of `into`; returns whether it was a list.
+pub(super) struct Values<'v, 'a> {
+    pub(super) into: &'v mut Vec<RawValue<'a>>,
+    pub(super) nesting: Nesting,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Flat<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut values = Vec::new();
-        let is_list = deserializer.deserialize_any(Flatten { values: &mut values })?;
-        Ok(Self { values, is_list })
-    }
+/// What may stand in a value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nesting {
+    /// How deep lists may nest. The parser has a limit of its own, so that no body ends the stack.
+    pub(super) lists: usize,
+    /// Whether an object `{"b64": …}` is a text.
+    pub(super) base64: bool,
 }
 
-struct Flatten<'v, 'a> {
-    values: &'v mut Vec<RawValue<'a>>,
-}
-
-/// Deserialises what is nested into the same values.
-impl<'de: 'a, 'a> serde::de::DeserializeSeed<'de> for Flatten<'_, 'a> {
+impl<'de: 'a, 'a> DeserializeSeed<'de> for Values<'_, 'a> {
     type Value = bool;
 
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de: 'a, 'a> Visitor<'de> for Flatten<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value or a list of values")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<bool, E> {
-        self.values.push(RawValue::Int(i64::from(value)));
+    fn visit_bool<E>(self, flag: bool) -> Result<bool, E> {
+        self.into.push(RawValue::Bool(flag));
         Ok(false)
     }
 
+    #[inline]
     fn visit_i64<E>(self, value: i64) -> Result<bool, E> {
-        self.values.push(RawValue::Int(value));
+        self.into.push(RawValue::Int(value));
         Ok(false)
     }
 
+    #[inline]
     fn visit_u64<E>(self, value: u64) -> Result<bool, E> {
-        self.values.push(i64::try_from(value).map_or(RawValue::Uint(value), RawValue::Int));
+        self.into.push(i64::try_from(value).map_or(RawValue::Uint(value), RawValue::Int));
         Ok(false)
     }
 
+    #[inline]
     fn visit_f64<E>(self, value: f64) -> Result<bool, E> {
-        self.values.push(RawValue::Float(value));
+        self.into.push(RawValue::Float(value));
         Ok(false)
     }
 
     fn visit_str<E>(self, value: &str) -> Result<bool, E> {
-        self.values.push(RawValue::Text(Cow::Owned(value.to_owned())));
+        self.into.push(RawValue::Text(Cow::Owned(value.to_owned())));
         Ok(false)
     }
 
+    #[inline]
     fn visit_borrowed_str<E>(self, value: &'de str) -> Result<bool, E> {
-        self.values.push(RawValue::Text(Cow::Borrowed(value)));
+        self.into.push(RawValue::Text(Cow::Borrowed(value)));
         Ok(false)
     }
 
     fn visit_unit<E>(self) -> Result<bool, E> {
-        self.values.push(RawValue::Missing);
+        self.into.push(RawValue::Missing);
         Ok(false)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<bool, A::Error> {
-        while seq.next_element_seed(Flatten { values: self.values })?.is_some() {}
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+        let Some(lists) = self.nesting.lists.checked_sub(1) else {
+            return Err(A::Error::custom("a list stands inside of a list"));
+        };
+        let nesting = Nesting { lists, ..self.nesting };
+        while list.next_element_seed(Values { into: self.into, nesting })?.is_some() {}
         Ok(true)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<bool, A::Error> {
-        Err(A::Error::custom("a value is a number, a text, true, false, null or a list of those"))
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let takes = if self.nesting.base64 { ", {\"b64\": text}" } else { "" };
+        let refusal = || {
+            A::Error::custom(format!(
+                "a value is a number, a text, true, false, null{takes} or a list of those, and this is an object"
+            ))
+        };
+        if !self.nesting.base64 {
+            return Err(refusal());
+        }
+        if map.next_key::<Cow<'de, str>>()?.as_deref() != Some("b64") {
+            return Err(refusal());
+        }
+        let encoded = map.next_value::<Cow<'de, str>>()?;
+        if map.next_key::<Cow<'de, str>>()?.is_some() {
+            return Err(refusal());
+        }
+        let bytes = from_base64(encoded.as_bytes())
+            .ok_or_else(|| A::Error::custom("the text of `b64` is not base64"))?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| A::Error::custom("the bytes of `b64` are not UTF-8, and ids are text"))?;
+        self.into.push(RawValue::Text(Cow::Owned(text)));
+        Ok(false)
     }
+}
+
+/// Bytes of base64 with the standard alphabet, padded or not.
+fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
+    let digits = &text[..text.len() - padding];
+    if padding > 0 && (padding > 2 || !text.len().is_multiple_of(4)) || digits.len() % 4 == 1 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
+    for chunk in digits.chunks(4) {
+        let mut bits = 0u32;
+        for &digit in chunk {
+            let six = match digit {
+                b'A'..=b'Z' => digit - b'A',
+                b'a'..=b'z' => digit - b'a' + 26,
+                b'0'..=b'9' => digit - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                _ => return None,
+            };
+            bits = bits << 6 | u32::from(six);
+        }
+        let whole = chunk.len() * 6 / 8;
+        let spare = chunk.len() * 6 % 8;
+        if bits & ((1 << spare) - 1) != 0 {
+            return None;
+        }
+        let aligned = (bits >> spare) << (8 * (3 - whole));
+        bytes.extend_from_slice(&aligned.to_be_bytes()[1..=whole]);
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read(json: &str, nesting: Nesting) -> Result<(Vec<RawValue<'_>>, bool), String> {
+        let mut into = Vec::new();
+        let mut json = serde_json::Deserializer::from_str(json);
+        let is_list = Values { into: &mut into, nesting }.deserialize(&mut json);
+        is_list.map(|is_list| (into, is_list)).map_err(|e| e.to_string())
+    }
+
+    const ANY: Nesting = Nesting { lists: usize::MAX, base64: false };
+    const ROW: Nesting = Nesting { lists: 1, base64: true };
+
     #[test]
     fn numbers_keep_what_they_are_written_as() {
-        let flat: Flat<'_> = serde_json::from_str(
-            r#"[[1, -9223372036854775808], [18446744073709551615, 1.5], ["a\n", "b"], true, null, []]"#,
-        )
-        .unwrap();
+        let json = r#"[[1, -9223372036854775808], [18446744073709551615, 1.5], ["a\n", "b"], true, null, []]"#;
         let text = |t: &str| RawValue::Text(t.to_owned().into());
         let values = [
             RawValue::Int(1),
@@ -108,18 +171,40 @@ mod tests {
             RawValue::Float(1.5),
             text("a\n"),
             text("b"),
-            RawValue::Int(1),
+            RawValue::Bool(true),
             RawValue::Missing,
         ];
-        assert_eq!(flat, Flat { values: values.to_vec(), is_list: true });
-        let single: Flat<'_> = serde_json::from_str("7").unwrap();
-        assert_eq!(single, Flat { values: vec![RawValue::Int(7)], is_list: false });
-        assert!(serde_json::from_str::<Flat<'_>>(r#"[{"a": 1}]"#).is_err());
+        assert_eq!(read(json, ANY), Ok((values.to_vec(), true)));
+        assert_eq!(read("7", ROW), Ok((vec![RawValue::Int(7)], false)));
+        assert!(read(r#"[{"a": 1}]"#, ANY).unwrap_err().contains("this is an object"));
     }
 
     #[test]
     fn nesting_has_an_end() {
-        let deep = "[".repeat(100_000);
-        assert!(serde_json::from_str::<Flat<'_>>(&deep).is_err());
+        assert!(read("[[1]]", ROW).unwrap_err().contains("inside of a list"));
+        assert!(read(&"[".repeat(100_000), ANY).unwrap_err().contains("recursion"));
+    }
+
+    #[test]
+    fn base64_is_text() {
+        let text = |t: &str| RawValue::Text(t.to_owned().into());
+        for (json, value) in [
+            ("aMOpIQ==", "h\u{e9}!"),
+            ("aMOpIQ", "h\u{e9}!"),
+            ("YWJj", "abc"),
+            ("", ""),
+            ("YWI=", "ab"),
+        ] {
+            let json = format!(r#"{{"b64": "{json}"}}"#);
+            assert_eq!(read(&json, ROW), Ok((vec![text(value)], false)), "{json}");
+        }
+        for bad in ["A", "A===", "YW==J", "YWJj=", "YR==", "Y W=", "\u{e9}\u{e9}"] {
+            let json = format!(r#"{{"b64": "{bad}"}}"#);
+            assert!(read(&json, ROW).unwrap_err().contains("not base64"), "{json}");
+        }
+        assert!(read(r#"{"b64": "/w=="}"#, ROW).unwrap_err().contains("not UTF-8"));
+        for bad in [r#"{"b64": "YWJj", "x": 1}"#, r#"{"x": "YWJj"}"#, "{}"] {
+            assert!(read(bad, ROW).unwrap_err().contains("this is an object"), "{bad}");
+        }
     }
 }

@@ -106,6 +106,7 @@ impl Datatype {
             return match value {
                 RawValue::Missing => true,
                 RawValue::Text(_) => self == Self::Bytes,
+                RawValue::Bool(_) => false,
                 _ => self.is_float(),
             };
         };
@@ -115,6 +116,7 @@ impl Datatype {
                 *x >= low && u64::try_from(*x).is_ok_and(|x| x <= high) || (low..0).contains(x)
             }
             RawValue::Uint(x) => *x <= high,
+            RawValue::Bool(_) => self == Self::Bool,
             RawValue::Float(_) | RawValue::Text(_) => false,
         }
     }

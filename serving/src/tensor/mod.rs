@@ -13,6 +13,7 @@ use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues};
 
 pub use datatype::Datatype;
 pub use raw::{decode, encode, encode_scores};
+pub(crate) use raw::{floats, from_half, utf8};
 
 use crate::error::{Result, ServeError};
 

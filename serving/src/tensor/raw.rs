@@ -33,7 +33,7 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
                     bytes[at]
                 ));
             }
-            RawValues::Ints(bytes.iter().map(|&x| x.into()).collect())
+            RawValues::Any(bytes.iter().map(|&x| RawValue::Bool(x == 1)).collect())
         }
         Datatype::Int8 => {
             fixed(1)?;
@@ -67,13 +67,9 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
             fixed(8)?;
             RawValues::Uints(words(bytes).map(u64::from_le_bytes).collect())
         }
-        Datatype::Fp16 => {
+        Datatype::Fp16 | Datatype::Bf16 => {
             fixed(2)?;
-            floats(words(bytes).map(|x| half(u16::from_le_bytes(x)).into()).collect())
-        }
-        Datatype::Bf16 => {
-            fixed(2)?;
-            let wide = |x| f32::from_bits(u32::from(u16::from_le_bytes(x)) << 16).into();
+            let wide = |x| from_half(datatype, u16::from_le_bytes(x)).into();
             floats(words(bytes).map(wide).collect())
         }
         Datatype::Fp32 => {
@@ -93,10 +89,10 @@ pub fn encode_scores(scores: &[f32]) -> Vec<u8> {
     scores.iter().flat_map(|score| score.to_le_bytes()).collect()
 }
 
-/// Values as bytes, for those who ask: whole numbers of 8 bytes, numbers as `FP64` where none of them is
-/// text, and everything as text otherwise. `None` where a missing value has no bytes that say so.
+/// Values as bytes, for those who ask: whole numbers of 8 bytes, numbers as `FP64` where one has a fraction or is
+/// missing, texts as `BYTES`. `None` where no type has bytes for all of them: text beside numbers or a missing
+/// value, whole numbers below 0 beside such beyond `i64`, or beyond 2⁵³ beside fractions.
 pub fn encode(values: &RawValues<'_>) -> Option<(Datatype, Vec<u8>)> {
-    let all = |is: fn(&RawValue<'_>) -> bool, values: &[RawValue<'_>]| values.iter().all(is);
     Some(match values {
         RawValues::Ints(values) => {
             (Datatype::Int64, values.iter().flat_map(|x| x.to_le_bytes()).collect())
@@ -107,32 +103,57 @@ pub fn encode(values: &RawValues<'_>) -> Option<(Datatype, Vec<u8>)> {
         RawValues::Floats(values) => {
             (Datatype::Fp64, values.iter().flat_map(|x| x.to_le_bytes()).collect())
         }
-        RawValues::Any(values) if all(|v| matches!(v, RawValue::Int(_)), values) => {
-            let whole = |value: &RawValue<'_>| match value {
-                RawValue::Int(x) => x.to_le_bytes(),
-                _ => [0; 8],
-            };
-            (Datatype::Int64, values.iter().flat_map(whole).collect())
-        }
-        RawValues::Any(values) if all(|v| !matches!(v, RawValue::Text(_)), values) => {
-            let number = |value: &RawValue<'_>| match value {
-                RawValue::Int(x) => (*x as f64).to_le_bytes(),
-                RawValue::Uint(x) => (*x as f64).to_le_bytes(),
-                RawValue::Float(x) => x.to_le_bytes(),
-                RawValue::Missing | RawValue::Text(_) => f64::NAN.to_le_bytes(),
-            };
-            (Datatype::Fp64, values.iter().flat_map(number).collect())
-        }
         RawValues::Any(values) => {
-            let mut bytes = Vec::new();
-            for value in values {
-                let RawValue::Text(text) = value else { return None };
-                bytes.extend(u32::try_from(text.len()).ok()?.to_le_bytes());
-                bytes.extend(text.as_bytes());
+            let all = |bytes: Option<Vec<[u8; 8]>>| bytes.map(|bytes| bytes.concat());
+            if let Some(bytes) = all(values.iter().map(as_i64).collect()) {
+                (Datatype::Int64, bytes)
+            } else if let Some(bytes) = all(values.iter().map(as_u64).collect()) {
+                (Datatype::Uint64, bytes)
+            } else if let Some(bytes) = all(values.iter().map(as_f64).collect()) {
+                (Datatype::Fp64, bytes)
+            } else {
+                (Datatype::Bytes, as_texts(values)?)
             }
-            (Datatype::Bytes, bytes)
         }
     })
+}
+
+fn as_i64(value: &RawValue<'_>) -> Option<[u8; 8]> {
+    match value {
+        RawValue::Int(x) => Some(x.to_le_bytes()),
+        RawValue::Uint(x) => i64::try_from(*x).ok().map(i64::to_le_bytes),
+        _ => None,
+    }
+}
+
+fn as_u64(value: &RawValue<'_>) -> Option<[u8; 8]> {
+    match value {
+        RawValue::Int(x) => u64::try_from(*x).ok().map(u64::to_le_bytes),
+        RawValue::Uint(x) => Some(x.to_le_bytes()),
+        _ => None,
+    }
+}
+
+fn as_f64(value: &RawValue<'_>) -> Option<[u8; 8]> {
+    const EXACT: u64 = 1 << f64::MANTISSA_DIGITS;
+    let number = match value {
+        RawValue::Int(x) => (x.unsigned_abs() <= EXACT).then_some(*x as f64)?,
+        RawValue::Uint(x) => (*x <= EXACT).then_some(*x as f64)?,
+        RawValue::Float(x) => *x,
+        RawValue::Missing => f64::NAN,
+        RawValue::Bool(_) | RawValue::Text(_) => return None,
+    };
+    Some(number.to_le_bytes())
+}
+
+fn as_texts(values: &[RawValue<'_>]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for value in values {
+        let RawValue::Text(text) = value else { return None };
+        bytes.extend(u32::try_from(text.len()).ok()?.to_le_bytes());
+        bytes.extend(text.as_bytes());
+    }
+    Some(bytes)
 }
 
 /// Pieces of `N` bytes; the caller has checked that there is no rest.
@@ -141,7 +162,7 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
 }
 
 /// Numbers, with what is none as missing.
-pub(super) fn floats(values: Vec<f64>) -> RawValues<'static> {
+pub(crate) fn floats(values: Vec<f64>) -> RawValues<'static> {
     if !values.iter().any(|x| x.is_nan()) {
         return RawValues::Floats(values);
     }
@@ -177,6 +198,14 @@ pub(crate) fn utf8(bytes: &[u8], at: usize) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|_| format!("value {at} of its data is not UTF-8 text"))
 }
 
+/// The number that two bytes stand for, by which of the two types they are of.
+pub(crate) fn from_half(datatype: Datatype, bits: u16) -> f32 {
+    match datatype {
+        Datatype::Bf16 => f32::from_bits(u32::from(bits) << 16),
+        _ => half(bits),
+    }
+}
+
 /// A half-precision number, which every `f32` range holds exactly.
 fn half(bits: u16) -> f32 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
@@ -205,7 +234,11 @@ mod tests {
         let uints = |values: &[u64]| RawValues::Uints(values.to_vec());
         let numbers = |values: &[f64]| RawValues::Floats(values.to_vec());
         for (datatype, bytes, wanted) in [
-            (Datatype::Bool, vec![1, 0], ints(&[1, 0])),
+            (
+                Datatype::Bool,
+                vec![1, 0],
+                RawValues::Any(vec![RawValue::Bool(true), RawValue::Bool(false)]),
+            ),
             (Datatype::Int8, vec![255, 127], ints(&[-1, 127])),
             (Datatype::Int16, vec![254, 255, 1, 0], ints(&[-2, 1])),
             (Datatype::Int32, vec![0, 0, 0, 128, 2, 0, 0, 0], ints(&[i32::MIN.into(), 2])),
@@ -239,6 +272,25 @@ mod tests {
         assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0\xff").contains("not UTF-8"));
         assert!(refused(Datatype::Bytes, usize::MAX, b"").contains("lengths alone"));
         assert!(refused(Datatype::Fp64, usize::MAX, b"12345678").contains("8 each"));
+    }
+
+    #[test]
+    fn values_take_the_type_that_loses_nothing() {
+        let of = |values: &[RawValue<'static>]| {
+            encode(&RawValues::Any(values.to_vec())).map(|(datatype, _)| datatype)
+        };
+        let (missing, text) = (RawValue::Missing, RawValue::Text("a".into()));
+        let (low, high) = (RawValue::Int(-1), RawValue::Uint(u64::MAX));
+        let big = RawValue::Int((1 << 53) + 1);
+        assert_eq!(of(&[low.clone(), RawValue::Uint(7)]), Some(Datatype::Int64));
+        assert_eq!(of(&[RawValue::Int(1), high.clone()]), Some(Datatype::Uint64));
+        assert_eq!(of(&[low.clone(), missing.clone()]), Some(Datatype::Fp64));
+        assert_eq!(of(&[text.clone(), text.clone()]), Some(Datatype::Bytes));
+        for mixed in
+            [[low, high], [big, missing.clone()], [text.clone(), missing], [text, RawValue::Int(1)]]
+        {
+            assert_eq!(of(&mixed), None, "{mixed:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,11 @@
 //! failure.
 
 mod files;
+mod http_triton;
+mod openapi;
 mod s3;
+mod tf_grpc;
+mod triton_grpc;
 
 use std::fs;
 use std::path::{Path, PathBuf};

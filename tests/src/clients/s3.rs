@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Python, run};
 use crate::harness::csv;
 use crate::server::{MODEL, infer_body, instances, output};
-use crate::stores::{BUCKET, KEY, S3Place, SECRET};
+use crate::stores::{BUCKET, KEY, Proxy, S3Place, SECRET, storm};
 
 /// `moto_server` on a port of its own, stopped when dropped.
 struct Moto {
@@ -56,7 +56,11 @@ impl Drop for Moto {
 fn boto3_reads_what_was_published_to_moto() {
     let Some(python) = Python::get() else { return };
     let moto = Moto::start(python);
-    let s3 = S3Place::new(moto.address);
+    // Between the two a proxy: what boto3 reads came there through a storm.
+    let proxy = Proxy::start(moto.address, storm(9, 60));
+    let mut s3 = S3Place::new(proxy.address);
+    s3.set("ZILLION_STORE_MULTIPART_BYTES", "4000");
+    s3.set("ZILLION_STORE_PART_BYTES", "3000");
     let place = &s3.place;
     place.write(
         "credentials",
@@ -86,7 +90,7 @@ fn boto3_reads_what_was_published_to_moto() {
     assert!(read["rows"].as_u64() > Some(100), "{read}");
     assert!(read["in_parts"].as_u64() > Some(3), "{read}");
     // Served, promoted, rolled back, verified from there.
-    let mut server = s3.serve(&["--poll-ms", "50"]);
+    let mut server = s3.serve(&[]);
     assert!(server.becomes_ready());
     server.wait_for(newest);
     let ask = || {
@@ -105,5 +109,5 @@ fn boto3_reads_what_was_published_to_moto() {
     assert_eq!(ask(), scores);
     s3.operate(&["model", "verify"]);
     s3.operate(&["model", "gc", "--keep", "1", "--grace", "0"]);
-    drop(server);
+    assert!(proxy.broken() > 0);
 }

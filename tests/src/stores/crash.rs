@@ -45,7 +45,7 @@ fn a_run_and_its_server_killed_at_random_moments_in_a_storm() {
             .expect("the binary runs");
         let until = Instant::now() + Duration::from_millis(500 + mix64(round) % 2500);
         while Instant::now() < until {
-            let asked = running.get_or_insert_with(|| s3.serve(&["--poll-ms", "50"]));
+            let asked = running.get_or_insert_with(|| s3.serve(&[]));
             match asked.try_post(&path, body.as_bytes()) {
                 Ok(reply) if reply.status == 200 => {
                     answers += 1;
@@ -82,7 +82,7 @@ fn a_run_and_its_server_killed_at_random_moments_in_a_storm() {
         "run",
         &["--resume", "--set", "publish.every=3", "--set", &epochs, "--set", plateau],
     );
-    let mut running = running.unwrap_or_else(|| s3.serve(&["--poll-ms", "50"]));
+    let mut running = running.unwrap_or_else(|| s3.serve(&[]));
     assert!(running.becomes_ready());
     let newest = s3.latest();
     assert!(newest >= acknowledged);

@@ -48,7 +48,7 @@ fn the_whole_loop_through_a_storm() {
         local.wait_for(newest);
         ask(&local)
     };
-    let mut running = s3.serve(&["--poll-ms", "50"]);
+    let mut running = s3.serve(&[]);
     assert!(running.becomes_ready());
     running.wait_for(newest);
     assert_eq!(ask(&running), wanted);

@@ -10,3 +10,4 @@ mod life;
 mod store;
 
 pub(crate) use place::{BUCKET, KEY, S3Place, SECRET, environment};
+pub(crate) use proxy::{Proxy, storm};

@@ -13,7 +13,7 @@ pub(crate) const SECRET: &str = "hunter22hunter22";
 /// The registry's URL.
 pub(crate) const URL: &str = "s3://models/of/a/team";
 
-/// What a process needs to reach a bucket at this address, with little patience and small parts.
+/// What a process needs to reach a bucket at this address, with little patience and small ranges.
 pub(crate) fn environment(address: SocketAddr) -> Vec<(&'static str, String)> {
     let text = |text: &str| text.to_owned();
     vec![
@@ -25,8 +25,6 @@ pub(crate) fn environment(address: SocketAddr) -> Vec<(&'static str, String)> {
         ("ZILLION_STORE_BACKOFF_MS", text("5")),
         ("ZILLION_STORE_LONGEST_BACKOFF_MS", text("50")),
         ("ZILLION_STORE_REQUEST_MS", text("1500")),
-        ("ZILLION_STORE_MULTIPART_BYTES", text("4000")),
-        ("ZILLION_STORE_PART_BYTES", text("3000")),
         ("ZILLION_STORE_FETCH_BYTES", text("1500")),
     ]
 }
@@ -40,6 +38,11 @@ pub(crate) struct S3Place {
 impl S3Place {
     pub(crate) fn new(address: SocketAddr) -> Self {
         Self { place: Workplace::new(), environment: environment(address) }
+    }
+
+    /// One more variable.
+    pub(crate) fn set(&mut self, name: &'static str, value: &str) {
+        self.environment.push((name, value.to_owned()));
     }
 
     /// A command that finds the bucket.
@@ -85,8 +88,11 @@ impl S3Place {
 
     /// A server of the bucket's registry.
     pub(crate) fn serve(&self, more: &[&str]) -> Server {
-        Server::launch(&self.place, URL, more, |command| self.command(command))
-            .expect("the server listens")
+        let server = Server::launch(&self.place, URL, more, |command| self.command(command));
+        server.unwrap_or_else(|| {
+            let log = std::fs::read_to_string(self.place.path("server.log"));
+            panic!("the server does not listen: {log:?}")
+        })
     }
 
     /// The newest version.

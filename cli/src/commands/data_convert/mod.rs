@@ -2,6 +2,7 @@
 
 mod types;
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -22,8 +23,14 @@ use crate::bar::Bar;
 use crate::exit::Stop;
 use crate::job_file;
 
+/// Rows of the data that a part stands for where nobody says it.
+const PART_ROWS: u64 = 1 << 20;
 /// Rows that are looked at where no job says what columns are.
 const LOOKED_AT: u64 = 50_000;
+
+/// Keys of [data] that say how files are written.
+const HOW_WRITTEN: [&str; 7] =
+    ["format", "header", "delimiter", "quote", "decimal", "null", "list_separator"];
 
 pub(super) fn run(args: &ConvertArgs) -> Result<()> {
     let workers = workers(args.threads)?;
@@ -115,9 +122,14 @@ fn output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
             args.output.display()
         ))
         .into()),
+        Some(_) if args.part_rows.is_some() => Err(Stop::Usage(format!(
+            "one file has no parts; leave out --part-rows, or name a folder: {}",
+            args.output.display()
+        ))
+        .into()),
         Some(_) => Ok((to, ConvertOutput::File(args.output.clone()))),
         None => {
-            let part_rows = args.part_rows.get();
+            let part_rows = args.part_rows.map_or(PART_ROWS, NonZeroU64::get);
             Ok((to, ConvertOutput::Folder { folder: args.output.clone(), part_rows }))
         }
     }
@@ -162,6 +174,16 @@ fn reading(
     if let Some(key) = job.keys().find(|key| *key != "data") {
         return Err(Stop::Usage(format!("`{key}` cannot be set here; only data.* can")).into());
     }
+    let written = |key: &&str| !HOW_WRITTEN.contains(key);
+    let keys =
+        args.set.iter().filter_map(|set| set.split('=').next()?.trim().strip_prefix("data."));
+    if let Some(key) = keys.map(|key| key.split('.').next().unwrap_or(key)).find(written) {
+        let reason = format!(
+            "`data.{key}` does not say how files are written; what does is data.{}",
+            HOW_WRITTEN.join(", data.")
+        );
+        return Err(Stop::Usage(reason).into());
+    }
     let mut data: DataConfig = config::section(&Value::Table(job), "data")?;
     // The command line says what is left out here, and where it goes.
     data.max_bad_rows = 0;
@@ -190,7 +212,8 @@ fn explained(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
                 "column `{column}` is converted{of}; `--type {column}=string` takes it as it stands, \
                  `--max-bad-rows N` leaves such rows out"
             );
-            anyhow::Error::from(error).context(remedy)
+            // In words alone: what is said of rows that a job leaves out is not meant for this command.
+            anyhow::anyhow!("{error}; {remedy}")
         }
         _ => error.into(),
     }

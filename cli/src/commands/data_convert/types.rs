@@ -7,7 +7,7 @@ use anyhow::Result;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKind, RawType, Schema};
 use zillion_reader::{
-    ColumnProfile, ConvertType, DataConfig, Guessed, Look, NULL_MARKERS, guess, profile,
+    ColumnProfile, ConvertType, DataConfig, Guessed, Look, NULL_MARKERS, Profile, guess, profile,
 };
 
 use super::LOOKED_AT;
@@ -22,10 +22,6 @@ pub(super) fn of(
     first: &Path,
     workers: &Workers,
 ) -> Result<Vec<(String, ConvertType)>> {
-    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
-    let look = Look { rows: Some(LOOKED_AT), markers, ..Look::default() };
-    let files: [PathBuf; 1] = [first.to_owned()];
-    let found = profile(config, &files, &look, workers)?;
     if !config.is_text(first)? {
         if let Some((column, _)) = args.types.first() {
             let reason = format!(
@@ -40,6 +36,14 @@ pub(super) fn of(
         Some(schema) => of_job(schema)?,
         None => BTreeMap::new(),
     };
+    let is_typed = |name: &String| {
+        said.contains_key(name) || args.types.iter().any(|(typed, _)| typed == name)
+    };
+    // The names alone, where there is nothing to be found out.
+    let mut found = look(config, first, 1, workers)?;
+    if !found.columns.iter().all(|column| is_typed(&column.name)) {
+        found = look(config, first, LOOKED_AT, workers)?;
+    }
     let guessed = guess(config, &found, None);
     let mut columns = Vec::with_capacity(found.columns.len());
     for column in &found.columns {
@@ -63,6 +67,13 @@ pub(super) fn of(
     Ok(columns)
 }
 
+fn look(config: &DataConfig, first: &Path, rows: u64, workers: &Workers) -> Result<Profile> {
+    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
+    let look = Look { rows: Some(rows), markers, ..Look::default() };
+    let files: [PathBuf; 1] = [first.to_owned()];
+    Ok(profile(config, &files, &look, workers)?)
+}
+
 /// Names of the columns that weights stand in.
 pub(super) fn weighted(columns: &[(String, ConvertType)]) -> Vec<String> {
     let weighted = columns.iter().filter(|(_, of)| matches!(of, ConvertType::Weighted(_)));
@@ -77,7 +88,6 @@ fn guessed_of<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Gu
 fn with_weights(column: &ColumnProfile, of: ConvertType) -> ConvertType {
     match of {
         ConvertType::List(raw) if is_vector(column) => ConvertType::Weighted(raw),
-        ConvertType::Weighted(raw) if !is_vector(column) => ConvertType::List(raw),
         of => of,
     }
 }

@@ -1,4 +1,4 @@
-//! `zillion serve`: published versions behind HTTP.
+//! `zillion serve`: published versions behind HTTP and gRPC.
 
 mod reload;
 mod settings;
@@ -32,17 +32,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     // One thread for the network: it moves bytes and waits, the pool does the work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = listener(&mut sockets, "http", &settings.http).await?;
-        announce(&listener)?;
+        let http = listener(sockets.named("http"), Some(&settings.http)).await?;
+        let grpc = listener(sockets.named("grpc"), settings.grpc.as_deref()).await?;
+        let listeners: Vec<TcpListener> = http.into_iter().chain(grpc).collect();
+        announce(&listeners)?;
+        let lame_duck = Duration::from_millis(settings.lame_duck_ms);
         let told = tokio::spawn(keep_told(domain.clone()));
         let reloader = Reloader::new(args.clone(), settings, domain.clone(), &metrics)?;
         tokio::spawn(reloader.follow_hangups()?);
-        let stopped = stopped()?;
-        let stopped = async {
-            stopped.await;
-            systemd::stopping();
-        };
-        let cut = serve(domain.clone(), listener, stopped).await;
+        let stopped = stopped(domain.clone(), lame_duck)?;
+        let cut = serve(domain.clone(), listeners, stopped).await?;
         told.abort();
         if cut > 0 {
             tracing::warn!("{cut} connections were cut off at the end of the drain time");
@@ -51,12 +50,21 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
 }
 
-/// The socket that was handed over under this name, or a new one on `address`.
-async fn listener(sockets: &mut Sockets, name: &str, address: &str) -> Result<TcpListener> {
-    if let Some(socket) = sockets.named(name) {
-        return TcpListener::from_std(socket).context("the socket that was handed over");
-    }
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+/// The socket that was handed over, or a new one on `address`.
+async fn listener(
+    socket: Option<std::net::TcpListener>,
+    address: Option<&str>,
+) -> Result<Option<TcpListener>> {
+    Ok(match (socket, address) {
+        (Some(socket), _) => {
+            Some(TcpListener::from_std(socket).context("the socket that was handed over")?)
+        }
+        (None, Some(address)) => {
+            let bound = TcpListener::bind(address).await;
+            Some(bound.with_context(|| format!("cannot listen on {address}"))?)
+        }
+        (None, None) => None,
+    })
 }
 
 /// Tells the service manager when every model answers, what is wrong while not, and that the server lives.
@@ -102,19 +110,29 @@ fn status(domain: &Domain) -> String {
     models.join(", ")
 }
 
-/// Says where the server is, for people and for whoever started it with port 0.
+/// Says where the server is, for people and for whoever started it with port 0: HTTP first, then gRPC.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
-fn announce(listener: &TcpListener) -> Result<()> {
-    println!("listening on http://{}", listener.local_addr()?);
+fn announce(listeners: &[TcpListener]) -> Result<()> {
+    for (listener, said) in listeners.iter().zip(["listening on http://", "grpc on "]) {
+        println!("{said}{}", listener.local_addr()?);
+    }
     Ok(())
 }
 
-/// Ends with SIGTERM or Ctrl-C.
-fn stopped() -> Result<impl Future<Output = ()>> {
+/// Ends with SIGTERM or Ctrl-C, and after it so much time in which the server is not ready and goes on to take requests:
+/// whoever sends them there has to see the one before the other. A second signal ends it at once.
+fn stopped(domain: Arc<Domain>, lame_duck: Duration) -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
         tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        domain.drain();
+        systemd::stopping();
+        tokio::select! {
+            () = tokio::time::sleep(lame_duck) => {}
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }

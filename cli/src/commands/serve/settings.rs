@@ -29,15 +29,17 @@ const LOCAL_POLL_MS: u64 = 200;
 const REMOTE_POLL_MS: u64 = 2000;
 
 /// What is settled when the server starts; [`Settings::take_changeable`] keeps these.
-const FIXED: [&str; 9] = [
+const FIXED: [&str; 11] = [
     "registry",
     "model_control",
     "http",
+    "grpc",
     "cache",
     "threads",
     "poll_ms",
     "retain",
     "max_connections",
+    "lame_duck_ms",
     "name",
 ];
 
@@ -49,6 +51,7 @@ pub(super) struct Settings {
     pub(super) models: Vec<String>,
     pub(super) model_control: bool,
     pub(super) http: String,
+    pub(super) grpc: Option<String>,
     pub(super) cache: Option<PathBuf>,
     pub(super) threads: Option<NonZeroUsize>,
     pub(super) poll_ms: Option<u64>,
@@ -60,6 +63,7 @@ pub(super) struct Settings {
     pub(super) max_connections: usize,
     pub(super) request_ms: u64,
     pub(super) receive_ms: u64,
+    pub(super) lame_duck_ms: u64,
     pub(super) drain_ms: u64,
     pub(super) name: Option<String>,
     pub(super) log_filter: Option<String>,
@@ -75,6 +79,7 @@ impl Default for Settings {
             models: Vec::new(),
             model_control: false,
             http: "127.0.0.1:8080".to_owned(),
+            grpc: None,
             cache: None,
             threads: None,
             poll_ms: None,
@@ -86,6 +91,7 @@ impl Default for Settings {
             max_connections: limits.connections,
             request_ms: millis(limits.request_time),
             receive_ms: millis(limits.body_time),
+            lame_duck_ms: 0,
             drain_ms: millis(limits.drain_time),
             name: None,
             log_filter: None,
@@ -214,11 +220,13 @@ impl Settings {
         self.registry = old.registry;
         self.model_control = old.model_control;
         self.http = old.http;
+        self.grpc = old.grpc;
         self.cache = old.cache;
         self.threads = old.threads;
         self.poll_ms = old.poll_ms;
         self.retain = old.retain;
         self.max_connections = old.max_connections;
+        self.lame_duck_ms = old.lame_duck_ms;
         self.name = old.name;
     }
 }

@@ -1,0 +1,138 @@
+//! Requests and answers over gRPC: the columns of a v2 request as raw tensors, in the frame of a message.
+
+use anyhow::{Context, Result, bail};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use zillion_feature::RawColumns;
+use zillion_registry::VersionId;
+use zillion_serving::proto::Message;
+use zillion_serving::proto::inference::model_infer_request::InferInputTensor;
+use zillion_serving::proto::inference::{ModelInferRequest, ModelInferResponse};
+use zillion_serving::tensor::{Datatype, LENGTHS, encode};
+
+/// A byte that says that the message is not compressed, and its length in four.
+const FRAME: usize = 5;
+
+/// The framed request for these columns.
+///
+/// # Errors
+/// An input whose values no tensor holds.
+pub(crate) fn request(
+    model: &str,
+    version: Option<VersionId>,
+    columns: &RawColumns<'static>,
+) -> Result<Bytes> {
+    let mut request = ModelInferRequest {
+        model_name: model.to_owned(),
+        model_version: version.map_or_else(String::new, |version| version.to_string()),
+        ..ModelInferRequest::default()
+    };
+    let mut add = |name: &str, datatype: Datatype, size: usize, bytes: Vec<u8>| {
+        request.inputs.push(InferInputTensor {
+            name: name.to_owned(),
+            datatype: datatype.name().to_owned(),
+            shape: vec![size as i64],
+            ..InferInputTensor::default()
+        });
+        request.raw_input_contents.push(bytes.into());
+    };
+    for (name, column) in columns {
+        let Some((datatype, bytes)) = encode(&column.values) else {
+            bail!(
+                "a tensor has values of one type, and the data mixes them; take --protocol predict: input `{name}`"
+            );
+        };
+        add(name, datatype, column.values.len(), bytes);
+        if let Some(lengths) = &column.lengths {
+            let bytes = lengths.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect();
+            add(&format!("{name}{LENGTHS}"), Datatype::Uint64, lengths.len(), bytes);
+        }
+    }
+    let length = request.encoded_len();
+    let mut framed = BytesMut::with_capacity(FRAME + length);
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(length).context("a message has up to 4 GiB")?);
+    request.encode(&mut framed)?;
+    Ok(framed.freeze())
+}
+
+/// The message in a frame.
+///
+/// # Errors
+/// No frame, or not the whole of it.
+pub(crate) fn unframed(mut bytes: Bytes) -> Result<Bytes> {
+    if bytes.len() < FRAME || bytes.get_u8() != 0 || bytes.get_u32() as usize != bytes.len() {
+        bail!("the answer is no whole message");
+    }
+    Ok(bytes)
+}
+
+/// The version that an answer names, and its outputs.
+///
+/// # Errors
+/// Bytes that are no answer.
+pub(crate) fn answer(bytes: &[u8]) -> Result<(String, Vec<(String, Vec<f32>)>)> {
+    let answer = ModelInferResponse::decode(bytes).context("the answer is not one")?;
+    let tensors = answer.outputs.into_iter().zip(&answer.raw_output_contents);
+    let float = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
+    let scores = |bytes: &Bytes| bytes.as_chunks::<4>().0.iter().map(float).collect();
+    let outputs = tensors.map(|(output, bytes)| (output.name, scores(bytes))).collect();
+    Ok((answer.model_version, outputs))
+}
+
+/// The version that an answer names. Its scores stay the bytes that they are.
+pub(crate) fn named_version(bytes: &Bytes) -> Option<String> {
+    let answer = ModelInferResponse::decode(bytes.clone()).ok()?;
+    (!answer.model_version.is_empty()).then_some(answer.model_version)
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_feature::{RawColumn, RawValue, RawValues};
+    use zillion_serving::proto::inference::model_infer_response::InferOutputTensor;
+
+    use super::*;
+
+    #[test]
+    fn columns_become_raw_tensors() {
+        let text = |t: &'static str| RawValue::Text(t.into());
+        let column = |values, lengths| RawColumn { values, lengths, is_shared: false };
+        let columns = RawColumns::from([
+            ("item".into(), column(RawValues::Ints(vec![5, -6]), None)),
+            ("tags".into(), column(RawValues::Any(vec![text("a"), text("b")]), Some(vec![2, 0]))),
+        ]);
+        let framed = request("m", Some(VersionId(3)), &columns).unwrap();
+        let message = ModelInferRequest::decode(unframed(framed).unwrap()).unwrap();
+        assert_eq!((message.model_name.as_str(), message.model_version.as_str()), ("m", "3"));
+        let inputs: Vec<(&str, &str, i64)> = message
+            .inputs
+            .iter()
+            .map(|input| (input.name.as_str(), input.datatype.as_str(), input.shape[0]))
+            .collect();
+        assert_eq!(
+            inputs,
+            [("item", "INT64", 2), ("tags", "BYTES", 2), ("tags__lengths", "UINT64", 2)]
+        );
+        assert_eq!(message.raw_input_contents[1], &b"\x01\0\0\0a\x01\0\0\0b"[..]);
+        let mixed = column(RawValues::Any(vec![text("a"), RawValue::Missing]), None);
+        let refused = request("m", None, &RawColumns::from([("x".into(), mixed)])).unwrap_err();
+        assert!(refused.to_string().contains("input `x`"), "{refused}");
+    }
+
+    #[test]
+    fn answers_are_read_and_cut_ones_refused() {
+        let message = ModelInferResponse {
+            model_version: "7".to_owned(),
+            outputs: vec![InferOutputTensor { name: "p".to_owned(), ..Default::default() }],
+            raw_output_contents: vec![Bytes::copy_from_slice(&0.5f32.to_le_bytes())],
+            ..ModelInferResponse::default()
+        };
+        let bytes = Bytes::from(message.encode_to_vec());
+        assert_eq!(named_version(&bytes).as_deref(), Some("7"));
+        assert_eq!(answer(&bytes).unwrap(), ("7".to_owned(), vec![("p".to_owned(), vec![0.5])]));
+        assert!(answer(&bytes[1..]).is_err() && named_version(&Bytes::new()).is_none());
+        for cut in [&b""[..], b"\0\0\0\0", b"\0\0\0\0\x02x", b"\x01\0\0\0\x01x"] {
+            assert!(unframed(Bytes::copy_from_slice(cut)).is_err(), "{cut:?}");
+        }
+        assert_eq!(unframed(Bytes::from_static(b"\0\0\0\0\x01x")).unwrap(), "x");
+    }
+}

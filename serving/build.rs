@@ -1,0 +1,51 @@
+//! gRPC: the published interfaces in `proto/` become Rust. No `protoc` is needed.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::{env, fs};
+
+/// What has services.
+const FILES: [&str; 3] = [
+    "grpc_service.proto",
+    "tensorflow_serving/apis/prediction_service.proto",
+    "tensorflow_serving/apis/model_service.proto",
+];
+
+/// Methods whose messages hold rows. They are read on the pool that scores them, so that no server that
+/// reads them on the network's thread is generated.
+const WITH_ROWS: [&str; 2] = ["ModelInfer", "Predict"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    println!("cargo:rerun-if-changed=build.rs");
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_imports(true).open_files(FILES)?;
+    // For reflection: everything as it was published.
+    fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
+    let mut files = compiler.file_descriptor_set();
+
+    tonic_prost_build::configure()
+        .build_server(false)
+        .compile_well_known_types(true)
+        .bytes(".")
+        .btree_map(".")
+        .include_file("messages.rs")
+        .compile_fds(files.clone())?;
+
+    for service in files.file.iter_mut().flat_map(|file| &mut file.service) {
+        service.method.retain(|method| !WITH_ROWS.contains(&method.name()));
+    }
+    let servers = out.join("servers");
+    fs::create_dir_all(&servers)?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .compile_well_known_types(true)
+        .extern_path(".inference", "crate::proto::inference")
+        .extern_path(".tensorflow", "crate::proto::tensorflow")
+        .extern_path(".google.protobuf", "crate::proto::google::protobuf")
+        .out_dir(&servers)
+        .include_file("servers.rs")
+        .compile_fds(files)?;
+    Ok(())
+}

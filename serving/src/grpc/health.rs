@@ -1,0 +1,92 @@
+//! The health service: overall and by service, following readiness, and not serving from the moment that
+//! the server is told to stop.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tonic::codegen::tokio_stream::Stream;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, async_trait};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use super::SERVICES;
+use crate::domain::Domain;
+
+/// Time between two looks of somebody who watches.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The service over a domain.
+#[derive(Clone, Debug)]
+pub(super) struct HealthOf(pub(super) Arc<Domain>);
+
+impl HealthOf {
+    /// All services are as ready as the server; `None` for one that is not here.
+    fn of(&self, service: &str) -> Option<ServingStatus> {
+        if !service.is_empty() && !SERVICES.contains(&service) {
+            return None;
+        }
+        let ready = self.0.is_ready();
+        Some(if ready { ServingStatus::Serving } else { ServingStatus::NotServing })
+    }
+}
+
+fn response(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+#[async_trait]
+impl Health for HealthOf {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        let service = &request.get_ref().service;
+        match self.of(service) {
+            Some(status) => Ok(Response::new(response(status))),
+            None => {
+                let service: String = service.chars().take(100).collect();
+                let services = SERVICES.join("`, `");
+                Err(Status::not_found(format!(
+                    "the services are `{services}`, and an empty name stands for all: service `{service}`"
+                )))
+            }
+        }
+    }
+
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let (sender, receiver) = mpsc::channel(1);
+        let (health, service) = (self.clone(), request.into_inner().service);
+        tokio::spawn(async move {
+            let mut said = None;
+            loop {
+                // Asked before the status, so that the end is said before the stream ends.
+                let ends = health.0.is_draining();
+                let status = health.of(&service).unwrap_or(ServingStatus::ServiceUnknown);
+                if said != Some(status) {
+                    if sender.send(Ok(response(status))).await.is_err() {
+                        return;
+                    }
+                    said = Some(status);
+                }
+                // Who watches must not keep a server from stopping.
+                if ends {
+                    return;
+                }
+                tokio::select! {
+                    () = sender.closed() => return,
+                    () = tokio::time::sleep(LOOK) => {}
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}

@@ -1,0 +1,280 @@
+//! The Open Inference Protocol's tensors over gRPC: requests to raw columns, scores to answers.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use prost::Message;
+use zillion_feature::{RawColumns, RawValue, RawValues};
+
+use super::{Scores, Target};
+use crate::domain::{RowsRequest, Scored};
+use crate::error::{Result, ServeError};
+use crate::host::Selector;
+use crate::metrics::Stage;
+use crate::proto::inference::infer_parameter::ParameterChoice;
+use crate::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use crate::proto::inference::model_infer_response::InferOutputTensor;
+use crate::proto::inference::{
+    InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse,
+};
+use crate::score::Answer;
+use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse, utf8};
+
+/// `ModelInfer`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Infer;
+
+/// Of a request, what says who is to answer and how soon; the rest is skipped.
+#[derive(Clone, PartialEq, Message)]
+struct Head {
+    #[prost(string, tag = "1")]
+    model_name: String,
+    #[prost(string, tag = "2")]
+    model_version: String,
+    #[prost(btree_map = "string, message", tag = "4")]
+    parameters: BTreeMap<String, InferParameter>,
+}
+
+impl Scores for Infer {
+    fn protocol(self) -> &'static str {
+        "grpc_v2"
+    }
+
+    fn target(self, message: &Bytes) -> Result<Target> {
+        let head = Head::decode(message.clone()).map_err(not_one)?;
+        let selector = selector(&head.model_version)?;
+        Ok(Target { model: head.model_name, selector, time: time(&head.parameters)? })
+    }
+
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
+        let began = Instant::now();
+        let request = ModelInferRequest::decode(message).map_err(not_one)?;
+        let parsed = parse(&request);
+        scored.spend(Stage::Parse, began.elapsed());
+        let (rows, columns) = parsed?;
+        let outputs = request.outputs.iter().map(|output| output.name.clone()).collect();
+        let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
+        Ok(scored
+            .timed(Stage::Write, || response(scored.model(), &request.id, answer).encode_to_vec()))
+    }
+}
+
+fn not_one(error: prost::DecodeError) -> ServeError {
+    ServeError::Malformed(format!("the message is not a ModelInferRequest: {error}"))
+}
+
+/// The version of a v2 request: a number, or nothing for the one that answers by default.
+pub(super) fn selector(version: &str) -> Result<Selector> {
+    if version.is_empty() {
+        return Ok(Selector::Default);
+    }
+    version.parse().map(Selector::Version).map_err(|_| {
+        let version: String = version.chars().take(100).collect();
+        ServeError::Malformed(format!("a model's version is a number: version `{version}`"))
+    })
+}
+
+/// What a client gives the request in the protocol's own way, in microseconds.
+fn time(parameters: &BTreeMap<String, InferParameter>) -> Result<Option<Duration>> {
+    let Some(timeout) = parameters.get("timeout") else { return Ok(None) };
+    let micros = match timeout.parameter_choice {
+        Some(ParameterChoice::Int64Param(micros)) => u64::try_from(micros).ok(),
+        Some(ParameterChoice::Uint64Param(micros)) => Some(micros),
+        _ => None,
+    };
+    let micros = micros.ok_or_else(|| {
+        ServeError::Malformed(
+            "it is a whole number of microseconds: parameter `timeout`".to_owned(),
+        )
+    })?;
+    // Triton's word for no limit.
+    Ok((micros > 0).then(|| Duration::from_micros(micros)))
+}
+
+/// Parameters that ask for what this server does not do.
+fn refuse_parameters(parameters: &BTreeMap<String, InferParameter>) -> Result<()> {
+    let unset = |parameter: &InferParameter| match &parameter.parameter_choice {
+        None | Some(ParameterChoice::BoolParam(false)) => true,
+        Some(ParameterChoice::Int64Param(0) | ParameterChoice::Uint64Param(0)) => true,
+        Some(ParameterChoice::StringParam(text)) => text.is_empty(),
+        Some(_) => false,
+    };
+    for name in ["sequence_id", "sequence_start", "sequence_end"] {
+        if parameters.get(name).is_some_and(|parameter| !unset(parameter)) {
+            return Err(ServeError::Malformed(format!(
+                "models here keep no state from one request to the next; leave it out: parameter `{name}`"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn refuse_shared_memory(what: &str, name: &str, has: bool) -> Result<()> {
+    if !has {
+        return Ok(());
+    }
+    Err(ServeError::Malformed(format!(
+        "this server shares no memory with its clients; send the data in the message: {what} `{name}`"
+    )))
+}
+
+fn parse(request: &ModelInferRequest) -> Result<(usize, RawColumns<'_>)> {
+    refuse_parameters(&request.parameters)?;
+    request.outputs.iter().try_for_each(refuse_output)?;
+    // Before the number of raw contents, of which such an input has none.
+    for input in &request.inputs {
+        let has = input.parameters.contains_key("shared_memory_region");
+        refuse_shared_memory("input", &input.name, has)?;
+    }
+    let raw = &request.raw_input_contents;
+    if !raw.is_empty() && raw.len() != request.inputs.len() {
+        return Err(ServeError::Malformed(format!(
+            "it has {} entries for {} inputs: `raw_input_contents`",
+            raw.len(),
+            request.inputs.len()
+        )));
+    }
+    let mut tensors: BTreeMap<Cow<'_, str>, Tensor<'_>> = BTreeMap::new();
+    for (at, input) in request.inputs.iter().enumerate() {
+        let tensor = read(input, raw.get(at))?;
+        if tensors.insert(Cow::Borrowed(&input.name), tensor).is_some() {
+            return Err(refuse(&input.name, "the request has it twice"));
+        }
+    }
+    columns(tensors)
+}
+
+fn refuse_output(output: &InferRequestedOutputTensor) -> Result<()> {
+    let has = |name: &str| output.parameters.contains_key(name);
+    refuse_shared_memory("output", &output.name, has("shared_memory_region"))?;
+    if has("classification") {
+        return Err(ServeError::Malformed(format!(
+            "scores are no classes; leave `classification` out: output `{}`",
+            output.name
+        )));
+    }
+    Ok(())
+}
+
+fn read<'a>(input: &'a InferInputTensor, raw: Option<&'a Bytes>) -> Result<Tensor<'a>> {
+    let name = &input.name;
+    let datatype = tensor::datatype(name, &input.datatype)?;
+    let shape: Option<Vec<u64>> = input.shape.iter().map(|&dim| u64::try_from(dim).ok()).collect();
+    let shape = shape
+        .ok_or_else(|| refuse(name, &format!("its shape {:?} has a negative size", input.shape)))?;
+    let contents = input.contents.as_ref();
+    match (raw, contents) {
+        (Some(_), Some(contents)) if count(contents) > 0 => {
+            Err(refuse(name, "its values are in `contents` and in `raw_input_contents`"))
+        }
+        (Some(raw), _) => Tensor::from_raw(name, &shape, datatype, raw),
+        (None, Some(contents)) => typed(name, &shape, datatype, contents),
+        // A tensor of no values needs none.
+        (None, None) => Tensor::new(name, &shape, RawValues::Any(Vec::new())),
+    }
+}
+
+/// Values in all lists of `contents`.
+fn count(contents: &InferTensorContents) -> usize {
+    contents.bool_contents.len()
+        + contents.int_contents.len()
+        + contents.int64_contents.len()
+        + contents.uint_contents.len()
+        + contents.uint64_contents.len()
+        + contents.fp32_contents.len()
+        + contents.fp64_contents.len()
+        + contents.bytes_contents.len()
+}
+
+fn typed<'a>(
+    name: &str,
+    shape: &[u64],
+    datatype: Datatype,
+    contents: &'a InferTensorContents,
+) -> Result<Tensor<'a>> {
+    let list = match datatype {
+        Datatype::Bool => "bool_contents",
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => "int_contents",
+        Datatype::Int64 => "int64_contents",
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => "uint_contents",
+        Datatype::Uint64 => "uint64_contents",
+        Datatype::Fp32 => "fp32_contents",
+        Datatype::Fp64 => "fp64_contents",
+        Datatype::Bytes => "bytes_contents",
+        Datatype::Fp16 | Datatype::Bf16 => {
+            let reason = format!(
+                "`contents` has no list for {}; send `raw_input_contents`",
+                datatype.name()
+            );
+            return Err(refuse(name, &reason));
+        }
+    };
+    let values = match datatype {
+        Datatype::Bool => {
+            RawValues::Any(contents.bool_contents.iter().map(|&x| RawValue::Bool(x)).collect())
+        }
+        Datatype::Int64 => RawValues::Ints(contents.int64_contents.clone()),
+        Datatype::Uint64 => RawValues::Uints(contents.uint64_contents.clone()),
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
+            let whole = contents.int_contents.iter().map(|&x| x.into()).collect();
+            RawValues::Ints(in_range(name, datatype, whole)?)
+        }
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
+            let whole = contents.uint_contents.iter().map(|&x| x.into()).collect();
+            RawValues::Ints(in_range(name, datatype, whole)?)
+        }
+        Datatype::Fp32 => {
+            tensor::floats(contents.fp32_contents.iter().map(|&x| x.into()).collect())
+        }
+        Datatype::Fp64 => tensor::floats(contents.fp64_contents.clone()),
+        _ => RawValues::Any(texts(name, &contents.bytes_contents)?),
+    };
+    if values.len() != count(contents) {
+        let reason =
+            format!("its datatype is {}, whose values belong in `{list}`", datatype.name());
+        return Err(refuse(name, &reason));
+    }
+    Tensor::new(name, shape, values)
+}
+
+/// Whole numbers that came in a wider list than their type needs.
+pub(super) fn in_range(name: &str, datatype: Datatype, values: Vec<i64>) -> Result<Vec<i64>> {
+    match values.iter().position(|&x| !datatype.takes(&RawValue::Int(x))) {
+        None => Ok(values),
+        Some(at) => {
+            let reason = format!("value {at} of its data is not of datatype {}", datatype.name());
+            Err(refuse(name, &reason))
+        }
+    }
+}
+
+/// Texts, borrowed from the message.
+pub(super) fn texts<'a>(name: &str, values: &'a [Bytes]) -> Result<Vec<RawValue<'a>>> {
+    let text = |(at, bytes): (usize, &'a Bytes)| {
+        let text = utf8(bytes, at).map_err(|reason| refuse(name, &reason))?;
+        Ok(RawValue::Text(Cow::Borrowed(text)))
+    };
+    values.iter().enumerate().map(text).collect()
+}
+
+fn response(model: &str, id: &str, answer: Answer) -> ModelInferResponse {
+    let tensor = |(name, scores): &(String, Vec<f32>)| InferOutputTensor {
+        name: name.clone(),
+        datatype: Datatype::Fp32.name().to_owned(),
+        shape: vec![scores.len() as i64],
+        ..InferOutputTensor::default()
+    };
+    ModelInferResponse {
+        model_name: model.to_owned(),
+        model_version: answer.version.to_string(),
+        id: id.to_owned(),
+        outputs: answer.outputs.iter().map(tensor).collect(),
+        raw_output_contents: answer.outputs.iter().map(|(_, s)| encode_scores(s).into()).collect(),
+        ..ModelInferResponse::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Requests as clients send them, and as nobody should.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn input(
+    name: &str,
+    datatype: &str,
+    shape: &[i64],
+    contents: InferTensorContents,
+) -> InferInputTensor {
+    InferInputTensor {
+        name: name.to_owned(),
+        datatype: datatype.to_owned(),
+        shape: shape.to_vec(),
+        contents: Some(contents),
+        ..InferInputTensor::default()
+    }
+}
+
+fn request(inputs: Vec<InferInputTensor>, raw: Vec<&'static [u8]>) -> ModelInferRequest {
+    ModelInferRequest {
+        model_name: "m".to_owned(),
+        inputs,
+        raw_input_contents: raw.into_iter().map(Bytes::from_static).collect(),
+        ..ModelInferRequest::default()
+    }
+}
+
+fn refused(request: &ModelInferRequest) -> String {
+    parse(request).unwrap_err().to_string()
+}
+
+fn whole(values: &[i64]) -> InferTensorContents {
+    InferTensorContents { int64_contents: values.to_vec(), ..Default::default() }
+}
+
+#[test]
+fn typed_and_raw_values_are_the_same_columns() {
+    let none = InferTensorContents::default;
+    let typed = request(
+        vec![
+            input("user", "INT64", &[2], whole(&[7, -8])),
+            input(
+                "small",
+                "INT8",
+                &[2],
+                InferTensorContents { int_contents: vec![-1, 2], ..none() },
+            ),
+            input(
+                "price",
+                "FP32",
+                &[2, 1],
+                InferTensorContents { fp32_contents: vec![0.5, f32::NAN], ..none() },
+            ),
+            input(
+                "tags",
+                "BYTES",
+                &[1],
+                InferTensorContents { bytes_contents: vec![Bytes::from_static(b"ab")], ..none() },
+            ),
+            input("tags__lengths", "INT64", &[2], whole(&[1, 0])),
+        ],
+        Vec::new(),
+    );
+    let shapes = typed.inputs.iter().cloned().map(|mut input| {
+        input.contents = None;
+        input
+    });
+    let raw = request(
+        shapes.collect(),
+        vec![
+            b"\x07\0\0\0\0\0\0\0\xf8\xff\xff\xff\xff\xff\xff\xff",
+            b"\xff\x02",
+            b"\0\0\0\x3f\0\0\xc0\x7f",
+            b"\x02\0\0\0ab",
+            b"\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        ],
+    );
+    let (rows, columns) = parse(&typed).unwrap();
+    assert_eq!(parse(&raw).unwrap(), (rows, columns.clone()));
+    assert_eq!((rows, columns.len()), (2, 4));
+    assert_eq!(columns["tags"].lengths, Some(vec![1, 0]));
+    let numbers = vec![RawValue::Float(0.5), RawValue::Missing];
+    assert_eq!(columns["price"].values, RawValues::Any(numbers));
+}
+
+#[test]
+fn what_does_not_add_up_is_refused_by_name() {
+    let one = |datatype: &str, shape: &[i64], contents| {
+        refused(&request(vec![input("x", datatype, shape, contents)], Vec::new()))
+    };
+    assert!(
+        one("INT64", &[3], whole(&[1]))
+            .contains("does not have the 1 values of its data: input `x`")
+    );
+    assert!(one("INT64", &[-1], whole(&[1])).contains("negative size: input `x`"));
+    assert!(one("INT32", &[1], whole(&[1])).contains("belong in `int_contents`: input `x`"));
+    assert!(one("FP16", &[1], whole(&[1])).contains("send `raw_input_contents`: input `x`"));
+    assert!(one("INT65", &[1], whole(&[1])).contains("datatype `INT65` is not one of BOOL"));
+    let wide = InferTensorContents { int_contents: vec![300], ..Default::default() };
+    assert!(one("INT8", &[1], wide).contains("value 0 of its data is not of datatype INT8"));
+    let text = InferTensorContents {
+        bytes_contents: vec![Bytes::from_static(b"\xff")],
+        ..Default::default()
+    };
+    assert!(one("BYTES", &[1], text).contains("not UTF-8 text: input `x`"));
+    assert!(one("INT64", &[1], InferTensorContents::default()).contains("the 0 values"));
+
+    let twice = vec![input("x", "INT64", &[1], whole(&[1])); 2];
+    assert!(refused(&request(twice, Vec::new())).contains("twice: input `x`"));
+    let both = vec![input("x", "INT64", &[1], whole(&[1]))];
+    assert!(refused(&request(both, vec![b"12345678"])).contains("`contents` and in `raw_input"));
+    let few = vec![input("x", "INT8", &[1], InferTensorContents::default()); 2];
+    assert!(refused(&request(few, vec![b"1"])).contains("1 entries for 2 inputs"));
+    assert!(refused(&request(Vec::new(), Vec::new())).contains("no `inputs`"));
+}
+
+#[test]
+fn what_is_not_here_is_refused_and_not_ignored() {
+    let parameter = |choice| InferParameter { parameter_choice: Some(choice) };
+    let whole_input = || vec![input("x", "INT64", &[1], whole(&[1]))];
+    let mut sequence = request(whole_input(), Vec::new());
+    sequence.parameters.insert("sequence_id".to_owned(), parameter(ParameterChoice::Int64Param(7)));
+    assert!(refused(&sequence).contains("keep no state"));
+    sequence.parameters.insert("sequence_id".to_owned(), parameter(ParameterChoice::Int64Param(0)));
+    assert!(parse(&sequence).is_ok());
+    let region = || parameter(ParameterChoice::StringParam("r".to_owned()));
+    let mut shared = request(whole_input(), Vec::new());
+    shared.inputs[0].parameters.insert("shared_memory_region".to_owned(), region());
+    assert!(refused(&shared).contains("shares no memory with its clients"));
+    let mut classes = request(whole_input(), Vec::new());
+    let parameters = BTreeMap::from([("classification".to_owned(), region())]);
+    classes.outputs.push(InferRequestedOutputTensor { name: "p".to_owned(), parameters });
+    assert!(refused(&classes).contains("scores are no classes"));
+}
+
+#[test]
+fn the_head_says_who_is_to_answer_and_how_soon() {
+    let mut asked = request(vec![input("x", "INT64", &[1], whole(&[1]))], Vec::new());
+    let target = |asked: &ModelInferRequest| Infer.target(&asked.encode_to_vec().into());
+    let wanted = Target { model: "m".to_owned(), selector: Selector::Default, time: None };
+    assert_eq!(target(&asked).unwrap(), wanted);
+    asked.model_version = "12".to_owned();
+    let micros = |n| InferParameter { parameter_choice: Some(ParameterChoice::Int64Param(n)) };
+    asked.parameters.insert("timeout".to_owned(), micros(1500));
+    let found = target(&asked).unwrap();
+    assert_eq!(found.selector, Selector::Version(zillion_registry::VersionId(12)));
+    assert_eq!(found.time, Some(Duration::from_micros(1500)));
+    asked.parameters.insert("timeout".to_owned(), micros(-1));
+    assert!(target(&asked).unwrap_err().to_string().contains("parameter `timeout`"));
+    asked.model_version = "newest".to_owned();
+    assert!(target(&asked).unwrap_err().to_string().contains("version `newest`"));
+    let garbage = Infer.target(&Bytes::from_static(b"\x0a\xff"));
+    assert!(garbage.unwrap_err().to_string().contains("not a ModelInferRequest"));
+}
+
+#[test]
+fn answers_are_raw() {
+    let outputs = vec![("p".to_owned(), vec![0.5f32, 0.25])];
+    let answer = Answer::of(zillion_registry::VersionId(3), outputs);
+    let response = response("m", "42", answer);
+    assert_eq!((response.model_version.as_str(), response.id.as_str()), ("3", "42"));
+    assert_eq!(
+        (response.outputs[0].datatype.as_str(), &response.outputs[0].shape),
+        ("FP32", &vec![2])
+    );
+    assert_eq!(response.raw_output_contents, [encode_scores(&[0.5, 0.25])]);
+}
+
+proptest! {
+    #[test]
+    fn no_message_is_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let bytes = Bytes::from(bytes);
+        let _ = Infer.target(&bytes);
+        if let Ok(request) = ModelInferRequest::decode(bytes) {
+            let _ = parse(&request);
+        }
+    }
+
+    #[test]
+    fn no_tensor_is_a_panic(
+        shape in prop::collection::vec(prop_oneof![-1i64..4, any::<i64>()], 0..4),
+        datatype in "(INT64|INT8|UINT8|FP32|BYTES|BOOL|[A-Z0-9]{0,6})",
+        values in prop::collection::vec(any::<i64>(), 0..5),
+        small in prop::collection::vec(any::<i32>(), 0..5),
+        raw in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..3),
+        name in "[a-z]{0,3}(__lengths)?",
+    ) {
+        let contents = InferTensorContents { int64_contents: values, int_contents: small, ..Default::default() };
+        let mut asked = request(vec![input(&name, &datatype, &shape, contents)], Vec::new());
+        let _ = parse(&asked);
+        asked.raw_input_contents = raw.into_iter().map(Bytes::from).collect();
+        let _ = parse(&asked);
+    }
+}

@@ -1,0 +1,204 @@
+//! gRPC: Triton's and TensorFlow Serving's services over the domain, health and reflection.
+//!
+//! An adapter and nothing else. Messages that hold rows stay bytes until a task of the pool reads them: the
+//! network's thread looks only for the model's name. Everything else is small and answered by generated
+//! servers.
+
+mod deadline;
+mod health;
+mod infer;
+mod predict;
+mod raw;
+mod server;
+mod status;
+mod tf;
+mod v2;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, Version, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use tonic::Code;
+use tonic::codegen::Service;
+use tonic::service::Routes;
+
+use self::health::HealthOf;
+use self::infer::Infer;
+use self::predict::Predict;
+use self::server::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
+use self::server::tensorflow::serving::model_service_server::ModelServiceServer;
+use self::server::tensorflow::serving::prediction_service_server::PredictionServiceServer;
+pub use self::status::http_status;
+use self::status::status;
+use self::tf::Tf;
+use self::v2::V2;
+use crate::domain::{Domain, Scored};
+use crate::error::{Result, ServeError};
+use crate::host::Selector;
+use crate::proto;
+
+/// The services that score, by their full names.
+const SERVICES: [&str; 3] = [
+    "inference.GRPCInferenceService",
+    "tensorflow.serving.PredictionService",
+    "tensorflow.serving.ModelService",
+];
+
+/// A call whose message holds rows.
+trait Scores: Copy + Send + Sync + 'static {
+    /// What metrics call it.
+    fn protocol(self) -> &'static str;
+
+    /// Who is to answer.
+    fn target(self, message: &Bytes) -> Result<Target>;
+
+    /// Reads the message, scores its rows, and writes the answer: on the pool.
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>>;
+}
+
+/// Who is to answer a request, and how soon where the request says so itself.
+#[derive(Clone, Debug, PartialEq)]
+struct Target {
+    model: String,
+    selector: Selector,
+    time: Option<Duration>,
+}
+
+/// All services over a domain.
+#[derive(Clone, Debug)]
+pub(crate) struct Grpc {
+    domain: Arc<Domain>,
+    routes: axum::Router,
+}
+
+/// Whether a request is gRPC's, by its content type.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
+    let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+}
+
+impl Grpc {
+    /// The services.
+    ///
+    /// # Errors
+    /// Descriptors that cannot be read, which are part of the program.
+    pub(crate) fn new(domain: Arc<Domain>) -> Result<Self> {
+        let limit = domain.limits().body_bytes;
+        let v2 = GrpcInferenceServiceServer::new(V2(domain.clone()));
+        let tf = Tf(domain.clone());
+        let routes = Routes::new(v2.max_decoding_message_size(limit))
+            .add_service(PredictionServiceServer::new(tf.clone()).max_decoding_message_size(limit))
+            .add_service(ModelServiceServer::new(tf).max_decoding_message_size(limit))
+            .add_service(proto::health::health_server::HealthServer::new(HealthOf(domain.clone())));
+        let internal = |e: tonic_reflection::server::Error| ServeError::Internal(e.to_string());
+        let described = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(proto::health::FILE_DESCRIPTOR_SET)
+        };
+        let routes = routes
+            .add_service(described().build_v1().map_err(internal)?)
+            .add_service(described().build_v1alpha().map_err(internal)?);
+        Ok(Self { domain, routes: routes.prepare().into_axum_router() })
+    }
+
+    /// Answers a call.
+    pub(crate) async fn answer(self, request: Request) -> Response {
+        if request.version() != Version::HTTP_2 {
+            let text = "{\"error\":\"gRPC needs HTTP/2\"}";
+            let kind = [(header::CONTENT_TYPE, "application/json")];
+            return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, kind, text).into_response();
+        }
+        let path = request.uri().path().to_owned();
+        let _open = self.domain.metrics().entered();
+        let limits = self.domain.limits();
+        let most = limits.body_time + limits.request_time;
+        let asked = deadline::of(request.headers());
+        let limit = if has_no_end(&path) { asked } else { Some(asked.unwrap_or(most).min(most)) };
+        match path.as_str() {
+            "/inference.GRPCInferenceService/ModelInfer" => {
+                raw::answer(&self.domain, Infer, request, limit).await
+            }
+            "/tensorflow.serving.PredictionService/Predict" => {
+                raw::answer(&self.domain, Predict, request, limit).await
+            }
+            _ => {
+                let mut routes = self.routes.clone();
+                let answer =
+                    async move { routes.call(request).await.unwrap_or_else(|e| match e {}) };
+                within(limit, answer, &self.domain).await
+            }
+        }
+    }
+}
+
+/// Calls that last as long as the client likes, and work on the registry, which may be far away.
+fn has_no_end(path: &str) -> bool {
+    path.ends_with("/Watch")
+        || path.ends_with("/ModelStreamInfer")
+        || path.starts_with("/inference.GRPCInferenceService/Repository")
+        || path.starts_with("/grpc.reflection.")
+}
+
+/// A call's answer, or that it came too late.
+async fn within(
+    limit: Option<Duration>,
+    answer: impl Future<Output = Response>,
+    domain: &Domain,
+) -> Response {
+    let response = match limit {
+        None => answer.await,
+        Some(limit) => match tokio::time::timeout(limit, answer).await {
+            Ok(response) => response,
+            Err(_) => status(&ServeError::Deadline { limit }).into_http::<Body>(),
+        },
+    };
+    // What is generated says "out of range" of a message that is too large, and "internal" of one that is none.
+    match code(&response) {
+        Code::OutOfRange => status(&too_large(domain)).into_http::<Body>(),
+        Code::Internal if is_no_message(&response) => {
+            let reason = "the message is not the one that this call takes".to_owned();
+            status(&ServeError::Malformed(reason)).into_http::<Body>()
+        }
+        _ => response,
+    }
+}
+
+/// Whether a generated server could not read its message. It says so in these words, percent-encoded.
+fn is_no_message(response: &Response) -> bool {
+    let said = response.headers().get("grpc-message").map_or(&b""[..], |said| said.as_bytes());
+    said.starts_with(b"failed%20to%20decode%20Protobuf")
+        || said.starts_with(b"Missing%20request%20message")
+}
+
+fn too_large(domain: &Domain) -> ServeError {
+    let limit = domain.limits().body_bytes;
+    ServeError::TooLarge { what: "the message", limit, setting: "--max-body-bytes" }
+}
+
+/// The code of an answer whose head has it: of a failure. Others are on their way to be `OK`.
+fn code(response: &Response) -> Code {
+    let code = response.headers().get("grpc-status");
+    code.map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_told_from_other_requests_by_their_type() {
+        let of = |kind: &'static str| {
+            is_grpc(&HeaderMap::from_iter([(header::CONTENT_TYPE, kind.parse().unwrap())]))
+        };
+        assert!(of("application/grpc") && of("application/grpc+proto"));
+        assert!(of("application/grpc; charset=utf-8"));
+        assert!(!of("application/grpc-web") && !of("application/json") && !of(""));
+        assert!(!is_grpc(&HeaderMap::new()));
+    }
+}

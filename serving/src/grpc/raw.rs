@@ -1,0 +1,149 @@
+//! Unary calls whose message and answer stay bytes: a task of the pool reads the one and writes the other.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::{Buf, BufMut, Bytes};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::BoxFuture;
+use tonic::server::UnaryService;
+use tonic::{Code, Status};
+use tracing::Instrument as _;
+
+use super::status::{http_status, status};
+use super::{Scores, code, within};
+use crate::domain::Domain;
+use crate::error::{Result, ServeError};
+use crate::host::Host;
+use crate::metrics::Stage;
+use crate::trace::request_span;
+
+/// Answers a call and counts it.
+pub(super) async fn answer(
+    domain: &Arc<Domain>,
+    what: impl Scores,
+    request: Request,
+    limit: Option<Duration>,
+) -> Response {
+    let span = request_span(format_args!("{}", what.protocol()), request.headers());
+    let response = answered(domain, what, request, limit).instrument(span.clone()).await;
+    span.record("status", http_status(code(&response)));
+    response
+}
+
+async fn answered(
+    domain: &Arc<Domain>,
+    what: impl Scores,
+    request: Request,
+    limit: Option<Duration>,
+) -> Response {
+    let began = Instant::now();
+    let noted = Arc::new(Noted::default());
+    let call = Call { domain: domain.clone(), what, began, noted: noted.clone() };
+    let most = domain.limits().body_bytes;
+    let unary = async move {
+        let mut grpc = tonic::server::Grpc::new(Raw).max_decoding_message_size(most);
+        grpc.unary(call, request).await.map(Body::new)
+    };
+    let response = within(limit, unary, domain).await;
+    // A name that is not served is no label: anybody could invent any number of them.
+    let model = noted.host.get().map_or("unknown", |host| host.name());
+    let outcome = match code(&response) {
+        // The server's limit came first, or the client's, whatever the work came to later.
+        late @ Code::DeadlineExceeded => http_status(late),
+        code => noted.failed.get().copied().unwrap_or_else(|| http_status(code)),
+    };
+    domain.metrics().request(model, what.protocol(), outcome, began.elapsed());
+    response
+}
+
+/// What a call turned out to be.
+#[derive(Debug, Default)]
+struct Noted {
+    host: OnceLock<Arc<Host>>,
+    /// The status that HTTP would have answered.
+    failed: OnceLock<u16>,
+}
+
+/// One call, from the moment that its message is here.
+struct Call<S> {
+    domain: Arc<Domain>,
+    what: S,
+    began: Instant,
+    noted: Arc<Noted>,
+}
+
+impl<S: Scores> UnaryService<Bytes> for Call<S> {
+    type Response = Bytes;
+    type Future = BoxFuture<tonic::Response<Bytes>, Status>;
+
+    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+        let (domain, what, noted) = (self.domain.clone(), self.what, self.noted.clone());
+        domain.metrics().stage(Stage::Receive, self.began.elapsed());
+        Box::pin(async move {
+            let scored = score(&domain, what, request.into_inner(), &noted).await;
+            scored.map(tonic::Response::new).map_err(|error| {
+                // Set once: a call fails once.
+                let _ = noted.failed.set(error.kind().http_status());
+                status(&error)
+            })
+        })
+    }
+}
+
+async fn score(domain: &Domain, what: impl Scores, message: Bytes, noted: &Noted) -> Result<Bytes> {
+    let target = what.target(&message)?;
+    let _ = noted.host.set(domain.host(&target.model)?);
+    let work = move |scored: &crate::domain::Scored| what.score(scored, message);
+    let scored = domain.request(&target.model, &target.selector, work);
+    let bytes = match target.time {
+        None => scored.await?,
+        Some(limit) => match tokio::time::timeout(limit, scored).await {
+            Ok(scored) => scored?,
+            Err(_) => return Err(ServeError::Deadline { limit }),
+        },
+    };
+    Ok(bytes.into())
+}
+
+/// Messages as they are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        // Takes the buffer over and copies nothing.
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}

@@ -1,0 +1,124 @@
+//! Failures as gRPC says them.
+
+use bytes::Bytes;
+use prost::Message;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+use crate::error::{Kind, ServeError};
+use crate::proto::google::protobuf::Any;
+
+/// When to come back, where too many wait.
+const RETRY_MILLIS: u32 = 1000;
+
+/// `google.rpc.Status`, which goes into `grpc-status-details-bin`.
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<Delay>,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, PartialEq, Message)]
+struct Delay {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+/// The status of a failure. Where too many wait it says when to come back, in both ways that clients know.
+pub(super) fn status(error: &ServeError) -> Status {
+    let kind = error.kind();
+    let (code, message) = (kind.grpc_code(), error.to_string());
+    match kind {
+        Kind::Overloaded => {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-retry-pushback-ms", MetadataValue::from(RETRY_MILLIS));
+            let details = retry_details(code, &message);
+            Status::with_details_and_metadata(code, message, details, metadata)
+        }
+        Kind::Internal => {
+            tracing::error!("{message}");
+            Status::new(code, message)
+        }
+        _ => Status::new(code, message),
+    }
+}
+
+fn retry_details(code: Code, message: &str) -> Bytes {
+    let (seconds, rest) = (RETRY_MILLIS / 1000, RETRY_MILLIS % 1000);
+    let delay = Delay { seconds: seconds.into(), nanos: rest as i32 * 1_000_000 };
+    let retry = Any {
+        type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(),
+        value: RetryInfo { retry_delay: Some(delay) }.encode_to_vec().into(),
+    };
+    let (code, message) = (code as i32, message.to_owned());
+    RpcStatus { code, message, details: vec![retry] }.encode_to_vec().into()
+}
+
+/// What of an interface is not here, and what to do instead.
+pub(super) fn not_here(what: &str) -> Status {
+    Status::unimplemented(what)
+}
+
+/// The status of an HTTP answer that stands for a code: one vocabulary in the metrics of all protocols.
+pub fn http_status(code: Code) -> u16 {
+    match code {
+        Code::Ok => 200,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => 400,
+        Code::Unauthenticated => 401,
+        Code::PermissionDenied => 403,
+        Code::NotFound => 404,
+        Code::Aborted | Code::AlreadyExists => 409,
+        Code::ResourceExhausted => 413,
+        Code::Cancelled => 499,
+        Code::Unknown | Code::Internal | Code::DataLoss => 500,
+        Code::Unimplemented => 501,
+        Code::Unavailable => 503,
+        Code::DeadlineExceeded => 504,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_code() {
+        let of = |error: ServeError| status(&error).code();
+        let model = || "m".to_owned();
+        let text = String::new;
+        assert_eq!(of(ServeError::Malformed(text())), Code::InvalidArgument);
+        assert_eq!(of(ServeError::NotReady(text())), Code::Unavailable);
+        assert_eq!(of(ServeError::UnknownModel { model: model(), serves: text() }), Code::NotFound);
+        assert_eq!(
+            of(ServeError::NoControl { what: "load", model: model() }),
+            Code::PermissionDenied
+        );
+        let large = ServeError::TooLarge { what: "it", limit: 1, setting: "--max-rows" };
+        assert_eq!(of(large), Code::ResourceExhausted);
+    }
+
+    #[test]
+    fn who_is_one_too_many_is_told_when_to_come_back() {
+        let status = status(&ServeError::Overloaded { waiting: 7 });
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "1000");
+        let details = RpcStatus::decode(status.details()).unwrap();
+        assert_eq!((details.code, details.details.len()), (14, 1));
+        let retry = RetryInfo::decode(&details.details[0].value[..]).unwrap();
+        assert_eq!(retry.retry_delay, Some(Delay { seconds: 1, nanos: 0 }));
+    }
+}

@@ -1,0 +1,157 @@
+//! TensorFlow Serving's services, but for `Predict`: metadata, status, and what is not here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use prost::Message;
+use tonic::{Request, Response, Status, async_trait};
+use zillion_registry::{Servable, VersionId};
+
+use super::predict::{SIGNATURE, check_signature, flat, selector, spec};
+use super::server::tensorflow::serving::model_service_server::ModelService;
+use super::server::tensorflow::serving::prediction_service_server::PredictionService;
+use super::status::{not_here, status};
+use crate::describe::{self, Described};
+use crate::domain::Domain;
+use crate::error::{Result, ServeError};
+use crate::host::Selector;
+use crate::proto::google::protobuf::Any;
+use crate::proto::tensorflow::serving::model_version_status::State;
+use crate::proto::tensorflow::serving::{
+    ClassificationRequest, ClassificationResponse, GetModelMetadataRequest,
+    GetModelMetadataResponse, GetModelStatusRequest, GetModelStatusResponse, ModelVersionStatus,
+    MultiInferenceRequest, MultiInferenceResponse, RegressionRequest, RegressionResponse,
+    ReloadConfigRequest, ReloadConfigResponse, SignatureDefMap, StatusProto,
+};
+use crate::proto::tensorflow::tensor_info::Encoding;
+use crate::proto::tensorflow::{DataType, SignatureDef, TensorInfo, error};
+use crate::tensor::Datatype;
+
+/// The one kind of metadata that there is.
+const FIELD: &str = "signature_def";
+
+/// The services over a domain.
+#[derive(Clone, Debug)]
+pub(super) struct Tf(pub(super) Arc<Domain>);
+
+#[async_trait]
+impl PredictionService for Tf {
+    async fn classify(
+        &self,
+        _: Request<ClassificationRequest>,
+    ) -> Result<Response<ClassificationResponse>, Status> {
+        Err(not_here(
+            "scores are no classes here; ask by Predict, whose output is the probability of each row",
+        ))
+    }
+
+    async fn regress(
+        &self,
+        _: Request<RegressionRequest>,
+    ) -> Result<Response<RegressionResponse>, Status> {
+        Err(not_here("rows come as tensors here and not as Examples; ask by Predict"))
+    }
+
+    async fn multi_inference(
+        &self,
+        _: Request<MultiInferenceRequest>,
+    ) -> Result<Response<MultiInferenceResponse>, Status> {
+        Err(not_here(
+            "several tasks are several outputs here; ask by Predict with an output_filter",
+        ))
+    }
+
+    async fn get_model_metadata(
+        &self,
+        request: Request<GetModelMetadataRequest>,
+    ) -> Result<Response<GetModelMetadataResponse>, Status> {
+        let answer = metadata(&self.0, request.get_ref());
+        answer.map(Response::new).map_err(|e| status(&e))
+    }
+}
+
+#[async_trait]
+impl ModelService for Tf {
+    async fn get_model_status(
+        &self,
+        request: Request<GetModelStatusRequest>,
+    ) -> Result<Response<GetModelStatusResponse>, Status> {
+        let answer = versions(&self.0, request.get_ref());
+        answer.map(Response::new).map_err(|e| status(&e))
+    }
+
+    async fn handle_reload_config_request(
+        &self,
+        _: Request<ReloadConfigRequest>,
+    ) -> Result<Response<ReloadConfigResponse>, Status> {
+        Err(not_here(
+            "models are not set up by their folders here; which version answers is decided in the registry by `zillion model promote`, and models are added by RepositoryModelLoad of inference.GRPCInferenceService",
+        ))
+    }
+}
+
+fn metadata(
+    domain: &Domain,
+    request: &GetModelMetadataRequest,
+) -> Result<GetModelMetadataResponse> {
+    let fields = &request.metadata_field;
+    if fields.is_empty() || fields.iter().any(|field| field != FIELD) {
+        return Err(ServeError::Malformed(format!(
+            "there is one kind of metadata, `{FIELD}`, and the request asks for {fields:?}: `metadata_field`"
+        )));
+    }
+    let asked = request.model_spec.clone().unwrap_or_default();
+    check_signature(&asked)?;
+    let host = domain.host(&asked.name)?;
+    let servable = host.resolve(&selector(&asked)?)?;
+    let signatures = BTreeMap::from([(SIGNATURE.to_owned(), signature(&servable))]);
+    let value = SignatureDefMap { signature_def: signatures }.encode_to_vec().into();
+    let type_url = "type.googleapis.com/tensorflow.serving.SignatureDefMap".to_owned();
+    let metadata = BTreeMap::from([(FIELD.to_owned(), Any { type_url, value })]);
+    // The specification of metadata names no signature: it has all of them.
+    let mut of = spec(host.name(), servable.version());
+    of.signature_name.clear();
+    Ok(GetModelMetadataResponse { model_spec: Some(of), metadata })
+}
+
+fn signature(servable: &Servable) -> SignatureDef {
+    let info = |described: Described| {
+        let dtype = match described.datatype {
+            Datatype::Int64 => DataType::DtInt64,
+            Datatype::Uint64 => DataType::DtUint64,
+            Datatype::Bytes => DataType::DtString,
+            _ => DataType::DtFloat,
+        };
+        let info = TensorInfo {
+            encoding: Some(Encoding::Name(described.name.clone())),
+            dtype: dtype.into(),
+            tensor_shape: Some(flat(-1)),
+        };
+        (described.name, info)
+    };
+    SignatureDef {
+        inputs: describe::inputs(servable).into_iter().map(info).collect(),
+        outputs: describe::outputs(servable).into_iter().map(info).collect(),
+        method_name: "tensorflow/serving/predict".to_owned(),
+        defaults: BTreeMap::new(),
+    }
+}
+
+fn versions(domain: &Domain, request: &GetModelStatusRequest) -> Result<GetModelStatusResponse> {
+    let asked = request.model_spec.clone().unwrap_or_default();
+    let host = domain.host(&asked.name)?;
+    let versions: Vec<VersionId> = match selector(&asked)? {
+        Selector::Default => host.open().versions.keys().rev().copied().collect(),
+        one => vec![host.resolve(&one)?.version()],
+    };
+    let available = |version: VersionId| ModelVersionStatus {
+        version: i64::try_from(version.0).unwrap_or(i64::MAX),
+        state: State::Available.into(),
+        status: Some(StatusProto {
+            error_code: error::Code::Ok.into(),
+            error_message: String::new(),
+        }),
+    };
+    let model_version_status = versions.into_iter().map(available).collect();
+    Ok(GetModelStatusResponse { model_version_status })
+}

@@ -1,0 +1,356 @@
+//! Triton's service, but for `ModelInfer`: health, metadata, statistics, the repository, and what is not here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tonic::codegen::tokio_stream::Empty;
+use tonic::{Request, Response, Status, Streaming, async_trait};
+use zillion_registry::{Servable, VersionId};
+
+use super::infer::selector;
+use super::server::inference::grpc_inference_service_server::GrpcInferenceService;
+use super::status::{not_here, status};
+use crate::describe::{self, Described, EXTENSIONS};
+use crate::domain::Domain;
+use crate::error::{Result, ServeError};
+use crate::host::{Host, Selector};
+use crate::proto::inference::model_metadata_response::TensorMetadata;
+use crate::proto::inference::model_version_policy::{PolicyChoice, Specific};
+use crate::proto::inference::repository_index_response::ModelIndex;
+use crate::proto::inference::*;
+use crate::repository::{Indexed, ModelState};
+use crate::statistics::{Total, Totals};
+use crate::tensor::Datatype;
+
+/// The name of the server and of what runs its models.
+const NAME: &str = "zillion";
+
+const NO_SHARED_MEMORY: &str = "this server shares no memory with its clients; send tensors in raw_input_contents of ModelInfer";
+
+/// The service over a domain.
+#[derive(Clone, Debug)]
+pub(super) struct V2(pub(super) Arc<Domain>);
+
+/// The answer of a call.
+type Answer<T> = Result<Response<T>, Status>;
+
+fn answer<T>(result: Result<T>) -> Answer<T> {
+    result.map(Response::new).map_err(|e| status(&e))
+}
+
+#[async_trait]
+impl GrpcInferenceService for V2 {
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Answer<ServerLiveResponse> {
+        Ok(Response::new(ServerLiveResponse { live: true }))
+    }
+
+    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
+        Ok(Response::new(ServerReadyResponse { ready: self.0.is_ready() }))
+    }
+
+    async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
+        let ModelReadyRequest { name, version } = request.into_inner();
+        // What is not here is not ready; only a version that is none is an error.
+        let selector = selector(&version).map_err(|e| status(&e))?;
+        let ready = self.0.host(&name).and_then(|host| host.resolve(&selector)).is_ok();
+        Ok(Response::new(ModelReadyResponse { ready }))
+    }
+
+    async fn server_metadata(
+        &self,
+        _: Request<ServerMetadataRequest>,
+    ) -> Answer<ServerMetadataResponse> {
+        Ok(Response::new(ServerMetadataResponse {
+            name: NAME.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            extensions: EXTENSIONS.map(str::to_owned).to_vec(),
+        }))
+    }
+
+    async fn model_metadata(
+        &self,
+        request: Request<ModelMetadataRequest>,
+    ) -> Answer<ModelMetadataResponse> {
+        let ModelMetadataRequest { name, version } = request.into_inner();
+        answer(self.model(&name, &version).map(|(host, servable)| metadata(&host, &servable)))
+    }
+
+    async fn model_config(
+        &self,
+        request: Request<ModelConfigRequest>,
+    ) -> Answer<ModelConfigResponse> {
+        let ModelConfigRequest { name, version } = request.into_inner();
+        let config = |(host, servable): (Arc<Host>, Arc<Servable>)| ModelConfigResponse {
+            config: Some(config(&host, &servable)),
+        };
+        answer(self.model(&name, &version).map(config))
+    }
+
+    async fn model_statistics(
+        &self,
+        request: Request<ModelStatisticsRequest>,
+    ) -> Answer<ModelStatisticsResponse> {
+        answer(self.statistics(request.get_ref()))
+    }
+
+    async fn repository_index(
+        &self,
+        request: Request<RepositoryIndexRequest>,
+    ) -> Answer<RepositoryIndexResponse> {
+        let RepositoryIndexRequest { repository_name, ready } = request.into_inner();
+        the_one_repository(&repository_name).map_err(|e| status(&e))?;
+        let models = self.0.index_for_client().await.map_err(|e| status(&e))?;
+        let models = models.into_iter().filter(|m| !ready || m.state == ModelState::Ready);
+        answer(Ok(RepositoryIndexResponse { models: models.map(indexed).collect() }))
+    }
+
+    async fn repository_model_load(
+        &self,
+        request: Request<RepositoryModelLoadRequest>,
+    ) -> Answer<RepositoryModelLoadResponse> {
+        let request = request.into_inner();
+        the_one_repository(&request.repository_name).map_err(|e| status(&e))?;
+        if let Some(name) = request.parameters.keys().next() {
+            let name: String = name.chars().take(100).collect();
+            return Err(status(&ServeError::Malformed(format!(
+                "a model is loaded as it was published, with no other configuration or files: parameter `{name}`"
+            ))));
+        }
+        let loaded = self.0.load_for_client(&request.model_name).await;
+        answer(loaded.map(|()| RepositoryModelLoadResponse {}))
+    }
+
+    async fn repository_model_unload(
+        &self,
+        request: Request<RepositoryModelUnloadRequest>,
+    ) -> Answer<RepositoryModelUnloadResponse> {
+        let request = request.into_inner();
+        the_one_repository(&request.repository_name).map_err(|e| status(&e))?;
+        // Nothing depends on a model here, so that this one is the same either way.
+        if let Some(name) = request.parameters.keys().find(|name| *name != "unload_dependents") {
+            let name: String = name.chars().take(100).collect();
+            return Err(status(&ServeError::Malformed(format!(
+                "the one parameter of unloading is `unload_dependents`: parameter `{name}`"
+            ))));
+        }
+        let unloaded = self.0.unload_for_client(&request.model_name).await;
+        answer(unloaded.map(|()| RepositoryModelUnloadResponse {}))
+    }
+
+    type ModelStreamInferStream = Empty<Result<ModelStreamInferResponse, Status>>;
+
+    async fn model_stream_infer(
+        &self,
+        request: Request<Streaming<ModelInferRequest>>,
+    ) -> Answer<Self::ModelStreamInferStream> {
+        // Refused when the first request is here: a client whose call ends while it is being sent does not
+        // always look at the reason.
+        let mut requests = request.into_inner();
+        let first = tokio::time::timeout(self.0.limits().body_time, requests.message());
+        let _ = first.await;
+        Err(not_here(
+            "a request has one answer here, and nothing is streamed; use ModelInfer, which may be called as often at once as the connection has streams",
+        ))
+    }
+
+    async fn system_shared_memory_status(
+        &self,
+        request: Request<SystemSharedMemoryStatusRequest>,
+    ) -> Answer<SystemSharedMemoryStatusResponse> {
+        no_region(&request.get_ref().name)?;
+        Ok(Response::new(SystemSharedMemoryStatusResponse { regions: BTreeMap::new() }))
+    }
+
+    async fn system_shared_memory_register(
+        &self,
+        _: Request<SystemSharedMemoryRegisterRequest>,
+    ) -> Answer<SystemSharedMemoryRegisterResponse> {
+        Err(not_here(NO_SHARED_MEMORY))
+    }
+
+    async fn system_shared_memory_unregister(
+        &self,
+        request: Request<SystemSharedMemoryUnregisterRequest>,
+    ) -> Answer<SystemSharedMemoryUnregisterResponse> {
+        // All of none.
+        no_region(&request.get_ref().name)?;
+        Ok(Response::new(SystemSharedMemoryUnregisterResponse {}))
+    }
+
+    async fn cuda_shared_memory_status(
+        &self,
+        request: Request<CudaSharedMemoryStatusRequest>,
+    ) -> Answer<CudaSharedMemoryStatusResponse> {
+        no_region(&request.get_ref().name)?;
+        Ok(Response::new(CudaSharedMemoryStatusResponse { regions: BTreeMap::new() }))
+    }
+
+    async fn cuda_shared_memory_register(
+        &self,
+        _: Request<CudaSharedMemoryRegisterRequest>,
+    ) -> Answer<CudaSharedMemoryRegisterResponse> {
+        Err(not_here(NO_SHARED_MEMORY))
+    }
+
+    async fn cuda_shared_memory_unregister(
+        &self,
+        request: Request<CudaSharedMemoryUnregisterRequest>,
+    ) -> Answer<CudaSharedMemoryUnregisterResponse> {
+        no_region(&request.get_ref().name)?;
+        Ok(Response::new(CudaSharedMemoryUnregisterResponse {}))
+    }
+
+    async fn trace_setting(
+        &self,
+        request: Request<TraceSettingRequest>,
+    ) -> Answer<TraceSettingResponse> {
+        if request.get_ref().settings.is_empty() {
+            return Ok(Response::new(TraceSettingResponse { settings: BTreeMap::new() }));
+        }
+        Err(not_here("traces are not set up by clients; set them up where the server is started"))
+    }
+
+    async fn log_settings(
+        &self,
+        request: Request<LogSettingsRequest>,
+    ) -> Answer<LogSettingsResponse> {
+        if request.get_ref().settings.is_empty() {
+            return Ok(Response::new(LogSettingsResponse { settings: BTreeMap::new() }));
+        }
+        Err(not_here("the log is not set up by clients; set it up where the server is started"))
+    }
+}
+
+impl V2 {
+    fn model(&self, name: &str, version: &str) -> Result<(Arc<Host>, Arc<Servable>)> {
+        let host = self.0.host(name)?;
+        let servable = host.resolve(&selector(version)?)?;
+        Ok((host, servable))
+    }
+
+    fn statistics(&self, request: &ModelStatisticsRequest) -> Result<ModelStatisticsResponse> {
+        let hosts = match request.name.as_str() {
+            "" => self.0.hosts(),
+            name => vec![self.0.host(name)?],
+        };
+        let mut model_stats = Vec::new();
+        for host in hosts {
+            let one = match selector(&request.version)? {
+                Selector::Default => None,
+                selector => Some(host.resolve(&selector)?.version()),
+            };
+            let open = host.open();
+            let wanted = open.statistics.iter().filter(|(v, _)| one.is_none_or(|one| one == **v));
+            let of = |(&version, statistics): (&VersionId, &Arc<_>)| {
+                counted(host.name(), version, &crate::VersionStatistics::totals(statistics))
+            };
+            model_stats.extend(wanted.map(of));
+        }
+        Ok(ModelStatisticsResponse { model_stats })
+    }
+}
+
+fn metadata(host: &Host, servable: &Servable) -> ModelMetadataResponse {
+    let tensor = |described: Described| TensorMetadata {
+        name: described.name,
+        datatype: described.datatype.name().to_owned(),
+        shape: vec![-1],
+    };
+    ModelMetadataResponse {
+        name: host.name().to_owned(),
+        versions: host.open().versions.keys().map(ToString::to_string).collect(),
+        platform: NAME.to_owned(),
+        inputs: describe::inputs(servable).into_iter().map(tensor).collect(),
+        outputs: describe::outputs(servable).into_iter().map(tensor).collect(),
+    }
+}
+
+fn config(host: &Host, servable: &Servable) -> ModelConfig {
+    let data_type = |datatype: Datatype| {
+        let data_type = match datatype {
+            Datatype::Int64 => DataType::TypeInt64,
+            Datatype::Uint64 => DataType::TypeUint64,
+            Datatype::Bytes => DataType::TypeString,
+            _ => DataType::TypeFp32,
+        };
+        data_type.into()
+    };
+    let input = |described: Described| ModelInput {
+        data_type: data_type(described.datatype),
+        name: described.name,
+        dims: vec![-1],
+        optional: described.is_optional,
+        ..ModelInput::default()
+    };
+    let output = |described: Described| ModelOutput {
+        data_type: data_type(described.datatype),
+        name: described.name,
+        dims: vec![-1],
+        ..ModelOutput::default()
+    };
+    let number = |version: &VersionId| i64::try_from(version.0).unwrap_or(i64::MAX);
+    let versions = host.open().versions.keys().map(number).collect();
+    ModelConfig {
+        name: host.name().to_owned(),
+        platform: NAME.to_owned(),
+        backend: NAME.to_owned(),
+        version_policy: Some(ModelVersionPolicy {
+            policy_choice: Some(PolicyChoice::Specific(Specific { versions })),
+        }),
+        // Rows are the first dimension of every tensor, and no batch is made of several requests.
+        max_batch_size: 0,
+        input: describe::inputs(servable).into_iter().map(input).collect(),
+        output: describe::outputs(servable).into_iter().map(output).collect(),
+        model_transaction_policy: Some(ModelTransactionPolicy { decoupled: false }),
+        ..ModelConfig::default()
+    }
+}
+
+fn counted(model: &str, version: VersionId, totals: &Totals) -> ModelStatistics {
+    let duration = |total: Total| Some(StatisticDuration { count: total.count, ns: total.nanos });
+    ModelStatistics {
+        name: model.to_owned(),
+        version: version.to_string(),
+        last_inference: totals.last_inference_ms,
+        inference_count: totals.inference_count,
+        execution_count: totals.execution_count,
+        inference_stats: Some(InferStatistics {
+            success: duration(totals.success),
+            fail: duration(totals.fail),
+            queue: duration(totals.queue),
+            compute_input: duration(totals.compute_input),
+            compute_infer: duration(totals.compute_infer),
+            compute_output: duration(totals.compute_output),
+            cache_hit: duration(Total::default()),
+            cache_miss: duration(Total::default()),
+        }),
+        ..ModelStatistics::default()
+    }
+}
+
+fn indexed(model: Indexed) -> ModelIndex {
+    ModelIndex {
+        name: model.name,
+        version: model.version.map_or_else(String::new, |version| version.to_string()),
+        state: model.state.name().to_owned(),
+        reason: model.reason,
+    }
+}
+
+fn the_one_repository(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    let name: String = name.chars().take(100).collect();
+    Err(ServeError::Malformed(format!(
+        "a server has one repository, its registry; leave the name empty: `repository_name` `{name}`"
+    )))
+}
+
+fn no_region(name: &str) -> Result<(), Status> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    let name: String = name.chars().take(100).collect();
+    Err(Status::not_found(format!("no memory is shared with this server: region `{name}`")))
+}

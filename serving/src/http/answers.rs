@@ -1,0 +1,130 @@
+//! What TF-Serving's requests and ours are answered with.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::score::Answer;
+
+/// The answer to a predict request.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum PredictAnswer<'a> {
+    /// One number a row, of a model with one label.
+    Single { predictions: &'a [f32] },
+    /// One object a row, of a model with several.
+    Several { predictions: Vec<BTreeMap<&'a str, f32>> },
+    /// One column, of a model with one label.
+    Column { outputs: &'a [f32] },
+    /// Columns by output.
+    Columns { outputs: BTreeMap<&'a str, &'a [f32]> },
+}
+
+impl<'a> PredictAnswer<'a> {
+    pub(super) fn new(answer: &'a Answer, is_columnar: bool) -> Self {
+        let outputs = &answer.outputs;
+        match (&outputs[..], is_columnar) {
+            ([(_, only)], false) => Self::Single { predictions: only },
+            ([(_, only)], true) => Self::Column { outputs: only },
+            (several, true) => Self::Columns {
+                outputs: several.iter().map(|(n, v)| (n.as_str(), &v[..])).collect(),
+            },
+            (several, false) => {
+                let rows = several.first().map_or(0, |(_, values)| values.len());
+                let row = |row: usize| several.iter().map(|(n, v)| (n.as_str(), v[row])).collect();
+                Self::Several { predictions: (0..rows).map(row).collect() }
+            }
+        }
+    }
+}
+
+/// The answer to a regress request: a number an example, of the first label.
+#[derive(Debug, Serialize)]
+pub(super) struct RegressAnswer<'a> {
+    results: &'a [f32],
+}
+
+impl<'a> RegressAnswer<'a> {
+    pub(super) fn new(answer: &'a Answer) -> Self {
+        Self { results: first(answer) }
+    }
+}
+
+/// The answer to a classify request: the classes of the first label with their probabilities, an example
+/// each.
+#[derive(Debug, Serialize)]
+pub(super) struct ClassifyAnswer {
+    results: Vec<[(&'static str, f32); 2]>,
+}
+
+impl ClassifyAnswer {
+    pub(super) fn new(answer: &Answer) -> Self {
+        let classes = |&one: &f32| [("0", 1.0 - one), ("1", one)];
+        Self { results: first(answer).iter().map(classes).collect() }
+    }
+}
+
+/// The answer to a rank request: scores in the order of the candidates, of the first label.
+#[derive(Debug, Serialize)]
+pub(super) struct RankAnswer<'a> {
+    model_version: String,
+    scores: &'a [f32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top: Option<Vec<Ranked>>,
+}
+
+/// A candidate and its place.
+#[derive(Debug, Serialize)]
+struct Ranked {
+    index: usize,
+    score: f32,
+}
+
+impl<'a> RankAnswer<'a> {
+    pub(super) fn new(answer: &'a Answer, top_k: Option<usize>) -> Self {
+        let scores = first(answer);
+        let top = top_k.map(|k| {
+            let mut order: Vec<usize> = (0..scores.len()).collect();
+            // Of equal scores the earlier candidate is the better: the order is the same every time.
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+            order.truncate(k);
+            order.into_iter().map(|index| Ranked { index, score: scores[index] }).collect()
+        });
+        Self { model_version: answer.version.to_string(), scores, top }
+    }
+}
+
+/// The output of the first label.
+fn first(answer: &Answer) -> &[f32] {
+    answer.outputs.first().map_or(&[][..], |(_, scores)| scores)
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_registry::VersionId;
+
+    use super::*;
+
+    fn json(answer: &impl Serialize) -> String {
+        serde_json::to_string(answer).unwrap()
+    }
+
+    #[test]
+    fn answers_are_as_the_protocols_say() {
+        let one = Answer::of(VersionId(3), vec![("probabilities".into(), vec![0.25, 0.5, 0.5])]);
+        assert_eq!(json(&PredictAnswer::new(&one, false)), r#"{"predictions":[0.25,0.5,0.5]}"#);
+        assert_eq!(json(&PredictAnswer::new(&one, true)), r#"{"outputs":[0.25,0.5,0.5]}"#);
+        assert_eq!(json(&RegressAnswer::new(&one)), r#"{"results":[0.25,0.5,0.5]}"#);
+        assert_eq!(
+            json(&RankAnswer::new(&one, Some(2))),
+            r#"{"model_version":"3","scores":[0.25,0.5,0.5],"top":[{"index":1,"score":0.5},{"index":2,"score":0.5}]}"#
+        );
+        let two = Answer::of(VersionId(3), vec![("a".into(), vec![0.25]), ("b".into(), vec![1.0])]);
+        assert_eq!(
+            json(&PredictAnswer::new(&two, false)),
+            r#"{"predictions":[{"a":0.25,"b":1.0}]}"#
+        );
+        assert_eq!(json(&PredictAnswer::new(&two, true)), r#"{"outputs":{"a":[0.25],"b":[1.0]}}"#);
+        assert_eq!(json(&ClassifyAnswer::new(&two)), r#"{"results":[[["0",0.75],["1",0.25]]]}"#);
+    }
+}

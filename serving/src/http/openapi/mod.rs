@@ -1,0 +1,465 @@
+//! The OpenAPI document of a server: its paths, the models that it serves now, and what their inputs are.
+//!
+//! It is made when it is asked for. What does not depend on a model is written down in `components.json`; paths that
+//! score are there for each model, because what a body may be follows from the model's inputs.
+//!
+//! A schema cannot say that lists are of one length. Where a protocol needs that, the document has the forms for one,
+//! two and three rows, and says in words that any number of rows will do.
+
+mod requests;
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use zillion_registry::{Servable, VersionId};
+
+use self::requests::{Form, Inputs};
+use crate::domain::Domain;
+use crate::host::{Host, OpenVersions};
+
+const ABOUT: &str = "Scores of published versions over the Open Inference Protocol v2 with Triton's extensions, \
+TF-Serving's REST API, and ranking of candidates. Bodies may be compressed with gzip or deflate \
+(`Content-Encoding`); any media type is taken for what the path takes. A path answers other methods with 405, and GET \
+paths answer HEAD too. Paths that are not here are answered with 404.";
+
+const BINARY: &str = "Binary tensors (Triton's extension): an input may have `parameters: {\"binary_data_size\": n}` \
+instead of `data`; its n bytes then follow the JSON, in the order of the inputs, and the header \
+`Inference-Header-Content-Length` says how many bytes the JSON has. Elements are little-endian, a text is its length in four bytes and \
+then its UTF-8. Outputs come in the same way where `binary_data` of an output or `binary_data_output` of the request is true. \
+The parameter `timeout` is how many microseconds the request may wait before it is worked on. `priority` other than 0, sequences, shared memory and \
+`classification` are refused by name; other parameters are the client's own. `model_name` and `model_version` may be \
+said again. A feature with lists takes its values flat and their number a row in `<feature>__lengths`, or has rows of one width by its shape. \
+Any number of rows up to the limit will do; inputs may be in any order; the integer types INT8 to UINT64, \
+FP64 beside FP32, and, as binary data, FP16 and BF16 are taken wherever the values fit.";
+
+const ROWS: &str = "An input is one value, and where it is a list, a list of values. `null` and the empty text are a \
+missing value. A text may be given as `{\"b64\": …}`, the base64 of its UTF-8.";
+
+/// The document.
+pub(super) fn document(domain: &Domain) -> Value {
+    let hosts = domain.hosts();
+    let models: Vec<(&Arc<Host>, Arc<OpenVersions>)> =
+        hosts.iter().map(|host| (host, host.open())).collect();
+    let mut document = Document::new(&models);
+    document.server();
+    document.models();
+    document.repository(domain.has_model_control());
+    for (host, open) in &models {
+        document.scoring(host.name(), open);
+    }
+    document.finish()
+}
+
+struct Document {
+    paths: Map<String, Value>,
+    components: Value,
+    model: Value,
+    version: Value,
+    label: Value,
+}
+
+/// A way of saying which version is meant.
+struct Which {
+    path: &'static str,
+    suffix: &'static str,
+    parameters: Vec<Value>,
+}
+
+impl Document {
+    fn new(models: &[(&Arc<Host>, Arc<OpenVersions>)]) -> Self {
+        let names: Vec<&str> = models.iter().map(|(host, _)| host.name()).collect();
+        let versions = models.iter().flat_map(|(_, open)| open.versions.keys().copied()).collect();
+        let labels = models.iter().flat_map(|(_, open)| open.labels.keys().cloned()).collect();
+        Self {
+            paths: Map::new(),
+            // The file is part of the program, and a test reads it.
+            components: serde_json::from_str(include_str!("components.json")).unwrap_or_default(),
+            model: parameter("model", "A model.", one_of(names)),
+            version: version_parameter(versions),
+            label: label_parameter(labels),
+        }
+    }
+
+    fn finish(self) -> Value {
+        json!({
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Zillion serving",
+                "description": ABOUT,
+                "version": env!("CARGO_PKG_VERSION"),
+                "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+            },
+            "tags": [
+                { "name": "v2", "description": "The Open Inference Protocol." },
+                { "name": "v1", "description": "TF-Serving's REST API." },
+                { "name": "rank", "description": "One context, many candidates." },
+                { "name": "operations", "description": "For those who run the server." },
+            ],
+            "paths": self.paths,
+            "components": self.components,
+        })
+    }
+
+    /// What is about the server.
+    fn server(&mut self) {
+        let ready = |id: &str| {
+            let responses =
+                json!({ "200": ok("It is ready.", "Ready"), "503": response("NotReady") });
+            operation(id, "operations", "Whether every model has a version that answers", responses)
+        };
+        let live = |id: &str| get(id, "operations", "Whether the process runs", "Live", &[]);
+        self.get(
+            "/v2",
+            get(
+                "serverMetadata",
+                "v2",
+                "The server's name, version and extensions",
+                "ServerMetadata",
+                &[],
+            ),
+        );
+        self.get("/v2/health/live", live("serverLive"));
+        self.get("/healthz", live("healthz"));
+        self.get("/v2/health/ready", ready("serverReady"));
+        self.get("/readyz", ready("readyz"));
+        let text = json!({
+            "200": {
+                "description": "Prometheus' text format.",
+                "content": { "text/plain": { "schema": { "type": "string" } } },
+            },
+            "500": response("Internal"),
+        });
+        self.get("/metrics", operation("metrics", "operations", "What the server measures", text));
+        self.get("/openapi.json", get("openApi", "operations", "This document", "OpenApi", &[]));
+    }
+
+    /// What is about a model and needs no body.
+    fn models(&mut self) {
+        let errors = ["404 NotFound", "503 Unavailable"];
+        let versions = |document: &Self| {
+            [
+                Which { path: "", suffix: "", parameters: vec![document.model.clone()] },
+                Which {
+                    path: "/versions/{version}",
+                    suffix: "OfVersion",
+                    parameters: vec![document.model.clone(), document.version.clone()],
+                },
+            ]
+        };
+        for (verb, id, summary, schema) in [
+            ("", "modelMetadata", "Inputs and outputs of a model", "ModelMetadata"),
+            ("/ready", "modelReady", "Whether the version answers", "Ready"),
+            (
+                "/config",
+                "modelConfig",
+                "The model as Triton's configuration describes one",
+                "ModelConfig",
+            ),
+            (
+                "/stats",
+                "modelStatistics",
+                "Requests of the model's open versions, and their time",
+                "Statistics",
+            ),
+        ] {
+            for which in versions(self) {
+                let mut operation =
+                    get(&format!("{id}{}", which.suffix), "v2", summary, schema, &errors);
+                operation["parameters"] = which.parameters.into();
+                self.get(&format!("/v2/models/{{model}}{}{verb}", which.path), operation);
+            }
+        }
+        self.get(
+            "/v2/models/stats",
+            get("statistics", "v2", "The same of every model", "Statistics", &[]),
+        );
+        let labels = Which {
+            path: "/labels/{label}",
+            suffix: "OfLabel",
+            parameters: vec![self.model.clone(), self.label.clone()],
+        };
+        for which in versions(self).into_iter().chain([labels]) {
+            for (verb, id, summary, schema) in [
+                ("", "modelStatus", "The versions that are open", "ModelStatus"),
+                ("/metadata", "tfMetadata", "The model's signature", "TfMetadata"),
+            ] {
+                let mut operation =
+                    get(&format!("{id}{}", which.suffix), "v1", summary, schema, &errors);
+                operation["parameters"] = which.parameters.clone().into();
+                self.get(&format!("/v1/models/{{model}}{}{verb}", which.path), operation);
+            }
+        }
+    }
+
+    fn repository(&mut self, has_control: bool) {
+        let errors = [
+            "400 Malformed",
+            "408 SlowBody",
+            "413 TooLarge",
+            "415 Encoding",
+            "500 Internal",
+            "503 Unavailable",
+        ];
+        let body = |schema: &str| json!({ "required": false, "content": { "application/json": { "schema": reference(schema) } } });
+        let mut index = get(
+            "repositoryIndex",
+            "v2",
+            "The models of the registry and of this server",
+            "Index",
+            &errors,
+        );
+        index["requestBody"] = body("IndexRequest");
+        self.post("/v2/repository/index", index);
+        for (verb, summary) in
+            [("load", "Serve a model of the registry"), ("unload", "Serve a model no more")]
+        {
+            let more = if has_control { "404 NotFound" } else { "403 Forbidden" };
+            let errors: Vec<&str> = errors.iter().copied().chain([more]).collect();
+            let mut operation = get(&format!("{verb}Model"), "v2", summary, "Done", &errors);
+            if !has_control {
+                operation["description"] =
+                    "This server was started without `--model-control`, and refuses it.".into();
+                // Nobody is answered with 200 here.
+                if let Some(responses) = operation["responses"].as_object_mut() {
+                    responses.remove("200");
+                }
+            }
+            operation["requestBody"] = body("ControlRequest");
+            operation["parameters"] = json!([parameter(
+                "model",
+                "A model of the registry.",
+                json!({ "type": "string", "pattern": "^[A-Za-z0-9_]{1,64}$" })
+            )]);
+            self.post(&format!("/v2/repository/models/{{model}}/{verb}"), operation);
+        }
+    }
+
+    /// What scores rows by a model.
+    fn scoring(&mut self, model: &str, open: &OpenVersions) {
+        let current = open.current.and_then(|current| open.versions.get(&current));
+        let inputs = current.map(|servable| Inputs::of(servable.encoder()));
+        // A version whose inputs are others is asked in another way than this document says.
+        let is_alike = |servable: &&Arc<Servable>| {
+            let own = Inputs::of(servable.encoder());
+            inputs.as_ref().is_some_and(|inputs| *inputs == own)
+        };
+        let versions: Vec<VersionId> =
+            open.versions.values().filter(is_alike).map(|servable| servable.version()).collect();
+        let labels: Vec<String> = open
+            .labels
+            .iter()
+            .filter(|(_, version)| versions.contains(version))
+            .map(|(label, _)| label.clone())
+            .collect();
+        let whiches = || {
+            [
+                Which { path: "", suffix: "", parameters: Vec::new() },
+                Which {
+                    path: "/versions/{version}",
+                    suffix: "OfVersion",
+                    parameters: vec![version_parameter(versions.clone())],
+                },
+                Which {
+                    path: "/labels/{label}",
+                    suffix: "OfLabel",
+                    parameters: vec![label_parameter(labels.clone())],
+                },
+            ]
+        };
+        let has_classes = current.is_none_or(|servable| servable.has_probabilities());
+        let request = |form: Form| match (&inputs, current) {
+            (Some(inputs), Some(servable)) => inputs.request(form, servable),
+            // Nothing is known of a model that is not loaded.
+            _ => json!({ "type": "object" }),
+        };
+        for (verb, form, tag, summary, answer, about) in [
+            (
+                "/infer",
+                Form::Infer,
+                "v2",
+                "Scores of rows given as tensors",
+                "InferResponse",
+                BINARY,
+            ),
+            (
+                ":predict",
+                Form::Predict,
+                "v1",
+                "Scores of rows, or of columns",
+                "PredictResponse",
+                ROWS,
+            ),
+            (
+                ":classify",
+                Form::Examples,
+                "v1",
+                "The first label's classes of examples",
+                "ClassifyResponse",
+                ROWS,
+            ),
+            (
+                ":regress",
+                Form::Examples,
+                "v1",
+                "The first label's probability of examples",
+                "RegressResponse",
+                ROWS,
+            ),
+            (
+                ":rank",
+                Form::Rank,
+                "rank",
+                "Scores of candidates in one context",
+                "RankResponse",
+                ROWS,
+            ),
+        ] {
+            if verb == ":classify" && !has_classes {
+                continue;
+            }
+            let schema = format!("{model}.{}", form.name());
+            self.components["schemas"][&schema] = request(form);
+            for which in whiches() {
+                if form == Form::Infer && which.suffix == "OfLabel" {
+                    continue;
+                }
+                let id = format!("{}_{model}{}", verb.trim_start_matches([':', '/']), which.suffix);
+                let mut operation = get(&id, tag, summary, answer, &SCORING);
+                operation["description"] = about.into();
+                operation["parameters"] = which.parameters.into();
+                operation["requestBody"] = json!({
+                    "required": true,
+                    "content": { "application/json": { "schema": reference(&schema) } },
+                });
+                if form == Form::Infer {
+                    let answer = &mut operation["responses"]["200"];
+                    answer["content"]["application/octet-stream"] = json!({});
+                    answer["headers"] = json!({ "Inference-Header-Content-Length": {
+                        "description": "Bytes of the JSON, where binary tensors follow it.",
+                        "schema": { "type": "integer", "minimum": 0 },
+                    } });
+                }
+                let version = if tag == "v2" { "v2" } else { "v1" };
+                self.post(&format!("/{version}/models/{model}{}{verb}", which.path), operation);
+            }
+        }
+    }
+
+    fn get(&mut self, path: &str, operation: Value) {
+        self.paths.insert(path.to_owned(), json!({ "get": operation }));
+    }
+
+    fn post(&mut self, path: &str, operation: Value) {
+        self.paths.insert(path.to_owned(), json!({ "post": operation }));
+    }
+}
+
+/// What a request for scores can come to.
+const SCORING: [&str; 9] = [
+    "400 Malformed",
+    "404 NotFound",
+    "408 SlowBody",
+    "413 TooLarge",
+    "415 Encoding",
+    "429 Overloaded",
+    "500 Internal",
+    "503 Unavailable",
+    "504 Deadline",
+];
+
+/// An operation that is answered with JSON, or with one of `errors`: a status and the response's name.
+fn get(id: &str, tag: &str, summary: &str, schema: &str, errors: &[&str]) -> Value {
+    let mut responses = json!({ "200": ok("Done.", schema) });
+    for error in errors {
+        let (status, name) = error.split_once(' ').unwrap_or((error, "Internal"));
+        responses[status] = response(name);
+    }
+    operation(id, tag, summary, responses)
+}
+
+fn operation(id: &str, tag: &str, summary: &str, mut responses: Value) -> Value {
+    responses["405"] = response("WrongMethod");
+    json!({ "operationId": id, "summary": summary, "tags": [tag], "responses": responses })
+}
+
+fn ok(description: &str, schema: &str) -> Value {
+    json!({
+        "description": description,
+        "content": { "application/json": { "schema": reference(schema) } },
+    })
+}
+
+fn response(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/responses/{name}") })
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+fn parameter(name: &str, description: &str, schema: Value) -> Value {
+    json!({ "name": name, "in": "path", "required": true, "description": description, "schema": schema })
+}
+
+fn version_parameter(versions: Vec<VersionId>) -> Value {
+    let mut numbers: Vec<u64> = versions.into_iter().map(|version| version.0).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let schema = match numbers.is_empty() {
+        true => json!({ "type": "integer", "minimum": 0 }),
+        false => json!({ "type": "integer", "enum": numbers }),
+    };
+    parameter("version", "A version that is open.", schema)
+}
+
+fn label_parameter(mut labels: Vec<String>) -> Value {
+    labels.sort_unstable();
+    labels.dedup();
+    parameter("label", "A pointer: `stable`, `canary`.", one_of(labels))
+}
+
+fn one_of<T: Into<Value>>(names: Vec<T>) -> Value {
+    match names.is_empty() {
+        true => json!({ "type": "string", "minLength": 1 }),
+        false => {
+            json!({ "type": "string", "enum": names.into_iter().map(Into::into).collect::<Vec<Value>>() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_referred_to_is_there() {
+        let mut document = Document::new(&[]);
+        document.server();
+        document.models();
+        document.repository(false);
+        document.scoring("m", &OpenVersions::default());
+        let document = document.finish();
+        let mut references = Vec::new();
+        collect(&document, &mut references);
+        assert!(references.len() > 100, "{references:?}");
+        for reference in references {
+            let pointer = reference.trim_start_matches('#');
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    fn collect(value: &Value, references: &mut Vec<String>) {
+        match value {
+            Value::Object(object) => {
+                for (key, value) in object {
+                    match value.as_str() {
+                        Some(text) if key == "$ref" => references.push(text.to_owned()),
+                        _ => collect(value, references),
+                    }
+                }
+            }
+            Value::Array(list) => list.iter().for_each(|value| collect(value, references)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Schemas of bodies that a model takes.
+//!
+//! They are as narrow as the server is: what they allow is scored, and what they do not allow is refused. Three
+//! things are said in words instead, because a schema has no way to: see the module above.
+
+use serde_json::{Map, Value, json};
+use zillion_feature::{Encoder, InputKind, RawType};
+use zillion_registry::Servable;
+
+use super::super::rows::SIGNATURE;
+use crate::score::output_names;
+use crate::tensor::LENGTHS;
+
+/// What kind of body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Infer,
+    Predict,
+    Examples,
+    Rank,
+}
+
+impl Form {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Infer => "InferRequest",
+            Self::Predict => "PredictRequest",
+            Self::Examples => "ExamplesRequest",
+            Self::Rank => "RankRequest",
+        }
+    }
+}
+
+/// A model's inputs as a document describes them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Inputs(Vec<Input>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Input {
+    name: String,
+    kind: InputKind,
+    is_list: bool,
+    needs_value: bool,
+    /// The numbers that it takes, as doubles and as floats of 32 bits.
+    doubles: (f64, f64),
+    floats: (f64, f64),
+}
+
+/// How many values the rows of each form of a request have where an input has lists.
+const ROWS: [&[usize]; 3] = [&[1], &[2, 1], &[0, 1, 3]];
+
+impl Inputs {
+    pub(super) fn of(encoder: &Encoder) -> Self {
+        let mut inputs: Vec<Input> = Vec::new();
+        for spec in encoder.inputs() {
+            if inputs.iter().any(|input| input.name == spec.name) {
+                continue;
+            }
+            let takes = |x: f64| encoder.takes_number(&spec.name, x);
+            inputs.push(Input {
+                name: spec.name.clone(),
+                kind: spec.kind,
+                is_list: spec.is_list,
+                needs_value: spec.needs_value,
+                doubles: range(takes),
+                floats: range(|x| takes(f64::from(x as f32))),
+            });
+        }
+        Self(inputs)
+    }
+
+    /// The schema of a request.
+    pub(super) fn request(&self, form: Form, servable: &Servable) -> Value {
+        match form {
+            Form::Infer => self.infer(servable),
+            Form::Predict => self.predict(),
+            Form::Examples => self.with_context("examples", signature()),
+            Form::Rank => {
+                let top_k =
+                    json!({ "type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX });
+                self.with_context("candidates", ("top_k", top_k))
+            }
+        }
+    }
+
+    fn infer(&self, servable: &Servable) -> Value {
+        let inputs: Vec<Value> = ROWS.iter().map(|lengths| self.tensors(lengths)).collect();
+        let outputs: Vec<String> = output_names(servable).into_iter().map(|o| o.name).collect();
+        let own = json!({ "type": ["string", "number", "boolean"] });
+        let parameters = |ours: &str| {
+            json!({
+                "type": "object",
+                "properties": { ours: { "type": "boolean" } },
+                "additionalProperties": own,
+            })
+        };
+        object(
+            json!({
+                "id": { "type": "string", "description": "Comes back with the answer." },
+                "parameters": parameters("binary_data_output"),
+                "inputs": { "description": "For one, two and three rows, and so on.", "anyOf": inputs },
+                "outputs": {
+                    "type": "array",
+                    "description": "What is wanted; without any, the probabilities.",
+                    "items": object(
+                        json!({ "name": { "enum": outputs }, "parameters": parameters("binary_data") }),
+                        &["name"],
+                    ),
+                },
+            }),
+            &["inputs"],
+        )
+    }
+
+    /// The tensors of so many rows.
+    fn tensors(&self, lengths: &[usize]) -> Value {
+        let mut tensors = Vec::new();
+        for input in &self.0 {
+            let values = if input.is_list { lengths.iter().sum() } else { lengths.len() };
+            tensors.push(tensor(&input.name, input.datatype(), values, &input.element()));
+            if input.is_list {
+                let name = format!("{}{LENGTHS}", input.name);
+                let mut described = tensor(&name, "INT64", lengths.len(), &json!({}));
+                described["properties"]["data"] = json!({ "const": lengths });
+                tensors.push(described);
+            }
+        }
+        let count = tensors.len();
+        json!({ "type": "array", "prefixItems": tensors, "items": false, "minItems": count })
+    }
+
+    fn predict(&self) -> Value {
+        let (name, signature) = signature();
+        let mut instance = self.row(&self.0);
+        if let [only] = &self.0[..] {
+            instance = json!({ "anyOf": [instance, only.in_row()] });
+        }
+        let instances = json!({ "type": "array", "minItems": 1, "items": instance });
+        let columns = |lengths: &&[usize]| {
+            let column = |input: &Input| {
+                let rows = lengths.len();
+                let column = json!({ "type": "array", "items": input.in_row(), "minItems": rows, "maxItems": rows });
+                (input.name.clone(), column)
+            };
+            let properties: Map<String, Value> = self.0.iter().map(column).collect();
+            match (&self.0[..], properties.values().next()) {
+                ([only], Some(column)) => {
+                    let named = object(json!({ &only.name: column }), &[&only.name]);
+                    json!({ "anyOf": [named, column] })
+                }
+                _ => self.all(properties),
+            }
+        };
+        let inputs: Vec<Value> = ROWS.iter().map(columns).collect();
+        let inputs =
+            json!({ "description": "For one, two and three rows, and so on.", "anyOf": inputs });
+        json!({ "anyOf": [
+            object(json!({ name: signature, "instances": instances }), &["instances"]),
+            object(json!({ name: signature, "inputs": inputs }), &["inputs"]),
+        ] })
+    }
+
+    /// Rows that share a context: of each input, either the context has it or all rows do.
+    fn with_context(&self, list: &str, (name, more): (&str, Value)) -> Value {
+        let rows =
+            |inputs: &[Input]| json!({ "type": "array", "minItems": 1, "items": self.row(inputs) });
+        let nothing = object(json!({}), &[]);
+        let alone = object(json!({ name: more, "context": nothing, list: rows(&self.0) }), &[list]);
+        let forms = match self.0.split_at_checked(1) {
+            Some((first, rest)) if !rest.is_empty() => {
+                let shared = object(
+                    json!({ name: more, "context": self.row(first), list: rows(rest) }),
+                    &["context", list],
+                );
+                vec![alone, shared]
+            }
+            _ => vec![alone],
+        };
+        json!({
+            "description": "Each input is either in `context`, for all rows, or in every row: here all of them in the rows, or the first one in `context`. Any other division will do.",
+            "anyOf": forms,
+        })
+    }
+
+    fn row(&self, inputs: &[Input]) -> Value {
+        let field = |input: &Input| (input.name.clone(), input.in_row());
+        self.all(inputs.iter().map(field).collect())
+    }
+
+    /// An object that has all of these and nothing else.
+    fn all(&self, properties: Map<String, Value>) -> Value {
+        let names: Vec<&String> = properties.keys().collect();
+        json!({ "type": "object", "required": names, "properties": properties, "additionalProperties": false })
+    }
+}
+
+impl Input {
+    /// The datatype that the model's metadata name.
+    fn datatype(&self) -> &'static str {
+        match self.kind {
+            InputKind::Id(RawType::I64) => "INT64",
+            InputKind::Id(RawType::U64) => "UINT64",
+            InputKind::Id(RawType::String) => "BYTES",
+            InputKind::Number => "FP32",
+        }
+    }
+
+    /// An element of a tensor.
+    fn element(&self) -> Value {
+        let mut schema = match self.kind {
+            InputKind::Id(RawType::I64) => integer(&["integer"], i64::MIN.into(), i64::MAX.into()),
+            InputKind::Id(RawType::U64) => integer(&["integer"], 0.into(), u64::MAX.into()),
+            InputKind::Id(RawType::String) => json!({ "type": ["string"] }),
+            InputKind::Number => number(&["number"], self.floats),
+        };
+        if !self.needs_value {
+            push_type(&mut schema, "null");
+        }
+        schema
+    }
+
+    /// A value of a row.
+    fn in_row(&self) -> Value {
+        let scalar = self.scalar();
+        let mut schema = scalar.clone();
+        push_type(&mut schema, "array");
+        schema["items"] = scalar;
+        if self.is_list {
+            schema["description"] = "A list, of any length; what is no list is a list of one. A text must be in a list.".into();
+            if let Some(types) = schema["type"].as_array_mut() {
+                types.retain(|name| name != "string" && name != "object");
+            }
+            for key in ["pattern", "properties", "required", "additionalProperties"] {
+                schema.as_object_mut().map(|schema| schema.remove(key));
+            }
+        } else {
+            schema["minItems"] = 1.into();
+            schema["maxItems"] = 1.into();
+        }
+        schema
+    }
+
+    /// One value: numbers may be written as texts, and truth is 1 and 0 or its word.
+    fn scalar(&self) -> Value {
+        let whole = ["integer", "string", "boolean"];
+        let mut schema = match self.kind {
+            InputKind::Id(RawType::I64) => {
+                let mut schema = integer(&whole, i64::MIN.into(), i64::MAX.into());
+                schema["pattern"] = "^(-?[0-9]{1,18})?$".into();
+                schema
+            }
+            InputKind::Id(RawType::U64) => {
+                let mut schema = integer(&whole, 0.into(), u64::MAX.into());
+                schema["pattern"] = "^([0-9]{1,19})?$".into();
+                schema
+            }
+            InputKind::Id(RawType::String) => {
+                let mut schema = integer(&whole, i64::MIN.into(), u64::MAX.into());
+                push_type(&mut schema, "object");
+                schema["properties"] =
+                    json!({ "b64": { "type": "string", "pattern": ASCII_BASE64 } });
+                schema["required"] = json!(["b64"]);
+                schema["additionalProperties"] = false.into();
+                schema
+            }
+            InputKind::Number => {
+                let mut schema = number(&["number", "string", "boolean"], self.doubles);
+                let pattern = r"-?[0-9]{1,9}(\.[0-9]{1,9})?";
+                schema["pattern"] = match self.needs_value {
+                    true => format!("^{pattern}$").into(),
+                    false => format!("^({pattern})?$").into(),
+                };
+                schema
+            }
+        };
+        if !self.needs_value {
+            push_type(&mut schema, "null");
+        }
+        schema
+    }
+}
+
+/// Base64 of any ASCII: whatever else is UTF-8 is taken too, but no pattern of a sensible length says so.
+const ASCII_BASE64: &str =
+    "^([A-Za-f][A-HQ-Xg-nw-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/])*$";
+
+fn signature() -> (&'static str, Value) {
+    ("signature_name", json!({ "enum": [SIGNATURE, null] }))
+}
+
+fn tensor(name: &str, datatype: &str, values: usize, element: &Value) -> Value {
+    object(
+        json!({
+            "name": { "const": name },
+            "datatype": { "const": datatype },
+            "shape": { "const": [values] },
+            "data": { "type": "array", "items": element, "minItems": values, "maxItems": values },
+        }),
+        &["name", "datatype", "shape", "data"],
+    )
+}
+
+fn object(properties: Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "required": required, "properties": properties, "additionalProperties": false })
+}
+
+fn integer(types: &[&str], low: Value, high: Value) -> Value {
+    json!({ "type": types, "minimum": low, "maximum": high })
+}
+
+fn number(types: &[&str], (low, high): (f64, f64)) -> Value {
+    json!({ "type": types, "minimum": low, "maximum": high })
+}
+
+fn push_type(schema: &mut Value, name: &str) {
+    if let Some(types) = schema["type"].as_array_mut() {
+        types.push(name.into());
+    }
+}
+
+/// The least and the greatest number that is taken, if zero is: what is taken has no gap.
+fn range(takes: impl Fn(f64) -> bool) -> (f64, f64) {
+    // The bits of positive numbers are in the order of the numbers.
+    let greatest = |sign: f64| {
+        let (mut low, mut high) = (0u64, f64::MAX.to_bits());
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            match takes(sign * f64::from_bits(middle)) {
+                true => low = middle,
+                false => high = middle - 1,
+            }
+        }
+        sign * f64::from_bits(low)
+    };
+    (greatest(-1.0), greatest(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_end_where_taking_does() {
+        assert_eq!(range(|x| x.is_finite()), (f64::MIN, f64::MAX));
+        assert_eq!(range(|x| (-1.5..=1e30).contains(&x)), (-1.5, 1e30));
+        let (low, high) = range(|x| (x as f32).is_finite());
+        assert!((high as f32).is_finite() && high > f64::from(f32::MAX) && low == -high);
+        assert!(!(f64::from_bits(high.to_bits() + 1) as f32).is_finite());
+    }
+}

@@ -1,0 +1,177 @@
+//! Parameters of the Open Inference Protocol: names to texts, numbers and truth, with Triton's among them.
+//!
+//! Those that would change the answer are done as asked or refused by name. Any other is the client's own: the protocol
+//! hands it to the model, and no model here reads one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+
+use crate::error::{Result, ServeError};
+
+/// The parameters of a request, an input or an output.
+#[derive(Debug, Default)]
+pub(super) struct Parameters(BTreeMap<String, Parameter>);
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "a parameter is a text, a number, true or false")]
+pub(super) enum Parameter {
+    Bool(bool),
+    Whole(u64),
+    Number(f64),
+    Text(String),
+}
+
+/// Sharing memory with the client, which is no part of this server.
+const SHARED_MEMORY: [&str; 3] =
+    ["shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"];
+/// Requests that belong together, of which the models here know nothing.
+const SEQUENCE: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
+
+impl Parameters {
+    /// A parameter that is true or false; false where it is not given.
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>> {
+        match self.0.get(name) {
+            None => Ok(None),
+            Some(Parameter::Bool(flag)) => Ok(Some(*flag)),
+            Some(_) => Err(refuse(name, "it is true or false")),
+        }
+    }
+
+    /// A parameter that is a whole number from 0 on.
+    pub(super) fn whole(&self, name: &str) -> Result<Option<u64>> {
+        match self.0.get(name) {
+            None => Ok(None),
+            Some(Parameter::Whole(number)) => Ok(Some(*number)),
+            Some(_) => Err(refuse(name, "it is a whole number from 0 on")),
+        }
+    }
+
+    /// Refuses, of a request's parameters, those that cannot be done.
+    pub(super) fn check_request(&self) -> Result<()> {
+        self.refuse_all(&SEQUENCE, "the models here have no sequences of requests")?;
+        if self.whole("priority")?.is_some_and(|priority| priority != 0) {
+            return Err(refuse("priority", "requests are answered in the order of their arrival"));
+        }
+        self.check_spelling(&["binary_data_output", "timeout", "priority"])
+    }
+
+    /// Refuses, of an input's parameters, those that cannot be done.
+    pub(super) fn check_input(&self) -> Result<()> {
+        self.refuse_all(&SHARED_MEMORY, "this server shares no memory with clients")?;
+        self.check_spelling(&["binary_data_size"])
+    }
+
+    /// Refuses, of an output's parameters, those that cannot be done.
+    pub(super) fn check_output(&self) -> Result<()> {
+        self.refuse_all(&SHARED_MEMORY, "this server shares no memory with clients")?;
+        if self.whole("classification")?.is_some_and(|classes| classes != 0) {
+            let reason = "the outputs here are one number a row and no classes; leave it out, or ask `/v1/models/<model>:classify`";
+            return Err(refuse("classification", reason));
+        }
+        self.check_spelling(&["binary_data", "classification"])
+    }
+
+    /// Refuses what a request to load cannot have: a model is what was published, and nothing else.
+    pub(super) fn check_load(&self) -> Result<()> {
+        let is_file = |name: &&String| name.as_str() == "config" || name.starts_with("file:");
+        match self.0.keys().find(is_file) {
+            Some(name) => Err(refuse(name, "a model is what the registry has of it")),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_all(&self, names: &[&str], reason: &str) -> Result<()> {
+        match names.iter().find(|name| self.0.contains_key(**name)) {
+            Some(name) => Err(refuse(name, reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// A parameter that is nearly one of ours is one of ours, misspelt.
+    fn check_spelling(&self, ours: &[&str]) -> Result<()> {
+        let foreign = |name: &&String| !ours.contains(&name.as_str());
+        for name in self.0.keys().filter(foreign) {
+            let near = zillion_feature::config::nearest(name, ours.iter().copied());
+            let near = near.filter(|near| name.len().abs_diff(near.len()) <= 2);
+            if let Some(near) = near {
+                return Err(refuse(
+                    name,
+                    &format!("there is none of this name; did you mean `{near}`?"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refuse(name: &str, reason: &str) -> ServeError {
+    let name: String = name.chars().take(100).collect();
+    ServeError::Malformed(format!("{reason}: parameter `{name}`"))
+}
+
+impl<'de> Deserialize<'de> for Parameters {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Parameters;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of parameters")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parameters, A::Error> {
+                let mut parameters = BTreeMap::new();
+                while let Some((name, parameter)) = map.next_entry::<String, Parameter>()? {
+                    if parameters.contains_key(&name) {
+                        return Err(A::Error::custom(format!("parameter `{name}` stands twice")));
+                    }
+                    parameters.insert(name, parameter);
+                }
+                Ok(Parameters(parameters))
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Parameters {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_by_name() {
+        for (json, message) in [
+            (r#"{"sequence_id": 7}"#, "no sequences of requests: parameter `sequence_id`"),
+            (r#"{"priority": 1}"#, "in the order of their arrival: parameter `priority`"),
+            (r#"{"binary_output_data": true}"#, "did you mean `binary_data_output`?"),
+        ] {
+            let refused = read(json).check_request().unwrap_err().to_string();
+            assert!(refused.contains(message), "{json}: {refused}");
+        }
+        read(r#"{"priority": 0, "trace": "abc", "weight": 0.5, "x": -1, "timeout": 5}"#)
+            .check_request()
+            .unwrap();
+        let refused = read(r#"{"classification": 3}"#).check_output().unwrap_err().to_string();
+        assert!(refused.contains(":classify`: parameter `classification`"), "{refused}");
+        let shared = read(r#"{"shared_memory_region": "x"}"#);
+        assert!(shared.check_input().is_err() && shared.check_output().is_err());
+        assert!(read(r#"{"timeout": -1}"#).whole("timeout").is_err());
+        assert!(read(r#"{"binary_data": 1}"#).flag("binary_data").is_err());
+    }
+
+    #[test]
+    fn a_parameter_is_one_value_and_stands_once() {
+        let refused = |json| serde_json::from_str::<Parameters>(json).unwrap_err().to_string();
+        assert!(refused(r#"{"a": 1, "a": 2}"#).contains("`a` stands twice"));
+        assert!(refused(r#"{"a": [1]}"#).contains("a text, a number, true or false"));
+        assert!(refused("[1]").contains("an object of parameters"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Triton's model repository over HTTP: what the registry has, and which models are served.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::meta;
+use super::parameters::Parameters;
+use crate::domain::Domain;
+use crate::error::{Result, ServeError};
+
+/// The body of an index request, which may be empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IndexRequest {
+    /// Only what can be asked.
+    #[serde(default)]
+    ready: bool,
+}
+
+/// The body of a load or unload request, which may be empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ControlRequest {
+    #[serde(default)]
+    parameters: Parameters,
+}
+
+/// `POST /v2/repository/index`.
+pub(super) async fn index(domain: &Arc<Domain>, body: &[u8]) -> Result<Value> {
+    let request: IndexRequest = read(body, "an index request")?;
+    let indexed = domain.index_for_client().await?;
+    Ok(meta::index(&indexed, request.ready))
+}
+
+/// `POST /v2/repository/models/{m}/load`.
+pub(super) async fn load(domain: &Arc<Domain>, model: &str, body: &[u8]) -> Result<Value> {
+    let request: ControlRequest = read(body, "a load request")?;
+    // Only who may load is told what a load can have.
+    if domain.has_model_control() {
+        request.parameters.check_load()?;
+    }
+    domain.load_for_client(model).await?;
+    Ok(json!({}))
+}
+
+/// `POST /v2/repository/models/{m}/unload`.
+pub(super) async fn unload(domain: &Arc<Domain>, model: &str, body: &[u8]) -> Result<Value> {
+    let request: ControlRequest = read(body, "an unload request")?;
+    request.parameters.flag("unload_dependents")?;
+    domain.unload_for_client(model).await?;
+    Ok(json!({}))
+}
+
+fn read<T: Default + for<'de> Deserialize<'de>>(body: &[u8], what: &str) -> Result<T> {
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(body)
+        .map_err(|e| ServeError::Malformed(format!("the body is not {what}: {e}")))
+}

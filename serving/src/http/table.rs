@@ -1,0 +1,427 @@
+//! Rows and columns of JSON to raw columns, value by value, with the place of whatever is wrong.
+//!
+//! # Invariants
+//! Between two rows every column has as many rows as the table.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use zillion_feature::{RawColumn, RawValue, RawValues};
+
+use super::values::{Nesting, Values};
+
+/// What may stand in a row.
+const IN_ROW: Nesting = Nesting { lists: 1, base64: true };
+
+/// Columns in the making.
+#[derive(Debug, Default)]
+pub(super) struct Table<'a> {
+    columns: Vec<Column<'a>>,
+    /// Where a column stands whose place was not guessed.
+    places: HashMap<Cow<'a, str>, usize>,
+    rows: usize,
+    /// Whether the rows have no names: each is the value of the one input that there is.
+    is_nameless: bool,
+}
+
+/// One input's values so far.
+#[derive(Debug)]
+pub(super) struct Column<'a> {
+    pub(super) name: Cow<'a, str>,
+    values: Vec<RawValue<'a>>,
+    /// Values of each row, from the first list on.
+    lengths: Option<Vec<usize>>,
+    rows: usize,
+    /// The first row that has a text outside of a list.
+    pub(super) bare_text: Option<usize>,
+}
+
+/// What went wrong where, kept beside the parser's own error.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    /// What replaces the parser's reason.
+    pub(super) reason: Option<String>,
+    /// The input.
+    pub(super) input: Option<String>,
+    /// The part of the request, and the row of it where it has rows.
+    pub(super) part: Option<(&'static str, Option<usize>)>,
+}
+
+impl<'a> Column<'a> {
+    fn new(name: Cow<'a, str>) -> Self {
+        Self { name, values: Vec::new(), lengths: None, rows: 0, bare_text: None }
+    }
+
+    fn added(&mut self, before: usize, is_list: bool) {
+        let count = self.values.len() - before;
+        if is_list && self.lengths.is_none() {
+            self.lengths = Some(vec![1; self.rows]);
+        }
+        if let Some(lengths) = &mut self.lengths {
+            lengths.push(count);
+        }
+        if !is_list && self.bare_text.is_none() {
+            let is_text = matches!(self.values.last(), Some(RawValue::Text(_)));
+            self.bare_text = is_text.then_some(self.rows);
+        }
+        self.rows += 1;
+    }
+
+    /// The column as the encoder takes it.
+    pub(super) fn finish(self, is_shared: bool) -> RawColumn<'a> {
+        RawColumn { values: RawValues::Any(self.values), lengths: self.lengths, is_shared }
+    }
+}
+
+impl<'a> Table<'a> {
+    /// Number of rows.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether its one column has no name.
+    pub(super) fn is_nameless(&self) -> bool {
+        self.is_nameless
+    }
+
+    /// The columns, in the order of their appearance.
+    pub(super) fn into_columns(self) -> Vec<Column<'a>> {
+        self.columns
+    }
+
+    /// The column of a name; a new one where there is none. `guess`: rows mostly have one order.
+    fn place(&mut self, name: Cow<'a, str>, guess: usize) -> usize {
+        if self.columns.get(guess).is_some_and(|column| column.name == name) {
+            return guess;
+        }
+        if let Some(&place) = self.places.get(&name) {
+            return place;
+        }
+        self.places.insert(name.clone(), self.columns.len());
+        self.columns.push(Column::new(name));
+        self.columns.len() - 1
+    }
+}
+
+impl Trouble {
+    /// Refuses something in words of our own.
+    fn refuse<E: Error>(&mut self, reason: impl Into<String>) -> E {
+        let reason = reason.into();
+        self.reason.get_or_insert_with(|| reason.clone());
+        E::custom(reason)
+    }
+
+    /// Notes where an error that is on its way up comes from.
+    fn at(&mut self, input: &str, part: Option<(&'static str, Option<usize>)>) {
+        self.input.get_or_insert_with(|| input.to_owned());
+        self.part = self.part.or(part);
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = ": ";
+        if let Some(input) = &self.input {
+            let shown: String = input.chars().take(100).collect();
+            write!(f, "{separator}input `{shown}`")?;
+            separator = ", ";
+        }
+        match self.part {
+            Some((part, Some(row))) => write!(f, "{separator}`{part}`, row {row}"),
+            Some((part, None)) => write!(f, "{separator}`{part}`"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads a list of rows.
+pub(super) struct RowsSeed<'s, 'a> {
+    pub(super) table: &'s mut Table<'a>,
+    pub(super) trouble: &'s mut Trouble,
+    /// What the list is called.
+    pub(super) list: &'static str,
+    /// Whether rows without names are taken.
+    pub(super) nameless: bool,
+}
+
+impl<'de: 'a, 'a> DeserializeSeed<'de> for RowsSeed<'_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de: 'a, 'a> Visitor<'de> for RowsSeed<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of rows")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Self { table, trouble, list, nameless } = self;
+        loop {
+            let row = table.rows;
+            let part = (list, Some(row));
+            let seed = RowSeed { table, trouble, part, nameless };
+            match seq.next_element_seed(seed) {
+                Ok(Some(())) => table.rows += 1,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    trouble.part.get_or_insert((list, Some(row)));
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// Reads one row: an object, or the value of the one input.
+pub(super) struct RowSeed<'s, 'a> {
+    pub(super) table: &'s mut Table<'a>,
+    pub(super) trouble: &'s mut Trouble,
+    /// Where it stands.
+    pub(super) part: (&'static str, Option<usize>),
+    pub(super) nameless: bool,
+}
+
+impl<'a> RowSeed<'_, 'a> {
+    /// A row without names: the value is already in the one column.
+    fn value<'de: 'a, E: Error>(
+        self,
+        read: impl FnOnce(Values<'_, 'a>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let Self { table, trouble, nameless, .. } = self;
+        if !nameless {
+            return Err(trouble.refuse("a row is an object with a value for each input"));
+        }
+        if table.rows == 0 {
+            table.is_nameless = true;
+            table.columns.push(Column::new(Cow::Borrowed("")));
+        }
+        if !table.is_nameless {
+            return Err(trouble.refuse("some rows are objects, and this one is not"));
+        }
+        let column = &mut table.columns[0];
+        let before = column.values.len();
+        let is_list = read(Values { into: &mut column.values, nesting: IN_ROW })?;
+        column.added(before, is_list);
+        Ok(())
+    }
+}
+
+impl<'de: 'a, 'a> DeserializeSeed<'de> for RowSeed<'_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with a value for each input")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { table, trouble, part, .. } = self;
+        if table.is_nameless {
+            return Err(trouble.refuse("this row is an object, and those before it are not"));
+        }
+        let row = table.rows;
+        let place = Some(part);
+        let (mut guess, mut count) = (0, 0);
+        while let Some(name) = map.next_key_seed(Name)? {
+            let known = table.columns.len();
+            let at = table.place(name, guess);
+            let column = &mut table.columns[at];
+            if column.rows > row {
+                trouble.at(&column.name, place);
+                return Err(trouble.refuse("the key stands twice"));
+            }
+            if at == known && row > 0 {
+                trouble.at(&column.name, place);
+                return Err(trouble.refuse(UNEVEN));
+            }
+            let before = column.values.len();
+            match map.next_value_seed(Values { into: &mut column.values, nesting: IN_ROW }) {
+                Ok(is_list) => column.added(before, is_list),
+                Err(error) => {
+                    trouble.at(&column.name, place);
+                    return Err(error);
+                }
+            }
+            (guess, count) = (at + 1, count + 1);
+        }
+        if count < table.columns.len() {
+            let missing = table.columns.iter().find(|column| column.rows == row);
+            trouble.at(missing.map_or("", |column| &column.name), place);
+            return Err(trouble.refuse(UNEVEN));
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, x: bool) -> Result<(), E> {
+        self.value(|values| values.visit_bool(x))
+    }
+
+    fn visit_i64<E: Error>(self, x: i64) -> Result<(), E> {
+        self.value(|values| values.visit_i64(x))
+    }
+
+    fn visit_u64<E: Error>(self, x: u64) -> Result<(), E> {
+        self.value(|values| values.visit_u64(x))
+    }
+
+    fn visit_f64<E: Error>(self, x: f64) -> Result<(), E> {
+        self.value(|values| values.visit_f64(x))
+    }
+
+    fn visit_str<E: Error>(self, x: &str) -> Result<(), E> {
+        self.value(|values| values.visit_str(x))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, x: &'de str) -> Result<(), E> {
+        self.value(|values| values.visit_borrowed_str(x))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.value(|values| values.visit_unit())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
+        self.value(|values| values.visit_seq(list))
+    }
+}
+
+const UNEVEN: &str =
+    "every row has the same inputs (give `null` for a missing value), and they differ in this one";
+
+/// Reads columns: an object of lists, or the list of the one input.
+pub(super) struct ColumnsSeed<'s, 'a> {
+    pub(super) table: &'s mut Table<'a>,
+    pub(super) trouble: &'s mut Trouble,
+}
+
+impl<'de: 'a, 'a> DeserializeSeed<'de> for ColumnsSeed<'_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with a list for each input")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
+        let Self { table, trouble } = self;
+        let mut column = Column::new(Cow::Borrowed(""));
+        ColumnSeed { column: &mut column, trouble }.visit_seq(seq)?;
+        table.is_nameless = true;
+        table.rows = column.rows;
+        table.columns.push(column);
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { table, trouble } = self;
+        while let Some(name) = map.next_key_seed(Name)? {
+            let known = table.columns.len();
+            let at = table.place(name, known);
+            let column = &mut table.columns[at];
+            if at < known {
+                trouble.at(&column.name, None);
+                return Err(trouble.refuse("the key stands twice"));
+            }
+            if let Err(error) = map.next_value_seed(ColumnSeed { column, trouble }) {
+                trouble.at(&column.name, None);
+                return Err(error);
+            }
+            let rows = column.rows;
+            if at == 0 {
+                table.rows = rows;
+            } else if rows != table.rows {
+                let others = table.rows;
+                let first = &table.columns[0].name;
+                let reason = format!("it has {rows} rows and input `{first}` has {others}");
+                trouble.at(&table.columns[at].name, None);
+                return Err(trouble.refuse(reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the rows of one column.
+struct ColumnSeed<'s, 'a> {
+    column: &'s mut Column<'a>,
+    trouble: &'s mut Trouble,
+}
+
+impl<'de: 'a, 'a> DeserializeSeed<'de> for ColumnSeed<'_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list with a value for each row")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Self { column, trouble } = self;
+        loop {
+            let before = column.values.len();
+            match seq.next_element_seed(Values { into: &mut column.values, nesting: IN_ROW }) {
+                Ok(Some(is_list)) => column.added(before, is_list),
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    trouble.part.get_or_insert(("inputs", Some(column.rows)));
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// Reads a key without copying it where it can be borrowed.
+pub(super) struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+}

@@ -1,0 +1,63 @@
+//! The OpenAPI document is true: schemathesis makes requests out of it, right and wrong ones, and holds every answer
+//! against it.
+
+use super::{Python, run};
+use crate::harness::{Workplace, root};
+use crate::server::{MODEL, REGISTRY, Server, operate};
+
+/// Requests that are made at least.
+const CASES: usize = 2_000;
+
+#[test]
+fn every_answer_is_as_the_document_says() {
+    let Some(python) = Python::get() else { return };
+    let place = Workplace::new();
+    let registry = format!("publish.registry={}", place.text(REGISTRY));
+    let settings = ["--set", &registry, "--set", "publish.every=12", "--set", "train.epochs=1"];
+    place.train_ok("run", &settings);
+    operate(&place, &["model", "promote", "1", "--to", "canary"]);
+    // Whoever waits for a processor is no failure of the document.
+    let mut server = Server::start(&place, &["--request-ms", "30000", "--receive-ms", "30000"]);
+    assert!(server.becomes_ready());
+
+    let document = server.get("/openapi.json").json();
+    let paths = document["paths"].as_object().expect("paths");
+    assert!(paths.len() > 40, "{paths:?}");
+    // Each path that is not about a model by a parameter is there for every one of them.
+    for path in [
+        format!("/v2/models/{MODEL}/infer"),
+        format!("/v1/models/{MODEL}/labels/{{label}}:predict"),
+        "/v2/models/{model}/versions/{version}/stats".to_owned(),
+        "/v2/repository/index".to_owned(),
+        "/metrics".to_owned(),
+    ] {
+        assert!(paths.contains_key(&path), "{path}");
+    }
+
+    let config = root().join("tests/clients/schemathesis.toml");
+    let url = format!("http://{}/openapi.json", server.address);
+    let mut command = python.program(
+        "schemathesis",
+        &[
+            "--config-file",
+            config.to_str().expect("a plain path"),
+            "run",
+            &url,
+            "--checks=all",
+            "--seed=5",
+            "--max-examples=60",
+            "--request-timeout=30",
+            "--no-color",
+        ],
+    );
+    // It leaves a folder of examples that it would begin with the next time.
+    let said = run(command.current_dir(place.path("")));
+    let generated = said
+        .lines()
+        .find_map(|line| line.trim().split_once(" generated, ")?.0.parse::<usize>().ok())
+        .unwrap_or_else(|| panic!("{said}"));
+    assert!(generated >= CASES, "{said}");
+    assert!(said.contains(&format!("{generated} generated, {generated} passed")), "{said}");
+    assert!(server.is_running());
+    assert!(server.terminate().success());
+}

@@ -1,0 +1,44 @@
+//! Triton's own Python clients over gRPC, unmodified: see `tests/clients/triton_grpc.py`.
+
+use serde_json::Value;
+
+use super::{Python, run};
+use crate::harness::{Workplace, csv};
+use crate::server::{MODEL, REGISTRY, Server, instances};
+
+/// A model that was trained for a moment, and rows to ask about.
+pub(super) fn published() -> (Workplace, String) {
+    let place = Workplace::new();
+    let registry = format!("publish.registry={}", place.text(REGISTRY));
+    place.train_ok("run", &["--set", &registry, "--set", "train.epochs=1"]);
+    place.write("rows.json", &Value::from(instances(&csv(3, 40))).to_string());
+    let rows = place.text("rows.json");
+    (place, rows)
+}
+
+/// Its server with a second address for gRPC, and the version that answers.
+pub(super) fn served(place: &Workplace) -> (Server, String, String) {
+    let mut server = Server::start(place, &["--grpc", "127.0.0.1:0"]);
+    assert!(server.becomes_ready());
+    let status = server.get(&format!("/v1/models/{MODEL}")).json();
+    let version = status["model_version_status"][0]["version"].as_str().expect("text").to_owned();
+    let grpc = server.grpc.clone().expect("it was asked for");
+    (server, grpc, version)
+}
+
+#[test]
+fn tritons_grpc_clients_work_unmodified() {
+    let Some(python) = Python::get() else { return };
+    let (place, rows) = published();
+    let (mut server, grpc, version) = served(&place);
+    // Beside it one that begins with nothing: a server of its own cache, as on another machine.
+    let cache = place.text("controlled-cache");
+    let mut controlled =
+        Server::start(&place, &["--model-control", "--grpc", "127.0.0.1:0", "--cache", &cache]);
+    assert!(controlled.becomes_ready());
+    let control = controlled.grpc.clone().expect("it was asked for");
+    let arguments = [&server.address, &grpc, MODEL, &version, &rows, &control].map(|x| x.as_ref());
+    let said = run(&mut python.script("triton_grpc.py", &arguments));
+    assert!(said.contains("all right"), "{said}");
+    assert!(server.terminate().success() && controlled.terminate().success());
+}

@@ -1,0 +1,446 @@
+//! gRPC against the real binary: the same scores as over HTTP, failures by the protocol's codes, health,
+//! reflection, and a server that stops in good order. Clients of other languages are in `clients`.
+
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use serde_json::{Value, json};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use zillion_serving::proto::health::HealthCheckRequest;
+use zillion_serving::proto::health::health_check_response::ServingStatus;
+use zillion_serving::proto::health::health_client::HealthClient;
+use zillion_serving::proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
+use zillion_serving::proto::inference::model_infer_request::{
+    InferInputTensor, InferRequestedOutputTensor,
+};
+use zillion_serving::proto::inference::{
+    InferTensorContents, ModelInferRequest, ModelInferResponse, RepositoryIndexRequest,
+    ServerReadyRequest,
+};
+use zillion_serving::proto::reflection::{v1, v1alpha};
+
+use crate::harness::{Workplace, csv};
+use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, operate, output};
+
+/// A model that was trained for a moment, and its server.
+fn served(more: &[&str]) -> (Workplace, Server) {
+    let place = Workplace::new();
+    let registry = format!("publish.registry={}", place.text(REGISTRY));
+    place.train_ok("run", &["--set", &registry, "--set", "train.epochs=1"]);
+    let mut server = Server::start(&place, more);
+    assert!(server.becomes_ready());
+    (place, server)
+}
+
+/// Runs a client to its end, with patience.
+fn run<T>(client: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime for the client");
+    runtime.block_on(async {
+        tokio::time::timeout(PATIENCE, client).await.expect("the server answers in time")
+    })
+}
+
+async fn connect(address: &str) -> GrpcInferenceServiceClient<Channel> {
+    let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
+    GrpcInferenceServiceClient::new(channel.connect().await.expect("the server takes connections"))
+}
+
+/// The request for these rows, with the values in lists of their types.
+fn request(rows: &[Value], outputs: &[&str]) -> ModelInferRequest {
+    let column = |name: &str| -> Vec<Value> { rows.iter().map(|row| row[name].clone()).collect() };
+    let text = |value: &Value| Bytes::from(value.as_str().expect("text").to_owned());
+    let texts = |values: &[Value]| InferTensorContents {
+        bytes_contents: values.iter().map(text).collect(),
+        ..InferTensorContents::default()
+    };
+    let whole = |values: Vec<i64>| InferTensorContents {
+        int64_contents: values,
+        ..InferTensorContents::default()
+    };
+    let numbers = |values: &[Value]| InferTensorContents {
+        fp64_contents: values.iter().map(|value| value.as_f64().unwrap_or(f64::NAN)).collect(),
+        ..InferTensorContents::default()
+    };
+    let tags = column("tags");
+    let lists: Vec<&Vec<Value>> = tags.iter().map(|tags| tags.as_array().expect("tags")).collect();
+    let flat: Vec<Value> = lists.iter().flat_map(|tags| tags.iter().cloned()).collect();
+    let items = column("item").iter().map(|item| item.as_i64().expect("an id")).collect();
+    let lengths = lists.iter().map(|tags| tags.len() as i64).collect();
+    let input = |name: &str, datatype: &str, size: usize, contents| InferInputTensor {
+        name: name.to_owned(),
+        datatype: datatype.to_owned(),
+        shape: vec![size as i64],
+        contents: Some(contents),
+        ..InferInputTensor::default()
+    };
+    let wanted = |name: &&str| InferRequestedOutputTensor {
+        name: (*name).to_owned(),
+        ..InferRequestedOutputTensor::default()
+    };
+    let size = rows.len();
+    ModelInferRequest {
+        model_name: MODEL.to_owned(),
+        inputs: vec![
+            input("user", "BYTES", size, texts(&column("user"))),
+            input("item", "INT64", size, whole(items)),
+            input("tags", "BYTES", flat.len(), texts(&flat)),
+            input("tags__lengths", "INT64", size, whole(lengths)),
+            input("price", "FP64", size, numbers(&column("price"))),
+            input("age", "FP64", size, numbers(&column("age"))),
+        ],
+        outputs: outputs.iter().map(wanted).collect(),
+        ..ModelInferRequest::default()
+    }
+}
+
+/// An output's bits.
+fn bits(response: &ModelInferResponse, name: &str) -> Vec<u32> {
+    let at = response.outputs.iter().position(|output| output.name == name);
+    let raw = &response.raw_output_contents[at.unwrap_or_else(|| panic!("{response:?}"))];
+    raw.chunks_exact(4).map(|x| u32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect()
+}
+
+fn refused(outcome: Result<tonic::Response<ModelInferResponse>, Status>, code: Code, text: &str) {
+    let status = outcome.expect_err("it is refused");
+    assert!(status.code() == code && status.message().contains(text), "{code:?}: {status:?}");
+}
+
+/// The value of a series, by the beginning of its line.
+fn sample(server: &Server, series: &str) -> f64 {
+    let metrics = server.get("/metrics").body;
+    let line = metrics.lines().find(|line| line.starts_with(series));
+    let value = line.and_then(|line| line.rsplit(' ').next()).and_then(|value| value.parse().ok());
+    value.unwrap_or_else(|| panic!("no series {series}:\n{metrics}"))
+}
+
+#[test]
+fn scores_are_those_of_http_on_both_addresses() {
+    let (_place, mut server) = served(&["--grpc", "127.0.0.1:0"]);
+    let rows = instances(&csv(3, 100));
+    let names = ["logits", "probabilities"];
+    let infer = format!("/v2/models/{MODEL}/infer");
+    let wanted = server.post(&infer, infer_body(&rows, &names).as_bytes());
+    let second = server.grpc.clone().expect("it was asked for");
+    run(async {
+        for address in [&server.address, &second] {
+            let mut client = connect(address).await;
+            let answer = client.model_infer(request(&rows, &names)).await.expect("scores");
+            for name in names {
+                let of_http: Vec<u32> = output(&wanted, name).iter().map(|x| x.to_bits()).collect();
+                assert_eq!(bits(answer.get_ref(), name), of_http, "{name}");
+            }
+        }
+    });
+    // Both protocols are counted by the version that answered, one failure too.
+    assert_eq!(server.post(&infer, b"{}").status, 400);
+    let of = |name: &str| sample(&server, &format!("{name}{{model=\"{MODEL}\",version="));
+    assert_eq!(
+        (of("nv_inference_request_success"), of("nv_inference_request_failure")),
+        (3.0, 1.0)
+    );
+    assert_eq!((of("nv_inference_count"), of("nv_inference_exec_count")), (300.0, 3.0));
+    let spent = of("nv_inference_request_duration_us");
+    assert!(spent >= of("nv_inference_compute_infer_duration_us") && spent > 0.0);
+    // HTTP goes on at both addresses, over either version of it.
+    let over = |protocol: &str| {
+        let series = "zillion_serving_requests_total";
+        sample(
+            &server,
+            &format!("{series}{{model=\"{MODEL}\",protocol=\"{protocol}\",status=\"200\"}}"),
+        )
+    };
+    assert_eq!((over("grpc_v2"), over("v2")), (2.0, 1.0));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn what_cannot_be_answered_has_the_protocol_s_code() {
+    let limits = ["--max-rows", "50", "--max-body-bytes", "20000", "--max-values", "1000"];
+    let (_place, mut server) = served(&limits);
+    let rows = instances(&csv(3, 200));
+    let good = request(&rows[..4], &[]);
+    run(async {
+        let mut client = connect(&server.address).await;
+        let with = |change: &dyn Fn(&mut ModelInferRequest)| {
+            let mut request = good.clone();
+            change(&mut request);
+            request
+        };
+        for (request, code, text) in [
+            (with(&|r| r.model_name = "nobody".into()), Code::NotFound, "`e2e`"),
+            (with(&|r| r.model_version = "99".into()), Code::NotFound, "version 99"),
+            (
+                with(&|r| r.inputs[0].name = "usr".into()),
+                Code::InvalidArgument,
+                "did you mean `user`?",
+            ),
+            (with(&|r| r.inputs[1].shape = vec![5]), Code::InvalidArgument, "input `item`"),
+            (with(&|r| r.inputs.truncate(3)), Code::InvalidArgument, "input `"),
+            (request(&rows[..51], &[]), Code::ResourceExhausted, "--max-rows"),
+            (request(&rows, &[]), Code::ResourceExhausted, "--max-body-bytes"),
+        ] {
+            refused(client.model_infer(request).await, code, text);
+        }
+        let tags = with(&|r| {
+            let text = Bytes::from_static(b"t");
+            r.inputs[2].shape = vec![1001];
+            r.inputs[2].contents = Some(InferTensorContents {
+                bytes_contents: vec![text; 1001],
+                ..InferTensorContents::default()
+            });
+            r.inputs[3].contents.as_mut().expect("lengths").int64_contents = vec![1001, 0, 0, 0];
+        });
+        refused(client.model_infer(tags).await, Code::ResourceExhausted, "--max-values");
+        // Bytes that are no message, and a call that is not here.
+        let raw = |path: &'static str, bytes: &'static [u8], timeout: Option<&'static str>| {
+            call(&server.address, path, bytes, timeout)
+        };
+        let infer = "/inference.GRPCInferenceService/ModelInfer";
+        let (code, message) = raw(infer, b"\x0a\xff", None).await;
+        assert!(
+            code == Code::InvalidArgument && message.contains("not%20a%20ModelInfer"),
+            "{message}"
+        );
+        assert_eq!(
+            raw("/inference.GRPCInferenceService/Nothing", b"", None).await.0,
+            Code::Unimplemented
+        );
+        assert_eq!(raw("/nobody.Nothing/Nothing", b"", None).await.0, Code::Unimplemented);
+        // And the connection is as if nothing had been.
+        assert!(client.model_infer(good.clone()).await.is_ok());
+    });
+    // The same content type where it cannot be answered.
+    let head = "POST /inference.GRPCInferenceService/ModelInfer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n";
+    let reply = server.send(head, b"").expect("an answer");
+    assert!(reply.status == 505 && reply.error().contains("HTTP/2"), "{reply:?}");
+    assert!(server.terminate().success());
+}
+
+/// One call with bytes as its message, by HTTP/2 alone: a client that does nothing of its own.
+async fn call(address: &str, path: &str, message: &[u8], timeout: Option<&str>) -> (Code, String) {
+    let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
+    let io = TokioIo::new(stream);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let mut body = BytesMut::new();
+    body.put_u8(0);
+    body.put_u32(message.len() as u32);
+    body.put(message);
+    let mut request = hyper::Request::post(format!("http://{address}{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    if let Some(timeout) = timeout {
+        request = request.header("grpc-timeout", timeout);
+    }
+    let request = request.body(Full(Some(body.freeze()))).expect("a request");
+    let response = sender.send_request(request).await.expect("an answer");
+    let header = |name: &str| response.headers().get(name).map(|value| value.as_bytes().to_vec());
+    let code = header("grpc-status").expect("a failure says so in its head");
+    let message = header("grpc-message").unwrap_or_default();
+    (Code::from_bytes(&code), String::from_utf8_lossy(&message).into_owned())
+}
+
+/// A body of one piece.
+struct Full(Option<Bytes>);
+
+impl hyper::body::Body for Full {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+        std::task::Poll::Ready(self.0.take().map(|bytes| Ok(hyper::body::Frame::data(bytes))))
+    }
+}
+
+#[test]
+fn the_client_s_deadline_is_the_server_s() {
+    let (_place, mut server) = served(&[]);
+    let rows = instances(&csv(3, 1000));
+    let message = request(&rows, &[]).encode_to_vec();
+    let infer = "/inference.GRPCInferenceService/ModelInfer";
+    run(async {
+        // A nanosecond is over before any row is scored; this client would wait for ever.
+        let (code, said) = call(&server.address, infer, &message, Some("1n")).await;
+        assert_eq!(code, Code::DeadlineExceeded, "{said}");
+        let mut client = connect(&server.address).await;
+        assert!(client.model_infer(request(&rows[..4], &[])).await.is_ok());
+    });
+    let late = "protocol=\"grpc_v2\",status=\"504\"} 1";
+    let metrics = server.get("/metrics").body;
+    assert!(metrics.contains(late), "{metrics}");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn who_is_one_too_many_is_told_when_to_come_back() {
+    let (_place, mut server) = served(&["--max-waiting", "0"]);
+    run(async {
+        let mut client = connect(&server.address).await;
+        let outcome = client.model_infer(request(&instances(&csv(3, 4)), &[])).await;
+        let status = outcome.expect_err("nobody may wait");
+        assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+        assert_eq!(status.metadata().get("grpc-retry-pushback-ms").expect("when"), "1000");
+        assert!(!status.details().is_empty());
+    });
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn health_follows_readiness_and_ends_with_the_server() {
+    let place = Workplace::new();
+    // A registry without a model: the server lives and is not ready.
+    std::fs::create_dir(place.path(REGISTRY)).expect("a folder");
+    let mut server = Server::start(&place, &["--grpc", "127.0.0.1:0"]);
+    let address = server.grpc.clone().expect("it was asked for");
+    let check = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime for the client");
+    let mut watch = runtime.block_on(async {
+        let mut client = connect(&address).await;
+        assert!(
+            !client.server_ready(ServerReadyRequest {}).await.expect("an answer").get_ref().ready
+        );
+        let rows = instances(&csv(3, 4));
+        refused(client.model_infer(request(&rows, &[])).await, Code::Unavailable, "no version");
+        let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
+        let mut health = HealthClient::new(channel.connect().await.expect("a connection"));
+        for service in
+            ["", "inference.GRPCInferenceService", "tensorflow.serving.PredictionService"]
+        {
+            let answer = health.check(check(service)).await.expect("an answer");
+            assert_eq!(answer.get_ref().status(), ServingStatus::NotServing);
+        }
+        let unknown = health.check(check("nobody")).await.expect_err("there is none");
+        assert!(unknown.code() == Code::NotFound && unknown.message().contains("`nobody`"));
+        let mut watch = health.watch(check("")).await.expect("an answer").into_inner();
+        let first = watch.message().await.expect("a message").expect("a status");
+        assert_eq!(first.status(), ServingStatus::NotServing);
+        watch
+    });
+    let registry = format!("publish.registry={}", place.text(REGISTRY));
+    place.train_ok("run", &["--set", &registry, "--set", "train.epochs=1"]);
+    assert!(server.becomes_ready());
+    let next = runtime.block_on(async {
+        tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time").expect("a message")
+    });
+    assert_eq!(next.expect("a status").status(), ServingStatus::Serving);
+    // Told to stop, it says so, and who watches does not keep it.
+    let pid = server.pid().to_string();
+    assert!(std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs").success());
+    runtime.block_on(async {
+        let last = tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time");
+        assert_eq!(last.expect("a message").expect("a status").status(), ServingStatus::NotServing);
+        let end = tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time");
+        assert!(end.expect("an end").is_none());
+    });
+    drop((watch, runtime));
+    let began = Instant::now();
+    while server.is_running() {
+        assert!(began.elapsed() < PATIENCE, "the server does not stop");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn services_describe_themselves() {
+    let (_place, mut server) = served(&[]);
+    let names = run(async {
+        let channel =
+            Channel::from_shared(format!("http://{}", server.address)).expect("an address");
+        let channel = channel.connect().await.expect("a connection");
+        let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
+        let ask =
+            |what| v1::ServerReflectionRequest { host: String::new(), message_request: Some(what) };
+        use v1::server_reflection_request::MessageRequest;
+        let mut names = Vec::new();
+        for symbol in ["inference.GRPCInferenceService", "tensorflow.serving.PredictRequest"] {
+            let questions = [
+                ask(MessageRequest::ListServices(String::new())),
+                ask(MessageRequest::FileContainingSymbol(symbol.to_owned())),
+            ];
+            let questions = tonic::codegen::tokio_stream::iter(questions);
+            let answer = client.server_reflection_info(questions).await;
+            let mut answers = answer.expect("an answer").into_inner();
+            use v1::server_reflection_response::MessageResponse;
+            while let Some(answer) = answers.message().await.expect("an answer") {
+                match answer.message_response.expect("an answer") {
+                    MessageResponse::ListServicesResponse(list) => {
+                        names = list.service.into_iter().map(|service| service.name).collect();
+                    }
+                    MessageResponse::FileDescriptorResponse(files) => {
+                        assert!(!files.file_descriptor_proto.is_empty(), "{symbol}");
+                    }
+                    other => panic!("{symbol}: {other:?}"),
+                }
+            }
+        }
+        let mut old = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+        let question = v1alpha::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(
+                v1alpha::server_reflection_request::MessageRequest::ListServices(String::new()),
+            ),
+        };
+        let answer =
+            old.server_reflection_info(tonic::codegen::tokio_stream::iter([question])).await;
+        let first = answer.expect("an answer").into_inner().message().await.expect("an answer");
+        assert!(first.expect("services").message_response.is_some());
+        names
+    });
+    for name in [
+        "inference.GRPCInferenceService",
+        "tensorflow.serving.PredictionService",
+        "tensorflow.serving.ModelService",
+        "grpc.health.v1.Health",
+    ] {
+        assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+    }
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn closed_versions_leave_no_series_behind() {
+    let place = Workplace::new();
+    let registry = format!("publish.registry={}", place.text(REGISTRY));
+    let publish = ["--set", &registry, "--set", "publish.every=8", "--set", "train.epochs=1"];
+    place.train_ok("run", &publish);
+    let show: Value =
+        serde_json::from_str(&operate(&place, &["model", "show", "--json"])).expect("JSON");
+    let newest = show["version"].as_u64().expect("a number");
+    assert!(newest >= 3, "{show}");
+    let mut server = Server::start(&place, &["--retain", "0"]);
+    assert!(server.becomes_ready());
+    let body = json!({ "instances": instances(&csv(3, 2)) }).to_string();
+    let open = |version: u64| {
+        server.wait_for(version);
+        let reply = server.post(&format!("/v1/models/{MODEL}:predict"), body.as_bytes());
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let metrics = server.get("/metrics").body;
+        let of = |line: &&str| line.starts_with("nv_inference_count{");
+        let lines: Vec<String> = metrics.lines().filter(of).map(str::to_owned).collect();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains(&format!("version=\"{version}\"}} 2")), "{lines:?}");
+    };
+    open(newest);
+    for version in [1, 2, 1] {
+        operate(&place, &["model", "rollback", "--to", &version.to_string()]);
+        open(version);
+    }
+    run(async {
+        let mut client = connect(&server.address).await;
+        let asked = RepositoryIndexRequest { ready: true, ..RepositoryIndexRequest::default() };
+        let index = client.repository_index(asked).await.expect("an index").into_inner();
+        let open: Vec<&str> = index.models.iter().map(|model| model.version.as_str()).collect();
+        assert_eq!(open, ["1"], "{index:?}");
+    });
+    assert!(server.terminate().success());
+}
