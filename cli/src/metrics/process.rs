@@ -99,7 +99,7 @@ mod tests {
         let value = |name: &str| {
             let family = families.iter().find(|family| family.name() == name).unwrap();
             let metric = &family.get_metric()[0];
-            metric.get_gauge().value().max(metric.get_counter().value())
+            metric.get_gauge().get_value().max(metric.get_counter().get_value())
         };
         assert!(value("process_resident_memory_bytes") > 1e6);
         assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
