@@ -254,7 +254,7 @@ impl Scored {
         self.metrics.stage(stage, took);
         let mut spent = self.spent.get();
         match stage {
-            Stage::Parse => spent.input += took,
+            Stage::Parse | Stage::Decompress => spent.input += took,
             Stage::Score => spent.infer += took,
             Stage::Write => spent.output += took,
             // Before the work, and counted by who does that.

@@ -18,6 +18,8 @@ pub enum Stage {
     Receive,
     /// Waiting for a thread.
     Queue,
+    /// From a compressed body to the body.
+    Decompress,
     /// From the body to raw columns.
     Parse,
     /// From raw columns to keys and numbers, lookup and model.
@@ -27,11 +29,16 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// Every stage, in a request's order.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Receive, Self::Queue, Self::Decompress, Self::Parse, Self::Score, Self::Write];
+
     /// As metrics and traces call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Receive => "receive",
             Self::Queue => "queue",
+            Self::Decompress => "decompress",
             Self::Parse => "parse",
             Self::Score => "score",
             Self::Write => "write",
@@ -174,7 +181,7 @@ impl Metrics {
             [&self.current_version, &self.open_versions, &self.layers, &self.registry_seen];
         gauges.iter().for_each(|gauge| gauge.with_label_values(&[model]).set(0));
         self.load_seconds.with_label_values(&[model]);
-        for stage in [Stage::Receive, Stage::Queue, Stage::Parse, Stage::Score, Stage::Write] {
+        for stage in Stage::ALL {
             self.stage_seconds.with_label_values(&[stage.name()]);
         }
         self.loading.begin(model);

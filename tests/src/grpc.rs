@@ -159,9 +159,9 @@ fn scores_are_those_of_http_on_both_addresses() {
 
 #[test]
 fn what_cannot_be_answered_has_the_protocol_s_code() {
-    let limits = ["--max-rows", "50", "--max-body-bytes", "20000", "--max-values", "1000"];
+    let limits = ["--max-rows", "50", "--max-body-bytes", "7000", "--max-values", "1000"];
     let (_place, mut server) = served(&limits);
-    let rows = instances(&csv(3, 200));
+    let rows = instances(&csv(3, 2000));
     let good = request(&rows[..4], &[]);
     run(async {
         let mut client = connect(&server.address).await;

@@ -45,8 +45,7 @@ impl Reply {
 }
 
 impl Server {
-    /// Starts a server of the workplace's registry and waits until it listens. It serves the workplace's model, or
-    /// what clients load where `--model-control` is given.
+    /// Starts a server of the workplace's registry and waits until it listens.
     pub(crate) fn start(place: &Workplace, more: &[&str]) -> Self {
         Self::try_start(place, more, &[]).expect("the server listens")
     }
@@ -72,7 +71,7 @@ impl Server {
     ) -> Self {
         let mut command = Self::command(place, &place.text(REGISTRY), more);
         command.envs(environment.iter().copied());
-        Self::adopt(command.spawn(), false).expect("the server listens")
+        Self::adopt(command.spawn(), more.contains(&"--grpc")).expect("the server listens")
     }
 
     /// The same of any registry, by a command that the caller has a last word on.
@@ -82,11 +81,7 @@ impl Server {
         more: &[&str],
         last_word: impl FnOnce(Command) -> Command,
     ) -> Option<Self> {
-        // Clients that may load models need none that is there from the start.
-        let mut arguments = match more.contains(&"--model-control") {
-            true => Vec::new(),
-            false => vec!["--model", MODEL],
-        };
+        let mut arguments = vec!["--model", MODEL];
         arguments.extend(more);
         let spawned = last_word(Self::command(place, registry, &arguments)).spawn();
         Self::adopt(spawned, more.contains(&"--grpc"))

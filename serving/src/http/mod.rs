@@ -28,6 +28,7 @@ use axum::routing::any;
 use tracing::Instrument as _;
 
 use self::answers::{ClassifyAnswer, PredictAnswer, RankAnswer, RegressAnswer};
+use self::body::Encoding;
 use self::infer::{HEADER_LENGTH, Reply};
 use self::route::{Route, Target, Verb};
 use self::rows::Form;
@@ -118,7 +119,7 @@ async fn dispatch(domain: &Arc<Domain>, route: &Route, request: Request) -> Resu
             Ok(respond::json(status, &body))
         }
         Route::Metrics => {
-            let text = domain.metrics().text().map_err(|e| ServeError::Internal(e.to_string()))?;
+            let text = domain.metrics_text()?;
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
         }
@@ -202,7 +203,10 @@ async fn scored(
     domain.metrics().stage(Stage::Receive, began.elapsed());
     let arrived = Instant::now();
     let work = move |scored: &Scored| {
-        let body = scored.timed(Stage::Parse, || received.decode(&limits))?;
+        let body = match received.encoding {
+            Encoding::Plain => received.bytes,
+            _ => scored.timed(Stage::Decompress, || received.decode(&limits))?,
+        };
         match verb {
             Verb::Infer => inferred(scored, &body, header_length.as_deref(), arrived),
             _ => in_rows(scored, verb, &body),

@@ -17,8 +17,10 @@ pub(super) fn failure(error: &ServeError) -> Response {
     let kind = error.kind();
     let status =
         StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    if kind == Kind::Internal {
-        tracing::error!("{error}");
+    match kind {
+        Kind::Internal => tracing::error!("{error}"),
+        // The client has been told; who looks for the reason of many of them turns this on.
+        _ => tracing::debug!(status = status.as_u16(), "refused: {error}"),
     }
     let body = to_bytes(&Failure { error: error.to_string() }).unwrap_or_default();
     let mut response = json_bytes(status, body);

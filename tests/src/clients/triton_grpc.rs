@@ -33,8 +33,11 @@ fn tritons_grpc_clients_work_unmodified() {
     let (mut server, grpc, version) = served(&place);
     // Beside it one that begins with nothing: a server of its own cache, as on another machine.
     let cache = place.text("controlled-cache");
-    let mut controlled =
-        Server::start(&place, &["--model-control", "--grpc", "127.0.0.1:0", "--cache", &cache]);
+    let mut controlled = Server::configured(
+        &place,
+        &["--model-control", "--grpc", "127.0.0.1:0", "--cache", &cache],
+        &[],
+    );
     assert!(controlled.becomes_ready());
     let control = controlled.grpc.clone().expect("it was asked for");
     let arguments = [&server.address, &grpc, MODEL, &version, &rows, &control].map(|x| x.as_ref());

@@ -154,6 +154,7 @@ fn place() -> Workplace {
     place.write("items.csv", &format!("item,brand\n{side}"));
     let job = crate::harness::JOB
         .replace("[labels.label]", "[features.brand]\nkind = \"id\"\ntype = \"string\"\nside = \"items\"\n\n[side.items]\npath = \"items.csv\"\nkey = \"item\"\n\n[labels.label]\n\n[columns]\nevent_time = \"at\"\nevent_time_unit = \"s\"")
+        .replace("plateau = { factor = 0.5, patience = 3 }", "")
         .replace("test = [\"test.csv\"]", "test = [\"test.csv\"]\nmax_bad_rows = 1");
     place.write("job.toml", &job);
     place

@@ -93,6 +93,8 @@ fn the_log_is_json_a_line_with_the_trace_of_a_request() {
         ["--log-format", "json", "--otlp", &url, "--log-filter", "info,zillion_serving=debug"];
     let mut server = Server::start(&place, &more);
     assert!(server.becomes_ready());
+    let sampled = format!("traceparent: 00-{TRACE}-{PARENT}-01\r\n");
+    assert_eq!(infer(&server, &sampled, "{"), 400);
     assert!(server.terminate().success());
     let log = std::fs::read_to_string(place.path("server.log")).expect("the log is there");
     let lines: Vec<Value> = log
@@ -103,6 +105,13 @@ fn the_log_is_json_a_line_with_the_trace_of_a_request() {
     let up = up.unwrap_or_else(|| panic!("{log}"));
     assert_eq!((&up["level"], &up["target"]), (&"INFO".into(), &"zillion_serving::loader".into()));
     assert_eq!((&up["fields"]["model"], &up["fields"]["version"]), (&MODEL.into(), &1.into()));
+    let refused = lines.iter().find(|line| line["trace_id"] == TRACE);
+    let refused = refused.unwrap_or_else(|| panic!("{log}"));
+    assert_eq!((&refused["level"], &refused["fields"]["status"]), (&"DEBUG".into(), &400.into()));
+    // It names the span that the collector has.
+    let spans = collector.spans();
+    let request = spans.iter().find(|span| span.trace == TRACE && span.parent == PARENT);
+    assert_eq!(request.map(|span| span.id.as_str()), refused["span_id"].as_str(), "{spans:?}");
     let at = up["timestamp"].as_str().expect("a time");
     assert!(at.len() >= 20 && at.ends_with('Z'), "{at}");
 }
