@@ -167,6 +167,8 @@ SERVING = [
               (f"rate(process_cpu_seconds_total{{{I}}}{R})", "busy"), (f"process_threads{{{I}}}", "threads")),
         panel("File descriptors", COUNT, "Open, and how many may be.",
               (f"process_open_fds{{{I}}}", "open"), (f"process_max_fds{{{I}}}", "limit")),
+        panel("Settings read again", COUNT, "By SIGHUP: done, or refused because something in them is wrong.",
+              (f"zillion_serving_config_reloads_total{{{I}}}", "{{outcome}}")),
         stat("Program", COUNT, "Its version, and how long it has been up.",
              (f'zillion_build_info{{{I}, role="server"}}', "{{version}} {{arch}}"),
              (f"time() - process_start_time_seconds{{{I}}}", "seconds up")),

@@ -68,13 +68,6 @@ fn values_of(file: &str, key: &str) -> Vec<String> {
     lines.filter_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned()).collect()
 }
 
-/// Names that a scrape may lack.
-fn later() -> BTreeSet<String> {
-    let text = read("dashboards/later.txt");
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
-}
-
 /// Everything that dashboards and rules name.
 fn named() -> BTreeSet<String> {
     let panels = panel_expressions().into_iter().map(|(_, expression)| expression);
@@ -205,13 +198,12 @@ fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
     ask(&server);
     let scraping = Prometheus::start(&prometheus, &place, &trainer.address, &server.address);
 
-    // Every series that is named comes, but for those that other builds have.
-    let (named, later) = (named(), later());
+    // Every series that is named comes.
+    let named = named();
     let began = Instant::now();
     loop {
         let known = scraping.names();
-        let absent: Vec<&String> =
-            named.difference(&known).filter(|name| !later.contains(*name)).collect();
+        let absent: Vec<&String> = named.difference(&known).collect();
         // Recording rules look at rates, and a version that came while the server was up was measured.
         let fresh = scraping.query("zillion_serving_freshness_seconds_count > 0").len();
         let servable =
@@ -234,10 +226,9 @@ fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
             .replace("$model", ".*");
         assert!(!plain.contains('$'), "{dashboard}: {expression}");
         let found = scraping.query(&plain);
-        let is_later = names_in(&plain).iter().any(|name| later.contains(name));
         // Differences and quotients may have nothing to say; whatever selects alone has.
         let selects = plain.starts_with("zillion") || plain.starts_with("process");
-        assert!(!selects || is_later || !found.is_empty(), "{dashboard} shows nothing: {plain}");
+        assert!(!selects || !found.is_empty(), "{dashboard} shows nothing: {plain}");
     }
     assert_eq!(scraping.query("up == 1").len(), 2);
     assert_eq!(scraping.query("zillion_serving_ready == 1").len(), 1);
@@ -257,7 +248,7 @@ fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
     for (name, family) in &documented.0 {
         match exposed.0.get(name) {
             Some(found) => assert_eq!(family, found, "docs/METRICS.md says otherwise of {name}"),
-            None => assert!(later.contains(name), "docs/METRICS.md has {name}, and no process"),
+            None => panic!("docs/METRICS.md has {name}, and no process"),
         }
     }
     assert!(trainer.terminate().success(), "{}", trainer.said());
