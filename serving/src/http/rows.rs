@@ -8,6 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use zillion_feature::{Encoder, InputSpec, RawColumn, RawColumns};
 
 use super::table::{Column, ColumnsSeed, Name, RowSeed, RowsSeed, Table, Trouble};
+use super::values::whole;
 use crate::error::{Result, ServeError};
 
 /// The one signature that a model has.
@@ -234,7 +235,10 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
                 "signature_name" => {
                     parts.signature = map.next_value::<Option<String>>()?.map(Cow::Owned)
                 }
-                "top_k" => parts.top_k = map.next_value()?,
+                "top_k" => {
+                    let number = map.next_value::<Option<serde_json::Number>>()?;
+                    parts.top_k = number.map(|number| count(&number)).transpose()?;
+                }
                 "inputs" => {
                     let table = parts.inputs.insert(Table::default());
                     map.next_value_seed(ColumnsSeed { table, trouble })?;
@@ -253,6 +257,13 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
         }
         Ok(())
     }
+}
+
+/// A number of rows.
+fn count<E: serde::de::Error>(number: &serde_json::Number) -> Result<usize, E> {
+    let whole = number.as_f64().and_then(whole).and_then(|x| u64::try_from(x).ok());
+    let count = number.as_u64().or(whole).map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+    count.ok_or_else(|| E::custom(format!("`top_k` is a whole number from 0 on, and not {number}")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! JSON values to raw values: what the JSON protocols share.
 //!
 //! Numbers keep what they were written as: a whole number goes through `i64` or `u64` and never through a
-//! float. A list is flattened in order; how deep lists may nest is up to the protocol.
+//! float; one that is written with a fraction of nothing, as `42.0`, is whole too: JSON Schema sees no difference, and
+//! some writers make none. A list is flattened in order; how deep lists may nest is up to the protocol.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -59,7 +60,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
 
     #[inline]
     fn visit_f64<E>(self, value: f64) -> Result<bool, E> {
-        self.into.push(RawValue::Float(value));
+        self.into.push(whole(value).map_or(RawValue::Float(value), RawValue::Int));
         Ok(false)
     }
 
@@ -112,6 +113,14 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         self.into.push(RawValue::Text(Cow::Owned(text)));
         Ok(false)
     }
+}
+
+/// The whole number that a float stands for, if it is one that floats tell from its neighbours. Zero below zero
+/// stays what it is.
+pub(super) fn whole(x: f64) -> Option<i64> {
+    const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+    let is_whole = x.fract() == 0.0 && x.abs() <= EXACT && !(x == 0.0 && x.is_sign_negative());
+    is_whole.then_some(x as i64)
 }
 
 /// Bytes of base64 with the standard alphabet, padded or not.
@@ -176,6 +185,15 @@ mod tests {
         ];
         assert_eq!(read(json, ANY), Ok((values.to_vec(), true)));
         assert_eq!(read("7", ROW), Ok((vec![RawValue::Int(7)], false)));
+        for (json, value) in [
+            ("42.0", RawValue::Int(42)),
+            ("-9007199254740992.0", RawValue::Int(-(1 << 53))),
+            ("9007199254740994.0", RawValue::Float(9_007_199_254_740_994.0)),
+            ("-0.0", RawValue::Float(-0.0)),
+            ("1e300", RawValue::Float(1e300)),
+        ] {
+            assert_eq!(read(json, ROW), Ok((vec![value], false)), "{json}");
+        }
         assert!(read(r#"[{"a": 1}]"#, ANY).unwrap_err().contains("this is an object"));
     }
 

@@ -37,6 +37,7 @@ fn values(tensor: TensorProto) -> Result<RawValues<'static>> {
                 .map(|value| match value {
                     RawValue::Text(text) => RawValue::Text(text.to_string().into()),
                     RawValue::Float(x) => RawValue::Float(*x),
+                    RawValue::Bool(flag) => RawValue::Bool(*flag),
                     _ => RawValue::Missing,
                 })
                 .collect(),
@@ -68,7 +69,10 @@ fn values_are_in_the_list_of_their_type_or_in_the_content() {
             ints(&[1, 2]),
         ),
         (TensorProto { int_val: vec![255, 0], ..of(DataType::DtUint8) }, ints(&[255, 0])),
-        (TensorProto { bool_val: vec![true, false], ..of(DataType::DtBool) }, ints(&[1, 0])),
+        (
+            TensorProto { bool_val: vec![true, false], ..of(DataType::DtBool) },
+            RawValues::Any(vec![RawValue::Bool(true), RawValue::Bool(false)]),
+        ),
         (
             TensorProto { uint64_val: vec![u64::MAX, 1], ..of(DataType::DtUint64) },
             RawValues::Uints(vec![u64::MAX, 1]),

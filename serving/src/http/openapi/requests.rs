@@ -96,7 +96,7 @@ impl Inputs {
         };
         object(
             json!({
-                "id": { "type": "string", "description": "Comes back with the answer." },
+                "id": { "type": ["string", "null"], "description": "Comes back with the answer." },
                 "parameters": parameters("binary_data_output"),
                 "inputs": { "description": "For one, two and three rows, and so on.", "anyOf": inputs },
                 "outputs": {
@@ -282,7 +282,7 @@ impl Input {
 
 /// Base64 of any ASCII: whatever else is UTF-8 is taken too, but no pattern of a sensible length says so.
 const ASCII_BASE64: &str =
-    "^([A-Za-f][A-HQ-Xg-nw-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/])*$";
+    "^([A-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/])*$";
 
 fn signature() -> (&'static str, Value) {
     ("signature_name", json!({ "enum": [SIGNATURE, null] }))

@@ -151,6 +151,11 @@ fn what_is_wrong_is_refused_by_name_and_row() {
             r#"{"context": {"a": {}}, "candidates": []}"#,
             ["an object", "input `a`, `context`"],
         ),
+        (
+            Form::Rank,
+            r#"{"candidates": [{"a": 2}], "top_k": 1.5}"#,
+            ["whole number from 0 on", "1.5"],
+        ),
         (Form::Rank, r#"{"context": {}}"#, ["a rank request has `candidates`", ""]),
         (Form::Examples, r#"{"instances": [{"a": 1}]}"#, ["it has no `instances`", "`examples`"]),
     ] {
