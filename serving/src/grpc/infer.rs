@@ -123,6 +123,11 @@ fn refuse_shared_memory(what: &str, name: &str, has: bool) -> Result<()> {
 fn parse(request: &ModelInferRequest) -> Result<(usize, RawColumns<'_>)> {
     refuse_parameters(&request.parameters)?;
     request.outputs.iter().try_for_each(refuse_output)?;
+    // Before the number of raw contents, of which such an input has none.
+    for input in &request.inputs {
+        let has = input.parameters.contains_key("shared_memory_region");
+        refuse_shared_memory("input", &input.name, has)?;
+    }
     let raw = &request.raw_input_contents;
     if !raw.is_empty() && raw.len() != request.inputs.len() {
         return Err(ServeError::Malformed(format!(
@@ -155,7 +160,6 @@ fn refuse_output(output: &InferRequestedOutputTensor) -> Result<()> {
 
 fn read<'a>(input: &'a InferInputTensor, raw: Option<&'a Bytes>) -> Result<Tensor<'a>> {
     let name = &input.name;
-    refuse_shared_memory("input", name, input.parameters.contains_key("shared_memory_region"))?;
     let datatype = tensor::datatype(name, &input.datatype)?;
     let shape: Option<Vec<u64>> = input.shape.iter().map(|&dim| u64::try_from(dim).ok()).collect();
     let shape = shape

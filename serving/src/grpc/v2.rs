@@ -141,8 +141,13 @@ impl GrpcInferenceService for V2 {
 
     async fn model_stream_infer(
         &self,
-        _: Request<Streaming<ModelInferRequest>>,
+        request: Request<Streaming<ModelInferRequest>>,
     ) -> Answer<Self::ModelStreamInferStream> {
+        // Refused when the first request is here: a client whose call ends while it is being sent does not
+        // always look at the reason.
+        let mut requests = request.into_inner();
+        let first = tokio::time::timeout(self.0.limits().body_time, requests.message());
+        let _ = first.await;
         Err(not_here(
             "a request has one answer here, and nothing is streamed; use ModelInfer, which may be called as often at once as the connection has streams",
         ))
