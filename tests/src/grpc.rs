@@ -16,11 +16,17 @@ use zillion_serving::proto::inference::grpc_inference_service_client::GrpcInfere
 use zillion_serving::proto::inference::model_infer_request::{
     InferInputTensor, InferRequestedOutputTensor,
 };
+use zillion_serving::proto::inference::repository_index_response::ModelIndex;
 use zillion_serving::proto::inference::{
     InferTensorContents, ModelInferRequest, ModelInferResponse, RepositoryIndexRequest,
-    ServerReadyRequest,
+    RepositoryModelLoadRequest, RepositoryModelUnloadRequest, ServerReadyRequest,
 };
 use zillion_serving::proto::reflection::{v1, v1alpha};
+use zillion_serving::proto::tensorflow::serving::model_spec::VersionChoice;
+use zillion_serving::proto::tensorflow::serving::prediction_service_client::PredictionServiceClient;
+use zillion_serving::proto::tensorflow::serving::{ModelSpec, PredictRequest};
+use zillion_serving::proto::tensorflow::tensor_shape_proto::Dim;
+use zillion_serving::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 
 use crate::harness::{Workplace, csv};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, operate, output};
@@ -157,11 +163,128 @@ fn scores_are_those_of_http_on_both_addresses() {
     assert!(server.terminate().success());
 }
 
+/// The same rows as TensorFlow's tensors, whose numbers are bytes where that is how they were given.
+fn predict_request(rows: &[Value], label: Option<&str>) -> PredictRequest {
+    let of = |input: &InferInputTensor| {
+        let contents = input.contents.clone().expect("values");
+        let dtype = match input.datatype.as_str() {
+            "BYTES" => DataType::DtString,
+            "INT64" => DataType::DtInt64,
+            _ => DataType::DtDouble,
+        };
+        let dim = Dim { size: input.shape[0], name: String::new() };
+        TensorProto {
+            dtype: dtype.into(),
+            tensor_shape: Some(TensorShapeProto { dim: vec![dim], unknown_rank: false }),
+            string_val: contents.bytes_contents,
+            int64_val: contents.int64_contents,
+            tensor_content: contents.fp64_contents.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            ..TensorProto::default()
+        }
+    };
+    let of_v2 = request(rows, &[]);
+    let inputs = of_v2.inputs.iter().map(|input| (input.name.clone(), of(input))).collect();
+    let version_choice = label.map(|label| VersionChoice::VersionLabel(label.to_owned()));
+    let spec = ModelSpec { name: MODEL.to_owned(), version_choice, ..ModelSpec::default() };
+    PredictRequest { model_spec: Some(spec), inputs, ..PredictRequest::default() }
+}
+
+#[test]
+fn tensorflow_s_requests_have_the_same_scores() {
+    let (_place, mut server) = served(&[]);
+    let rows = instances(&csv(3, 30));
+    run(async {
+        let channel =
+            Channel::from_shared(format!("http://{}", server.address)).expect("an address");
+        let channel = channel.connect().await.expect("a connection");
+        let mut v2 = GrpcInferenceServiceClient::new(channel.clone());
+        let wanted = v2.model_infer(request(&rows, &["probabilities"])).await.expect("scores");
+        let mut tf = PredictionServiceClient::new(channel);
+        for label in [None, Some("stable")] {
+            let answer = tf.predict(predict_request(&rows, label)).await.expect("scores");
+            let output = &answer.get_ref().outputs["probabilities"];
+            let found: Vec<u32> = output.float_val.iter().map(|score| score.to_bits()).collect();
+            assert_eq!(found, bits(wanted.get_ref(), "probabilities"));
+        }
+        let canary = tf.predict(predict_request(&rows, Some("canary"))).await;
+        assert_eq!(canary.expect_err("no such label").code(), Code::NotFound);
+    });
+    let ours = format!("zillion_serving_requests_total{{model=\"{MODEL}\",protocol=\"grpc_tf\"");
+    assert_eq!(sample(&server, &format!("{ours},status=\"200\"}}")), 2.0);
+    assert_eq!(sample(&server, &format!("{ours},status=\"404\"}}")), 1.0);
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn clients_choose_models_where_they_may() {
+    let (place, mut ordinary) = served(&[]);
+    let load = |name: &str| RepositoryModelLoadRequest {
+        model_name: name.to_owned(),
+        ..RepositoryModelLoadRequest::default()
+    };
+    let unload = |name: &str| RepositoryModelUnloadRequest {
+        model_name: name.to_owned(),
+        ..RepositoryModelUnloadRequest::default()
+    };
+    let rows = instances(&csv(3, 4));
+    run(async {
+        let mut client = connect(&ordinary.address).await;
+        for refused in [
+            client.repository_model_load(load(MODEL)).await.map(|_| ()),
+            client.repository_model_unload(unload(MODEL)).await.map(|_| ()),
+        ] {
+            let status = refused.expect_err("it is not allowed");
+            assert_eq!(status.code(), Code::PermissionDenied);
+            assert!(status.message().contains("--model-control"), "{status:?}");
+        }
+        assert!(client.model_infer(request(&rows, &[])).await.is_ok());
+    });
+    assert!(ordinary.terminate().success());
+
+    // Without a model a server is ready, and has none.
+    let mut server = Server::start(&place, &["--model-control"]);
+    assert!(server.becomes_ready());
+    run(async {
+        let mut client = connect(&server.address).await;
+        for _ in 0..2 {
+            let index = client.repository_index(RepositoryIndexRequest::default()).await;
+            let index = index.expect("an index").into_inner().models;
+            let of = |model: &ModelIndex| {
+                (model.name.clone(), model.state.clone(), model.reason.clone())
+            };
+            let wanted = (MODEL.to_owned(), "UNAVAILABLE".to_owned(), "not loaded".to_owned());
+            assert_eq!(index.iter().map(of).collect::<Vec<_>>(), [wanted]);
+            refused(client.model_infer(request(&rows, &[])).await, Code::NotFound, "serves none");
+            client.repository_model_load(load(MODEL)).await.expect("it is loaded");
+            assert!(client.model_infer(request(&rows, &[])).await.is_ok());
+            client.repository_model_unload(unload(MODEL)).await.expect("it is unloaded");
+        }
+        let nobody = client.repository_model_load(load("nobody")).await.expect_err("there is none");
+        assert!(
+            nobody.code() == Code::NotFound && nobody.message().contains("`e2e`"),
+            "{nobody:?}"
+        );
+    });
+    // A name of the registry that cannot be loaded is not kept: the server goes on as it was.
+    std::fs::create_dir_all(place.path(&format!("{REGISTRY}/empty/versions"))).expect("a folder");
+    run(async {
+        let mut client = connect(&server.address).await;
+        let empty = client.repository_model_load(load("empty")).await.expect_err("nothing to load");
+        assert!(
+            empty.code() == Code::Unavailable && empty.message().contains("never set"),
+            "{empty:?}"
+        );
+        let again = client.repository_model_unload(unload("empty")).await.expect_err("not kept");
+        assert_eq!(again.code(), Code::NotFound);
+    });
+    assert!(server.terminate().success());
+}
+
 #[test]
 fn what_cannot_be_answered_has_the_protocol_s_code() {
     let limits = ["--max-rows", "50", "--max-body-bytes", "7000", "--max-values", "1000"];
     let (_place, mut server) = served(&limits);
-    let rows = instances(&csv(3, 2000));
+    let rows = instances(&csv(3, 1000));
     let good = request(&rows[..4], &[]);
     run(async {
         let mut client = connect(&server.address).await;
@@ -196,20 +319,20 @@ fn what_cannot_be_answered_has_the_protocol_s_code() {
         });
         refused(client.model_infer(tags).await, Code::ResourceExhausted, "--max-values");
         // Bytes that are no message, and a call that is not here.
-        let raw = |path: &'static str, bytes: &'static [u8], timeout: Option<&'static str>| {
-            call(&server.address, path, bytes, timeout)
-        };
+        let at = server.address.as_str();
         let infer = "/inference.GRPCInferenceService/ModelInfer";
-        let (code, message) = raw(infer, b"\x0a\xff", None).await;
+        let (code, message) = call(at, infer, b"\x0a\xff", None).await;
         assert!(
             code == Code::InvalidArgument && message.contains("not%20a%20ModelInfer"),
             "{message}"
         );
+        let metadata = "/inference.GRPCInferenceService/ModelMetadata";
+        assert_eq!(call(at, metadata, b"\x0a\xff", None).await.0, Code::InvalidArgument);
         assert_eq!(
-            raw("/inference.GRPCInferenceService/Nothing", b"", None).await.0,
+            call(at, "/inference.GRPCInferenceService/Nothing", b"", None).await.0,
             Code::Unimplemented
         );
-        assert_eq!(raw("/nobody.Nothing/Nothing", b"", None).await.0, Code::Unimplemented);
+        assert_eq!(call(at, "/nobody.Nothing/Nothing", b"", None).await.0, Code::Unimplemented);
         // And the connection is as if nothing had been.
         assert!(client.model_infer(good.clone()).await.is_ok());
     });

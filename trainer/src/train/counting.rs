@@ -20,6 +20,14 @@ pub(super) struct Counting {
     bad_rows: u64,
 }
 
+/// What training came to since it was last told.
+pub(super) struct Recent {
+    /// The mean loss of a row.
+    pub(super) loss: f64,
+    /// The AUC of each task; absent where a label had one value only.
+    pub(super) aucs: Vec<(String, Option<f64>)>,
+}
+
 impl Counting {
     pub(super) fn new(is_wanted: bool) -> Self {
         Self { is_wanted, ..Self::default() }
@@ -50,13 +58,13 @@ impl Run {
     /// Tells the observer what is counted. `recent`: mean loss and AUCs since the last time.
     pub(super) fn count(
         &mut self,
-        recent: Option<(f64, Vec<(String, Option<f64>)>)>,
+        recent: Option<Recent>,
         observer: &mut dyn Observer,
     ) -> Result<()> {
         if !self.counting.is_wanted {
             return Ok(());
         }
-        let (loss, aucs) = recent.map_or_else(Default::default, |(loss, aucs)| (Some(loss), aucs));
+        let (loss, aucs) = recent.map_or_else(Default::default, |r| (Some(r.loss), r.aucs));
         let data = [
             ("train", Some(&self.train_data)),
             ("valid", self.valid_data.as_ref()),
