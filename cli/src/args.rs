@@ -16,7 +16,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-pub(crate) use bench_versions::{BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs};
+pub(crate) use bench_versions::{
+    BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs, BenchWireArgs,
+};
 pub(crate) use convert::{ConvertArgs, ConvertKind};
 pub(crate) use export::{ExportArgs, ExportPart};
 pub(crate) use first_run::{
@@ -223,6 +225,10 @@ Exit codes: 0 every answer was there and right, 1 not.")]
     #[command(after_help = "\
 Example: zillion bench cold-start --rows 10000000 --json")]
     ColdStart(BenchColdStartArgs),
+    /// The same requests over every protocol, one at a time: what each costs, and where its time goes
+    #[command(after_help = "\
+Example: zillion bench wire --candidates 1,100,1000 --threads 1 --json")]
+    Wire(BenchWireArgs),
     /// What is asked of a registry, where a model has very many versions
     #[command(after_help = "\
 Example: zillion bench registry --versions 100000 --json")]

@@ -71,3 +71,32 @@ pub(crate) struct BenchRegistryArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchWireArgs {
+    /// Rows of the table
+    #[arg(long, default_value = "2000000")]
+    pub(crate) rows: NonZeroU64,
+    /// Rows of a request (repeatable, or separated by commas)
+    #[arg(long, default_value = "1,100,1000", value_delimiter = ',', value_parser = at_least_one)]
+    pub(crate) candidates: Vec<usize>,
+    /// Requests that are measured; absent: by their size
+    #[arg(long)]
+    pub(crate) requests: Option<NonZeroUsize>,
+    /// Threads of the server that score; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Folder that the registry and the cache are made below, and removed from again; absent: the one for temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("a whole number above 0 is wanted".to_owned()),
+    }
+}

@@ -45,6 +45,11 @@ impl Series {
         self.0.keys().find(is_named).and_then(|series| self.0.get(series)).copied().unwrap_or(0.0)
     }
 
+    /// The series that is written exactly so, labels and all; 0 where there is none.
+    pub(crate) fn exactly(&self, series: &str) -> f64 {
+        self.0.get(series).copied().unwrap_or(0.0)
+    }
+
     /// A histogram over all its labels.
     pub(crate) fn histogram(&self, name: &str) -> Histogram {
         let bucket = format!("{name}_bucket{{");

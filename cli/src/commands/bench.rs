@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{
     bench_cold_start, bench_delta, bench_embedding, bench_frappe, bench_hot_load, bench_reader,
-    bench_registry, bench_serve, bench_train,
+    bench_registry, bench_serve, bench_train, bench_wire,
 };
 use crate::args::{Bench, BenchArgs};
 
@@ -17,6 +17,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         Bench::Train(args) => bench_train::run(args),
         Bench::HotLoad(args) => bench_hot_load::run(args),
         Bench::ColdStart(args) => bench_cold_start::run(args),
+        Bench::Wire(args) => bench_wire::run(args),
         Bench::Registry(args) => bench_registry::run(args),
         Bench::Frappe(args) => bench_frappe::run(args),
     }

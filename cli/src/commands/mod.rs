@@ -11,6 +11,7 @@ mod bench_reader;
 mod bench_registry;
 mod bench_serve;
 mod bench_train;
+mod bench_wire;
 pub(crate) mod check;
 pub(crate) mod data;
 mod data_convert;
