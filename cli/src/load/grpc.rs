@@ -66,11 +66,14 @@ pub(crate) fn unframed(mut bytes: Bytes) -> Result<Bytes> {
     Ok(bytes)
 }
 
+/// Outputs by name.
+type Outputs = Vec<(String, Vec<f32>)>;
+
 /// The version that an answer names, and its outputs.
 ///
 /// # Errors
 /// Bytes that are no answer.
-pub(crate) fn answer(bytes: &[u8]) -> Result<(String, Vec<(String, Vec<f32>)>)> {
+pub(crate) fn answer(bytes: &[u8]) -> Result<(String, Outputs)> {
     let answer = ModelInferResponse::decode(bytes).context("the answer is not one")?;
     let tensors = answer.outputs.into_iter().zip(&answer.raw_output_contents);
     let float = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);

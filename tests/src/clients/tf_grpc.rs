@@ -9,7 +9,7 @@ fn tensorflow_servings_grpc_clients_work_unmodified() {
     let Some(python) = Python::get() else { return };
     let (place, rows) = published();
     let (mut server, grpc, version) = served(&place);
-    let arguments = [&server.address, &grpc, MODEL, &version, &rows].map(|x| x.as_ref());
+    let arguments: [&str; 5] = [&server.address, &grpc, MODEL, &version, &rows];
     let said = run(&mut python.script("tf_grpc.py", &arguments));
     assert!(said.contains("all right"), "{said}");
     assert!(server.terminate().success());

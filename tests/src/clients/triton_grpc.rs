@@ -37,7 +37,7 @@ fn tritons_grpc_clients_work_unmodified() {
         Server::start(&place, &["--model-control", "--grpc", "127.0.0.1:0", "--cache", &cache]);
     assert!(controlled.becomes_ready());
     let control = controlled.grpc.clone().expect("it was asked for");
-    let arguments = [&server.address, &grpc, MODEL, &version, &rows, &control].map(|x| x.as_ref());
+    let arguments: [&str; 6] = [&server.address, &grpc, MODEL, &version, &rows, &control];
     let said = run(&mut python.script("triton_grpc.py", &arguments));
     assert!(said.contains("all right"), "{said}");
     assert!(server.terminate().success() && controlled.terminate().success());
