@@ -239,7 +239,7 @@ fn a_unit_of_event_times_comes_and_goes_with_them() {
         Schema::from_job(&toml::from_str::<toml::Table>(&text).unwrap().into())
     };
     let schema = read("event_time='t'\nevent_time_unit='ms'").unwrap();
-    assert_eq!(schema.event_time_unit, Some(crate::TimeUnit::Millisecond));
+    assert_eq!(schema.event_time_unit, Some(TimeUnit::Millisecond));
     let printed = toml::Table::from_iter(schema.to_job());
     assert_eq!(Schema::from_job(&printed.into()).unwrap(), schema);
     let alone = read("event_time_unit='s'").unwrap_err().to_string();
