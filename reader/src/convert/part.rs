@@ -122,7 +122,7 @@ fn not_written(source: io::Error) -> ReaderError {
 enum Sink<'a> {
     Parquet {
         // It wants to own its target: it writes to memory, which is handed on after each row group.
-        writer: SerializedFileWriter<Vec<u8>>,
+        writer: Box<SerializedFileWriter<Vec<u8>>>,
         factory: ArrowRowGroupWriterFactory,
         groups: usize,
         out: &'a mut dyn Write,
@@ -145,7 +145,7 @@ impl<'a> Sink<'a> {
                     .build();
                 let writer = ArrowWriter::try_new(Vec::new(), schema.clone(), Some(properties))?;
                 let (writer, factory) = writer.into_serialized_writer()?;
-                Ok(Self::Parquet { writer, factory, groups: 0, out })
+                Ok(Self::Parquet { writer: Box::new(writer), factory, groups: 0, out })
             }
             ConvertTo::Arrow => {
                 let writer = FileWriter::try_new(out, schema).map_err(io::Error::other)?;
