@@ -41,7 +41,7 @@ use crate::retrieval::Towers;
 use crate::spans::span;
 use crate::stages::{StageSeconds, Stopwatch};
 use crate::tasks::RecentTasks;
-use counting::{Counting, Recent};
+use counting::{Counting, Lately};
 use publish::Publishing;
 use step::{Looking, StepBuffers};
 
@@ -207,7 +207,8 @@ impl Run {
             if let Some(report) = window.report(self.step, self.cursor) {
                 observer.step(&report);
                 self.seconds.decode_and_plan = decoded_before + pipeline.seconds;
-                self.count(Some(Recent { loss: report.loss, aucs: report.aucs }), observer)?;
+                let StepReport { loss, aucs, .. } = report;
+                self.count(Some(Lately { loss, aucs }), observer)?;
             }
             self.last_plan = Some(planned.plan);
             watch.lap(&mut self.seconds.other);
@@ -445,9 +446,9 @@ impl Window {
     }
 
     /// Mean loss and AUCs of what no report has had; `None` where there is nothing.
-    fn rest(&self) -> Option<Recent> {
+    fn rest(&self) -> Option<Lately> {
         let loss = self.loss_sum / self.rows as f64;
-        (self.rows > 0).then(|| Recent { loss, aucs: self.recent.aucs() })
+        (self.rows > 0).then(|| Lately { loss, aucs: self.recent.aucs() })
     }
 
     fn report(&mut self, step: u64, cursor: Cursor) -> Option<StepReport> {

@@ -85,7 +85,7 @@ fn a_number_that_is_none_of_its_unit_is_a_bad_row_in_every_format() {
     strict.write("a.csv", text);
     let dataset = strict.open(&["a.csv"], &job("s")).unwrap();
     let error = read(&dataset, PLAIN, Cursor::default(), 1).unwrap_err().to_string();
-    for part in ["`columns.event_time`", "1700000000000", "seconds since 1970", "row 2"] {
+    for part in ["`columns.event_time_unit`", "1700000000000", "seconds since 1970", "row 2"] {
         assert!(error.contains(part), "{part}: {error}");
     }
 }

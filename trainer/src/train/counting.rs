@@ -20,11 +20,11 @@ pub(super) struct Counting {
     bad_rows: u64,
 }
 
-/// What training came to since it was last told.
-pub(super) struct Recent {
-    /// The mean loss of a row.
+/// What the rows trained since the last figures came to.
+pub(super) struct Lately {
+    /// Their mean loss.
     pub(super) loss: f64,
-    /// The AUC of each task; absent where a label had one value only.
+    /// AUC of each task's most recent predictions.
     pub(super) aucs: Vec<(String, Option<f64>)>,
 }
 
@@ -55,16 +55,16 @@ impl Run {
         Ok(loss)
     }
 
-    /// Tells the observer what is counted. `recent`: mean loss and AUCs since the last time.
+    /// Tells the observer what is counted.
     pub(super) fn count(
         &mut self,
-        recent: Option<Recent>,
+        lately: Option<Lately>,
         observer: &mut dyn Observer,
     ) -> Result<()> {
         if !self.counting.is_wanted {
             return Ok(());
         }
-        let (loss, aucs) = recent.map_or_else(Default::default, |r| (Some(r.loss), r.aucs));
+        let (loss, aucs) = lately.map(|lately| (lately.loss, lately.aucs)).unzip();
         let data = [
             ("train", Some(&self.train_data)),
             ("valid", self.valid_data.as_ref()),
@@ -81,7 +81,7 @@ impl Run {
             bad_rows: self.counting.bad_rows,
             skipped_steps: self.skipped_steps,
             loss,
-            aucs,
+            aucs: aucs.unwrap_or_default(),
             rate_scale: self.progress.plateau.rate_scale(),
             step_seconds: std::mem::take(&mut self.counting.step_seconds),
             seconds: self.seconds,
