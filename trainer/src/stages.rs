@@ -30,6 +30,21 @@ pub struct StageSeconds {
 }
 
 impl StageSeconds {
+    /// The stages of the thread that drives the run, by name: together they are its time.
+    pub fn of_the_driver(&self) -> [(&'static str, f64); 9] {
+        [
+            ("wait", self.wait),
+            ("pull", self.pull),
+            ("model", self.model),
+            ("push", self.push),
+            ("dense", self.dense),
+            ("other", self.other),
+            ("validate", self.validate),
+            ("checkpoint", self.checkpoint),
+            ("publish", self.publish),
+        ]
+    }
+
     /// Seconds of training proper: validation, checkpoints and versions left out.
     pub fn training(&self) -> f64 {
         self.wait + self.pull + self.model + self.push + self.dense + self.other

@@ -150,17 +150,7 @@ fn summary(report: &TrainReport) {
 
 /// Where the time went; `None` where nothing was left to do.
 fn stages(seconds: &StageSeconds) -> Option<String> {
-    let parts = [
-        ("wait", seconds.wait),
-        ("pull", seconds.pull),
-        ("model", seconds.model),
-        ("push", seconds.push),
-        ("dense", seconds.dense),
-        ("other", seconds.other),
-        ("validate", seconds.validate),
-        ("checkpoint", seconds.checkpoint),
-        ("publish", seconds.publish),
-    ];
+    let parts = seconds.of_the_driver();
     let total: f64 = parts.iter().map(|(_, s)| s).sum();
     if total <= 0.0 {
         return None;

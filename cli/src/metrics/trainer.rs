@@ -243,18 +243,8 @@ impl TrainerMetrics {
     }
 
     fn stages(&self, seconds: &StageSeconds) {
-        for (stage, seconds) in [
-            ("wait", seconds.wait),
-            ("pull", seconds.pull),
-            ("model", seconds.model),
-            ("push", seconds.push),
-            ("dense", seconds.dense),
-            ("other", seconds.other),
-            ("validate", seconds.validate),
-            ("checkpoint", seconds.checkpoint),
-            ("publish", seconds.publish),
-            ("decode_and_plan", seconds.decode_and_plan),
-        ] {
+        let beside = ("decode_and_plan", seconds.decode_and_plan);
+        for (stage, seconds) in seconds.of_the_driver().into_iter().chain([beside]) {
             follow_seconds(&self.stage_seconds.with_label_values(&[stage]), seconds);
         }
     }
