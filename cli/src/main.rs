@@ -26,6 +26,9 @@ use args::{Args, Command, LogFormat};
 fn main() -> ExitCode {
     let args = Args::parse();
     zillion_device::machine::keep_freed_memory();
+    if only_prints(&args.command) {
+        zillion_device::machine::end_with_a_closed_pipe();
+    }
     // Who runs a server reads its log.
     let usual = if matches!(args.command, Command::Serve(_)) { "info" } else { "warn" };
     let telemetry = match telemetry::start(&args.telemetry, usual) {
@@ -66,6 +69,21 @@ fn main() -> ExitCode {
     };
     telemetry.finish();
     code
+}
+
+/// Whether a command is about what it prints: `zillion … | head` then ends it quietly.
+fn only_prints(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Check(_)
+            | Command::Table(_)
+            | Command::Model(_)
+            | Command::Explain(_)
+            | Command::Data(_)
+            | Command::Doctor(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+    )
 }
 
 /// Most commands have one good end.

@@ -101,6 +101,16 @@ pub fn keep_freed_memory() {
     }
 }
 
+/// Ends this process, as every program of the system ends, when it writes to a pipe that nobody reads any more
+/// (`zillion … | head`). For commands that print and end; a server is not for it.
+pub fn end_with_a_closed_pipe() {
+    // SAFETY: the default disposition of a signal is always valid, no handler of ours is replaced (the standard
+    // library ignores this one), and nothing but the disposition changes.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
 /// When the kernel backs memory with huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {

@@ -53,3 +53,18 @@ fn a_folder_that_is_not_there_is_named() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("/nowhere/at/all"), "{}", stderr(&output));
 }
+
+#[test]
+fn a_reader_that_leaves_ends_it_quietly() {
+    let place = Workplace::new();
+    let folder = place.text("");
+    let mut child = zillion(&["doctor", "--dir", &folder, "--disk-mib", "1", "--json"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("our own child");
+    assert!(!output.status.success());
+    assert_eq!(stderr(&output), "");
+}

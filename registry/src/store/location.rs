@@ -45,9 +45,13 @@ impl Location {
             Err(Error::UnknownStore { url, reason })
         };
         let Some((scheme, rest)) = url.split_once("://") else {
-            return match url.is_empty() {
-                true => refuse("it is empty"),
-                false => Ok(Self::Folder(PathBuf::from(url))),
+            // `s3:/bucket` would be a folder called `s3:`, which nobody means.
+            let looks_like = |scheme: &&&str| url.starts_with(&format!("{scheme}:"));
+            return match ["s3", "s3a", "gs", "az", "abfs", "abfss", "file"].iter().find(looks_like)
+            {
+                Some(_) => refuse("two slashes are missing after the colon"),
+                None if url.is_empty() => refuse("it is empty"),
+                None => Ok(Self::Folder(PathBuf::from(url))),
             };
         };
         let cloud = match scheme {
@@ -144,6 +148,7 @@ mod tests {
         for (url, reason) in [
             ("", "empty"),
             ("file://relative", "three slashes"),
+            ("s3:/bucket/prefix", "two slashes"),
             ("http://bucket.s3.amazonaws.com/x", "no stores of this kind"),
             ("s3://", "bucket's name"),
             ("s3:///prefix", "bucket's name"),

@@ -118,7 +118,10 @@ impl Setup {
             && !endpoint.starts_with("http://")
             && !endpoint.starts_with("https://")
         {
-            return refuse("AWS_ENDPOINT_URL", "an endpoint begins with `http://` or `https://`");
+            return refuse(
+                "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL",
+                "an endpoint begins with `http://` or `https://`",
+            );
         }
         if endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')) {
             return refuse("AWS_ENDPOINT_URL", "credentials do not belong into an endpoint");

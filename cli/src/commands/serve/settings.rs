@@ -337,6 +337,9 @@ mod tests {
             let error = format!("{error:#}");
             assert!(error.contains(said) && error.contains("serve.toml"), "{text}: {error}");
         }
+        let zero = self::args(&["--registry", "r", "--model", "m", "--max-rows", "0"]);
+        let error = read(&zero, &[]).expect_err("no rows");
+        assert!(error.to_string().contains("`serve.max_rows`"), "{error}");
         let error = read(&self::args(&["--registry", "r"]), &[]).expect_err("no model");
         assert!(error.to_string().contains("--model"), "{error}");
     }
