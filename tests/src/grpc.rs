@@ -242,7 +242,7 @@ fn clients_choose_models_where_they_may() {
     assert!(ordinary.terminate().success());
 
     // Without a model a server is ready, and has none.
-    let mut server = Server::start(&place, &["--model-control"]);
+    let mut server = Server::configured(&place, &["--model-control"], &[]);
     assert!(server.becomes_ready());
     run(async {
         let mut client = connect(&server.address).await;

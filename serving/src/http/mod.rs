@@ -92,9 +92,9 @@ async fn answered(
         let allowed = if allowed == Method::POST { "POST" } else { "GET" };
         return respond::failure(&ServeError::WrongMethod { path, allowed });
     }
-    domain.metrics().open_requests.inc();
+    // Until this is dropped, by a client that leaves too.
+    let _open = domain.metrics().entered();
     let outcome = dispatch(&domain, &route, request).await;
-    domain.metrics().open_requests.dec();
     let response = outcome.unwrap_or_else(|error| respond::failure(&error));
     if let Some((model, protocol)) = route.labels() {
         let model = known(&domain, model);
