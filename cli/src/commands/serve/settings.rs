@@ -129,18 +129,31 @@ impl Settings {
     }
 
     fn check(&self) -> Result<()> {
-        let needs = |what: &str| Err(Stop::Usage(what.to_owned()).into());
+        let needs = |what: String| Err(Stop::Usage(what).into());
+        let said = |what: &str, option: &str, key: &str| {
+            format!("no {what}: {option}, or `{key}` in the file that --config names")
+        };
         if self.registry.is_none() {
-            return needs(
-                "no registry: --registry URL, or `registry` in the file that --config names",
-            );
+            return needs(said("registry", "--registry URL", "registry"));
         }
         if self.models.is_empty() && !self.model_control {
-            return needs(
-                "no model: --model NAME, `models` in the file that --config names, or --model-control",
-            );
+            return needs(said("model", "--model NAME, --model-control", "models"));
         }
-        Ok(())
+        let nothing = [
+            ("max_body_bytes", self.max_body_bytes == 0),
+            ("max_rows", self.max_rows == 0),
+            ("max_values", self.max_values == 0),
+            ("max_connections", self.max_connections == 0),
+            ("request_ms", self.request_ms == 0),
+            ("receive_ms", self.receive_ms == 0),
+            ("poll_ms", self.poll_ms == Some(0)),
+        ];
+        match nothing.iter().find(|(_, is_zero)| *is_zero) {
+            Some((key, _)) => {
+                needs(format!("with 0 the server would answer nothing: `{SECTION}.{key}`"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Logs as the settings say, unless the command line or the environment has said it for all commands.
