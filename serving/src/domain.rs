@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use prometheus::Registry as MetricsRegistry;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tracing::span::EnteredSpan;
 use zillion_device::{Files, Workers};
 use zillion_feature::RawColumns;
 use zillion_registry::{Registry, Servable};
@@ -224,6 +225,20 @@ pub struct Scored {
     spent: Cell<Spent>,
 }
 
+/// A stage that has begun.
+pub(crate) struct Timed<'a> {
+    scored: &'a Scored,
+    stage: Stage,
+    began: Instant,
+    _span: EnteredSpan,
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        self.scored.spend(self.stage, self.began.elapsed());
+    }
+}
+
 impl Scored {
     /// The version that answers.
     pub fn servable(&self) -> &Servable {
@@ -242,15 +257,17 @@ impl Scored {
 
     /// Times a stage of the work.
     pub fn timed<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
-        let _span = span!("stage", otel.name = stage.name()).entered();
-        let began = Instant::now();
-        let done = work();
-        self.spend(stage, began.elapsed());
-        done
+        let _timed = self.begin(stage);
+        work()
     }
 
-    /// Counts time of a stage of the work.
-    pub(crate) fn spend(&self, stage: Stage, took: Duration) {
+    /// Begins a stage of the work, which ends when the value is dropped: for work that borrows what it made.
+    pub(crate) fn begin(&self, stage: Stage) -> Timed<'_> {
+        let span = span!("stage", otel.name = stage.name()).entered();
+        Timed { scored: self, stage, began: Instant::now(), _span: span }
+    }
+
+    fn spend(&self, stage: Stage, took: Duration) {
         self.metrics.stage(stage, took);
         let mut spent = self.spent.get();
         match stage {

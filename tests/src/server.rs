@@ -175,7 +175,10 @@ impl Server {
 
     /// SIGTERM; returns how it ended.
     pub(crate) fn terminate(&mut self) -> std::process::ExitStatus {
-        self.signal("TERM");
+        // One that was told otherwise may have ended, and its number may be another's by now.
+        if self.is_running() {
+            self.signal("TERM");
+        }
         self.child.wait().expect("our own child can be waited for")
     }
 

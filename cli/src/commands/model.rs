@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
 use zillion_device::SystemClock;
@@ -91,6 +91,14 @@ fn list(args: &ListArgs) -> Result<()> {
         return Ok(());
     };
     let model = registry.model(name)?;
+    // A name without a version is an error and no empty list.
+    if model.latest()?.is_none() {
+        let models = registry.models()?.join("`, `");
+        bail!(
+            "it has no version; the registry `{}` has the models `{models}`: model `{name}`",
+            args.registry
+        );
+    }
     let page = model.page(args.before, args.limit)?;
     let versions: Vec<VersionManifest> =
         page.iter().map(|&version| model.version(version)).collect::<Result<_, _>>()?;

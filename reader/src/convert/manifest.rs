@@ -13,6 +13,9 @@ use crate::rejects::Reject;
 /// The version of the format, and of how parts are cut and encoded: parts of another one are not ours.
 const FORMAT: u32 = 1;
 
+/// The one setting that the bytes of finished parts do not follow from.
+const LIMIT: &str = "max bad rows";
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
@@ -81,7 +84,7 @@ impl Manifest {
             ("to", spec.to.ending().to_owned()),
             ("part rows", part_rows),
             ("group rows", spec.group_rows.to_string()),
-            ("max bad rows", spec.max_bad_rows.to_string()),
+            (LIMIT, spec.max_bad_rows.to_string()),
             ("columns", columns.join(", ")),
             ("data.format", json(&config.format)),
             ("data.header", json(&config.header)),
@@ -127,6 +130,14 @@ impl Manifest {
     /// Bad rows so far.
     pub(super) fn bad(&self) -> u64 {
         self.parts.values().map(|part| part.rejects.len() as u64).sum()
+    }
+
+    /// The same with the limit of bad rows that `wanted` has. What parts there are does not depend on it.
+    pub(super) fn with_limit_of(mut self, wanted: &Self) -> Self {
+        if let Some(limit) = wanted.settings.get(LIMIT) {
+            self.settings.insert(LIMIT.to_owned(), limit.clone());
+        }
+        self
     }
 
     /// What of the sources or settings is another than `wanted` says, by name.

@@ -228,6 +228,9 @@ impl Place {
         let other =
             |what: String| ReaderError::OtherConversion { what, path: self.manifest.clone() };
         if let Some(known) = Manifest::read(&self.manifest)? {
+            // One that ended at a bad row too many may go on with a higher limit.
+            let goes_on = !known.complete && known.bad() <= spec.max_bad_rows;
+            let known = if goes_on { known.with_limit_of(&wanted) } else { known };
             match known.difference(&wanted) {
                 None => return Ok(known),
                 Some(what) if !spec.force => return Err(other(what)),

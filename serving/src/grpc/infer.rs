@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
@@ -49,11 +49,10 @@ impl Scores for Infer {
     }
 
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
-        let began = Instant::now();
+        let parsing = scored.begin(Stage::Parse);
         let request = ModelInferRequest::decode(message).map_err(not_one)?;
-        let parsed = parse(&request);
-        scored.spend(Stage::Parse, began.elapsed());
-        let (rows, columns) = parsed?;
+        let (rows, columns) = parse(&request)?;
+        drop(parsing);
         let outputs = request.outputs.iter().map(|output| output.name.clone()).collect();
         let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
         Ok(scored

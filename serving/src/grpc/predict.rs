@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use bytes::Bytes;
 use prost::Message;
@@ -51,11 +50,10 @@ impl Scores for Predict {
     }
 
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
-        let began = Instant::now();
+        let parsing = scored.begin(Stage::Parse);
         let request = PredictRequest::decode(message).map_err(not_one)?;
-        let parsed = parse(&request, scored.limits());
-        scored.spend(Stage::Parse, began.elapsed());
-        let (rows, columns) = parsed?;
+        let (rows, columns) = parse(&request, scored.limits())?;
+        drop(parsing);
         let outputs = request.output_filter.clone();
         let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
         Ok(scored.timed(Stage::Write, || response(scored.model(), answer).encode_to_vec()))

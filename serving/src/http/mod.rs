@@ -283,3 +283,20 @@ fn written(
         _ => respond::to_bytes(&PredictAnswer::new(answer, is_columnar)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::read_body;
+
+    #[test]
+    fn what_fuzzing_begins_with_is_read_each_by_its_own_reader() {
+        let seeds: [(&[u8], usize); 3] = [
+            (include_bytes!("../../../fuzz/seeds/request_bodies/infer.json"), 0),
+            (include_bytes!("../../../fuzz/seeds/request_bodies/binary.bin"), 1),
+            (include_bytes!("../../../fuzz/seeds/request_bodies/examples.json"), 3),
+        ];
+        for (seed, reader) in seeds {
+            assert!(read_body(seed)[reader], "{}", String::from_utf8_lossy(seed));
+        }
+    }
+}

@@ -61,7 +61,7 @@ async fn listener(
         }
         (None, Some(address)) => {
             let bound = TcpListener::bind(address).await;
-            Some(bound.with_context(|| format!("cannot listen on {address}"))?)
+            Some(bound.with_context(|| format!("cannot listen on {address} (HOST:PORT)"))?)
         }
         (None, None) => None,
     })
