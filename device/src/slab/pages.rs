@@ -23,7 +23,7 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// Maps `bytes` zeroed bytes: a power of two from a page of 4 KiB to a chunk, or a number of chunks.
     pub(crate) fn new(bytes: usize) -> Result<Self, DeviceError> {
-        debug_assert!(bytes.is_power_of_two() || bytes % CHUNK_BYTES == 0);
+        debug_assert!(bytes.is_power_of_two() || bytes.is_multiple_of(CHUNK_BYTES));
         if bytes < CHUNK_BYTES {
             return Ok(Self { start: map(bytes)?, bytes });
         }
