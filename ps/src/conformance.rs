@@ -9,7 +9,7 @@ mod scenarios;
 mod versions;
 
 use zillion_embedding::{
-    Admission, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
 };
 use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64};
@@ -86,6 +86,8 @@ pub fn specs() -> Vec<TableSpec> {
         optimizer: OptimizerSpec::Sgd { lr: 0.5 },
         l2,
         l2_scope: None,
+        clip: None,
+        bounds: None,
     };
     let table = |name: &str, dense, unknown, segments| TableSpec {
         name: name.to_owned(),
@@ -95,6 +97,7 @@ pub fn specs() -> Vec<TableSpec> {
         unknown,
         admission: Admission::All,
         eviction: Eviction::Never,
+        dtype: Dtype::F32,
         seed: 7,
     };
     vec![

@@ -12,7 +12,7 @@ use zillion_device::machine::CpuTimes;
 use zillion_device::probe::RowProbe;
 use zillion_device::{Workers, machine};
 use zillion_embedding::{
-    Admission, DEFAULT_SHARDS, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
+    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
     TableSet, TableSpec, Unknown, Update,
 };
 use zillion_feature::random::mix64;
@@ -250,6 +250,8 @@ pub(super) fn spec(dim: usize) -> TableSpec {
         optimizer: OptimizerSpec::rowwise_adagrad(0.02),
         l2: 0.0,
         l2_scope: None,
+        clip: None,
+        bounds: None,
     };
     TableSpec {
         name: "ids".to_owned(),
@@ -259,6 +261,7 @@ pub(super) fn spec(dim: usize) -> TableSpec {
         unknown: Unknown::Seeded,
         admission: Admission::All,
         eviction: Eviction::Never,
+        dtype: Dtype::F32,
         seed: 1,
     }
 }

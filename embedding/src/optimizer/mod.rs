@@ -8,12 +8,19 @@
 mod adagrad;
 mod adam;
 mod ftrl;
+mod group_ftrl;
+mod guard;
+mod momentum;
 mod rowwise_adagrad;
 mod sgd;
 
 pub(crate) use adagrad::AdagradKernel;
 pub(crate) use adam::AdamKernel;
 pub(crate) use ftrl::FtrlKernel;
+pub(crate) use group_ftrl::GroupFtrlKernel;
+pub use guard::{Bounds, ClipSpec};
+pub(crate) use guard::{Guard, Guarded};
+pub(crate) use momentum::MomentumKernel;
 pub(crate) use rowwise_adagrad::RowwiseAdagradKernel;
 pub(crate) use sgd::SgdKernel;
 
@@ -30,6 +37,24 @@ pub enum OptimizerSpec {
     Sgd {
         /// Learning rate.
         lr: f32,
+    },
+    /// Heavy ball (Polyak 1964) by PyTorch's formulas: `v = momentum * v + g; w -= lr * v`, or with
+    /// `nesterov`, `w -= lr * (g + momentum * v)`.
+    ///
+    /// As with Adam: in a dynamic table it is lazy, a row coasts only in steps that touch it; in a `dense`
+    /// table every row moves at every step, unless the job asks for `scope = "touched"`.
+    Momentum {
+        /// Learning rate.
+        lr: f32,
+        /// What stays of the velocity in a step.
+        #[serde(default = "default_momentum")]
+        momentum: f32,
+        /// Whether a step looks ahead to where the velocity leads.
+        #[serde(default, skip_serializing_if = "is_false")]
+        nesterov: bool,
+        /// Which rows move; absent means what the table's kind implies.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        scope: Option<Scope>,
     },
     /// AdaGrad (Duchi, Hazan, Singer 2011): one accumulator a weight,
     /// `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
@@ -91,7 +116,21 @@ pub enum OptimizerSpec {
         /// Strength of the L2 term.
         #[serde(default)]
         l2: f32,
+        /// Strength of the group lasso (Yue et al. 2021): a segment whose evidence behind the L1 term is not
+        /// longer than `l21 * sqrt(dim)` is exactly zero as a whole.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        l21: f32,
     },
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+fn is_zero(x: &f32) -> bool {
+    *x == 0.0
+}
+fn default_momentum() -> f32 {
+    0.9
 }
 
 fn default_adagrad_eps() -> f32 {
@@ -131,6 +170,7 @@ impl OptimizerSpec {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Sgd { .. } => "sgd",
+            Self::Momentum { .. } => "momentum",
             Self::Adagrad { .. } => "adagrad",
             Self::RowwiseAdagrad { .. } => "rowwise_adagrad",
             Self::Adam { .. } => "adam",
@@ -142,6 +182,7 @@ impl OptimizerSpec {
     pub fn lr(&self) -> f32 {
         match *self {
             Self::Sgd { lr }
+            | Self::Momentum { lr, .. }
             | Self::Adagrad { lr, .. }
             | Self::RowwiseAdagrad { lr, .. }
             | Self::Adam { lr, .. }
@@ -153,9 +194,18 @@ impl OptimizerSpec {
     pub fn state_len(&self, dim: usize) -> usize {
         match self {
             Self::Sgd { .. } => 0,
-            Self::Adagrad { .. } => dim,
+            Self::Adagrad { .. } | Self::Momentum { .. } => dim,
             Self::RowwiseAdagrad { .. } => 1,
             Self::Adam { .. } | Self::Ftrl { .. } => 2 * dim,
+        }
+    }
+
+    /// Of a rule that can move rows without a gradient: which rows the job wants it to move, if it says so.
+    /// `None` for the other rules.
+    pub(crate) fn scope(&self) -> Option<Option<Scope>> {
+        match *self {
+            Self::Momentum { scope, .. } | Self::Adam { scope, .. } => Some(scope),
+            _ => None,
         }
     }
 
@@ -164,24 +214,32 @@ impl OptimizerSpec {
         match *self {
             Self::Adagrad { initial_accumulator, .. }
             | Self::RowwiseAdagrad { initial_accumulator, .. } => initial_accumulator,
-            Self::Sgd { .. } | Self::Adam { .. } | Self::Ftrl { .. } => 0.0,
+            Self::Sgd { .. } | Self::Momentum { .. } | Self::Adam { .. } | Self::Ftrl { .. } => 0.0,
         }
     }
 
     /// The rule of one step.
-    pub(crate) fn kernel(&self, step: Step, rates: Rates) -> Kernel {
+    pub(crate) fn rule(&self, step: Step, rates: Rates) -> Rule {
         let rate = decimal(self.lr()) * decimal(rates.scale);
         match *self {
-            Self::Sgd { .. } => Kernel::Sgd(SgdKernel { lr: rate as f32 }),
-            Self::Adagrad { eps, .. } => Kernel::Adagrad(AdagradKernel { lr: rate as f32, eps }),
+            Self::Sgd { .. } => Rule::Sgd(SgdKernel { lr: rate as f32 }),
+            Self::Momentum { momentum, nesterov, .. } => {
+                Rule::Momentum(MomentumKernel { lr: rate as f32, momentum, nesterov })
+            }
+            Self::Adagrad { eps, .. } => Rule::Adagrad(AdagradKernel { lr: rate as f32, eps }),
             Self::RowwiseAdagrad { eps, .. } => {
-                Kernel::RowwiseAdagrad(RowwiseAdagradKernel { lr: rate as f32, eps })
+                Rule::RowwiseAdagrad(RowwiseAdagradKernel { lr: rate as f32, eps })
             }
             Self::Adam { beta1, beta2, eps, .. } => {
-                Kernel::Adam(AdamKernel::new(rate, beta1, beta2, eps, step))
+                Rule::Adam(AdamKernel::new(rate, beta1, beta2, eps, step))
             }
-            Self::Ftrl { beta, l1, l2, .. } => {
-                Kernel::Ftrl(FtrlKernel { inverse_alpha: (1.0 / rate) as f32, beta, l1, l2 })
+            Self::Ftrl { beta, l1, l2, l21, .. } => {
+                let ftrl = FtrlKernel { inverse_alpha: (1.0 / rate) as f32, beta, l1, l2 };
+                if l21 == 0.0 {
+                    Rule::Ftrl(ftrl)
+                } else {
+                    Rule::GroupFtrl(GroupFtrlKernel { ftrl, l21 })
+                }
             }
         }
     }
@@ -196,6 +254,9 @@ impl OptimizerSpec {
         }
         match *self {
             Self::Sgd { .. } => None,
+            Self::Momentum { momentum, .. } => {
+                (!decay(momentum)).then_some(("momentum", "must be at least 0 and below 1"))
+            }
             Self::Adagrad { initial_accumulator, eps, .. }
             | Self::RowwiseAdagrad { initial_accumulator, eps, .. } => {
                 if !not_negative(initial_accumulator) {
@@ -218,13 +279,15 @@ impl OptimizerSpec {
                     None
                 }
             }
-            Self::Ftrl { beta, l1, l2, .. } => {
+            Self::Ftrl { beta, l1, l2, l21, .. } => {
                 if !positive(beta) {
                     Some(("beta", "must be a positive number"))
                 } else if !not_negative(l1) {
                     Some(("l1", "must be zero or a positive number"))
                 } else if !not_negative(l2) {
                     Some(("l2", "must be zero or a positive number"))
+                } else if !not_negative(l21) {
+                    Some(("l21", "must be zero or a positive number"))
                 } else {
                     None
                 }
@@ -259,27 +322,74 @@ pub(crate) struct Shaping {
     pub(crate) scale: f32,
 }
 
-impl Shaping {
+/// What makes of a raw gradient, and of the weight that it is for, the one that the rule applies.
+pub(crate) trait Gradient: Copy {
+    fn of(self, raw: f32, weight: f32) -> f32;
+}
+
+impl Gradient for Shaping {
     #[inline(always)]
-    pub(crate) fn gradient(self, raw: f32, weight: f32) -> f32 {
+    fn of(self, raw: f32, weight: f32) -> f32 {
         (raw + self.l2 * weight) * self.scale
     }
 }
 
 /// One rule on one row segment. `state` has [`OptimizerSpec::state_len`] floats.
 pub(crate) trait RowKernel {
-    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping);
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient);
 }
 
-/// The rule of one segment in one step. Matched once a block of rows, never in a row's loop.
+/// The rule of one segment in one step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kernel {
+pub(crate) enum Rule {
     Sgd(SgdKernel),
+    Momentum(MomentumKernel),
     Adagrad(AdagradKernel),
     RowwiseAdagrad(RowwiseAdagradKernel),
     Adam(AdamKernel),
     Ftrl(FtrlKernel),
+    GroupFtrl(GroupFtrlKernel),
 }
+
+/// A segment's rule with what guards it. Matched once a block of rows (by [`with_kernel`]), never in a row's
+/// loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernel {
+    pub(crate) rule: Rule,
+    pub(crate) guard: Option<Guard>,
+}
+
+/// `with_kernel!(kernel, k => expression)`: the expression with `k` as the one [`RowKernel`] that a [`Kernel`]
+/// is. It is compiled once for each, so that a rule without a guard knows of none.
+macro_rules! with_kernel {
+    ($kernel:expr, $k:ident => $then:expr) => {{
+        use $crate::optimizer::{Guarded, Rule};
+        macro_rules! guarded {
+            ($rule:expr) => {
+                match $kernel.guard {
+                    None => {
+                        let $k = $rule;
+                        $then
+                    }
+                    Some(guard) => {
+                        let $k = &Guarded { rule: *$rule, guard };
+                        $then
+                    }
+                }
+            };
+        }
+        match &$kernel.rule {
+            Rule::Sgd(rule) => guarded!(rule),
+            Rule::Momentum(rule) => guarded!(rule),
+            Rule::Adagrad(rule) => guarded!(rule),
+            Rule::RowwiseAdagrad(rule) => guarded!(rule),
+            Rule::Adam(rule) => guarded!(rule),
+            Rule::Ftrl(rule) => guarded!(rule),
+            Rule::GroupFtrl(rule) => guarded!(rule),
+        }
+    }};
+}
+pub(crate) use with_kernel;
 
 /// A number of independent sums that fills the widest vector register of the machines we know; fixed,
 /// so that sums are the same bits on all of them.

@@ -7,7 +7,7 @@ use zillion_feature::FeatureKey;
 use super::push::{apply_kernel, finite_rows, touch};
 use super::{Table, Times, UNKNOWN};
 use crate::error::Result;
-use crate::optimizer::{Shaping, sum_of_squares_f64};
+use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64};
 use crate::shape::{SegmentShape, TableStep};
 
 /// Rows swept together.
@@ -22,14 +22,20 @@ impl Table {
             changes.note_everything();
         }
         let rows = dense.rows();
-        let staged = dense.staging(shape.stride())?;
-        let (weights, companion) = (&mut self.weights, &mut self.companion);
+        if !shape.spec.dtype.is_f32() {
+            dense.list_keys(&self.index);
+        }
+        let (staged, keys) = dense.staging(shape.stride())?;
+        let Self { weights, companion, scratch, counters, .. } = self;
+        let (stride, width) = (shape.stride(), shape.width);
         let mut block = [0; SWEEP as usize];
         for start in (0..rows).step_by(SWEEP as usize) {
             let length = SWEEP.min(rows - start) as usize;
             for (i, row) in block[..length].iter_mut().enumerate() {
                 *row = start + i as u32;
             }
+            let block = &block[..length];
+            let mut lent = weights.lend(block, stride, scratch);
             for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
                 if !segment.is_swept {
                     continue;
@@ -39,21 +45,30 @@ impl Table {
                     Shaping { l2: if pulled { segment.l2 } else { 0.0 }, scale: step.scale }
                 };
                 let raw = |_: usize, row: u32| staged.gradients.row(row);
-                apply_kernel(kernel, weights, companion, &block[..length], segment, raw, shaping);
+                apply_kernel(kernel, &mut lent, companion, block, segment, raw, shaping);
             }
-            for &row in &block[..length] {
+            let key = |i: usize| keys[start as usize + i];
+            counters.saturated +=
+                weights.take_back(block, width, stride, scratch, step.rounding, key);
+            for &row in block {
                 let companion = companion.row_mut(row);
                 let meta = Self::mark_moved(shape.meta(companion), step.epoch);
                 shape.set_meta(companion, meta);
             }
         }
-        for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
-            if segment.is_swept {
-                continue;
+        let others = || shape.segments.iter().zip(&step.kernels).filter(|(s, _)| !s.is_swept);
+        if others().next().is_some() {
+            for block in staged.touched.chunks(SWEEP as usize) {
+                let mut lent = weights.lend(block, stride, scratch);
+                for (segment, kernel) in others() {
+                    let shaping = |_: usize| Shaping { l2: segment.l2, scale: step.scale };
+                    let raw = |_: usize, row: u32| staged.gradients.row(row);
+                    apply_kernel(kernel, &mut lent, companion, block, segment, raw, shaping);
+                }
+                let key = |i: usize| keys[block[i] as usize];
+                counters.saturated +=
+                    weights.take_back(block, width, stride, scratch, step.rounding, key);
             }
-            let shaping = |_: usize| Shaping { l2: segment.l2, scale: step.scale };
-            let raw = |_: usize, row: u32| staged.gradients.row(row);
-            apply_kernel(kernel, weights, companion, &staged.touched, segment, raw, shaping);
         }
         touch(&shape, companion, &staged.touched, step);
         staged.clear();
@@ -65,8 +80,9 @@ impl Table {
     pub(crate) fn staged_squares(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let staged = dense.staged();
-        let square = |row: u32| {
-            let weights = self.weights.row(row);
+        let mut scratch = Vec::new();
+        let mut square = |row: u32| {
+            let weights = self.weights.floats(row, &mut scratch);
             let is_touched = staged.is_some_and(|s| s.is_touched[row as usize]);
             let squares = |segment: &SegmentShape| {
                 let pulled = segment.l2_is_whole || is_touched;
@@ -76,7 +92,7 @@ impl Table {
             };
             self.shape.segments.iter().map(squares).sum::<f64>()
         };
-        dense.slots().map(|slot| dense.slot_rows(slot).map(square).sum()).collect()
+        dense.slots().map(|slot| dense.slot_rows(slot).map(&mut square).sum()).collect()
     }
 
     /// The same for a table without whole-table rules, whose gradients stay with the caller: the sum over
@@ -91,7 +107,7 @@ impl Table {
     ) -> f64 {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let has_l2 = self.shape.segments.iter().any(|s| s.l2 != 0.0);
-        let mut initial = Vec::new();
+        let (mut initial, mut scratch) = (Vec::new(), Vec::new());
         let mut sum = 0.0;
         for (i, (&key, raw)) in keys.iter().zip(gradients.chunks_exact(stride)).enumerate() {
             if finite_rows(raw, stride, width) == 0 {
@@ -101,7 +117,7 @@ impl Table {
             let asks = has_l2 || self.dense.is_some() || self.candidates.is_some();
             let row = if asks { self.index.get(key) } else { None };
             let weights = match row {
-                Some(row) => self.weights.row(row),
+                Some(row) => self.weights.floats(row, &mut scratch),
                 None if self.dense.is_some() => continue,
                 None if self.waits(key, || occurrences.of(i)) => continue,
                 None if has_l2 => self.initial_row(key, &mut initial),
@@ -122,12 +138,13 @@ impl Table {
     /// every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
-        let loss = |row: u32| {
-            let weights = self.weights.row(row);
+        let mut scratch = Vec::new();
+        let mut loss = |row: u32| {
+            let weights = self.weights.floats(row, &mut scratch);
             let whole = self.shape.segments.iter().filter(|s| s.l2_is_whole);
             whole.map(|s| regulariser(weights, s)).sum::<f64>()
         };
-        dense.slots().map(|slot| dense.slot_rows(slot).map(loss).sum()).collect()
+        dense.slots().map(|slot| dense.slot_rows(slot).map(&mut loss).sum()).collect()
     }
 
     /// The regulariser's loss of the other segments over one run of keys. A key that waits for its row has
@@ -137,13 +154,13 @@ impl Table {
         if touched().next().is_none() {
             return 0.0;
         }
-        let mut initial = Vec::new();
+        let (mut initial, mut scratch) = (Vec::new(), Vec::new());
         let mut sum = 0.0;
         for &key in keys {
             let weights = match self.index.get(key).unwrap_or(UNKNOWN) {
                 UNKNOWN if self.dense.is_some() || self.candidates.is_some() => continue,
                 UNKNOWN => self.initial_row(key, &mut initial),
-                row => self.weights.row(row),
+                row => self.weights.floats(row, &mut scratch),
             };
             sum += touched().map(|s| regulariser(weights, s)).sum::<f64>();
         }
@@ -170,7 +187,7 @@ fn segment_square(raw: Option<&[f32]>, weights: &[f32], segment: &SegmentShape, 
                     sum_of_squares_f64(
                         raw.len(),
                         #[inline(always)]
-                        |i| shaping.gradient(raw[i], weights[i]),
+                        |i| shaping.of(raw[i], weights[i]),
                     )
                 },
             )
@@ -182,7 +199,7 @@ fn segment_square(raw: Option<&[f32]>, weights: &[f32], segment: &SegmentShape, 
                 sum_of_squares_f64(
                     weights.len(),
                     #[inline(always)]
-                    |i| shaping.gradient(0.0, weights[i]),
+                    |i| shaping.of(0.0, weights[i]),
                 )
             },
         ),

@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use zillion_embedding::{
-    Admission, Eviction, InitializerSpec, OptimizerSpec, Scope, SegmentSpec, TableSpec, Unknown,
+    Admission, Bounds, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec, Scope,
+    SegmentSpec, TableSpec, Unknown,
 };
 use zillion_feature::Schema;
 use zillion_feature::config::{ConfigError, from_value, merge};
@@ -23,6 +24,9 @@ const EVERY_TABLE: &str = "*";
 pub struct TableConfig {
     /// Floats of the vector segment.
     pub dim: usize,
+    /// The type of the weights in memory and in checkpoints.
+    #[serde(skip_serializing_if = "Dtype::is_f32")]
+    pub dtype: Dtype,
     /// What a new row holds.
     pub initializer: InitializerSpec,
     /// How rows learn.
@@ -32,6 +36,12 @@ pub struct TableConfig {
     /// Which rows the regulariser pulls on; absent: the whole table if it is dense, else those touched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2_scope: Option<Scope>,
+    /// How far a row's gradient may reach; absent: as far as it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<ClipSpec>,
+    /// What weights may be; absent: anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
     /// A fixed vocabulary, filled from the training data before the first step.
     pub dense: bool,
     /// Rows that a dense table may have.
@@ -63,16 +73,25 @@ pub struct LinearConfig {
     /// Strength of its regulariser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2: Option<f32>,
+    /// The clip of its gradient.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<ClipSpec>,
+    /// What it may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
 }
 
 impl Default for TableConfig {
     fn default() -> Self {
         Self {
             dim: 16,
+            dtype: Dtype::F32,
             initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
             optimizer: OptimizerSpec::rowwise_adagrad(0.02),
             l2: 0.0,
             l2_scope: None,
+            clip: None,
+            bounds: None,
             dense: false,
             max_rows: None,
             unknown: Unknown::Seeded,
@@ -156,6 +175,8 @@ impl TableConfig {
             optimizer: self.optimizer,
             l2: self.l2,
             l2_scope: self.l2_scope,
+            clip: self.clip,
+            bounds: self.bounds,
         };
         let mut segments = Vec::new();
         if needs.vector {
@@ -168,6 +189,8 @@ impl TableConfig {
                 initializer: own.initializer.unwrap_or(shared.initializer),
                 optimizer: own.optimizer.unwrap_or(shared.optimizer),
                 l2: own.l2.unwrap_or(shared.l2),
+                clip: own.clip.or(shared.clip),
+                bounds: own.bounds.or(shared.bounds),
                 ..shared
             });
         }
@@ -179,6 +202,7 @@ impl TableConfig {
             unknown: self.unknown,
             admission: self.admission,
             eviction: self.eviction,
+            dtype: self.dtype,
             seed,
         }
     }
@@ -192,10 +216,13 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
         let linear = table.segments.iter().find(|s| s.name == "linear" && s.name != shared.name);
         let config = TableConfig {
             dim: shared.dim,
+            dtype: table.dtype,
             initializer: shared.initializer,
             optimizer: shared.optimizer,
             l2: shared.l2,
             l2_scope: shared.l2_scope,
+            clip: shared.clip,
+            bounds: shared.bounds,
             dense: table.dense,
             max_rows: table.max_rows,
             unknown: table.unknown,
@@ -205,6 +232,8 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
                 initializer: Some(s.initializer),
                 optimizer: Some(s.optimizer),
                 l2: Some(s.l2),
+                clip: s.clip,
+                bounds: s.bounds,
             }),
         };
         let mut section = Table::try_from(&config).map_err(Error::Print)?;
