@@ -269,7 +269,7 @@ impl Half for F16 {
         // Adding 2²³ leaves whole numbers, the nearest; one down where that was up.
         let nearest = (steps + 8_388_608.0) - 8_388_608.0;
         let whole = if nearest > steps { nearest - 1.0 } else { nearest };
-        let up = (random >> 8) as f32 * (1.0 / Self::FINE) < steps - whole;
+        let up = (!random >> 8) as f32 * (1.0 / Self::FINE) < steps - whole;
         let small = (whole + if up { 1.0 } else { 0.0 }) * (1.0 / Self::FINE);
         let rounded = if bits < Self::NORMAL { small.to_bits() } else { normal };
         let kept = if bits > f32::INFINITY.to_bits() { bits } else { rounded };

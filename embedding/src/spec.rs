@@ -536,7 +536,7 @@ mod tests {
             (
                 false,
                 |t| t.segments[1].clip = Some(ClipSpec { norm: None, value: None }),
-                "tables.ids.linear.clip: needs",
+                "or both; remove it to clip nothing: `tables.ids.linear.clip`",
             ),
             (
                 false,

@@ -34,6 +34,7 @@ const ZIPF: f64 = 1.05;
 struct Outcome {
     rows: u64,
     dim: usize,
+    dtype: Dtype,
     threads: usize,
     pull_uniform_mrows_s: f64,
     pull_zipf_mrows_s: f64,
@@ -76,6 +77,7 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     let outcome = Outcome {
         rows: args.rows,
         dim: args.dim,
+        dtype: args.dtype.into(),
         threads: args.threads.get(),
         pull_uniform_mrows_s: pull_uniform.unique,
         pull_zipf_mrows_s: pull_zipf.unique,
@@ -136,7 +138,10 @@ impl Bench {
     fn new(args: &BenchEmbeddingArgs) -> Result<Self> {
         let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
         Ok(Self {
-            tables: TableSet::new(vec![spec(args.dim)], DEFAULT_SHARDS)?,
+            tables: TableSet::new(
+                vec![TableSpec { dtype: args.dtype.into(), ..spec(args.dim) }],
+                DEFAULT_SHARDS,
+            )?,
             schema: Schema::from_job(&job.into())?,
             scratch: PlanScratch::default(),
             rows: args.rows,

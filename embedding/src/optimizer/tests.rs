@@ -338,7 +338,7 @@ fn job_files_have_defaults_and_name_what_they_do_not_know() {
     );
     assert_eq!(
         read("[o]\nkind = 'ftrl'\nlr = 1\nlambda1 = 2").unwrap_err(),
-        "unknown key `o.lambda1`; expected one of `beta`, `l1`, `l2`, `l21`, `lr`"
+        "unknown key `o.lambda1`; expected one of `beta`, `l1`, `l21`, `l2`, `lr`"
     );
     let exact = read("[o]\nkind = 'adam'\nlr = 1\nscope = 'table'").unwrap();
     assert!(matches!(exact, OptimizerSpec::Adam { scope: Some(Scope::Table), .. }));

@@ -2,6 +2,7 @@
 
 mod changes;
 mod dtypes;
+mod guards;
 mod invariance;
 mod learning;
 mod life;

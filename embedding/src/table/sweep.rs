@@ -2,16 +2,58 @@
 //! of shards, by slot and inside a slot by key.
 
 use zillion_device::simd::vectorised;
+use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
+use super::dense::Staged;
 use super::push::{apply_kernel, finite_rows, touch};
+use super::weights::WeightSlab;
 use super::{Table, Times, UNKNOWN};
 use crate::error::Result;
 use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64};
-use crate::shape::{SegmentShape, TableStep};
+use crate::shape::{SegmentShape, TableShape, TableStep};
 
 /// Rows swept together.
 const SWEEP: u32 = 64;
+
+/// What the rules of a sweep go over.
+struct Swept<'a> {
+    shape: &'a TableShape,
+    staged: &'a Staged,
+    step: &'a TableStep,
+    weights: &'a mut WeightSlab,
+    companion: &'a mut Slab<u32>,
+    scratch: &'a mut Vec<f32>,
+}
+
+impl Swept<'_> {
+    /// Runs the rules of some segments over a block of rows. `keys` are by row, where weights are rounded.
+    /// Returns how many weights were beyond the largest number of their type.
+    #[inline(never)]
+    fn apply(
+        &mut self,
+        rows: &[u32],
+        keys: &[FeatureKey],
+        is_meant: fn(&SegmentShape) -> bool,
+    ) -> u64 {
+        let Self { shape, staged, step, weights, companion, scratch } = self;
+        let (stride, width) = (shape.stride(), shape.width);
+        let mut lent = weights.lend(rows, stride, scratch);
+        let raw = |_: usize, row: u32| staged.gradients.row(row);
+        for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
+            if !is_meant(segment) {
+                continue;
+            }
+            let shaping = |i: usize| {
+                let pulled = segment.l2_is_whole || staged.is_touched[rows[i] as usize];
+                Shaping { l2: if pulled { segment.l2 } else { 0.0 }, scale: step.scale }
+            };
+            apply_kernel(kernel, &mut lent, companion, rows, segment, raw, shaping);
+        }
+        let key = |i: usize| keys[rows[i] as usize];
+        weights.take_back(rows, width, stride, scratch, step.rounding, key)
+    }
+}
 
 impl Table {
     /// Applies the staged gradients and the whole-table rules to every row, and forgets the gradients.
@@ -27,7 +69,8 @@ impl Table {
         }
         let (staged, keys) = dense.staging(shape.stride())?;
         let Self { weights, companion, scratch, counters, .. } = self;
-        let (stride, width) = (shape.stride(), shape.width);
+        let touched: &[u32] = &staged.touched;
+        let mut swept = Swept { shape: &shape, staged, step, weights, companion, scratch };
         let mut block = [0; SWEEP as usize];
         for start in (0..rows).step_by(SWEEP as usize) {
             let length = SWEEP.min(rows - start) as usize;
@@ -35,39 +78,16 @@ impl Table {
                 *row = start + i as u32;
             }
             let block = &block[..length];
-            let mut lent = weights.lend(block, stride, scratch);
-            for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
-                if !segment.is_swept {
-                    continue;
-                }
-                let shaping = |i: usize| {
-                    let pulled = segment.l2_is_whole || staged.is_touched[start as usize + i];
-                    Shaping { l2: if pulled { segment.l2 } else { 0.0 }, scale: step.scale }
-                };
-                let raw = |_: usize, row: u32| staged.gradients.row(row);
-                apply_kernel(kernel, &mut lent, companion, block, segment, raw, shaping);
-            }
-            let key = |i: usize| keys[start as usize + i];
-            counters.saturated +=
-                weights.take_back(block, width, stride, scratch, step.rounding, key);
+            counters.saturated += swept.apply(block, keys, |segment| segment.is_swept);
             for &row in block {
-                let companion = companion.row_mut(row);
+                let companion = swept.companion.row_mut(row);
                 let meta = Self::mark_moved(shape.meta(companion), step.epoch);
                 shape.set_meta(companion, meta);
             }
         }
-        let others = || shape.segments.iter().zip(&step.kernels).filter(|(s, _)| !s.is_swept);
-        if others().next().is_some() {
-            for block in staged.touched.chunks(SWEEP as usize) {
-                let mut lent = weights.lend(block, stride, scratch);
-                for (segment, kernel) in others() {
-                    let shaping = |_: usize| Shaping { l2: segment.l2, scale: step.scale };
-                    let raw = |_: usize, row: u32| staged.gradients.row(row);
-                    apply_kernel(kernel, &mut lent, companion, block, segment, raw, shaping);
-                }
-                let key = |i: usize| keys[block[i] as usize];
-                counters.saturated +=
-                    weights.take_back(block, width, stride, scratch, step.rounding, key);
+        if shape.segments.iter().any(|segment| !segment.is_swept) {
+            for block in touched.chunks(SWEEP as usize) {
+                counters.saturated += swept.apply(block, keys, |segment| !segment.is_swept);
             }
         }
         touch(&shape, companion, &staged.touched, step);

@@ -245,3 +245,69 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
     }
     Ok(Value::Table(sections))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEEDS: Needs = Needs { vector: true, linear: true };
+
+    fn read(text: &str) -> std::result::Result<TableSpec, String> {
+        let section = toml::from_str::<Table>(text).unwrap();
+        let config: TableConfig =
+            from_value(&Value::Table(section), "tables.user").map_err(|e| e.to_string())?;
+        let spec = config.spec("user", NEEDS, 1);
+        spec.validate().map_err(|e| e.to_string())?;
+        Ok(spec)
+    }
+
+    #[test]
+    fn what_is_said_of_the_table_holds_for_both_segments_unless_the_linear_one_has_its_own() {
+        let spec = read(
+            "dtype = 'bf16'
+             optimizer = { kind = 'ftrl', lr = 0.1, l21 = 0.5 }
+             clip = { norm = 1.0 }
+             bounds = [-2.0, 2.0]
+             linear = { optimizer = { kind = 'momentum', lr = 0.2 }, bounds = [0.0, 1.0] }",
+        )
+        .unwrap();
+        let [vector, linear] = &spec.segments[..] else { panic!("{spec:?}") };
+        assert_eq!(spec.dtype, Dtype::Bf16);
+        assert_eq!(vector.bounds, Some(Bounds { low: -2.0, high: 2.0 }));
+        assert_eq!(linear.bounds, Some(Bounds { low: 0.0, high: 1.0 }));
+        assert_eq!((vector.clip, linear.clip.unwrap().norm), (linear.clip, Some(1.0)));
+        assert!(matches!(vector.optimizer, OptimizerSpec::Ftrl { l21: 0.5, .. }));
+        assert_eq!(linear.optimizer.lr(), 0.2, "segments have learning rates of their own");
+
+        // What a job in force says is read as the same tables.
+        let printed = in_force(std::slice::from_ref(&spec)).unwrap();
+        let again = printed.get("user").unwrap().to_string();
+        let Value::Table(section) = printed.get("user").unwrap().clone() else { panic!("{again}") };
+        let config: TableConfig = from_value(&Value::Table(section), "tables.user").unwrap();
+        assert_eq!(config.spec("user", NEEDS, 1), spec);
+    }
+
+    #[test]
+    fn tables_that_say_nothing_of_it_are_printed_as_before() {
+        let printed = in_force(&[read("").unwrap()]).unwrap().to_string();
+        for key in ["dtype", "clip", "bounds", "l21", "nesterov"] {
+            assert!(!printed.contains(key), "{key} in {printed}");
+        }
+    }
+
+    #[test]
+    fn bad_settings_name_their_key() {
+        for (text, words) in [
+            ("dtype = 'fp8'", "tables.user.dtype"),
+            ("clip = {}", "clip nothing: `tables.user.vector.clip`"),
+            ("clip = { norm = -1.0 }", "tables.user.vector.clip.norm"),
+            ("bounds = [1.0, 0.0]", "tables.user.vector.bounds"),
+            ("linear = { bounds = [1.0, 0.0] }", "tables.user.linear.bounds"),
+            ("dtype = 'f16'\nbounds = [1e5, 2e5]", "no number of f16"),
+            ("optimizer = { kind = 'momentum', lr = 0.1, beta = 1 }", "tables.user.optimizer.beta"),
+        ] {
+            let message = read(text).unwrap_err();
+            assert!(message.contains(words), "{message}");
+        }
+    }
+}
