@@ -1,11 +1,13 @@
 //! Every kernel against the formulas of its paper in `f64`, and against itself on other instruction sets.
 
 use proptest::prelude::*;
+use serde::Deserialize;
 use zillion_device::simd::{Level, vectorised_at};
 use zillion_feature::Step;
 use zillion_feature::random::{combine, unit_f32};
 
 use super::*;
+use crate::spec::Scope;
 
 const STEPS: u64 = 25;
 const L2: f32 = 0.05;
