@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
 
-use crate::index::Index;
+use crate::index::{CountedLine, Index};
 
 /// Bits of a count, those of the slot's number.
 const COUNT_BITS: u32 = SLOTS.trailing_zeros();
@@ -28,7 +28,7 @@ pub(crate) struct Candidates {
     /// Occurrences that a key needs.
     at_least: u32,
     /// From keys, with their counts on top, to the step that they were last seen in.
-    index: Index<COUNT_BITS>,
+    index: Index<CountedLine>,
 }
 
 /// One candidate as a checkpoint keeps it.

@@ -83,7 +83,7 @@ impl Table {
         self.weights.copy_row(row, to);
         let companion = self.companion.row(row).to_vec();
         self.companion.row_mut(to).copy_from_slice(&companion);
-        if let Some((_, stored)) = self.index.entry_mut(key) {
+        if let Some(stored) = self.index.row_mut(key) {
             *stored = to;
         }
         self.weights.free(row);

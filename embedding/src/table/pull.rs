@@ -7,6 +7,7 @@ use super::weights::{WeightSlab, copy_halves};
 use super::{BLOCK, Table, UNKNOWN, in_blocks};
 use crate::dtype::{Bf16, F16, Half};
 use crate::error::Result;
+use crate::index::AtHome;
 
 /// What a read finds for a key that the table does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +69,12 @@ impl Table {
             keys.len(),
             |_, block| keys[block].iter().for_each(|&key| self.index.prefetch(key)),
             |rows, block, half| {
-                for (row, &key) in rows[half].iter_mut().zip(&keys[block]) {
-                    *row = self.index.get(key).unwrap_or(UNKNOWN);
-                    halves.prefetch(*row);
+                self.find(&keys[block], &mut rows[half], |row| {
+                    halves.prefetch(row);
                     if wants_counts {
-                        self.companion.prefetch(*row);
+                        self.companion.prefetch(row);
                     }
-                }
+                });
                 Ok(())
             },
             |rows, block, half| {
@@ -96,6 +96,31 @@ impl Table {
             },
         )?;
         Ok(missing)
+    }
+
+    /// Finds the rows of a block, and asks for the lines of each that is there.
+    #[inline(always)]
+    fn find(&self, keys: &[FeatureKey], rows: &mut [u32; BLOCK], ask: impl Fn(u32)) {
+        let found = |row: u32| {
+            ask(row);
+            row
+        };
+        let mut beyond = 0u32;
+        for (i, (row, &key)) in rows.iter_mut().zip(keys).enumerate() {
+            *row = match self.index.get_at_home(key) {
+                AtHome::Row(row) => found(row),
+                AtHome::Absent => UNKNOWN,
+                AtHome::Beyond => {
+                    beyond |= 1 << i;
+                    UNKNOWN
+                }
+            };
+        }
+        while beyond != 0 {
+            let i = beyond.trailing_zeros() as usize;
+            rows[i] = self.index.get(keys[i]).map_or(UNKNOWN, found);
+            beyond &= beyond - 1;
+        }
     }
 
     fn fill_absent(&self, absent: Absent, key: FeatureKey, target: &mut [f32]) {
@@ -123,13 +148,12 @@ impl Table {
             keys.len(),
             |_, block| keys[block].iter().for_each(|&key| self.index.prefetch(key)),
             |rows, block, half| {
-                for (row, &key) in rows[half].iter_mut().zip(&keys[block]) {
-                    *row = self.index.get(key).unwrap_or(UNKNOWN);
-                    weights.prefetch(*row);
+                self.find(&keys[block], &mut rows[half], |row| {
+                    weights.prefetch(row);
                     if wants_counts {
-                        self.companion.prefetch(*row);
+                        self.companion.prefetch(row);
                     }
-                }
+                });
                 Ok(())
             },
             |rows, block, half| {
