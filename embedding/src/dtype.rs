@@ -305,5 +305,4 @@ pub(crate) fn stochastic<H: Half>(row: &[f32], rounding: RowRounding, out: &mut 
 }
 
 #[cfg(test)]
-#[path = "dtype_tests.rs"]
 mod tests;
