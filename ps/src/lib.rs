@@ -9,7 +9,7 @@
 //! use std::sync::Arc;
 //! use zillion_device::Workers;
 //! use zillion_embedding::{
-//!     Admission, Eviction, Dtype, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec, Unknown,
+//!     Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec, Unknown,
 //!     conformance::plan_of,
 //! };
 //! use zillion_feature::{FeatureKey, RowBuffer, Step};
