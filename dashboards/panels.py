@@ -119,6 +119,8 @@ TABLES = [
               (f"rate(zillion_embedding_waiting_gradients_total{{{I}}}{R})", "{{table}} waiting"),
               (f"rate(zillion_embedding_refused_gradients_total{{{I}}}{R})", "{{table}} refused"),
               (f"rate(zillion_embedding_nonfinite_gradients_total{{{I}}}{R})", "{{table}} nonfinite")),
+        panel("Weights held at the largest number", RATE, "Updates that went beyond the table's dtype; in f16 that is 65504.",
+              (f"rate(zillion_embedding_saturated_weights_total{{{I}}}{R})", "{{table}}")),
     ]),
     ("In servers", [
         panel("Rows in layers", COUNT, "Of the version that answers; a row that several layers have counts in each.",

@@ -15,6 +15,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use zillion_embedding::Dtype;
 
 pub(crate) use bench_versions::{
     BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs, BenchWireArgs,
@@ -247,6 +248,9 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Floats a row
     #[arg(long, default_value = "16")]
     pub(crate) dim: usize,
+    /// Type of the weights
+    #[arg(long, default_value = "f32")]
+    pub(crate) dtype: BenchDtype,
     /// Compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
@@ -256,6 +260,24 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Print one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// [`Dtype`] as an argument.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum BenchDtype {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl From<BenchDtype> for Dtype {
+    fn from(dtype: BenchDtype) -> Self {
+        match dtype {
+            BenchDtype::F32 => Self::F32,
+            BenchDtype::F16 => Self::F16,
+            BenchDtype::Bf16 => Self::Bf16,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]

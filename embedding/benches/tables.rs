@@ -7,7 +7,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use zillion_device::Workers;
 use zillion_embedding::conformance::plan_of;
 use zillion_embedding::{
-    Admission, DEFAULT_SHARDS, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
+    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
     TableSet, TableSpec, Unknown, Update,
 };
 use zillion_feature::random::mix64;
@@ -31,12 +31,15 @@ fn spec() -> TableSpec {
             },
             l2: 0.0,
             l2_scope: None,
+            clip: None,
+            bounds: None,
         }],
         dense: false,
         max_rows: None,
         unknown: Unknown::Seeded,
         admission: Admission::All,
         eviction: Eviction::Never,
+        dtype: Dtype::F32,
         seed: 1,
     }
 }

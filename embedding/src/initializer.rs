@@ -8,6 +8,8 @@ use zillion_device::simd::{math, vectorised};
 use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64, text_seed, unit_f32};
 
+use crate::optimizer::Bounds;
+
 /// What the weights of a new row are. In a job file: `initializer = { kind = "normal", std = 0.01 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -70,6 +72,7 @@ impl InitializerSpec {
 pub(crate) struct Initializer {
     spec: InitializerSpec,
     seed: u64,
+    bounds: Option<Bounds>,
 }
 
 /// The odd constant of splitmix64: units of a row are consecutive draws of that generator.
@@ -80,7 +83,12 @@ const WITHIN_TWO_SIGMA: f32 = 0.954_499_7;
 impl Initializer {
     /// The stream follows the segment's name, so that adding a segment leaves the others as they are.
     pub(crate) fn new(spec: InitializerSpec, table_seed: u64, segment: &str) -> Self {
-        Self { spec, seed: text_seed(table_seed, segment) }
+        Self { spec, seed: text_seed(table_seed, segment), bounds: None }
+    }
+
+    /// The same with initial weights brought into the bounds.
+    pub(crate) fn within(self, bounds: Option<Bounds>) -> Self {
+        Self { bounds, ..self }
     }
 
     /// Writes the segment's initial weights for `key`.
@@ -117,6 +125,9 @@ impl Initializer {
                 );
             }
             InitializerSpec::Constant { value } => weights.fill(value),
+        }
+        if let Some(bounds) = self.bounds {
+            weights.iter_mut().for_each(|weight| *weight = bounds.hold(*weight));
         }
     }
 }

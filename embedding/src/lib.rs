@@ -18,6 +18,8 @@
 //!     optimizer: OptimizerSpec::Sgd { lr: 0.1 },
 //!     l2: 0.0,
 //!     l2_scope: None,
+//!     clip: None,
+//!     bounds: None,
 //! };
 //! let users = TableSpec {
 //!     name: "users".into(),
@@ -27,6 +29,7 @@
 //!     unknown: Unknown::Seeded,
 //!     admission: Admission::All,
 //!     eviction: Eviction::Never,
+//!     dtype: Dtype::F32,
 //!     seed: 1,
 //! };
 //! let workers = Workers::new(NonZeroUsize::MIN)?;
@@ -45,6 +48,7 @@
 
 mod arrow_file;
 mod candidates;
+mod dtype;
 mod error;
 mod index;
 mod initializer;
@@ -64,10 +68,11 @@ mod table;
 mod testing;
 mod view;
 
+pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use initializer::InitializerSpec;
 pub use life::{Admission, Eviction};
-pub use optimizer::{OptimizerSpec, Rates};
+pub use optimizer::{Bounds, ClipSpec, OptimizerSpec, Rates};
 pub use part::{CandidateParts, MAX_PART_ROWS, PartInfo, TableParts};
 pub use part_source::PartSource;
 pub use set::{DEFAULT_SHARDS, LAST_STEP, LiveRows, TableSet, Update};

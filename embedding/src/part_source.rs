@@ -67,7 +67,7 @@ impl StoredTable {
             let part = &self.parts[key.slot() * self.parts.len() / zillion_feature::SLOTS];
             match part.find(key) {
                 Some(row) => {
-                    target[..width].copy_from_slice(part.weights(row));
+                    part.weights(row).widen(&mut target[..width]);
                     target[width..].fill(0.0);
                 }
                 None => {

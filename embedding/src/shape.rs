@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use zillion_feature::{FeatureKey, Step};
 
+use crate::dtype::{Rounding, StepRounding};
 use crate::error::Result;
 use crate::initializer::Initializer;
-use crate::optimizer::{Kernel, Rates};
+use crate::optimizer::{Guard, Kernel, Rates};
 use crate::spec::{META_WORDS, TableLayout, TableSpec, Unknown};
 
 /// A validated spec and the positions that follow from it. Shared by the shards of a table.
@@ -22,6 +23,7 @@ pub(crate) struct TableShape {
     pub(crate) companion_stride: usize,
     /// Whether gradients are staged by row and applied by a sweep.
     pub(crate) swept: bool,
+    rounding: Rounding,
 }
 
 /// One segment's places and rules.
@@ -32,6 +34,7 @@ pub(crate) struct SegmentShape {
     /// Words of a companion row.
     pub(crate) state: Range<usize>,
     pub(crate) initializer: Initializer,
+    pub(crate) guard: Option<Guard>,
     pub(crate) l2: f32,
     /// Whether the regulariser pulls on rows without a gradient.
     pub(crate) l2_is_whole: bool,
@@ -47,6 +50,8 @@ pub(crate) struct TableStep {
     pub(crate) scale: f32,
     pub(crate) step: u32,
     pub(crate) epoch: u32,
+    /// What weights are rounded by, where their type needs it.
+    pub(crate) rounding: StepRounding,
 }
 
 /// The metadata words of a companion row.
@@ -72,10 +77,13 @@ impl TableShape {
             .map(|(segment, place)| {
                 let start = state;
                 state += segment.optimizer.state_len(segment.dim);
+                let bounds = segment.bounds.map(|bounds| spec.dtype.inward(bounds));
                 SegmentShape {
                     weights: place.offset..place.offset + place.dim,
                     state: start..state,
-                    initializer: Initializer::new(segment.initializer, spec.seed, &segment.name),
+                    initializer: Initializer::new(segment.initializer, spec.seed, &segment.name)
+                        .within(bounds),
+                    guard: Guard::new(segment.clip, bounds),
                     l2: segment.l2,
                     l2_is_whole: spec.l2_is_whole(segment),
                     is_swept: spec.moves_whole_table(segment),
@@ -87,6 +95,7 @@ impl TableShape {
             state_width: spec.state_width(),
             companion_stride: spec.companion_stride(),
             swept: spec.has_whole_table_rule(),
+            rounding: Rounding::new(spec.seed),
             layout,
             segments,
             spec,
@@ -107,6 +116,7 @@ impl TableShape {
             segment.initializer.fill(key, &mut row[segment.weights.clone()]);
         }
         row[self.width..].fill(0.0);
+        self.spec.dtype.round_nearest(&mut row[..self.width]);
     }
 
     /// Writes the row that evaluation reads for an unknown key.
@@ -141,9 +151,15 @@ impl TableShape {
 
     /// The rules of one step.
     pub(crate) fn step(&self, step: Step, rates: Rates, scale: f32, epoch: u32) -> TableStep {
-        let kernels = self.spec.segments.iter().map(|s| s.optimizer.kernel(step, rates)).collect();
+        let segments = self.spec.segments.iter().zip(&self.segments);
+        let kernels = segments.map(|(spec, segment)| Kernel {
+            rule: spec.optimizer.rule(step, rates),
+            guard: segment.guard,
+        });
+        let kernels = kernels.collect();
         // `TableSet` refuses steps that do not fit.
-        TableStep { kernels, scale, step: step.0 as u32, epoch }
+        let rounding = self.rounding.step(step.0);
+        TableStep { kernels, scale, step: step.0 as u32, epoch, rounding }
     }
 }
 

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use zillion_feature::SLOTS;
 
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::initializer::InitializerSpec;
 use crate::life::{Admission, Eviction};
-use crate::optimizer::OptimizerSpec;
+use crate::optimizer::{Bounds, ClipSpec, OptimizerSpec};
 
 /// Rows that a dense table may have where the job names no cap.
 pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
@@ -49,7 +50,10 @@ pub struct TableSpec {
     /// When the row goes.
     #[serde(default, skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
-    /// Seed of the initial rows.
+    /// The type of the weights in memory and in checkpoints; state is f32, and so is what is served.
+    #[serde(default, skip_serializing_if = "Dtype::is_f32")]
+    pub dtype: Dtype,
+    /// Seed of the initial rows, and of the rounding of weights of 16 bits.
     pub seed: u64,
 }
 
@@ -72,6 +76,12 @@ pub struct SegmentSpec {
     /// table if it is dense, else the rows that a step touches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_scope: Option<Scope>,
+    /// How far a row's gradient may reach; absent: as far as it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip: Option<ClipSpec>,
+    /// What weights may be; absent: anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
 }
 
 /// Which rows a rule moves.
@@ -163,26 +173,35 @@ impl TableSpec {
     }
 
     pub(crate) fn moves_whole_table(&self, segment: &SegmentSpec) -> bool {
-        self.adam_is_exact(segment) || self.l2_is_whole(segment)
+        self.rule_is_exact(segment) || self.l2_is_whole(segment)
     }
 
     pub(crate) fn l2_is_whole(&self, segment: &SegmentSpec) -> bool {
         segment.l2 != 0.0 && self.dense && segment.l2_scope != Some(Scope::Touched)
     }
 
-    fn adam_is_exact(&self, segment: &SegmentSpec) -> bool {
-        match segment.optimizer {
-            OptimizerSpec::Adam { scope, .. } => self.dense && scope != Some(Scope::Touched),
-            _ => false,
-        }
+    /// Whether the rule moves rows without a gradient.
+    fn rule_is_exact(&self, segment: &SegmentSpec) -> bool {
+        let wanted = segment.optimizer.scope();
+        self.dense && wanted.is_some_and(|scope| scope != Some(Scope::Touched))
+    }
+
+    /// Bytes of a row's weights in memory, padded to 16.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        (self.layout().width() * self.dtype.bytes()).next_multiple_of(4 * STRIDE_UNIT)
+    }
+
+    /// Bytes of a row's key, where a sweep must know it to round the row.
+    fn key_bytes(&self) -> u64 {
+        if self.has_whole_table_rule() && !self.dtype.is_f32() { 8 } else { 0 }
     }
 
     /// Bytes that a row takes in memory, all told: weights, state and metadata, its share of the index at
     /// the worst moment of its growth, and the staged gradient where a step moves the whole table.
     pub fn bytes_per_row(&self) -> u64 {
-        let weights = self.layout().stride;
-        let staged = if self.has_whole_table_rule() { weights } else { 0 };
-        4 * (weights + self.companion_stride() + staged) as u64 + INDEX_BYTES
+        let staged = if self.has_whole_table_rule() { self.layout().stride } else { 0 };
+        let floats = 4 * (self.companion_stride() + staged) as u64;
+        self.weight_bytes() as u64 + floats + self.key_bytes() + INDEX_BYTES
     }
 
     /// Bytes that a table of `rows` rows takes in memory on `shards` shards: [`TableSpec::bytes_per_row`], and
@@ -191,8 +210,8 @@ impl TableSpec {
     pub fn memory(&self, rows: u64, shards: usize) -> u64 {
         let index = self.index_memory(rows);
         let shards = shards.max(1) as u64;
-        let slab = |stride: usize| {
-            let bytes = rows.div_ceil(shards) * 4 * stride as u64;
+        let slab = |row_bytes: usize| {
+            let bytes = rows.div_ceil(shards) * row_bytes as u64;
             let reserved = match bytes {
                 0 => 0,
                 b if b < CHUNK_BYTES => b.next_power_of_two().max(FIRST_BYTES),
@@ -200,9 +219,9 @@ impl TableSpec {
             };
             shards * reserved
         };
-        let weights = self.layout().stride;
-        let staged = if self.has_whole_table_rule() { slab(weights) } else { 0 };
-        index + slab(weights) + slab(self.companion_stride()) + staged
+        let staged = if self.has_whole_table_rule() { slab(4 * self.layout().stride) } else { 0 };
+        let rows_in_slabs = slab(self.weight_bytes()) + slab(4 * self.companion_stride());
+        index + rows_in_slabs + staged + rows * self.key_bytes()
     }
 
     /// Bytes of the index of `rows` rows, at the worst moment of its growth, with the directory of slots and a
@@ -225,8 +244,9 @@ impl TableSpec {
 
     /// Bytes that a row takes in a checkpoint: key, weights, state, count, last step, dirty epoch.
     pub fn checkpoint_bytes_per_row(&self) -> u64 {
+        let weights = self.dtype.bytes() * self.layout().width();
         // In a file the last step has eight bytes.
-        8 + 4 * (self.layout().width() + self.state_width()) as u64 + 4 + 8 + 4
+        8 + (weights + 4 * self.state_width()) as u64 + 4 + 8 + 4
     }
 
     /// Words of a companion row: state, then the metadata, rounded up to 16 bytes so that a row of
@@ -324,26 +344,47 @@ impl TableSpec {
                  set `dense = true` for the table (with `max_rows`), or `l2_scope = \"touched\"`",
             );
         }
-        if let OptimizerSpec::Adam { scope: Some(Scope::Touched), .. } = segment.optimizer
-            && self.l2_is_whole(segment)
-        {
-            return at(
-                "optimizer.scope",
-                "a regulariser over the whole table gives every row a gradient, so Adam cannot be lazy \
-                 here; set `l2_scope = \"touched\"`, or leave `scope` out for exact Adam",
-            );
+        self.validate_scope(segment)?;
+        if let Some((key, reason)) = segment.clip.and_then(|clip| clip.problem()) {
+            return at(key, reason);
         }
-        if let OptimizerSpec::Adam { scope: Some(Scope::Table), .. } = segment.optimizer
-            && !self.dense
-        {
+        let Some(bounds) = segment.bounds else { return Ok(()) };
+        if let Some(reason) = bounds.problem() {
+            return at("bounds", reason);
+        }
+        let inward = self.dtype.inward(bounds);
+        if inward.low > inward.high {
+            let dtype = self.dtype.name();
             return at(
-                "optimizer.scope",
-                "exact Adam moves every row at every step, and a dynamic table has no fixed set of \
-                 them; set `dense = true` for the table (with `max_rows`), or `scope = \"touched\"` \
-                 for lazy Adam",
+                "bounds",
+                &format!("no number of {dtype}, the table's `dtype`, lies between them"),
             );
         }
         Ok(())
+    }
+
+    /// Which rows a rule moves must be possible, and go together with the regulariser.
+    fn validate_scope(&self, segment: &SegmentSpec) -> Result<()> {
+        let at = |reason: String| {
+            let key = format!("tables.{}.{}.optimizer.scope", self.name, segment.name);
+            Err(Error::Spec { key, reason })
+        };
+        let rule = match segment.optimizer {
+            OptimizerSpec::Adam { .. } => "Adam",
+            _ => "momentum",
+        };
+        match segment.optimizer.scope() {
+            Some(Some(Scope::Touched)) if self.l2_is_whole(segment) => at(format!(
+                "a regulariser over the whole table gives every row a gradient, so {rule} cannot be lazy \
+                 here; set `l2_scope = \"touched\"`, or leave `scope` out for exact {rule}"
+            )),
+            Some(Some(Scope::Table)) if !self.dense => at(format!(
+                "exact {rule} moves every row at every step, and a dynamic table has no fixed set of \
+                 them; set `dense = true` for the table (with `max_rows`), or `scope = \"touched\"` \
+                 for lazy {rule}"
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -375,6 +416,8 @@ mod tests {
             optimizer: OptimizerSpec::Sgd { lr: 0.1 },
             l2: 0.0,
             l2_scope: None,
+            clip: None,
+            bounds: None,
         };
         TableSpec {
             name: "ids".to_owned(),
@@ -384,6 +427,7 @@ mod tests {
             unknown: Unknown::Seeded,
             admission: Admission::All,
             eviction: Eviction::Never,
+            dtype: Dtype::F32,
             seed: 1,
         }
     }
@@ -443,6 +487,76 @@ mod tests {
                     };
                 },
                 "`scope = \"touched\"` for lazy Adam",
+            ),
+            (
+                false,
+                |t| {
+                    t.segments[0].optimizer = OptimizerSpec::Momentum {
+                        lr: 0.1,
+                        momentum: 0.9,
+                        nesterov: false,
+                        scope: Some(Scope::Table),
+                    };
+                },
+                "`scope = \"touched\"` for lazy momentum",
+            ),
+            (
+                true,
+                |t| {
+                    t.segments[0].l2 = 0.1;
+                    t.segments[0].optimizer = OptimizerSpec::Momentum {
+                        lr: 0.1,
+                        momentum: 0.9,
+                        nesterov: false,
+                        scope: Some(Scope::Touched),
+                    };
+                },
+                "so momentum cannot be lazy here",
+            ),
+            (
+                false,
+                |t| {
+                    t.segments[0].optimizer = OptimizerSpec::Momentum {
+                        lr: 0.1,
+                        momentum: 1.0,
+                        nesterov: false,
+                        scope: None,
+                    };
+                },
+                "tables.ids.vector.optimizer.momentum",
+            ),
+            (
+                false,
+                |t| {
+                    t.segments[0].optimizer =
+                        OptimizerSpec::Ftrl { lr: 0.1, beta: 1.0, l1: 0.0, l2: 0.0, l21: -1.0 };
+                },
+                "tables.ids.vector.optimizer.l21",
+            ),
+            (
+                false,
+                |t| t.segments[1].clip = Some(ClipSpec { norm: None, value: None }),
+                "or both; remove it to clip nothing: `tables.ids.linear.clip`",
+            ),
+            (
+                false,
+                |t| t.segments[1].clip = Some(ClipSpec { norm: Some(0.0), value: None }),
+                "tables.ids.linear.clip.norm",
+            ),
+            (
+                false,
+                |t| t.segments[1].clip = Some(ClipSpec { norm: None, value: Some(f32::NAN) }),
+                "tables.ids.linear.clip.value",
+            ),
+            (
+                false,
+                |t| t.segments[0].bounds = Some(Bounds { low: 1.0, high: 0.5 }),
+                "tables.ids.vector.bounds",
+            ),
+            (
+                false,
+                |t| t.segments[0].bounds = Some(Bounds { low: 0.0, high: f32::INFINITY }),
+                "[0.0, 3e38]",
             ),
             (
                 true,

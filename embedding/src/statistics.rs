@@ -23,6 +23,8 @@ pub struct Counters {
     pub refused: u64,
     /// Gradients that were dropped because a number in them was not finite.
     pub nonfinite: u64,
+    /// Weights that a push would have made larger than their type can hold, and that became its largest number.
+    pub saturated: u64,
     /// Gradients that were applied or staged.
     pub pushed: u64,
 }
@@ -39,6 +41,7 @@ impl Counters {
         self.lapsed += other.lapsed;
         self.refused += other.refused;
         self.nonfinite += other.nonfinite;
+        self.saturated += other.saturated;
         self.pushed += other.pushed;
     }
 
@@ -54,6 +57,7 @@ impl Counters {
             lapsed: self.lapsed - before.lapsed,
             refused: self.refused - before.refused,
             nonfinite: self.nonfinite - before.nonfinite,
+            saturated: self.saturated - before.saturated,
             pushed: self.pushed - before.pushed,
         }
     }

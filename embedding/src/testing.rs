@@ -9,8 +9,8 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
 use crate::conformance::plan_of;
 use crate::{
-    Admission, Eviction, InitializerSpec, OptimizerSpec, Rates, Scope, SegmentSpec, TableParts,
-    TableSet, TableSpec, Unknown, Update,
+    Admission, Bounds, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, Scope,
+    SegmentSpec, TableParts, TableSet, TableSpec, Unknown, Update,
 };
 
 pub(crate) fn workers(threads: usize) -> Workers {
@@ -40,6 +40,8 @@ pub(crate) fn segment(name: &str, dim: usize, optimizer: OptimizerSpec, l2: f32)
         optimizer,
         l2,
         l2_scope: None,
+        clip: None,
+        bounds: None,
     }
 }
 
@@ -52,6 +54,7 @@ pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> Tabl
         unknown: Unknown::Seeded,
         admission: Admission::All,
         eviction: Eviction::Never,
+        dtype: Dtype::F32,
         seed: 11,
     }
 }
@@ -60,13 +63,18 @@ pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> Tabl
 pub(crate) fn everything() -> Vec<TableSpec> {
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
     let adagrad = OptimizerSpec::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-8 };
-    let ftrl = OptimizerSpec::Ftrl { lr: 0.1, beta: 1.0, l1: 0.001, l2: 0.01 };
+    let ftrl = OptimizerSpec::Ftrl { lr: 0.1, beta: 1.0, l1: 0.001, l2: 0.01, l21: 0.0 };
+    let group = OptimizerSpec::Ftrl { lr: 0.1, beta: 1.0, l1: 0.001, l2: 0.01, l21: 0.05 };
+    let momentum = OptimizerSpec::Momentum { lr: 0.05, momentum: 0.9, nesterov: true, scope: None };
     let sgd = OptimizerSpec::Sgd { lr: 0.1 };
     let adam = OptimizerSpec::adam(0.01);
     let mut mixed = segment("linear", 1, adam, 0.1);
     mixed.l2_scope = Some(Scope::Touched);
     let mut zero = table("dense_touched", true, vec![segment("v", 4, sgd, 0.0)]);
     zero.unknown = Unknown::Zero;
+    let mut guarded = segment("g", 5, rowwise, 0.02);
+    guarded.clip = Some(ClipSpec { norm: Some(0.7), value: Some(0.5) });
+    guarded.bounds = Some(Bounds { low: -0.15, high: 0.1 });
     vec![
         table(
             "wide",
@@ -78,7 +86,16 @@ pub(crate) fn everything() -> Vec<TableSpec> {
         table("dense_decay", true, vec![segment("a", 3, sgd, 0.1), segment("b", 5, adagrad, 0.0)]),
         zero,
         table("plain", false, vec![segment("v", 16, sgd, 0.0)]),
+        table("groups", false, vec![segment("v", 8, group, 0.0), segment("m", 3, momentum, 0.0)]),
+        table("dense_motion", true, vec![segment("m", 4, momentum, 0.0), guarded.clone()]),
+        table("guarded", false, vec![guarded.clone()]),
+        halves(Dtype::Bf16, table("narrow", false, vec![segment("v", 16, rowwise, 0.01)])),
+        halves(Dtype::F16, table("dense_narrow", true, vec![segment("v", 9, adam, 0.05), guarded])),
     ]
+}
+
+fn halves(dtype: Dtype, table: TableSpec) -> TableSpec {
+    TableSpec { dtype, ..table }
 }
 
 /// A set with everything, its dense tables filled with the ids below `vocabulary`.

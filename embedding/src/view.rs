@@ -3,6 +3,7 @@
 //! Parts are mapped and verified, not loaded: what a look costs is one pass over the mapping. Nothing here is
 //! on the way of training or serving.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::path::Path;
 
@@ -33,12 +34,12 @@ pub struct TableView {
 }
 
 /// One row of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RowView<'a> {
     /// Its key.
     pub key: FeatureKey,
-    /// All segments, without padding.
-    pub weights: &'a [f32],
+    /// All segments, in f32 and without padding.
+    pub weights: Cow<'a, [f32]>,
     /// Optimizer state of all segments.
     pub state: &'a [f32],
     /// Pushes.
@@ -272,7 +273,7 @@ impl TableView {
         }
         let slots: Vec<u64> = passes.iter().flat_map(|p| p.slots.iter().copied()).collect();
         let spec = &self.shape.spec;
-        let payload_bytes = rows * 4 * self.shape.stride() as u64;
+        let payload_bytes = rows * spec.weight_bytes() as u64;
         let state_bytes = rows * 4 * self.shape.companion_stride as u64;
         TableSurvey {
             table: self.shape.name().to_owned(),
@@ -308,7 +309,7 @@ fn view(part: &StoredPart, row: usize) -> RowView<'_> {
     let stored = part.stored(row);
     RowView {
         key: part.key(row),
-        weights: stored.weights,
+        weights: stored.weights.to_floats(),
         state: stored.state,
         count: stored.meta.count,
         last_step: stored.meta.last_step,

@@ -9,7 +9,7 @@ mod scenarios;
 mod versions;
 
 use zillion_embedding::{
-    Admission, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
 };
 use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64};
@@ -86,6 +86,8 @@ pub fn specs() -> Vec<TableSpec> {
         optimizer: OptimizerSpec::Sgd { lr: 0.5 },
         l2,
         l2_scope: None,
+        clip: None,
+        bounds: None,
     };
     let table = |name: &str, dense, unknown, segments| TableSpec {
         name: name.to_owned(),
@@ -95,6 +97,7 @@ pub fn specs() -> Vec<TableSpec> {
         unknown,
         admission: Admission::All,
         eviction: Eviction::Never,
+        dtype: Dtype::F32,
         seed: 7,
     };
     vec![
@@ -114,6 +117,11 @@ pub fn specs() -> Vec<TableSpec> {
     ]
 }
 
+/// The same with weights of another type.
+pub fn specs_of(dtype: Dtype) -> Vec<TableSpec> {
+    specs().into_iter().map(|spec| TableSpec { dtype, ..spec }).collect()
+}
+
 /// The key of an id. The two ends of the range are among them: every key is legal.
 pub fn key(id: u64) -> FeatureKey {
     match id {
@@ -128,6 +136,17 @@ pub fn key(id: u64) -> FeatureKey {
 /// # Errors
 /// The first thing that is not as it must be, in words.
 pub fn run(make: &mut MakeClient<'_>) -> Result<(), String> {
+    run_of(Dtype::F32, make)
+}
+
+/// [`run`] with weights of another type.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_of(dtype: Dtype, make: &mut MakeClient<'_>) -> Result<(), String> {
+    let make: &mut MakeClient<'_> = &mut |specs: Vec<TableSpec>| {
+        make(specs.into_iter().map(|spec| TableSpec { dtype, ..spec }).collect())
+    };
     scenarios::order_is_kept(make)?;
     scenarios::bad_arguments_change_nothing(make)?;
     scenarios::one_push_reports_what_it_did(make)?;
@@ -136,10 +155,11 @@ pub fn run(make: &mut MakeClient<'_>) -> Result<(), String> {
     scenarios::reads_are_a_row_source(make)?;
     scenarios::the_regulariser_is_summed_over_its_rows(make)?;
     versions::deltas_are_known_or_refused(make)?;
-    versions::the_same_history_writes_the_same_layers(make)?;
+    versions::the_same_history_writes_the_same_layers(dtype, make)?;
     for seed in 0..24 {
         let mut client = make(specs());
-        replay(client.as_mut(), &history(seed)).map_err(|e| format!("history {seed}: {e}"))?;
+        replay(dtype, client.as_mut(), &history(seed))
+            .map_err(|e| format!("history {seed}: {e}"))?;
     }
     Ok(())
 }

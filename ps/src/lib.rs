@@ -9,7 +9,7 @@
 //! use std::sync::Arc;
 //! use zillion_device::Workers;
 //! use zillion_embedding::{
-//!     Admission, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec, Unknown,
+//!     Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec, Unknown,
 //!     conformance::plan_of,
 //! };
 //! use zillion_feature::{FeatureKey, RowBuffer, Step};
@@ -22,6 +22,8 @@
 //!     optimizer: OptimizerSpec::Sgd { lr: 0.5 },
 //!     l2: 0.0,
 //!     l2_scope: None,
+//!     clip: None,
+//!     bounds: None,
 //! };
 //! let items = TableSpec {
 //!     name: "items".into(),
@@ -31,6 +33,7 @@
 //!     unknown: Unknown::Zero,
 //!     admission: Admission::All,
 //!     eviction: Eviction::Never,
+//!     dtype: Dtype::F32,
 //!     seed: 1,
 //! };
 //! let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);

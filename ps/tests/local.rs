@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use zillion_device::Workers;
-use zillion_embedding::TableSpec;
+use zillion_embedding::{Dtype, TableSpec};
 use zillion_ps::conformance::{self, Action, Ending, StepAction};
 use zillion_ps::{LocalClient, TrainClient};
 
@@ -30,6 +30,13 @@ fn clients_with_other_shards_take_each_others_checkpoints() {
         client(specs, 1 + made % 5, 1 + made % 2)
     })
     .unwrap();
+}
+
+#[test]
+fn weights_of_sixteen_bits_conform() {
+    for (dtype, shards, threads) in [(Dtype::Bf16, 1, 1), (Dtype::Bf16, 5, 2), (Dtype::F16, 3, 2)] {
+        conformance::run_of(dtype, &mut |specs| client(specs, shards, threads)).unwrap();
+    }
 }
 
 fn ids() -> impl Strategy<Value = Vec<u64>> {
@@ -64,11 +71,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
     fn any_history_is_what_a_map_would_make_of_it(
+        dtype in prop::sample::select(&Dtype::ALL[..]),
         shards in 1usize..9,
         threads in 1usize..3,
         actions in prop::collection::vec(action(), 0..25),
     ) {
-        let mut client = client(conformance::specs(), shards, threads);
-        conformance::replay(client.as_mut(), &actions).map_err(TestCaseError::fail)?;
+        let mut client = client(conformance::specs_of(dtype), shards, threads);
+        conformance::replay(dtype, client.as_mut(), &actions).map_err(TestCaseError::fail)?;
     }
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use zillion_device::{Clock, Files, ManualClock, Workers};
 use zillion_embedding::layer::{AtOnce, LayerManifest, LayerSource, LayerWriter, part_count};
 use zillion_embedding::{
-    Admission, Eviction, InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec,
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec,
     Unknown, conformance,
 };
 use zillion_feature::{FeatureKey, RowBuffer, Schema};
@@ -92,12 +92,15 @@ fn spec() -> TableSpec {
             optimizer: OptimizerSpec::Sgd { lr: 0.1 },
             l2: 0.0,
             l2_scope: None,
+            clip: None,
+            bounds: None,
         }],
         dense: false,
         max_rows: None,
         unknown: Unknown::Zero,
         admission: Admission::All,
         eviction: Eviction::Never,
+        dtype: Dtype::F32,
         seed: 7,
     }
 }

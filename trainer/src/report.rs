@@ -79,4 +79,6 @@ pub struct TableReport {
     pub refused: u64,
     /// Row gradients dropped because they were not finite.
     pub nonfinite: u64,
+    /// Weights that became the largest number of their type because they were beyond it.
+    pub saturated: u64,
 }

@@ -407,6 +407,7 @@ impl Run {
                 lapsed: s.counters.lapsed,
                 refused: s.counters.refused,
                 nonfinite: s.counters.nonfinite,
+                saturated: s.counters.saturated,
             })
             .collect())
     }

@@ -12,7 +12,7 @@ use zillion_device::machine::CpuTimes;
 use zillion_device::probe::RowProbe;
 use zillion_device::{Workers, machine};
 use zillion_embedding::{
-    Admission, DEFAULT_SHARDS, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
+    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
     TableSet, TableSpec, Unknown, Update,
 };
 use zillion_feature::random::mix64;
@@ -34,6 +34,7 @@ const ZIPF: f64 = 1.05;
 struct Outcome {
     rows: u64,
     dim: usize,
+    dtype: Dtype,
     threads: usize,
     pull_uniform_mrows_s: f64,
     pull_zipf_mrows_s: f64,
@@ -76,6 +77,7 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     let outcome = Outcome {
         rows: args.rows,
         dim: args.dim,
+        dtype: args.dtype.into(),
         threads: args.threads.get(),
         pull_uniform_mrows_s: pull_uniform.unique,
         pull_zipf_mrows_s: pull_zipf.unique,
@@ -136,7 +138,10 @@ impl Bench {
     fn new(args: &BenchEmbeddingArgs) -> Result<Self> {
         let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
         Ok(Self {
-            tables: TableSet::new(vec![spec(args.dim)], DEFAULT_SHARDS)?,
+            tables: TableSet::new(
+                vec![TableSpec { dtype: args.dtype.into(), ..spec(args.dim) }],
+                DEFAULT_SHARDS,
+            )?,
             schema: Schema::from_job(&job.into())?,
             scratch: PlanScratch::default(),
             rows: args.rows,
@@ -250,6 +255,8 @@ pub(super) fn spec(dim: usize) -> TableSpec {
         optimizer: OptimizerSpec::rowwise_adagrad(0.02),
         l2: 0.0,
         l2_scope: None,
+        clip: None,
+        bounds: None,
     };
     TableSpec {
         name: "ids".to_owned(),
@@ -259,6 +266,7 @@ pub(super) fn spec(dim: usize) -> TableSpec {
         unknown: Unknown::Seeded,
         admission: Admission::All,
         eviction: Eviction::Never,
+        dtype: Dtype::F32,
         seed: 1,
     }
 }

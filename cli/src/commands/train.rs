@@ -126,6 +126,7 @@ fn summary(report: &TrainReport) {
             (table.lapsed, "waiting keys forgotten"),
             (table.refused, "pushes refused (key not in the vocabulary)"),
             (table.nonfinite, "gradients dropped (not finite)"),
+            (table.saturated, "weights held at the largest number of their type"),
         ] {
             if count > 0 {
                 line.push_str(&format!("  {count} {what}"));

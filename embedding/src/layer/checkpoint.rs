@@ -40,7 +40,8 @@ pub fn layer_of_checkpoint(
         writer.table(&shape.layout, part_count(rows as u64, shape.width))?;
         for part in &parts {
             for row in 0..part.len() {
-                writer.push(part.key(row), Some(part.weights(row)), part.stored(row).meta.count)?;
+                let weights = part.weights(row).to_floats();
+                writer.push(part.key(row), Some(&weights), part.stored(row).meta.count)?;
             }
         }
     }

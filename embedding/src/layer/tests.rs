@@ -13,7 +13,7 @@ use super::*;
 use crate::conformance;
 use crate::error::{Error, Result};
 use crate::spec::{TableLayout, TableSpec};
-use crate::{Admission, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
+use crate::{Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
 
 /// What a layer says of keys: a row of floats, or that it left.
 type Model = BTreeMap<u64, Option<Vec<f32>>>;
@@ -26,6 +26,8 @@ fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
         optimizer: OptimizerSpec::Sgd { lr: 0.1 },
         l2: 0.0,
         l2_scope: None,
+        clip: None,
+        bounds: None,
     };
     TableSpec {
         name: name.into(),
@@ -35,6 +37,7 @@ fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
         unknown,
         admission: Admission::All,
         eviction: Eviction::Never,
+        dtype: Dtype::F32,
         seed: 7,
     }
 }

@@ -1,6 +1,6 @@
 //! AdaGrad with one accumulator a weight.
 
-use super::{RowKernel, Shaping};
+use super::{Gradient, RowKernel};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdagradKernel {
@@ -10,9 +10,9 @@ pub(crate) struct AdagradKernel {
 
 impl RowKernel for AdagradKernel {
     #[inline(always)]
-    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping) {
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient) {
         for ((w, a), &g) in weights.iter_mut().zip(state).zip(raw) {
-            let g = shaping.gradient(g, *w);
+            let g = gradient.of(g, *w);
             *a += g * g;
             *w -= self.lr * g / (a.sqrt() + self.eps);
         }

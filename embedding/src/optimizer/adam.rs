@@ -2,7 +2,7 @@
 
 use zillion_feature::Step;
 
-use super::{RowKernel, Shaping, decimal};
+use super::{Gradient, RowKernel, decimal};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdamKernel {
@@ -33,10 +33,10 @@ impl AdamKernel {
 
 impl RowKernel for AdamKernel {
     #[inline(always)]
-    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping) {
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient) {
         let (first, second) = state.split_at_mut(weights.len());
         for (((w, m), v), &g) in weights.iter_mut().zip(first).zip(second).zip(raw) {
-            let g = shaping.gradient(g, *w);
+            let g = gradient.of(g, *w);
             *m += self.one_minus_beta1 * (g - *m);
             *v = self.beta2 * *v + self.one_minus_beta2 * (g * g);
             let denominator = v.sqrt() / self.correction2_sqrt + self.eps;

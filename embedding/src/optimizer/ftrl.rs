@@ -6,7 +6,7 @@
 //! textbook form breaks: a row starts from its seeded initial weights instead of zero, and a learning
 //! rate that a schedule lowers does not shrink every weight at its next touch.
 
-use super::{RowKernel, Shaping};
+use super::{Gradient, RowKernel};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FtrlKernel {
@@ -18,10 +18,10 @@ pub(crate) struct FtrlKernel {
 
 impl RowKernel for FtrlKernel {
     #[inline(always)]
-    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping) {
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient) {
         let (z, n) = state.split_at_mut(weights.len());
         for (((w, z), n), &g) in weights.iter_mut().zip(z).zip(n).zip(raw) {
-            let g = shaping.gradient(g, *w);
+            let g = gradient.of(g, *w);
             let root = n.sqrt();
             *n += g * g;
             let next_root = n.sqrt();

@@ -8,249 +8,24 @@
 mod adagrad;
 mod adam;
 mod ftrl;
+mod group_ftrl;
+mod guard;
+mod momentum;
 mod rowwise_adagrad;
 mod sgd;
+mod spec;
 
 pub(crate) use adagrad::AdagradKernel;
 pub(crate) use adam::AdamKernel;
 pub(crate) use ftrl::FtrlKernel;
+pub(crate) use group_ftrl::GroupFtrlKernel;
+pub use guard::{Bounds, ClipSpec};
+pub(crate) use guard::{Guard, Guarded};
+pub(crate) use momentum::MomentumKernel;
 pub(crate) use rowwise_adagrad::RowwiseAdagradKernel;
 pub(crate) use sgd::SgdKernel;
-
-use serde::{Deserialize, Serialize};
-use zillion_feature::Step;
-
-use crate::spec::Scope;
-
-/// How the rows of a segment learn. In a job file: `optimizer = { kind = "adam", lr = 0.001 }`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum OptimizerSpec {
-    /// `w -= lr * g`. No state.
-    Sgd {
-        /// Learning rate.
-        lr: f32,
-    },
-    /// AdaGrad (Duchi, Hazan, Singer 2011): one accumulator a weight,
-    /// `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
-    Adagrad {
-        /// Learning rate.
-        lr: f32,
-        /// What accumulators start at.
-        #[serde(default)]
-        initial_accumulator: f32,
-        /// Keeps the denominator away from zero.
-        #[serde(default = "default_adagrad_eps")]
-        eps: f32,
-    },
-    /// AdaGrad with one accumulator a row segment, of the *mean* of the squared gradients (as FBGEMM
-    /// and TorchRec do it): a sixteenth of the state at sixteen dimensions.
-    RowwiseAdagrad {
-        /// Learning rate.
-        lr: f32,
-        /// What the accumulator starts at.
-        #[serde(default)]
-        initial_accumulator: f32,
-        /// Keeps the denominator away from zero.
-        #[serde(default = "default_adagrad_eps")]
-        eps: f32,
-    },
-    /// Adam (Kingma, Ba 2015) by PyTorch's formulas. The bias correction counts the steps of the
-    /// *job*, never those of a row.
-    ///
-    /// In a dynamic table it is lazy: a row's moments decay only in steps that touch it (TensorFlow's
-    /// `LazyAdam`, PyTorch's `SparseAdam`). In a `dense` table it is exact: every row moves at every
-    /// step, unless the job asks for `scope = "touched"`.
-    Adam {
-        /// Learning rate.
-        lr: f32,
-        /// Decay of the first moment.
-        #[serde(default = "default_beta1")]
-        beta1: f32,
-        /// Decay of the second moment.
-        #[serde(default = "default_beta2")]
-        beta2: f32,
-        /// Keeps the denominator away from zero.
-        #[serde(default = "default_adam_eps")]
-        eps: f32,
-        /// Which rows move; absent means what the table's kind implies.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        scope: Option<Scope>,
-    },
-    /// FTRL-Proximal (McMahan et al. 2013, "Ad click prediction: a view from the trenches"), with
-    /// its own `l1` and `l2` in the proximal step.
-    Ftrl {
-        /// The paper's alpha.
-        lr: f32,
-        /// The paper's beta.
-        #[serde(default = "default_ftrl_beta")]
-        beta: f32,
-        /// Strength of the L1 term: weights whose evidence is below it are exactly zero.
-        #[serde(default)]
-        l1: f32,
-        /// Strength of the L2 term.
-        #[serde(default)]
-        l2: f32,
-    },
-}
-
-fn default_adagrad_eps() -> f32 {
-    1e-10
-}
-fn default_beta1() -> f32 {
-    0.9
-}
-fn default_beta2() -> f32 {
-    0.999
-}
-fn default_adam_eps() -> f32 {
-    1e-8
-}
-fn default_ftrl_beta() -> f32 {
-    1.0
-}
-
-impl OptimizerSpec {
-    /// Row-wise AdaGrad with the customary constants.
-    pub fn rowwise_adagrad(lr: f32) -> Self {
-        Self::RowwiseAdagrad { lr, initial_accumulator: 0.0, eps: default_adagrad_eps() }
-    }
-
-    /// Adam with the customary decays.
-    pub fn adam(lr: f32) -> Self {
-        Self::Adam {
-            lr,
-            beta1: default_beta1(),
-            beta2: default_beta2(),
-            eps: default_adam_eps(),
-            scope: None,
-        }
-    }
-
-    /// The name in job files and in checkpoint parts.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Sgd { .. } => "sgd",
-            Self::Adagrad { .. } => "adagrad",
-            Self::RowwiseAdagrad { .. } => "rowwise_adagrad",
-            Self::Adam { .. } => "adam",
-            Self::Ftrl { .. } => "ftrl",
-        }
-    }
-
-    /// The learning rate.
-    pub fn lr(&self) -> f32 {
-        match *self {
-            Self::Sgd { lr }
-            | Self::Adagrad { lr, .. }
-            | Self::RowwiseAdagrad { lr, .. }
-            | Self::Adam { lr, .. }
-            | Self::Ftrl { lr, .. } => lr,
-        }
-    }
-
-    /// Floats of state that a segment of `dim` weights keeps.
-    pub fn state_len(&self, dim: usize) -> usize {
-        match self {
-            Self::Sgd { .. } => 0,
-            Self::Adagrad { .. } => dim,
-            Self::RowwiseAdagrad { .. } => 1,
-            Self::Adam { .. } | Self::Ftrl { .. } => 2 * dim,
-        }
-    }
-
-    /// What every float of a new row's state is.
-    pub(crate) fn initial_state(&self) -> f32 {
-        match *self {
-            Self::Adagrad { initial_accumulator, .. }
-            | Self::RowwiseAdagrad { initial_accumulator, .. } => initial_accumulator,
-            Self::Sgd { .. } | Self::Adam { .. } | Self::Ftrl { .. } => 0.0,
-        }
-    }
-
-    /// The rule of one step.
-    pub(crate) fn kernel(&self, step: Step, rates: Rates) -> Kernel {
-        let rate = decimal(self.lr()) * decimal(rates.scale);
-        match *self {
-            Self::Sgd { .. } => Kernel::Sgd(SgdKernel { lr: rate as f32 }),
-            Self::Adagrad { eps, .. } => Kernel::Adagrad(AdagradKernel { lr: rate as f32, eps }),
-            Self::RowwiseAdagrad { eps, .. } => {
-                Kernel::RowwiseAdagrad(RowwiseAdagradKernel { lr: rate as f32, eps })
-            }
-            Self::Adam { beta1, beta2, eps, .. } => {
-                Kernel::Adam(AdamKernel::new(rate, beta1, beta2, eps, step))
-            }
-            Self::Ftrl { beta, l1, l2, .. } => {
-                Kernel::Ftrl(FtrlKernel { inverse_alpha: (1.0 / rate) as f32, beta, l1, l2 })
-            }
-        }
-    }
-
-    /// The first setting that is out of range: its key and what it must be.
-    pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
-        let positive = |x: f32| x.is_finite() && x > 0.0;
-        let not_negative = |x: f32| x.is_finite() && x >= 0.0;
-        let decay = |x: f32| (0.0..1.0).contains(&x);
-        if !positive(self.lr()) {
-            return Some(("lr", "must be a positive number"));
-        }
-        match *self {
-            Self::Sgd { .. } => None,
-            Self::Adagrad { initial_accumulator, eps, .. }
-            | Self::RowwiseAdagrad { initial_accumulator, eps, .. } => {
-                if !not_negative(initial_accumulator) {
-                    Some(("initial_accumulator", "must be zero or a positive number"))
-                } else if !positive(eps) {
-                    // Zero would divide zero by zero on a weight that never had a gradient.
-                    Some(("eps", "must be a positive number"))
-                } else {
-                    None
-                }
-            }
-            Self::Adam { beta1, beta2, eps, .. } => {
-                if !decay(beta1) {
-                    Some(("beta1", "must be at least 0 and below 1"))
-                } else if !decay(beta2) {
-                    Some(("beta2", "must be at least 0 and below 1"))
-                } else if !positive(eps) {
-                    Some(("eps", "must be a positive number"))
-                } else {
-                    None
-                }
-            }
-            Self::Ftrl { beta, l1, l2, .. } => {
-                if !positive(beta) {
-                    Some(("beta", "must be a positive number"))
-                } else if !not_negative(l1) {
-                    Some(("l1", "must be zero or a positive number"))
-                } else if !not_negative(l2) {
-                    Some(("l2", "must be zero or a positive number"))
-                } else {
-                    None
-                }
-            }
-        }
-    }
-}
-
-/// What multiplies the learning rates of one step: the job's schedule.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rates {
-    /// Every optimizer's learning rate is multiplied by this.
-    pub scale: f32,
-}
-
-impl Default for Rates {
-    fn default() -> Self {
-        Self { scale: 1.0 }
-    }
-}
-
-/// The shortest decimal that reads as this `f32`: the number that the job wrote. 0.999f32 is not 0.999,
-/// and `1 - beta2` would carry that error a thousandfold.
-fn decimal(x: f32) -> f64 {
-    x.to_string().parse().unwrap_or(f64::from(x))
-}
+use spec::decimal;
+pub use spec::{OptimizerSpec, Rates};
 
 /// How a raw gradient becomes the one that is applied: `(g + l2 * w) * scale`.
 #[derive(Clone, Copy, Debug)]
@@ -259,27 +34,74 @@ pub(crate) struct Shaping {
     pub(crate) scale: f32,
 }
 
-impl Shaping {
+/// What makes of a raw gradient, and of the weight that it is for, the one that the rule applies.
+pub(crate) trait Gradient: Copy {
+    fn of(self, raw: f32, weight: f32) -> f32;
+}
+
+impl Gradient for Shaping {
     #[inline(always)]
-    pub(crate) fn gradient(self, raw: f32, weight: f32) -> f32 {
+    fn of(self, raw: f32, weight: f32) -> f32 {
         (raw + self.l2 * weight) * self.scale
     }
 }
 
 /// One rule on one row segment. `state` has [`OptimizerSpec::state_len`] floats.
 pub(crate) trait RowKernel {
-    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping);
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient);
 }
 
-/// The rule of one segment in one step. Matched once a block of rows, never in a row's loop.
+/// The rule of one segment in one step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kernel {
+pub(crate) enum Rule {
     Sgd(SgdKernel),
+    Momentum(MomentumKernel),
     Adagrad(AdagradKernel),
     RowwiseAdagrad(RowwiseAdagradKernel),
     Adam(AdamKernel),
     Ftrl(FtrlKernel),
+    GroupFtrl(GroupFtrlKernel),
 }
+
+/// A segment's rule with what guards it. Matched once a block of rows (by [`with_kernel`]), never in a row's
+/// loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernel {
+    pub(crate) rule: Rule,
+    pub(crate) guard: Option<Guard>,
+}
+
+/// `with_kernel!(kernel, k => expression)`: the expression with `k` as the one [`RowKernel`] that a [`Kernel`]
+/// is. It is compiled once for each, so that a rule without a guard knows of none.
+macro_rules! with_kernel {
+    ($kernel:expr, $k:ident => $then:expr) => {{
+        use $crate::optimizer::{Guarded, Rule};
+        macro_rules! guarded {
+            ($rule:expr) => {
+                match $kernel.guard {
+                    None => {
+                        let $k = $rule;
+                        $then
+                    }
+                    Some(guard) => {
+                        let $k = &Guarded { rule: *$rule, guard };
+                        $then
+                    }
+                }
+            };
+        }
+        match &$kernel.rule {
+            Rule::Sgd(rule) => guarded!(rule),
+            Rule::Momentum(rule) => guarded!(rule),
+            Rule::Adagrad(rule) => guarded!(rule),
+            Rule::RowwiseAdagrad(rule) => guarded!(rule),
+            Rule::Adam(rule) => guarded!(rule),
+            Rule::Ftrl(rule) => guarded!(rule),
+            Rule::GroupFtrl(rule) => guarded!(rule),
+        }
+    }};
+}
+pub(crate) use with_kernel;
 
 /// A number of independent sums that fills the widest vector register of the machines we know; fixed,
 /// so that sums are the same bits on all of them.

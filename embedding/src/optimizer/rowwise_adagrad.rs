@@ -1,6 +1,6 @@
 //! AdaGrad with one accumulator a row segment.
 
-use super::{RowKernel, Shaping, sum_of_squares_f32};
+use super::{Gradient, RowKernel, sum_of_squares_f32};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowwiseAdagradKernel {
@@ -10,15 +10,15 @@ pub(crate) struct RowwiseAdagradKernel {
 
 impl RowKernel for RowwiseAdagradKernel {
     #[inline(always)]
-    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], shaping: Shaping) {
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient) {
         let dim = weights.len();
         let raw = &raw[..dim];
-        let squares = sum_of_squares_f32(dim, |i| shaping.gradient(raw[i], weights[i]));
+        let squares = sum_of_squares_f32(dim, |i| gradient.of(raw[i], weights[i]));
         let accumulator = &mut state[0];
         *accumulator += squares / dim as f32;
         let step = self.lr / (accumulator.sqrt() + self.eps);
         for (w, &g) in weights.iter_mut().zip(raw) {
-            *w -= step * shaping.gradient(g, *w);
+            *w -= step * gradient.of(g, *w);
         }
     }
 }

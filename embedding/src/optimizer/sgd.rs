@@ -1,6 +1,6 @@
 //! Plain stochastic gradient descent.
 
-use super::{RowKernel, Shaping};
+use super::{Gradient, RowKernel};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SgdKernel {
@@ -9,9 +9,9 @@ pub(crate) struct SgdKernel {
 
 impl RowKernel for SgdKernel {
     #[inline(always)]
-    fn row(&self, weights: &mut [f32], _state: &mut [f32], raw: &[f32], shaping: Shaping) {
+    fn row(&self, weights: &mut [f32], _state: &mut [f32], raw: &[f32], gradient: impl Gradient) {
         for (w, &g) in weights.iter_mut().zip(raw) {
-            *w -= self.lr * shaping.gradient(g, *w);
+            *w -= self.lr * gradient.of(g, *w);
         }
     }
 }

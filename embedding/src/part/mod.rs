@@ -2,7 +2,8 @@
 //!
 //! A part is an uncompressed file with one record batch and the columns `key` (u64), `weights`
 //! and `state` (fixed-size lists of f32, all segments of a row in one list), `count` (u32), `last_step`
-//! (u64) and `dirty_epoch` (u32), without nulls. Any Arrow tool opens it. The schema's metadata name the
+//! (u64) and `dirty_epoch` (u32), without nulls. Weights may be f16 or bf16 as the table has them, bf16 as u16
+//! whose field says so (`zillion.dtype`). Any Arrow tool opens it. The schema's metadata name the
 //! format, the table, the slot range and the segments. Padding of rows in memory is not written.
 //!
 //! Keys that wait to be admitted are files beside them (`candidates-*.arrow`) with the columns `key`, `count`

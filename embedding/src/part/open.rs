@@ -9,11 +9,12 @@ use zillion_device::mmap;
 use zillion_feature::FeatureKey;
 
 use super::candidates::{StoredCandidates, candidate_fields};
-use super::read::{Need, REMEDY, StoredPart};
-use super::write::fields;
+use super::read::{Need, REMEDY, StoredPart, StoredWeights};
+use super::write::{dtype_of, fields};
 use super::{FORMAT, PartInfo, describe_layout, describe_segments};
 use crate::arrow_file::{ArrowFile, Columns, MAX_ROWS};
 use crate::candidates::LARGEST_THRESHOLD;
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
 
@@ -104,7 +105,11 @@ impl Opening<'_> {
         self.columns(&file, |columns| {
             Ok(StoredPart {
                 keys: columns.numbers("key")?,
-                weights: columns.lists("weights", width)?,
+                weights: match self.shape.spec.dtype {
+                    Dtype::F32 => StoredWeights::F32(columns.lists("weights", width)?),
+                    Dtype::F16 => StoredWeights::F16(columns.lists("weights", width)?),
+                    Dtype::Bf16 => StoredWeights::Bf16(columns.lists("weights", width)?),
+                },
                 state: columns.lists("state", state_width)?,
                 counts: columns.numbers("count")?,
                 last_steps: columns.numbers("last_step")?,
@@ -136,7 +141,8 @@ impl Opening<'_> {
     /// Names and types of the columns. Returns the width of the state.
     fn check_fields(&self, schema: &Schema) -> Result<usize> {
         let mut state_width = self.shape.state_width;
-        let expected = fields(self.shape.width, state_width);
+        let dtype = self.shape.spec.dtype;
+        let expected = fields(dtype, self.shape.width, state_width);
         for (i, field) in expected.iter().enumerate() {
             let Some(found) = schema.fields().get(i) else {
                 return self.refuse(format!("column `{}` is missing; {REMEDY}", field.name()));
@@ -146,6 +152,16 @@ impl Opening<'_> {
                     "column {i} is `{}` instead of `{}`; {REMEDY}",
                     found.name(),
                     field.name()
+                ));
+            }
+            if field.name() == "weights"
+                && let Some(stored) = dtype_of(found.data_type()).filter(|&stored| stored != dtype)
+            {
+                return self.refuse(format!(
+                    "the part's weights are {} and the job's table has `dtype = \"{}\"`; use the job that the \
+                     checkpoint was written by, or start without it",
+                    stored.name(),
+                    dtype.name()
                 ));
             }
             let agrees = match (found.data_type(), field.data_type()) {

@@ -12,7 +12,7 @@ use super::open::Opening;
 use super::{CANDIDATES, PartInfo, ROWS, TableParts, file_name, part_slots};
 use crate::error::{Error, Result};
 use crate::shape::{Meta, TableShape};
-use crate::table::StoredRow;
+use crate::table::{RowWeights, StoredRow};
 
 /// What to do about a file that is not what its checkpoint says.
 pub(super) const REMEDY: &str = "take another checkpoint, or copy this one again";
@@ -24,11 +24,19 @@ pub(crate) struct StoredPart {
     pub(super) width: usize,
     pub(super) state_width: usize,
     pub(super) keys: ScalarBuffer<u64>,
-    pub(super) weights: ScalarBuffer<f32>,
+    pub(super) weights: StoredWeights,
     pub(super) state: ScalarBuffer<f32>,
     pub(super) counts: ScalarBuffer<u32>,
     pub(super) last_steps: ScalarBuffer<u64>,
     pub(super) dirty_epochs: ScalarBuffer<u32>,
+}
+
+/// A part's weights, flat, in the type of its table.
+#[derive(Debug)]
+pub(super) enum StoredWeights {
+    F32(ScalarBuffer<f32>),
+    F16(ScalarBuffer<u16>),
+    Bf16(ScalarBuffer<u16>),
 }
 
 impl StoredPart {
@@ -50,8 +58,13 @@ impl StoredPart {
         FeatureKey(self.keys[row])
     }
 
-    pub(crate) fn weights(&self, row: usize) -> &[f32] {
-        &self.weights[row * self.width..(row + 1) * self.width]
+    pub(crate) fn weights(&self, row: usize) -> RowWeights<'_> {
+        let row = row * self.width..(row + 1) * self.width;
+        match &self.weights {
+            StoredWeights::F32(all) => RowWeights::F32(&all[row]),
+            StoredWeights::F16(all) => RowWeights::F16(&all[row]),
+            StoredWeights::Bf16(all) => RowWeights::Bf16(&all[row]),
+        }
     }
 
     pub(crate) fn stored(&self, row: usize) -> StoredRow<'_> {

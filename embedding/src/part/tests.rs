@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::{PartInfo, TableParts};
 use crate::testing::*;
-use crate::{OptimizerSpec, PartSource, TableSet, TableSpec, conformance};
+use crate::{Dtype, OptimizerSpec, PartSource, TableSet, TableSpec, conformance};
 
 fn spec() -> TableSpec {
     let adagrad = OptimizerSpec::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-8 };
@@ -391,6 +391,72 @@ fn any_arrow_reader_opens_a_part() {
             let bytes = spec.checkpoint_bytes_per_row() * part.rows;
             assert!((bytes..bytes + 8192).contains(&part.bytes), "{} for {bytes}", part.bytes);
         }
+    }
+}
+
+#[test]
+fn parts_keep_the_type_of_their_weights_and_another_one_is_refused() {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Float16Type, Float32Type, UInt16Type};
+    let workers = workers(2);
+    let of = |dtype| TableSpec { dtype, ..spec() };
+    for dtype in Dtype::ALL {
+        let mut set = TableSet::new(vec![of(dtype)], shards(3)).unwrap();
+        (1..=3).for_each(|t| plain_step(&mut set, &workers, t, 60));
+        let folder = tempfile::tempdir().unwrap();
+        let parts = set.checkpoint(&workers, folder.path(), &zillion_device::Files::new()).unwrap();
+        let view = crate::TableView::open(&workers, folder.path(), of(dtype), &parts).unwrap();
+        assert_eq!(view.rows(), parts[0].rows);
+        assert_eq!(
+            view.survey(&workers, 3).payload_bytes,
+            set.statistics()[0].payload_bytes,
+            "{dtype:?}"
+        );
+
+        // What any Arrow reader sees: numbers, or the bits of bf16 with a word on what they are.
+        let file = std::fs::File::open(folder.path().join(&parts[0].parts[0].file)).unwrap();
+        let mut reader = arrow_ipc::reader::FileReader::try_new(file, None).unwrap();
+        let batch = reader.next().unwrap().unwrap();
+        let keys =
+            batch.column_by_name("key").unwrap().as_primitive::<arrow_array::types::UInt64Type>();
+        let lists = batch.column_by_name("weights").unwrap().as_fixed_size_list();
+        let DataType::FixedSizeList(item, _) = lists.data_type() else { unreachable!() };
+        let said = item.metadata().get("zillion.dtype").map(String::as_str);
+        let values: Vec<f32> = match dtype {
+            Dtype::F32 => lists.values().as_primitive::<Float32Type>().values().to_vec(),
+            Dtype::F16 => {
+                let values = lists.values().as_primitive::<Float16Type>().values();
+                values.iter().map(|x| x.to_f32()).collect()
+            }
+            Dtype::Bf16 => {
+                let bits = lists.values().as_primitive::<UInt16Type>().values();
+                bits.iter().map(|&b| f32::from_bits(u32::from(b) << 16)).collect()
+            }
+        };
+        assert_eq!(said, (dtype == Dtype::Bf16).then_some("bf16"));
+        for (&key, weights) in keys.values().iter().zip(values.chunks(2)) {
+            let row = view.get(zillion_feature::FeatureKey(key)).unwrap();
+            assert_eq!(*row.weights, *weights, "{dtype:?}");
+        }
+
+        for other in Dtype::ALL.into_iter().filter(|&other| other != dtype) {
+            let mut set = TableSet::new(vec![of(other)], shards(2)).unwrap();
+            let restored = set.restore(&workers, folder.path(), &parts).map_err(|e| e.to_string());
+            let opened = PartSource::open(&workers, folder.path(), vec![of(other)], &parts);
+            for message in [restored.unwrap_err(), opened.unwrap_err().to_string()] {
+                assert!(message.contains("tables/ids/part-00000.arrow"), "{message}");
+                let (stored, job) = (dtype.name(), other.name());
+                let words =
+                    format!("weights are {stored} and the job's table has `dtype = \"{job}\"`");
+                assert!(message.contains(&words), "{message}");
+            }
+        }
+        // Another dimension is refused by name too, whatever the type.
+        let mut wider = of(dtype);
+        wider.segments[0].dim = 3;
+        let mut set = TableSet::new(vec![wider], shards(2)).unwrap();
+        let message = set.restore(&workers, folder.path(), &parts).unwrap_err().to_string();
+        assert!(message.contains("column `weights`") && message.contains("ids/part-"), "{message}");
     }
 }
 

@@ -6,23 +6,29 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{
-    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array,
+    ArrayRef, FixedSizeListArray, Float16Array, Float32Array, RecordBatch, UInt16Array,
+    UInt32Array, UInt64Array,
 };
+use arrow_buffer::Buffer;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::{FORMAT, PartInfo, ROWS, describe_segments, file_name, part_slots};
+use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::shape::TableShape;
-use crate::table::StoredRow;
+use crate::table::{RowWeights, StoredRow};
+
+/// Names the type of numbers that Arrow does not have.
+const DTYPE: &str = "zillion.dtype";
 
 /// The rows of a part in columns, in key order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PartRows {
     pub(super) keys: Vec<u64>,
-    pub(super) weights: Vec<f32>,
+    pub(super) weights: WeightColumn,
     pub(super) state: Vec<f32>,
     pub(super) counts: Vec<u32>,
     pub(super) last_steps: Vec<u64>,
@@ -34,7 +40,7 @@ impl PartRows {
     pub(crate) fn with_capacity(rows: usize, shape: &TableShape) -> Self {
         Self {
             keys: Vec::with_capacity(rows),
-            weights: Vec::with_capacity(rows * shape.width),
+            weights: WeightColumn::with_capacity(rows * shape.width, shape.spec.dtype),
             state: Vec::with_capacity(rows * shape.state_width),
             counts: Vec::with_capacity(rows),
             last_steps: Vec::with_capacity(rows),
@@ -45,7 +51,7 @@ impl PartRows {
     /// Adds the next row.
     pub(crate) fn push(&mut self, key: FeatureKey, row: StoredRow<'_>) {
         self.keys.push(key.0);
-        self.weights.extend_from_slice(row.weights);
+        self.weights.append(row.weights);
         self.state.extend_from_slice(row.state);
         self.counts.push(row.meta.count);
         self.last_steps.push(u64::from(row.meta.last_step));
@@ -53,29 +59,93 @@ impl PartRows {
     }
 }
 
+/// The weights of all rows, flat, in the type of their table.
+#[derive(Debug)]
+pub(super) enum WeightColumn {
+    F32(Vec<f32>),
+    F16(Vec<u16>),
+    Bf16(Vec<u16>),
+}
+
+impl WeightColumn {
+    fn with_capacity(weights: usize, dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32(Vec::with_capacity(weights)),
+            Dtype::F16 => Self::F16(Vec::with_capacity(weights)),
+            Dtype::Bf16 => Self::Bf16(Vec::with_capacity(weights)),
+        }
+    }
+
+    /// Adds a row, whose type is that of the column: both are the table's.
+    fn append(&mut self, row: RowWeights<'_>) {
+        match (self, row) {
+            (Self::F32(all), RowWeights::F32(row)) => all.extend_from_slice(row),
+            (Self::F16(all), RowWeights::F16(row)) | (Self::Bf16(all), RowWeights::Bf16(row)) => {
+                all.extend_from_slice(row);
+            }
+            _ => unreachable!("a table has one type of weights"),
+        }
+    }
+
+    fn list(self, width: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Self::F32(weights) => list(weights, width, rows),
+            // The bits of a number are what Arrow has in memory too.
+            Self::F16(bits) => {
+                let values = Float16Array::new(Buffer::from_vec(bits).into(), None);
+                list_of(item(Dtype::F16), Arc::new(values), width, rows)
+            }
+            Self::Bf16(bits) => {
+                list_of(item(Dtype::Bf16), Arc::new(UInt16Array::from(bits)), width, rows)
+            }
+        }
+    }
+}
+
 /// The columns of a part whose rows have these widths.
-pub(super) fn fields(width: usize, state_width: usize) -> Vec<Field> {
+pub(super) fn fields(dtype: Dtype, width: usize, state_width: usize) -> Vec<Field> {
     vec![
         Field::new("key", DataType::UInt64, false),
-        Field::new("weights", list_type(width), false),
-        Field::new("state", list_type(state_width), false),
+        Field::new("weights", list_type(dtype, width), false),
+        Field::new("state", list_type(Dtype::F32, state_width), false),
         Field::new("count", DataType::UInt32, false),
         Field::new("last_step", DataType::UInt64, false),
         Field::new("dirty_epoch", DataType::UInt32, false),
     ]
 }
 
-fn list_type(width: usize) -> DataType {
-    DataType::FixedSizeList(item(), width as i32)
+fn list_type(dtype: Dtype, width: usize) -> DataType {
+    DataType::FixedSizeList(item(dtype), width as i32)
 }
 
-fn item() -> Arc<Field> {
-    Arc::new(Field::new("item", DataType::Float32, false))
+/// A number of a list. Arrow has no bf16: its bits are u16, and the field says what they are.
+fn item(dtype: Dtype) -> Arc<Field> {
+    let (data_type, metadata) = match dtype {
+        Dtype::F32 => (DataType::Float32, None),
+        Dtype::F16 => (DataType::Float16, None),
+        Dtype::Bf16 => (DataType::UInt16, Some((DTYPE.to_owned(), dtype.name().to_owned()))),
+    };
+    let field = Field::new("item", data_type, false);
+    Arc::new(field.with_metadata(metadata.into_iter().collect::<BTreeMap<_, _>>()))
+}
+
+/// The type of the weights of a file, as its schema says it.
+pub(super) fn dtype_of(weights: &DataType) -> Option<Dtype> {
+    let DataType::FixedSizeList(found, _) = weights else { return None };
+    Dtype::ALL.into_iter().find(|&dtype| *found == item(dtype))
 }
 
 fn list(values: Vec<f32>, width: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
-    let values = Arc::new(Float32Array::from(values));
-    let list = FixedSizeListArray::try_new_with_length(item(), width as i32, values, None, rows)?;
+    list_of(item(Dtype::F32), Arc::new(Float32Array::from(values)), width, rows)
+}
+
+fn list_of(
+    item: Arc<Field>,
+    values: ArrayRef,
+    width: usize,
+    rows: usize,
+) -> Result<ArrayRef, ArrowError> {
+    let list = FixedSizeListArray::try_new_with_length(item, width as i32, values, None, rows)?;
     Ok(Arc::new(list))
 }
 
@@ -83,7 +153,7 @@ fn list(values: Vec<f32>, width: usize, rows: usize) -> Result<ArrayRef, ArrowEr
 fn schema(shape: &TableShape, part: usize, parts: usize) -> Schema {
     let mut metadata = metadata(shape, part, parts);
     metadata.insert("zillion.segments".to_owned(), describe_segments(shape));
-    Schema::new(fields(shape.width, shape.state_width)).with_metadata(metadata)
+    Schema::new(fields(shape.spec.dtype, shape.width, shape.state_width)).with_metadata(metadata)
 }
 
 /// What every file of a table says about itself.
@@ -106,7 +176,7 @@ fn batch(
         schema,
         vec![
             Arc::new(UInt64Array::from(rows.keys)),
-            list(rows.weights, shape.width, count)?,
+            rows.weights.list(shape.width, count)?,
             list(rows.state, shape.state_width, count)?,
             Arc::new(UInt32Array::from(rows.counts)),
             Arc::new(UInt64Array::from(rows.last_steps)),

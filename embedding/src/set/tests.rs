@@ -1,6 +1,8 @@
 //! Tables as a whole: against a model, and against themselves with other shards and threads.
 
 mod changes;
+mod dtypes;
+mod guards;
 mod invariance;
 mod learning;
 mod life;

@@ -21,6 +21,8 @@ pub(super) struct Dense {
     /// First row of each slot, and the number of rows at the end.
     starts: Vec<u32>,
     staged: Option<Staged>,
+    /// By row, once a sweep has asked for them: what random bits follow.
+    keys: Vec<FeatureKey>,
 }
 
 /// Gradients by row, until a sweep applies them.
@@ -53,7 +55,12 @@ impl Staged {
 
 impl Dense {
     pub(super) fn new(slots: Range<usize>) -> Self {
-        Self { first_slot: slots.start, starts: vec![0; slots.len() + 1], staged: None }
+        Self {
+            first_slot: slots.start,
+            starts: vec![0; slots.len() + 1],
+            staged: None,
+            keys: Vec::new(),
+        }
     }
 
     /// The slots of this shard.
@@ -79,13 +86,25 @@ impl Dense {
         self.staged.as_mut()
     }
 
-    /// Where gradients are staged; made at first use.
-    pub(super) fn staging(&mut self, stride: usize) -> Result<&mut Staged> {
+    /// Makes the list of keys by row, if it is not there.
+    pub(super) fn list_keys(&mut self, index: &Index) {
+        if self.keys.is_empty() {
+            self.keys = vec![FeatureKey(0); self.rows() as usize];
+            for slot in index.slots() {
+                for (key, row) in index.slot_entries(slot) {
+                    self.keys[row as usize] = key;
+                }
+            }
+        }
+    }
+
+    /// Where gradients are staged (made at first use), and the keys by row where they were listed.
+    pub(super) fn staging(&mut self, stride: usize) -> Result<(&mut Staged, &[FeatureKey])> {
         let staged = match self.staged.take() {
             Some(staged) => staged,
             None => Staged::new(stride, self.rows() as usize)?,
         };
-        Ok(self.staged.insert(staged))
+        Ok((self.staged.insert(staged), &self.keys))
     }
 
     /// To be called when rows were added in key order.
@@ -99,6 +118,7 @@ impl Dense {
             *end = next;
         }
         self.staged = None;
+        self.keys = Vec::new();
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -108,7 +128,8 @@ impl Dense {
                 + s.touched.capacity() * size_of::<u32>()
                 + s.is_touched.capacity()
         });
-        staged + self.starts.capacity() * size_of::<u32>()
+        let keys = self.keys.capacity() * size_of::<FeatureKey>();
+        staged + keys + self.starts.capacity() * size_of::<u32>()
     }
 }
 
@@ -173,7 +194,7 @@ impl Table {
         let Some(dense) = &mut self.dense else {
             return Err(Error::NotDense { table: self.shape.name().to_owned() });
         };
-        let staged = dense.staging(stride)?;
+        let (staged, _) = dense.staging(stride)?;
         for (&key, gradient) in keys.iter().zip(gradients.chunks_exact(stride)) {
             if finite_rows(gradient, stride, width) == 0 {
                 self.counters.nonfinite += 1;

@@ -80,8 +80,7 @@ impl Table {
             self.companion.free(to);
             return Ok(());
         }
-        let weights = self.weights.row(row).to_vec();
-        self.weights.row_mut(to).copy_from_slice(&weights);
+        self.weights.copy_row(row, to);
         let companion = self.companion.row(row).to_vec();
         self.companion.row_mut(to).copy_from_slice(&companion);
         if let Some(stored) = self.index.row_mut(key) {

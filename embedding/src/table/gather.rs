@@ -12,7 +12,7 @@ const AHEAD: usize = 16;
 pub(crate) struct RowRun {
     width: usize,
     keys: Vec<FeatureKey>,
-    /// Without padding; zeros where a key has no row.
+    /// In f32, whatever the table's type, and without padding; zeros where a key has no row.
     weights: Vec<f32>,
     /// `None` where a key has no row.
     counts: Vec<Option<u32>>,
@@ -66,7 +66,9 @@ impl Table {
                 run.weights.resize(run.weights.len() + width, 0.0);
                 run.counts.push(None);
             } else {
-                run.weights.extend_from_slice(&self.weights.row(row)[..width]);
+                let start = run.weights.len();
+                run.weights.resize(start + width, 0.0);
+                self.weights.stored(row, width).widen(&mut run.weights[start..]);
                 run.counts.push(Some(self.shape.meta(self.companion.row(row)).count));
             }
         }

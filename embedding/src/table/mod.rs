@@ -16,11 +16,13 @@ mod gather;
 mod pull;
 mod push;
 mod sweep;
+mod weights;
 
 pub(crate) use changes::{Changed, Changes};
 pub(crate) use gather::RowRun;
 pub(crate) use pull::Absent;
 pub(crate) use push::Times;
+pub(crate) use weights::RowWeights;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,6 +37,7 @@ use crate::life::Admission;
 use crate::shape::{Meta, TableShape};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
+use weights::WeightSlab;
 
 /// Row numbers that mean something else, at the top where no slab reaches.
 const UNKNOWN: u32 = u32::MAX;
@@ -44,8 +47,10 @@ const DROPPED: u32 = u32::MAX - 1;
 pub(crate) struct Table {
     shape: Arc<TableShape>,
     index: Index,
-    weights: Slab<f32>,
+    weights: WeightSlab,
     companion: Slab<u32>,
+    /// A block's rows in f32, where weights have another type.
+    scratch: Vec<f32>,
     counters: Counters,
     /// Present where keys wait for their rows.
     candidates: Option<Candidates>,
@@ -58,7 +63,7 @@ pub(crate) struct Table {
 /// One row as a checkpoint keeps it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredRow<'a> {
-    pub(crate) weights: &'a [f32],
+    pub(crate) weights: RowWeights<'a>,
     pub(crate) state: &'a [f32],
     pub(crate) meta: Meta,
 }
@@ -66,8 +71,9 @@ pub(crate) struct StoredRow<'a> {
 impl Table {
     pub(crate) fn new(shape: Arc<TableShape>, slots: Range<usize>) -> Result<Self> {
         Ok(Self {
-            weights: Slab::new(shape.stride())?,
+            weights: WeightSlab::new(&shape)?,
             companion: Slab::new(shape.companion_stride)?,
+            scratch: Vec::new(),
             counters: Counters::default(),
             candidates: match shape.spec.admission {
                 Admission::All => None,
@@ -109,7 +115,7 @@ impl Table {
     /// Makes the row of a key that is not there: initial weights, initial state.
     fn create(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
         let row = self.allocate_for(key)?;
-        self.shape.fill_initial(key, self.weights.row_mut(row));
+        self.weights.fill(row, &mut self.scratch, |weights| self.shape.fill_initial(key, weights));
         self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
         self.counters.created += 1;
         if let Some(changes) = &mut self.changes {
@@ -149,7 +155,7 @@ impl Table {
     /// Adds a row as a checkpoint kept it; the key must not be there.
     pub(crate) fn restore_row(&mut self, key: FeatureKey, stored: StoredRow<'_>) -> Result<()> {
         let row = self.allocate_for(key)?;
-        self.weights.row_mut(row)[..self.shape.width].copy_from_slice(stored.weights);
+        self.weights.restore(row, stored.weights);
         let companion = self.companion.row_mut(row);
         crate::shape::floats_mut(&mut companion[..self.shape.state_width])
             .copy_from_slice(stored.state);
@@ -197,7 +203,7 @@ impl Table {
             f(
                 key,
                 StoredRow {
-                    weights: &self.weights.row(row)[..self.shape.width],
+                    weights: self.weights.stored(row, self.shape.width),
                     state: crate::shape::floats(&companion[..self.shape.state_width]),
                     meta: self.shape.meta(companion),
                 },

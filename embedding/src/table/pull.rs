@@ -1,8 +1,11 @@
 //! Reading rows: never inserts.
 
+use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
+use super::weights::{WeightSlab, copy_halves};
 use super::{BLOCK, Table, UNKNOWN, in_blocks};
+use crate::dtype::{Bf16, F16, Half};
 use crate::error::Result;
 use crate::index::AtHome;
 
@@ -26,22 +29,111 @@ impl Table {
         absent: Absent,
     ) -> Result<u64> {
         let stride = self.shape.stride();
+        let weights = match &self.weights {
+            WeightSlab::F32(weights) => weights,
+            WeightSlab::F16(halves) => {
+                return self.read_halves::<F16>(halves, keys, out, counts, absent);
+            }
+            WeightSlab::Bf16(halves) => {
+                return self.read_halves::<Bf16>(halves, keys, out, counts, absent);
+            }
+        };
         // The widths of most tables, so that a row is a few moves and not a call.
         match stride {
-            4 => self.read_rows::<4>(keys, out, counts, absent),
-            8 => self.read_rows::<8>(keys, out, counts, absent),
-            12 => self.read_rows::<12>(keys, out, counts, absent),
-            16 => self.read_rows::<16>(keys, out, counts, absent),
-            20 => self.read_rows::<20>(keys, out, counts, absent),
-            32 => self.read_rows::<32>(keys, out, counts, absent),
-            64 => self.read_rows::<64>(keys, out, counts, absent),
-            _ => self.read_rows::<0>(keys, out, counts, absent),
+            4 => self.read_rows::<4>(weights, keys, out, counts, absent),
+            8 => self.read_rows::<8>(weights, keys, out, counts, absent),
+            12 => self.read_rows::<12>(weights, keys, out, counts, absent),
+            16 => self.read_rows::<16>(weights, keys, out, counts, absent),
+            20 => self.read_rows::<20>(weights, keys, out, counts, absent),
+            32 => self.read_rows::<32>(weights, keys, out, counts, absent),
+            64 => self.read_rows::<64>(weights, keys, out, counts, absent),
+            _ => self.read_rows::<0>(weights, keys, out, counts, absent),
+        }
+    }
+
+    /// The same where weights have 16 bits: a block is widened in one go, and what is not there put over it.
+    fn read_halves<H: Half>(
+        &self,
+        halves: &Slab<u16>,
+        keys: &[FeatureKey],
+        out: &mut [f32],
+        mut counts: Option<&mut [u32]>,
+        absent: Absent,
+    ) -> Result<u64> {
+        let stride = self.shape.stride();
+        let wants_counts = counts.is_some();
+        let mut rows = [[UNKNOWN; BLOCK]; 2];
+        let mut missing = 0;
+        in_blocks(
+            &mut rows,
+            keys.len(),
+            |_, block| keys[block].iter().for_each(|&key| self.index.prefetch(key)),
+            |rows, block, half| {
+                self.find(&keys[block], &mut rows[half], |row| {
+                    halves.prefetch(row);
+                    if wants_counts {
+                        self.companion.prefetch(row);
+                    }
+                });
+                Ok(())
+            },
+            |rows, block, half| {
+                let rows = &rows[half][..block.len()];
+                let targets = &mut out[block.start * stride..block.end * stride];
+                copy_halves::<H>(halves, rows, targets, stride);
+                for ((target, &row), i) in targets.chunks_exact_mut(stride).zip(rows).zip(block) {
+                    if row == UNKNOWN {
+                        missing += 1;
+                        self.fill_absent(absent, keys[i], target);
+                    }
+                    if let Some(counts) = counts.as_deref_mut() {
+                        counts[i] = match row {
+                            UNKNOWN => 0,
+                            _ => self.shape.meta(self.companion.row(row)).count,
+                        };
+                    }
+                }
+            },
+        )?;
+        Ok(missing)
+    }
+
+    /// Finds the rows of a block, and asks for the lines of each that is there.
+    #[inline(always)]
+    fn find(&self, keys: &[FeatureKey], rows: &mut [u32; BLOCK], ask: impl Fn(u32)) {
+        let found = |row: u32| {
+            ask(row);
+            row
+        };
+        let mut beyond = 0u32;
+        for (i, (row, &key)) in rows.iter_mut().zip(keys).enumerate() {
+            *row = match self.index.get_at_home(key) {
+                AtHome::Row(row) => found(row),
+                AtHome::Absent => UNKNOWN,
+                AtHome::Beyond => {
+                    beyond |= 1 << i;
+                    UNKNOWN
+                }
+            };
+        }
+        while beyond != 0 {
+            let i = beyond.trailing_zeros() as usize;
+            rows[i] = self.index.get(keys[i]).map_or(UNKNOWN, found);
+            beyond &= beyond - 1;
+        }
+    }
+
+    fn fill_absent(&self, absent: Absent, key: FeatureKey, target: &mut [f32]) {
+        match absent {
+            Absent::Initial => self.shape.fill_initial(key, target),
+            Absent::Declared => self.shape.fill_unknown(key, target),
         }
     }
 
     /// `STRIDE` is the stride, or 0 for any.
     fn read_rows<const STRIDE: usize>(
         &self,
+        weights: &Slab<f32>,
         keys: &[FeatureKey],
         out: &mut [f32],
         mut counts: Option<&mut [u32]>,
@@ -56,30 +148,12 @@ impl Table {
             keys.len(),
             |_, block| keys[block].iter().for_each(|&key| self.index.prefetch(key)),
             |rows, block, half| {
-                let found = |row: u32| {
-                    self.weights.prefetch(row);
+                self.find(&keys[block], &mut rows[half], |row| {
+                    weights.prefetch(row);
                     if wants_counts {
                         self.companion.prefetch(row);
                     }
-                    row
-                };
-                let (keys, rows) = (&keys[block], &mut rows[half]);
-                let mut beyond = 0u32;
-                for (i, (row, &key)) in rows.iter_mut().zip(keys).enumerate() {
-                    *row = match self.index.get_at_home(key) {
-                        AtHome::Row(row) => found(row),
-                        AtHome::Absent => UNKNOWN,
-                        AtHome::Beyond => {
-                            beyond |= 1 << i;
-                            UNKNOWN
-                        }
-                    };
-                }
-                while beyond != 0 {
-                    let i = beyond.trailing_zeros() as usize;
-                    rows[i] = self.index.get(keys[i]).map_or(UNKNOWN, found);
-                    beyond &= beyond - 1;
-                }
+                });
                 Ok(())
             },
             |rows, block, half| {
@@ -88,12 +162,9 @@ impl Table {
                 for ((target, &row), i) in targets.zip(&rows[half]).zip(block) {
                     if row == UNKNOWN {
                         missing += 1;
-                        match absent {
-                            Absent::Initial => self.shape.fill_initial(keys[i], target),
-                            Absent::Declared => self.shape.fill_unknown(keys[i], target),
-                        }
+                        self.fill_absent(absent, keys[i], target);
                     } else {
-                        target.copy_from_slice(&self.weights.row(row)[..stride]);
+                        target.copy_from_slice(&weights.row(row)[..stride]);
                     }
                     if let Some(counts) = counts.as_deref_mut() {
                         counts[i] = match row {

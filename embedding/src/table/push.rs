@@ -6,10 +6,11 @@ use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
+use super::weights::{FloatRows, Lent};
 use super::{BLOCK, DROPPED, Table, UNKNOWN, in_blocks};
 use crate::error::Result;
 use crate::index::AtHome;
-use crate::optimizer::{Kernel, RowKernel, Shaping};
+use crate::optimizer::{Kernel, RowKernel, Shaping, with_kernel};
 use crate::shape::{Meta, SegmentShape, TableShape, TableStep, floats_mut};
 
 /// What the stages of a push share.
@@ -60,12 +61,16 @@ impl Table {
             |push, block, half| {
                 let gradients = &gradients[block.start * stride..block.end * stride];
                 let rows = &push.rows[half][..block.len()];
-                let Table { weights, companion, changes, .. } = &mut *push.table;
+                let Table { weights, companion, changes, scratch, counters, .. } = &mut *push.table;
+                let mut lent = weights.lend(rows, stride, scratch);
                 for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
                     let shaping = Shaping { l2: segment.l2, scale: step.scale };
                     let raw = |i: usize, _row: u32| &gradients[i * stride..(i + 1) * stride];
-                    apply_kernel(kernel, weights, companion, rows, segment, raw, |_| shaping);
+                    apply_kernel(kernel, &mut lent, companion, rows, segment, raw, |_| shaping);
                 }
+                let key = |i: usize| keys[block.start + i];
+                counters.saturated +=
+                    weights.take_back(rows, shape.width, stride, scratch, step.rounding, key);
                 if let Some(changes) = changes {
                     changes.note_pushed(&shape, companion, &keys[block], rows);
                 }
@@ -166,26 +171,27 @@ pub(super) fn finite_rows(values: &[f32], stride: usize, width: usize) -> u64 {
 #[inline(always)]
 pub(super) fn apply_kernel<'g>(
     kernel: &Kernel,
-    weights: &mut Slab<f32>,
+    weights: &mut Lent<'_>,
     companion: &mut Slab<u32>,
     rows: &[u32],
     segment: &SegmentShape,
     raw: impl Fn(usize, u32) -> &'g [f32],
     shaping: impl Fn(usize) -> Shaping,
 ) {
-    match kernel {
-        Kernel::Sgd(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
-        Kernel::Adagrad(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
-        Kernel::RowwiseAdagrad(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
-        Kernel::Adam(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
-        Kernel::Ftrl(k) => apply_rows(k, weights, companion, rows, segment, raw, shaping),
+    match weights {
+        Lent::InPlace(weights) => with_kernel!(
+            kernel, k => apply_rows(k, *weights, companion, rows, segment, raw, shaping)
+        ),
+        Lent::Widened(weights) => with_kernel!(
+            kernel, k => apply_rows(k, weights, companion, rows, segment, raw, shaping)
+        ),
     }
 }
 
 #[inline(always)]
 fn apply_rows<'g, K: RowKernel>(
     kernel: &K,
-    weights: &mut Slab<f32>,
+    weights: &mut impl FloatRows,
     companion: &mut Slab<u32>,
     rows: &[u32],
     segment: &SegmentShape,
@@ -199,7 +205,7 @@ fn apply_rows<'g, K: RowKernel>(
                 if row == DROPPED {
                     continue;
                 }
-                let weights = &mut weights.row_mut(row)[segment.weights.clone()];
+                let weights = &mut weights.row_mut(i, row)[segment.weights.clone()];
                 let state = floats_mut(&mut companion.row_mut(row)[segment.state.clone()]);
                 kernel.row(weights, state, &raw(i, row)[segment.weights.clone()], shaping(i));
             }

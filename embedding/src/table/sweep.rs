@@ -2,16 +2,58 @@
 //! of shards, by slot and inside a slot by key.
 
 use zillion_device::simd::vectorised;
+use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
+use super::dense::Staged;
 use super::push::{apply_kernel, finite_rows, touch};
+use super::weights::WeightSlab;
 use super::{Table, Times, UNKNOWN};
 use crate::error::Result;
-use crate::optimizer::{Shaping, sum_of_squares_f64};
-use crate::shape::{SegmentShape, TableStep};
+use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64};
+use crate::shape::{SegmentShape, TableShape, TableStep};
 
 /// Rows swept together.
 const SWEEP: u32 = 64;
+
+/// What the rules of a sweep go over.
+struct Swept<'a> {
+    shape: &'a TableShape,
+    staged: &'a Staged,
+    step: &'a TableStep,
+    weights: &'a mut WeightSlab,
+    companion: &'a mut Slab<u32>,
+    scratch: &'a mut Vec<f32>,
+}
+
+impl Swept<'_> {
+    /// Runs the rules of some segments over a block of rows. `keys` are by row, where weights are rounded.
+    /// Returns how many weights were beyond the largest number of their type.
+    #[inline(never)]
+    fn apply(
+        &mut self,
+        rows: &[u32],
+        keys: &[FeatureKey],
+        is_meant: fn(&SegmentShape) -> bool,
+    ) -> u64 {
+        let Self { shape, staged, step, weights, companion, scratch } = self;
+        let (stride, width) = (shape.stride(), shape.width);
+        let mut lent = weights.lend(rows, stride, scratch);
+        let raw = |_: usize, row: u32| staged.gradients.row(row);
+        for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
+            if !is_meant(segment) {
+                continue;
+            }
+            let shaping = |i: usize| {
+                let pulled = segment.l2_is_whole || staged.is_touched[rows[i] as usize];
+                Shaping { l2: if pulled { segment.l2 } else { 0.0 }, scale: step.scale }
+            };
+            apply_kernel(kernel, &mut lent, companion, rows, segment, raw, shaping);
+        }
+        let key = |i: usize| keys[rows[i] as usize];
+        weights.take_back(rows, width, stride, scratch, step.rounding, key)
+    }
+}
 
 impl Table {
     /// Applies the staged gradients and the whole-table rules to every row, and forgets the gradients.
@@ -22,38 +64,31 @@ impl Table {
             changes.note_everything();
         }
         let rows = dense.rows();
-        let staged = dense.staging(shape.stride())?;
-        let (weights, companion) = (&mut self.weights, &mut self.companion);
+        if !shape.spec.dtype.is_f32() {
+            dense.list_keys(&self.index);
+        }
+        let (staged, keys) = dense.staging(shape.stride())?;
+        let Self { weights, companion, scratch, counters, .. } = self;
+        let touched: &[u32] = &staged.touched;
+        let mut swept = Swept { shape: &shape, staged, step, weights, companion, scratch };
         let mut block = [0; SWEEP as usize];
         for start in (0..rows).step_by(SWEEP as usize) {
             let length = SWEEP.min(rows - start) as usize;
             for (i, row) in block[..length].iter_mut().enumerate() {
                 *row = start + i as u32;
             }
-            for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
-                if !segment.is_swept {
-                    continue;
-                }
-                let shaping = |i: usize| {
-                    let pulled = segment.l2_is_whole || staged.is_touched[start as usize + i];
-                    Shaping { l2: if pulled { segment.l2 } else { 0.0 }, scale: step.scale }
-                };
-                let raw = |_: usize, row: u32| staged.gradients.row(row);
-                apply_kernel(kernel, weights, companion, &block[..length], segment, raw, shaping);
-            }
-            for &row in &block[..length] {
-                let companion = companion.row_mut(row);
+            let block = &block[..length];
+            counters.saturated += swept.apply(block, keys, |segment| segment.is_swept);
+            for &row in block {
+                let companion = swept.companion.row_mut(row);
                 let meta = Self::mark_moved(shape.meta(companion), step.epoch);
                 shape.set_meta(companion, meta);
             }
         }
-        for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
-            if segment.is_swept {
-                continue;
+        if shape.segments.iter().any(|segment| !segment.is_swept) {
+            for block in touched.chunks(SWEEP as usize) {
+                counters.saturated += swept.apply(block, keys, |segment| !segment.is_swept);
             }
-            let shaping = |_: usize| Shaping { l2: segment.l2, scale: step.scale };
-            let raw = |_: usize, row: u32| staged.gradients.row(row);
-            apply_kernel(kernel, weights, companion, &staged.touched, segment, raw, shaping);
         }
         touch(&shape, companion, &staged.touched, step);
         staged.clear();
@@ -65,8 +100,9 @@ impl Table {
     pub(crate) fn staged_squares(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let staged = dense.staged();
-        let square = |row: u32| {
-            let weights = self.weights.row(row);
+        let mut scratch = Vec::new();
+        let mut square = |row: u32| {
+            let weights = self.weights.floats(row, &mut scratch);
             let is_touched = staged.is_some_and(|s| s.is_touched[row as usize]);
             let squares = |segment: &SegmentShape| {
                 let pulled = segment.l2_is_whole || is_touched;
@@ -76,7 +112,7 @@ impl Table {
             };
             self.shape.segments.iter().map(squares).sum::<f64>()
         };
-        dense.slots().map(|slot| dense.slot_rows(slot).map(square).sum()).collect()
+        dense.slots().map(|slot| dense.slot_rows(slot).map(&mut square).sum()).collect()
     }
 
     /// The same for a table without whole-table rules, whose gradients stay with the caller: the sum over
@@ -91,7 +127,7 @@ impl Table {
     ) -> f64 {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let has_l2 = self.shape.segments.iter().any(|s| s.l2 != 0.0);
-        let mut initial = Vec::new();
+        let (mut initial, mut scratch) = (Vec::new(), Vec::new());
         let mut sum = 0.0;
         for (i, (&key, raw)) in keys.iter().zip(gradients.chunks_exact(stride)).enumerate() {
             if finite_rows(raw, stride, width) == 0 {
@@ -101,7 +137,7 @@ impl Table {
             let asks = has_l2 || self.dense.is_some() || self.candidates.is_some();
             let row = if asks { self.index.get(key) } else { None };
             let weights = match row {
-                Some(row) => self.weights.row(row),
+                Some(row) => self.weights.floats(row, &mut scratch),
                 None if self.dense.is_some() => continue,
                 None if self.waits(key, || occurrences.of(i)) => continue,
                 None if has_l2 => self.initial_row(key, &mut initial),
@@ -122,12 +158,13 @@ impl Table {
     /// every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
-        let loss = |row: u32| {
-            let weights = self.weights.row(row);
+        let mut scratch = Vec::new();
+        let mut loss = |row: u32| {
+            let weights = self.weights.floats(row, &mut scratch);
             let whole = self.shape.segments.iter().filter(|s| s.l2_is_whole);
             whole.map(|s| regulariser(weights, s)).sum::<f64>()
         };
-        dense.slots().map(|slot| dense.slot_rows(slot).map(loss).sum()).collect()
+        dense.slots().map(|slot| dense.slot_rows(slot).map(&mut loss).sum()).collect()
     }
 
     /// The regulariser's loss of the other segments over one run of keys. A key that waits for its row has
@@ -137,13 +174,13 @@ impl Table {
         if touched().next().is_none() {
             return 0.0;
         }
-        let mut initial = Vec::new();
+        let (mut initial, mut scratch) = (Vec::new(), Vec::new());
         let mut sum = 0.0;
         for &key in keys {
             let weights = match self.index.get(key).unwrap_or(UNKNOWN) {
                 UNKNOWN if self.dense.is_some() || self.candidates.is_some() => continue,
                 UNKNOWN => self.initial_row(key, &mut initial),
-                row => self.weights.row(row),
+                row => self.weights.floats(row, &mut scratch),
             };
             sum += touched().map(|s| regulariser(weights, s)).sum::<f64>();
         }
@@ -170,7 +207,7 @@ fn segment_square(raw: Option<&[f32]>, weights: &[f32], segment: &SegmentShape, 
                     sum_of_squares_f64(
                         raw.len(),
                         #[inline(always)]
-                        |i| shaping.gradient(raw[i], weights[i]),
+                        |i| shaping.of(raw[i], weights[i]),
                     )
                 },
             )
@@ -182,7 +219,7 @@ fn segment_square(raw: Option<&[f32]>, weights: &[f32], segment: &SegmentShape, 
                 sum_of_squares_f64(
                     weights.len(),
                     #[inline(always)]
-                    |i| shaping.gradient(0.0, weights[i]),
+                    |i| shaping.of(0.0, weights[i]),
                 )
             },
         ),

@@ -6,28 +6,33 @@ use std::sync::Arc;
 use zillion_device::Files;
 use zillion_embedding::conformance::plan_of;
 use zillion_embedding::layer::LayerManifest;
-use zillion_embedding::{Admission, Counters, Eviction, Rates, TableSpec, Unknown};
+use zillion_embedding::{Admission, Counters, Dtype, Eviction, Rates, TableSpec, Unknown};
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
 use super::versions::{State, Versions};
-use super::{Action, Ending, StepAction, TABLES, key, specs};
+use super::{Action, Ending, StepAction, TABLES, key, specs_of};
 use crate::client::{PushMode, StepReport, TrainClient, Want};
 
-/// Runs a history on a client that was made of [`specs`] and compares every answer with a model's.
+/// Runs a history on a client that was made of [`specs_of`] this type and compares every answer with a model's.
 ///
 /// # Errors
 /// The first difference, in words.
-pub fn replay(client: &mut dyn TrainClient, actions: &[Action]) -> Result<(), String> {
-    publish(client, actions).map(drop)
+pub fn replay(
+    dtype: Dtype,
+    client: &mut dyn TrainClient,
+    actions: &[Action],
+) -> Result<(), String> {
+    publish(dtype, client, actions).map(drop)
 }
 
 /// [`replay`], and all layers that were written on the way.
 pub(super) fn publish(
+    dtype: Dtype,
     client: &mut dyn TrainClient,
     actions: &[Action],
 ) -> Result<Vec<LayerManifest>, String> {
-    let mut model = Model::new();
+    let mut model = Model::new(dtype);
     for (i, action) in actions.iter().enumerate() {
         model.act(client, action).map_err(|e| format!("action {i} ({action:?}): {e}"))?;
     }
@@ -74,9 +79,9 @@ fn failed(call: &'static str) -> impl Fn(crate::Error) -> String {
 }
 
 impl Model {
-    fn new() -> Self {
+    fn new(dtype: Dtype) -> Self {
         Self {
-            specs: specs(),
+            specs: specs_of(dtype),
             tables: vec![BTreeMap::new(); TABLES],
             candidates: vec![BTreeMap::new(); TABLES],
             initial: BTreeMap::new(),
@@ -243,7 +248,7 @@ impl Model {
         let mut keys: Vec<FeatureKey> = ids.iter().map(|&id| key(id)).collect();
         keys.sort_unstable();
         keys.dedup();
-        for table in (0..TABLES).filter(|&t| specs()[t].dense) {
+        for table in (0..TABLES).filter(|&t| self.specs[t].dense).collect::<Vec<_>>() {
             let id = TableId(table as u16);
             let added = client.prefill(id, &keys).map_err(failed("prefill"))?;
             let new: Vec<FeatureKey> =
@@ -337,7 +342,12 @@ impl Model {
             self.counters[table].nonfinite += nonfinite;
             self.counters[table].pushed += used.len() as u64;
             let l2 = self.l2(table);
-            let update = |w: &mut f32, g: f32, l2: f32| *w -= 0.5 * rate * ((g + l2 * *w) * scale);
+            let (dtype, seed, step) = (self.specs[table].dtype, self.specs[table].seed, self.step);
+            // Weights of 16 bits are rounded by bits that follow seed, key, step and unit.
+            let update = |key: FeatureKey, unit: usize, w: &mut f32, g: f32, l2: f32| {
+                let moved = *w - 0.5 * rate * ((g + l2 * *w) * scale);
+                *w = dtype.round_pushed(seed, key.0, step, unit, moved);
+            };
             let mut touched = std::collections::BTreeSet::new();
             for i in used {
                 let key = plan.tables[table].keys[i];
@@ -355,16 +365,17 @@ impl Model {
                 let row = self.tables[table].get_mut(&key).expect("inserted above");
                 row.pushes += 1;
                 row.last_step = self.step;
-                for ((w, &g), &l2) in
-                    row.weights.iter_mut().zip(gradients.tables[table].row(i)).zip(&l2)
-                {
-                    update(w, g, l2);
+                let raw = gradients.tables[table].row(i);
+                for (unit, ((w, &g), &l2)) in row.weights.iter_mut().zip(raw).zip(&l2).enumerate() {
+                    update(key, unit, w, g, l2);
                 }
             }
             if self.specs[table].has_whole_table_rule() {
                 let others = self.tables[table].iter_mut().filter(|(k, _)| !touched.contains(k));
-                for (_, row) in others {
-                    row.weights.iter_mut().zip(&l2).for_each(|(w, &l2)| update(w, 0.0, l2));
+                for (&key, row) in others {
+                    for (unit, (w, &l2)) in row.weights.iter_mut().zip(&l2).enumerate() {
+                        update(key, unit, w, 0.0, l2);
+                    }
                 }
             }
             self.all_changed(table, self.specs[table].has_whole_table_rule());

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zillion_device::Files;
-use zillion_embedding::TableLayout;
 use zillion_embedding::layer::{AtOnce, Found, Layer, LayerManifest, merge_layers, verify_layer};
+use zillion_embedding::{Dtype, TableLayout};
 use zillion_feature::FeatureKey;
 
 use super::scenarios::{Folder, fill, plan, step};
@@ -183,6 +183,7 @@ fn same_rows(what: &str, layer: &Layer, state: &State) -> Result<(), String> {
 
 /// Clients of other numbers of shards and threads among them, where `make` makes such.
 pub(super) fn the_same_history_writes_the_same_layers(
+    dtype: Dtype,
     make: &mut MakeClient<'_>,
 ) -> Result<(), String> {
     for seed in 100..104 {
@@ -192,7 +193,7 @@ pub(super) fn the_same_history_writes_the_same_layers(
         actions.push(Action::Publish { back: 1 });
         let mut written = Vec::new();
         for _ in 0..3 {
-            let layers = model::publish(make(specs()).as_mut(), &actions);
+            let layers = model::publish(dtype, make(specs()).as_mut(), &actions);
             written.push(layers.map_err(|e| format!("history {seed}: {e}"))?);
         }
         if written[0].len() < 2 || written.iter().any(|layers| *layers != written[0]) {

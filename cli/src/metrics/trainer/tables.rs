@@ -19,6 +19,7 @@ pub(super) struct Tables {
     lapsed: IntCounterVec,
     refused: IntCounterVec,
     nonfinite: IntCounterVec,
+    saturated: IntCounterVec,
 }
 
 impl Tables {
@@ -70,6 +71,10 @@ impl Tables {
                 "zillion_embedding_nonfinite_gradients_total",
                 "Row gradients dropped because a number in them was not finite.",
             )?,
+            saturated: counters(
+                "zillion_embedding_saturated_weights_total",
+                "Weights that became the largest number of their type because they were beyond it.",
+            )?,
         })
     }
 
@@ -101,6 +106,7 @@ impl Tables {
                 (&self.lapsed, counted.lapsed),
                 (&self.refused, counted.refused),
                 (&self.nonfinite, counted.nonfinite),
+                (&self.saturated, counted.saturated),
             ] {
                 follow(&series.with_label_values(&[table]), count);
             }

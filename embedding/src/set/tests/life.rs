@@ -131,7 +131,7 @@ fn contents(set: &TableSet) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, 
         for slot in shard.slots() {
             shard.table(0).for_each_in_slot(slot, |key, stored| {
                 let row = Row {
-                    weights: stored.weights.to_vec(),
+                    weights: stored.weights.to_floats().into_owned(),
                     accumulator: stored.state[0],
                     count: stored.meta.count,
                     last_step: stored.meta.last_step,

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use zillion_feature::{FeatureKey, RowBuffer, TableId};
+use zillion_feature::{FeatureKey, RowBuffer, Step, TableId};
 
 use crate::conformance::plan_of;
 use crate::testing::*;
-use crate::{OptimizerSpec, TableSet};
+use crate::{Dtype, OptimizerSpec, Rates, TableSet, TableSpec, Update};
 
 const LR: f32 = 0.25;
 const DIM: usize = 5;
@@ -34,6 +34,11 @@ fn round() -> impl Strategy<Value = Round> {
         .prop_map(|(keys, poisoned)| Round { keys, poisoned })
 }
 
+/// A step at the plain rate.
+fn at(step: u64) -> Update {
+    Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
+}
+
 #[derive(Default)]
 struct Model {
     /// Weights and number of pushes.
@@ -49,12 +54,14 @@ proptest! {
     #[test]
     fn tables_are_maps_that_learn(
         dense in any::<bool>(),
+        dtype in prop::sample::select(&Dtype::ALL[..]),
         n in 1usize..6,
         rounds in prop::collection::vec(round(), 1..12),
         vocabulary in prop::collection::btree_set(any_key(), 0..40),
     ) {
         let workers = workers(1);
-        let spec = table("t", dense, vec![segment("v", DIM, OptimizerSpec::Sgd { lr: LR }, 0.0)]);
+        let segments = vec![segment("v", DIM, OptimizerSpec::Sgd { lr: LR }, 0.0)];
+        let spec = TableSpec { dtype, ..table("t", dense, segments) };
         let shape = crate::shape::TableShape::new(spec.clone()).unwrap();
         let initial = |key| {
             let mut row = [0.0; 8];
@@ -91,7 +98,7 @@ proptest! {
             for &p in round.poisoned.iter().filter(|&&p| p < keys.len()) {
                 raw.tables[0].values[p * 8 + p % DIM] = if p % 2 == 0 { f32::NAN } else { f32::NEG_INFINITY };
             }
-            let counted = set.push(&workers, &plan, &raw, update(1, 1.0)).unwrap();
+            let counted = set.push(&workers, &plan, &raw, at(t)).unwrap();
             let mut pushed = 0;
             for (i, &k) in keys.iter().enumerate() {
                 let g = raw.tables[0].row(i);
@@ -105,8 +112,8 @@ proptest! {
                 }
                 pushed += 1;
                 let row = model.rows.entry(k).or_insert_with(|| { model.created += 1; (initial(k), 0) });
-                for (w, g) in row.0.iter_mut().zip(g) {
-                    *w -= LR * g;
+                for (unit, (w, g)) in row.0.iter_mut().zip(g).enumerate() {
+                    *w = dtype.round_pushed(spec.seed, k.0, t, unit, *w - LR * g);
                 }
                 row.1 += 1;
             }
@@ -125,10 +132,22 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let (parts, _) = checkpoint(&set, &workers, folder.path());
         prop_assert_eq!(parts[0].rows, model.rows.len() as u64);
-        let mut source = crate::PartSource::open(&workers, folder.path(), vec![spec], &parts).unwrap();
+        let specs = vec![spec];
+        let mut source =
+            crate::PartSource::open(&workers, folder.path(), specs.clone(), &parts).unwrap();
         let expected = vec![model.rows.iter().map(|(k, (w, _))| (*k, w.to_vec())).collect()];
         let absent = vec![(1000..1010).map(key).collect()];
         crate::conformance::check(&mut source, &expected, &absent, &|_, k| initial(k).to_vec())
             .map_err(TestCaseError::fail)?;
+        // So do the tables that it is restored into, and they write the same again.
+        let mut restored = TableSet::new(specs, shards(6 - n)).unwrap();
+        restored.restore(&workers, folder.path(), &parts).unwrap();
+        let again = tempfile::tempdir().unwrap();
+        prop_assert_eq!(&checkpoint(&restored, &workers, again.path()).0, &parts);
+        crate::conformance::check(
+            &mut crate::LiveRows::new(&mut restored, &workers), &expected, &absent,
+            &|_, k| initial(k).to_vec(),
+        )
+        .map_err(TestCaseError::fail)?;
     }
 }

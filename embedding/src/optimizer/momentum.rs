@@ -1,0 +1,26 @@
+//! Stochastic gradient descent with momentum, by PyTorch's formulas (`torch.optim.SGD` without dampening).
+//!
+//! The learning rate multiplies the whole velocity, so that a schedule which lowers it slows what is in motion
+//! too.
+
+use super::{Gradient, RowKernel};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MomentumKernel {
+    pub(super) lr: f32,
+    pub(super) momentum: f32,
+    /// Whether a step looks ahead to where the velocity leads (Nesterov 1983).
+    pub(super) nesterov: bool,
+}
+
+impl RowKernel for MomentumKernel {
+    #[inline(always)]
+    fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient) {
+        for ((w, v), &g) in weights.iter_mut().zip(state).zip(raw) {
+            let g = gradient.of(g, *w);
+            *v = self.momentum * *v + g;
+            let step = if self.nesterov { g + self.momentum * *v } else { *v };
+            *w -= self.lr * step;
+        }
+    }
+}
