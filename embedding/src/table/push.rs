@@ -59,7 +59,10 @@ impl Table {
             |push, block, half| {
                 let gradients = &gradients[block.start * stride..block.end * stride];
                 let rows = &push.rows[half][..block.len()];
-                let Table { weights, companion, changes, .. } = &mut *push.table;
+                let Table { weights, companion, changes, snapshot, .. } = &mut *push.table;
+                if let Some(snapshot) = snapshot {
+                    snapshot.save(&shape, weights, companion, &keys[block.clone()], rows);
+                }
                 for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
                     let shaping = Shaping { l2: segment.l2, scale: step.scale };
                     let raw = |i: usize, _row: u32| &gradients[i * stride..(i + 1) * stride];
