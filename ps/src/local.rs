@@ -105,10 +105,8 @@ impl LocalClient {
         if self.is_open && ticket.number() == self.checkpoints {
             return Ok(());
         }
-        let reason = format!(
-            "checkpoint {} was finished or given up; begin another one",
-            ticket.number()
-        );
+        let reason =
+            format!("checkpoint {} was finished or given up; begin another one", ticket.number());
         Err(Error::Argument { call, reason })
     }
 

@@ -47,7 +47,9 @@ pub(super) fn a_checkpoint_is_of_the_moment_that_it_began_in(
         }
         steps(client.as_mut(), 31..=33)?;
         let parts = client.finish_checkpoint(ticket).map_err(fails)?;
-        if parts != expected || part_bytes(folder.path(), &parts)? != part_bytes(plain.path(), &expected)? {
+        if parts != expected
+            || part_bytes(folder.path(), &parts)? != part_bytes(plain.path(), &expected)?
+        {
             return Err("a checkpoint beside training is not that of its beginning".to_owned());
         }
         steps(client.as_mut(), 34..=40)?;
@@ -59,7 +61,9 @@ pub(super) fn a_checkpoint_is_of_the_moment_that_it_began_in(
         resumed.restore(folder.path(), &parts).map_err(fails)?;
         steps(resumed.as_mut(), 13..=40)?;
         if resumed.checkpoint(again.path(), &files).map_err(fails)? != ended {
-            return Err("a run from a checkpoint that was written beside training differs".to_owned());
+            return Err(
+                "a run from a checkpoint that was written beside training differs".to_owned()
+            );
         }
     }
     Ok(())

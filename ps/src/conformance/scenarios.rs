@@ -89,7 +89,10 @@ pub(super) fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<(), Str
     }
 }
 
-pub(super) fn read(client: &mut dyn TrainClient, plan: &LookupPlan) -> Result<Vec<Vec<f32>>, String> {
+pub(super) fn read(
+    client: &mut dyn TrainClient,
+    plan: &LookupPlan,
+) -> Result<Vec<Vec<f32>>, String> {
     let answer = client.lookup(plan, RowBuffer::default()).and_then(|p| p.wait());
     let (rows, _) = answer.map_err(|e| e.to_string())?;
     Ok(rows.tables.into_iter().map(|t| t.values).collect())
