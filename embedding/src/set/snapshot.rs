@@ -80,6 +80,8 @@ pub(super) struct Snapshot {
     next: usize,
     filling: Option<Filling>,
     running: Vec<(usize, Task<Result<PartInfo>>)>,
+    /// What tables kept and do not need any more: giving memory back takes its time.
+    dropping: Vec<Task<()>>,
     /// Syncs the folders when all files are there.
     closing: Option<Task<Result<()>>>,
     /// What may be spent on copying.
@@ -126,13 +128,10 @@ impl TableSet {
         })?;
         self.seal_changes();
         let tables = self.shapes.len();
-        let begun = each(workers, &mut self.shards, |_, shard| {
-            (0..tables).try_for_each(|table| shard.table_mut(table).begin_snapshot(era))
-        });
-        if begun.is_err() {
-            self.end_table_snapshots();
-        }
-        begun?;
+        each(workers, &mut self.shards, |_, shard| {
+            (0..tables).for_each(|table| shard.table_mut(table).begin_snapshot(era));
+            Ok(())
+        })?;
         self.snapshot = Some(Box::new(Snapshot {
             files: files.clone(),
             folder: folder.to_owned(),
@@ -142,6 +141,7 @@ impl TableSet {
             next: 0,
             filling: None,
             running: Vec::new(),
+            dropping: Vec::new(),
             closing: None,
             credit: 0,
             failure: None,
@@ -240,9 +240,10 @@ impl TableSet {
         if job.part + 1 == job.parts {
             for shard in &mut self.shards {
                 let table = shard.table_mut(job.table);
-                match job.is_rows {
-                    true => table.end_snapshot(),
-                    false => table.candidates_mut().into_iter().for_each(|c| c.end_snapshot()),
+                if !job.is_rows {
+                    table.candidates_mut().into_iter().for_each(|c| c.end_snapshot());
+                } else if let Some(kept) = table.end_snapshot() {
+                    snapshot.dropping.push(workers.spawn(move || drop(kept)));
                 }
             }
         }
@@ -358,7 +359,7 @@ impl TableSet {
         for shard in &mut self.shards {
             for table in 0..self.shapes.len() {
                 let table = shard.table_mut(table);
-                table.end_snapshot();
+                drop(table.end_snapshot());
                 table.candidates_mut().into_iter().for_each(|c| c.end_snapshot());
             }
         }
@@ -395,6 +396,7 @@ impl Snapshot {
     fn collect(&mut self) -> Result<()> {
         let (done, running) = self.running.drain(..).partition(|(_, task)| task.is_done());
         self.running = running;
+        self.dropping.retain(|task| !task.is_done());
         let done: Vec<_> = done;
         done.into_iter().try_for_each(|(job, task)| {
             self.written[job] = Some(task.join()?);

@@ -13,6 +13,7 @@ mod changes;
 mod dense;
 mod evict;
 mod gather;
+mod images;
 mod pull;
 mod push;
 mod snapshot;

@@ -18,15 +18,13 @@ use std::ops::Range;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
+use super::images::{Images, NONE};
 use super::{DROPPED, StoredRow, Table};
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::shape::{TableShape, floats};
 
 /// Rows that are asked for before they are looked at.
 const AHEAD: usize = 16;
-
-/// Ends a list of images.
-const NONE: u32 = u32::MAX;
 
 /// What is kept for a snapshot of one shard's part of a table.
 #[derive(Debug)]
@@ -40,11 +38,7 @@ pub(crate) struct TableSnapshot {
     is_whole: bool,
     /// By slot, the newest image; empty until there is one.
     newest: Vec<u32>,
-    /// By image, its key and the image of the same slot before it.
-    notes: Vec<(FeatureKey, u32)>,
-    /// Images are numbered like rows: both slabs hand out the lowest free number.
-    weights: Slab<f32>,
-    companion: Slab<u32>,
+    images: Images,
     /// Why an image is missing.
     failure: Option<Error>,
 }
@@ -57,18 +51,16 @@ enum Place {
 }
 
 impl TableSnapshot {
-    fn new(shape: &TableShape, slots: Range<usize>, era: u32) -> Result<Self> {
-        Ok(Self {
+    fn new(shape: &TableShape, slots: Range<usize>, era: u32) -> Self {
+        Self {
             era,
             pending: slots.start,
             slots,
             is_whole: false,
             newest: Vec::new(),
-            notes: Vec::new(),
-            weights: Slab::new(shape.stride())?,
-            companion: Slab::new(shape.companion_stride)?,
+            images: Images::new(shape.stride(), shape.companion_stride),
             failure: None,
-        })
+        }
     }
 
     /// Keeps the images of rows that are about to change or to go, where they have none. `rows` may hold
@@ -93,53 +85,33 @@ impl TableSnapshot {
     }
 
     /// Adds an image to the list of its slot.
+    #[inline]
     fn keep(&mut self, key: FeatureKey, weights: &[f32], companion: &[u32]) {
-        let image = match self.allocate() {
-            Ok(image) => image,
-            Err(e) => return self.spoil(e),
-        };
-        self.weights.row_mut(image).copy_from_slice(weights);
-        self.companion.row_mut(image).copy_from_slice(companion);
         if self.newest.is_empty() {
             self.newest = vec![NONE; self.slots.len()];
         }
         let newest = &mut self.newest[key.slot() - self.slots.start];
-        let note = (key, std::mem::replace(newest, image));
-        match self.notes.get_mut(image as usize) {
-            Some(place) => *place = note,
-            None => self.notes.push(note),
+        match self.images.keep(key, *newest, weights, companion) {
+            Ok(image) => *newest = image,
+            Err(e) => self.spoil(e),
         }
-    }
-
-    fn allocate(&mut self) -> Result<u32> {
-        let image = self.weights.alloc()?;
-        match self.companion.alloc() {
-            Ok(twin) => debug_assert_eq!(image, twin, "both slabs hand out the lowest free row"),
-            Err(e) => {
-                self.weights.free(image);
-                return Err(e.into());
-            }
-        }
-        Ok(image)
     }
 
     /// Gives up: nothing is kept from here on.
+    #[cold]
     fn spoil(&mut self, failure: Error) {
         self.pending = self.slots.end;
         self.newest = Vec::new();
-        self.notes = Vec::new();
-        self.weights.clear();
-        self.companion.clear();
+        self.images = Images::new(0, 0);
         self.failure = Some(failure);
     }
 
     /// The images of a slot and their keys.
     fn images(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
-        let newest = self.newest.get(slot - self.slots.start).copied().unwrap_or(NONE);
-        let mut next = newest;
+        let mut next = self.newest.get(slot - self.slots.start).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
             let image = next;
-            let (key, before) = *self.notes.get(image as usize)?;
+            let (key, before) = self.images.head(image)?;
             next = before;
             Some((key, image))
         })
@@ -147,38 +119,29 @@ impl TableSnapshot {
 
     /// Forgets the images of a slot, which is written.
     fn forget(&mut self, slot: usize) {
-        let images: Vec<u32> = self.images(slot).map(|(_, image)| image).collect();
-        for image in images {
-            self.weights.free(image);
-            self.companion.free(image);
-        }
         if let Some(newest) = self.newest.get_mut(slot - self.slots.start) {
-            *newest = NONE;
+            let mut image = std::mem::replace(newest, NONE);
+            while image != NONE {
+                image = self.images.release(image);
+            }
         }
         self.pending = self.pending.max(slot + 1);
     }
 
     fn bytes(&self) -> usize {
-        let (weights, companion) = (self.weights.bytes(), self.companion.bytes());
-        weights.reserved
-            + weights.bookkeeping
-            + companion.reserved
-            + companion.bookkeeping
-            + self.newest.capacity() * size_of::<u32>()
-            + self.notes.capacity() * size_of::<(FeatureKey, u32)>()
+        self.images.bytes() + self.newest.capacity() * size_of::<u32>()
     }
 }
 
 impl Table {
     /// Begins a snapshot of the rows and of the keys that wait, as they are. Rows must be marked with a later
     /// era than `era` from now on.
-    pub(crate) fn begin_snapshot(&mut self, era: u32) -> Result<()> {
-        let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), era)?;
+    pub(crate) fn begin_snapshot(&mut self, era: u32) {
+        let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), era);
         self.snapshot = Some(Box::new(snapshot));
         if let Some(candidates) = &mut self.candidates {
             candidates.begin_snapshot();
         }
-        Ok(())
     }
 
     /// Keeps the images of all rows of pending slots: a rule is about to move every row.
@@ -228,7 +191,7 @@ impl Table {
             }
             let (weights, companion) = match place {
                 Place::Live(row) => (self.weights.row(row), self.companion.row(row)),
-                Place::Image(row) => (snapshot.weights.row(row), snapshot.companion.row(row)),
+                Place::Image(image) => snapshot.images.row(image),
             };
             let stored = StoredRow {
                 weights: &weights[..self.shape.width],
@@ -246,9 +209,9 @@ impl Table {
         }
     }
 
-    /// Forgets the snapshot of the rows.
-    pub(crate) fn end_snapshot(&mut self) {
-        self.snapshot = None;
+    /// Ends the snapshot of the rows. What was kept is for the caller to drop where that costs no step its time.
+    pub(crate) fn end_snapshot(&mut self) -> Option<Box<TableSnapshot>> {
+        self.snapshot.take()
     }
 
     /// Why an image is missing, where one is.
