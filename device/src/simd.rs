@@ -36,9 +36,11 @@
 //! assert_eq!(weights, [0.5; 20]);
 //! ```
 
+mod lanes;
 pub mod math;
 mod reduce;
 
+pub use lanes::equal_lanes;
 pub use reduce::{dot, sum, sum_of_squares};
 
 /// What the code of a kernel may use, in ascending order.

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
 
-use crate::index::Index;
+use crate::index::{CountedLine, Index};
 use before::Before;
 
 /// Bits of a count, those of the slot's number.
@@ -31,7 +31,7 @@ pub(crate) struct Candidates {
     /// Occurrences that a key needs.
     at_least: u32,
     /// From keys, with their counts on top, to the step that they were last seen in.
-    index: Index<COUNT_BITS>,
+    index: Index<CountedLine>,
     /// Present while a snapshot is written.
     before: Option<Box<Before>>,
 }

@@ -6,7 +6,9 @@
 //! * Growing touches one slot. Slots grow at different sizes, so that the index as a whole grows in
 //!   small steps although the keys of all slots arrive at the same pace.
 
-mod bucket;
+mod compact;
+mod counted;
+mod line;
 mod slot;
 
 use std::ops::Range;
@@ -14,20 +16,27 @@ use std::ops::Range;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::{FeatureKey, SLOTS};
 
+pub(crate) use compact::CompactLine;
+pub(crate) use counted::CountedLine;
+use line::Line;
+pub(crate) use slot::AtHome;
 use slot::SlotIndex;
+
+/// Bits of a key below its slot.
+const LOW_BITS: u32 = u64::BITS - SLOTS.trailing_zeros();
 
 /// Where keys lead to in one shard's part of a table.
 ///
-/// A slot's number is the top of all its keys, so that those bits need not be stored: with `TAG` of them
-/// set aside, an entry can carry a small number beside its row.
+/// A slot's number is the top of all its keys, so that those bits need not be stored: a [`CompactLine`] saves
+/// them, a [`CountedLine`] says something else there.
 #[derive(Debug)]
-pub(crate) struct Index<const TAG: u32 = 0> {
+pub(crate) struct Index<L = CompactLine> {
     first_slot: usize,
-    slots: Vec<SlotIndex<TAG>>,
+    slots: Vec<SlotIndex<L>>,
     keys: usize,
 }
 
-impl<const TAG: u32> Index<TAG> {
+impl<L: Line> Index<L> {
     /// An empty index of the slots in `range`.
     pub(crate) fn new(range: Range<usize>) -> Self {
         debug_assert!(range.end <= SLOTS, "slots are numbered below {SLOTS}");
@@ -50,8 +59,8 @@ impl<const TAG: u32> Index<TAG> {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.iter().map(SlotIndex::<TAG>::bytes).sum::<usize>()
-            + self.slots.capacity() * size_of::<SlotIndex<TAG>>()
+        self.slots.iter().map(SlotIndex::<L>::bytes).sum::<usize>()
+            + self.slots.capacity() * size_of::<SlotIndex<L>>()
     }
 
     /// Asks for the bucket where `key` is looked for first.
@@ -59,6 +68,18 @@ impl<const TAG: u32> Index<TAG> {
     pub(crate) fn prefetch(&self, key: FeatureKey) {
         let slot = &self.slots[self.position(key)];
         prefetch_read(slot.buckets(), slot.home(key.0));
+    }
+
+    /// The row of `key` where one look at the bucket of [`Index::prefetch`] tells it; else asks for the bucket
+    /// after that one, and [`Index::get`] must be asked a little later.
+    #[inline(always)]
+    pub(crate) fn get_at_home(&self, key: FeatureKey) -> AtHome {
+        let slot = &self.slots[self.position(key)];
+        let found = slot.at_home(key.0);
+        if found == AtHome::Beyond {
+            prefetch_read(slot.buckets(), slot.home(key.0) + 1);
+        }
+        found
     }
 
     /// The row of `key`.
@@ -82,32 +103,15 @@ impl<const TAG: u32> Index<TAG> {
         Some(row)
     }
 
-    /// The stored key, tag included.
-    pub(crate) fn stored(&self, key: FeatureKey) -> Option<u64> {
-        self.slots[self.position(key)].stored(key.0)
-    }
-
-    /// The stored key, tag included, and the row of a key, to write.
-    pub(crate) fn entry_mut(&mut self, key: FeatureKey) -> Option<(&mut u64, &mut u32)> {
+    /// The row of a key, to write.
+    pub(crate) fn row_mut(&mut self, key: FeatureKey) -> Option<&mut u32> {
         let position = self.position(key);
-        self.slots[position].entry_mut(key.0)
-    }
-
-    /// Adds a key that is not there yet, its tag in place of its slot.
-    pub(crate) fn insert_tagged(&mut self, key: FeatureKey, stored: u64, row: u32) {
-        let position = self.position(key);
-        self.slots[position].insert(stored, row, key.slot());
-        self.keys += 1;
+        self.slots[position].row_mut(key.0)
     }
 
     /// To be called when keys have left a slot: gives memory back, and keeps probes short.
     pub(crate) fn tidy(&mut self, slot: usize) {
         self.slots[slot - self.first_slot].tidy(slot);
-    }
-
-    /// The keys and rows of one slot that this index owns, in no particular order.
-    pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
-        self.slots[slot - self.first_slot].entries().map(|(key, row)| (FeatureKey(key), row))
     }
 
     /// The number of keys of one slot that this index owns.
@@ -118,6 +122,44 @@ impl<const TAG: u32> Index<TAG> {
     #[inline(always)]
     fn position(&self, key: FeatureKey) -> usize {
         key.slot() - self.first_slot
+    }
+}
+
+impl Index {
+    /// The keys and rows of one slot that this index owns, in no particular order.
+    pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
+        let top = (slot as u64) << LOW_BITS;
+        let entries = self.slots[slot - self.first_slot].entries();
+        entries.map(move |(low, row)| (FeatureKey(top | low), row))
+    }
+}
+
+impl Index<CountedLine> {
+    /// The word of a key, tag included.
+    pub(crate) fn stored(&self, key: FeatureKey) -> Option<u64> {
+        let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
+        Some(line.word(entry))
+    }
+
+    /// The word, tag included, and the number of a key, to write. What is written into the word must leave the
+    /// bits below the tag as they are.
+    pub(crate) fn entry_mut(&mut self, key: FeatureKey) -> Option<(&mut u64, &mut u32)> {
+        let position = self.position(key);
+        let (line, entry) = self.slots[position].entry_mut(key.0)?;
+        Some(line.entry_mut(entry))
+    }
+
+    /// Adds a key that is not there yet, its tag in place of its slot.
+    pub(crate) fn insert_tagged(&mut self, key: FeatureKey, word: u64, number: u32) {
+        let position = self.position(key);
+        self.slots[position].insert(word, number, key.slot());
+        self.keys += 1;
+    }
+
+    /// The words and numbers of one slot that this index owns, in no particular order.
+    pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
+        let entries = self.slots[slot - self.first_slot].entries();
+        entries.map(|(word, number)| (FeatureKey(word), number))
     }
 }
 

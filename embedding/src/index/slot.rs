@@ -1,4 +1,4 @@
-//! The sub-index of one virtual slot: buckets of one cache line, in the order of the key bits.
+//! The sub-index of one virtual slot: buckets of one cache line each, in the order of the key bits.
 //!
 //! The home of a key is the multiply-shift of the bits below its slot, so any number of buckets will
 //! do and growth can be by a fifth. A key whose home is full goes to the next bucket that is not, and
@@ -7,11 +7,8 @@
 //! them empty leave counts behind, in the end in every bucket of a small slot: a probe also ends where it
 //! began, and a slot in which most buckets are passed is rebuilt when keys have left it.
 
-use super::bucket::{Bucket, KEYS};
+use super::line::Line;
 
-/// A slot is rebuilt before more than this part of its entries is used: at nine tenths a hit costs
-/// 1.2 lines on average (Knuth, TAOCP 3, 6.4, buckets of five).
-const FULLEST: (usize, usize) = (9, 10);
 /// Growth from one size to the next.
 const GROWTH: f64 = 1.2;
 /// Below this many buckets a slot grows one at a time.
@@ -19,23 +16,39 @@ const SMALL: usize = 6;
 /// Bits of a key above the ones that choose the bucket.
 const SLOT_BITS: u32 = zillion_feature::SLOTS.trailing_zeros();
 
-#[derive(Debug, Default)]
-pub(super) struct SlotIndex<const TAG: u32> {
-    buckets: Vec<Bucket<TAG>>,
+#[derive(Debug)]
+pub(super) struct SlotIndex<L> {
+    buckets: Vec<L>,
     len: usize,
 }
 
-impl<const TAG: u32> SlotIndex<TAG> {
+/// What one look at a key's home finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtHome {
+    Row(u32),
+    /// The key is nowhere.
+    Absent,
+    /// It may be in a later bucket.
+    Beyond,
+}
+
+impl<L> Default for SlotIndex<L> {
+    fn default() -> Self {
+        Self { buckets: Vec::new(), len: 0 }
+    }
+}
+
+impl<L: Line> SlotIndex<L> {
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.buckets.capacity() * size_of::<Bucket<TAG>>()
+        self.buckets.capacity() * size_of::<L>()
     }
 
     #[inline(always)]
-    pub(super) fn buckets(&self) -> &[Bucket<TAG>] {
+    pub(super) fn buckets(&self) -> &[L] {
         &self.buckets
     }
 
@@ -65,9 +78,20 @@ impl<const TAG: u32> SlotIndex<TAG> {
         }
     }
 
+    /// One look: at the bucket that [`SlotIndex::home`] names.
+    #[inline(always)]
+    pub(super) fn at_home(&self, key: u64) -> AtHome {
+        let Some(bucket) = self.buckets.get(self.home(key)) else { return AtHome::Absent };
+        match bucket.find(key) {
+            Some(entry) => AtHome::Row(bucket.row(entry)),
+            None if bucket.is_passed() => AtHome::Beyond,
+            None => AtHome::Absent,
+        }
+    }
+
     /// Adds a key that is not there yet. `slot` staggers the growth.
     pub(super) fn insert(&mut self, key: u64, row: u32, slot: usize) {
-        if (self.len + 1) * FULLEST.1 > self.buckets.len() * KEYS * FULLEST.0 {
+        if (self.len + 1) * L::FULLEST.1 > self.buckets.len() * L::KEYS * L::FULLEST.0 {
             self.resize(next_size(self.buckets.len(), slot));
         }
         self.place(key, row);
@@ -86,23 +110,28 @@ impl<const TAG: u32> SlotIndex<TAG> {
         Some(row)
     }
 
-    /// The stored key, tag included.
-    pub(super) fn stored(&self, key: u64) -> Option<u64> {
+    /// The row of a key, to write.
+    pub(super) fn row_mut(&mut self, key: u64) -> Option<&mut u32> {
         let (at, entry) = self.locate(key)?;
-        Some(self.buckets[at].key(entry))
+        Some(self.buckets[at].row_mut(entry))
     }
 
-    /// The stored key, tag included, and the row of a key, to write. What is written into the key must leave the
-    /// bits below the tag as they are.
-    pub(super) fn entry_mut(&mut self, key: u64) -> Option<(&mut u64, &mut u32)> {
+    /// The bucket and the entry of a key.
+    pub(super) fn entry(&self, key: u64) -> Option<(&L, usize)> {
         let (at, entry) = self.locate(key)?;
-        Some(self.buckets[at].entry_mut(entry))
+        Some((&self.buckets[at], entry))
+    }
+
+    /// The bucket and the entry of a key, to write.
+    pub(super) fn entry_mut(&mut self, key: u64) -> Option<(&mut L, usize)> {
+        let (at, entry) = self.locate(key)?;
+        Some((&mut self.buckets[at], entry))
     }
 
     /// To be called when keys have left: gives memory back where less than half of what the slot could hold
     /// is used, and puts keys back where probes find them soon.
     pub(super) fn tidy(&mut self, slot: usize) {
-        if self.len * FULLEST.1 * 2 >= self.buckets.len() * KEYS * FULLEST.0 {
+        if self.len * L::FULLEST.1 * 2 >= self.buckets.len() * L::KEYS * L::FULLEST.0 {
             if self.buckets.iter().filter(|b| b.is_passed()).count() * 2 > self.buckets.len() {
                 self.resize(self.buckets.len());
             }
@@ -110,7 +139,7 @@ impl<const TAG: u32> SlotIndex<TAG> {
         }
         // Room to grow by a quarter, so that a slot at the edge is not rebuilt at every turn.
         let room = self.len + self.len.div_ceil(4);
-        let wanted = (room * FULLEST.1).div_ceil(KEYS * FULLEST.0);
+        let wanted = (room * L::FULLEST.1).div_ceil(L::KEYS * L::FULLEST.0);
         let size = if wanted == 0 { 0 } else { next_size(wanted - 1, slot) };
         if size < self.buckets.len() {
             self.resize(size);
@@ -118,7 +147,7 @@ impl<const TAG: u32> SlotIndex<TAG> {
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.buckets.iter().flat_map(Bucket::entries)
+        self.buckets.iter().flat_map(L::entries)
     }
 
     /// The bucket and the entry of a key.
@@ -147,9 +176,9 @@ impl<const TAG: u32> SlotIndex<TAG> {
     }
 
     fn resize(&mut self, size: usize) {
-        let fresh = vec![Bucket::EMPTY; size];
+        let fresh = vec![L::EMPTY; size];
         let old = std::mem::replace(&mut self.buckets, fresh);
-        for (key, row) in old.iter().flat_map(Bucket::entries) {
+        for (key, row) in old.iter().flat_map(L::entries) {
             self.place(key, row);
         }
     }

@@ -85,7 +85,7 @@ impl Table {
         self.weights.row_mut(to).copy_from_slice(&weights);
         let companion = self.companion.row(row).to_vec();
         self.companion.row_mut(to).copy_from_slice(&companion);
-        if let Some((_, stored)) = self.index.entry_mut(key) {
+        if let Some(stored) = self.index.row_mut(key) {
             *stored = to;
         }
         self.weights.free(row);

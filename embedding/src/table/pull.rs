@@ -4,6 +4,7 @@ use zillion_feature::FeatureKey;
 
 use super::{BLOCK, Table, UNKNOWN, in_blocks};
 use crate::error::Result;
+use crate::index::AtHome;
 
 /// What a read finds for a key that the table does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +56,29 @@ impl Table {
             keys.len(),
             |_, block| keys[block].iter().for_each(|&key| self.index.prefetch(key)),
             |rows, block, half| {
-                for (row, &key) in rows[half].iter_mut().zip(&keys[block]) {
-                    *row = self.index.get(key).unwrap_or(UNKNOWN);
-                    self.weights.prefetch(*row);
+                let found = |row: u32| {
+                    self.weights.prefetch(row);
                     if wants_counts {
-                        self.companion.prefetch(*row);
+                        self.companion.prefetch(row);
                     }
+                    row
+                };
+                let (keys, rows) = (&keys[block], &mut rows[half]);
+                let mut beyond = 0u32;
+                for (i, (row, &key)) in rows.iter_mut().zip(keys).enumerate() {
+                    *row = match self.index.get_at_home(key) {
+                        AtHome::Row(row) => found(row),
+                        AtHome::Absent => UNKNOWN,
+                        AtHome::Beyond => {
+                            beyond |= 1 << i;
+                            UNKNOWN
+                        }
+                    };
+                }
+                while beyond != 0 {
+                    let i = beyond.trailing_zeros() as usize;
+                    rows[i] = self.index.get(keys[i]).map_or(UNKNOWN, found);
+                    beyond &= beyond - 1;
                 }
                 Ok(())
             },

@@ -8,6 +8,7 @@ use zillion_feature::FeatureKey;
 
 use super::{BLOCK, DROPPED, Table, UNKNOWN, in_blocks};
 use crate::error::Result;
+use crate::index::AtHome;
 use crate::optimizer::{Kernel, RowKernel, Shaping};
 use crate::shape::{Meta, SegmentShape, TableShape, TableStep, floats_mut};
 
@@ -88,28 +89,45 @@ impl Table {
     ) -> Result<()> {
         let finite = finite_rows(gradients, self.shape.stride(), self.shape.width);
         let first = block.start;
-        for (i, (row, &key)) in rows.iter_mut().zip(&keys[block]).enumerate() {
+        let keys = &keys[block];
+        let mut elsewhere = 0u32;
+        for (i, (row, &key)) in rows.iter_mut().zip(keys).enumerate() {
+            *row = DROPPED;
             if finite & (1 << i) == 0 {
                 self.counters.nonfinite += 1;
-                *row = DROPPED;
                 continue;
             }
-            *row = match self.index.get(key) {
-                Some(row) => row,
-                None if self.dense.is_some() => {
-                    self.counters.refused += 1;
-                    DROPPED
-                }
-                None if !self.admit(key, || occurrences.of(first + i), step.step) => DROPPED,
-                None => self.create(key, step.epoch)?,
-            };
-            if *row != DROPPED {
-                self.counters.pushed += 1;
-                self.weights.prefetch_mut(*row);
-                self.companion.prefetch_mut(*row);
+            match self.index.get_at_home(key) {
+                AtHome::Row(number) => *row = self.found(number),
+                // Made, or looked for further on, when the others are on their way.
+                AtHome::Absent | AtHome::Beyond => elsewhere |= 1 << i,
             }
         }
+        while elsewhere != 0 {
+            let i = elsewhere.trailing_zeros() as usize;
+            elsewhere &= elsewhere - 1;
+            let key = keys[i];
+            let number = match self.index.get(key) {
+                Some(number) => number,
+                None if self.dense.is_some() => {
+                    self.counters.refused += 1;
+                    continue;
+                }
+                None if !self.admit(key, || occurrences.of(first + i), step.step) => continue,
+                None => self.create(key, step.epoch)?,
+            };
+            rows[i] = self.found(number);
+        }
         Ok(())
+    }
+
+    /// Counts a row that a gradient goes to, and asks for its lines.
+    #[inline(always)]
+    fn found(&mut self, row: u32) -> u32 {
+        self.counters.pushed += 1;
+        self.weights.prefetch_mut(row);
+        self.companion.prefetch_mut(row);
+        row
     }
 }
 
