@@ -19,7 +19,11 @@ use crate::pending::Pending;
 
 /// Rows of an open checkpoint that are copied at the end of a step or by a poll, at least: so that small steps
 /// get through it.
-const COPIED_ROWS: usize = 512;
+const COPIED_ROWS: usize = 128;
+
+/// Of the rows that a step pushes, the part that is copied at its end. A push that keeps the images of its rows
+/// and writing the parts take their time too: most of it stays with training.
+const COPIED_PART: u64 = 8;
 
 /// [`TrainClient`] over tables in this process.
 ///
@@ -92,11 +96,10 @@ impl LocalClient {
         }
     }
 
-    /// Ends a step: an open checkpoint goes on by half as many rows as the step has pushed. Copying one costs
-    /// less than pulling and pushing it, so that most of the time stays with training.
+    /// Ends a step: an open checkpoint goes on.
     fn end_step(&mut self) {
         self.order.ended();
-        let rows = usize::try_from(self.counted.pushed / 2).unwrap_or(usize::MAX);
+        let rows = usize::try_from(self.counted.pushed / COPIED_PART).unwrap_or(usize::MAX);
         self.tables.advance_snapshot(&self.workers, rows.max(COPIED_ROWS));
     }
 
