@@ -25,6 +25,9 @@ const COPIED_ROWS: usize = 128;
 /// and writing the parts take their time too: most of it stays with training.
 const COPIED_PART: u64 = 8;
 
+/// The same of a poll. Who polls between steps has something else to do in them, beside which a copy is little.
+const POLLED_PART: u64 = 2;
+
 /// [`TrainClient`] over tables in this process.
 ///
 /// # Concurrency
@@ -99,7 +102,12 @@ impl LocalClient {
     /// Ends a step: an open checkpoint goes on.
     fn end_step(&mut self) {
         self.order.ended();
-        let rows = usize::try_from(self.counted.pushed / COPIED_PART).unwrap_or(usize::MAX);
+        self.copy_on(COPIED_PART);
+    }
+
+    /// Goes on with an open checkpoint by a part of the rows that the step has pushed.
+    fn copy_on(&mut self, part: u64) {
+        let rows = usize::try_from(self.counted.pushed / part).unwrap_or(usize::MAX);
         self.tables.advance_snapshot(&self.workers, rows.max(COPIED_ROWS));
     }
 
@@ -272,7 +280,7 @@ impl TrainClient for LocalClient {
 
     fn poll_checkpoint(&mut self, ticket: &CheckpointTicket) -> Result<bool> {
         self.check_ticket("poll_checkpoint", ticket)?;
-        self.tables.advance_snapshot(&self.workers, COPIED_ROWS);
+        self.copy_on(POLLED_PART);
         Ok(self.tables.snapshot_is_ready())
     }
 
