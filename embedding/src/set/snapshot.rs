@@ -19,6 +19,8 @@
 //! # Crash consistency
 //! As a checkpoint's: files are written and synced below a folder that the caller stages and renames.
 
+mod files;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,33 +32,16 @@ use crate::candidates::Candidate;
 use crate::error::{Error, Result};
 use crate::part::{
     CandidateParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count, part_slots,
-    write_candidates, write_part,
 };
 use crate::shape::TableShape;
+pub(super) use files::sync;
+use files::{Content, Job};
 
 /// What is written beside training may take this much memory where it is more than one part.
 const HELD_BYTES: u64 = 256 << 20;
 
 /// What copying a row costs; an empty slot costs one.
 const ROW_COST: u64 = 16;
-
-/// A file that is written.
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    table: usize,
-    is_rows: bool,
-    part: usize,
-    parts: usize,
-    rows: u64,
-    bytes: u64,
-}
-
-/// What a file will hold, in key order.
-#[derive(Debug)]
-enum Content {
-    Rows(PartRows),
-    Candidates(Vec<(FeatureKey, Candidate)>),
-}
 
 /// The content that is being copied.
 #[derive(Debug)]
@@ -429,42 +414,4 @@ impl Drop for Snapshot {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-impl Content {
-    /// Room for what a job writes.
-    fn new(job: &Job, shape: &TableShape) -> Self {
-        match job.is_rows {
-            true => Self::Rows(PartRows::with_capacity(job.rows as usize, shape)),
-            false => Self::Candidates(Vec::with_capacity(job.rows as usize)),
-        }
-    }
-
-    fn write(
-        self,
-        files: &Files,
-        folder: &Path,
-        shape: &TableShape,
-        job: &Job,
-    ) -> Result<PartInfo> {
-        let place = (job.part, job.parts);
-        match self {
-            Self::Rows(rows) => write_part(files, folder, shape, place, rows),
-            Self::Candidates(all) => write_candidates(files, folder, shape, place, all.into_iter()),
-        }
-    }
-}
-
-/// Makes the names of a checkpoint's files durable.
-pub(super) fn sync(files: &Files, folder: &Path, names: Vec<String>) -> Result<()> {
-    if names.is_empty() {
-        return Ok(());
-    }
-    let tables = folder.join("tables");
-    for name in names {
-        files.sync_dir(tables.join(name))?;
-    }
-    files.sync_dir(&tables)?;
-    files.sync_dir(folder)?;
-    Ok(())
 }
