@@ -209,7 +209,7 @@ LIFECYCLE = [
              (f"time() - (zillion_trainer_published_timestamp_seconds{{{I}}} > 0)", "{{instance}}")),
     ]),
     ("Checkpoints", [
-        panel("Time of a checkpoint", SECONDS, "Training waits for it.",
+        panel("Time of a checkpoint", SECONDS, "From its moment until it is there; training goes on meanwhile.",
               *quantiles("zillion_trainer_checkpoint_seconds", [], I), mean("zillion_trainer_checkpoint_seconds", [], I)),
         panel("Size", BYTES, "Of the last one.", (f"zillion_trainer_checkpoint_bytes{{{I}}}", "{{instance}}")),
         stat("Last checkpoint", SECONDS, "How long ago.",

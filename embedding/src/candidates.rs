@@ -8,11 +8,14 @@
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
 
+mod before;
+
 use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
 
 use crate::index::{Counted, Index};
+use before::Before;
 
 /// Bits of a count, those of the slot's number.
 const COUNT_BITS: u32 = SLOTS.trailing_zeros();
@@ -29,6 +32,8 @@ pub(crate) struct Candidates {
     at_least: u32,
     /// From keys, with their counts on top, to the step that they were last seen in.
     index: Index<Counted>,
+    /// Present while a snapshot is written.
+    before: Option<Box<Before>>,
 }
 
 /// One candidate as a checkpoint keeps it.
@@ -49,7 +54,7 @@ impl Candidates {
     /// [`LARGEST_THRESHOLD`] at most.
     pub(crate) fn new(slots: Range<usize>, at_least: u32) -> Self {
         debug_assert!(at_least <= LARGEST_THRESHOLD, "a count has twelve bits");
-        Self { at_least, index: Index::new(slots) }
+        Self { at_least, index: Index::new(slots), before: None }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -73,8 +78,12 @@ impl Candidates {
     /// Counts `times` more occurrences of a key without a row. True where it now has enough: it is then no
     /// candidate any more, and its row must be made.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
-        if let Some((word, _)) = self.index.entry(key) {
-            let count = ((word >> SHIFT) as u32).saturating_add(times);
+        if let Some((word, last_step)) = self.index.entry(key) {
+            let count = (word >> SHIFT) as u32;
+            if let Some(before) = &mut self.before {
+                before.note(key, Some(Candidate { count, last_step }));
+            }
+            let count = count.saturating_add(times);
             if count < self.at_least {
                 self.index.set(key, stored(key, count), step);
                 return false;
@@ -84,6 +93,9 @@ impl Candidates {
         }
         if times >= self.at_least {
             return true;
+        }
+        if let Some(before) = &mut self.before {
+            before.note(key, None);
         }
         self.index.insert_tagged(key, stored(key, times), step);
         false
@@ -112,6 +124,37 @@ impl Candidates {
         entries
     }
 
+    /// Begins a snapshot of the candidates as they are.
+    pub(crate) fn begin_snapshot(&mut self) {
+        self.before = Some(Box::new(Before::new(self.index.slots())));
+    }
+
+    /// The candidates that one slot had when the snapshot began, in key order. The slot is not written yet.
+    pub(crate) fn before_in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
+        let now = self.in_slot(slot);
+        match &self.before {
+            Some(before) => before.restore(slot, now),
+            None => now,
+        }
+    }
+
+    /// Notes that a slot is written.
+    pub(crate) fn slot_written(&mut self, slot: usize) {
+        if let Some(before) = &mut self.before {
+            before.forget(slot);
+        }
+    }
+
+    /// Forgets the snapshot.
+    pub(crate) fn end_snapshot(&mut self) {
+        self.before = None;
+    }
+
+    /// Bytes of what is kept for a snapshot.
+    pub(crate) fn snapshot_bytes(&self) -> usize {
+        self.before.as_ref().map_or(0, |before| before.bytes())
+    }
+
     /// Drops the candidates of one slot that were last seen before `oldest`; returns how many.
     pub(crate) fn evict(&mut self, slot: usize, oldest: u32) -> u64 {
         let top = (slot as u64) << SHIFT;
@@ -119,6 +162,12 @@ impl Candidates {
         let gone: Vec<FeatureKey> =
             entries.map(|(word, _)| FeatureKey(word.0 & KEY_BITS | top)).collect();
         for &key in &gone {
+            if let (Some(before), Some((word, last_step))) =
+                (&mut self.before, self.index.entry(key))
+            {
+                let count = (word >> SHIFT) as u32;
+                before.note(key, Some(Candidate { count, last_step }));
+            }
             self.index.remove(key);
         }
         if !gone.is_empty() {

@@ -11,7 +11,9 @@
 
 mod changes;
 mod checkpoint;
+mod eras;
 mod layers;
+mod snapshot;
 mod sums;
 
 use std::num::NonZeroUsize;
@@ -31,6 +33,8 @@ use crate::statistics::{Counters, TableStatistics};
 use crate::table::Absent;
 use changes::Tracking;
 pub(crate) use checkpoint::listed_parts;
+use eras::Eras;
+use snapshot::Snapshot;
 
 /// Shards that a set has unless a job says otherwise.
 pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
@@ -49,9 +53,11 @@ pub struct TableSet {
     swept: Vec<bool>,
     map: ShardMap,
     shards: Vec<Shard>,
-    dirty_epoch: u32,
+    eras: Eras,
     /// Present while changes are tracked.
     tracking: Option<Tracking>,
+    /// The checkpoint that is being written.
+    snapshot: Option<Box<Snapshot>>,
 }
 
 /// The optimizer step that gradients are applied in.
@@ -87,8 +93,9 @@ impl TableSet {
             shapes,
             map,
             shards,
-            dirty_epoch: 1,
+            eras: Eras::of_epoch(1),
             tracking: None,
+            snapshot: None,
         })
     }
 
@@ -119,15 +126,15 @@ impl TableSet {
 
     /// The epoch that changed rows are marked with. A delta holds the rows of the epochs since the last one.
     pub fn dirty_epoch(&self) -> u32 {
-        self.dirty_epoch
+        self.eras.epoch()
     }
 
     /// Begins the next epoch: rows that change from now on belong to the next delta. Returns the epoch that
     /// has ended.
     pub fn advance_dirty_epoch(&mut self) -> u32 {
-        let ended = self.dirty_epoch;
-        self.dirty_epoch = ended.saturating_add(1);
-        self.seal_changes(self.dirty_epoch);
+        let ended = self.eras.epoch();
+        self.eras.end_epoch();
+        self.seal_changes();
         ended
     }
 
@@ -269,7 +276,7 @@ impl TableSet {
                 return Err(Error::TooManyRows { table: name(), rows, cap });
             }
         }
-        let epoch = self.dirty_epoch;
+        let epoch = self.eras.now();
         each(workers, &mut self.shards, |_, shard| {
             let slots = shard.slots();
             let start = keys.partition_point(|key| key.slot() < slots.start);
@@ -320,6 +327,7 @@ impl TableSet {
                 ..TableStatistics::default()
             };
             self.shards.iter().for_each(|shard| sum.add(&shard.table(index).statistics()));
+            sum.snapshot_bytes += self.snapshot.as_ref().map_or(0, |s| s.part_bytes(index));
             sum
         };
         (0..self.shapes.len()).map(table).collect()
@@ -397,7 +405,7 @@ impl TableSet {
             return Err(Error::mismatch("*", reason));
         }
         let step =
-            |s: &Arc<TableShape>| s.step(update.step, update.rates, update.scale, self.dirty_epoch);
+            |s: &Arc<TableShape>| s.step(update.step, update.rates, update.scale, self.eras.now());
         Ok(self.shapes.iter().map(|s| (s.swept == swept).then(|| step(s))).collect())
     }
 }

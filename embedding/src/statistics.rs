@@ -84,6 +84,9 @@ pub struct TableStatistics {
     pub staged_bytes: u64,
     /// Bytes of the keys that changed, by epoch, where changes are tracked.
     pub change_bytes: u64,
+    /// Bytes of rows and candidates that are kept as they were, and of parts that are being written, while a
+    /// checkpoint is taken beside training.
+    pub snapshot_bytes: u64,
     /// Bytes reserved and not in a row: ends of chunks, alignment.
     pub slack_bytes: u64,
     /// What happened.
@@ -99,6 +102,7 @@ impl TableStatistics {
             + self.candidate_bytes
             + self.staged_bytes
             + self.change_bytes
+            + self.snapshot_bytes
             + self.slack_bytes
     }
 
@@ -112,6 +116,7 @@ impl TableStatistics {
         self.candidate_bytes += other.candidate_bytes;
         self.staged_bytes += other.staged_bytes;
         self.change_bytes += other.change_bytes;
+        self.snapshot_bytes += other.snapshot_bytes;
         self.slack_bytes += other.slack_bytes;
         self.counters.add(other.counters);
     }

@@ -122,10 +122,38 @@ pub trait TrainClient: Send {
     /// Writes every table below `folder` and returns what the manifest must keep.
     ///
     /// # Errors
-    /// While gradients wait to be applied, or where the disk refuses.
-    fn checkpoint(&mut self, folder: &Path, files: &Files) -> Result<Vec<TableParts>>;
+    /// While gradients wait to be applied or another checkpoint is written, or where the disk refuses.
+    fn checkpoint(&mut self, folder: &Path, files: &Files) -> Result<Vec<TableParts>> {
+        let ticket = self.begin_checkpoint(folder, files)?;
+        self.finish_checkpoint(ticket)
+    }
 
-    /// Replaces all rows by those of a checkpoint. Any step may begin next. Changes that were tracked are
+    /// Begins a checkpoint of the tables as they are now, below `folder`, and copies nothing yet: steps go on,
+    /// and write some of it each. What they compute does not depend on it.
+    ///
+    /// # Errors
+    /// While gradients wait to be applied or another checkpoint is written, or where the disk refuses.
+    fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket>;
+
+    /// Writes a little of a checkpoint, without waiting for the disk, and says whether
+    /// [`TrainClient::finish_checkpoint`] would not have to wait: all is written, or something failed.
+    ///
+    /// # Errors
+    /// Where the checkpoint was given up, by a restore for example.
+    fn poll_checkpoint(&mut self, ticket: &CheckpointTicket) -> Result<bool>;
+
+    /// Writes what is left of a checkpoint and returns what the manifest must keep: the files, to the byte, that
+    /// [`TrainClient::checkpoint`] would have written instead of the beginning. May come at any moment.
+    ///
+    /// # Errors
+    /// Where the disk refused at any time since the beginning; where the checkpoint was given up.
+    fn finish_checkpoint(&mut self, ticket: CheckpointTicket) -> Result<Vec<TableParts>>;
+
+    /// Gives a checkpoint up. Nothing is written any more when this returns; what is there is left to whoever
+    /// staged the folder.
+    fn abandon_checkpoint(&mut self, ticket: CheckpointTicket);
+
+    /// Replaces all rows by those of a checkpoint, and gives one up that is being written. Any step may begin next. Changes that were tracked are
     /// forgotten; the dirty epoch is the checkpoint's, and once it has ended, deltas since then can be written.
     ///
     /// # Errors
@@ -167,6 +195,23 @@ pub trait TrainClient: Send {
     /// # Errors
     /// Where a server cannot be reached.
     fn stats(&mut self) -> Result<Vec<TableStatistics>>;
+}
+
+/// A checkpoint that has begun; one at a time.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a checkpoint that has begun is finished or given up"]
+pub struct CheckpointTicket(u64);
+
+impl CheckpointTicket {
+    /// The ticket of a client's checkpoint of this number, which it gives once.
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    pub fn number(&self) -> u64 {
+        self.0
+    }
 }
 
 /// What a pull reads beside the weights.

@@ -4,6 +4,7 @@
 //! a number of random histories against a model. [`replay`] drives one history, so that a property test can
 //! choose it and shrink it.
 
+mod beside;
 mod model;
 mod scenarios;
 mod versions;
@@ -152,6 +153,8 @@ pub fn run_of(dtype: Dtype, make: &mut MakeClient<'_>) -> Result<(), String> {
     scenarios::one_push_reports_what_it_did(make)?;
     scenarios::rows_go_at_the_end_of_a_step(make)?;
     scenarios::checkpoints_restore_and_are_verified(make)?;
+    beside::a_checkpoint_is_of_the_moment_that_it_began_in(make)?;
+    beside::one_checkpoint_at_a_time(make)?;
     scenarios::reads_are_a_row_source(make)?;
     scenarios::the_regulariser_is_summed_over_its_rows(make)?;
     versions::deltas_are_known_or_refused(make)?;

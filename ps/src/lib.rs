@@ -61,7 +61,7 @@ mod order;
 mod pending;
 mod pulled;
 
-pub use client::{PushMode, Since, StepReport, TrainClient, Want};
+pub use client::{CheckpointTicket, PushMode, Since, StepReport, TrainClient, Want};
 pub use error::{Error, Result};
 pub use local::LocalClient;
 pub use order::StepOrder;

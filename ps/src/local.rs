@@ -12,10 +12,21 @@ use zillion_embedding::{
 };
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
-use crate::client::{PushMode, Since, StepReport, TrainClient, Want};
+use crate::client::{CheckpointTicket, PushMode, Since, StepReport, TrainClient, Want};
 use crate::error::{Error, Result};
 use crate::order::StepOrder;
 use crate::pending::Pending;
+
+/// Rows of an open checkpoint that are copied at the end of a step or by a poll, at least: so that small steps
+/// get through it.
+const COPIED_ROWS: usize = 128;
+
+/// Of the rows that a step pushes, the part that is copied at its end. A push that keeps the images of its rows
+/// and writing the parts take their time too: most of it stays with training.
+const COPIED_PART: u64 = 8;
+
+/// The same of a poll. Who polls between steps has something else to do in them, beside which a copy is little.
+const POLLED_PART: u64 = 2;
 
 /// [`TrainClient`] over tables in this process.
 ///
@@ -35,6 +46,10 @@ pub struct LocalClient {
     counted: Counters,
     /// The error that left the tables half updated.
     broken: Option<String>,
+    /// Checkpoints that have begun so far.
+    checkpoints: u64,
+    /// Whether the last one is still open.
+    is_open: bool,
 }
 
 #[derive(Debug)]
@@ -63,6 +78,8 @@ impl LocalClient {
             spare: RowBuffer::default(),
             counted: Counters::default(),
             broken: None,
+            checkpoints: 0,
+            is_open: false,
         }
     }
 
@@ -80,6 +97,28 @@ impl LocalClient {
             Some(cause) => Err(Error::Broken { cause: cause.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Ends a step: an open checkpoint goes on.
+    fn end_step(&mut self) {
+        self.order.ended();
+        self.copy_on(COPIED_PART);
+    }
+
+    /// Goes on with an open checkpoint by a part of the rows that the step has pushed.
+    fn copy_on(&mut self, part: u64) {
+        let rows = usize::try_from(self.counted.pushed / part).unwrap_or(usize::MAX);
+        self.tables.advance_snapshot(&self.workers, rows.max(COPIED_ROWS));
+    }
+
+    /// Refuses the ticket of a checkpoint that is not open.
+    fn check_ticket(&self, call: &'static str, ticket: &CheckpointTicket) -> Result<()> {
+        if self.is_open && ticket.number() == self.checkpoints {
+            return Ok(());
+        }
+        let reason =
+            format!("checkpoint {} was finished or given up; begin another one", ticket.number());
+        Err(Error::Argument { call, reason })
     }
 
     /// Remembers that an update stopped half way. A mismatch is found before anything moves.
@@ -178,7 +217,7 @@ impl TrainClient for LocalClient {
         let swept = self.tables.sweep(&self.workers, update);
         let counted = self.note_failure(swept)?;
         self.counted.add(counted);
-        self.order.ended();
+        self.end_step();
         Ok(self.counted.into())
     }
 
@@ -190,7 +229,7 @@ impl TrainClient for LocalClient {
             let counted = self.note_failure(swept)?;
             self.counted.add(counted);
         }
-        self.order.ended();
+        self.end_step();
         Ok(self.counted.into())
     }
 
@@ -223,10 +262,39 @@ impl TrainClient for LocalClient {
         Ok(self.tables.prefill(&self.workers, table, keys)?)
     }
 
-    fn checkpoint(&mut self, folder: &Path, files: &Files) -> Result<Vec<TableParts>> {
+    fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket> {
         self.check_whole()?;
-        self.order.nothing_waits("checkpoint")?;
-        Ok(self.tables.checkpoint(&self.workers, folder, files)?)
+        self.order.nothing_waits("begin_checkpoint")?;
+        if self.is_open {
+            return Err(Error::Order {
+                call: "begin_checkpoint",
+                moment: format!("while checkpoint {} is written", self.checkpoints),
+                remedy: "call `finish_checkpoint` or `abandon_checkpoint` first",
+            });
+        }
+        self.tables.begin_snapshot(&self.workers, folder, files)?;
+        self.checkpoints += 1;
+        self.is_open = true;
+        Ok(CheckpointTicket::new(self.checkpoints))
+    }
+
+    fn poll_checkpoint(&mut self, ticket: &CheckpointTicket) -> Result<bool> {
+        self.check_ticket("poll_checkpoint", ticket)?;
+        self.copy_on(POLLED_PART);
+        Ok(self.tables.snapshot_is_ready())
+    }
+
+    fn finish_checkpoint(&mut self, ticket: CheckpointTicket) -> Result<Vec<TableParts>> {
+        self.check_ticket("finish_checkpoint", &ticket)?;
+        self.is_open = false;
+        Ok(self.tables.finish_snapshot(&self.workers)?)
+    }
+
+    fn abandon_checkpoint(&mut self, ticket: CheckpointTicket) {
+        if self.check_ticket("abandon_checkpoint", &ticket).is_ok() {
+            self.is_open = false;
+            self.tables.abandon_snapshot();
+        }
     }
 
     fn restore(&mut self, folder: &Path, parts: &[TableParts]) -> Result<()> {
@@ -237,6 +305,7 @@ impl TrainClient for LocalClient {
         self.order.reset();
         self.staged = None;
         self.broken = None;
+        self.is_open = false;
         Ok(())
     }
 

@@ -17,14 +17,14 @@
 
 mod manifest;
 mod run_dir;
+mod writing;
 
 use std::path::{Path, PathBuf};
 
-use zillion_device::{Files, Workers};
+use zillion_device::Workers;
 use zillion_embedding::{PartSource, TableSpec, TableView};
-use zillion_nn::optim::{DenseOptimizer, read_params, write_dense};
+use zillion_nn::optim::{DenseOptimizer, read_params};
 use zillion_nn::{ParamSpec, Params};
-use zillion_ps::TrainClient;
 
 use crate::error::{Error, Result};
 use crate::frequencies::{self, Frequencies};
@@ -32,6 +32,7 @@ use crate::job::Job;
 
 pub use manifest::{Best, FileDigest, Manifest, Progress, TrainingFile};
 pub use run_dir::RunDir;
+pub(crate) use writing::Writing;
 
 const MANIFEST: &str = "MANIFEST";
 const DENSE: &str = "dense.safetensors";
@@ -162,39 +163,4 @@ impl Checkpoint {
             }
         }
     }
-}
-
-/// Writes a checkpoint as `target`; returns the bytes of its files.
-pub(crate) fn write(
-    target: &Path,
-    files: &Files,
-    client: &mut dyn TrainClient,
-    params: &Params,
-    optimizer: &DenseOptimizer,
-    frequencies: Option<&Frequencies>,
-    manifest: impl FnOnce(
-        FileDigest,
-        Option<FileDigest>,
-        Vec<zillion_embedding::TableParts>,
-    ) -> Manifest,
-) -> Result<u64> {
-    let stage = files.stage(target)?;
-    let tables = client.checkpoint(stage.path(), files)?;
-    let dense = write_dense(params, optimizer)?;
-    stage.write_bytes(DENSE, &dense)?;
-    let mut counted = None;
-    if let Some(frequencies) = frequencies {
-        let bytes = frequencies.to_bytes();
-        stage.write_bytes(frequencies::FILE, &bytes)?;
-        counted = Some(FileDigest::of(&bytes));
-    }
-    let rows = tables.iter().flat_map(|table| &table.parts);
-    let candidates = tables.iter().filter_map(|table| table.candidates.as_ref());
-    let parts = rows.chain(candidates.flat_map(|candidates| &candidates.parts));
-    let mut bytes = dense.len() as u64 + parts.map(|part| part.bytes).sum::<u64>();
-    bytes += counted.as_ref().map_or(0, |digest| digest.bytes);
-    let manifest = manifest(FileDigest::of(&dense), counted, tables).to_bytes();
-    stage.write_bytes(MANIFEST, &manifest)?;
-    stage.commit()?;
-    Ok(bytes + manifest.len() as u64)
 }

@@ -53,7 +53,7 @@ pub struct RunFigures {
 pub struct CheckpointReport {
     /// Steps that were done.
     pub step: u64,
-    /// Seconds that it took.
+    /// Seconds from its moment until it was there. Training went on meanwhile, but for the end of an epoch or a run.
     pub seconds: f64,
     /// Bytes of its files.
     pub bytes: u64,

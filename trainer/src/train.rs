@@ -7,6 +7,7 @@
 mod counting;
 mod prepare;
 mod publish;
+mod saving;
 mod step;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use zillion_device::{Files, Workers, machine};
-use zillion_feature::{Batch, Cursor, HASH_ID, LookupPlan, Statistics};
+use zillion_feature::{Batch, Cursor, LookupPlan, Statistics};
 use zillion_nn::optim::{DenseOptimizer, Plateau, Verdict};
 use zillion_nn::zoo::Task;
 use zillion_nn::{Executor, Params};
@@ -25,10 +26,9 @@ use zillion_ps::{PulledRows, TrainClient};
 use zillion_reader::{BatchOrder, Dataset};
 use zillion_registry::Scorer;
 
-use crate::checkpoint::{self, Best, Manifest, Progress, RunDir, TrainingFile};
+use crate::checkpoint::{Best, Progress, RunDir, TrainingFile};
 use crate::error::{Error, Result};
 use crate::evaluate::{self, EvalReport, Judge};
-use crate::figures::CheckpointReport;
 use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::observer::{EpochReport, Observer, StepReport};
@@ -38,11 +38,11 @@ use crate::publish::RunId;
 use crate::rejects::RejectFile;
 use crate::report::{TableReport, TrainReport};
 use crate::retrieval::Towers;
-use crate::spans::span;
 use crate::stages::{StageSeconds, Stopwatch};
 use crate::tasks::RecentTasks;
 use counting::{Counting, Lately};
 use publish::Publishing;
+use saving::Saving;
 use step::{Looking, StepBuffers};
 
 /// Step reports come at most this often.
@@ -89,6 +89,7 @@ pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Re
     let mut run = Run::prepare(job, options, observer)?;
     run.count(None, observer)?;
     let trained = run.epochs(observer);
+    let trained = run.saving_checkpoint(trained, observer);
     run.saving_rejects(trained)?;
     run.finish(observer)
 }
@@ -129,6 +130,8 @@ struct Run {
     last_plan: Option<Arc<LookupPlan>>,
     /// Step of the newest checkpoint, so that none is written twice.
     checkpointed: Option<u64>,
+    /// The checkpoint that is being written.
+    saving: Option<Saving>,
     /// Rows trained in this sitting.
     rows_trained: u64,
     /// Of these, one entry a side table, those whose key it does not have.
@@ -216,8 +219,9 @@ impl Run {
             watch.lap(&mut self.seconds.wait);
             // The last step of an epoch is checkpointed with what its validation decides, not before.
             if next.is_some() && self.is_due() {
-                self.checkpoint(observer)?;
+                self.begin_checkpoint(observer)?;
             }
+            self.advance_checkpoint(observer)?;
             if next.is_some() && self.is_publishing_due() {
                 self.publish(BTreeMap::new(), observer)?;
                 watch.lap(&mut self.seconds.publish);
@@ -245,6 +249,7 @@ impl Run {
     }
 
     fn end_epoch(&mut self, epoch: u64, began: Instant, observer: &mut dyn Observer) -> Result<()> {
+        self.finish_checkpoint(observer)?;
         let rows = self.cursor.row - self.progress.left_out;
         let mean_loss = self.progress.loss_sum / rows as f64;
         self.epoch_trained = Some(rows);
@@ -310,44 +315,6 @@ impl Run {
         let report = judge.evaluate(dataset)?;
         watch.lap(&mut self.seconds.validate);
         Ok(Some(report))
-    }
-
-    fn checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        if self.checkpointed == Some(self.step) {
-            return Ok(());
-        }
-        let _span = span!("checkpoint", step = self.step).entered();
-        let began = Instant::now();
-        let mut watch = Stopwatch::start();
-        self.save_rejects()?;
-        let Self { job, step, cursor, progress, statistics, .. } = self;
-        let portable = job.portable()?;
-        let bytes = checkpoint::write(
-            &self.dir.checkpoint_path(*step),
-            &self.options.files,
-            self.client.as_mut(),
-            &self.params,
-            &self.optimizer,
-            self.frequencies.as_ref(),
-            |dense, frequencies, tables| Manifest {
-                hash: HASH_ID.to_owned(),
-                step: *step,
-                cursor: *cursor,
-                progress: progress.clone(),
-                statistics: statistics.clone(),
-                dense,
-                frequencies,
-                tables,
-                files: self.files.clone(),
-                job: portable,
-            },
-        )?;
-        self.checkpointed = Some(self.step);
-        self.dir.retain(self.job.train.keep.get(), self.progress.best, &self.options.files)?;
-        watch.lap(&mut self.seconds.checkpoint);
-        let seconds = began.elapsed().as_secs_f64();
-        observer.checkpointed(&CheckpointReport { step: self.step, seconds, bytes });
-        self.count(None, observer)
     }
 
     /// Tests the best epoch, from its checkpoint: the path that `eval` takes.

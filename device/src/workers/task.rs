@@ -110,6 +110,18 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
+    /// Drops the task: cancels it if it has not begun, and otherwise waits for its end, whose result is dropped.
+    /// Nothing of it runs any more when this returns.
+    pub fn cancel(self) {
+        if self.cell.claim(State::Gone).is_some() {
+            return self.leave_queue();
+        }
+        let mut state = self.cell.lock();
+        while matches!(*state, State::Running) {
+            state = self.cell.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Takes the task out of the queue, so that a queue nobody gets to does not grow.
     fn leave_queue(&self) {
         let cell = Arc::as_ptr(&self.cell).cast::<()>();

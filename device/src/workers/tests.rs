@@ -253,6 +253,28 @@ fn a_dropped_task_is_cancelled_if_it_has_not_begun() {
 }
 
 #[test]
+fn nothing_of_a_cancelled_task_runs_any_more() {
+    // Nobody gets to it.
+    let (began, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counted = began.clone();
+    pool(1).spawn(move || counted.fetch_add(1, SeqCst)).cancel();
+    assert_eq!(began.load(SeqCst), 0);
+    // It runs: the end is waited for.
+    let workers = pool(2);
+    let (counted, ended) = (began.clone(), done.clone());
+    let task = workers.spawn(move || {
+        counted.fetch_add(1, SeqCst);
+        std::thread::sleep(Duration::from_millis(30));
+        ended.fetch_add(1, SeqCst);
+    });
+    while began.load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    task.cancel();
+    assert_eq!(done.load(SeqCst), 1);
+}
+
+#[test]
 fn phases_go_before_tasks() {
     let workers = pool(2);
     let (release, hold) = mpsc::channel::<()>();

@@ -48,6 +48,12 @@ impl PartRows {
         }
     }
 
+    /// Bytes that a row of a table takes here.
+    pub(crate) fn row_bytes(shape: &TableShape) -> usize {
+        let floats = (shape.width + shape.state_width) * size_of::<f32>();
+        floats + 2 * size_of::<u64>() + 2 * size_of::<u32>()
+    }
+
     /// Adds the next row.
     pub(crate) fn push(&mut self, key: FeatureKey, row: StoredRow<'_>) {
         self.keys.push(key.0);

@@ -20,7 +20,7 @@ pub(super) struct Tracking {
     epochs: usize,
     /// Keys that a table's lists may hold in any case.
     fewest: u64,
-    /// By table, the first epoch since whose end every change is known.
+    /// By table, the first era since whose end every change is known.
     reach: Vec<u32>,
 }
 
@@ -53,7 +53,7 @@ impl TableSet {
                 Ok(())
             }
             None => {
-                let reach = vec![self.dirty_epoch; self.shapes.len()];
+                let reach = vec![self.eras.now(); self.shapes.len()];
                 self.tracking = Some(Tracking { epochs, fewest, reach });
                 self.begin_lists(workers)
             }
@@ -63,22 +63,24 @@ impl TableSet {
     /// Begins new lists where changes are tracked, in tables of another history.
     pub(super) fn begin_lists(&mut self, workers: &Workers) -> Result<()> {
         let Some(tracking) = &mut self.tracking else { return Ok(()) };
-        let (epoch, tables) = (self.dirty_epoch, self.shapes.len());
-        tracking.reach.fill(epoch);
+        let (era, tables) = (self.eras.now(), self.shapes.len());
+        tracking.reach.fill(era);
         each(workers, &mut self.shards, |_, shard| {
-            (0..tables).for_each(|table| shard.table_mut(table).track_changes(epoch));
+            (0..tables).for_each(|table| shard.table_mut(table).track_changes(era));
             Ok(())
         })
     }
 
     /// Whether every row that changed after the end of an epoch is known.
     pub fn knows_changes_since(&self, epoch: u32) -> bool {
-        self.tracking.as_ref().is_some_and(|t| t.reach.iter().all(|&reach| reach <= epoch))
+        let era = self.eras.last_of(epoch);
+        self.tracking.as_ref().is_some_and(|t| t.reach.iter().all(|&reach| reach <= era))
     }
 
-    /// Seals the lists of the epoch before `next`.
-    pub(super) fn seal_changes(&mut self, next: u32) {
+    /// Seals the lists of the era that has ended.
+    pub(super) fn seal_changes(&mut self) {
         if self.tracking.is_some() {
+            let next = self.eras.now();
             for table in 0..self.shapes.len() {
                 changes_mut(&mut self.shards, table).for_each(|changes| changes.seal(next));
             }
@@ -95,7 +97,8 @@ impl TableSet {
                 let (mut listed, mut sealed) = (0, 0);
                 for changes in self.shards.iter().filter_map(|s| s.table(table).changes()) {
                     listed += changes.listed();
-                    sealed = changes.sealed();
+                    let oldest = changes.oldest().map(|era| self.eras.epoch_of(era));
+                    sealed = oldest.map_or(0, |oldest| (self.eras.epoch() - oldest) as usize);
                 }
                 if listed <= rows.max(*fewest) && sealed <= *epochs {
                     break;

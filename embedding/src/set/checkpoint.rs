@@ -11,6 +11,8 @@ use std::path::Path;
 use zillion_device::{Files, Workers};
 use zillion_feature::SLOTS;
 
+use super::eras::Eras;
+use super::snapshot::sync;
 use super::{TableSet, each, empty_shards};
 use crate::error::{Error, Result};
 use crate::part::{
@@ -65,19 +67,15 @@ impl TableSet {
             let parts: Vec<PartInfo> = written.by_ref().take(parts).collect::<Result<_>>()?;
             let table = manifest.len();
             let candidates = self.write_candidates(workers, folder, files, table, limit)?;
-            files.sync_dir(tables.join(shape.name()))?;
             manifest.push(TableParts {
                 table: shape.name().to_owned(),
                 rows: parts.iter().map(|p| p.rows).sum(),
-                dirty_epoch: self.dirty_epoch,
+                dirty_epoch: self.dirty_epoch(),
                 parts,
                 candidates,
             });
         }
-        if !self.shapes.is_empty() {
-            files.sync_dir(&tables)?;
-            files.sync_dir(folder)?;
-        }
+        sync(files, folder, self.shapes.iter().map(|shape| shape.name().to_owned()).collect())?;
         Ok(manifest)
     }
 
@@ -164,12 +162,14 @@ impl TableSet {
             (0..opened.len()).for_each(|i| new.table_mut(i).keep_counters(old.table(i)));
         }
         self.shards = shards;
-        self.dirty_epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
+        let epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
+        self.eras = Eras::of_epoch(epoch);
+        self.snapshot = None;
         self.begin_lists(workers)
     }
 
     /// Rows of each slot of one table.
-    fn slot_rows(&self, table: usize) -> Vec<u64> {
+    pub(super) fn slot_rows(&self, table: usize) -> Vec<u64> {
         let mut rows = Vec::with_capacity(SLOTS);
         for shard in &self.shards {
             rows.extend(shard.slots().map(|slot| shard.table(table).slot_rows(slot) as u64));
@@ -184,7 +184,9 @@ impl TableSet {
         let count = slots.clone().map(|slot| owner(slot).slot_rows(slot)).sum();
         let mut rows = PartRows::with_capacity(count, &self.shapes[table]);
         for slot in slots {
-            owner(slot).for_each_in_slot(slot, |key, stored| rows.push(key, stored));
+            owner(slot).for_each_in_slot(slot, |key, stored| {
+                rows.push(key, self.eras.stored(stored));
+            });
         }
         rows
     }

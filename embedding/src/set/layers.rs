@@ -68,10 +68,10 @@ impl TableSet {
         folder: &Path,
         pace: &mut dyn Pace,
     ) -> Result<Option<LayerManifest>> {
-        if since >= self.dirty_epoch {
+        if since >= self.dirty_epoch() {
             let reason = format!(
                 "epoch {since} has not ended, and changes are counted from the end of one; the current epoch is {}",
-                self.dirty_epoch
+                self.dirty_epoch()
             );
             return Err(Error::mismatch("*", reason));
         }
@@ -79,10 +79,11 @@ impl TableSet {
             return Ok(None);
         }
         let writer = LayerWriter::new(files, folder, pace);
-        self.write_tables(workers, writer, |table| self.changed(workers, table, since)).map(Some)
+        let era = self.eras.last_of(since);
+        self.write_tables(workers, writer, |table| self.changed(workers, table, era)).map(Some)
     }
 
-    /// The rows of a table that changed after an epoch.
+    /// The rows of a table that changed after an era.
     fn changed(&self, workers: &Workers, table: usize, since: u32) -> Chosen {
         let by_shard = workers.map(self.shards.len(), |shard| {
             self.shards[shard].table(table).changes().map(|changes| changes.since(since))

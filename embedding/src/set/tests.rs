@@ -8,5 +8,6 @@ mod learning;
 mod life;
 mod model;
 mod refusals;
+mod snapshots;
 
 pub(crate) use invariance::{contents, defaults};

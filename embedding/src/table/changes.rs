@@ -2,6 +2,7 @@
 //!
 //! Keys are listed and not row numbers, because rows move when memory is given back. Whether a key is listed
 //! already is what its row's dirty epoch says, which a push has at hand: nothing is looked up to list it.
+//! Tables count by eras (see `set::eras`): every epoch of this file is one.
 //!
 //! # Invariants
 //! * A row whose dirty epoch is the current one is in the open list, unless the epoch's list was given up.
@@ -113,9 +114,9 @@ impl Changes {
             + self.sealed.capacity() * size_of::<(u32, Changed)>()
     }
 
-    /// Number of sealed lists.
-    pub(crate) fn sealed(&self) -> usize {
-        self.sealed.len()
+    /// The epoch of the oldest list that is sealed.
+    pub(crate) fn oldest(&self) -> Option<u32> {
+        self.sealed.front().map(|(epoch, _)| *epoch)
     }
 
     /// Ends the epoch and begins another one.

@@ -181,6 +181,7 @@ impl Table {
             merged.create(key, epoch)?;
         }
         merged.changes = self.changes.take();
+        merged.snapshot = self.snapshot.take();
         if let Some(changes) = &mut merged.changes {
             added.iter().for_each(|&key| changes.note(key));
         }

@@ -66,6 +66,7 @@ impl Table {
         {
             changes.note(key);
         }
+        self.save_evicted(key, row);
         self.index.remove(key);
         self.weights.free(row);
         self.companion.free(row);

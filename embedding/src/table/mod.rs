@@ -13,8 +13,10 @@ mod changes;
 mod dense;
 mod evict;
 mod gather;
+mod images;
 mod pull;
 mod push;
+mod snapshot;
 mod sweep;
 mod weights;
 
@@ -37,6 +39,7 @@ use crate::life::Admission;
 use crate::shape::{Meta, TableShape};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
+use snapshot::TableSnapshot;
 use weights::WeightSlab;
 
 /// Row numbers that mean something else, at the top where no slab reaches.
@@ -58,6 +61,8 @@ pub(crate) struct Table {
     dense: Option<Dense>,
     /// Present while changes are tracked.
     changes: Option<Changes>,
+    /// Present while a snapshot of the rows is written.
+    snapshot: Option<Box<TableSnapshot>>,
 }
 
 /// One row as a checkpoint keeps it.
@@ -81,6 +86,7 @@ impl Table {
             },
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
+            snapshot: None,
             index: Index::new(slots),
             shape,
         })
@@ -183,6 +189,16 @@ impl Table {
         self.candidates.as_ref().map_or_else(Vec::new, |c| c.in_slot(slot))
     }
 
+    /// The candidates that one slot had when the snapshot began, in key order.
+    pub(crate) fn candidates_before(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
+        self.candidates.as_ref().map_or_else(Vec::new, |c| c.before_in_slot(slot))
+    }
+
+    /// What is kept of candidates while a snapshot is written.
+    pub(crate) fn candidates_mut(&mut self) -> Option<&mut Candidates> {
+        self.candidates.as_mut()
+    }
+
     /// To be called when rows have been restored (in key order).
     pub(crate) fn restored(&mut self) {
         if let Some(dense) = &mut self.dense {
@@ -227,6 +243,7 @@ impl Table {
             candidate_bytes: self.candidates.as_ref().map_or(0, |c| c.bytes() as u64),
             staged_bytes: staged as u64,
             change_bytes: self.changes.as_ref().map_or(0, |c| c.bytes() as u64),
+            snapshot_bytes: self.snapshot_bytes() as u64,
             slack_bytes: (reserved + companion_reserved - used) as u64,
             counters: self.counters,
         }

@@ -61,7 +61,11 @@ impl Table {
             |push, block, half| {
                 let gradients = &gradients[block.start * stride..block.end * stride];
                 let rows = &push.rows[half][..block.len()];
-                let Table { weights, companion, changes, scratch, counters, .. } = &mut *push.table;
+                let Table { weights, companion, changes, scratch, counters, snapshot, .. } =
+                    &mut *push.table;
+                if let Some(snapshot) = snapshot {
+                    snapshot.save(&shape, weights, companion, &keys[block.clone()], rows);
+                }
                 let mut lent = weights.lend(rows, stride, scratch);
                 for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
                     let shaping = Shaping { l2: segment.l2, scale: step.scale };

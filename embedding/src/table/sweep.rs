@@ -59,6 +59,7 @@ impl Table {
     /// Applies the staged gradients and the whole-table rules to every row, and forgets the gradients.
     pub(crate) fn sweep(&mut self, step: &TableStep) -> Result<()> {
         let shape = self.shape.clone();
+        self.save_everything();
         let Some(dense) = &mut self.dense else { return Ok(()) };
         if let Some(changes) = &mut self.changes {
             changes.note_everything();

@@ -136,6 +136,15 @@ impl WeightSlab {
         }
     }
 
+    /// The words of a row, padding included.
+    #[inline(always)]
+    pub(super) fn words(&self, row: u32) -> &[u32] {
+        match self {
+            Self::F32(slab) => bytemuck::cast_slice(slab.row(row)),
+            Self::F16(slab) | Self::Bf16(slab) => bytemuck::cast_slice(slab.row(row)),
+        }
+    }
+
     /// The row without padding.
     pub(super) fn stored(&self, row: u32, width: usize) -> RowWeights<'_> {
         match self {
@@ -199,6 +208,15 @@ impl WeightSlab {
 }
 
 impl<'a> RowWeights<'a> {
+    /// What [`WeightSlab::words`] of a row mean.
+    pub(super) fn of_words(words: &'a [u32], dtype: Dtype, width: usize) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32(&bytemuck::cast_slice(words)[..width]),
+            Dtype::F16 => Self::F16(&bytemuck::cast_slice(words)[..width]),
+            Dtype::Bf16 => Self::Bf16(&bytemuck::cast_slice(words)[..width]),
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::F32(w) => w.len(),

@@ -81,7 +81,7 @@ pub(super) fn step(
 }
 
 /// An answer must be a refusal for being out of order.
-fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<(), String> {
+pub(super) fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<(), String> {
     match answer {
         Err(Error::Order { .. }) => Ok(()),
         Err(other) => Err(format!("{what} is refused for another reason: {other}")),
@@ -89,7 +89,10 @@ fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<(), String> {
     }
 }
 
-fn read(client: &mut dyn TrainClient, plan: &LookupPlan) -> Result<Vec<Vec<f32>>, String> {
+pub(super) fn read(
+    client: &mut dyn TrainClient,
+    plan: &LookupPlan,
+) -> Result<Vec<Vec<f32>>, String> {
     let answer = client.lookup(plan, RowBuffer::default()).and_then(|p| p.wait());
     let (rows, _) = answer.map_err(|e| e.to_string())?;
     Ok(rows.tables.into_iter().map(|t| t.values).collect())
@@ -125,6 +128,8 @@ pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
     refused("a step before the end of the last", client.begin_step(Step(2), Rates::default()))?;
     refused("a lookup in the middle", client.lookup(&plan, RowBuffer::default()))?;
     refused("a checkpoint in the middle", client.checkpoint(folder.path(), &files))?;
+    let begun = client.begin_checkpoint(folder.path(), &files);
+    refused("a checkpoint that begins in the middle", begun)?;
     refused("a prefill in the middle", client.prefill(TableId(1), &[]))?;
     refused("a restore in the middle", client.restore(folder.path(), &[]))?;
     refused("tracking from the middle", client.track_changes(1))?;
@@ -297,7 +302,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
 }
 
 /// The bytes of all parts of a checkpoint.
-fn part_bytes(folder: &Path, parts: &[TableParts]) -> Result<Vec<Vec<u8>>, String> {
+pub(super) fn part_bytes(folder: &Path, parts: &[TableParts]) -> Result<Vec<Vec<u8>>, String> {
     let parts =
         parts.iter().flat_map(|t| t.parts.iter().chain(t.candidates.iter().flat_map(|c| &c.parts)));
     let files = parts.map(|p| folder.join(&p.file));

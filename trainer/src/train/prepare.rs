@@ -135,6 +135,7 @@ impl Run {
             epoch_trained: None,
             last_plan: None,
             checkpointed: None,
+            saving: None,
             rows_trained: 0,
             missing_sides,
             publishing: Publishing::default(),

@@ -90,6 +90,7 @@ impl Tables {
                 ("candidates", figures.candidate_bytes),
                 ("staged", figures.staged_bytes),
                 ("changes", figures.change_bytes),
+                ("snapshot", figures.snapshot_bytes),
                 ("slack", figures.slack_bytes),
             ] {
                 self.bytes.with_label_values(&[table, kind]).set(whole(bytes));

@@ -1,0 +1,154 @@
+//! What a checkpoint beside training costs it: 10 million rows of 16 weights (or as many as the first argument says),
+//! 1,000-key pulls and pushes of uniform keys, before the checkpoint and until it is written.
+//!
+//! Printed are the operations' times and their rate, by the clock and by the time that the thread had on a
+//! processor: where other programs run beside this one, only the latter says something.
+
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use zillion_device::{Files, Workers, thread_time};
+use zillion_embedding::conformance::plan_of;
+use zillion_embedding::{
+    Admission, DEFAULT_SHARDS, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
+    TableSet, TableSpec, Unknown, Update,
+};
+use zillion_feature::random::mix64;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
+
+const KEYS: u64 = 1000;
+/// Rows that are copied behind a push.
+const COPIED: usize = KEYS as usize / 8;
+/// Plans that are used over and over, so that making them is no part of it.
+const PLANS: u64 = 2000;
+
+fn spec() -> TableSpec {
+    let optimizer = OptimizerSpec::RowwiseAdagrad { lr: 0.01, initial_accumulator: 0.1, eps: 1e-8 };
+    TableSpec {
+        name: "ids".to_owned(),
+        segments: vec![SegmentSpec {
+            name: "vector".to_owned(),
+            dim: 16,
+            initializer: InitializerSpec::Uniform { low: -0.01, high: 0.01 },
+            optimizer,
+            l2: 0.0,
+            l2_scope: None,
+        }],
+        dense: false,
+        max_rows: None,
+        unknown: Unknown::Seeded,
+        admission: Admission::All,
+        eviction: Eviction::Never,
+        seed: 1,
+    }
+}
+
+/// Times of operations.
+#[derive(Default)]
+struct Times {
+    wall: Vec<Duration>,
+    busy: Vec<Duration>,
+}
+
+impl Times {
+    fn measure(&mut self, operation: impl FnOnce()) {
+        let busy = || thread_time().unwrap_or_default();
+        let (began, before) = (Instant::now(), busy());
+        operation();
+        self.busy.push(busy().saturating_sub(before));
+        self.wall.push(began.elapsed());
+    }
+
+    /// Prints one line a clock; returns the mean of each.
+    fn print(&mut self, name: &str) -> [f64; 2] {
+        [("wall", &mut self.wall), ("busy", &mut self.busy)].map(|(clock, times)| {
+            times.sort_unstable();
+            let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
+            let mean = times.iter().sum::<Duration>().as_secs_f64() / times.len() as f64;
+            println!(
+                "{name} ({clock}): {} operations, mean {:.1} us, p50 {:.1?}, p99 {:.1?}, p99.99 {:.1?}, longest {:.1?}",
+                times.len(),
+                mean * 1e6,
+                at(0.5),
+                at(0.99),
+                at(0.9999),
+                at(1.0),
+            );
+            mean
+        })
+    }
+}
+
+fn main() {
+    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+    let rows = numbers.first().copied().unwrap_or(10_000_000).max(KEYS);
+    let threads = numbers.get(1).copied().unwrap_or(2) as usize;
+    let workers = Workers::new(NonZeroUsize::new(threads).expect("one thread at least"));
+    let workers = workers.expect("threads");
+    let mut set = TableSet::new(vec![spec()], DEFAULT_SHARDS).expect("a valid spec");
+    let gradients = |plan: &LookupPlan| {
+        let mut gradients = RowBuffer::default();
+        gradients.reshape([(plan.tables[0].keys.len(), 16)].into_iter());
+        gradients.tables[0].values.fill(0.01);
+        gradients
+    };
+    let update = |step: u64| Update { step: Step(step), rates: Rates::default(), scale: 1.0 };
+    for first in (0..rows).step_by(1 << 16) {
+        let ids = first..(first + (1 << 16)).min(rows);
+        let plan = plan_of(&[ids.map(FeatureKey::from_u64).collect()]);
+        set.push(&workers, &plan, &gradients(&plan), update(1)).expect("memory");
+    }
+    let keys = |i: u64| (0..KEYS).map(move |k| FeatureKey::from_u64(mix64(i * KEYS + k) % rows));
+    let plans: Vec<LookupPlan> = (0..PLANS).map(|i| plan_of(&[keys(i).collect()])).collect();
+    let raw: Vec<RowBuffer> = plans.iter().map(gradients).collect();
+    let mut pulled = RowBuffer::default();
+    let mut step = 1;
+    let mut operate = |set: &mut TableSet, times: &mut Times| {
+        let at = (mix64(step) % PLANS) as usize;
+        step += 1;
+        times
+            .measure(|| set.pull(&workers, &plans[at], false, &mut pulled).expect("the plan fits"));
+        times.measure(|| {
+            set.push(&workers, &plans[at], &raw[at], update(step)).expect("memory");
+            set.advance_snapshot(&workers, COPIED);
+        });
+    };
+
+    let mut before = Times::default();
+    (0..20_000).for_each(|_| operate(&mut set, &mut before));
+    let alone = before.print("alone");
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut during = Times::default();
+    let (began, mut most) = (Instant::now(), 0);
+    during.measure(|| {
+        set.begin_snapshot(&workers, folder.path(), &Files::new()).expect("a folder");
+    });
+    println!("beginning: {:.1?}", during.wall[0]);
+    while !set.snapshot_is_ready() {
+        operate(&mut set, &mut during);
+        if during.wall.len() % 1024 == 1 {
+            most = set.statistics()[0].snapshot_bytes.max(most);
+        }
+        // With one thread, nobody writes beside this one.
+        if threads == 1 && during.wall.len() > 100_000 {
+            break;
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let finishing = Instant::now();
+    let parts = set.finish_snapshot(&workers).expect("a disk");
+    println!("finishing: {:.1?}", finishing.elapsed());
+    let beside = during.print("during");
+    let bytes: u64 = parts[0].parts.iter().map(|part| part.bytes).sum();
+    println!(
+        "{} rows, {:.2} GB in {} parts, written in {seconds:.1} s; kept and in flight at most {:.0} MB; throughput \
+         {:.0} % by the clock, {:.0} % of the thread's time",
+        parts[0].rows,
+        bytes as f64 / 1e9,
+        parts[0].parts.len(),
+        most as f64 / 1e6,
+        100.0 * alone[0] / beside[0],
+        100.0 * alone[1] / beside[1],
+    );
+}

@@ -1,0 +1,135 @@
+//! A checkpoint that is written while training goes on.
+//!
+//! At its beginning, everything but the tables is copied out; the tables' rows are written bit by bit beside
+//! the steps (see [`TrainClient::begin_checkpoint`]). When they are there, a background task writes the rest,
+//! gives the folder its name, and removes the checkpoints that are not kept any more.
+//!
+//! # Crash consistency
+//! Until the folder is renamed, the checkpoints from before are all there, and the newest of them is where a
+//! killed run goes on from. One that is dropped is given up, and its folder goes.
+
+use std::path::Path;
+
+use zillion_device::durable::Stage;
+use zillion_device::{Files, Task, Workers};
+use zillion_embedding::TableParts;
+use zillion_nn::Params;
+use zillion_nn::optim::{DenseOptimizer, write_dense};
+use zillion_ps::{CheckpointTicket, TrainClient};
+
+use super::{DENSE, FileDigest, MANIFEST, Manifest};
+use crate::error::Result;
+use crate::frequencies::{self, Frequencies};
+
+/// What is done when the folder has its name.
+pub(crate) type Then = Box<dyn FnOnce() -> Result<()> + Send>;
+
+/// Makes the manifest of what was written.
+pub(crate) type MakeManifest =
+    Box<dyn FnOnce(FileDigest, Option<FileDigest>, Vec<TableParts>) -> Manifest + Send>;
+
+/// A checkpoint that has begun.
+#[derive(Debug)]
+pub(crate) struct Writing(State);
+
+#[derive(Debug)]
+enum State {
+    Tables(CheckpointTicket, Rest),
+    /// The task says how many bytes all files have.
+    Closing(Task<Result<u64>>),
+}
+
+/// Everything but the tables, as it was.
+struct Rest {
+    stage: Stage,
+    dense: Vec<u8>,
+    frequencies: Option<Vec<u8>>,
+    manifest: MakeManifest,
+    then: Then,
+}
+
+impl std::fmt::Debug for Rest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rest").field("stage", &self.stage).finish_non_exhaustive()
+    }
+}
+
+impl Writing {
+    /// Begins a checkpoint of this moment, which becomes `target`.
+    pub(crate) fn begin(
+        target: &Path,
+        files: &Files,
+        client: &mut dyn TrainClient,
+        (params, optimizer): (&Params, &DenseOptimizer),
+        frequencies: Option<&Frequencies>,
+        manifest: MakeManifest,
+        then: Then,
+    ) -> Result<Self> {
+        let stage = files.stage(target)?;
+        let dense = write_dense(params, optimizer)?;
+        let frequencies = frequencies.map(Frequencies::to_bytes);
+        let ticket = client.begin_checkpoint(stage.path(), files)?;
+        Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, then })))
+    }
+
+    /// Goes on without waiting. True where [`Writing::finish`] would not wait either.
+    pub(crate) fn poll(
+        self,
+        client: &mut dyn TrainClient,
+        workers: &Workers,
+    ) -> Result<(Self, bool)> {
+        match self.0 {
+            State::Tables(ticket, rest) => {
+                if !client.poll_checkpoint(&ticket)? {
+                    return Ok((Self(State::Tables(ticket, rest)), false));
+                }
+                let tables = client.finish_checkpoint(ticket)?;
+                let closing = workers.spawn(move || rest.write(tables));
+                Ok((Self(State::Closing(closing)), false))
+            }
+            State::Closing(closing) => {
+                let is_done = closing.is_done();
+                Ok((Self(State::Closing(closing)), is_done))
+            }
+        }
+    }
+
+    /// Writes what is left. Returns the bytes of all files.
+    pub(crate) fn finish(self, client: &mut dyn TrainClient) -> Result<u64> {
+        match self.0 {
+            State::Tables(ticket, rest) => rest.write(client.finish_checkpoint(ticket)?),
+            State::Closing(closing) => closing.join(),
+        }
+    }
+
+    /// Gives it up: nothing is written any more, and its folder goes.
+    pub(crate) fn abandon(self, client: &mut dyn TrainClient) {
+        match self.0 {
+            State::Tables(ticket, _) => client.abandon_checkpoint(ticket),
+            State::Closing(closing) => closing.cancel(),
+        }
+    }
+}
+
+impl Rest {
+    /// Writes what belongs to a checkpoint beside its tables and gives the folder its name.
+    fn write(self, tables: Vec<TableParts>) -> Result<u64> {
+        let Self { stage, dense, frequencies, manifest, then } = self;
+        stage.write_bytes(DENSE, &dense)?;
+        let mut counted = None;
+        if let Some(bytes) = frequencies {
+            stage.write_bytes(frequencies::FILE, &bytes)?;
+            counted = Some(FileDigest::of(&bytes));
+        }
+        let rows = tables.iter().flat_map(|table| &table.parts);
+        let candidates = tables.iter().filter_map(|table| table.candidates.as_ref());
+        let parts = rows.chain(candidates.flat_map(|candidates| &candidates.parts));
+        let mut bytes = dense.len() as u64 + parts.map(|part| part.bytes).sum::<u64>();
+        bytes += counted.as_ref().map_or(0, |digest| digest.bytes);
+        let manifest = manifest(FileDigest::of(&dense), counted, tables).to_bytes();
+        stage.write_bytes(MANIFEST, &manifest)?;
+        stage.commit()?;
+        then()?;
+        Ok(bytes + manifest.len() as u64)
+    }
+}

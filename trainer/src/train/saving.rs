@@ -1,0 +1,125 @@
+//! A run's checkpoints: when one begins, goes on beside the steps, and is there.
+//!
+//! # Invariants
+//! At most one is open. What it holds is of the step that it began behind, and what training computes does
+//! not depend on it: a run that is killed meanwhile goes on from the one before and does the same again.
+
+use std::time::Instant;
+
+use zillion_feature::HASH_ID;
+
+use super::Run;
+use crate::checkpoint::{Manifest, Writing};
+use crate::error::Result;
+use crate::figures::CheckpointReport;
+use crate::observer::Observer;
+use crate::spans::span;
+use crate::stages::Stopwatch;
+
+/// A checkpoint that is being written.
+#[derive(Debug)]
+pub(super) struct Saving {
+    writing: Writing,
+    /// Steps that were done when it began.
+    step: u64,
+    began: Instant,
+}
+
+impl Run {
+    /// Begins a checkpoint of this moment, behind the end of the one that is open.
+    pub(super) fn begin_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        self.finish_checkpoint(observer)?;
+        if self.checkpointed == Some(self.step) {
+            return Ok(());
+        }
+        let _span = span!("checkpoint", step = self.step).entered();
+        let began = Instant::now();
+        let mut watch = Stopwatch::start();
+        self.save_rejects()?;
+        let Self { step, cursor, progress, statistics, .. } = self;
+        let (step, cursor, progress) = (*step, *cursor, progress.clone());
+        let (statistics, training_files) = (statistics.clone(), self.files.clone());
+        let portable = self.job.portable()?;
+        let (dir, keep, best) = (self.dir.clone(), self.job.train.keep.get(), progress.best);
+        let files = self.options.files.clone();
+        let writing = Writing::begin(
+            &self.dir.checkpoint_path(step),
+            &self.options.files,
+            self.client.as_mut(),
+            (&self.params, &self.optimizer),
+            self.frequencies.as_ref(),
+            Box::new(move |dense, frequencies, tables| Manifest {
+                hash: HASH_ID.to_owned(),
+                step,
+                cursor,
+                progress,
+                statistics,
+                dense,
+                frequencies,
+                tables,
+                files: training_files,
+                job: portable,
+            }),
+            Box::new(move || dir.retain(keep, best, &files)),
+        )?;
+        self.checkpointed = Some(step);
+        self.saving = Some(Saving { writing, step, began });
+        watch.lap(&mut self.seconds.checkpoint);
+        // Without a thread beside this one, nothing would be written before it is waited for, and all rows that
+        // change until then would be kept twice.
+        if self.options.workers.threads() == 1 {
+            return self.finish_checkpoint(observer);
+        }
+        Ok(())
+    }
+
+    /// Goes on with the open checkpoint, if there is one, between two steps.
+    pub(super) fn advance_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let Some(Saving { writing, step, began }) = self.saving.take() else { return Ok(()) };
+        let mut watch = Stopwatch::start();
+        let (writing, is_done) = writing.poll(self.client.as_mut(), &self.options.workers)?;
+        self.saving = Some(Saving { writing, step, began });
+        watch.lap(&mut self.seconds.checkpoint);
+        match is_done {
+            true => self.finish_checkpoint(observer),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for the open checkpoint, if there is one.
+    pub(super) fn finish_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let Some(Saving { writing, step, began }) = self.saving.take() else { return Ok(()) };
+        let mut watch = Stopwatch::start();
+        let bytes = writing.finish(self.client.as_mut())?;
+        watch.lap(&mut self.seconds.checkpoint);
+        let seconds = began.elapsed().as_secs_f64();
+        observer.checkpointed(&CheckpointReport { step, seconds, bytes });
+        self.count(None, observer)
+    }
+
+    /// Writes a checkpoint of this moment and waits for it.
+    pub(super) fn checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        self.begin_checkpoint(observer)?;
+        self.finish_checkpoint(observer)
+    }
+
+    /// Ends the open checkpoint of a run that ends: what it holds is good, whatever training came to since.
+    pub(super) fn saving_checkpoint<T>(
+        &mut self,
+        outcome: Result<T>,
+        observer: &mut dyn Observer,
+    ) -> Result<T> {
+        let saved = self.finish_checkpoint(observer);
+        let outcome = outcome?;
+        saved.map(|()| outcome)
+    }
+}
+
+impl Drop for Run {
+    /// Nobody may be writing into the open checkpoint's folder when it is removed.
+    fn drop(&mut self) {
+        if let Some(saving) = self.saving.take() {
+            saving.writing.abandon(self.client.as_mut());
+        }
+    }
+}
