@@ -37,6 +37,9 @@ fn spec() -> TableSpec {
         unknown: Unknown::Seeded,
         admission: Admission::All,
         eviction: Eviction::Never,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 1,
     }
 }

@@ -2,12 +2,16 @@
 
 use std::ops::Range;
 
-use zillion_feature::{FeatureKey, Step};
+use zillion_feature::{FeatureKey, Step, Use};
 
 use crate::error::Result;
+use crate::filter::FilterShape;
 use crate::initializer::Initializer;
+use crate::life::Pinned;
+use crate::life::priority::Priority;
 use crate::optimizer::{Kernel, Rates};
 use crate::spec::{META_WORDS, TableLayout, TableSpec, Unknown};
+use crate::table::Room;
 
 /// A validated spec and the positions that follow from it. Shared by the shards of a table.
 #[derive(Debug)]
@@ -22,6 +26,16 @@ pub(crate) struct TableShape {
     pub(crate) companion_stride: usize,
     /// Whether gradients are staged by row and applied by a sweep.
     pub(crate) swept: bool,
+    /// The order in which rows go; `None` where they stay.
+    pub(crate) priority: Option<Priority>,
+    /// Rows that never go.
+    pub(crate) pinned: Pinned,
+    /// Rows that a dynamic table may have by its own settings.
+    pub(crate) most_rows: Option<u64>,
+    /// Candidates that a slot may have.
+    pub(crate) candidates_in_slot: Option<usize>,
+    /// What a filter of candidates is.
+    pub(crate) filter: Option<FilterShape>,
 }
 
 /// One segment's places and rules.
@@ -47,6 +61,8 @@ pub(crate) struct TableStep {
     pub(crate) scale: f32,
     pub(crate) step: u32,
     pub(crate) epoch: u32,
+    /// Which keys may get a row.
+    pub(crate) room: Room,
 }
 
 /// The metadata words of a companion row.
@@ -87,6 +103,11 @@ impl TableShape {
             state_width: spec.state_width(),
             companion_stride: spec.companion_stride(),
             swept: spec.has_whole_table_rule(),
+            priority: Priority::new(&spec.eviction, spec.statistics.as_ref()),
+            pinned: Pinned::new(&spec.pinned),
+            most_rows: spec.most_rows(),
+            candidates_in_slot: spec.candidates_in_slot(),
+            filter: spec.filter(),
             layout,
             segments,
             spec,
@@ -139,11 +160,31 @@ impl TableShape {
         words[2] = meta.dirty_epoch;
     }
 
+    /// What a row was used for, as it had decayed by its last push; zero where nobody counts.
+    #[inline(always)]
+    pub(crate) fn used(&self, companion: &[u32]) -> Use {
+        if self.spec.statistics.is_none() {
+            return Use::default();
+        }
+        let at = self.state_width + META_WORDS;
+        Use { shows: f32::from_bits(companion[at]), clicks: f32::from_bits(companion[at + 1]) }
+    }
+
+    /// Keeps what a row was used for, where the table does.
+    #[inline(always)]
+    pub(crate) fn set_used(&self, companion: &mut [u32], used: Use) {
+        if self.spec.statistics.is_some() {
+            let at = self.state_width + META_WORDS;
+            companion[at] = used.shows.to_bits();
+            companion[at + 1] = used.clicks.to_bits();
+        }
+    }
+
     /// The rules of one step.
     pub(crate) fn step(&self, step: Step, rates: Rates, scale: f32, epoch: u32) -> TableStep {
         let kernels = self.spec.segments.iter().map(|s| s.optimizer.kernel(step, rates)).collect();
         // `TableSet` refuses steps that do not fit.
-        TableStep { kernels, scale, step: step.0 as u32, epoch }
+        TableStep { kernels, scale, step: step.0 as u32, epoch, room: Room::default() }
     }
 }
 

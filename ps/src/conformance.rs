@@ -95,6 +95,9 @@ pub fn specs() -> Vec<TableSpec> {
         unknown,
         admission: Admission::All,
         eviction: Eviction::Never,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 7,
     };
     vec![

@@ -31,6 +31,9 @@
 //!     unknown: Unknown::Zero,
 //!     admission: Admission::All,
 //!     eviction: Eviction::Never,
+//!     pinned: Vec::new(),
+//!     statistics: None,
+//!     max_bytes: None,
 //!     seed: 1,
 //! };
 //! let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);

@@ -98,6 +98,9 @@ fn spec() -> TableSpec {
         unknown: Unknown::Zero,
         admission: Admission::All,
         eviction: Eviction::Never,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 7,
     }
 }

@@ -8,6 +8,7 @@ mod counting;
 mod prepare;
 mod publish;
 mod step;
+mod uses;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -404,8 +405,10 @@ impl Run {
                 admitted: s.counters.admitted,
                 waiting: s.counters.waiting,
                 evicted: s.counters.evicted,
+                displaced: s.counters.displaced,
                 lapsed: s.counters.lapsed,
                 refused: s.counters.refused,
+                refused_full: s.counters.refused_full,
                 nonfinite: s.counters.nonfinite,
             })
             .collect())

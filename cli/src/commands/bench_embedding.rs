@@ -259,6 +259,9 @@ pub(super) fn spec(dim: usize) -> TableSpec {
         unknown: Unknown::Seeded,
         admission: Admission::All,
         eviction: Eviction::Never,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 1,
     }
 }

@@ -35,6 +35,9 @@ fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
         unknown,
         admission: Admission::All,
         eviction: Eviction::Never,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 7,
     }
 }

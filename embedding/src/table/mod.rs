@@ -9,6 +9,7 @@
 //! # Concurrency
 //! A plain value, owned by one shard.
 
+mod capacity;
 mod changes;
 mod dense;
 mod evict;
@@ -16,7 +17,9 @@ mod gather;
 mod pull;
 mod push;
 mod sweep;
+mod uses;
 
+pub(crate) use capacity::{Looked, Room};
 pub(crate) use changes::{Changed, Changes};
 pub(crate) use gather::RowRun;
 pub(crate) use pull::Absent;
@@ -26,12 +29,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zillion_device::slab::Slab;
-use zillion_feature::FeatureKey;
+use zillion_feature::{FeatureKey, Use};
 
-use crate::candidates::{Candidate, Candidates};
+use crate::candidates::Candidate;
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::index::Index;
-use crate::life::Admission;
 use crate::shape::{Meta, TableShape};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
@@ -48,7 +51,9 @@ pub(crate) struct Table {
     companion: Slab<u32>,
     counters: Counters,
     /// Present where keys wait for their rows.
-    candidates: Option<Candidates>,
+    candidates: Option<Gate>,
+    /// Rows that this step made or would have made, had there been room.
+    wanted: u64,
     /// Present where the vocabulary is fixed.
     dense: Option<Dense>,
     /// Present while changes are tracked.
@@ -61,6 +66,8 @@ pub(crate) struct StoredRow<'a> {
     pub(crate) weights: &'a [f32],
     pub(crate) state: &'a [f32],
     pub(crate) meta: Meta,
+    /// Zero where the table keeps no statistics of use.
+    pub(crate) used: Use,
 }
 
 impl Table {
@@ -69,10 +76,8 @@ impl Table {
             weights: Slab::new(shape.stride())?,
             companion: Slab::new(shape.companion_stride)?,
             counters: Counters::default(),
-            candidates: match shape.spec.admission {
-                Admission::All => None,
-                Admission::Count { at_least } => Some(Candidates::new(slots.clone(), at_least)),
-            },
+            candidates: Gate::new(&shape, slots.clone()),
+            wanted: 0,
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
             index: Index::new(slots),
@@ -113,6 +118,7 @@ impl Table {
         self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
         self.index.insert(key, row);
         self.counters.created += 1;
+        self.wanted += 1;
         if let Some(changes) = &mut self.changes {
             changes.note(key);
         }
@@ -144,6 +150,7 @@ impl Table {
         crate::shape::floats_mut(&mut companion[..self.shape.state_width])
             .copy_from_slice(stored.state);
         self.shape.set_meta(companion, stored.meta);
+        self.shape.set_used(companion, stored.used);
         self.index.insert(key, row);
         Ok(())
     }
@@ -151,11 +158,20 @@ impl Table {
     /// Adds a candidate as a checkpoint kept it; false where the table has none or the key has a row.
     pub(crate) fn restore_candidate(&mut self, key: FeatureKey, candidate: Candidate) -> bool {
         let has_row = self.has(key);
-        match &mut self.candidates {
+        match self.candidates.as_mut().and_then(Gate::counts_mut) {
             Some(candidates) if !has_row => candidates.restore(key, candidate),
             _ => return false,
         }
         true
+    }
+
+    /// What keys pass before they have a row; `None` where there is nothing to pass.
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        self.candidates.as_ref()
+    }
+
+    pub(crate) fn gate_mut(&mut self) -> Option<&mut Gate> {
+        self.candidates.as_mut()
     }
 
     /// Candidates of one of this shard's slots.
@@ -191,6 +207,7 @@ impl Table {
                     weights: &self.weights.row(row)[..self.shape.width],
                     state: crate::shape::floats(&companion[..self.shape.state_width]),
                     meta: self.shape.meta(companion),
+                    used: self.shape.used(companion),
                 },
             );
         }

@@ -4,15 +4,19 @@
 //! model that has a wide part reads a second segment of one float, `linear`; it learns by the same
 //! rules as the vector unless the job says otherwise in `linear = { .. }`.
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use zillion_embedding::{
-    Admission, Eviction, InitializerSpec, OptimizerSpec, Scope, SegmentSpec, TableSpec, Unknown,
+    Admission, ByteSize, Eviction, InitializerSpec, OptimizerSpec, PinnedId, Scope, SegmentSpec,
+    TableSpec, Unknown, UseStatistics,
 };
 use zillion_feature::Schema;
 use zillion_feature::config::{ConfigError, from_value, merge};
 use zillion_nn::zoo::Needs;
 
+use super::pinned;
 use crate::error::{Error, Result};
 
 const EVERY_TABLE: &str = "*";
@@ -34,9 +38,12 @@ pub struct TableConfig {
     pub l2_scope: Option<Scope>,
     /// A fixed vocabulary, filled from the training data before the first step.
     pub dense: bool,
-    /// Rows that a dense table may have.
+    /// Rows that the table may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u64>,
+    /// Memory that a dynamic table may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<ByteSize>,
     /// What evaluation reads for an unknown key.
     pub unknown: Unknown,
     /// When a key gets a row.
@@ -45,6 +52,15 @@ pub struct TableConfig {
     /// When the row goes.
     #[serde(skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
+    /// Ids whose rows never go.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<PinnedId>,
+    /// A file with more of them, one a line, relative to `data.root`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned_file: Option<PathBuf>,
+    /// Shows and clicks of each row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<UseStatistics>,
     /// Settings of the linear segment that differ from the vector's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear: Option<LinearConfig>,
@@ -78,6 +94,10 @@ impl Default for TableConfig {
             unknown: Unknown::Seeded,
             admission: Admission::All,
             eviction: Eviction::Never,
+            pinned: Vec::new(),
+            pinned_file: None,
+            statistics: None,
+            max_bytes: None,
             linear: None,
         }
     }
@@ -105,17 +125,31 @@ pub(super) fn resolve(
         return Err(ConfigError::unknown_key("tables", key, &valid).into());
     }
     let defaults = section(sections, EVERY_TABLE)?;
+    let root = job.get("data").and_then(|data| data.get("root")).and_then(Value::as_str);
+    let root = Path::new(root.unwrap_or_default());
+    let is_shared = job.get("train").is_some_and(|train| train.get("max_table_bytes").is_some());
     schema
         .tables
         .iter()
-        .map(|name| {
+        .enumerate()
+        .map(|(index, name)| {
             let own = section(sections, name)?;
             refuse_unread(name, &own, needs)?;
             let mut merged = defaults.clone();
             merge(&mut merged, own);
-            let config: TableConfig = from_value(&Value::Table(merged), &format!("tables.{name}"))?;
+            let mut config: TableConfig =
+                from_value(&Value::Table(merged), &format!("tables.{name}"))?;
+            if let Some(file) = config.pinned_file.take() {
+                config.pinned.extend(pinned::read(schema, index, &root.join(file))?);
+            }
+            pinned::check(schema, index, &config.pinned)?;
             let spec = config.spec(name, needs, seed(name));
             spec.validate()?;
+            if spec.eviction_needs_limit() && spec.most_rows().is_none() && !is_shared {
+                let message = "rows would only go to make room, and nothing limits the table; set `max_rows` or \
+                               `max_bytes` for it (or `train.max_table_bytes`), or `below` where the kind has it";
+                return Err(ConfigError::at(&format!("tables.{name}.eviction"), message).into());
+            }
             Ok(spec)
         })
         .collect()
@@ -176,9 +210,12 @@ impl TableConfig {
             segments,
             dense: self.dense,
             max_rows: self.max_rows,
+            max_bytes: self.max_bytes,
             unknown: self.unknown,
             admission: self.admission,
             eviction: self.eviction,
+            pinned: self.pinned,
+            statistics: self.statistics,
             seed,
         }
     }
@@ -198,9 +235,13 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
             l2_scope: shared.l2_scope,
             dense: table.dense,
             max_rows: table.max_rows,
+            max_bytes: table.max_bytes,
             unknown: table.unknown,
             admission: table.admission,
             eviction: table.eviction,
+            pinned: table.pinned.clone(),
+            pinned_file: None,
+            statistics: table.statistics,
             linear: linear.map(|s| LinearConfig {
                 initializer: Some(s.initializer),
                 optimizer: Some(s.optimizer),
