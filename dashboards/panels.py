@@ -105,8 +105,9 @@ TABLES = [
         panel("Rows made", RATE, "By pushes and vocabularies; admitted: of keys that had to wait.",
               (f"rate(zillion_embedding_created_rows_total{{{I}}}{R})", "{{table}} made"),
               (f"rate(zillion_embedding_admitted_rows_total{{{I}}}{R})", "{{table}} admitted")),
-        panel("Rows evicted", RATE, "Not seen for too long; lapsed: keys forgotten before they were admitted.",
+        panel("Rows evicted", RATE, "On schedule or to make room; displaced: to make room; lapsed: keys forgotten before they were admitted.",
               (f"rate(zillion_embedding_evicted_rows_total{{{I}}}{R})", "{{table}} evicted"),
+              (f"rate(zillion_embedding_displaced_rows_total{{{I}}}{R})", "{{table}} displaced"),
               (f"rate(zillion_embedding_lapsed_keys_total{{{I}}}{R})", "{{table}} lapsed")),
         panel("Lookups", RATE, "Unique keys of batches.", (f"rate(zillion_embedding_pulled_keys_total{{{I}}}{R})", "{{table}}")),
         panel("Share of keys without a row", SHARE, "They read as their initial row.",
@@ -115,9 +116,10 @@ TABLES = [
     ("Gradients", [
         panel("Applied", RATE, "Row gradients that were applied or staged.",
               (f"rate(zillion_embedding_pushed_gradients_total{{{I}}}{R})", "{{table}}")),
-        panel("Dropped", RATE, "waiting: the key is not admitted yet. refused: a fixed vocabulary does not have it. nonfinite: NaN or infinite.",
+        panel("Dropped", RATE, "waiting: the key is not admitted yet. refused: a fixed vocabulary does not have it. full: the table is at its limit. nonfinite: NaN or infinite.",
               (f"rate(zillion_embedding_waiting_gradients_total{{{I}}}{R})", "{{table}} waiting"),
               (f"rate(zillion_embedding_refused_gradients_total{{{I}}}{R})", "{{table}} refused"),
+              (f"rate(zillion_embedding_refused_full_gradients_total{{{I}}}{R})", "{{table}} full"),
               (f"rate(zillion_embedding_nonfinite_gradients_total{{{I}}}{R})", "{{table}} nonfinite")),
     ]),
     ("In servers", [

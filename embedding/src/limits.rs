@@ -10,7 +10,7 @@ use zillion_feature::SLOTS;
 use crate::filter::FilterShape;
 use crate::life::capacity::rows_within;
 use crate::life::{Admission, ByteSize, Eviction};
-use crate::spec::{BUCKET_BYTES, CHUNK_BYTES, FIRST_BYTES, TableSpec};
+use crate::spec::{BUCKET_BYTES, CHUNK_BYTES, FIRST_BYTES, INDEX_BYTES, SLOT_BYTES, TableSpec};
 
 /// Shards that limits in bytes are reckoned with: what a job has unless it says otherwise.
 const RECKONED_SHARDS: u64 = crate::set::DEFAULT_SHARDS.get() as u64;
@@ -20,23 +20,60 @@ const CANDIDATES_PART: u64 = 8;
 const BOOKKEEPING_BYTES: u64 = 1024;
 const BITS_ROWS: u64 = 4;
 
-impl TableSpec {
+/// What rows of a table take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reckoning {
+    /// Bytes of a row's weights.
+    weights: u64,
+    /// Bytes of its state and metadata.
+    companion: u64,
+    /// Whether gradients are staged by row.
+    is_staged: bool,
+    /// Bytes of a filter of waiting keys.
+    filter: u64,
+}
+
+impl Reckoning {
     /// An upper bound of the memory that `rows` rows take, the index at the worst moment of its growth and a
     /// filter of waiting keys included. Exact counts of waiting keys are not: they have their own part.
-    pub fn reckoned_memory(&self, rows: u64) -> u64 {
-        let slab = |bytes: u64| {
+    pub(crate) fn memory(&self, rows: u64) -> u64 {
+        let slab = |row: u64| {
             // A shard's first chunk doubles as it grows; from there on chunks are of one size.
+            let bytes = rows * row;
             let doubling = 2 * bytes + RECKONED_SHARDS * FIRST_BYTES;
             doubling.min(bytes + RECKONED_SHARDS * CHUNK_BYTES)
         };
-        let weights = 4 * self.layout().stride as u64;
-        let companion = 4 * self.companion_stride() as u64;
-        // Of the keys of a small slot most lie in a bucket that is not full.
-        let index = self.index_memory(rows) + BUCKET_BYTES * rows.min(SLOTS as u64);
+        let staged = if self.is_staged { slab(self.weights) } else { 0 };
         let bookkeeping = RECKONED_SHARDS * BOOKKEEPING_BYTES + rows / BITS_ROWS;
-        let filter = self.filter().map_or(0, |filter| filter.bytes());
-        let staged = if self.has_whole_table_rule() { slab(rows * weights) } else { 0 };
-        index + slab(rows * weights) + slab(rows * companion) + staged + bookkeeping + filter
+        let slabs = slab(self.weights) + slab(self.companion) + staged;
+        index_memory(rows) + slabs + bookkeeping + self.filter
+    }
+
+    /// Rows whose memory is within a limit.
+    pub(crate) fn rows_within(&self, limit: u64) -> u64 {
+        rows_within(limit, |rows| self.memory(rows))
+    }
+}
+
+/// An upper bound of the index of `keys` keys: of those of a small slot most lie in a bucket that is not full.
+fn index_memory(keys: u64) -> u64 {
+    INDEX_BYTES * keys + SLOTS as u64 * SLOT_BYTES + BUCKET_BYTES * keys.min(SLOTS as u64)
+}
+
+/// Waiting keys of a slot whose exact counts, in all slots, are within a limit.
+pub(crate) fn candidates_within(limit: u64) -> usize {
+    (rows_within(limit, index_memory) / SLOTS as u64) as usize
+}
+
+impl TableSpec {
+    /// What rows of this table take.
+    pub(crate) fn reckoning(&self) -> Reckoning {
+        Reckoning {
+            weights: 4 * self.layout().stride as u64,
+            companion: 4 * self.companion_stride() as u64,
+            is_staged: self.has_whole_table_rule(),
+            filter: self.filter().map_or(0, |filter| filter.bytes()),
+        }
     }
 
     /// Rows that a dynamic table may have by `max_rows` and `max_bytes`, if it has a limit.
@@ -44,27 +81,16 @@ impl TableSpec {
         if self.dense {
             return None;
         }
-        let within = |ByteSize(limit): ByteSize| self.rows_within(limit - self.for_candidates(limit));
-        let by_bytes = self.max_bytes.map(within);
-        self.max_rows.into_iter().chain(by_bytes).min()
-    }
-
-    /// Rows whose reckoned memory is within a limit.
-    pub(crate) fn rows_within(&self, limit: u64) -> u64 {
-        rows_within(limit, |rows| self.reckoned_memory(rows))
+        let reckoning = self.reckoning();
+        let within =
+            |ByteSize(limit)| reckoning.rows_within(limit - self.for_candidates(limit));
+        self.max_rows.into_iter().chain(self.max_bytes.map(within)).min()
     }
 
     /// Waiting keys that a slot may have where memory is limited and they are counted exactly.
     pub(crate) fn candidates_in_slot(&self) -> Option<usize> {
         let limit = self.for_candidates(self.max_bytes?.0);
-        (limit > 0).then(|| self.candidates_within(limit))
-    }
-
-    /// Waiting keys of a slot whose counts, in all slots, are within a limit.
-    pub(crate) fn candidates_within(&self, limit: u64) -> usize {
-        let slots = SLOTS as u64;
-        let memory = |keys: u64| self.index_memory(keys) + BUCKET_BYTES * keys.min(slots);
-        (rows_within(limit, memory) / slots) as usize
+        (limit > 0).then(|| candidates_within(limit))
     }
 
     /// The filter that waiting keys are counted in, if it is one.

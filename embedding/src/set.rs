@@ -213,7 +213,9 @@ impl TableSet {
         let mut steps = self.steps(update, false)?;
         let rooms = self.rooms(workers, plan, gradients, update.step.0 as u32);
         for (step, room) in steps.iter_mut().zip(rooms) {
-            step.iter_mut().for_each(|step| step.room = room.clone());
+            if let Some(step) = step {
+                step.room = room;
+            }
         }
         let counted = counted(&mut self.shards, |shards| {
             each(workers, shards, |i, shard| shard.push(plan, &ranges[i], gradients, &steps))

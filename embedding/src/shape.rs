@@ -9,6 +9,7 @@ use crate::filter::FilterShape;
 use crate::initializer::Initializer;
 use crate::life::Pinned;
 use crate::life::priority::Priority;
+use crate::limits::Reckoning;
 use crate::optimizer::{Kernel, Rates};
 use crate::spec::{META_WORDS, TableLayout, TableSpec, Unknown};
 use crate::table::Room;
@@ -34,6 +35,8 @@ pub(crate) struct TableShape {
     pub(crate) most_rows: Option<u64>,
     /// Candidates that a slot may have.
     pub(crate) candidates_in_slot: Option<usize>,
+    /// What its rows take.
+    pub(crate) reckoning: Reckoning,
     /// What a filter of candidates is.
     pub(crate) filter: Option<FilterShape>,
 }
@@ -107,6 +110,7 @@ impl TableShape {
             pinned: Pinned::new(&spec.pinned),
             most_rows: spec.most_rows(),
             candidates_in_slot: spec.candidates_in_slot(),
+            reckoning: spec.reckoning(),
             filter: spec.filter(),
             layout,
             segments,

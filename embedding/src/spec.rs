@@ -18,9 +18,9 @@ pub(crate) const META_WORDS: usize = 3;
 /// Words after these where a table keeps statistics of use: shows, clicks.
 const USE_WORDS: usize = 2;
 /// Bytes of the index a row at most, and of the count of a key that waits: see the index's own test.
-const INDEX_BYTES: u64 = 18;
+pub(crate) const INDEX_BYTES: u64 = 18;
 /// Bytes of an empty slot of the index, and of a bucket.
-const SLOT_BYTES: u64 = 32;
+pub(crate) const SLOT_BYTES: u64 = 32;
 pub(crate) const BUCKET_BYTES: u64 = 64;
 /// Bytes that a slab begins with, and that it grows by when it is large.
 pub(crate) const FIRST_BYTES: u64 = 4 << 10;
@@ -442,7 +442,7 @@ mod tests {
             (false, |t| t.segments.clear(), "at least one segment"),
             (false, |t| t.max_rows = Some(0), "tables.ids.max_rows"),
             (true, |t| t.max_bytes = Some(ByteSize(1 << 30)), "capped by `max_rows`"),
-            (false, |t| t.max_bytes = Some(ByteSize(1 << 10)), "at least 524288 bytes"),
+            (false, |t| t.max_bytes = Some(ByteSize(1 << 10)), "at least 262144 bytes"),
             (false, |t| t.pinned = vec![PinnedId::Number(1)], "set an `eviction`"),
             (
                 false,

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, SLOTS};
+use zillion_feature::{FeatureKey, SLOTS, Use};
 
 use crate::candidates::Candidate;
 use crate::error::Result;
@@ -45,6 +45,8 @@ pub struct RowView<'a> {
     pub count: u32,
     /// The step of the last push.
     pub last_step: u32,
+    /// Shows and clicks, as they had decayed by then; `None` where the table does not keep them.
+    pub used: Option<Use>,
 }
 
 /// A key that waits for its row.
@@ -312,6 +314,7 @@ fn view(part: &StoredPart, row: usize) -> RowView<'_> {
         state: stored.state,
         count: stored.meta.count,
         last_step: stored.meta.last_step,
+        used: part.keeps_uses().then_some(stored.used),
     }
 }
 

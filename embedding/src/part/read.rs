@@ -73,6 +73,11 @@ impl StoredPart {
         }
     }
 
+    /// Whether rows have shows and clicks.
+    pub(crate) fn keeps_uses(&self) -> bool {
+        self.uses.is_some()
+    }
+
     /// The row of a key, by interpolation: keys are mixed, so the key itself says where it is, give or
     /// take the square root of the part.
     pub(crate) fn find(&self, key: FeatureKey) -> Option<usize> {

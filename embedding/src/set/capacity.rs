@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::life::capacity::{Claim, Visit, shares};
 use crate::life::{Admission, ByteSize};
+use crate::limits::candidates_within;
 use crate::shape::TableShape;
 use crate::spec::TableSpec;
 use crate::shard::times;
@@ -42,8 +43,8 @@ impl SharedLimit {
         let part = if tables > 0 { limit / CANDIDATES_PART } else { 0 };
         // Counts of waiting keys take the same in all tables.
         let in_slot = specs.iter().find(counting);
-        let in_slot = in_slot.map(|spec| spec.candidates_within(part / tables.max(1)));
-        let least: u64 = specs.iter().map(|spec| spec.reckoned_memory(1)).sum();
+        let in_slot = in_slot.map(|_| candidates_within(part / tables.max(1)));
+        let least: u64 = specs.iter().map(|spec| spec.reckoning().memory(1)).sum();
         if limit - part < least || in_slot == Some(0) {
             let reason = format!(
                 "is too little for {} tables, which take {least} bytes with a row each{}; give more",
@@ -114,7 +115,7 @@ impl TableSet {
             .enumerate()
             .map(|(table, shape)| {
                 let rows = self.rows(TableId(table as u16));
-                let bytes = |rows| shape.spec.reckoned_memory(rows);
+                let bytes = |rows| shape.reckoning.memory(rows);
                 let least = if keeps(shape) { bytes(rows) } else { bytes(1) };
                 let most = bytes(needs(table, rows).min(own(shape)));
                 Claim { least, most: most.max(least) }
@@ -126,7 +127,7 @@ impl TableSet {
         for (table, share) in shares(total, &claims).into_iter().enumerate() {
             let shape = &self.shapes[table];
             if share < claims[table].most && !shape.spec.dense {
-                limits[table] = Some(shape.spec.rows_within(share).min(own(shape)));
+                limits[table] = Some(shape.reckoning.rows_within(share).min(own(shape)));
             }
         }
         limits

@@ -368,8 +368,7 @@ fn policies() -> Vec<TableSpec> {
         limited(Admission::Probability { p: 0.4 }, score),
         limited(Admission::Count { at_least: 2 }, Eviction::Unseen { steps: 50 }),
         TableSpec {
-            max_bytes: Some(ByteSize(1 << 20)),
-            max_rows: None,
+            max_bytes: Some(ByteSize(4 << 20)),
             ..limited(Admission::Count { at_least: 2 }, Eviction::Lfu { half_life: 9, below: None, every: None })
         },
     ]
@@ -460,7 +459,7 @@ fn memory_stays_within_its_limit() {
     for (limit, new, admission, eviction) in [
         (1 << 20, 400, Admission::All, lfu),
         (2 << 20, 900, Admission::All, Eviction::Never),
-        (3 << 20, 700, Admission::Count { at_least: 2 }, Eviction::Lru),
+        (8 << 20, 3000, Admission::Count { at_least: 2 }, Eviction::Lru),
         (6 << 20, 3000, bloom, lfu),
         (48 << 20, 30_000, Admission::All, Eviction::Lru),
     ] {
@@ -484,7 +483,7 @@ fn memory_stays_within_its_limit() {
         let counters = set.statistics()[0].counters;
         assert!(counters.displaced + counters.refused_full > 0, "{eviction:?}: {counters:?}");
         if limit > 40 << 20 {
-            assert!(largest > limit * 9 / 10, "{largest} bytes of {limit} are used");
+            assert!(largest > limit * 3 / 4, "{largest} bytes of {limit} are used");
         }
     }
 }
