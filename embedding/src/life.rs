@@ -19,8 +19,8 @@ mod pinned;
 pub(crate) mod priority;
 
 pub use bytes::ByteSize;
-pub use pinned::PinnedId;
 pub(crate) use pinned::Pinned;
+pub use pinned::PinnedId;
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::SLOTS;
@@ -183,7 +183,9 @@ impl Admission {
             Self::Count { at_least } if !(1..=LARGEST_THRESHOLD).contains(&at_least) => {
                 Some(("at_least", "must be between 1 and 4096"))
             }
-            Self::Bloom { at_least, .. } if !(1..=filter::LARGEST_THRESHOLD).contains(&at_least) => {
+            Self::Bloom { at_least, .. }
+                if !(1..=filter::LARGEST_THRESHOLD).contains(&at_least) =>
+            {
                 Some((
                     "at_least",
                     "must be between 1 and 255 for a filter; `kind = \"count\"` counts to 4096",

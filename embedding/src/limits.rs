@@ -82,8 +82,7 @@ impl TableSpec {
             return None;
         }
         let reckoning = self.reckoning();
-        let within =
-            |ByteSize(limit)| reckoning.rows_within(limit - self.for_candidates(limit));
+        let within = |ByteSize(limit)| reckoning.rows_within(limit - self.for_candidates(limit));
         self.max_rows.into_iter().chain(self.max_bytes.map(within)).min()
     }
 

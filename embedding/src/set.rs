@@ -33,8 +33,8 @@ use crate::spec::{TableLayout, TableSpec};
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::Absent;
 use capacity::SharedLimit;
-use changes::Tracking;
 pub use capacity::check_shared_limit;
+use changes::Tracking;
 pub(crate) use checkpoint::listed_parts;
 
 /// Shards that a set has unless a job says otherwise.
@@ -413,9 +413,7 @@ impl TableSet {
         let reason = match (&spec.statistics, &rows.uses) {
             (None, None) => return Ok(()),
             (None, Some(_)) => "shows and clicks were pushed, and the table keeps none".to_owned(),
-            (Some(_), None) => {
-                "the table keeps shows and clicks, and none were pushed".to_owned()
-            }
+            (Some(_), None) => "the table keeps shows and clicks, and none were pushed".to_owned(),
             (Some(_), Some(uses)) if uses.len() != table.keys.len() => {
                 format!("{} keys were pushed with shows of {}", table.keys.len(), uses.len())
             }

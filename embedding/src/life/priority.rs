@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn bits_order_as_numbers_do() {
-        let numbers = [f64::NEG_INFINITY, -7.5, -1e-300, -0.0, 0.0, 1e-300, 1.0, 2.0, f64::INFINITY];
+        let numbers =
+            [f64::NEG_INFINITY, -7.5, -1e-300, -0.0, 0.0, 1e-300, 1.0, 2.0, f64::INFINITY];
         assert!(numbers.windows(2).all(|pair| ordered(pair[0]) < ordered(pair[1])));
     }
 

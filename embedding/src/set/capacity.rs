@@ -18,8 +18,8 @@ use crate::life::capacity::{Claim, Visit, shares};
 use crate::life::{Admission, ByteSize};
 use crate::limits::candidates_within;
 use crate::shape::TableShape;
-use crate::spec::TableSpec;
 use crate::shard::times;
+use crate::spec::TableSpec;
 use crate::table::{Looked, Room};
 
 /// The part of the set's limit that exact counts of waiting keys may take, all tables together.
@@ -203,7 +203,9 @@ impl TableSet {
         // By shard, by table.
         let looked: Vec<Vec<Vec<Looked>>> = workers.map(self.shards.len(), |i| {
             let look = |(table, visit): (usize, &Option<Visit>)| {
-                visit.as_ref().map_or_else(Vec::new, |visit| self.shards[i].table(table).look(visit))
+                visit
+                    .as_ref()
+                    .map_or_else(Vec::new, |visit| self.shards[i].table(table).look(visit))
             };
             visits.iter().enumerate().map(look).collect()
         });
@@ -230,8 +232,8 @@ impl TableSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::*;
     use crate::OptimizerSpec;
+    use crate::testing::*;
 
     #[test]
     fn a_limit_that_no_table_fits_is_refused() {

@@ -126,7 +126,8 @@ impl TableSet {
         let gate = |slot: usize| self.shards[self.map.shard_of(slot)].table(table).gate();
         let blocks = |slot: usize| {
             let filter = gate(slot).and_then(Gate::filter).into_iter();
-            filter.flat_map(move |f| f.in_slot(slot).map(move |(block, words)| (slot, block, words)))
+            filter
+                .flat_map(move |f| f.in_slot(slot).map(move |(block, words)| (slot, block, words)))
         };
         let by_slot: Vec<u64> = (0..SLOTS).map(|slot| blocks(slot).count() as u64).collect();
         let parts = part_count(&by_slot, limit);

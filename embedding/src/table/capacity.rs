@@ -103,11 +103,8 @@ impl Table {
     /// What a row is worth.
     pub(super) fn worth(&self, priority: Priority, row: u32) -> f64 {
         let companion = self.companion.row(row);
-        let weights: &[f32] = if priority.needs_weights() {
-            &self.weights.row(row)[..self.shape.width]
-        } else {
-            &[]
-        };
+        let weights: &[f32] =
+            if priority.needs_weights() { &self.weights.row(row)[..self.shape.width] } else { &[] };
         priority.of(self.shape.meta(companion), self.shape.used(companion), weights)
     }
 

@@ -100,8 +100,7 @@ impl Table {
                 continue;
             }
             // The weights matter to the regulariser, and whether they are there to what can refuse a key.
-            let refuses =
-                self.dense.is_some() || self.candidates.is_some() || room.is_limited();
+            let refuses = self.dense.is_some() || self.candidates.is_some() || room.is_limited();
             let asks = has_l2 || refuses;
             let row = if asks { self.index.get(key) } else { None };
             let weights = match row {
@@ -119,12 +118,7 @@ impl Table {
     }
 
     /// Whether a push would not yet make a row of a key that has none.
-    pub(super) fn waits(
-        &self,
-        key: FeatureKey,
-        times: impl FnOnce() -> u32,
-        step: u32,
-    ) -> bool {
+    pub(super) fn waits(&self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
         self.candidates.as_ref().is_some_and(|c| !c.would_admit(key, times(), step))
     }
 

@@ -441,6 +441,7 @@ impl Model {
             waiting: after.waiting - before.waiting,
             evicted: after.evicted - before.evicted,
             refused: after.refused - before.refused,
+            refused_full: after.refused_full - before.refused_full,
             nonfinite: after.nonfinite - before.nonfinite,
         };
         same("the step's report", &report, &wanted)

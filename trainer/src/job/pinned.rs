@@ -76,7 +76,8 @@ pub(super) fn read(schema: &Schema, table: usize, path: &Path) -> Result<Vec<Pin
         if line.is_empty() {
             continue;
         }
-        let as_number = || line.parse::<i64>().ok().or(line.parse::<u64>().ok().map(|id| id as i64));
+        let as_number =
+            || line.parse::<i64>().ok().or(line.parse::<u64>().ok().map(|id| id as i64));
         ids.push(match as_number().filter(|_| kinds.numbers) {
             Some(id) => PinnedId::Number(id),
             None if kinds.texts => PinnedId::Text(line.to_owned()),

@@ -50,11 +50,7 @@ fn a_dense_table_learns_as_a_matrix_would() {
         assert!((loss - expected).abs() < 1e-5 * expected, "{loss} instead of {expected}");
 
         let scale = (1.0 / norm.sqrt()).min(1.0);
-        let step = crate::Update {
-            step: zillion_feature::Step(t),
-            rates: Default::default(),
-            scale: scale as f32,
-        };
+        let step = crate::Update { step: Step(t), rates: Default::default(), scale: scale as f32 };
         set.apply(&workers, &plan, &raw, step).unwrap();
         set.sweep(&workers, step).unwrap();
         for i in 0..w.len() {
