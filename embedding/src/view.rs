@@ -197,7 +197,7 @@ impl TableView {
         let mut rows = open_parts(workers, folder, &[&shape], &listed, Need::State)?;
         let mut candidates = open_candidates(workers, folder, &[&shape], &listed)?;
         let files = listed[0].parts.iter();
-        let waiting = listed[0].candidates.iter().flat_map(|c| &c.parts);
+        let waiting = listed[0].candidates.iter().chain(&listed[0].filter).flat_map(|c| &c.parts);
         let file_bytes = files.chain(waiting).map(|p: &PartInfo| p.bytes).sum();
         Ok(Self {
             parts: rows.pop().unwrap_or_default(),

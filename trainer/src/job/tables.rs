@@ -257,3 +257,97 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
     }
     Ok(Value::Table(sections))
 }
+
+#[cfg(test)]
+mod tests {
+    use zillion_feature::FeatureKey;
+
+    use super::*;
+    use crate::job::Job;
+
+    fn job(more: &str) -> Result<Job> {
+        let text = format!(
+            "[data]\ntrain = ['x.csv']\n[features.user]\nkind = 'id'\ntype = 'string'\n[features.item]\nkind = 'id'\n\
+             [labels.click]\n[model]\nkind = 'fm'\n{more}"
+        );
+        Job::from_value(toml::from_str::<Table>(&text).expect("TOML").into())
+    }
+
+    #[test]
+    fn settings_of_a_keys_life_are_printed_as_they_were_read() {
+        let job = job("[tables.user]\n\
+             admission = { kind = 'bloom', at_least = 5, keys = 50_000_000, error = 0.01 }\n\
+             eviction = { kind = 'score', show_weight = 1, click_weight = 2.5, below = 0.25, every = 100 }\n\
+             statistics = { decay = 0.98, every_steps = 1000 }\n\
+             max_bytes = '2 GiB'\npinned = ['anna', 'otto']\n\
+             [tables.item]\nadmission = { kind = 'probability', p = 0.01 }\n\
+             eviction = { kind = 'lfu', half_life = 100 }\nmax_rows = 1000\npinned = [1, -2]\n\
+             [train]\nmax_table_bytes = 8_000_000_000")
+        .unwrap();
+        assert_eq!(job.tables[0].max_bytes, Some(ByteSize(2 << 30)));
+        assert_eq!(job.tables[0].pinned[0].key(), FeatureKey::from_text("anna"));
+        assert_eq!(job.tables[1].pinned[1].key(), FeatureKey::from_i64(-2));
+        let printed = job.in_force().unwrap();
+        let again = Job::from_value(toml::from_str::<Table>(&printed).unwrap().into()).unwrap();
+        assert_eq!(again.tables, job.tables);
+        assert_eq!(again.train, job.train);
+        assert_eq!(again.in_force().unwrap(), printed);
+    }
+
+    #[test]
+    fn settings_that_would_do_nothing_are_refused_with_a_remedy() {
+        for (settings, expected) in [
+            ("[tables.item]\neviction = { kind = 'lru' }", "set `max_rows` or `max_bytes`"),
+            ("[tables.item]\neviction = { kind = 'l2', every = 5 }", "`below`"),
+            ("[tables.item]\npinned = [1]", "set an `eviction`"),
+            (
+                "[tables.item]\neviction = { kind = 'unseen', steps = 5 }\npinned = ['x']",
+                "no feature of this table has texts",
+            ),
+            (
+                "[tables.user]\neviction = { kind = 'unseen', steps = 5 }\npinned = [7]",
+                "7 is a number",
+            ),
+            ("[tables.item]\nmax_bytes = '4 GB and more'", "tables.item.max_bytes"),
+            ("[tables.item]\nstatistics = { decay = 2, every_steps = 1 }", "statistics.decay"),
+            ("[train]\nmax_table_bytes = '1 KiB'", "train.max_table_bytes"),
+        ] {
+            let error = job(settings).expect_err(settings).to_string();
+            assert!(error.contains(expected), "{settings}: {error}");
+        }
+        // All tables together are limited, so that rows of each may have to go.
+        job("[tables.item]\neviction = { kind = 'lru' }\n[train]\nmax_table_bytes = '1 GiB'")
+            .unwrap();
+    }
+
+    #[test]
+    fn pinned_ids_of_a_file_become_part_of_the_job() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ids"), "12\n\n 18446744073709551615 \n").unwrap();
+        std::fs::write(folder.path().join("names"), "anna\n12\n").unwrap();
+        let root = folder.path().display();
+        let unseen = "eviction = { kind = 'unseen', steps = 5 }";
+        let with = |table: &str, file: &str| {
+            let mut value: Table = toml::from_str(&format!(
+                "[data]\ntrain = ['x.csv']\nroot = '{root}'\n[features.user]\nkind = 'id'\ntype = 'string'\n\
+                 [features.item]\nkind = 'id'\ntype = 'u64'\n[labels.click]\n[model]\nkind = 'fm'\n\
+                 [tables.{table}]\n{unseen}\npinned_file = '{file}'"
+            ))
+            .unwrap();
+            value.insert("name".to_owned(), "t".into());
+            Job::from_value(value.into())
+        };
+        let keys = |job: Job, table: usize| -> Vec<FeatureKey> {
+            job.tables[table].pinned.iter().map(PinnedId::key).collect()
+        };
+        let items = [FeatureKey::from_u64(12), FeatureKey::from_u64(u64::MAX)];
+        assert_eq!(keys(with("item", "ids").unwrap(), 1), items);
+        let users = [FeatureKey::from_text("anna"), FeatureKey::from_text("12")];
+        assert_eq!(keys(with("user", "names").unwrap(), 0), users);
+        assert!(!with("user", "names").unwrap().in_force().unwrap().contains("pinned_file"));
+        let error = with("item", "names").unwrap_err().to_string();
+        assert!(error.contains("line 1 is not a number"), "{error}");
+        let error = with("item", "none").unwrap_err().to_string();
+        assert!(error.contains("tables.item.pinned_file"), "{error}");
+    }
+}
