@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use zillion_device::{Files, Workers, thread_time};
 use zillion_embedding::conformance::plan_of;
 use zillion_embedding::{
-    Admission, DEFAULT_SHARDS, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
+    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
     TableSet, TableSpec, Unknown, Update,
 };
 use zillion_feature::random::mix64;
@@ -33,12 +33,18 @@ fn spec() -> TableSpec {
             optimizer,
             l2: 0.0,
             l2_scope: None,
+            clip: None,
+            bounds: None,
         }],
         dense: false,
         max_rows: None,
         unknown: Unknown::Seeded,
         admission: Admission::All,
         eviction: Eviction::Never,
+        dtype: Dtype::F32,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 1,
     }
 }

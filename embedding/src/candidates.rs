@@ -34,6 +34,10 @@ pub(crate) struct Candidates {
     index: Index<Counted>,
     /// Present while a snapshot is written.
     before: Option<Box<Before>>,
+    /// Candidates that a slot may have; `None` for any number.
+    most: Option<usize>,
+    /// Candidates that went because their slot had so many.
+    pub(crate) lapsed: u64,
 }
 
 /// One candidate as a checkpoint keeps it.
@@ -51,10 +55,15 @@ fn stored(key: FeatureKey, count: u32) -> u64 {
 
 impl Candidates {
     /// No candidates of the slots in `slots`; a key is admitted at its `at_least`th occurrence, which is
-    /// [`LARGEST_THRESHOLD`] at most.
-    pub(crate) fn new(slots: Range<usize>, at_least: u32) -> Self {
+    /// [`LARGEST_THRESHOLD`] at most. A slot has at most `most` of them.
+    pub(crate) fn new(slots: Range<usize>, at_least: u32, most: Option<usize>) -> Self {
         debug_assert!(at_least <= LARGEST_THRESHOLD, "a count has twelve bits");
-        Self { at_least, index: Index::new(slots), before: None }
+        Self { at_least, index: Index::new(slots), before: None, most, lapsed: 0 }
+    }
+
+    /// From now on a slot has at most so many.
+    pub(crate) fn limit(&mut self, most: usize) {
+        self.most = Some(most);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -94,11 +103,29 @@ impl Candidates {
         if times >= self.at_least {
             return true;
         }
+        if self.most.is_some_and(|most| self.index.slot_len(key.slot()) >= most) {
+            self.make_room(key.slot());
+        }
         if let Some(before) = &mut self.before {
             before.note(key, None);
         }
         self.index.insert_tagged(key, stored(key, times), step);
         false
+    }
+
+    /// Drops the eighth of a slot's candidates that was not seen for longest, at least one.
+    fn make_room(&mut self, slot: usize) {
+        let mut entries = self.in_slot(slot);
+        entries.sort_by_key(|&(_, candidate)| candidate.last_step);
+        let goes = entries.len().div_ceil(8);
+        for &(key, candidate) in &entries[..goes] {
+            if let Some(before) = &mut self.before {
+                before.note(key, Some(candidate));
+            }
+            self.index.remove(key);
+        }
+        self.index.tidy(slot);
+        self.lapsed += goes as u64;
     }
 
     /// Whether [`Candidates::admit`] would say so.
@@ -187,7 +214,7 @@ mod tests {
 
     #[test]
     fn ten_million_candidates_are_cheap() {
-        let mut candidates = Candidates::new(0..64, 3);
+        let mut candidates = Candidates::new(0..64, 3, None);
         let (mut id, mut worst) = (0u64, 0.0f64);
         while candidates.len() < 100_000 {
             id += 1;
@@ -202,13 +229,29 @@ mod tests {
         assert!(worst < 28.0, "{worst} bytes a candidate, with what is free between the slots");
     }
 
+    #[test]
+    fn a_slot_with_too_many_candidates_forgets_the_oldest() {
+        let mut candidates = Candidates::new(0..1, 3, Some(16));
+        for step in 0..100u32 {
+            assert!(!candidates.admit(FeatureKey(step.into()), 1, step + 1));
+            // One that keeps coming is not forgotten.
+            assert!(!candidates.admit(FeatureKey(1 << 40), 0, step + 1));
+            assert!(candidates.len() <= 16);
+        }
+        assert_eq!(candidates.len() as u64 + candidates.lapsed, 101);
+        let oldest = candidates.in_slot(0)[0].0;
+        assert!(oldest.0 >= 84, "{oldest:?}");
+        assert!(candidates.would_admit(FeatureKey(99), 2));
+        assert!(!candidates.would_admit(FeatureKey(1), 2));
+    }
+
     proptest! {
         #[test]
         fn candidates_are_counted_exactly(
             at_least in prop_oneof![1u32..6, Just(LARGEST_THRESHOLD)],
             seen in prop::collection::vec((0u64..40, 0u64..3, 1u32..4, any::<bool>()), 0..300),
         ) {
-            let mut candidates = Candidates::new(0..SLOTS, at_least);
+            let mut candidates = Candidates::new(0..SLOTS, at_least, None);
             let mut model: BTreeMap<FeatureKey, Candidate> = BTreeMap::new();
             for (step, (low, slot, times, rare)) in seen.into_iter().enumerate() {
                 let (step, key) = (step as u32 + 1, FeatureKey(slot << 61 | low));

@@ -30,6 +30,9 @@
 //!     admission: Admission::All,
 //!     eviction: Eviction::Never,
 //!     dtype: Dtype::F32,
+//!     pinned: Vec::new(),
+//!     statistics: None,
+//!     max_bytes: None,
 //!     seed: 1,
 //! };
 //! let workers = Workers::new(NonZeroUsize::MIN)?;
@@ -50,10 +53,13 @@ mod arrow_file;
 mod candidates;
 mod dtype;
 mod error;
+mod filter;
+mod gate;
 mod index;
 mod initializer;
 pub mod layer;
 mod life;
+mod limits;
 mod optimizer;
 mod part;
 mod part_source;
@@ -71,11 +77,11 @@ mod view;
 pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use initializer::InitializerSpec;
-pub use life::{Admission, Eviction};
+pub use life::{Admission, ByteSize, Eviction, PinnedId, UseStatistics};
 pub use optimizer::{Bounds, ClipSpec, OptimizerSpec, Rates};
 pub use part::{CandidateParts, MAX_PART_ROWS, PartInfo, TableParts};
 pub use part_source::PartSource;
-pub use set::{DEFAULT_SHARDS, LAST_STEP, LiveRows, TableSet, Update};
+pub use set::{DEFAULT_SHARDS, LAST_STEP, LiveRows, TableSet, Update, check_shared_limit};
 pub use source::{LookupReport, RowSource, conformance};
 pub use spec::{
     DEFAULT_DENSE_ROWS, Scope, SegmentLayout, SegmentSpec, TableLayout, TableSpec, Unknown,

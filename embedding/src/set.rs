@@ -9,6 +9,7 @@
 //! # Concurrency
 //! `&mut self` is the whole protocol: a phase hands each shard to one thread at a time.
 
+mod capacity;
 mod changes;
 mod checkpoint;
 mod eras;
@@ -21,7 +22,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, ShardMap, Step, TableId};
+use zillion_feature::{
+    FeatureKey, LookupPlan, RowBuffer, ShardMap, Step, TableId, TablePlan, TableRows, Use,
+};
 
 use crate::error::{Error, Result};
 use crate::optimizer::Rates;
@@ -31,6 +34,8 @@ use crate::source::{LookupReport, RowSource};
 use crate::spec::{TableLayout, TableSpec};
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::Absent;
+use capacity::SharedLimit;
+pub use capacity::check_shared_limit;
 use changes::Tracking;
 pub(crate) use checkpoint::listed_parts;
 use eras::Eras;
@@ -58,6 +63,8 @@ pub struct TableSet {
     tracking: Option<Tracking>,
     /// The checkpoint that is being written.
     snapshot: Option<Box<Snapshot>>,
+    /// What all tables may have together.
+    shared: SharedLimit,
 }
 
 /// The optimizer step that gradients are applied in.
@@ -96,6 +103,7 @@ impl TableSet {
             eras: Eras::of_epoch(1),
             tracking: None,
             snapshot: None,
+            shared: SharedLimit::default(),
         })
     }
 
@@ -209,7 +217,13 @@ impl TableSet {
     ) -> Result<Counters> {
         self.check_gradients(plan, gradients)?;
         let ranges = self.ranges(plan);
-        let steps = self.steps(update, false)?;
+        let mut steps = self.steps(update, false)?;
+        let rooms = self.rooms(workers, plan, gradients, update.step.0 as u32);
+        for (step, room) in steps.iter_mut().zip(rooms) {
+            if let Some(step) = step {
+                step.room = room;
+            }
+        }
         let counted = counted(&mut self.shards, |shards| {
             each(workers, shards, |i, shard| shard.push(plan, &ranges[i], gradients, &steps))
         });
@@ -218,7 +232,8 @@ impl TableSet {
     }
 
     /// Ends a step: applies the staged gradients and the whole-table rules to every row of the tables that
-    /// have such rules, then takes this step's turn of every table that evicts.
+    /// have such rules, then takes this step's turn of every table that evicts, and makes room in those at
+    /// their limits.
     ///
     /// # Errors
     /// [`Error::Mismatch`] for a step that is out of range.
@@ -228,13 +243,14 @@ impl TableSet {
             return Ok(Counters::default());
         }
         // `steps` has refused a step that does not fit.
-        let turns = self.specs().map(|spec| spec.eviction.turn(update.step.0 as u32));
+        let step = update.step.0 as u32;
+        let turns = self.shapes.iter().map(|s| s.spec.eviction.turn(s.priority, step));
         let turns: Vec<_> = turns.collect();
-        let counted = counted(&mut self.shards, |shards| {
-            each(workers, shards, |_, shard| shard.sweep(&steps, &turns))
-        });
+        let before = total(&self.shards);
+        each(workers, &mut self.shards, |_, shard| shard.sweep(&steps, &turns))?;
+        self.displace(workers, step)?;
         self.trim_changes();
-        counted
+        Ok(total(&self.shards).since(before))
     }
 
     /// Forgets staged gradients.
@@ -382,6 +398,7 @@ impl TableSet {
                 let reason = "admission counts occurrences, and the plan does not say how often its keys occur";
                 return Err(Error::mismatch(&layout.name, reason));
             }
+            self.check_uses(table, rows)?;
             if rows.stride != layout.stride || rows.values.len() != table.keys.len() * layout.stride
             {
                 let reason = format!(
@@ -396,6 +413,27 @@ impl TableSet {
             }
         }
         Ok(())
+    }
+
+    /// Checks that what rows were used for is said where a table keeps it, and nowhere else.
+    fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
+        let TableShape { layout, spec, .. } = self.shape(table.table)?.as_ref();
+        let reason = match (&spec.statistics, &rows.uses) {
+            (None, None) => return Ok(()),
+            (None, Some(_)) => "shows and clicks were pushed, and the table keeps none".to_owned(),
+            (Some(_), None) => "the table keeps shows and clicks, and none were pushed".to_owned(),
+            (Some(_), Some(uses)) if uses.len() != table.keys.len() => {
+                format!("{} keys were pushed with shows of {}", table.keys.len(), uses.len())
+            }
+            (Some(_), Some(uses)) => {
+                let is_number = |u: &Use| u.shows.is_finite() && u.clicks.is_finite();
+                match uses.iter().position(|u| !is_number(u)) {
+                    None => return Ok(()),
+                    Some(at) => format!("shows or clicks of key {at} are not finite"),
+                }
+            }
+        };
+        Err(Error::mismatch(&layout.name, reason))
     }
 
     /// The step of each table that is swept (or, of each that is not).
@@ -482,13 +520,15 @@ fn each_with<T: Send>(
     jobs.into_iter().try_for_each(|(_, _, outcome)| outcome)
 }
 
+/// Everything that was counted.
+fn total(shards: &[Shard]) -> Counters {
+    let mut sum = Counters::default();
+    shards.iter().for_each(|shard| sum.add(shard.counters()));
+    sum
+}
+
 /// What `f` counted.
 fn counted(shards: &mut [Shard], f: impl FnOnce(&mut [Shard]) -> Result<()>) -> Result<Counters> {
-    let total = |shards: &[Shard]| {
-        let mut sum = Counters::default();
-        shards.iter().for_each(|shard| sum.add(shard.counters()));
-        sum
-    };
     let before = total(shards);
     f(shards)?;
     Ok(total(shards).since(before))

@@ -2,13 +2,18 @@
 
 use std::ops::Range;
 
-use zillion_feature::{FeatureKey, Step};
+use zillion_feature::{FeatureKey, Step, Use};
 
 use crate::dtype::{Rounding, StepRounding};
 use crate::error::Result;
+use crate::filter::FilterShape;
 use crate::initializer::Initializer;
+use crate::life::Pinned;
+use crate::life::priority::Priority;
+use crate::limits::Reckoning;
 use crate::optimizer::{Guard, Kernel, Rates};
 use crate::spec::{META_WORDS, TableLayout, TableSpec, Unknown};
+use crate::table::Room;
 
 /// A validated spec and the positions that follow from it. Shared by the shards of a table.
 #[derive(Debug)]
@@ -24,6 +29,18 @@ pub(crate) struct TableShape {
     /// Whether gradients are staged by row and applied by a sweep.
     pub(crate) swept: bool,
     rounding: Rounding,
+    /// The order in which rows go; `None` where they stay.
+    pub(crate) priority: Option<Priority>,
+    /// Rows that never go.
+    pub(crate) pinned: Pinned,
+    /// Rows that a dynamic table may have by its own settings.
+    pub(crate) most_rows: Option<u64>,
+    /// Candidates that a slot may have.
+    pub(crate) candidates_in_slot: Option<usize>,
+    /// What its rows take.
+    pub(crate) reckoning: Reckoning,
+    /// What a filter of candidates is.
+    pub(crate) filter: Option<FilterShape>,
 }
 
 /// One segment's places and rules.
@@ -52,6 +69,8 @@ pub(crate) struct TableStep {
     pub(crate) epoch: u32,
     /// What weights are rounded by, where their type needs it.
     pub(crate) rounding: StepRounding,
+    /// Which keys may get a row.
+    pub(crate) room: Room,
 }
 
 /// The metadata words of a companion row.
@@ -96,6 +115,12 @@ impl TableShape {
             companion_stride: spec.companion_stride(),
             swept: spec.has_whole_table_rule(),
             rounding: Rounding::new(spec.seed),
+            priority: Priority::new(&spec.eviction, spec.statistics.as_ref()),
+            pinned: Pinned::new(&spec.pinned),
+            most_rows: spec.most_rows(),
+            candidates_in_slot: spec.candidates_in_slot(),
+            reckoning: spec.reckoning(),
+            filter: spec.filter(),
             layout,
             segments,
             spec,
@@ -149,6 +174,26 @@ impl TableShape {
         words[2] = meta.dirty_epoch;
     }
 
+    /// What a row was used for, as it had decayed by its last push; zero where nobody counts.
+    #[inline(always)]
+    pub(crate) fn used(&self, companion: &[u32]) -> Use {
+        if self.spec.statistics.is_none() {
+            return Use::default();
+        }
+        let at = self.state_width + META_WORDS;
+        Use { shows: f32::from_bits(companion[at]), clicks: f32::from_bits(companion[at + 1]) }
+    }
+
+    /// Keeps what a row was used for, where the table does.
+    #[inline(always)]
+    pub(crate) fn set_used(&self, companion: &mut [u32], used: Use) {
+        if self.spec.statistics.is_some() {
+            let at = self.state_width + META_WORDS;
+            companion[at] = used.shows.to_bits();
+            companion[at + 1] = used.clicks.to_bits();
+        }
+    }
+
     /// The rules of one step.
     pub(crate) fn step(&self, step: Step, rates: Rates, scale: f32, epoch: u32) -> TableStep {
         let segments = self.spec.segments.iter().zip(&self.segments);
@@ -159,7 +204,7 @@ impl TableShape {
         let kernels = kernels.collect();
         // `TableSet` refuses steps that do not fit.
         let rounding = self.rounding.step(step.0);
-        TableStep { kernels, scale, step: step.0 as u32, epoch, rounding }
+        TableStep { kernels, scale, step: step.0 as u32, epoch, rounding, room: Room::default() }
     }
 }
 

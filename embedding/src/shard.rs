@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan, TableRows};
 
 use crate::error::Result;
-use crate::life::Turn;
+use crate::life::Due;
 use crate::shape::{TableShape, TableStep};
 use crate::statistics::Counters;
 use crate::table::{Table, Times};
@@ -83,7 +83,7 @@ impl Shard {
             let index = table.table.index();
             let Some(step) = &steps[index] else { continue };
             let values = &rows.values[range.start * rows.stride..range.end * rows.stride];
-            let times = times(table, range.clone());
+            let times = times(table, rows, range.clone());
             self.tables[index].push(&table.keys[range.clone()], values, times, step)?;
         }
         Ok(())
@@ -112,24 +112,32 @@ impl Shard {
     pub(crate) fn sweep(
         &mut self,
         steps: &[Option<TableStep>],
-        turns: &[Option<Turn>],
+        turns: &[Option<Due>],
     ) -> Result<()> {
-        for ((table, step), turn) in self.tables.iter_mut().zip(steps).zip(turns) {
+        for ((table, step), due) in self.tables.iter_mut().zip(steps).zip(turns) {
             if let Some(step) = step {
                 table.sweep(step)?;
             }
-            if let Some(turn) = turn {
-                table.evict(*turn)?;
+            if let Some(due) = due {
+                table.evict(*due)?;
             }
         }
         Ok(())
     }
 }
 
-/// How often each of a run of a plan's keys occurs. Empty where the plan does not say it, which is checked
-/// where a table counts.
-pub(crate) fn times(plan: &TablePlan, run: Range<usize>) -> Times<'_> {
-    Times { offsets: plan.occurrences.offsets.get(run.start..=run.end).unwrap_or_default() }
+/// How often each of a run of a plan's keys occurs, and what their rows were used for. Empty where it is not said,
+/// which is checked where a table counts or keeps statistics.
+pub(crate) fn times<'a>(
+    plan: &'a TablePlan,
+    gradients: &'a TableRows,
+    run: Range<usize>,
+) -> Times<'a> {
+    Times {
+        first: run.start,
+        offsets: plan.occurrences.offsets.get(run.start..=run.end).unwrap_or_default(),
+        uses: gradients.uses.as_ref().and_then(|uses| uses.get(run)),
+    }
 }
 
 /// Calls `f` for each run of one slot inside `range` of a plan's keys, in slot order.

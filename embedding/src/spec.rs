@@ -6,7 +6,7 @@ use zillion_feature::SLOTS;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::initializer::InitializerSpec;
-use crate::life::{Admission, Eviction};
+use crate::life::{Admission, ByteSize, Eviction, PinnedId, UseStatistics};
 use crate::optimizer::{Bounds, ClipSpec, OptimizerSpec};
 
 /// Rows that a dense table may have where the job names no cap.
@@ -16,14 +16,16 @@ pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
 const STRIDE_UNIT: usize = 4;
 /// Words of a companion row after the optimizer state: count, last step, dirty epoch.
 pub(crate) const META_WORDS: usize = 3;
+/// Words after these where a table keeps statistics of use: shows, clicks.
+const USE_WORDS: usize = 2;
 /// Bytes of the index a row at most, and of the count of a key that waits: see the index's own test.
-const INDEX_BYTES: u64 = 20;
+pub(crate) const INDEX_BYTES: u64 = 20;
 /// Bytes of an empty slot of the index, and of a bucket.
-const SLOT_BYTES: u64 = 32;
-const BUCKET_BYTES: u64 = 64;
+pub(crate) const SLOT_BYTES: u64 = 32;
+pub(crate) const BUCKET_BYTES: u64 = 64;
 /// Bytes that a slab begins with, and that it grows by when it is large.
-const FIRST_BYTES: u64 = 4 << 10;
-const CHUNK_BYTES: u64 = 2 << 20;
+pub(crate) const FIRST_BYTES: u64 = 4 << 10;
+pub(crate) const CHUNK_BYTES: u64 = 2 << 20;
 /// More dimensions than this in a segment are taken for a mistake.
 const MAX_DIM: usize = 1 << 16;
 
@@ -38,9 +40,12 @@ pub struct TableSpec {
     /// A fixed vocabulary, filled before the first step: what whole-table rules need.
     #[serde(default)]
     pub dense: bool,
-    /// Rows that a dense table may have; [`DEFAULT_DENSE_ROWS`] where absent.
+    /// Rows that the table may have. Absent: [`DEFAULT_DENSE_ROWS`] in a dense one, no limit in others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u64>,
+    /// Memory that a dynamic table may take, all told but for the lists of changes that deltas are made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<ByteSize>,
     /// What evaluation and serving read for a key that the table does not have.
     #[serde(default)]
     pub unknown: Unknown,
@@ -53,6 +58,12 @@ pub struct TableSpec {
     /// The type of the weights in memory and in checkpoints; state is f32, and so is what is served.
     #[serde(default, skip_serializing_if = "Dtype::is_f32")]
     pub dtype: Dtype,
+    /// Ids whose rows never go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<PinnedId>,
+    /// Shows and clicks of each row; absent: they are not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<UseStatistics>,
     /// Seed of the initial rows, and of the rounding of weights of 16 bits.
     pub seed: u64,
 }
@@ -161,7 +172,7 @@ impl TableSpec {
         self.segments.iter().map(|s| s.optimizer.state_len(s.dim)).sum()
     }
 
-    /// Rows that the table may have, if there is a limit.
+    /// Rows that a dense table may have.
     pub fn row_limit(&self) -> Option<u64> {
         self.dense.then(|| self.max_rows.unwrap_or(DEFAULT_DENSE_ROWS))
     }
@@ -232,9 +243,13 @@ impl TableSpec {
     }
 
     /// Bytes that keys take in memory while they wait to be admitted: at the worst moment of growth, and with
-    /// the directory of slots and a bucket for the first key of each.
+    /// the directory of slots and a bucket for the first key of each; or those of a filter.
     pub fn candidate_memory(&self, candidates: u64) -> u64 {
-        if self.admission.is_all() { 0 } else { self.index_memory(candidates) }
+        match self.admission {
+            Admission::All | Admission::Probability { .. } => 0,
+            Admission::Count { .. } => self.index_memory(candidates),
+            Admission::Bloom { .. } => self.filter().map_or(0, |filter| filter.bytes()),
+        }
     }
 
     /// Bytes that a waiting key takes in a checkpoint: key, count, last step.
@@ -246,13 +261,17 @@ impl TableSpec {
     pub fn checkpoint_bytes_per_row(&self) -> u64 {
         let weights = self.dtype.bytes() * self.layout().width();
         // In a file the last step has eight bytes.
-        8 + (weights + 4 * self.state_width()) as u64 + 4 + 8 + 4
+        8 + (weights + 4 * (self.state_width() + self.use_words())) as u64 + 4 + 8 + 4
     }
 
     /// Words of a companion row: state, then the metadata, rounded up to 16 bytes so that a row of
     /// up to 64 bytes lies in as few cache lines as it can.
     pub(crate) fn companion_stride(&self) -> usize {
-        (self.state_width() + META_WORDS).next_multiple_of(STRIDE_UNIT)
+        (self.state_width() + META_WORDS + self.use_words()).next_multiple_of(STRIDE_UNIT)
+    }
+
+    fn use_words(&self) -> usize {
+        if self.statistics.is_some() { USE_WORDS } else { 0 }
     }
 
     /// Checks every setting.
@@ -270,13 +289,8 @@ impl TableSpec {
         if self.segments.is_empty() {
             return at("segments", "a table needs at least one segment");
         }
-        if self.max_rows.is_some() && !self.dense {
-            return at(
-                "max_rows",
-                "only a dense table has a fixed vocabulary to cap; remove it, or set `dense = true`",
-            );
-        }
-        if self.row_limit().is_some_and(|limit| limit == 0 || limit > u64::from(u32::MAX) / 2) {
+        let limits = [self.max_rows, self.row_limit()];
+        if limits.into_iter().flatten().any(|n| n == 0 || n > u64::from(u32::MAX) / 2) {
             return at("max_rows", "must be between 1 and 2147483647");
         }
         self.validate_life()?;
@@ -314,8 +328,11 @@ impl TableSpec {
         if let Some((key, reason)) = self.admission.problem() {
             return at(&format!("admission.{key}"), reason);
         }
-        match self.eviction.problem() {
-            Some((key, reason)) => at(&format!("eviction.{key}"), reason),
+        if let Some((key, reason)) = self.eviction.problem() {
+            return at(&format!("eviction.{key}"), reason);
+        }
+        match self.life_problem() {
+            Some((key, reason)) => at(&key, &reason),
             None => Ok(()),
         }
     }
@@ -428,6 +445,9 @@ mod tests {
             admission: Admission::All,
             eviction: Eviction::Never,
             dtype: Dtype::F32,
+            pinned: Vec::new(),
+            statistics: None,
+            max_bytes: None,
             seed: 1,
         }
     }
@@ -464,7 +484,58 @@ mod tests {
             (false, |t| t.name = "a/b".into(), "tables.a/b.name"),
             (false, |t| t.name = "..".into(), "must not begin with a dot"),
             (false, |t| t.segments.clear(), "at least one segment"),
-            (false, |t| t.max_rows = Some(10), "set `dense = true`"),
+            (false, |t| t.max_rows = Some(0), "tables.ids.max_rows"),
+            (true, |t| t.max_bytes = Some(ByteSize(1 << 30)), "capped by `max_rows`"),
+            (false, |t| t.max_bytes = Some(ByteSize(1 << 10)), "at least 262144 bytes"),
+            (false, |t| t.pinned = vec![PinnedId::Number(1)], "set an `eviction`"),
+            (
+                false,
+                |t| t.statistics = Some(UseStatistics { decay: 0.0, every_steps: 1 }),
+                "tables.ids.statistics.decay",
+            ),
+            (
+                true,
+                |t| t.statistics = Some(UseStatistics { decay: 0.5, every_steps: 1 }),
+                "tables.ids.statistics",
+            ),
+            (
+                false,
+                |t| {
+                    t.eviction = Eviction::Score {
+                        show_weight: 1.0,
+                        click_weight: 1.0,
+                        below: None,
+                        every: None,
+                    }
+                },
+                "`statistics = {",
+            ),
+            (
+                false,
+                |t| t.eviction = Eviction::L2 { below: None, every: Some(9) },
+                "tables.ids.eviction.every",
+            ),
+            (
+                false,
+                |t| t.eviction = Eviction::L2 { below: Some(f64::NAN), every: None },
+                "tables.ids.eviction.below",
+            ),
+            (
+                false,
+                |t| t.eviction = Eviction::Lfu { half_life: 0, below: None, every: None },
+                "tables.ids.eviction.half_life",
+            ),
+            (false, |t| t.admission = Admission::Probability { p: 0.0 }, "admission.p"),
+            (
+                false,
+                |t| t.admission = Admission::Bloom { at_least: 256, keys: 9, error: 0.1 },
+                "admission.at_least",
+            ),
+            (
+                false,
+                |t| t.admission = Admission::Bloom { at_least: 2, keys: 9, error: 0.0 },
+                "admission.error",
+            ),
             (true, |t| t.max_rows = Some(0), "must be between 1"),
             (true, |t| t.admission = Admission::Count { at_least: 2 }, "tables.ids.admission"),
             (false, |t| t.admission = Admission::Count { at_least: 0 }, "admission.at_least"),

@@ -15,10 +15,14 @@ pub struct Counters {
     pub admitted: u64,
     /// Gradients for keys that are not admitted yet.
     pub waiting: u64,
-    /// Rows that went because they were not seen for too long.
+    /// Rows that went: on schedule, or to make room.
     pub evicted: u64,
-    /// Keys that were forgotten, for the same reason, before they were admitted.
+    /// Of those, rows that went to make room in a table at its limit.
+    pub displaced: u64,
+    /// Keys that were forgotten before they were admitted.
     pub lapsed: u64,
+    /// Gradients for keys that would have got a row in a table at its limit.
+    pub refused_full: u64,
     /// Gradients for keys that a dense table does not have.
     pub refused: u64,
     /// Gradients that were dropped because a number in them was not finite.
@@ -38,7 +42,9 @@ impl Counters {
         self.admitted += other.admitted;
         self.waiting += other.waiting;
         self.evicted += other.evicted;
+        self.displaced += other.displaced;
         self.lapsed += other.lapsed;
+        self.refused_full += other.refused_full;
         self.refused += other.refused;
         self.nonfinite += other.nonfinite;
         self.saturated += other.saturated;
@@ -54,7 +60,9 @@ impl Counters {
             admitted: self.admitted - before.admitted,
             waiting: self.waiting - before.waiting,
             evicted: self.evicted - before.evicted,
+            displaced: self.displaced - before.displaced,
             lapsed: self.lapsed - before.lapsed,
+            refused_full: self.refused_full - before.refused_full,
             refused: self.refused - before.refused,
             nonfinite: self.nonfinite - before.nonfinite,
             saturated: self.saturated - before.saturated,

@@ -55,6 +55,9 @@ pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> Tabl
         admission: Admission::All,
         eviction: Eviction::Never,
         dtype: Dtype::F32,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 11,
     }
 }
@@ -147,7 +150,7 @@ pub(crate) fn clipped_step(set: &mut TableSet, workers: &Workers, step: u64, ids
     set.pull(workers, &plan, false, &mut rows).unwrap();
     let gradients = gradients(set, &plan, step);
     set.stage(workers, &plan, &gradients).unwrap();
-    let norm = set.grad_sq_norm(workers, &plan, &gradients).unwrap();
+    let norm = set.grad_sq_norm(workers, &plan, &gradients, Step(step)).unwrap();
     let scale = (1.0 / norm.sqrt().max(1.0)) as f32;
     set.apply(workers, &plan, &gradients, update(step, scale)).unwrap();
     set.sweep(workers, update(step, scale)).unwrap();

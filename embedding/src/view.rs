@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, SLOTS};
+use zillion_feature::{FeatureKey, SLOTS, Use};
 
 use crate::candidates::Candidate;
 use crate::error::Result;
@@ -46,6 +46,8 @@ pub struct RowView<'a> {
     pub count: u32,
     /// The step of the last push.
     pub last_step: u32,
+    /// Shows and clicks, as they had decayed by then; `None` where the table does not keep them.
+    pub used: Option<Use>,
 }
 
 /// A key that waits for its row.
@@ -196,7 +198,7 @@ impl TableView {
         let mut rows = open_parts(workers, folder, &[&shape], &listed, Need::State)?;
         let mut candidates = open_candidates(workers, folder, &[&shape], &listed)?;
         let files = listed[0].parts.iter();
-        let waiting = listed[0].candidates.iter().flat_map(|c| &c.parts);
+        let waiting = listed[0].candidates.iter().chain(&listed[0].filter).flat_map(|c| &c.parts);
         let file_bytes = files.chain(waiting).map(|p: &PartInfo| p.bytes).sum();
         Ok(Self {
             parts: rows.pop().unwrap_or_default(),
@@ -313,6 +315,7 @@ fn view(part: &StoredPart, row: usize) -> RowView<'_> {
         state: stored.state,
         count: stored.meta.count,
         last_step: stored.meta.last_step,
+        used: part.keeps_uses().then_some(stored.used),
     }
 }
 

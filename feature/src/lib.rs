@@ -49,7 +49,7 @@ pub use error::{RequestError, SchemaError};
 pub use key::{FeatureKey, HASH_ID, KeyHasher, MixedHasher, SLOTS, Step, TableId};
 pub use plan::{ColumnPlan, LookupPlan, Occurrences, PlanScratch, TablePlan};
 pub use request::{Encoder, InputKind, InputSpec, RawColumn, RawColumns, RawValue, RawValues};
-pub use rows::{RowBuffer, TableRows};
+pub use rows::{RowBuffer, TableRows, Use};
 pub use schema::{
     Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,
     SideRef, SideSpec, TimeUnit,

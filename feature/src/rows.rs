@@ -17,6 +17,18 @@ pub struct TableRows {
     pub values: Vec<f32>,
     /// How often each row has been pushed so far, if the caller asked for counts.
     pub counts: Option<Vec<u32>>,
+    /// Of gradients that are pushed: what each row was used for in the batch, where its table keeps
+    /// statistics of use. A pull leaves it alone.
+    pub uses: Option<Vec<Use>>,
+}
+
+/// What a row was used for in one batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Use {
+    /// Occurrences of its key.
+    pub shows: f32,
+    /// The sum of the first label over them.
+    pub clicks: f32,
 }
 
 impl TableRows {

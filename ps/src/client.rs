@@ -19,19 +19,22 @@ use crate::pending::Pending;
 /// `grad_sq_norm`, then `apply` with the factor, or `discard` to skip the step. A call out of order is
 /// refused with [`Error::Order`](crate::Error::Order) and changes nothing.
 ///
-/// Rows that have not been seen for too long go at the end of the step, in `sweep` or `apply`, behind
-/// everything else that it does. No row goes between a pull and the push of the same step, and a step that is
+/// Rows that a table's eviction takes go at the end of the step, in `sweep` or `apply`, behind everything else that
+/// it does. No row goes between a pull and the push of the same step, and a step that is
 /// discarded takes no row.
 ///
 /// # The caller must
 /// * sum the gradients of a row over its occurrences before the push, in a fixed order: one push a step;
 /// * push gradients in the plan's shape: a row a unique key at the layout's stride. What stands in the
-///   padding after the last segment is ignored.
+///   padding after the last segment is ignored;
+/// * say with the gradients what each row was used for (`TableRows::uses`) where its table keeps statistics of use,
+///   and only there.
 ///
 /// # The implementer must
 /// * return the same bits for any number of shards, threads and servers;
 /// * never insert on a read: an unknown key pulls as its seeded initial row, and the push creates it, or
-///   refuses it in a table with a fixed vocabulary, or counts it where keys are admitted by their count;
+///   refuses it in a table with a fixed vocabulary or at its limit, or counts it where keys are admitted by
+///   their count; of a step's new keys those get the last room that come first in the plan;
 /// * drop a gradient row that is not finite and apply all others;
 /// * count everything that is missing, waiting, refused, dropped or evicted.
 ///
@@ -249,10 +252,12 @@ pub struct StepReport {
     pub created: u64,
     /// Gradients that were dropped because their keys are not admitted yet.
     pub waiting: u64,
-    /// Rows that went because they were not seen for too long.
+    /// Rows that went: on schedule, or to make room.
     pub evicted: u64,
     /// Gradients for keys outside of a fixed vocabulary.
     pub refused: u64,
+    /// Gradients for new keys that a table at its limit has no room for.
+    pub refused_full: u64,
     /// Gradients that were dropped because they were not finite.
     pub nonfinite: u64,
 }
@@ -265,6 +270,7 @@ impl From<Counters> for StepReport {
             waiting: counted.waiting,
             evicted: counted.evicted,
             refused: counted.refused,
+            refused_full: counted.refused_full,
             nonfinite: counted.nonfinite,
         }
     }

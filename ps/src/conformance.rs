@@ -99,6 +99,9 @@ pub fn specs() -> Vec<TableSpec> {
         admission: Admission::All,
         eviction: Eviction::Never,
         dtype: Dtype::F32,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 7,
     };
     vec![

@@ -34,6 +34,9 @@
 //!     admission: Admission::All,
 //!     eviction: Eviction::Never,
 //!     dtype: Dtype::F32,
+//!     pinned: Vec::new(),
+//!     statistics: None,
+//!     max_bytes: None,
 //!     seed: 1,
 //! };
 //! let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);

@@ -192,7 +192,7 @@ impl TrainClient for LocalClient {
         self.check_whole()?;
         self.order.allow_staged("grad_sq_norm")?;
         let Some(Staged { plan, gradients }) = &self.staged else { return Ok(0.0) };
-        Ok(self.tables.grad_sq_norm(&self.workers, plan, gradients)?)
+        Ok(self.tables.grad_sq_norm(&self.workers, plan, gradients, self.order.step())?)
     }
 
     fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64> {

@@ -101,6 +101,9 @@ fn spec() -> TableSpec {
         admission: Admission::All,
         eviction: Eviction::Never,
         dtype: Dtype::F32,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 7,
     }
 }

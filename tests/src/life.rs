@@ -105,6 +105,59 @@ fn killed_and_resumed_on_other_shards_it_ends_in_the_same_bytes() {
     }
 }
 
+/// Tables at their limits, by policies that look at everything that a row has.
+const LIMITED: [&str; 18] = [
+    "--set",
+    "tables.user.admission={ kind = 'bloom', at_least = 2, keys = 1000, error = 0.01 }",
+    "--set",
+    "tables.user.eviction={ kind = 'lfu', half_life = 5 }",
+    "--set",
+    "tables.user.max_rows=12",
+    "--set",
+    "tables.user.pinned=['once7']",
+    "--set",
+    "tables.tags.admission={ kind = 'probability', p = 0.2 }",
+    "--set",
+    "tables.tags.eviction={ kind = 'score', show_weight = 1.0, click_weight = 2.0 }",
+    "--set",
+    "tables.tags.statistics={ decay = 0.9, every_steps = 3 }",
+    "--set",
+    "tables.tags.max_rows=6",
+    "--set",
+    "train.max_table_bytes='64 MiB'",
+];
+
+#[test]
+fn tables_at_their_limits_end_in_the_same_bytes_on_any_shards_and_resumed() {
+    let place = place();
+    let result = place.train_ok("reference", &[&LIMITED[..], &["--json"]].concat());
+    let reference: Value = serde_json::from_str(stdout(&result).trim()).expect("JSON");
+    for (name, limit) in [("user", 12), ("tags", 6)] {
+        let table = table(&reference, name);
+        assert!(table["rows"].as_u64() <= Some(limit), "{table}");
+        assert!(table["displaced"].as_u64() > Some(0), "{table}");
+    }
+    let files = place.digest("reference/checkpoints");
+    assert!(files.keys().any(|name| name.contains("tables/user/filter-00000.arrow")));
+    let alone = ["--set", "run.shards=1", "--set", "run.threads=2"];
+    place.train_ok("other", &[&LIMITED[..], &alone].concat());
+    assert_eq!(place.digest("other/checkpoints"), files);
+    // One epoch less, and then the last one from its checkpoint.
+    let epochs = reference["epochs"].as_u64().expect("a number");
+    let fewer = format!("train.epochs={}", epochs - 1);
+    place.train_ok("resumed", &[&LIMITED[..], &["--set", &fewer]].concat());
+    let whole = format!("train.epochs={epochs}");
+    let rest = ["--resume", "--set", "run.shards=5", "--set", &whole];
+    place.train_ok("resumed", &[&LIMITED[..], &rest].concat());
+    let tables = |output: &str| -> Vec<(String, String)> {
+        let files = place.digest(&format!("{output}/checkpoints")).into_iter();
+        files.filter(|(name, _)| name.contains("/tables/")).collect()
+    };
+    let (resumed, reference) = (tables("resumed"), tables("reference"));
+    assert!(!reference.is_empty());
+    assert_eq!(resumed, reference);
+}
+
 /// A log in which no id comes twice, trained with and without eviction.
 #[test]
 fn a_stream_of_new_ids_does_not_fill_the_memory() {

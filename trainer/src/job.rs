@@ -6,6 +6,7 @@
 
 mod eval;
 mod identity;
+mod pinned;
 mod publish;
 mod tables;
 
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use toml::Value;
-use zillion_embedding::TableSpec;
+use zillion_embedding::{ByteSize, TableSpec, check_shared_limit};
 use zillion_feature::config::{self, ConfigError};
 use zillion_feature::{Schema, TableId, random};
 use zillion_nn::optim::{DenseOptimizerSpec, PlateauSpec};
@@ -75,6 +76,10 @@ pub struct TrainConfig {
     /// Largest global norm of the gradients (tables and regulariser included); absent: no clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
+    /// Memory that all tables may take together; absent: no limit. Part of the result: rows go, or are refused,
+    /// where it is reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_table_bytes: Option<ByteSize>,
     /// Learning-rate schedule and early stop on the validation AUC; absent: every epoch runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plateau: Option<PlateauSpec>,
@@ -98,6 +103,7 @@ impl Default for TrainConfig {
             drop_last: false,
             optimizer: DenseOptimizerSpec::default(),
             clip_norm: None,
+            max_table_bytes: None,
             plateau: None,
             lanes: nonzero(8),
             tile_rows: nonzero(256),
@@ -164,6 +170,9 @@ impl Job {
         }
         if train.epochs == 0 {
             return Err(ConfigError::at("train.epochs", "must be at least 1").into());
+        }
+        if let Some(limit) = train.max_table_bytes {
+            check_shared_limit(&tables, limit)?;
         }
         let data: DataConfig = config::section(&value, "data")?;
         data.negatives(&schema)?;

@@ -71,12 +71,16 @@ pub struct TableReport {
     pub admitted: u64,
     /// Row gradients dropped because their keys were not admitted yet.
     pub waiting: u64,
-    /// Rows that went because they were not seen for too long.
+    /// Rows that went: on schedule, or to make room.
     pub evicted: u64,
-    /// Keys that were forgotten, for the same reason, before they were admitted.
+    /// Of those, rows that went to make room in a table at its limit.
+    pub displaced: u64,
+    /// Keys that were forgotten before they were admitted.
     pub lapsed: u64,
     /// Pushes of unknown keys that a fixed vocabulary refused.
     pub refused: u64,
+    /// Pushes of new keys that a table at its limit refused.
+    pub refused_full: u64,
     /// Row gradients dropped because they were not finite.
     pub nonfinite: u64,
     /// Weights that became the largest number of their type because they were beyond it.

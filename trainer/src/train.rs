@@ -9,6 +9,7 @@ mod prepare;
 mod publish;
 mod saving;
 mod step;
+mod uses;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -371,8 +372,10 @@ impl Run {
                 admitted: s.counters.admitted,
                 waiting: s.counters.waiting,
                 evicted: s.counters.evicted,
+                displaced: s.counters.displaced,
                 lapsed: s.counters.lapsed,
                 refused: s.counters.refused,
+                refused_full: s.counters.refused_full,
                 nonfinite: s.counters.nonfinite,
                 saturated: s.counters.saturated,
             })

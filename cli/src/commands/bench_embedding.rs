@@ -267,6 +267,9 @@ pub(super) fn spec(dim: usize) -> TableSpec {
         admission: Admission::All,
         eviction: Eviction::Never,
         dtype: Dtype::F32,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 1,
     }
 }

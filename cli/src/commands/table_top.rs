@@ -56,6 +56,11 @@ struct One {
 struct WholeRow {
     count: u32,
     last_step: u32,
+    /// As it had decayed by the last push, where the table keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shows: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clicks: Option<f32>,
     norm: f32,
     segments: Vec<Segment>,
     /// Optimizer state, segment after segment.
@@ -181,6 +186,8 @@ fn whole(view: &TableView, row: &RowView<'_>) -> WholeRow {
     WholeRow {
         count: row.count,
         last_step: row.last_step,
+        shows: row.used.map(|used| used.shows),
+        clicks: row.used.map(|used| used.clicks),
         norm: row.norm(),
         segments: segments.collect(),
         state: row.state.to_vec(),
@@ -199,6 +206,9 @@ fn show_one(one: &One) {
             grouped(one.step),
             row.norm
         );
+        if let (Some(shows), Some(clicks)) = (row.shows, row.clicks) {
+            println!("{shows:.3} shows, {clicks:.3} clicks, as they had decayed by then");
+        }
         for segment in &row.segments {
             println!("{}: {}", segment.name, numbers(&segment.weights));
         }

@@ -123,6 +123,8 @@ fn summary(report: &TrainReport) {
             (table.candidates, "keys waiting to be admitted"),
             (table.waiting, "gradients dropped (key not admitted yet)"),
             (table.evicted, "rows evicted"),
+            (table.displaced, "of these to make room"),
+            (table.refused_full, "pushes refused (table full)"),
             (table.lapsed, "waiting keys forgotten"),
             (table.refused, "pushes refused (key not in the vocabulary)"),
             (table.nonfinite, "gradients dropped (not finite)"),

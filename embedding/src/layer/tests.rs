@@ -38,6 +38,9 @@ fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
         admission: Admission::All,
         eviction: Eviction::Never,
         dtype: Dtype::F32,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
         seed: 7,
     }
 }

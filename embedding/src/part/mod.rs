@@ -7,12 +7,14 @@
 //! format, the table, the slot range and the segments. Padding of rows in memory is not written.
 //!
 //! Keys that wait to be admitted are files beside them (`candidates-*.arrow`) with the columns `key`, `count`
-//! and `last_step`, in tables whose admission counts.
+//! and `last_step`, in tables whose admission counts; where it counts in a filter, the filter's blocks are
+//! (`filter-*.arrow`). Where a table keeps statistics of use, rows have `show` and `click` (f32) too.
 //!
 //! Where a table is cut depends on how many rows each slot has and on nothing else: its bytes are the same
 //! for every number of shards and threads.
 
 mod candidates;
+mod filter;
 mod open;
 mod read;
 mod write;
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use zillion_feature::SLOTS;
 
 pub(crate) use candidates::{StoredCandidates, write_candidates};
+pub(crate) use filter::{StoredFilter, open_filters, write_filter};
 pub(crate) use read::{Need, StoredPart, open_candidates, open_parts};
 pub(crate) use write::{PartRows, write_part};
 
@@ -50,6 +53,9 @@ pub struct TableParts {
     /// The keys that wait to be admitted; absent where the table lets every key in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<CandidateParts>,
+    /// The filter that they are counted in; absent where there is none. Its rows are blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<CandidateParts>,
 }
 
 /// The candidates' parts of one table.
@@ -84,6 +90,7 @@ fn file_name(table: &str, kind: &str, part: usize) -> String {
 /// The kinds of files that a table has.
 const ROWS: &str = "part";
 const CANDIDATES: &str = "candidates";
+const FILTER: &str = "filter";
 
 /// The slots of one part out of `parts`.
 pub(crate) fn part_slots(part: usize, parts: usize) -> Range<usize> {

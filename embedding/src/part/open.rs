@@ -26,7 +26,7 @@ pub(super) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    fn refuse<T>(&self, reason: impl Into<String>) -> Result<T> {
+    pub(super) fn refuse<T>(&self, reason: impl Into<String>) -> Result<T> {
         Err(Error::Part { path: self.path.clone(), reason: reason.into() })
     }
 
@@ -61,7 +61,7 @@ impl Opening<'_> {
     }
 
     /// The mapped bytes of a file, which are those that were written.
-    fn verified(&self, info: &PartInfo) -> Result<Buffer> {
+    pub(super) fn verified(&self, info: &PartInfo) -> Result<Buffer> {
         let bytes = mmap::map(&self.path)?;
         if bytes.len() as u64 != info.bytes {
             return self.refuse(format!(
@@ -81,14 +81,14 @@ impl Opening<'_> {
     }
 
     /// Finds the one record batch of a file.
-    fn arrow<'b>(&self, buffer: &'b Buffer) -> Result<ArrowFile<'b>> {
+    pub(super) fn arrow<'b>(&self, buffer: &'b Buffer) -> Result<ArrowFile<'b>> {
         ArrowFile::open(buffer).or_else(|what| {
             self.refuse(format!("not an Arrow file as checkpoints have them: {what}; {REMEDY}"))
         })
     }
 
     /// Columns of a file, or why one of them cannot be used.
-    fn columns<T>(
+    pub(super) fn columns<T>(
         &self,
         file: &ArrowFile<'_>,
         read: impl FnOnce(&mut Columns<'_>) -> Result<T, String>,
@@ -102,6 +102,7 @@ impl Opening<'_> {
         self.check_metadata(&file.schema, &slots)?;
         self.check_segments(&file.schema)?;
         let width = self.shape.width;
+        let has_uses = self.shape.spec.statistics.is_some();
         self.columns(&file, |columns| {
             Ok(StoredPart {
                 keys: columns.numbers("key")?,
@@ -114,6 +115,10 @@ impl Opening<'_> {
                 counts: columns.numbers("count")?,
                 last_steps: columns.numbers("last_step")?,
                 dirty_epochs: columns.numbers("dirty_epoch")?,
+                uses: match has_uses {
+                    true => Some((columns.numbers("show")?, columns.numbers("click")?)),
+                    false => None,
+                },
                 slots,
                 width,
                 state_width,
@@ -142,7 +147,7 @@ impl Opening<'_> {
     fn check_fields(&self, schema: &Schema) -> Result<usize> {
         let mut state_width = self.shape.state_width;
         let dtype = self.shape.spec.dtype;
-        let expected = fields(dtype, self.shape.width, state_width);
+        let expected = fields(self.shape);
         for (i, field) in expected.iter().enumerate() {
             let Some(found) = schema.fields().get(i) else {
                 return self.refuse(format!("column `{}` is missing; {REMEDY}", field.name()));
@@ -193,7 +198,7 @@ impl Opening<'_> {
     }
 
     /// What the metadata say the part is.
-    fn check_metadata(&self, schema: &Schema, slots: &Range<usize>) -> Result<()> {
+    pub(super) fn check_metadata(&self, schema: &Schema, slots: &Range<usize>) -> Result<()> {
         let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
         if said("zillion.format") != FORMAT {
             return self.refuse(format!(

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use arrow_buffer::ScalarBuffer;
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, SLOTS};
+use zillion_feature::{FeatureKey, SLOTS, Use};
 
 use super::candidates::StoredCandidates;
 use super::open::Opening;
@@ -29,6 +29,8 @@ pub(crate) struct StoredPart {
     pub(super) counts: ScalarBuffer<u32>,
     pub(super) last_steps: ScalarBuffer<u64>,
     pub(super) dirty_epochs: ScalarBuffer<u32>,
+    /// Shows and clicks, where the table keeps them.
+    pub(super) uses: Option<(ScalarBuffer<f32>, ScalarBuffer<f32>)>,
 }
 
 /// A part's weights, flat, in the type of its table.
@@ -77,7 +79,16 @@ impl StoredPart {
                 last_step: self.last_steps[row] as u32,
                 dirty_epoch: self.dirty_epochs[row],
             },
+            used: self.uses.as_ref().map_or_else(Use::default, |(shows, clicks)| Use {
+                shows: shows[row],
+                clicks: clicks[row],
+            }),
         }
+    }
+
+    /// Whether rows have shows and clicks.
+    pub(crate) fn keeps_uses(&self) -> bool {
+        self.uses.is_some()
     }
 
     /// The row of a key, by interpolation: keys are mixed, so the key itself says where it is, give or
@@ -159,7 +170,7 @@ pub(crate) fn open_candidates(
 }
 
 /// Opens the files of every table, shared out to the workers.
-fn open_files<T: Send>(
+pub(super) fn open_files<T: Send>(
     workers: &Workers,
     tables: Vec<&[PartInfo]>,
     open: impl Fn(usize, &PartInfo, Range<usize>) -> Result<T> + Sync,
@@ -186,7 +197,7 @@ fn check_listing(folder: &Path, shape: &TableShape, table: &TableParts) -> Resul
 }
 
 /// The list of one kind of a table's files.
-fn check_names(
+pub(super) fn check_names(
     folder: &Path,
     shape: &TableShape,
     kind: &str,

@@ -27,7 +27,14 @@ fn reopen(folder: &Path, parts: &[TableParts]) -> Result<TableSet, String> {
 
 fn listing(parts: Vec<PartInfo>) -> Vec<TableParts> {
     let rows = parts.iter().map(|p| p.rows).sum();
-    vec![TableParts { table: "ids".to_owned(), rows, dirty_epoch: 1, parts, candidates: None }]
+    vec![TableParts {
+        table: "ids".to_owned(),
+        rows,
+        dirty_epoch: 1,
+        parts,
+        candidates: None,
+        filter: None,
+    }]
 }
 
 /// Writes a file with the right hash and whatever else.

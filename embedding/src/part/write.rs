@@ -13,7 +13,7 @@ use arrow_buffer::Buffer;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
-use zillion_feature::FeatureKey;
+use zillion_feature::{FeatureKey, Use};
 
 use super::{FORMAT, PartInfo, ROWS, describe_segments, file_name, part_slots};
 use crate::dtype::Dtype;
@@ -33,6 +33,8 @@ pub(crate) struct PartRows {
     pub(super) counts: Vec<u32>,
     pub(super) last_steps: Vec<u64>,
     pub(super) dirty_epochs: Vec<u32>,
+    /// What rows were used for, where the table keeps that.
+    uses: Option<Vec<Use>>,
 }
 
 impl PartRows {
@@ -45,6 +47,7 @@ impl PartRows {
             counts: Vec::with_capacity(rows),
             last_steps: Vec::with_capacity(rows),
             dirty_epochs: Vec::with_capacity(rows),
+            uses: shape.spec.statistics.map(|_| Vec::with_capacity(rows)),
         }
     }
 
@@ -62,6 +65,9 @@ impl PartRows {
         self.counts.push(row.meta.count);
         self.last_steps.push(u64::from(row.meta.last_step));
         self.dirty_epochs.push(row.meta.dirty_epoch);
+        if let Some(uses) = &mut self.uses {
+            uses.push(row.used);
+        }
     }
 }
 
@@ -108,16 +114,21 @@ impl WeightColumn {
     }
 }
 
-/// The columns of a part whose rows have these widths.
-pub(super) fn fields(dtype: Dtype, width: usize, state_width: usize) -> Vec<Field> {
-    vec![
+/// The columns of a part of this table.
+pub(super) fn fields(shape: &TableShape) -> Vec<Field> {
+    let mut fields = vec![
         Field::new("key", DataType::UInt64, false),
-        Field::new("weights", list_type(dtype, width), false),
-        Field::new("state", list_type(Dtype::F32, state_width), false),
+        Field::new("weights", list_type(shape.spec.dtype, shape.width), false),
+        Field::new("state", list_type(Dtype::F32, shape.state_width), false),
         Field::new("count", DataType::UInt32, false),
         Field::new("last_step", DataType::UInt64, false),
         Field::new("dirty_epoch", DataType::UInt32, false),
-    ]
+    ];
+    if shape.spec.statistics.is_some() {
+        fields.push(Field::new("show", DataType::Float32, false));
+        fields.push(Field::new("click", DataType::Float32, false));
+    }
+    fields
 }
 
 fn list_type(dtype: Dtype, width: usize) -> DataType {
@@ -159,7 +170,7 @@ fn list_of(
 fn schema(shape: &TableShape, part: usize, parts: usize) -> Schema {
     let mut metadata = metadata(shape, part, parts);
     metadata.insert("zillion.segments".to_owned(), describe_segments(shape));
-    Schema::new(fields(shape.spec.dtype, shape.width, shape.state_width)).with_metadata(metadata)
+    Schema::new(fields(shape)).with_metadata(metadata)
 }
 
 /// What every file of a table says about itself.
@@ -178,17 +189,20 @@ fn batch(
     schema: Arc<Schema>,
 ) -> Result<RecordBatch, ArrowError> {
     let count = rows.keys.len();
-    RecordBatch::try_new(
-        schema,
-        vec![
-            Arc::new(UInt64Array::from(rows.keys)),
-            rows.weights.list(shape.width, count)?,
-            list(rows.state, shape.state_width, count)?,
-            Arc::new(UInt32Array::from(rows.counts)),
-            Arc::new(UInt64Array::from(rows.last_steps)),
-            Arc::new(UInt32Array::from(rows.dirty_epochs)),
-        ],
-    )
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt64Array::from(rows.keys)),
+        rows.weights.list(shape.width, count)?,
+        list(rows.state, shape.state_width, count)?,
+        Arc::new(UInt32Array::from(rows.counts)),
+        Arc::new(UInt64Array::from(rows.last_steps)),
+        Arc::new(UInt32Array::from(rows.dirty_epochs)),
+    ];
+    if let Some(uses) = rows.uses {
+        let column = |of: fn(&Use) -> f32| Float32Array::from_iter_values(uses.iter().map(of));
+        columns.push(Arc::new(column(|used| used.shows)));
+        columns.push(Arc::new(column(|used| used.clicks)));
+    }
+    RecordBatch::try_new(schema, columns)
 }
 
 /// Writes and syncs one part below `folder` (whose sub-folders exist). The folder is not synced.

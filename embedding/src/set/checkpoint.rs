@@ -15,9 +15,12 @@ use super::eras::Eras;
 use super::snapshot::sync;
 use super::{TableSet, each, empty_shards};
 use crate::error::{Error, Result};
+use crate::gate::Gate;
+use crate::life::Admission;
 use crate::part::{
-    CandidateParts, MAX_PART_ROWS, Need, PartInfo, PartRows, StoredCandidates, TableParts,
-    open_candidates, open_parts, part_count, part_slots, write_candidates, write_part,
+    CandidateParts, MAX_PART_ROWS, Need, PartInfo, PartRows, StoredCandidates, StoredFilter,
+    TableParts, open_candidates, open_filters, open_parts, part_count, part_slots,
+    write_candidates, write_filter, write_part,
 };
 use crate::shape::TableShape;
 use crate::table::Table;
@@ -67,12 +70,14 @@ impl TableSet {
             let parts: Vec<PartInfo> = written.by_ref().take(parts).collect::<Result<_>>()?;
             let table = manifest.len();
             let candidates = self.write_candidates(workers, folder, files, table, limit)?;
+            let filter = self.write_filter(workers, folder, files, table, limit)?;
             manifest.push(TableParts {
                 table: shape.name().to_owned(),
                 rows: parts.iter().map(|p| p.rows).sum(),
                 dirty_epoch: self.dirty_epoch(),
                 parts,
                 candidates,
+                filter,
             });
         }
         sync(files, folder, self.shapes.iter().map(|shape| shape.name().to_owned()).collect())?;
@@ -89,7 +94,7 @@ impl TableSet {
         limit: u64,
     ) -> Result<Option<CandidateParts>> {
         let shape = &self.shapes[table];
-        if shape.spec.admission.is_all() {
+        if !counts_exactly(shape) {
             return Ok(None);
         }
         let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
@@ -100,6 +105,33 @@ impl TableSet {
             let candidates =
                 part_slots(part, parts).flat_map(|slot| owner(slot).candidates_in(slot));
             write_candidates(files, folder, shape, (part, parts), candidates)
+        });
+        let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
+        Ok(Some(CandidateParts { rows: parts.iter().map(|p| p.rows).sum(), parts }))
+    }
+
+    /// Writes the filter that keys of one table are counted in, if it has one.
+    pub(super) fn write_filter(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        table: usize,
+        limit: u64,
+    ) -> Result<Option<CandidateParts>> {
+        let shape = &self.shapes[table];
+        let Some(filter) = &shape.filter else { return Ok(None) };
+        let gate = |slot: usize| self.shards[self.map.shard_of(slot)].table(table).gate();
+        let blocks = |slot: usize| {
+            let filter = gate(slot).and_then(Gate::filter).into_iter();
+            filter
+                .flat_map(move |f| f.in_slot(slot).map(move |(block, words)| (slot, block, words)))
+        };
+        let by_slot: Vec<u64> = (0..SLOTS).map(|slot| blocks(slot).count() as u64).collect();
+        let parts = part_count(&by_slot, limit);
+        let written = workers.map(parts, |part| {
+            let contents = part_slots(part, parts).flat_map(blocks);
+            write_filter(files, folder, (shape, filter), (part, parts), contents)
         });
         let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
         Ok(Some(CandidateParts { rows: parts.iter().map(|p| p.rows).sum(), parts }))
@@ -121,12 +153,21 @@ impl TableSet {
         let shapes: Vec<&TableShape> = self.shapes.iter().map(AsRef::as_ref).collect();
         let listed = listed_parts(&shapes, parts)?;
         for (shape, table) in shapes.iter().zip(&listed) {
-            if shape.spec.admission.is_all() != table.candidates.is_none() {
-                let reason = match &table.candidates {
-                    Some(_) => {
-                        "the checkpoint has keys that wait to be admitted and the job lets all in"
-                    }
-                    None => "the job's admission counts keys and the checkpoint has no counts",
+            for (is_job, is_stored, what) in [
+                (counts_exactly(shape), table.candidates.is_some(), "counts"),
+                (shape.filter.is_some(), table.filter.is_some(), "filter"),
+            ] {
+                if is_job == is_stored {
+                    continue;
+                }
+                let reason = match is_stored {
+                    true => format!(
+                        "the checkpoint has a {what} of keys that wait to be admitted and the job's admission has \
+                         none"
+                    ),
+                    false => format!(
+                        "the job's admission has a {what} of keys and the checkpoint has no {what}"
+                    ),
                 };
                 let reason = format!("{reason}; use the job that it was written by");
                 return Err(Error::mismatch(shape.name(), reason));
@@ -141,6 +182,7 @@ impl TableSet {
         }
         let opened = open_parts(workers, folder, &shapes, &listed, Need::State)?;
         let candidates = open_candidates(workers, folder, &shapes, &listed)?;
+        let filters = open_filters(workers, folder, &shapes, &listed)?;
         let mut shards = empty_shards(&self.shapes, &self.map)?;
         each(workers, &mut shards, |_, shard| {
             let slots = shard.slots();
@@ -155,6 +197,7 @@ impl TableSet {
                 candidates[index]
                     .iter()
                     .try_for_each(|part| restore_candidates(table, part, &slots))?;
+                filters[index].iter().for_each(|part| restore_filter(table, part, &slots));
             }
             Ok(())
         })?;
@@ -165,6 +208,7 @@ impl TableSet {
         let epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
         self.eras = Eras::of_epoch(epoch);
         self.snapshot = None;
+        self.limit_candidates();
         self.begin_lists(workers)
     }
 
@@ -189,6 +233,19 @@ impl TableSet {
             });
         }
         rows
+    }
+}
+
+/// Whether a table knows the keys that wait by name.
+pub(super) fn counts_exactly(shape: &TableShape) -> bool {
+    matches!(shape.spec.admission, Admission::Count { .. })
+}
+
+/// The blocks of one part that belong to a shard's slots.
+fn restore_filter(table: &mut Table, part: &StoredFilter, slots: &Range<usize>) {
+    let Some(filter) = table.gate_mut().and_then(Gate::filter_mut) else { return };
+    for (slot, block, words) in part.in_slots(slots) {
+        filter.restore(slot, block, words);
     }
 }
 

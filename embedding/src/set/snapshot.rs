@@ -1,6 +1,6 @@
 //! A checkpoint of one moment that is written while training goes on.
 //!
-//! [`TableSet::begin_snapshot`] copies nothing: it ends the era, and from then on a row that changes is kept
+//! [`TableSet::begin_snapshot`] copies no row (filters of keys that wait it writes): it ends the era, and from then on a row that changes is kept
 //! as it was (see `table::snapshot`). [`TableSet::advance_snapshot`], at the end of a step, copies so many
 //! rows on into the part that is next, and hands parts that are complete to background tasks of the pool
 //! that encode, hash, write and sync them. Where they are behind, nothing is copied: the step does not wait.
@@ -27,6 +27,7 @@ use std::sync::Arc;
 use zillion_device::{Files, Task, Workers};
 use zillion_feature::{FeatureKey, SLOTS};
 
+use super::checkpoint::counts_exactly;
 use super::{TableSet, each};
 use crate::candidates::Candidate;
 use crate::error::{Error, Result};
@@ -58,6 +59,9 @@ pub(super) struct Snapshot {
     folder: PathBuf,
     /// The epoch that it began in.
     epoch: u32,
+    /// The filters of tables that count keys in one: written at the beginning, because a push may halve all
+    /// counters of a slot at once.
+    filters: Vec<Option<CandidateParts>>,
     /// By table, and in a table rows before candidates.
     jobs: Vec<Job>,
     written: Vec<Option<PartInfo>>,
@@ -105,6 +109,9 @@ impl TableSet {
         }
         let jobs: Vec<Job> =
             (0..self.shapes.len()).flat_map(|table| self.jobs_of(table, limit)).collect();
+        let tables = 0..self.shapes.len();
+        let filters = tables.map(|table| self.write_filter(workers, folder, files, table, limit));
+        let filters = filters.collect::<Result<_>>()?;
         let epoch = self.eras.epoch();
         let era = self.eras.cut().ok_or_else(|| {
             let reason =
@@ -123,6 +130,7 @@ impl TableSet {
             epoch,
             written: jobs.iter().map(|_| None).collect(),
             jobs,
+            filters,
             next: 0,
             filling: None,
             running: Vec::new(),
@@ -146,7 +154,7 @@ impl TableSet {
         };
         let mut all: Vec<Job> =
             jobs(self.slot_rows(table), true, PartRows::row_bytes(shape)).collect();
-        if !shape.spec.admission.is_all() {
+        if counts_exactly(shape) {
             let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
             let by_slot = (0..SLOTS).map(|slot| owner(slot).slot_candidates(slot) as u64).collect();
             all.extend(jobs(by_slot, false, size_of::<(FeatureKey, Candidate)>()));
@@ -319,8 +327,10 @@ impl TableSet {
             }
         }
         let sum = |parts: &[PartInfo]| parts.iter().map(|part| part.rows).sum::<u64>();
-        let entry = |(shape, (parts, candidates)): (&Arc<TableShape>, (Vec<_>, Vec<_>))| {
-            let waits = !shape.spec.admission.is_all();
+        type Infos = (Vec<PartInfo>, Vec<PartInfo>);
+        let filters = std::mem::take(&mut snapshot.filters);
+        let entry = |((shape, (parts, candidates)), filter): ((&Arc<TableShape>, Infos), _)| {
+            let waits = counts_exactly(shape);
             TableParts {
                 table: shape.name().to_owned(),
                 rows: sum(&parts),
@@ -328,9 +338,10 @@ impl TableSet {
                 parts,
                 candidates: waits
                     .then(|| CandidateParts { rows: sum(&candidates), parts: candidates }),
+                filter,
             }
         };
-        self.shapes.iter().zip(infos).map(entry).collect()
+        self.shapes.iter().zip(infos).zip(filters).map(entry).collect()
     }
 
     /// Gives the checkpoint that has begun up; fine without one. What was written of it is left, for the caller

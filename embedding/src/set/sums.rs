@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use zillion_device::Workers;
-use zillion_feature::{LookupPlan, RowBuffer, TablePlan};
+use zillion_feature::{LookupPlan, RowBuffer, Step, TablePlan};
 
 use super::TableSet;
 use crate::error::Result;
@@ -14,6 +14,7 @@ use crate::table::Table;
 impl TableSet {
     /// The squared norm of all gradients of a step, the regulariser's included: for tables with
     /// whole-table rules over all rows and the staged gradients, for the others over the plan's rows.
+    /// `step` is the one that they will be applied in: a gradient that the push would drop is no part of the sum.
     /// The same bits for every number of shards and threads.
     ///
     /// # Errors
@@ -23,13 +24,18 @@ impl TableSet {
         workers: &Workers,
         plan: &LookupPlan,
         gradients: &RowBuffer,
+        step: Step,
     ) -> Result<f64> {
         self.check_gradients(plan, gradients)?;
+        // Steps that do not fit are refused when gradients are applied.
+        let step = step.0 as u32;
+        let rooms = self.rooms(workers, plan, gradients, step);
         let run = |position: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
             let rows = &gradients.tables[position];
             slot_runs(table, range, |keys, run| {
                 let values = &rows.values[run.start * rows.stride..run.end * rows.stride];
-                live.run_squares(keys, values, times(table, run))
+                let room = &rooms[table.table.index()];
+                live.run_squares(keys, values, times(table, rows, run), room, step)
             })
         };
         Ok(self.sum(workers, plan, Table::staged_squares, |table| !self.swept[table], run))

@@ -56,7 +56,12 @@ pub fn check(
         present.iter().zip(absent).map(|(a, b)| [a.clone(), b.clone()].concat()).collect();
     let nothing: Vec<Vec<FeatureKey>> = expected.iter().map(|_| Vec::new()).collect();
     // A buffer that has held something else, and far more of it.
-    let used = TableRows { stride: 7, values: vec![f32::NAN; 70_000], counts: Some(vec![3; 10]) };
+    let used = TableRows {
+        stride: 7,
+        values: vec![f32::NAN; 70_000],
+        counts: Some(vec![3; 10]),
+        uses: None,
+    };
     let mut rows = RowBuffer { tables: vec![used; 3] };
     for (name, keys) in [
         ("present keys", &present),

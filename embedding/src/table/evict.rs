@@ -9,7 +9,8 @@ use zillion_feature::FeatureKey;
 
 use super::Table;
 use crate::error::Result;
-use crate::life::Turn;
+use crate::life::Due;
+use crate::life::priority::Priority;
 use crate::shape::Meta;
 
 /// Entries whose rows are asked for before they are looked at.
@@ -19,19 +20,25 @@ const LOOSE: u64 = 8;
 
 impl Table {
     /// Takes out what has expired in the slots whose turn it is.
-    pub(crate) fn evict(&mut self, turn: Turn) -> Result<()> {
-        for slot in turn.slots(self.index.slots()) {
-            if let Some(candidates) = &mut self.candidates {
-                self.counters.lapsed += candidates.evict(slot, turn.oldest);
+    pub(crate) fn evict(&mut self, due: Due) -> Result<()> {
+        for slot in due.turn.slots(self.index.slots()) {
+            if let Some(candidates) = &mut self.candidates
+                && due.oldest > 0
+            {
+                self.counters.lapsed += candidates.evict(slot, due.oldest);
             }
-            if self.index.slot_len(slot) > 0 {
-                self.evict_rows(slot, turn.oldest)?;
+            if let Some(priority) = self.shape.priority
+                && self.index.slot_len(slot) > 0
+            {
+                self.evict_rows(slot, priority, due.floor)?;
             }
         }
         Ok(())
     }
 
-    fn evict_rows(&mut self, slot: usize, oldest: u32) -> Result<()> {
+    fn evict_rows(&mut self, slot: usize, priority: Priority, floor: f64) -> Result<()> {
+        let shape = self.shape.clone();
+        let pinned = shape.pinned.of_slot(slot);
         let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
         let mut stay = 0;
         for i in 0..entries.len() {
@@ -39,8 +46,8 @@ impl Table {
                 self.companion.prefetch(row);
             }
             let (key, row) = entries[i];
-            let meta = self.shape.meta(self.companion.row(row));
-            if meta.last_step < oldest {
+            if self.worth(priority, row) < floor && !pinned.contains(&key) {
+                let meta = self.shape.meta(self.companion.row(row));
                 self.evict_row(key, row, meta);
             } else {
                 entries[stay] = (key, row);
@@ -50,17 +57,18 @@ impl Table {
         if stay < entries.len() {
             self.index.tidy(slot);
         }
+        entries[..stay].iter().try_for_each(|&(key, row)| self.settle(key, row))
+    }
+
+    /// Moves a row down whose number lies beyond what the table needs.
+    pub(super) fn settle(&mut self, key: FeatureKey, row: u32) -> Result<()> {
         let rows = self.rows();
-        let limit = rows + rows / LOOSE;
-        for &(key, row) in entries[..stay].iter().filter(|&&(_, row)| u64::from(row) > limit) {
-            self.move_down(key, row)?;
-        }
-        Ok(())
+        if u64::from(row) > rows + rows / LOOSE { self.move_down(key, row) } else { Ok(()) }
     }
 
     /// Every row that is evicted goes here: what must be told of it (a delta's tombstone) begins at this
     /// place.
-    fn evict_row(&mut self, key: FeatureKey, row: u32, meta: Meta) {
+    pub(super) fn evict_row(&mut self, key: FeatureKey, row: u32, meta: Meta) {
         if let Some(changes) = &mut self.changes
             && meta.dirty_epoch != changes.epoch()
         {

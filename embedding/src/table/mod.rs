@@ -9,6 +9,7 @@
 //! # Concurrency
 //! A plain value, owned by one shard.
 
+mod capacity;
 mod changes;
 mod dense;
 mod evict;
@@ -18,8 +19,10 @@ mod pull;
 mod push;
 mod snapshot;
 mod sweep;
+mod uses;
 mod weights;
 
+pub(crate) use capacity::{Looked, Room};
 pub(crate) use changes::{Changed, Changes};
 pub(crate) use gather::RowRun;
 pub(crate) use pull::Absent;
@@ -30,12 +33,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zillion_device::slab::Slab;
-use zillion_feature::FeatureKey;
+use zillion_feature::{FeatureKey, Use};
 
 use crate::candidates::{Candidate, Candidates};
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::index::Index;
-use crate::life::Admission;
 use crate::shape::{Meta, TableShape};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
@@ -56,7 +59,9 @@ pub(crate) struct Table {
     scratch: Vec<f32>,
     counters: Counters,
     /// Present where keys wait for their rows.
-    candidates: Option<Candidates>,
+    candidates: Option<Gate>,
+    /// Rows that this step made or would have made, had there been room.
+    wanted: u64,
     /// Present where the vocabulary is fixed.
     dense: Option<Dense>,
     /// Present while changes are tracked.
@@ -71,6 +76,8 @@ pub(crate) struct StoredRow<'a> {
     pub(crate) weights: RowWeights<'a>,
     pub(crate) state: &'a [f32],
     pub(crate) meta: Meta,
+    /// Zero where the table keeps no statistics of use.
+    pub(crate) used: Use,
 }
 
 impl Table {
@@ -80,10 +87,8 @@ impl Table {
             companion: Slab::new(shape.companion_stride)?,
             scratch: Vec::new(),
             counters: Counters::default(),
-            candidates: match shape.spec.admission {
-                Admission::All => None,
-                Admission::Count { at_least } => Some(Candidates::new(slots.clone(), at_least)),
-            },
+            candidates: Gate::new(&shape, slots.clone()),
+            wanted: 0,
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
             snapshot: None,
@@ -124,6 +129,7 @@ impl Table {
         self.weights.fill(row, &mut self.scratch, |weights| self.shape.fill_initial(key, weights));
         self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
         self.counters.created += 1;
+        self.wanted += 1;
         if let Some(changes) = &mut self.changes {
             changes.note(key);
         }
@@ -166,17 +172,27 @@ impl Table {
         crate::shape::floats_mut(&mut companion[..self.shape.state_width])
             .copy_from_slice(stored.state);
         self.shape.set_meta(companion, stored.meta);
+        self.shape.set_used(companion, stored.used);
         Ok(())
     }
 
     /// Adds a candidate as a checkpoint kept it; false where the table has none or the key has a row.
     pub(crate) fn restore_candidate(&mut self, key: FeatureKey, candidate: Candidate) -> bool {
         let has_row = self.has(key);
-        match &mut self.candidates {
+        match self.candidates.as_mut().and_then(Gate::counts_mut) {
             Some(candidates) if !has_row => candidates.restore(key, candidate),
             _ => return false,
         }
         true
+    }
+
+    /// What keys pass before they have a row; `None` where there is nothing to pass.
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        self.candidates.as_ref()
+    }
+
+    pub(crate) fn gate_mut(&mut self) -> Option<&mut Gate> {
+        self.candidates.as_mut()
     }
 
     /// Candidates of one of this shard's slots.
@@ -191,12 +207,13 @@ impl Table {
 
     /// The candidates that one slot had when the snapshot began, in key order.
     pub(crate) fn candidates_before(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
-        self.candidates.as_ref().map_or_else(Vec::new, |c| c.before_in_slot(slot))
+        let counts = self.candidates.as_ref().and_then(Gate::counts);
+        counts.map_or_else(Vec::new, |c| c.before_in_slot(slot))
     }
 
     /// What is kept of candidates while a snapshot is written.
     pub(crate) fn candidates_mut(&mut self) -> Option<&mut Candidates> {
-        self.candidates.as_mut()
+        self.candidates.as_mut().and_then(Gate::counts_mut)
     }
 
     /// To be called when rows have been restored (in key order).
@@ -222,6 +239,7 @@ impl Table {
                     weights: self.weights.stored(row, self.shape.width),
                     state: crate::shape::floats(&companion[..self.shape.state_width]),
                     meta: self.shape.meta(companion),
+                    used: self.shape.used(companion),
                 },
             );
         }

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
-use zillion_feature::FeatureKey;
+use zillion_feature::{FeatureKey, Use};
 
+use super::uses::note_uses;
 use super::weights::{FloatRows, Lent};
 use super::{BLOCK, DROPPED, Table, UNKNOWN, in_blocks};
 use crate::error::Result;
@@ -26,6 +27,7 @@ impl Table {
     fn admit(&mut self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
         let Some(candidates) = &mut self.candidates else { return true };
         let admitted = candidates.admit(key, times(), step);
+        self.counters.lapsed += candidates.take_lapsed();
         self.counters.admitted += u64::from(admitted);
         self.counters.waiting += u64::from(!admitted);
         admitted
@@ -76,7 +78,10 @@ impl Table {
                 counters.saturated +=
                     weights.take_back(rows, shape.width, stride, scratch, step.rounding, key);
                 if let Some(changes) = changes {
-                    changes.note_pushed(&shape, companion, &keys[block], rows);
+                    changes.note_pushed(&shape, companion, &keys[block.clone()], rows);
+                }
+                if let (Some(statistics), Some(uses)) = (&shape.spec.statistics, occurrences.uses) {
+                    note_uses(&shape, statistics, companion, rows, &uses[block], step.step);
                 }
                 touch(&shape, companion, rows, step);
             },
@@ -119,6 +124,11 @@ impl Table {
                     self.counters.refused += 1;
                     continue;
                 }
+                None if !step.room.has(occurrences.first + first + i)
+                    && self.crowded_out(key, || occurrences.of(first + i), step.step) =>
+                {
+                    continue;
+                }
                 None if !self.admit(key, || occurrences.of(first + i), step.step) => continue,
                 None => self.create(key, step.epoch)?,
             };
@@ -137,11 +147,15 @@ impl Table {
     }
 }
 
-/// How often each key of a run occurs in the batch.
+/// How often each key of a run occurs in the batch, and what it was used for there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times<'a> {
+    /// Position of the run's first key in the plan.
+    pub(crate) first: usize,
     /// One offset a key and one more; may be empty where nobody asks.
     pub(crate) offsets: &'a [u32],
+    /// One a key, where the table keeps statistics of use.
+    pub(crate) uses: Option<&'a [Use]>,
 }
 
 impl Times<'_> {

@@ -22,6 +22,7 @@ use super::images::{Images, NONE};
 use super::weights::{RowWeights, WeightSlab};
 use super::{DROPPED, StoredRow, Table};
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::shape::{TableShape, floats};
 
 /// Rows that are asked for before they are looked at.
@@ -143,7 +144,7 @@ impl Table {
     pub(crate) fn begin_snapshot(&mut self, era: u32) {
         let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), era);
         self.snapshot = Some(Box::new(snapshot));
-        if let Some(candidates) = &mut self.candidates {
+        if let Some(candidates) = self.candidates_mut() {
             candidates.begin_snapshot();
         }
     }
@@ -201,6 +202,7 @@ impl Table {
                 weights: RowWeights::of_words(weights, self.shape.spec.dtype, self.shape.width),
                 state: floats(&companion[..self.shape.state_width]),
                 meta: self.shape.meta(companion),
+                used: self.shape.used(companion),
             };
             f(key, stored);
         }
@@ -226,6 +228,7 @@ impl Table {
     /// Bytes of what is kept for a snapshot.
     pub(super) fn snapshot_bytes(&self) -> usize {
         let rows = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes());
-        rows + self.candidates.as_ref().map_or(0, |candidates| candidates.snapshot_bytes())
+        let counts = self.candidates.as_ref().and_then(Gate::counts);
+        rows + counts.map_or(0, |candidates| candidates.snapshot_bytes())
     }
 }

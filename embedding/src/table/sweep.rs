@@ -8,7 +8,7 @@ use zillion_feature::FeatureKey;
 use super::dense::Staged;
 use super::push::{apply_kernel, finite_rows, touch};
 use super::weights::WeightSlab;
-use super::{Table, Times, UNKNOWN};
+use super::{Room, Table, Times, UNKNOWN};
 use crate::error::Result;
 use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64};
 use crate::shape::{SegmentShape, TableShape, TableStep};
@@ -125,6 +125,8 @@ impl Table {
         keys: &[FeatureKey],
         gradients: &[f32],
         occurrences: Times<'_>,
+        room: &Room,
+        step: u32,
     ) -> f64 {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let has_l2 = self.shape.segments.iter().any(|s| s.l2 != 0.0);
@@ -135,12 +137,14 @@ impl Table {
                 continue;
             }
             // The weights matter to the regulariser, and whether they are there to what can refuse a key.
-            let asks = has_l2 || self.dense.is_some() || self.candidates.is_some();
+            let refuses = self.dense.is_some() || self.candidates.is_some() || room.is_limited();
+            let asks = has_l2 || refuses;
             let row = if asks { self.index.get(key) } else { None };
             let weights = match row {
                 Some(row) => self.weights.floats(row, &mut scratch),
                 None if self.dense.is_some() => continue,
-                None if self.waits(key, || occurrences.of(i)) => continue,
+                None if self.waits(key, || occurrences.of(i), step) => continue,
+                None if !room.has(occurrences.first + i) => continue,
                 None if has_l2 => self.initial_row(key, &mut initial),
                 None => raw,
             };
@@ -151,8 +155,8 @@ impl Table {
     }
 
     /// Whether a push would not yet make a row of a key that has none.
-    fn waits(&self, key: FeatureKey, times: impl FnOnce() -> u32) -> bool {
-        self.candidates.as_ref().is_some_and(|c| !c.would_admit(key, times()))
+    pub(super) fn waits(&self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
+        self.candidates.as_ref().is_some_and(|c| !c.would_admit(key, times(), step))
     }
 
     /// For each of this shard's slots, the regulariser's loss of the segments whose regulariser pulls on

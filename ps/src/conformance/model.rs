@@ -304,7 +304,8 @@ impl Model {
                 !self.tables[table].contains_key(&plan.tables[table].keys[i])
                     && self.seen(plan, table, i) < at_least
             }
-            Admission::All => false,
+            // The tables of this suite admit all, or count.
+            _ => false,
         }
     }
 
@@ -451,6 +452,7 @@ impl Model {
             waiting: after.waiting - before.waiting,
             evicted: after.evicted - before.evicted,
             refused: after.refused - before.refused,
+            refused_full: after.refused_full - before.refused_full,
             nonfinite: after.nonfinite - before.nonfinite,
         };
         same("the step's report", &report, &wanted)

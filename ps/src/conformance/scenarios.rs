@@ -229,6 +229,7 @@ pub(super) fn one_push_reports_what_it_did(make: &mut MakeClient<'_>) -> Result<
             created: if number == 1 { 3 } else { 4 },
             waiting: if number == 1 { 4 } else { 0 },
             refused: 4,
+            refused_full: 0,
             nonfinite: 1,
             evicted: 0,
         };

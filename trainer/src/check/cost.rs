@@ -29,7 +29,12 @@ pub(super) fn tables(
         let scale = rows.map_or(1.0, |n| n as f64 / sampled.rows.max(1) as f64);
         let mut estimate = frequencies.extrapolate((frequencies.values as f64 * scale) as u64);
         let ids = estimate.value;
-        if let Admission::Count { at_least } = spec.admission {
+        let threshold = match spec.admission {
+            Admission::Count { at_least } | Admission::Bloom { at_least, .. } => Some(at_least),
+            // What is drawn is drawn at once in the end, if it comes often enough; at most all of it is.
+            Admission::All | Admission::Probability { .. } => None,
+        };
+        if let Some(at_least) = threshold {
             estimate =
                 admitted(sampled, index, (scale, job.train.epochs as f64), at_least, estimate);
         }
@@ -37,6 +42,23 @@ pub(super) fn tables(
         let buckets = buckets(job, index);
         for bound in [&mut estimate.low, &mut estimate.value, &mut estimate.high] {
             *bound += buckets;
+        }
+        let all_rows = estimate.value;
+        if let Some(most) = spec.most_rows() {
+            for bound in [&mut estimate.low, &mut estimate.value, &mut estimate.high] {
+                *bound = bound.min(most as f64);
+            }
+            if all_rows > most as f64 {
+                let goes = if spec.eviction.is_never() {
+                    "others are refused"
+                } else {
+                    "the least go for others"
+                };
+                findings.note(
+                    &format!("tables.{}", spec.name),
+                    format!("has room for {most} of about {all_rows:.0} rows: {goes}"),
+                );
+            }
         }
         let mut table = TableCheck {
             name: spec.name.clone(),
@@ -55,8 +77,12 @@ pub(super) fn tables(
         table.bytes = spec.memory(table.rows, job.run.shards.get()) + waiting;
         table.bytes_high = spec.memory(table.rows_high, job.run.shards.get()) + waiting;
         table.checkpoint_bytes = table.rows * spec.checkpoint_bytes_per_row()
-            + candidates * spec.checkpoint_bytes_per_candidate();
-        if let Admission::Count { at_least } = spec.admission {
+            + match spec.admission {
+                // Its blocks are written as they are.
+                Admission::Bloom { .. } => waiting,
+                _ => candidates * spec.checkpoint_bytes_per_candidate(),
+            };
+        if let Some(at_least) = threshold {
             findings.note(
                 &format!("tables.{}.admission", spec.name),
                 format!(

@@ -4,16 +4,19 @@
 //! model that has a wide part reads a second segment of one float, `linear`; it learns by the same
 //! rules as the vector unless the job says otherwise in `linear = { .. }`.
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use zillion_embedding::{
-    Admission, Bounds, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec, Scope,
-    SegmentSpec, TableSpec, Unknown,
+    Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec,
+    PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics,
 };
 use zillion_feature::Schema;
 use zillion_feature::config::{ConfigError, from_value, merge};
 use zillion_nn::zoo::Needs;
 
+use super::pinned;
 use crate::error::{Error, Result};
 
 const EVERY_TABLE: &str = "*";
@@ -44,9 +47,12 @@ pub struct TableConfig {
     pub bounds: Option<Bounds>,
     /// A fixed vocabulary, filled from the training data before the first step.
     pub dense: bool,
-    /// Rows that a dense table may have.
+    /// Rows that the table may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u64>,
+    /// Memory that a dynamic table may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<ByteSize>,
     /// What evaluation reads for an unknown key.
     pub unknown: Unknown,
     /// When a key gets a row.
@@ -55,6 +61,15 @@ pub struct TableConfig {
     /// When the row goes.
     #[serde(skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
+    /// Ids whose rows never go.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<PinnedId>,
+    /// A file with more of them, one a line, relative to `data.root`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned_file: Option<PathBuf>,
+    /// Shows and clicks of each row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<UseStatistics>,
     /// Settings of the linear segment that differ from the vector's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear: Option<LinearConfig>,
@@ -97,6 +112,10 @@ impl Default for TableConfig {
             unknown: Unknown::Seeded,
             admission: Admission::All,
             eviction: Eviction::Never,
+            pinned: Vec::new(),
+            pinned_file: None,
+            statistics: None,
+            max_bytes: None,
             linear: None,
         }
     }
@@ -124,17 +143,31 @@ pub(super) fn resolve(
         return Err(ConfigError::unknown_key("tables", key, &valid).into());
     }
     let defaults = section(sections, EVERY_TABLE)?;
+    let root = job.get("data").and_then(|data| data.get("root")).and_then(Value::as_str);
+    let root = Path::new(root.unwrap_or_default());
+    let is_shared = job.get("train").is_some_and(|train| train.get("max_table_bytes").is_some());
     schema
         .tables
         .iter()
-        .map(|name| {
+        .enumerate()
+        .map(|(index, name)| {
             let own = section(sections, name)?;
             refuse_unread(name, &own, needs)?;
             let mut merged = defaults.clone();
             merge(&mut merged, own);
-            let config: TableConfig = from_value(&Value::Table(merged), &format!("tables.{name}"))?;
+            let mut config: TableConfig =
+                from_value(&Value::Table(merged), &format!("tables.{name}"))?;
+            if let Some(file) = config.pinned_file.take() {
+                config.pinned.extend(pinned::read(schema, index, &root.join(file))?);
+            }
+            pinned::check(schema, index, &config.pinned)?;
             let spec = config.spec(name, needs, seed(name));
             spec.validate()?;
+            if spec.eviction_needs_limit() && spec.most_rows().is_none() && !is_shared {
+                let message = "rows would only go to make room, and nothing limits the table; set `max_rows` or \
+                               `max_bytes` for it (or `train.max_table_bytes`), or `below` where the kind has it";
+                return Err(ConfigError::at(&format!("tables.{name}.eviction"), message).into());
+            }
             Ok(spec)
         })
         .collect()
@@ -199,10 +232,13 @@ impl TableConfig {
             segments,
             dense: self.dense,
             max_rows: self.max_rows,
+            max_bytes: self.max_bytes,
             unknown: self.unknown,
             admission: self.admission,
             eviction: self.eviction,
             dtype: self.dtype,
+            pinned: self.pinned,
+            statistics: self.statistics,
             seed,
         }
     }
@@ -225,9 +261,13 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
             bounds: shared.bounds,
             dense: table.dense,
             max_rows: table.max_rows,
+            max_bytes: table.max_bytes,
             unknown: table.unknown,
             admission: table.admission,
             eviction: table.eviction,
+            pinned: table.pinned.clone(),
+            pinned_file: None,
+            statistics: table.statistics,
             linear: linear.map(|s| LinearConfig {
                 initializer: Some(s.initializer),
                 optimizer: Some(s.optimizer),
@@ -248,7 +288,10 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
 
 #[cfg(test)]
 mod tests {
+    use zillion_feature::FeatureKey;
+
     use super::*;
+    use crate::job::Job;
 
     const NEEDS: Needs = Needs { vector: true, linear: true };
 
@@ -309,5 +352,91 @@ mod tests {
             let message = read(text).unwrap_err();
             assert!(message.contains(words), "{message}");
         }
+    }
+
+    fn job(more: &str) -> Result<Job> {
+        let text = format!(
+            "[data]\ntrain = ['x.csv']\n[features.user]\nkind = 'id'\ntype = 'string'\n[features.item]\nkind = 'id'\n\
+             [labels.click]\n[model]\nkind = 'fm'\n{more}"
+        );
+        Job::from_value(toml::from_str::<Table>(&text).expect("TOML").into())
+    }
+
+    #[test]
+    fn settings_of_a_keys_life_are_printed_as_they_were_read() {
+        let job = job("[tables.user]\n\
+             admission = { kind = 'bloom', at_least = 5, keys = 50_000_000, error = 0.01 }\n\
+             eviction = { kind = 'score', show_weight = 1, click_weight = 2.5, below = 0.25, every = 100 }\n\
+             statistics = { decay = 0.98, every_steps = 1000 }\n\
+             max_bytes = '2 GiB'\npinned = ['anna', 'otto']\n\
+             [tables.item]\nadmission = { kind = 'probability', p = 0.01 }\n\
+             eviction = { kind = 'lfu', half_life = 100 }\nmax_rows = 1000\npinned = [1, -2]\n\
+             [train]\nmax_table_bytes = 8_000_000_000")
+        .unwrap();
+        assert_eq!(job.tables[0].max_bytes, Some(ByteSize(2 << 30)));
+        assert_eq!(job.tables[0].pinned[0].key(), FeatureKey::from_text("anna"));
+        assert_eq!(job.tables[1].pinned[1].key(), FeatureKey::from_i64(-2));
+        let printed = job.in_force().unwrap();
+        let again = Job::from_value(toml::from_str::<Table>(&printed).unwrap().into()).unwrap();
+        assert_eq!(again.tables, job.tables);
+        assert_eq!(again.train, job.train);
+        assert_eq!(again.in_force().unwrap(), printed);
+    }
+
+    #[test]
+    fn settings_that_would_do_nothing_are_refused_with_a_remedy() {
+        for (settings, expected) in [
+            ("[tables.item]\neviction = { kind = 'lru' }", "set `max_rows` or `max_bytes`"),
+            ("[tables.item]\neviction = { kind = 'l2', every = 5 }", "`below`"),
+            ("[tables.item]\npinned = [1]", "set an `eviction`"),
+            (
+                "[tables.item]\neviction = { kind = 'unseen', steps = 5 }\npinned = ['x']",
+                "no feature of this table has texts",
+            ),
+            (
+                "[tables.user]\neviction = { kind = 'unseen', steps = 5 }\npinned = [7]",
+                "7 is a number",
+            ),
+            ("[tables.item]\nmax_bytes = '4 GB and more'", "tables.item.max_bytes"),
+            ("[tables.item]\nstatistics = { decay = 2, every_steps = 1 }", "statistics.decay"),
+            ("[train]\nmax_table_bytes = '1 KiB'", "train.max_table_bytes"),
+        ] {
+            let error = job(settings).expect_err(settings).to_string();
+            assert!(error.contains(expected), "{settings}: {error}");
+        }
+        // All tables together are limited, so that rows of each may have to go.
+        job("[tables.item]\neviction = { kind = 'lru' }\n[train]\nmax_table_bytes = '1 GiB'")
+            .unwrap();
+    }
+
+    #[test]
+    fn pinned_ids_of_a_file_become_part_of_the_job() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ids"), "12\n\n 18446744073709551615 \n").unwrap();
+        std::fs::write(folder.path().join("names"), "anna\n12\n").unwrap();
+        let root = folder.path().display();
+        let unseen = "eviction = { kind = 'unseen', steps = 5 }";
+        let with = |table: &str, file: &str| {
+            let mut value: Table = toml::from_str(&format!(
+                "[data]\ntrain = ['x.csv']\nroot = '{root}'\n[features.user]\nkind = 'id'\ntype = 'string'\n\
+                 [features.item]\nkind = 'id'\ntype = 'u64'\n[labels.click]\n[model]\nkind = 'fm'\n\
+                 [tables.{table}]\n{unseen}\npinned_file = '{file}'"
+            ))
+            .unwrap();
+            value.insert("name".to_owned(), "t".into());
+            Job::from_value(value.into())
+        };
+        let keys = |job: Job, table: usize| -> Vec<FeatureKey> {
+            job.tables[table].pinned.iter().map(PinnedId::key).collect()
+        };
+        let items = [FeatureKey::from_u64(12), FeatureKey::from_u64(u64::MAX)];
+        assert_eq!(keys(with("item", "ids").unwrap(), 1), items);
+        let users = [FeatureKey::from_text("anna"), FeatureKey::from_text("12")];
+        assert_eq!(keys(with("user", "names").unwrap(), 0), users);
+        assert!(!with("user", "names").unwrap().in_force().unwrap().contains("pinned_file"));
+        let error = with("item", "names").unwrap_err().to_string();
+        assert!(error.contains("line 1 is not a number"), "{error}");
+        let error = with("item", "none").unwrap_err().to_string();
+        assert!(error.contains("tables.item.pinned_file"), "{error}");
     }
 }

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use zillion_embedding::TableSet;
 use zillion_feature::{Cursor, Statistics};
 use zillion_nn::optim::DenseOptimizer;
 use zillion_nn::zoo::{self, LOGITS, LOSS};
@@ -76,7 +77,9 @@ impl Run {
         let scorer = Scorer::new(&infer, settings, options.workers.clone())?;
         let towers = Towers::new(&job, &infer, settings, &options.workers)?;
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
-        let client = LocalClient::new(job.tables.clone(), job.run.shards, options.workers.clone())?;
+        let mut tables = TableSet::new(job.tables.clone(), job.run.shards)?;
+        tables.limit_bytes(job.train.max_table_bytes)?;
+        let client = LocalClient::over(tables, options.workers.clone());
 
         let sides = SideTables::load(&job.data, &job.schema)?;
         let train_data = open(&job, &job.data.train, &sides)?.ok_or_else(|| {

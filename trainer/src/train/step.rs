@@ -10,7 +10,7 @@ use zillion_nn::optim::clip_scale;
 use zillion_nn::{Inputs, NodeId, ParamId, StepSeed};
 use zillion_ps::{PushMode, Want};
 
-use super::Run;
+use super::{Run, uses};
 use crate::error::{Error, Result};
 use crate::evaluate;
 use crate::fetch::{self, Wanted};
@@ -100,6 +100,7 @@ impl Run {
             grads.tables.iter_mut().map(|t| t.values.as_mut_slice()).collect();
         let (workers, params) = (&self.options.workers, &mut self.params);
         self.executor.train(workers, &inputs, params, seed, &mut by_table)?;
+        uses::note(&planned.batch, &planned.plan, &self.job.tables, &mut grads);
         let loss = self.executor.loss().map_or(f64::NAN, f64::from);
         if !loss.is_finite() {
             return Err(Error::Diverged { step, loss });

@@ -16,8 +16,10 @@ pub(super) struct Tables {
     admitted: IntCounterVec,
     waiting: IntCounterVec,
     evicted: IntCounterVec,
+    displaced: IntCounterVec,
     lapsed: IntCounterVec,
     refused: IntCounterVec,
+    refused_full: IntCounterVec,
     nonfinite: IntCounterVec,
     saturated: IntCounterVec,
 }
@@ -57,7 +59,11 @@ impl Tables {
             )?,
             evicted: counters(
                 "zillion_embedding_evicted_rows_total",
-                "Rows that went because they were not seen for too long.",
+                "Rows that went, on schedule or to make room.",
+            )?,
+            displaced: counters(
+                "zillion_embedding_displaced_rows_total",
+                "Of these, rows that went to make room in a table at its limit.",
             )?,
             lapsed: counters(
                 "zillion_embedding_lapsed_keys_total",
@@ -66,6 +72,10 @@ impl Tables {
             refused: counters(
                 "zillion_embedding_refused_gradients_total",
                 "Row gradients of keys that a fixed vocabulary does not have.",
+            )?,
+            refused_full: counters(
+                "zillion_embedding_refused_full_gradients_total",
+                "Row gradients of new keys that a table at its limit refused.",
             )?,
             nonfinite: counters(
                 "zillion_embedding_nonfinite_gradients_total",
@@ -104,8 +114,10 @@ impl Tables {
                 (&self.admitted, counted.admitted),
                 (&self.waiting, counted.waiting),
                 (&self.evicted, counted.evicted),
+                (&self.displaced, counted.displaced),
                 (&self.lapsed, counted.lapsed),
                 (&self.refused, counted.refused),
+                (&self.refused_full, counted.refused_full),
                 (&self.nonfinite, counted.nonfinite),
                 (&self.saturated, counted.saturated),
             ] {

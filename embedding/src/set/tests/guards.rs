@@ -32,7 +32,7 @@ fn a_rows_clip_comes_behind_the_factor_of_the_step_and_is_no_part_of_the_norm() 
         set.pull(&workers, &plan, false, &mut rows).unwrap();
         // A segment of length ten, and one beside it that has no clip.
         rows.tables[0].values[..5].copy_from_slice(&[6.0, 0.0, 8.0, 0.0, 7.0]);
-        let norm = set.grad_sq_norm(&workers, &plan, &rows).unwrap();
+        let norm = set.grad_sq_norm(&workers, &plan, &rows, Step(1)).unwrap();
         assert_eq!(norm, 149.0);
         set.apply(&workers, &plan, &rows, at(1, scale)).unwrap();
         set.pull(&workers, &plan, false, &mut rows).unwrap();

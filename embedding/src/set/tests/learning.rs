@@ -1,6 +1,6 @@
 //! Whole-table rules, norms and losses against brute force in `f64`.
 
-use zillion_feature::{RowBuffer, TableId};
+use zillion_feature::{RowBuffer, Step, TableId};
 
 use crate::testing::*;
 use crate::{OptimizerSpec, TableSet, conformance::plan_of};
@@ -43,18 +43,14 @@ fn a_dense_table_learns_as_a_matrix_would() {
         }
         let square: f64 = g.iter().map(|x| x * x).sum();
         set.stage(&workers, &plan, &raw).unwrap();
-        let norm = set.grad_sq_norm(&workers, &plan, &raw).unwrap();
+        let norm = set.grad_sq_norm(&workers, &plan, &raw, Step(1)).unwrap();
         assert!((norm - square).abs() < 1e-5 * square, "{norm} instead of {square}");
         let loss = set.regulariser_loss(&workers, &plan).unwrap();
         let expected: f64 = 0.5 * L2 * w.iter().map(|x| x * x).sum::<f64>();
         assert!((loss - expected).abs() < 1e-5 * expected, "{loss} instead of {expected}");
 
         let scale = (1.0 / norm.sqrt()).min(1.0);
-        let step = crate::Update {
-            step: zillion_feature::Step(t),
-            rates: Default::default(),
-            scale: scale as f32,
-        };
+        let step = crate::Update { step: Step(t), rates: Default::default(), scale: scale as f32 };
         set.apply(&workers, &plan, &raw, step).unwrap();
         set.sweep(&workers, step).unwrap();
         for i in 0..w.len() {
@@ -101,7 +97,7 @@ fn a_dynamic_table_counts_the_rows_of_the_step() {
             }
         }
     }
-    let norm = set.grad_sq_norm(&workers, &plan, &raw).unwrap();
+    let norm = set.grad_sq_norm(&workers, &plan, &raw, Step(1)).unwrap();
     assert!((norm - square).abs() < 1e-5 * square, "{norm} instead of {square}");
     let got = set.regulariser_loss(&workers, &plan).unwrap();
     assert!((got - loss).abs() < 1e-5 * loss, "{got} instead of {loss}");

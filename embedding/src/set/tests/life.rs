@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use zillion_feature::{FeatureKey, RowBuffer};
+use zillion_feature::{FeatureKey, RowBuffer, Step};
 
 use crate::candidates::Candidate;
 use crate::conformance::plan_of;
@@ -213,7 +213,7 @@ proptest! {
                         keys.iter().zip(offsets.windows(2)).map(|(&k, o)| (k, o[1] - o[0])).collect();
                     let before = model.counters;
                     // What is dropped is no part of the norm.
-                    let norm = set.grad_sq_norm(&workers, &plan, &raw).unwrap();
+                    let norm = set.grad_sq_norm(&workers, &plan, &raw, Step(number)).unwrap();
                     let mut now = update(number, 1.0);
                     now.rates.scale = 1.0;
                     let mut counted = set.push(&workers, &plan, &raw, now).unwrap();

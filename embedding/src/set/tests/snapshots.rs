@@ -14,7 +14,7 @@ use crate::candidates::Candidate;
 use crate::conformance::plan_of;
 use crate::layer::AtOnce;
 use crate::testing::*;
-use crate::{Admission, Eviction, OptimizerSpec, TableParts, TableSet, TableSpec};
+use crate::{Admission, Dtype, Eviction, OptimizerSpec, TableParts, TableSet, TableSpec};
 
 /// Rows in a part, so that tables have several.
 const LIMIT: u64 = 24;
@@ -30,6 +30,7 @@ fn specs() -> Vec<TableSpec> {
     };
     let going = TableSpec {
         eviction: Eviction::Unseen { steps: 2 },
+        dtype: Dtype::Bf16,
         ..table("going", false, vec![segment("v", 3, sgd, 0.0)])
     };
     everything().into_iter().chain([living("living", 2, 3), living("rare", 4, 9), going]).collect()

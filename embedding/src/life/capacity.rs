@@ -1,0 +1,161 @@
+//! How many rows go at the end of a step where a table may not have more, and how many are looked at for it.
+//!
+//! # Headroom
+//! A step makes rows before the end of a step takes others, so that a table at its limit would refuse every
+//! key. What goes at the end of a step therefore leaves room for twice the rows that this step wanted to
+//! make. Where the next step wants more than that, the rest are refused for that one step.
+//!
+//! # Who goes
+//! Looking at every row of a large table would stop training. Keys are mixed, so that a slot is a fair sample
+//! of the table: some slots are looked at, with a good many rows for each one that must go, and the least of
+//! them all go. Which slots is a matter of the step. Where the table is small all slots are looked at, and
+//! exactly the least rows of the table go.
+//!
+//! All of it follows from numbers of rows over all shards, and from the step: there is nothing to remember
+//! from step to step, to save in a checkpoint, or to depend on the number of shards.
+
+use zillion_feature::SLOTS;
+
+use super::Turn;
+
+/// Rows that are looked at for each one that goes: what goes is of the lowest eighth.
+const LOOKS: u64 = 8;
+/// Rows that are looked at in any case: a table of no more loses exactly its least.
+const FEWEST_LOOKS: u64 = 2048;
+/// Rows that are looked at in one step at most (unless a single slot has more): some milliseconds.
+const MOST_LOOKS: u64 = 1 << 20;
+/// The part of a limit that is kept free even where few rows are made.
+const SPARE: u64 = 256;
+/// The part of a limit that is kept free at most.
+const MOST_SPARE: u64 = 4;
+
+/// Which slots the end of a step looks at for room, and how many of their rows go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Visit {
+    /// The slots.
+    pub(crate) turn: Turn,
+    /// Rows that must go.
+    pub(crate) excess: u64,
+    /// Whether all slots are looked at.
+    pub(crate) is_whole: bool,
+}
+
+/// Rows that a step may make room for beforehand.
+pub(crate) fn headroom(limit: u64, wanted: u64) -> u64 {
+    (limit / SPARE).max(wanted.saturating_mul(2)).min(limit.div_ceil(MOST_SPARE))
+}
+
+impl Visit {
+    /// What the end of `step` does to a table of `rows` rows that may have `limit`, where the step wanted to
+    /// make `wanted` rows. `None` where nothing must go.
+    pub(crate) fn new(rows: u64, limit: u64, wanted: u64, step: u32) -> Option<Self> {
+        let excess = (rows + headroom(limit, wanted)).saturating_sub(limit).min(rows);
+        if excess == 0 {
+            return None;
+        }
+        let looks = excess.saturating_mul(LOOKS).clamp(FEWEST_LOOKS, MOST_LOOKS);
+        let slots = (looks * SLOTS as u64).div_ceil(rows).clamp(1, SLOTS as u64);
+        let period = SLOTS / slots.next_power_of_two() as usize;
+        Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
+    }
+
+    /// How many of `seen` rows go: of a sample no more than half, so that the rest is not lost for being
+    /// looked at; what is missing goes in the next steps.
+    pub(crate) fn goes(&self, seen: u64) -> u64 {
+        if self.is_whole { self.excess.min(seen) } else { self.excess.min(seen.div_ceil(2)) }
+    }
+}
+
+/// The largest number of rows below 2³¹ whose bytes, as `bytes` says, are within a limit. `bytes` must grow with its
+/// argument.
+pub(crate) fn rows_within(limit: u64, bytes: impl Fn(u64) -> u64) -> u64 {
+    let (mut low, mut high) = (0, 1 << 31);
+    while low + 1 < high {
+        let middle = (low + high) / 2;
+        if bytes(middle) <= limit { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// One table's claim on memory that several share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// Bytes that it has and cannot give back.
+    pub(crate) least: u64,
+    /// Bytes that it could use.
+    pub(crate) most: u64,
+}
+
+/// Shares bytes out: who needs less than an equal part gets what he needs, and the others have equal parts of
+/// the rest; nobody gets less than what he cannot give back.
+pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
+    let share = |level: u64| {
+        let shares = claims.iter().map(|c| c.most.min(level).max(c.least));
+        shares.collect::<Vec<u64>>()
+    };
+    let fits = |level: u64| share(level).iter().sum::<u64>() <= total;
+    let (mut low, mut high) = (0, claims.iter().map(|c| c.most).max().unwrap_or(0));
+    if fits(high) {
+        return share(high);
+    }
+    while low + 1 < high {
+        let middle = low + (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    share(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_made_for_twice_what_a_step_wants() {
+        assert_eq!(headroom(1 << 20, 0), 4096);
+        assert_eq!(headroom(1 << 20, 10_000), 20_000);
+        assert_eq!(headroom(100, 1000), 25);
+        assert_eq!(headroom(1, 1), 1);
+        assert_eq!(Visit::new(900, 1000, 50, 7), None);
+        let small = Visit::new(1000, 1000, 50, 7).unwrap();
+        assert!(small.is_whole && small.excess == 100 && small.goes(1000) == 100);
+        assert_eq!(small.turn.slots(0..SLOTS).count(), SLOTS);
+    }
+
+    #[test]
+    fn large_tables_are_looked_at_in_slices_that_cover_all_slots() {
+        let rows = 10_000_000;
+        let visit = Visit::new(rows, rows, 20_000, 3).unwrap();
+        assert_eq!(visit.excess, 40_000);
+        let slots = visit.turn.slots(0..SLOTS).count() as u64;
+        let looks = slots * rows / SLOTS as u64;
+        assert!((320_000..=640_000).contains(&looks), "{looks}");
+        assert_eq!(visit.goes(60_000), 30_000);
+        let mut seen = vec![false; SLOTS];
+        for step in 0..SLOTS as u32 {
+            let turn = Visit::new(rows, rows, 20_000, step).unwrap().turn;
+            turn.slots(0..SLOTS).for_each(|slot| seen[slot] = true);
+        }
+        assert!(seen.iter().all(|&seen| seen));
+        // However much must go, a step looks at so many rows and no more.
+        let most = Visit::new(rows, rows, rows, 3).unwrap();
+        assert!(most.turn.slots(0..SLOTS).count() as u64 * rows / SLOTS as u64 <= 2 * MOST_LOOKS);
+    }
+
+    #[test]
+    fn the_most_rows_are_found_that_fit() {
+        for limit in [0, 99, 100, 101, 199, 200, 1 << 40] {
+            let rows = rows_within(limit, |rows| 100 * rows);
+            assert_eq!(rows, (limit / 100).min((1 << 31) - 1));
+        }
+    }
+
+    #[test]
+    fn memory_is_shared_out_evenly_among_those_who_need_it() {
+        let claim = |least, most| Claim { least, most };
+        assert_eq!(shares(100, &[claim(0, 10), claim(0, 20)]), [10, 20]);
+        assert_eq!(shares(100, &[claim(0, 10), claim(0, 80), claim(0, 1000)]), [10, 45, 45]);
+        assert_eq!(shares(100, &[claim(70, 80), claim(0, 1000)]), [70, 30]);
+        assert_eq!(shares(100, &[claim(90, 90), claim(90, 90)]), [90, 90]);
+        assert!(shares(5, &[]).is_empty());
+    }
+}

@@ -1,0 +1,135 @@
+//! What a row is worth where others want its place.
+//!
+//! A priority is a number whose order among rows does not change while nobody pushes them: what ages, ages
+//! by the same factor in every row, and in logarithms a factor is a sum that all have in common. So a
+//! frequency that halves with every `half_life` steps is `log2(count) * half_life + last_step`: nothing is
+//! written to let a row age, and rows that were looked at in different steps can be compared.
+//!
+//! It is computed from the companion row when a slot is visited, and costs a push nothing.
+
+use zillion_feature::Use;
+
+use super::{Eviction, UseStatistics};
+use crate::shape::Meta;
+
+/// The order in which rows go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Priority {
+    /// By the step of the last push.
+    Seen,
+    /// By pushes, which count half for every `half_life` steps since the last one.
+    Frequency { half_life: f64 },
+    /// By the weighted sum of shows and clicks; `ageing` is what a period costs in powers of two.
+    Score { show: f64, click: f64, ageing: f64, every: u32 },
+    /// By the squared L2 norm of the weights.
+    Norm,
+}
+
+impl Priority {
+    /// The order of a policy; `None` where rows stay.
+    pub(crate) fn new(eviction: &Eviction, statistics: Option<&UseStatistics>) -> Option<Self> {
+        Some(match *eviction {
+            Eviction::Never => return None,
+            Eviction::Unseen { .. } | Eviction::Lru => Self::Seen,
+            Eviction::Lfu { half_life, .. } => Self::Frequency { half_life: half_life as f64 },
+            Eviction::Score { show_weight, click_weight, .. } => {
+                let statistics = statistics?;
+                Self::Score {
+                    show: show_weight,
+                    click: click_weight,
+                    ageing: -f64::from(statistics.decay).log2(),
+                    every: statistics.every_steps,
+                }
+            }
+            Eviction::L2 { .. } => Self::Norm,
+        })
+    }
+
+    /// Whether it is a matter of the weights.
+    pub(crate) fn needs_weights(self) -> bool {
+        self == Self::Norm
+    }
+
+    /// The priority of a row: the smallest goes first.
+    #[inline(always)]
+    pub(crate) fn of(self, meta: Meta, used: Use, weights: &[f32]) -> f64 {
+        let last = f64::from(meta.last_step);
+        match self {
+            Self::Seen => last,
+            Self::Frequency { half_life } => f64::from(meta.count).log2() * half_life + last,
+            Self::Score { show, click, ageing, every } => {
+                let score = show * f64::from(used.shows) + click * f64::from(used.clicks);
+                score.max(0.0).log2() + f64::from(meta.last_step / every) * ageing
+            }
+            Self::Norm => weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum(),
+        }
+    }
+
+    /// The priority of a row that has `value` at `step`: its age in steps, frequency, score or norm.
+    pub(crate) fn at(self, value: f64, step: u32) -> f64 {
+        let now = f64::from(step);
+        match self {
+            Self::Seen => now - value,
+            Self::Frequency { half_life } => value.log2() * half_life + now,
+            Self::Score { ageing, every, .. } => value.log2() + f64::from(step / every) * ageing,
+            Self::Norm => value * value,
+        }
+    }
+}
+
+/// A priority as bits that order as it does.
+#[inline(always)]
+pub(crate) fn ordered(priority: f64) -> u64 {
+    let bits = priority.to_bits();
+    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(count: u32, last_step: u32) -> Meta {
+        Meta { count, last_step, dirty_epoch: 1 }
+    }
+
+    #[test]
+    fn bits_order_as_numbers_do() {
+        let numbers =
+            [f64::NEG_INFINITY, -7.5, -1e-300, -0.0, 0.0, 1e-300, 1.0, 2.0, f64::INFINITY];
+        assert!(numbers.windows(2).all(|pair| ordered(pair[0]) < ordered(pair[1])));
+    }
+
+    #[test]
+    fn a_frequency_halves_with_its_half_life() {
+        let lfu = Eviction::Lfu { half_life: 100, below: None, every: None };
+        let priority = Priority::new(&lfu, None).unwrap();
+        let of = |count, last| priority.of(meta(count, last), Use::default(), &[]);
+        assert_eq!(of(8, 500), of(4, 600));
+        assert_eq!(of(8, 500), of(1, 800));
+        assert!(of(9, 500) > of(1, 800) && of(8, 500) > of(1, 799));
+        // Eight pushes, the last at 500, are one push at 800.
+        assert_eq!(priority.at(1.0, 800), of(8, 500));
+    }
+
+    #[test]
+    fn a_score_decays_by_whole_periods() {
+        let statistics = UseStatistics { decay: 0.5, every_steps: 10 };
+        let score =
+            Eviction::Score { show_weight: 1.0, click_weight: 3.0, below: None, every: None };
+        let priority = Priority::new(&score, Some(&statistics)).unwrap();
+        let of = |shows, clicks, last| priority.of(meta(1, last), Use { shows, clicks }, &[]);
+        assert_eq!(of(1.0, 1.0, 19), of(4.0, 0.0, 10));
+        assert_eq!(of(4.0, 0.0, 19), of(2.0, 0.0, 20));
+        assert_eq!(priority.at(1.0, 35), of(4.0, 0.0, 10));
+        assert_eq!(of(0.0, 0.0, 4_000_000_000), f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn a_norm_is_of_all_weights() {
+        let l2 = Eviction::L2 { below: None, every: None };
+        let priority = Priority::new(&l2, None).unwrap();
+        assert_eq!(priority.of(meta(1, 1), Use::default(), &[3.0, 0.0, -4.0]), 25.0);
+        assert_eq!(priority.at(5.0, 9), 25.0);
+        assert!(priority.needs_weights() && !Priority::Seen.needs_weights());
+    }
+}

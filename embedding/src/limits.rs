@@ -1,0 +1,173 @@
+//! How many rows and waiting keys a table may have where its memory is limited.
+//!
+//! Limits are turned into numbers of rows once, by a reckoning of what rows take, and decisions are made in rows:
+//! what the allocator happens to hold is a matter of the number of shards, and results must not be. The reckoning
+//! is an upper bound for [`RECKONED_SHARDS`] shards; each one more can add the unfilled end of a chunk in each of
+//! its slabs.
+
+use zillion_feature::SLOTS;
+
+use crate::filter::FilterShape;
+use crate::life::capacity::rows_within;
+use crate::life::{Admission, ByteSize, Eviction};
+use crate::spec::{BUCKET_BYTES, CHUNK_BYTES, FIRST_BYTES, INDEX_BYTES, SLOT_BYTES, TableSpec};
+
+/// Shards that limits in bytes are reckoned with: what a job has unless it says otherwise.
+const RECKONED_SHARDS: u64 = crate::set::DEFAULT_SHARDS.get() as u64;
+/// The part of a limit that exact counts of waiting keys may take.
+const CANDIDATES_PART: u64 = 8;
+/// Bytes of a shard's slabs beside their rows, and rows for which these keep a bit each.
+const BOOKKEEPING_BYTES: u64 = 1024;
+const BITS_ROWS: u64 = 4;
+
+/// What rows of a table take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reckoning {
+    /// Bytes of a row's weights.
+    weights: u64,
+    /// Bytes of its state and metadata.
+    companion: u64,
+    /// Whether gradients are staged by row.
+    is_staged: bool,
+    /// Bytes of a filter of waiting keys.
+    filter: u64,
+}
+
+impl Reckoning {
+    /// An upper bound of the memory that `rows` rows take, the index at the worst moment of its growth and a
+    /// filter of waiting keys included. Exact counts of waiting keys are not: they have their own part.
+    pub(crate) fn memory(&self, rows: u64) -> u64 {
+        let slab = |row: u64| {
+            // A shard's first chunk doubles as it grows; from there on chunks are of one size.
+            let bytes = rows * row;
+            let doubling = 2 * bytes + RECKONED_SHARDS * FIRST_BYTES;
+            doubling.min(bytes + RECKONED_SHARDS * CHUNK_BYTES)
+        };
+        let staged = if self.is_staged { slab(self.weights) } else { 0 };
+        let bookkeeping = RECKONED_SHARDS * BOOKKEEPING_BYTES + rows / BITS_ROWS;
+        let slabs = slab(self.weights) + slab(self.companion) + staged;
+        index_memory(rows) + slabs + bookkeeping + self.filter
+    }
+
+    /// Rows whose memory is within a limit.
+    pub(crate) fn rows_within(&self, limit: u64) -> u64 {
+        rows_within(limit, |rows| self.memory(rows))
+    }
+}
+
+/// An upper bound of the index of `keys` keys: of those of a small slot most lie in a bucket that is not full.
+fn index_memory(keys: u64) -> u64 {
+    INDEX_BYTES * keys + SLOTS as u64 * SLOT_BYTES + BUCKET_BYTES * keys.min(SLOTS as u64)
+}
+
+/// Waiting keys of a slot whose exact counts, in all slots, are within a limit.
+pub(crate) fn candidates_within(limit: u64) -> usize {
+    (rows_within(limit, index_memory) / SLOTS as u64) as usize
+}
+
+impl TableSpec {
+    /// What rows of this table take.
+    pub(crate) fn reckoning(&self) -> Reckoning {
+        Reckoning {
+            weights: 4 * self.layout().stride as u64,
+            companion: 4 * self.companion_stride() as u64,
+            is_staged: self.has_whole_table_rule(),
+            filter: self.filter().map_or(0, |filter| filter.bytes()),
+        }
+    }
+
+    /// Rows that a dynamic table may have by `max_rows` and `max_bytes`, if it has a limit.
+    pub fn most_rows(&self) -> Option<u64> {
+        if self.dense {
+            return None;
+        }
+        let reckoning = self.reckoning();
+        let within = |ByteSize(limit)| reckoning.rows_within(limit - self.for_candidates(limit));
+        self.max_rows.into_iter().chain(self.max_bytes.map(within)).min()
+    }
+
+    /// Waiting keys that a slot may have where memory is limited and they are counted exactly.
+    pub(crate) fn candidates_in_slot(&self) -> Option<usize> {
+        let limit = self.for_candidates(self.max_bytes?.0);
+        (limit > 0).then(|| candidates_within(limit))
+    }
+
+    /// The filter that waiting keys are counted in, if it is one.
+    pub(crate) fn filter(&self) -> Option<FilterShape> {
+        match self.admission {
+            Admission::Bloom { at_least, keys, error } => {
+                Some(FilterShape::new(at_least, keys, error))
+            }
+            _ => None,
+        }
+    }
+
+    /// The part of a limit that exact counts have.
+    fn for_candidates(&self, limit: u64) -> u64 {
+        let counts = matches!(self.admission, Admission::Count { .. });
+        if counts { limit / CANDIDATES_PART } else { 0 }
+    }
+
+    /// Whether the eviction does nothing without a limit of the table's size.
+    pub fn eviction_needs_limit(&self) -> bool {
+        !self.eviction.is_never() && !self.eviction.is_scheduled()
+    }
+
+    /// The key and the reason of a setting of a key's life that does not fit the others.
+    pub(crate) fn life_problem(&self) -> Option<(String, String)> {
+        let problem = |key: &str, reason: &str| Some((key.to_owned(), reason.to_owned()));
+        if self.dense {
+            if self.max_bytes.is_some() {
+                return problem(
+                    "max_bytes",
+                    "a dense table keeps the rows of its vocabulary and is capped by `max_rows`; use that, or set \
+                     `dense = false`",
+                );
+            }
+            if self.statistics.is_some() {
+                return problem(
+                    "statistics",
+                    "shows and clicks say which rows may go, and a dense table keeps its rows; remove this, or set \
+                     `dense = false`",
+                );
+            }
+        }
+        if !self.pinned.is_empty() && (self.dense || self.eviction.is_never()) {
+            return problem(
+                "pinned",
+                "no row of this table is ever evicted, so that this would do nothing; set an `eviction`, or \
+                 remove it",
+            );
+        }
+        if let Some((key, reason)) = self.statistics.as_ref().and_then(|s| s.problem()) {
+            return problem(&format!("statistics.{key}"), reason);
+        }
+        if matches!(self.eviction, Eviction::Score { .. }) && self.statistics.is_none() {
+            return problem(
+                "eviction",
+                "a score is made of shows and clicks, which this table does not keep; set \
+                 `statistics = { decay = 0.98, every_steps = 10000 }` beside it",
+            );
+        }
+        let no_row = self.most_rows() == Some(0) && self.max_bytes.is_some();
+        if no_row || self.candidates_in_slot() == Some(0) {
+            let least = self.least_bytes();
+            let reason = format!("is too little for a single row; give at least {least} bytes");
+            return Some(("max_bytes".to_owned(), reason));
+        }
+        None
+    }
+
+    /// The least `max_bytes` that is of any use.
+    fn least_bytes(&self) -> u64 {
+        let enough = |bytes: u64| {
+            let spec = Self { max_bytes: Some(ByteSize(bytes)), ..self.clone() };
+            spec.most_rows() > Some(0) && spec.candidates_in_slot() != Some(0)
+        };
+        let mut bytes = 1 << 16;
+        while !enough(bytes) && bytes < 1 << 60 {
+            bytes *= 2;
+        }
+        bytes
+    }
+}

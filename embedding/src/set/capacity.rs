@@ -1,0 +1,248 @@
+//! Limits of tables, over all their shards: what they are in a step, which keys get a row, which rows make room.
+//!
+//! # Invariants
+//! * Everything follows from sums over all shards and from the order of the plan, and so not from the number of
+//!   shards: numbers of rows, the keys of a step in slot order, the rows of whole slots by rank.
+//! * No table has more rows than its limit at any time, and all tables together no more than the limit of the set
+//!   reckons with, unless a checkpoint brings more.
+
+use std::ops::Range;
+
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
+
+use super::{TableSet, each_with};
+use crate::error::{Error, Result};
+use crate::gate::Gate;
+use crate::life::capacity::{Claim, Visit, shares};
+use crate::life::{Admission, ByteSize};
+use crate::limits::candidates_within;
+use crate::shape::TableShape;
+use crate::shard::times;
+use crate::spec::TableSpec;
+use crate::table::{Looked, Room};
+
+/// The part of the set's limit that exact counts of waiting keys may take, all tables together.
+const CANDIDATES_PART: u64 = 8;
+
+/// What the tables of a set may have together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SharedLimit {
+    /// Bytes of rows, index and filters.
+    rows: Option<u64>,
+    /// Waiting keys of a slot, in tables that count exactly and have no limit of their own.
+    candidates_in_slot: Option<usize>,
+}
+
+impl SharedLimit {
+    fn new(specs: &[&TableSpec], ByteSize(limit): ByteSize) -> Result<Self> {
+        let counting = |spec: &&&TableSpec| {
+            matches!(spec.admission, Admission::Count { .. }) && spec.max_bytes.is_none()
+        };
+        let tables = specs.iter().filter(counting).count() as u64;
+        let part = if tables > 0 { limit / CANDIDATES_PART } else { 0 };
+        // Counts of waiting keys take the same in all tables.
+        let in_slot = specs.iter().find(counting);
+        let in_slot = in_slot.map(|_| candidates_within(part / tables.max(1)));
+        let least: u64 = specs.iter().map(|spec| spec.reckoning().memory(1)).sum();
+        if limit - part < least || in_slot == Some(0) {
+            let reason = format!(
+                "is too little for {} tables, which take {least} bytes with a row each{}; give more",
+                specs.len(),
+                if tables > 0 { ", beside the eighth that keys have that wait" } else { "" }
+            );
+            return Err(Error::Spec { key: "train.max_table_bytes".to_owned(), reason });
+        }
+        Ok(Self { rows: Some(limit - part), candidates_in_slot: in_slot })
+    }
+}
+
+/// Whether tables can be held below a limit of all of them together (see [`TableSet::limit_bytes`]).
+///
+/// # Errors
+/// [`Error::Spec`] where it is too little for a row of each.
+pub fn check_shared_limit(specs: &[TableSpec], limit: ByteSize) -> Result<()> {
+    SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit).map(|_| ())
+}
+
+impl TableSet {
+    /// Limits the memory of all tables together; `None` for no limit.
+    ///
+    /// Tables that need less than an equal part of it get what they need, and the others have equal parts of the
+    /// rest; dense tables, and rows of tables that evict none, are taken out of it first. A table at its part
+    /// evicts by its own policy, or refuses new keys.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] where the limit is too little for the tables as they are.
+    pub fn limit_bytes(&mut self, limit: Option<ByteSize>) -> Result<()> {
+        let specs: Vec<&TableSpec> = self.specs().collect();
+        self.shared = match limit {
+            None => SharedLimit::default(),
+            Some(limit) => SharedLimit::new(&specs, limit)?,
+        };
+        self.limit_candidates();
+        Ok(())
+    }
+
+    /// Tells the tables how many keys may wait in a slot, where that is not a matter of their own settings.
+    pub(super) fn limit_candidates(&mut self) {
+        let Some(most) = self.shared.candidates_in_slot else { return };
+        for shard in &mut self.shards {
+            for (index, shape) in self.shapes.iter().enumerate() {
+                let gate = shard.table_mut(index).gate_mut();
+                if shape.spec.max_bytes.is_none()
+                    && let Some(counts) = gate.and_then(Gate::counts_mut)
+                {
+                    counts.limit(most);
+                }
+            }
+        }
+    }
+
+    /// Rows that each table may have, of those that have a limit. `needs` says how many rows a table could use, and
+    /// `keeps` whether rows that are there must be let stay.
+    fn limits(
+        &self,
+        needs: impl Fn(usize, u64) -> u64,
+        keeps: impl Fn(&TableShape) -> bool,
+    ) -> Vec<Option<u64>> {
+        let own = |shape: &TableShape| shape.most_rows.unwrap_or(u64::MAX);
+        let mut limits: Vec<Option<u64>> = self.shapes.iter().map(|s| s.most_rows).collect();
+        let Some(total) = self.shared.rows else { return limits };
+        let claims: Vec<Claim> = self
+            .shapes
+            .iter()
+            .enumerate()
+            .map(|(table, shape)| {
+                let rows = self.rows(TableId(table as u16));
+                let bytes = |rows| shape.reckoning.memory(rows);
+                let least = if keeps(shape) { bytes(rows) } else { bytes(1) };
+                let most = bytes(needs(table, rows).min(own(shape)));
+                Claim { least, most: most.max(least) }
+            })
+            .collect();
+        if claims.iter().map(|claim| claim.most).sum::<u64>() <= total {
+            return limits;
+        }
+        for (table, share) in shares(total, &claims).into_iter().enumerate() {
+            let shape = &self.shapes[table];
+            if share < claims[table].most && !shape.spec.dense {
+                limits[table] = Some(shape.reckoning.rows_within(share).min(own(shape)));
+            }
+        }
+        limits
+    }
+
+    /// Which keys of a step may get a row, by table.
+    pub(super) fn rooms(
+        &self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+        step: u32,
+    ) -> Vec<Room> {
+        let mut rooms = vec![Room::default(); self.shapes.len()];
+        let is_limited = self.shared.rows.is_some()
+            || plan.tables.iter().any(|t| self.shapes[t.table.index()].most_rows.is_some());
+        if !is_limited {
+            return rooms;
+        }
+        let mut keys = vec![0; self.shapes.len()];
+        plan.tables.iter().for_each(|t| keys[t.table.index()] += t.keys.len() as u64);
+        // In the middle of a step no row goes.
+        let limits = self.limits(|table, rows| rows + keys[table], |_| true);
+        for (table, values) in plan.tables.iter().zip(&gradients.tables) {
+            let index = table.table.index();
+            let Some(limit) = limits[index] else { continue };
+            let free = limit.saturating_sub(self.rows(table.table));
+            if table.keys.len() as u64 <= free {
+                continue;
+            }
+            let ranges: Vec<Range<usize>> = table.shard_ranges(&self.map);
+            let new = workers.map(self.shards.len(), |i| {
+                let range = ranges[i].clone();
+                let (keys, stride) = (&table.keys[range.clone()], values.stride);
+                let raw = &values.values[range.start * stride..range.end * stride];
+                let times = times(table, values, range);
+                self.shards[i].table(index).would_create(keys, raw, times, step)
+            });
+            let mut positions = new.concat();
+            if positions.len() as u64 > free {
+                positions.truncate(free as usize);
+                rooms[index] = Room::at(positions);
+            }
+        }
+        rooms
+    }
+
+    /// Ends a step in tables at their limits: the least rows go.
+    pub(super) fn displace(&mut self, workers: &Workers, step: u32) -> Result<()> {
+        if self.shapes.iter().all(|shape| shape.priority.is_none()) {
+            return Ok(());
+        }
+        let tables = 0..self.shapes.len();
+        let shards = &mut self.shards;
+        let of_table =
+            |table| shards.iter_mut().map(|shard| shard.table_mut(table).take_wanted()).sum();
+        let wanted: Vec<u64> = tables.clone().map(of_table).collect();
+        let limits = self.limits(
+            |table, rows| rows + 2 * wanted[table],
+            |shape| shape.priority.is_none() || shape.spec.dense,
+        );
+        let visits: Vec<Option<Visit>> = tables
+            .clone()
+            .map(|table| {
+                self.shapes[table].priority?;
+                let rows = self.rows(TableId(table as u16));
+                Visit::new(rows, limits[table]?, wanted[table], step)
+            })
+            .collect();
+        if visits.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        // By shard, by table.
+        let looked: Vec<Vec<Vec<Looked>>> = workers.map(self.shards.len(), |i| {
+            let look = |(table, visit): (usize, &Option<Visit>)| {
+                visit
+                    .as_ref()
+                    .map_or_else(Vec::new, |visit| self.shards[i].table(table).look(visit))
+            };
+            visits.iter().enumerate().map(look).collect()
+        });
+        let highest: Vec<Option<(u64, FeatureKey)>> = tables
+            .map(|table| {
+                let found = || looked.iter().flat_map(|tables| &tables[table]);
+                let mut ranks: Vec<_> = found().map(|found| found.rank).collect();
+                let goes = visits[table]?.goes(ranks.len() as u64) as usize;
+                let last = goes.checked_sub(1)?;
+                Some(*ranks.select_nth_unstable(last).1)
+            })
+            .collect();
+        each_with(workers, &mut self.shards, looked, |shard, _, looked| {
+            for (table, looked) in looked.iter().enumerate() {
+                if let (Some(visit), Some(highest)) = (&visits[table], highest[table]) {
+                    shard.table_mut(table).make_room(visit, looked, highest)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OptimizerSpec;
+    use crate::testing::*;
+
+    #[test]
+    fn a_limit_that_no_table_fits_is_refused() {
+        let spec = table("a", false, vec![segment("v", 8, OptimizerSpec::Sgd { lr: 0.1 }, 0.0)]);
+        let other = TableSpec { name: "b".to_owned(), ..spec.clone() };
+        let mut set = TableSet::new(vec![spec, other], shards(2)).unwrap();
+        let error = set.limit_bytes(Some(ByteSize(1000))).unwrap_err().to_string();
+        assert!(error.contains("train.max_table_bytes") && error.contains("2 tables"), "{error}");
+        set.limit_bytes(Some(ByteSize(1 << 30))).unwrap();
+        set.limit_bytes(None).unwrap();
+    }
+}

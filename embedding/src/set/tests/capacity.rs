@@ -1,0 +1,629 @@
+//! Tables at their limits: every policy against a `BTreeMap`, the same bytes whatever the shards, threads and restarts,
+//! memory that stays within its limit.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use zillion_feature::random::combine;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
+
+use crate::candidates::Candidate;
+use crate::conformance::plan_of;
+use crate::life::capacity::headroom;
+use crate::life::is_drawn;
+use crate::testing::*;
+use crate::{
+    Admission, ByteSize, Counters, Eviction, OptimizerSpec, PinnedId, TableSet, TableSpec,
+    UseStatistics,
+};
+
+const LR: f32 = 0.25;
+const DIM: usize = 3;
+const STATISTICS: UseStatistics = UseStatistics { decay: 0.5, every_steps: 4 };
+/// Ids that are pinned in tests where some are.
+const PINNED: u64 = 3;
+
+fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
+    let needs_uses = matches!(eviction, Eviction::Score { .. });
+    let segments = vec![segment("v", DIM, OptimizerSpec::Sgd { lr: LR }, 0.0)];
+    TableSpec {
+        admission,
+        eviction,
+        statistics: needs_uses.then_some(STATISTICS),
+        ..table("ids", false, segments)
+    }
+}
+
+/// Gradients of one step, and what rows are used for, where the table keeps that.
+fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
+    let mut raw = gradients(set, plan, step);
+    for (rows, table) in raw.tables.iter_mut().zip(&plan.tables) {
+        let spec = set.specs().nth(table.table.index()).unwrap();
+        let offsets = &table.occurrences.offsets;
+        let used = |(i, key): (usize, &FeatureKey)| {
+            let shows = (offsets[i + 1] - offsets[i]) as f32;
+            Use { shows, clicks: (combine(key.0, step) % 2) as f32 * shows }
+        };
+        let uses = table.keys.iter().enumerate().map(used);
+        rows.uses = spec.statistics.map(|_| uses.collect());
+    }
+    raw
+}
+
+fn train(
+    set: &mut TableSet,
+    workers: &zillion_device::Workers,
+    keys: &[FeatureKey],
+    step: u64,
+) -> Counters {
+    let plan = plan_of(&[keys.to_vec()]);
+    let raw = pushed(set, &plan, step);
+    let mut counted = set.push(workers, &plan, &raw, update(step, 1.0)).unwrap();
+    counted.add(set.sweep(workers, update(step, 1.0)).unwrap());
+    counted
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    weights: Vec<f32>,
+    count: u32,
+    last_step: u32,
+    used: Use,
+}
+
+#[derive(Default)]
+struct Model {
+    rows: BTreeMap<FeatureKey, Row>,
+    candidates: BTreeMap<FeatureKey, Candidate>,
+    counters: Counters,
+}
+
+impl Model {
+    /// What a row is worth, in an order that time does not change.
+    fn worth(spec: &TableSpec, row: &Row) -> f64 {
+        let last = f64::from(row.last_step);
+        match spec.eviction {
+            Eviction::Never => unreachable!("rows stay"),
+            Eviction::Unseen { .. } | Eviction::Lru => last,
+            Eviction::Lfu { half_life, .. } => {
+                f64::from(row.count).log2() * half_life as f64 + last
+            }
+            Eviction::Score { show_weight, click_weight, .. } => {
+                let score = show_weight * f64::from(row.used.shows)
+                    + click_weight * f64::from(row.used.clicks);
+                // Decay by half is one power of two a period.
+                score.log2() + f64::from(row.last_step / STATISTICS.every_steps)
+            }
+            Eviction::L2 { .. } => row.weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum(),
+        }
+    }
+
+    /// What a row is worth at a step, as people understand it.
+    fn value(spec: &TableSpec, row: &Row, step: u32) -> f64 {
+        match spec.eviction {
+            Eviction::Lfu { half_life, .. } => {
+                let age = f64::from(step - row.last_step) / half_life as f64;
+                f64::from(row.count) * 0.5f64.powf(age)
+            }
+            Eviction::Score { show_weight, click_weight, .. } => {
+                let score = show_weight * f64::from(row.used.shows)
+                    + click_weight * f64::from(row.used.clicks);
+                let every = STATISTICS.every_steps;
+                score * 0.5f64.powi((step / every - row.last_step / every) as i32)
+            }
+            Eviction::L2 { .. } => Self::worth(spec, row).sqrt(),
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// One step from the definitions. Returns the sum of squares of what was applied.
+    fn step(&mut self, spec: &TableSpec, step: u32, plan: &LookupPlan, raw: &RowBuffer) -> f64 {
+        let table = &plan.tables[0];
+        let offsets = &table.occurrences.offsets;
+        let limit = spec.max_rows.unwrap_or(u64::MAX);
+        let mut free = limit.saturating_sub(self.rows.len() as u64);
+        let (mut wanted, mut squares) = (0, 0.0);
+        for (i, &key) in table.keys.iter().enumerate() {
+            let times = offsets[i + 1] - offsets[i];
+            let gradient = &raw.tables[0].row(i)[..DIM];
+            if !self.rows.contains_key(&key) {
+                let before = self.candidates.get(&key).map_or(0, |c| c.count);
+                let admitted = match spec.admission {
+                    Admission::All => true,
+                    Admission::Count { at_least } => before + times >= at_least,
+                    Admission::Probability { p } => is_drawn(p, spec.seed, key.0, step, times),
+                    Admission::Bloom { .. } => unreachable!("filters are not exact"),
+                };
+                if !admitted {
+                    self.counters.waiting += 1;
+                    if matches!(spec.admission, Admission::Count { .. }) {
+                        let count = before + times;
+                        self.candidates.insert(key, Candidate { count, last_step: step });
+                    }
+                    continue;
+                }
+                wanted += 1;
+                if free == 0 {
+                    self.counters.refused_full += 1;
+                    continue;
+                }
+                free -= 1;
+                self.candidates.remove(&key);
+                self.counters.admitted += u64::from(!spec.admission.is_all());
+                self.counters.created += 1;
+                let shape = crate::shape::TableShape::new(spec.clone()).unwrap();
+                let mut weights = vec![0.0; 4];
+                shape.fill_initial(key, &mut weights);
+                weights.truncate(DIM);
+                let row = Row { weights, count: 0, last_step: 0, used: Use::default() };
+                self.rows.insert(key, row);
+            }
+            self.counters.pushed += 1;
+            let row = self.rows.get_mut(&key).unwrap();
+            if let Some(uses) = &raw.tables[0].uses {
+                let periods =
+                    step / STATISTICS.every_steps - row.last_step / STATISTICS.every_steps;
+                let left = 0.5f32.powi(periods as i32);
+                row.used.shows = row.used.shows * left + uses[i].shows;
+                row.used.clicks = row.used.clicks * left + uses[i].clicks;
+            }
+            row.count += 1;
+            row.last_step = step;
+            for (w, g) in row.weights.iter_mut().zip(gradient) {
+                *w -= LR * g;
+            }
+            squares += gradient.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>();
+        }
+        self.schedule(spec, step);
+        self.make_room(spec, limit, wanted);
+        squares
+    }
+
+    fn schedule(&mut self, spec: &TableSpec, step: u32) {
+        let (period, below) = match spec.eviction {
+            Eviction::Unseen { steps } => (steps, 0.0),
+            Eviction::Lfu { below: Some(below), every, .. }
+            | Eviction::Score { below: Some(below), every, .. }
+            | Eviction::L2 { below: Some(below), every } => (every.unwrap_or(4096), below),
+            _ => return,
+        };
+        let period = 1 << period.min(4096).ilog2();
+        let is_due = |key: &FeatureKey| key.slot() as u64 % period == u64::from(step) % period;
+        let is_old = |last: u32| match spec.eviction {
+            Eviction::Unseen { steps } => u64::from(step - last) > steps,
+            _ => false,
+        };
+        let before = (self.rows.len(), self.candidates.len());
+        self.rows.retain(|key, row| {
+            let goes = is_old(row.last_step) || Self::value(spec, row, step) < below;
+            !(is_due(key) && goes) || is_pinned(spec, *key)
+        });
+        self.candidates.retain(|key, c| !(is_due(key) && is_old(c.last_step)));
+        self.counters.evicted += (before.0 - self.rows.len()) as u64;
+        self.counters.lapsed += (before.1 - self.candidates.len()) as u64;
+    }
+
+    /// The table is small: exactly its least rows go.
+    fn make_room(&mut self, spec: &TableSpec, limit: u64, wanted: u64) {
+        if spec.eviction.is_never() || limit == u64::MAX {
+            return;
+        }
+        let rows = self.rows.len() as u64;
+        let excess = (rows + headroom(limit, wanted)).saturating_sub(limit) as usize;
+        let free = self.rows.iter().filter(|(key, _)| !is_pinned(spec, **key));
+        let mut ranks: Vec<(f64, FeatureKey)> =
+            free.map(|(key, row)| (Self::worth(spec, row), *key)).collect();
+        ranks.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        for (_, key) in ranks.into_iter().take(excess) {
+            self.rows.remove(&key);
+            self.counters.evicted += 1;
+            self.counters.displaced += 1;
+        }
+    }
+}
+
+fn is_pinned(spec: &TableSpec, key: FeatureKey) -> bool {
+    spec.pinned.iter().any(|id| id.key() == key)
+}
+
+fn contents(set: &TableSet) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, Candidate>) {
+    let (mut rows, mut candidates) = (BTreeMap::new(), BTreeMap::new());
+    for shard in &set.shards {
+        for slot in shard.slots() {
+            shard.table(0).for_each_in_slot(slot, |key, stored| {
+                let row = Row {
+                    weights: stored.weights.to_floats().into_owned(),
+                    count: stored.meta.count,
+                    last_step: stored.meta.last_step,
+                    used: stored.used,
+                };
+                assert!(rows.insert(key, row).is_none());
+            });
+            candidates.extend(shard.table(0).candidates_in(slot));
+        }
+    }
+    (rows, candidates)
+}
+
+fn any_key() -> impl Strategy<Value = FeatureKey> {
+    prop_oneof![
+        1 => Just(FeatureKey(0)),
+        1 => Just(FeatureKey(u64::MAX)),
+        8 => (0u64..60).prop_map(key),
+        3 => (0u64..20).prop_map(|low| FeatureKey(9 << 52 | low)),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Step(Vec<FeatureKey>),
+    Skip(u64),
+    Restart(usize),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        9 => prop::collection::vec(any_key(), 0..40).prop_map(Action::Step),
+        1 => (1u64..5).prop_map(Action::Skip),
+        1 => (1usize..9).prop_map(Action::Restart),
+    ]
+}
+
+fn admission() -> impl Strategy<Value = Admission> {
+    prop_oneof![
+        2 => Just(Admission::All),
+        1 => (1u32..5).prop_map(|at_least| Admission::Count { at_least }),
+        1 => prop_oneof![Just(0.3), Just(1.0)].prop_map(|p| Admission::Probability { p }),
+    ]
+}
+
+fn eviction() -> impl Strategy<Value = Eviction> {
+    let schedule = prop_oneof![
+        Just((None, None)),
+        (prop_oneof![Just(0.3), Just(1.1)], prop::option::of(1u64..9))
+            .prop_map(|(below, every)| (Some(below), every)),
+    ];
+    let half_life = prop_oneof![Just(1u64), Just(4), Just(64)];
+    (0..6, schedule, half_life, 1u64..20).prop_map(|(kind, (below, every), half_life, steps)| {
+        match kind {
+            0 => Eviction::Never,
+            1 => Eviction::Unseen { steps },
+            2 => Eviction::Lru,
+            3 => Eviction::Lfu { half_life, below, every },
+            4 => Eviction::Score { show_weight: 1.0, click_weight: 2.0, below, every },
+            _ => Eviction::L2 { below, every },
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+    #[test]
+    fn tables_at_their_limits_are_maps_that_lose_their_least(
+        admission in admission(),
+        eviction in eviction(),
+        limit in prop::option::of(1u64..60),
+        pins in any::<bool>(),
+        n in 1usize..6,
+        actions in prop::collection::vec(action(), 1..40),
+    ) {
+        let workers = workers(2);
+        let mut spec = TableSpec { max_rows: limit, ..spec(admission, eviction) };
+        if pins && !eviction.is_never() {
+            spec.pinned = (0..PINNED).map(|id| PinnedId::Number(id as i64)).collect();
+        }
+        let mut set = TableSet::new(vec![spec.clone()], shards(n)).unwrap();
+        let mut model = Model::default();
+        let mut number = 0u64;
+        for action in actions {
+            match action {
+                Action::Skip(steps) => number += steps,
+                Action::Restart(n) => {
+                    let (folder, again) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+                    let (parts, bytes) = checkpoint(&set, &workers, folder.path());
+                    let mut other = TableSet::new(vec![spec.clone()], shards(n)).unwrap();
+                    other.restore(&workers, folder.path(), &parts).unwrap();
+                    let (parts_again, bytes_again) = checkpoint(&other, &workers, again.path());
+                    prop_assert_eq!(parts, parts_again);
+                    prop_assert!(bytes == bytes_again);
+                    model.counters = Counters::default();
+                    set = other;
+                }
+                Action::Step(keys) => {
+                    number += 1;
+                    let plan = plan_of(&[keys]);
+                    let raw = pushed(&set, &plan, number);
+                    let norm = set.grad_sq_norm(&workers, &plan, &raw, Step(number)).unwrap();
+                    let now = crate::Update { rates: Default::default(), ..update(number, 1.0) };
+                    set.push(&workers, &plan, &raw, now).unwrap();
+                    prop_assert!(set.rows(TableId(0)) <= limit.unwrap_or(u64::MAX));
+                    set.sweep(&workers, now).unwrap();
+                    let squares = model.step(&spec, number as u32, &plan, &raw);
+                    prop_assert!((norm - squares).abs() <= 1e-6 * squares, "{} instead of {}", norm, squares);
+                }
+            }
+            let (rows, candidates) = contents(&set);
+            prop_assert_eq!(&rows, &model.rows);
+            prop_assert_eq!(&candidates, &model.candidates);
+            let statistics = &set.statistics()[0];
+            prop_assert_eq!(statistics.rows, model.rows.len() as u64);
+            prop_assert_eq!(statistics.counters, model.counters);
+        }
+    }
+}
+
+/// Some keys that come in every step, and many that never come again.
+fn stream_keys(step: u64, hot: u64, new: u64) -> Vec<FeatureKey> {
+    let fresh = (0..new).map(|i| 1_000_000 + step * new + i);
+    (0..hot).chain(fresh).chain(0..hot / 2).map(key).collect()
+}
+
+fn policies() -> Vec<TableSpec> {
+    let limited = |admission, eviction| TableSpec {
+        max_rows: Some(6000),
+        pinned: vec![PinnedId::Number(1_000_300), PinnedId::Text("x".into())],
+        ..spec(admission, eviction)
+    };
+    let bloom = Admission::Bloom { at_least: 2, keys: 4000, error: 0.01 };
+    let lfu = Eviction::Lfu { half_life: 10, below: Some(0.2), every: Some(16) };
+    let score = Eviction::Score { show_weight: 1.0, click_weight: 5.0, below: None, every: None };
+    vec![
+        limited(Admission::All, Eviction::Lru),
+        limited(Admission::All, lfu),
+        limited(bloom, Eviction::L2 { below: None, every: None }),
+        limited(Admission::Probability { p: 0.4 }, score),
+        limited(Admission::Count { at_least: 2 }, Eviction::Unseen { steps: 50 }),
+        TableSpec {
+            max_bytes: Some(ByteSize(4 << 20)),
+            ..limited(
+                Admission::Count { at_least: 2 },
+                Eviction::Lfu { half_life: 9, below: None, every: None },
+            )
+        },
+    ]
+}
+
+/// Steps from `from` to `to`, every one with keys of three in four steps before it.
+fn run(
+    set: &mut TableSet,
+    workers: &zillion_device::Workers,
+    steps: std::ops::RangeInclusive<u64>,
+) {
+    for step in steps {
+        let mut keys = stream_keys(step, 500, 900);
+        keys.extend(stream_keys(step.saturating_sub(3), 0, 900));
+        train(set, workers, &keys, step);
+    }
+}
+
+#[test]
+fn shards_threads_and_restarts_do_not_change_who_goes() {
+    for spec in policies() {
+        let mut reference = None;
+        for (n, threads, restart) in [(1, 1, None), (3, 2, None), (8, 2, Some(5)), (64, 1, Some(1))]
+        {
+            let workers = workers(threads);
+            let mut set = TableSet::new(vec![spec.clone()], shards(n)).unwrap();
+            run(&mut set, &workers, 1..=13);
+            if let Some(n) = restart {
+                let folder = tempfile::tempdir().unwrap();
+                let (parts, _) = checkpoint(&set, &workers, folder.path());
+                set = TableSet::new(vec![spec.clone()], shards(n)).unwrap();
+                set.restore(&workers, folder.path(), &parts).unwrap();
+            }
+            run(&mut set, &workers, 14..=30);
+            let folder = tempfile::tempdir().unwrap();
+            let (parts, _) = checkpoint(&set, &workers, folder.path());
+            if restart.is_none() {
+                let counters = set.statistics()[0].counters;
+                assert!(counters.displaced > 500, "{:?}: {counters:?}", spec.eviction);
+            }
+            let first = reference.get_or_insert(parts.clone());
+            assert!(parts == *first, "{:?} on {n} shards", spec.eviction);
+        }
+    }
+}
+
+#[test]
+fn what_comes_often_stays_in_a_table_that_is_looked_at_in_slices() {
+    for eviction in [
+        Eviction::Lfu { half_life: 100, below: None, every: None },
+        Eviction::Lru,
+        Eviction::Score { show_weight: 1.0, click_weight: 1.0, below: None, every: None },
+    ] {
+        let workers = workers(1);
+        let limit = 40_000;
+        let spec = TableSpec { max_rows: Some(limit), ..spec(Admission::All, eviction) };
+        let mut set = TableSet::new(vec![spec], shards(4)).unwrap();
+        for step in 1..=60 {
+            let counted = train(&mut set, &workers, &stream_keys(step, 2000, 1500), step);
+            assert!(set.rows(TableId(0)) <= limit);
+            // Room was made in time.
+            assert_eq!(counted.refused_full, 0, "{eviction:?} at step {step}");
+            if step > 1 {
+                assert_eq!(counted.created, 1500, "{eviction:?} at step {step}");
+            }
+        }
+        // 3000 rows of 40,000 are kept free for the next step.
+        assert!(set.rows(TableId(0)) > limit * 9 / 10);
+    }
+}
+
+#[test]
+fn a_full_table_that_evicts_none_refuses_new_keys() {
+    let workers = workers(1);
+    let spec = TableSpec { max_rows: Some(100), ..spec(Admission::All, Eviction::Never) };
+    let mut set = TableSet::new(vec![spec], shards(3)).unwrap();
+    train(&mut set, &workers, &(0..80).map(key).collect::<Vec<_>>(), 1);
+    let counted = train(&mut set, &workers, &(0..130).map(key).collect::<Vec<_>>(), 2);
+    assert_eq!((counted.created, counted.refused_full, counted.pushed), (20, 30, 100));
+    // Those that came first in the plan were let in.
+    let plan = plan_of(&[(0..130).map(key).collect::<Vec<_>>()]);
+    let new: Vec<FeatureKey> =
+        plan.tables[0].keys.iter().copied().filter(|k| k.unmix() >= 80).collect();
+    let (rows, _) = contents(&set);
+    assert!(new[..20].iter().all(|k| rows.contains_key(k)));
+    assert!(new[20..].iter().all(|k| !rows.contains_key(k)));
+}
+
+#[test]
+fn memory_stays_within_its_limit() {
+    let lfu = Eviction::Lfu { half_life: 50, below: None, every: None };
+    let bloom = Admission::Bloom { at_least: 2, keys: 20_000, error: 0.01 };
+    for (limit, new, admission, eviction) in [
+        (1 << 20, 400, Admission::All, lfu),
+        (2 << 20, 900, Admission::All, Eviction::Never),
+        (8 << 20, 3000, Admission::Count { at_least: 2 }, Eviction::Lru),
+        (6 << 20, 3000, bloom, lfu),
+        (48 << 20, 30_000, Admission::All, Eviction::Lru),
+    ] {
+        let workers = workers(2);
+        let spec = TableSpec { max_bytes: Some(ByteSize(limit)), ..spec(admission, eviction) };
+        let most = spec.most_rows().unwrap();
+        let mut set = TableSet::new(vec![spec], shards(8)).unwrap();
+        let mut largest = 0;
+        for step in 1..=40 {
+            let mut keys = stream_keys(step, 300, new);
+            keys.extend(stream_keys(step.saturating_sub(2), 0, new));
+            let plan = plan_of(&[keys]);
+            let raw = pushed(&set, &plan, step);
+            set.push(&workers, &plan, &raw, update(step, 1.0)).unwrap();
+            largest = largest.max(set.statistics()[0].total_bytes());
+            set.sweep(&workers, update(step, 1.0)).unwrap();
+            largest = largest.max(set.statistics()[0].total_bytes());
+            assert!(set.rows(TableId(0)) <= most);
+            assert!(largest <= limit, "{largest} bytes of {limit} at step {step}, {eviction:?}");
+        }
+        let counters = set.statistics()[0].counters;
+        assert!(counters.displaced + counters.refused_full > 0, "{eviction:?}: {counters:?}");
+        if limit > 40 << 20 {
+            assert!(largest > limit * 3 / 4, "{largest} bytes of {limit} are used");
+        }
+    }
+}
+
+#[test]
+fn tables_share_a_limit_and_small_ones_get_what_they_need() {
+    let workers = workers(2);
+    let limit = 8 << 20;
+    let lru = spec(Admission::All, Eviction::Lru);
+    let named = |name: &str, spec: &TableSpec| TableSpec { name: name.to_owned(), ..spec.clone() };
+    let tables = vec![
+        named("large", &lru),
+        named("small", &lru),
+        named("kept", &spec(Admission::All, Eviction::Never)),
+        named("counted", &spec(Admission::Count { at_least: 2 }, Eviction::Lru)),
+    ];
+    let mut bytes = None;
+    for n in [1, 8] {
+        let mut set = TableSet::new(tables.clone(), shards(n)).unwrap();
+        set.limit_bytes(Some(ByteSize(limit))).unwrap();
+        let mut counted = Counters::default();
+        for step in 1..=60 {
+            let keys = [
+                stream_keys(step, 100, 3000),
+                (0..500).map(key).collect(),
+                stream_keys(step, 100, 100),
+                stream_keys(step / 2, 100, 2000),
+            ];
+            let plan = plan_of(&keys);
+            let raw = pushed(&set, &plan, step);
+            counted.add(set.push(&workers, &plan, &raw, update(step, 1.0)).unwrap());
+            let total = |set: &TableSet| -> u64 {
+                set.statistics().iter().map(|table| table.total_bytes()).sum()
+            };
+            assert!(total(&set) <= limit, "{} bytes at step {step}", total(&set));
+            counted.add(set.sweep(&workers, update(step, 1.0)).unwrap());
+        }
+        let rows: Vec<u64> = (0..4).map(|i| set.rows(TableId(i))).collect();
+        assert!(rows[1] == 500 && rows[0] > 8000 && rows[3] > 4000, "{rows:?}");
+        assert!(counted.displaced > 0);
+        let folder = tempfile::tempdir().unwrap();
+        let (parts, _) = checkpoint(&set, &workers, folder.path());
+        assert!(*bytes.get_or_insert(parts.clone()) == parts, "{n} shards");
+    }
+}
+
+#[test]
+fn shows_are_pushed_where_they_are_kept_and_nowhere_else() {
+    let workers = workers(1);
+    let score =
+        Eviction::Score { show_weight: 1.0, click_weight: 1.0, below: Some(0.1), every: None };
+    let keeps = spec(Admission::All, score);
+    let other = spec(Admission::All, Eviction::Never);
+    let plan = plan_of(&[vec![key(1), key(2)]]);
+    type Change = fn(&mut Option<Vec<Use>>);
+    let cases: [(&TableSpec, Change, &str); 4] = [
+        (&keeps, |uses| *uses = None, "none were pushed"),
+        (&other, |uses| *uses = Some(vec![Use::default(); 2]), "keeps none"),
+        (&keeps, |uses| uses.as_mut().unwrap().truncate(1), "2 keys were pushed with shows of 1"),
+        (&keeps, |uses| uses.as_mut().unwrap()[1].clicks = f32::NAN, "of key 1 are not finite"),
+    ];
+    for (spec, change, expected) in cases {
+        let mut set = TableSet::new(vec![spec.clone()], shards(2)).unwrap();
+        let mut raw = pushed(&set, &plan, 1);
+        change(&mut raw.tables[0].uses);
+        let error = set.push(&workers, &plan, &raw, update(1, 1.0)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(set.rows(TableId(0)), 0);
+    }
+}
+
+fn filtered(keys: u64) -> TableSpec {
+    let admission = Admission::Bloom { at_least: 3, keys, error: 0.01 };
+    spec(admission, Eviction::Never)
+}
+
+#[test]
+fn a_filter_goes_on_from_a_checkpoint() {
+    let workers = workers(2);
+    let mut set = TableSet::new(vec![filtered(10_000)], shards(3)).unwrap();
+    run(&mut set, &workers, 1..=6);
+    let folder = tempfile::tempdir().unwrap();
+    let (parts, _) = checkpoint(&set, &workers, folder.path());
+    assert!(parts[0].filter.as_ref().unwrap().rows > 1000);
+    let mut other = TableSet::new(vec![filtered(10_000)], shards(5)).unwrap();
+    other.restore(&workers, folder.path(), &parts).unwrap();
+    run(&mut set, &workers, 7..=12);
+    run(&mut other, &workers, 7..=12);
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    assert_eq!(checkpoint(&set, &workers, a.path()), checkpoint(&other, &workers, b.path()));
+
+    // Counts of other settings are other counts.
+    let mut other = TableSet::new(vec![filtered(10_000_000)], shards(5)).unwrap();
+    let error = other.restore(&workers, folder.path(), &parts).unwrap_err().to_string();
+    assert!(error.contains("blocks a slot"), "{error}");
+    let mut other = TableSet::new(vec![spec(Admission::All, Eviction::Never)], shards(5)).unwrap();
+    let error = other.restore(&workers, folder.path(), &parts).unwrap_err().to_string();
+    assert!(error.contains("a filter of keys that wait"), "{error}");
+    assert_eq!(other.rows(TableId(0)), 0);
+}
+
+/// A file that is not what the format says must be an error whatever its hash: not a panic.
+#[test]
+fn a_filter_with_any_bytes_is_refused_or_read() {
+    let workers = workers(1);
+    let mut set = TableSet::new(vec![filtered(10_000)], shards(2)).unwrap();
+    run(&mut set, &workers, 1..=1);
+    let folder = tempfile::tempdir().unwrap();
+    let (mut parts, _) = checkpoint(&set, &workers, folder.path());
+    let file = parts[0].filter.as_ref().unwrap().parts[1].file.clone();
+    let path = folder.path().join(&file);
+    let whole = std::fs::read(&path).unwrap();
+    let mut other = TableSet::new(vec![filtered(10_000)], shards(2)).unwrap();
+    let mut bytes = whole.clone();
+    bytes[whole.len() / 2] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let error = other.restore(&workers, folder.path(), &parts).unwrap_err().to_string();
+    assert!(error.contains(&file), "{error}");
+    let mut refused = 0;
+    for at in (0..whole.len()).step_by(7) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x80 >> (at % 8);
+        let info = &mut parts[0].filter.as_mut().unwrap().parts[1];
+        info.blake3 = blake3::hash(&bytes).to_hex().to_string();
+        std::fs::write(&path, bytes).unwrap();
+        refused += u32::from(other.restore(&workers, folder.path(), &parts).is_err());
+    }
+    assert!(refused > 50, "{refused} refused");
+}

@@ -1,0 +1,167 @@
+//! A table that may not have more than so many rows: which keys of a step get a row, and which rows make room.
+//!
+//! Both are decided over all shards (see `set/capacity.rs`); here is what one shard knows of it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use zillion_feature::FeatureKey;
+
+use super::push::finite_rows;
+use super::{Table, Times};
+use crate::error::Result;
+use crate::life::capacity::Visit;
+use crate::life::priority::{Priority, ordered};
+
+/// Rows that are asked for before they are looked at.
+const AHEAD: usize = 16;
+/// Keys whose buckets are asked for before they are looked up.
+const KEYS_AHEAD: usize = 16;
+
+/// Which keys of a step may get a row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Room {
+    /// Positions in the plan, ascending; `None`: all of them.
+    positions: Option<Vec<u32>>,
+}
+
+impl Room {
+    /// Room for the keys at these positions of the plan, ascending, and no other.
+    pub(crate) fn at(positions: Vec<u32>) -> Self {
+        Self { positions: Some(positions) }
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.positions.is_some()
+    }
+
+    /// Whether the key at a position of the plan may get a row.
+    #[inline(always)]
+    pub(crate) fn has(&self, position: usize) -> bool {
+        match &self.positions {
+            None => true,
+            Some(positions) => positions.binary_search(&(position as u32)).is_ok(),
+        }
+    }
+}
+
+/// A row that was looked at: what it is worth, and where it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked {
+    /// The priority as ordered bits, then the key.
+    pub(crate) rank: (u64, FeatureKey),
+    row: u32,
+}
+
+impl Table {
+    /// The positions in the plan of the keys that a push would make rows of: those without one whose gradients are
+    /// finite and that are admitted.
+    pub(crate) fn would_create(
+        &self,
+        keys: &[FeatureKey],
+        gradients: &[f32],
+        occurrences: Times<'_>,
+        step: u32,
+    ) -> Vec<u32> {
+        let (stride, width) = (self.shape.stride(), self.shape.width);
+        let mut positions = Vec::new();
+        for (i, (&key, raw)) in keys.iter().zip(gradients.chunks_exact(stride)).enumerate() {
+            if let Some(&key) = keys.get(i + KEYS_AHEAD) {
+                self.index.prefetch(key);
+            }
+            let is_new = self.index.get(key).is_none()
+                && finite_rows(raw, stride, width) != 0
+                && !self.waits(key, || occurrences.of(i), step);
+            if is_new {
+                positions.push((occurrences.first + i) as u32);
+            }
+        }
+        positions
+    }
+
+    /// Whether a key without room would get a row in this step, had it room; counted. A key that would wait
+    /// goes on waiting.
+    #[cold]
+    pub(super) fn crowded_out(
+        &mut self,
+        key: FeatureKey,
+        times: impl FnOnce() -> u32,
+        step: u32,
+    ) -> bool {
+        if self.waits(key, times, step) {
+            return false;
+        }
+        self.counters.refused_full += 1;
+        self.wanted += 1;
+        true
+    }
+
+    /// Rows that were made, or would have been, since the last call.
+    pub(crate) fn take_wanted(&mut self) -> u64 {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// What a row is worth.
+    pub(super) fn worth(&self, priority: Priority, row: u32) -> f64 {
+        let companion = self.companion.row(row);
+        let weights = match priority.needs_weights() {
+            true => self.weights.stored(row, self.shape.width).to_floats(),
+            false => Cow::Borrowed(&[][..]),
+        };
+        priority.of(self.shape.meta(companion), self.shape.used(companion), &weights)
+    }
+
+    /// The rows of the slots that a visit looks at, but for those that are pinned.
+    pub(crate) fn look(&self, visit: &Visit) -> Vec<Looked> {
+        let Some(priority) = self.shape.priority else { return Vec::new() };
+        let mut looked = Vec::new();
+        let mut entries: Vec<(FeatureKey, u32)> = Vec::new();
+        for slot in visit.turn.slots(self.index.slots()) {
+            let pinned = self.shape.pinned.of_slot(slot);
+            entries.clear();
+            entries.extend(self.index.slot_entries(slot).filter(|(key, _)| !pinned.contains(key)));
+            for (i, &(key, row)) in entries.iter().enumerate() {
+                if let Some(&(_, row)) = entries.get(i + AHEAD) {
+                    self.companion.prefetch(row);
+                    if priority.needs_weights() {
+                        self.weights.prefetch(row);
+                    }
+                }
+                let rank = (ordered(self.worth(priority, row)), key);
+                looked.push(Looked { rank, row });
+            }
+        }
+        looked
+    }
+
+    /// Takes out those of the rows that [`Table::look`] has found whose rank is no higher than `highest`.
+    pub(crate) fn make_room(
+        &mut self,
+        visit: &Visit,
+        looked: &[Looked],
+        highest: (u64, FeatureKey),
+    ) -> Result<()> {
+        // Rows come by slot, each slot's in one run.
+        let mut run: Range<usize> = 0..0;
+        for slot in visit.turn.slots(self.index.slots()) {
+            let rest = looked[run.end..].iter().take_while(|found| found.rank.1.slot() == slot);
+            run = run.end..run.end + rest.count();
+            let goes = |found: &&Looked| found.rank <= highest;
+            let mut gone = 0;
+            for &Looked { rank: (_, key), row } in looked[run.clone()].iter().filter(goes) {
+                let meta = self.shape.meta(self.companion.row(row));
+                self.evict_row(key, row, meta);
+                gone += 1;
+            }
+            if gone > 0 {
+                self.counters.displaced += gone;
+                self.index.tidy(slot);
+            }
+            let stay = looked[run.clone()].iter().filter(|found| found.rank > highest);
+            for &Looked { rank: (_, key), row } in stay {
+                self.settle(key, row)?;
+            }
+        }
+        Ok(())
+    }
+}

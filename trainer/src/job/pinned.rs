@@ -1,0 +1,99 @@
+//! Ids whose rows are never evicted: given in the job, or in a file with one a line.
+//!
+//! The file is read when the job is: what a checkpoint or a version carries are the ids, so that it needs no file and a
+//! file that has changed is another job.
+
+use std::path::Path;
+
+use zillion_embedding::PinnedId;
+use zillion_feature::config::ConfigError;
+use zillion_feature::{FeatureKind, RawType, Schema, TableId};
+
+use crate::error::Result;
+
+/// Ids of a file that are taken for a mistake if there are more.
+const MOST_IDS: usize = 1_000_000;
+
+/// What ids of a table are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kinds {
+    numbers: bool,
+    texts: bool,
+}
+
+impl Kinds {
+    fn of(schema: &Schema, table: TableId) -> Self {
+        let mut kinds = Self::default();
+        for feature in schema.features.iter().filter(|f| f.table() == Some(table)) {
+            match feature.kind {
+                FeatureKind::Id { raw, .. }
+                | FeatureKind::Ids { raw, .. }
+                | FeatureKind::Sequence { raw, .. } => match raw {
+                    RawType::I64 | RawType::U64 => kinds.numbers = true,
+                    RawType::String => kinds.texts = true,
+                },
+                // A bucket's number is its id; a cross has no id that anybody could write.
+                FeatureKind::Bucketized { .. } => kinds.numbers = true,
+                FeatureKind::Cross { .. } | FeatureKind::Numeric { .. } => {}
+            }
+        }
+        kinds
+    }
+}
+
+/// Checks that ids are of a kind that the table's features have: others would pin nothing.
+pub(super) fn check(schema: &Schema, table: usize, ids: &[PinnedId]) -> Result<()> {
+    let kinds = Kinds::of(schema, TableId(table as u16));
+    let name = &schema.tables[table];
+    let problem = ids.iter().find_map(|id| match id {
+        PinnedId::Number(id) if !kinds.numbers => {
+            Some(format!("{id} is a number, and no feature of this table has numbers for ids"))
+        }
+        PinnedId::Text(id) if !kinds.texts => {
+            Some(format!("`{id}` is a text, and no feature of this table has texts for ids"))
+        }
+        _ => None,
+    });
+    match problem {
+        Some(problem) => {
+            let message = format!("{problem} (see the feature's `type`)");
+            Err(ConfigError::at(&format!("tables.{name}.pinned"), message).into())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Reads the ids of a file, one a line; empty lines are nothing.
+pub(super) fn read(schema: &Schema, table: usize, path: &Path) -> Result<Vec<PinnedId>> {
+    let key = format!("tables.{}.pinned_file", schema.tables[table]);
+    let refuse = |message: String| ConfigError::at(&key, message);
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| refuse(format!("cannot be read: {e}: {}", path.display())))?;
+    let kinds = Kinds::of(schema, TableId(table as u16));
+    let mut ids = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        let as_number =
+            || line.parse::<i64>().ok().or(line.parse::<u64>().ok().map(|id| id as i64));
+        ids.push(match as_number().filter(|_| kinds.numbers) {
+            Some(id) => PinnedId::Number(id),
+            None if kinds.texts => PinnedId::Text(line.to_owned()),
+            None => {
+                let message = format!("line {} is not a number: {}", number + 1, path.display());
+                return Err(refuse(message).into());
+            }
+        });
+    }
+    if ids.len() > MOST_IDS {
+        let message = format!(
+            "has {} ids, and every checkpoint would carry them; pin at most {MOST_IDS}: {}",
+            ids.len(),
+            path.display()
+        );
+        return Err(refuse(message).into());
+    }
+    Ok(ids)
+}
