@@ -28,6 +28,7 @@ mod error;
 
 pub mod clock;
 pub mod durable;
+pub mod lines;
 pub mod machine;
 pub mod matmul;
 pub mod mmap;

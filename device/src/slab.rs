@@ -31,6 +31,7 @@ use bytemuck::Pod;
 use crate::error::DeviceError;
 use crate::prefetch::{line_for_reading, line_for_writing};
 use chunk::Chunk;
+pub(crate) use pages::Pages;
 use places::Places;
 
 /// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.

@@ -2,8 +2,8 @@
 //!
 //! A candidate is an entry of the same cache-line buckets as a row's (see [`Index`]): the slot's number,
 //! which all keys of a slot share, makes place for a count of twelve bits, and where a row's number would
-//! stand is the step that it was last seen in. That is 12.8 bytes at a full bucket and at most 18 while
-//! the slots grow: ten million candidates take less than 180 MB.
+//! stand is the step that it was last seen in. That is 12.8 bytes at a full bucket, at most 18 while the slots
+//! grow, and what is free between them: ten million candidates take less than 200 MB.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
 
-use crate::index::{CountedLine, Index};
+use crate::index::{Counted, Index};
 
 /// Bits of a count, those of the slot's number.
 const COUNT_BITS: u32 = SLOTS.trailing_zeros();
@@ -28,7 +28,7 @@ pub(crate) struct Candidates {
     /// Occurrences that a key needs.
     at_least: u32,
     /// From keys, with their counts on top, to the step that they were last seen in.
-    index: Index<CountedLine>,
+    index: Index<Counted>,
 }
 
 /// One candidate as a checkpoint keeps it.
@@ -73,11 +73,10 @@ impl Candidates {
     /// Counts `times` more occurrences of a key without a row. True where it now has enough: it is then no
     /// candidate any more, and its row must be made.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
-        if let Some((word, last_step)) = self.index.entry_mut(key) {
-            let count = ((*word >> SHIFT) as u32).saturating_add(times);
+        if let Some((word, _)) = self.index.entry(key) {
+            let count = ((word >> SHIFT) as u32).saturating_add(times);
             if count < self.at_least {
-                *word = stored(key, count);
-                *last_step = step;
+                self.index.set(key, stored(key, count), step);
                 return false;
             }
             self.index.remove(key);
@@ -151,7 +150,7 @@ mod tests {
                 worst = worst.max(candidates.bytes() as f64 / candidates.len() as f64);
             }
         }
-        assert!(worst < 18.0, "{worst} bytes a candidate");
+        assert!(worst < 28.0, "{worst} bytes a candidate, with what is free between the slots");
     }
 
     proptest! {

@@ -17,7 +17,7 @@ const STRIDE_UNIT: usize = 4;
 /// Words of a companion row after the optimizer state: count, last step, dirty epoch.
 pub(crate) const META_WORDS: usize = 3;
 /// Bytes of the index a row at most, and of the count of a key that waits: see the index's own test.
-const INDEX_BYTES: u64 = 18;
+const INDEX_BYTES: u64 = 20;
 /// Bytes of an empty slot of the index, and of a bucket.
 const SLOT_BYTES: u64 = 32;
 const BUCKET_BYTES: u64 = 64;

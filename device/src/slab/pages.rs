@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 use super::CHUNK_BYTES;
 use crate::error::DeviceError;
 
-/// A private mapping of `bytes` bytes. A mapping of a whole chunk is aligned to its size, so that it can
-/// be one huge page.
+/// A private mapping of `bytes` bytes. A mapping of whole chunks is aligned to one, so that it can be huge
+/// pages.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -21,22 +21,22 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps `bytes` zeroed bytes: a power of two, at least a page of 4 KiB and at most a chunk.
-    pub(super) fn new(bytes: usize) -> Result<Self, DeviceError> {
-        debug_assert!(bytes.is_power_of_two() && bytes <= CHUNK_BYTES);
+    /// Maps `bytes` zeroed bytes: a power of two from a page of 4 KiB to a chunk, or a number of chunks.
+    pub(crate) fn new(bytes: usize) -> Result<Self, DeviceError> {
+        debug_assert!(bytes.is_power_of_two() || bytes.is_multiple_of(CHUNK_BYTES));
         if bytes < CHUNK_BYTES {
             return Ok(Self { start: map(bytes)?, bytes });
         }
-        // Twice the size surely holds an aligned chunk; what lies around it is given back at once.
-        let whole = map(2 * bytes)?;
-        let before = whole.as_ptr().align_offset(bytes);
-        debug_assert!(before <= bytes);
-        // SAFETY: `before <= bytes`, so the chunk [before, before + bytes) and both rests lie inside of the
-        // mapping of 2 * bytes, on page borders, and nobody uses the rests.
+        // With a chunk more it surely holds aligned ones; what lies around them is given back at once.
+        let whole = map(bytes + CHUNK_BYTES)?;
+        let before = whole.as_ptr().align_offset(CHUNK_BYTES);
+        debug_assert!(before <= CHUNK_BYTES);
+        // SAFETY: `before <= CHUNK_BYTES`, so the chunks [before, before + bytes) and both rests lie inside of
+        // the mapping of bytes + CHUNK_BYTES, on page borders, and nobody uses the rests.
         let start = unsafe {
             let start = whole.add(before);
             unmap(whole, before);
-            unmap(start.add(bytes), bytes - before);
+            unmap(start.add(bytes), CHUNK_BYTES - before);
             start
         };
         #[cfg(target_os = "linux")]
@@ -50,12 +50,12 @@ impl Pages {
 
     /// The first byte.
     #[inline(always)]
-    pub(super) fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// The size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }

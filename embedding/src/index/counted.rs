@@ -1,107 +1,107 @@
 //! Five keys with a small number each, and what they lead to, in one cache line.
 //!
 //! The bits of a key that its slot knows are free to say something else about it: here, how often a key that
-//! waits for its row has been seen.
+//! waits for its row has been seen. Words 0 to 9 are the keys with their numbers on top, low half first, words
+//! 10 to 14 what they lead to, and the last one says which entries are in use and how many keys went past.
 
+use zillion_device::lines::CacheLine;
 use zillion_feature::SLOTS;
 
 use super::line::Line;
 
-/// Five of eight bytes with rows of four fill a line of 64 with four bytes to spare.
 const KEYS: usize = 5;
 /// Bits on top of a word that are no part of the key.
 const TAG: u32 = SLOTS.trailing_zeros();
+/// Where the numbers begin that keys lead to.
+const ROWS: usize = 2 * KEYS;
+/// The last word: which entries are in use, and, from bit `PASSED` on, the keys that went past.
+const META: usize = 15;
+const USED: u32 = (1 << KEYS) - 1;
+const PASSED: u32 = 8;
+const MOST_PASSED: u32 = u32::MAX >> PASSED;
 
-/// Five words, each a tag above the low bits of a key, and a number for each.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(crate) struct CountedLine {
-    keys: [u64; KEYS],
-    rows: [u32; KEYS],
-    /// Bit `i` is set where entry `i` is in use. Every `u64` is a legal key, so none can say "empty".
-    used: u8,
-    /// Keys that belong here or before and were put into a later line because this one was full. Stays at
-    /// 255 once there.
-    passed: u8,
-}
+/// Lines of five words, each a tag above the low bits of a key, and a number for each.
+#[derive(Debug)]
+pub(crate) enum Counted {}
 
-const FULL: u8 = (1 << KEYS) - 1;
-
-impl CountedLine {
+impl Counted {
     /// The word of an entry, tag included.
-    pub(super) fn word(&self, entry: usize) -> u64 {
-        self.keys[entry]
+    #[inline(always)]
+    pub(super) fn word(line: &CacheLine, entry: usize) -> u64 {
+        u64::from(line.0[2 * entry + 1]) << 32 | u64::from(line.0[2 * entry])
     }
 
-    /// The word, tag included, and the number of an entry.
-    pub(super) fn entry_mut(&mut self, entry: usize) -> (&mut u64, &mut u32) {
-        (&mut self.keys[entry], &mut self.rows[entry])
+    /// Writes the word, tag included, and the number of an entry.
+    pub(super) fn set(line: &mut CacheLine, entry: usize, word: u64, number: u32) {
+        line.0[2 * entry] = word as u32;
+        line.0[2 * entry + 1] = (word >> 32) as u32;
+        line.0[ROWS + entry] = number;
     }
 }
 
-impl Line for CountedLine {
-    const EMPTY: Self = Self { keys: [0; KEYS], rows: [0; KEYS], used: 0, passed: 0 };
+impl Line for Counted {
     const KEYS: usize = KEYS;
     /// At nine tenths a hit costs 1.2 lines on average (Knuth, TAOCP 3, 6.4, buckets of five): keys that wait
     /// are many, and small is what they must be.
     const FULLEST: (usize, usize) = (9, 10);
 
     #[inline(always)]
-    fn find(&self, key: u64) -> Option<usize> {
-        let mut hits = 0u8;
-        for (i, &k) in self.keys.iter().enumerate() {
-            hits |= u8::from((k ^ key) << TAG == 0) << i;
+    fn find(line: &CacheLine, key: u64) -> Option<usize> {
+        let mut hits = 0;
+        for entry in 0..KEYS {
+            hits |= u32::from((Self::word(line, entry) ^ key) << TAG == 0) << entry;
         }
-        hits &= self.used;
+        hits &= line.0[META] & USED;
         (hits != 0).then(|| hits.trailing_zeros() as usize)
     }
 
     #[inline(always)]
-    fn row(&self, entry: usize) -> u32 {
-        self.rows[entry]
+    fn row(line: &CacheLine, entry: usize) -> u32 {
+        line.0[ROWS + entry]
     }
 
-    fn row_mut(&mut self, entry: usize) -> &mut u32 {
-        &mut self.rows[entry]
+    fn row_mut(line: &mut CacheLine, entry: usize) -> &mut u32 {
+        &mut line.0[ROWS + entry]
     }
 
     #[inline(always)]
-    fn put(&mut self, word: u64, row: u32) -> bool {
-        if self.used == FULL {
+    fn put(line: &mut CacheLine, word: u64, row: u32) -> bool {
+        let entry = (line.0[META] & USED).trailing_ones() as usize;
+        if entry == KEYS {
             return false;
         }
-        let entry = (!self.used).trailing_zeros() as usize;
-        self.keys[entry] = word;
-        self.rows[entry] = row;
-        self.used |= 1 << entry;
+        Self::set(line, entry, word, row);
+        line.0[META] |= 1 << entry;
         true
     }
 
-    fn take(&mut self, entry: usize) -> u32 {
-        self.used &= !(1 << entry);
-        self.rows[entry]
+    fn take(line: &mut CacheLine, entry: usize) -> u32 {
+        line.0[META] &= !(1 << entry);
+        Self::row(line, entry)
     }
 
     #[inline(always)]
-    fn is_passed(&self) -> bool {
-        self.passed != 0
+    fn is_passed(line: &CacheLine) -> bool {
+        line.0[META] >> PASSED != 0
     }
 
     #[inline(always)]
-    fn pass(&mut self) {
-        self.passed = self.passed.saturating_add(1);
-    }
-
-    fn unpass(&mut self) {
-        if self.passed != u8::MAX {
-            self.passed -= 1;
+    fn pass(line: &mut CacheLine) {
+        if line.0[META] >> PASSED < MOST_PASSED {
+            line.0[META] += 1 << PASSED;
         }
     }
 
-    fn entries(&self) -> impl Iterator<Item = (u64, u32)> {
+    fn unpass(line: &mut CacheLine) {
+        if line.0[META] >> PASSED < MOST_PASSED {
+            line.0[META] -= 1 << PASSED;
+        }
+    }
+
+    fn entries(line: &CacheLine) -> impl Iterator<Item = (u64, u32)> {
         (0..KEYS)
-            .filter(|entry| self.used & (1 << entry) != 0)
-            .map(|entry| (self.keys[entry], self.rows[entry]))
+            .filter(|entry| line.0[META] >> entry & 1 != 0)
+            .map(|entry| (Self::word(line, entry), Self::row(line, entry)))
     }
 }
 
@@ -110,20 +110,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_one_cache_line() {
-        assert_eq!(size_of::<CountedLine>(), 64);
-        assert_eq!(align_of::<CountedLine>(), 64);
-    }
-
-    #[test]
-    fn every_key_is_legal_and_an_empty_line_holds_none() {
-        let mut line = CountedLine::EMPTY;
-        assert_eq!(line.find(0), None);
-        assert!(line.put(0, 9));
-        assert!(line.put(u64::MAX, 8));
-        assert_eq!(line.find(0).map(|e| line.row(e)), Some(9));
-        assert_eq!(line.take(0), 9);
-        assert_eq!(line.find(0), None);
-        assert_eq!(line.entries().collect::<Vec<_>>(), [(u64::MAX, 8)]);
+    fn every_key_is_legal_and_tags_are_no_part_of_one() {
+        let mut line = CacheLine::ZERO;
+        assert_eq!(Counted::find(&line, 0), None);
+        assert!(Counted::put(&mut line, 7 << 52, 9));
+        assert!(Counted::put(&mut line, u64::MAX, 8));
+        assert_eq!(Counted::find(&line, 0).map(|e| Counted::row(&line, e)), Some(9));
+        assert_eq!(Counted::find(&line, u64::MAX >> 12), Some(1));
+        assert_eq!(Counted::take(&mut line, 0), 9);
+        assert_eq!(Counted::find(&line, 0), None);
+        assert_eq!(Counted::entries(&line).collect::<Vec<_>>(), [(u64::MAX, 8)]);
+        Counted::set(&mut line, 1, u64::MAX >> 1, 5);
+        assert_eq!((Counted::word(&line, 1), Counted::row(&line, 1)), (u64::MAX >> 1, 5));
+        assert!(
+            (2..6).all(|key| Counted::put(&mut line, key, 0)) && !Counted::put(&mut line, 9, 0)
+        );
     }
 }

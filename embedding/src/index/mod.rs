@@ -13,11 +13,13 @@ mod slot;
 
 use std::ops::Range;
 
+use zillion_device::DeviceError;
+use zillion_device::lines::LineArena;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::{FeatureKey, SLOTS};
 
-pub(crate) use compact::CompactLine;
-pub(crate) use counted::CountedLine;
+pub(crate) use compact::Compact;
+pub(crate) use counted::Counted;
 use line::Line;
 pub(crate) use slot::AtHome;
 use slot::SlotIndex;
@@ -27,12 +29,13 @@ const LOW_BITS: u32 = u64::BITS - SLOTS.trailing_zeros();
 
 /// Where keys lead to in one shard's part of a table.
 ///
-/// A slot's number is the top of all its keys, so that those bits need not be stored: a [`CompactLine`] saves
-/// them, a [`CountedLine`] says something else there.
+/// A slot's number is the top of all its keys, so that those bits need not be stored: a [`Compact`] saves
+/// them, a [`Counted`] says something else there.
 #[derive(Debug)]
-pub(crate) struct Index<L = CompactLine> {
+pub(crate) struct Index<L = Compact> {
     first_slot: usize,
     slots: Vec<SlotIndex<L>>,
+    arena: LineArena,
     keys: usize,
 }
 
@@ -40,9 +43,11 @@ impl<L: Line> Index<L> {
     /// An empty index of the slots in `range`.
     pub(crate) fn new(range: Range<usize>) -> Self {
         debug_assert!(range.end <= SLOTS, "slots are numbered below {SLOTS}");
+        let arena = LineArena::new();
         Self {
             first_slot: range.start,
-            slots: range.map(|_| SlotIndex::default()).collect(),
+            slots: range.map(|_| SlotIndex::new(&arena)).collect(),
+            arena,
             keys: 0,
         }
     }
@@ -57,10 +62,15 @@ impl<L: Line> Index<L> {
         self.first_slot..self.first_slot + self.slots.len()
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory: what is mapped, and the list of slots.
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.iter().map(SlotIndex::<L>::bytes).sum::<usize>()
-            + self.slots.capacity() * size_of::<SlotIndex<L>>()
+        self.arena.bytes().reserved + self.slots.capacity() * size_of::<SlotIndex<L>>()
+    }
+
+    /// Bytes of buckets, without what the arena has beside them.
+    #[cfg(test)]
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.arena.bytes().used
     }
 
     /// Asks for the bucket where `key` is looked for first.
@@ -89,10 +99,14 @@ impl<L: Line> Index<L> {
     }
 
     /// Adds a key that is not there yet.
-    pub(crate) fn insert(&mut self, key: FeatureKey, row: u32) {
+    ///
+    /// # Errors
+    /// Where there is no memory; the index is then as it was.
+    pub(crate) fn insert(&mut self, key: FeatureKey, row: u32) -> Result<(), DeviceError> {
         let position = self.position(key);
-        self.slots[position].insert(key.0, row, key.slot());
+        self.slots[position].insert(&self.arena, key.0, row, key.slot())?;
         self.keys += 1;
+        Ok(())
     }
 
     /// Takes a key out; returns the row that it had.
@@ -111,7 +125,7 @@ impl<L: Line> Index<L> {
 
     /// To be called when keys have left a slot: gives memory back, and keeps probes short.
     pub(crate) fn tidy(&mut self, slot: usize) {
-        self.slots[slot - self.first_slot].tidy(slot);
+        self.slots[slot - self.first_slot].tidy(&self.arena, slot);
     }
 
     /// The number of keys of one slot that this index owns.
@@ -134,25 +148,35 @@ impl Index {
     }
 }
 
-impl Index<CountedLine> {
+impl Index<Counted> {
     /// The word of a key, tag included.
     pub(crate) fn stored(&self, key: FeatureKey) -> Option<u64> {
         let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
-        Some(line.word(entry))
+        Some(Counted::word(line, entry))
     }
 
-    /// The word, tag included, and the number of a key, to write. What is written into the word must leave the
-    /// bits below the tag as they are.
-    pub(crate) fn entry_mut(&mut self, key: FeatureKey) -> Option<(&mut u64, &mut u32)> {
+    /// The word, tag included, and the number of a key.
+    pub(crate) fn entry(&self, key: FeatureKey) -> Option<(u64, u32)> {
+        let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
+        Some((Counted::word(line, entry), Counted::row(line, entry)))
+    }
+
+    /// Writes the word and the number of a key that is there. The bits below the word's tag are the key's.
+    pub(crate) fn set(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
-        let (line, entry) = self.slots[position].entry_mut(key.0)?;
-        Some(line.entry_mut(entry))
+        if let Some((line, entry)) = self.slots[position].entry_mut(key.0) {
+            Counted::set(line, entry, word, number);
+        }
     }
 
     /// Adds a key that is not there yet, its tag in place of its slot.
+    ///
+    /// # Panics
+    /// Where there is no memory, as a vector would.
     pub(crate) fn insert_tagged(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
-        self.slots[position].insert(word, number, key.slot());
+        let inserted = self.slots[position].insert(&self.arena, word, number, key.slot());
+        inserted.expect("memory for the keys that wait");
         self.keys += 1;
     }
 

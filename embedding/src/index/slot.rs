@@ -7,6 +7,11 @@
 //! them empty leave counts behind, in the end in every bucket of a small slot: a probe also ends where it
 //! began, and a slot in which most buckets are passed is rebuilt when keys have left it.
 
+use std::marker::PhantomData;
+
+use zillion_device::DeviceError;
+use zillion_device::lines::{CacheLine, LineArena, Run};
+
 use super::line::Line;
 
 /// Growth from one size to the next.
@@ -18,8 +23,9 @@ const SLOT_BITS: u32 = zillion_feature::SLOTS.trailing_zeros();
 
 #[derive(Debug)]
 pub(super) struct SlotIndex<L> {
-    buckets: Vec<L>,
+    buckets: Run,
     len: usize,
+    format: PhantomData<L>,
 }
 
 /// What one look at a key's home finds.
@@ -32,23 +38,18 @@ pub(crate) enum AtHome {
     Beyond,
 }
 
-impl<L> Default for SlotIndex<L> {
-    fn default() -> Self {
-        Self { buckets: Vec::new(), len: 0 }
-    }
-}
-
 impl<L: Line> SlotIndex<L> {
+    /// No keys, no memory.
+    pub(super) fn new(arena: &LineArena) -> Self {
+        Self { buckets: arena.empty(), len: 0, format: PhantomData }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.buckets.capacity() * size_of::<L>()
-    }
-
     #[inline(always)]
-    pub(super) fn buckets(&self) -> &[L] {
+    pub(super) fn buckets(&self) -> &[CacheLine] {
         &self.buckets
     }
 
@@ -64,10 +65,10 @@ impl<L: Line> SlotIndex<L> {
         // An empty slot has no buckets, and a home of 0 that is not there.
         let mut bucket = self.buckets.get(at)?;
         loop {
-            if let Some(entry) = bucket.find(key) {
-                return Some(bucket.row(entry));
+            if let Some(entry) = L::find(bucket, key) {
+                return Some(L::row(bucket, entry));
             }
-            if !bucket.is_passed() {
+            if !L::is_passed(bucket) {
                 return None;
             }
             at = self.after(at);
@@ -82,28 +83,38 @@ impl<L: Line> SlotIndex<L> {
     #[inline(always)]
     pub(super) fn at_home(&self, key: u64) -> AtHome {
         let Some(bucket) = self.buckets.get(self.home(key)) else { return AtHome::Absent };
-        match bucket.find(key) {
-            Some(entry) => AtHome::Row(bucket.row(entry)),
-            None if bucket.is_passed() => AtHome::Beyond,
+        match L::find(bucket, key) {
+            Some(entry) => AtHome::Row(L::row(bucket, entry)),
+            None if L::is_passed(bucket) => AtHome::Beyond,
             None => AtHome::Absent,
         }
     }
 
     /// Adds a key that is not there yet. `slot` staggers the growth.
-    pub(super) fn insert(&mut self, key: u64, row: u32, slot: usize) {
+    ///
+    /// # Errors
+    /// Where there is no memory to grow; the slot is then as it was.
+    pub(super) fn insert(
+        &mut self,
+        arena: &LineArena,
+        key: u64,
+        row: u32,
+        slot: usize,
+    ) -> Result<(), DeviceError> {
         if (self.len + 1) * L::FULLEST.1 > self.buckets.len() * L::KEYS * L::FULLEST.0 {
-            self.resize(next_size(self.buckets.len(), slot));
+            self.resize(arena, next_size(self.buckets.len(), slot))?;
         }
         self.place(key, row);
         self.len += 1;
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, key: u64) -> Option<u32> {
         let (at, entry) = self.locate(key)?;
-        let row = self.buckets[at].take(entry);
+        let row = L::take(&mut self.buckets[at], entry);
         let mut passed = self.home(key);
         while passed != at {
-            self.buckets[passed].unpass();
+            L::unpass(&mut self.buckets[passed]);
             passed = self.after(passed);
         }
         self.len -= 1;
@@ -113,27 +124,40 @@ impl<L: Line> SlotIndex<L> {
     /// The row of a key, to write.
     pub(super) fn row_mut(&mut self, key: u64) -> Option<&mut u32> {
         let (at, entry) = self.locate(key)?;
-        Some(self.buckets[at].row_mut(entry))
+        Some(L::row_mut(&mut self.buckets[at], entry))
     }
 
     /// The bucket and the entry of a key.
-    pub(super) fn entry(&self, key: u64) -> Option<(&L, usize)> {
+    pub(super) fn entry(&self, key: u64) -> Option<(&CacheLine, usize)> {
         let (at, entry) = self.locate(key)?;
         Some((&self.buckets[at], entry))
     }
 
     /// The bucket and the entry of a key, to write.
-    pub(super) fn entry_mut(&mut self, key: u64) -> Option<(&mut L, usize)> {
+    pub(super) fn entry_mut(&mut self, key: u64) -> Option<(&mut CacheLine, usize)> {
         let (at, entry) = self.locate(key)?;
         Some((&mut self.buckets[at], entry))
     }
 
     /// To be called when keys have left: gives memory back where less than half of what the slot could hold
     /// is used, and puts keys back where probes find them soon.
-    pub(super) fn tidy(&mut self, slot: usize) {
+    /// Where there is no memory to do it with, the slot stays as it is.
+    pub(super) fn tidy(&mut self, arena: &LineArena, slot: usize) {
+        self.shrink(arena, slot);
+        // Where a quarter of the arena is free, slots move to its beginning, so that its end can go.
+        let bytes = arena.bytes();
+        if bytes.used + bytes.reserved / 4 < bytes.reserved
+            && let Some(mut lower) = arena.run_below(&self.buckets)
+        {
+            lower.copy_from_slice(&self.buckets);
+            self.buckets = lower;
+        }
+    }
+
+    fn shrink(&mut self, arena: &LineArena, slot: usize) {
         if self.len * L::FULLEST.1 * 2 >= self.buckets.len() * L::KEYS * L::FULLEST.0 {
-            if self.buckets.iter().filter(|b| b.is_passed()).count() * 2 > self.buckets.len() {
-                self.resize(self.buckets.len());
+            if self.buckets.iter().filter(|b| L::is_passed(b)).count() * 2 > self.buckets.len() {
+                let _ = self.resize(arena, self.buckets.len());
             }
             return;
         }
@@ -142,7 +166,7 @@ impl<L: Line> SlotIndex<L> {
         let wanted = (room * L::FULLEST.1).div_ceil(L::KEYS * L::FULLEST.0);
         let size = if wanted == 0 { 0 } else { next_size(wanted - 1, slot) };
         if size < self.buckets.len() {
-            self.resize(size);
+            let _ = self.resize(arena, size);
         }
     }
 
@@ -156,11 +180,11 @@ impl<L: Line> SlotIndex<L> {
         let mut at = home;
         loop {
             let bucket = self.buckets.get(at)?;
-            if let Some(entry) = bucket.find(key) {
+            if let Some(entry) = L::find(bucket, key) {
                 return Some((at, entry));
             }
             at = self.after(at);
-            if !bucket.is_passed() || at == home {
+            if !L::is_passed(bucket) || at == home {
                 return None;
             }
         }
@@ -169,18 +193,19 @@ impl<L: Line> SlotIndex<L> {
     fn place(&mut self, key: u64, row: u32) {
         let mut at = self.home(key);
         // Ends: a slot is never full.
-        while !self.buckets[at].put(key, row) {
-            self.buckets[at].pass();
+        while !L::put(&mut self.buckets[at], key, row) {
+            L::pass(&mut self.buckets[at]);
             at = self.after(at);
         }
     }
 
-    fn resize(&mut self, size: usize) {
-        let fresh = vec![L::EMPTY; size];
+    fn resize(&mut self, arena: &LineArena, size: usize) -> Result<(), DeviceError> {
+        let fresh = arena.run(size)?;
         let old = std::mem::replace(&mut self.buckets, fresh);
         for (key, row) in old.iter().flat_map(L::entries) {
             self.place(key, row);
         }
+        Ok(())
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use zillion_feature::{FeatureKey, SLOTS};
 
-use super::{CompactLine, Index};
+use super::{Compact, Index};
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -46,7 +46,7 @@ fn entries(index: &Index) -> Vec<(u64, u32)> {
 proptest! {
     #[test]
     fn an_index_is_a_map(actions in prop::collection::vec(action(), 0..1500)) {
-        let mut index = Index::<CompactLine>::new(0..SLOTS);
+        let mut index = Index::<Compact>::new(0..SLOTS);
         let mut model = BTreeMap::new();
         for (row, action) in actions.into_iter().enumerate() {
             let row = row as u32;
@@ -55,7 +55,7 @@ proptest! {
                     prop_assert_eq!(index.get(FeatureKey(k)), model.get(&k).copied());
                     if let std::collections::btree_map::Entry::Vacant(entry) = model.entry(k) {
                         entry.insert(row);
-                        index.insert(FeatureKey(k), row);
+                        index.insert(FeatureKey(k), row).unwrap();
                     }
                 }
                 Action::Remove(k) => {
@@ -82,10 +82,10 @@ proptest! {
 fn one_home_for_all_keys_is_slow_but_right() {
     // 2,000 keys that differ in the lowest bits only: all at home in bucket 0, far past what a
     // bucket can count.
-    let mut index = Index::<CompactLine>::new(5..6);
+    let mut index = Index::<Compact>::new(5..6);
     let keys: Vec<FeatureKey> = (0..2000).map(|i| FeatureKey(5 << 52 | i)).collect();
     for (row, &key) in keys.iter().enumerate() {
-        index.insert(key, row as u32);
+        index.insert(key, row as u32).unwrap();
     }
     for (row, &key) in keys.iter().enumerate() {
         assert_eq!(index.get(key), Some(row as u32));
@@ -101,61 +101,64 @@ fn one_home_for_all_keys_is_slow_but_right() {
 
 #[test]
 fn an_index_of_mixed_keys_takes_less_than_seventeen_bytes_a_key_at_any_moment() {
-    let mut index = Index::<CompactLine>::new(0..64);
-    let mut worst = 0.0f64;
+    let mut index = Index::<Compact>::new(0..64);
+    let (mut worst, mut worst_mapped) = (0.0f64, 0.0f64);
     let mut row = 0;
     for id in 0u64.. {
         let key = FeatureKey::from_u64(id);
         if key.slot() >= 64 {
             continue;
         }
-        index.insert(key, row);
+        index.insert(key, row).unwrap();
         row += 1;
         if row > 30_000 && row % 1_000 == 0 {
-            worst = worst.max(index.bytes() as f64 / f64::from(row));
+            worst = worst.max(index.used_bytes() as f64 / f64::from(row));
+            worst_mapped = worst_mapped.max(index.bytes() as f64 / f64::from(row));
         }
         if row == 100_000 {
             break;
         }
     }
     assert!(worst < 17.0, "{worst} bytes a key");
+    assert!(worst_mapped < 28.0, "{worst_mapped} bytes a key, with what is free between the slots");
 }
 
 #[test]
-fn a_slot_that_has_lost_its_keys_gives_its_memory_back() {
-    let mut index = Index::<CompactLine>::new(5..6);
+fn slots_that_have_lost_their_keys_give_their_memory_back() {
+    let mut index = Index::<Compact>::new(0..64);
     let empty = index.bytes();
     let keys: Vec<FeatureKey> =
-        (0u64..).map(FeatureKey::from_u64).filter(|k| k.slot() == 5).take(3000).collect();
+        (0u64..).map(FeatureKey::from_u64).filter(|k| k.slot() < 64).take(192_000).collect();
     for (row, &key) in keys.iter().enumerate() {
-        index.insert(key, row as u32);
+        index.insert(key, row as u32).unwrap();
     }
     let full = index.bytes();
-    for &key in &keys[300..] {
-        index.remove(key);
+    let (stay, go) = keys.split_at(19_200);
+    for &key in go {
+        assert!(index.remove(key).is_some());
     }
-    index.tidy(5);
-    assert!(index.bytes() < full / 6, "{} of {full} bytes", index.bytes());
-    for (row, &key) in keys[..300].iter().enumerate() {
+    (0..64).for_each(|slot| index.tidy(slot));
+    assert!(index.bytes() < full / 3, "{} of {full} bytes", index.bytes());
+    for (row, &key) in stay.iter().enumerate() {
         assert_eq!(index.get(key), Some(row as u32));
     }
-    for &key in &keys[..300] {
+    for &key in stay {
         index.remove(key);
     }
-    index.tidy(5);
+    (0..64).for_each(|slot| index.tidy(slot));
     assert_eq!(index.bytes(), empty);
 }
 
 #[test]
 fn keys_that_come_and_go_for_ever_leave_no_endless_probe() {
-    let mut index = Index::<CompactLine>::new(5..6);
+    let mut index = Index::<Compact>::new(5..6);
     let mut keys = (0u64..).map(FeatureKey::from_u64).filter(|k| k.slot() == 5);
     for full in [4, 9, 13, 40] {
         let mut live = std::collections::VecDeque::new();
         for turn in 0..20_000u32 {
             let key = keys.next().unwrap();
             assert_eq!(index.get(key), None);
-            index.insert(key, turn);
+            index.insert(key, turn).unwrap();
             live.push_back((key, turn));
             if live.len() > full {
                 let (gone, row) = live.pop_front().unwrap();

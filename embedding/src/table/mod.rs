@@ -114,13 +114,23 @@ impl Table {
 
     /// Makes the row of a key that is not there: initial weights, initial state.
     fn create(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
-        let row = self.allocate()?;
+        let row = self.allocate_for(key)?;
         self.weights.fill(row, &mut self.scratch, |weights| self.shape.fill_initial(key, weights));
         self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
-        self.index.insert(key, row);
         self.counters.created += 1;
         if let Some(changes) = &mut self.changes {
             changes.note(key);
+        }
+        Ok(row)
+    }
+
+    /// A row of zeros that the key leads to; the key must not be there.
+    fn allocate_for(&mut self, key: FeatureKey) -> Result<u32> {
+        let row = self.allocate()?;
+        if let Err(e) = self.index.insert(key, row) {
+            self.weights.free(row);
+            self.companion.free(row);
+            return Err(e.into());
         }
         Ok(row)
     }
@@ -144,13 +154,12 @@ impl Table {
 
     /// Adds a row as a checkpoint kept it; the key must not be there.
     pub(crate) fn restore_row(&mut self, key: FeatureKey, stored: StoredRow<'_>) -> Result<()> {
-        let row = self.allocate()?;
+        let row = self.allocate_for(key)?;
         self.weights.restore(row, stored.weights);
         let companion = self.companion.row_mut(row);
         crate::shape::floats_mut(&mut companion[..self.shape.state_width])
             .copy_from_slice(stored.state);
         self.shape.set_meta(companion, stored.meta);
-        self.index.insert(key, row);
         Ok(())
     }
 

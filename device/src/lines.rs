@@ -1,0 +1,415 @@
+//! Runs of cache lines on huge pages: the memory of indexes that have many small arrays, each of which grows
+//! by a little at a time.
+//!
+//! Such arrays in the memory of an allocator lie on small pages, and each look at one costs a walk of the page
+//! tables; here they lie side by side on pages of 2 MiB. A [`Run`] is what a boxed slice is: it owns its
+//! lines and gives them back when it goes.
+//!
+//! # Invariants
+//! * A run's lines lie inside of one mapping of its arena, which stays mapped as long as it has runs.
+//! * The lines of two runs never overlap; a line is in a run or in the list of free ones.
+//! * Free neighbours are one entry of that list.
+//!
+//! # Concurrency
+//! Making and dropping runs takes the arena's lock; reading and writing lines takes none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::DeviceError;
+use crate::slab::{CHUNK_BYTES, Pages};
+
+/// The words of a cache line.
+pub const WORDS: usize = 16;
+const LINE_BYTES: usize = WORDS * size_of::<u32>();
+/// The size of the first mapping.
+const FIRST_BYTES: usize = 4 << 10;
+
+/// Free stretches that are looked at for one in an earlier mapping.
+const LOOKED_AT: usize = 64;
+
+/// One cache line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct CacheLine(pub [u32; WORDS]);
+
+impl CacheLine {
+    /// A line of zeros.
+    pub const ZERO: Self = Self([0; WORDS]);
+}
+
+/// Where runs come from. Cloning gives another handle on the same arena.
+#[derive(Clone)]
+pub struct LineArena {
+    shared: Arc<Mutex<Mappings>>,
+}
+
+/// What an arena has in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArenaBytes {
+    /// Mapped.
+    pub reserved: usize,
+    /// In runs.
+    pub used: usize,
+}
+
+/// Some cache lines in a row, owned.
+pub struct Run {
+    start: NonNull<CacheLine>,
+    lines: u32,
+    /// The number of the mapping that the lines are in.
+    mapping: u32,
+    arena: LineArena,
+}
+
+// SAFETY: a run owns its lines as a `Box<[CacheLine]>` does; what it shares with other runs, the arena's
+// lists, is behind a mutex.
+unsafe impl Send for Run {}
+// SAFETY: as above; `&Run` allows reading only.
+unsafe impl Sync for Run {}
+
+#[derive(Debug, Default)]
+struct Mappings {
+    mappings: Vec<Option<Mapping>>,
+    /// Every free stretch: its length, the number of its mapping, its first line there.
+    free: BTreeSet<(u32, u32, u32)>,
+    /// A mapping of full size without runs, kept for the next one that asks.
+    spare: Option<u32>,
+    bytes: ArenaBytes,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    pages: Pages,
+    /// Free stretches by their first line.
+    free: BTreeMap<u32, u32>,
+    /// Lines from here on have never been in a run, so that they are still zero.
+    fresh: u32,
+    /// Lines in runs.
+    live: u32,
+}
+
+impl LineArena {
+    /// An arena without memory.
+    pub fn new() -> Self {
+        Self { shared: Arc::default() }
+    }
+
+    /// A run of `lines` lines of zeros.
+    ///
+    /// # Errors
+    /// Where the operating system has no memory, or for more than 2^26 lines (4 GiB).
+    pub fn run(&self, lines: usize) -> Result<Run, DeviceError> {
+        let too_many = || DeviceError::TooManyRows { rows: lines as u64 };
+        let lines =
+            u32::try_from(lines).ok().filter(|&lines| lines <= 1 << 26).ok_or_else(too_many)?;
+        if lines == 0 {
+            return Ok(self.empty());
+        }
+        let mut shared = self.lock();
+        let (mapping, first) = shared.take(lines)?;
+        Ok(self.taken(shared, lines, mapping, first))
+    }
+
+    /// The run of a stretch that was just taken.
+    fn taken(
+        &self,
+        mut shared: MutexGuard<'_, Mappings>,
+        lines: u32,
+        mapping: u32,
+        first: u32,
+    ) -> Run {
+        let taken =
+            shared.mappings[mapping as usize].as_mut().expect("a mapping that was just taken from");
+        // SAFETY: the stretch of `lines` lines that was taken lies inside of this mapping.
+        let start = unsafe { taken.pages.start().cast::<CacheLine>().add(first as usize) };
+        let used_before = taken.fresh.saturating_sub(first).min(lines);
+        taken.fresh = taken.fresh.max(first + lines);
+        drop(shared);
+        let mut run = Run { start, lines, mapping, arena: self.clone() };
+        run[..used_before as usize].fill(CacheLine::ZERO);
+        run
+    }
+
+    /// A run without lines, which owns no memory.
+    pub fn empty(&self) -> Run {
+        Run { start: NonNull::dangling(), lines: 0, mapping: 0, arena: self.clone() }
+    }
+
+    /// A run of as many lines of zeros as `run` has, in an earlier mapping: `None` where there is no room for it.
+    /// Runs that move down empty the last mappings, which then go back to the operating system.
+    pub fn run_below(&self, run: &Run) -> Option<Run> {
+        let mut shared = self.lock();
+        // The list may be long, and what is looked for is near its beginning where there is much room.
+        let fitting = shared.free.range((run.lines, 0, 0)..).take(LOOKED_AT);
+        let &(length, mapping, first) =
+            fitting.filter(|(_, mapping, _)| *mapping < run.mapping).min_by_key(|f| f.1)?;
+        shared.take_from(run.lines, length, mapping, first);
+        Some(self.taken(shared, run.lines, mapping, first))
+    }
+
+    /// What this arena has in memory.
+    pub fn bytes(&self) -> ArenaBytes {
+        self.lock().bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Mappings> {
+        // No code under this lock leaves the lists half changed when it panics.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for LineArena {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deref for Run {
+    type Target = [CacheLine];
+
+    #[inline(always)]
+    fn deref(&self) -> &[CacheLine] {
+        // SAFETY: `start` is the first of `lines` lines that are this run's alone (a dangling, aligned address
+        // where there are none); they are mapped as long as the run lives, zeroed by the kernel or written
+        // since, and any bits are a valid line.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.lines as usize) }
+    }
+}
+
+impl DerefMut for Run {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [CacheLine] {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only reference to the lines.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.lines as usize) }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.lines > 0 {
+            let mut shared = self.arena.lock();
+            let mapping = shared.mappings[self.mapping as usize].as_ref();
+            let base = mapping.expect("a mapping stays while it has runs").pages.start();
+            let first = (self.start.as_ptr().addr() - base.as_ptr().addr()) / LINE_BYTES;
+            shared.give(self.mapping, first as u32, self.lines);
+        }
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Run({} lines)", self.lines)
+    }
+}
+
+impl fmt::Debug for LineArena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LineArena({:?})", self.bytes())
+    }
+}
+
+impl Mappings {
+    /// Takes a stretch of `lines` lines, the tightest that there is; returns its mapping and first line.
+    fn take(&mut self, lines: u32) -> Result<(u32, u32), DeviceError> {
+        let found = self.free.range((lines, 0, 0)..).next().copied();
+        let (length, number, first) = match found {
+            Some(found) => found,
+            None => self.extend(lines)?,
+        };
+        self.take_from(lines, length, number, first);
+        Ok((number, first))
+    }
+
+    /// Takes the first `lines` lines of a free stretch.
+    fn take_from(&mut self, lines: u32, length: u32, number: u32, first: u32) {
+        self.remove(length, number, first);
+        if length > lines {
+            self.insert(length - lines, number, first + lines);
+        }
+        let mapping = self.mappings[number as usize].as_mut().expect("free lines are mapped");
+        mapping.live += lines;
+        self.bytes.used += lines as usize * LINE_BYTES;
+        if self.spare == Some(number) {
+            self.spare = None;
+        }
+    }
+
+    /// Takes a run's lines back.
+    fn give(&mut self, number: u32, first: u32, lines: u32) {
+        let mapping = self.mappings[number as usize].as_mut().expect("a run's lines are mapped");
+        mapping.live -= lines;
+        self.bytes.used -= lines as usize * LINE_BYTES;
+        if mapping.live == 0 {
+            self.emptied(number);
+            return;
+        }
+        let before =
+            mapping.free.range(..first).next_back().map(|(&start, &length)| (start, length));
+        let after = mapping.free.get(&(first + lines)).copied();
+        let (mut start, mut length) = (first, lines);
+        if let Some((start_before, length_before)) = before
+            && start_before + length_before == first
+        {
+            self.remove(length_before, number, start_before);
+            (start, length) = (start_before, length + length_before);
+        }
+        if let Some(length_after) = after {
+            self.remove(length_after, number, first + lines);
+            length += length_after;
+        }
+        self.insert(length, number, start);
+    }
+
+    /// A mapping has lost its last run: of those at full size one is kept, where others are in use.
+    fn emptied(&mut self, number: u32) {
+        let mapping = self.mappings[number as usize].as_mut().expect("it was mapped a moment ago");
+        let bytes = mapping.pages.bytes();
+        for (start, length) in std::mem::take(&mut mapping.free) {
+            self.free.remove(&(length, number, start));
+        }
+        if bytes == CHUNK_BYTES && self.bytes.used > 0 && self.spare.is_none() {
+            self.spare = Some(number);
+            self.insert((bytes / LINE_BYTES) as u32, number, 0);
+            return;
+        }
+        self.release(number);
+        if self.bytes.used == 0
+            && let Some(spare) = self.spare.take()
+        {
+            self.free.remove(&((CHUNK_BYTES / LINE_BYTES) as u32, spare, 0));
+            self.release(spare);
+        }
+    }
+
+    /// Gives a mapping back to the operating system.
+    fn release(&mut self, number: u32) {
+        if let Some(mapping) = self.mappings[number as usize].take() {
+            self.bytes.reserved -= mapping.pages.bytes();
+        }
+    }
+
+    /// Maps room for `lines` lines more: a quarter of what there is, up to a huge page.
+    fn extend(&mut self, lines: u32) -> Result<(u32, u32, u32), DeviceError> {
+        let wanted = lines as usize * LINE_BYTES;
+        let bytes = if wanted > CHUNK_BYTES {
+            wanted.next_multiple_of(CHUNK_BYTES)
+        } else {
+            let quarter = (self.bytes.reserved / 4).next_power_of_two();
+            quarter.clamp(FIRST_BYTES, CHUNK_BYTES).max(wanted.next_power_of_two())
+        };
+        let pages = Pages::new(bytes)?;
+        let mapping = Mapping { pages, free: BTreeMap::new(), fresh: 0, live: 0 };
+        let number = match self.mappings.iter().position(Option::is_none) {
+            Some(number) => number,
+            None => {
+                self.mappings.push(None);
+                self.mappings.len() - 1
+            }
+        };
+        self.mappings[number] = Some(mapping);
+        self.bytes.reserved += bytes;
+        let stretch = ((bytes / LINE_BYTES) as u32, number as u32, 0);
+        self.insert(stretch.0, stretch.1, stretch.2);
+        Ok(stretch)
+    }
+
+    fn insert(&mut self, length: u32, number: u32, first: u32) {
+        self.free.insert((length, number, first));
+        let mapping = self.mappings[number as usize].as_mut().expect("free lines are mapped");
+        mapping.free.insert(first, length);
+    }
+
+    fn remove(&mut self, length: u32, number: u32, first: u32) {
+        self.free.remove(&(length, number, first));
+        if let Some(mapping) = self.mappings[number as usize].as_mut() {
+            mapping.free.remove(&first);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_arena_without_runs_has_no_memory() {
+        let arena = LineArena::new();
+        assert_eq!(arena.bytes(), ArenaBytes::default());
+        assert!(arena.empty().is_empty());
+        let runs: Vec<Run> = (1..200).map(|n| arena.run(n * 37).unwrap()).collect();
+        let lines: usize = runs.iter().map(|run| run.len()).sum();
+        let bytes = arena.bytes();
+        assert_eq!(bytes.used, lines * 64);
+        assert!(bytes.reserved >= bytes.used && bytes.reserved < bytes.used * 3 / 2, "{bytes:?}");
+        drop(runs);
+        assert_eq!(arena.bytes(), ArenaBytes::default());
+    }
+
+    #[test]
+    fn a_run_may_be_larger_than_a_huge_page_and_outlive_its_handle() {
+        let mut run = LineArena::new().run(100_000).unwrap();
+        assert!(run.iter().all(|line| *line == CacheLine::ZERO));
+        run[99_999].0[15] = 7;
+        assert_eq!(run[99_999].0[15], 7);
+        assert!(LineArena::new().run((1 << 26) + 1).is_err());
+    }
+
+    #[test]
+    fn runs_that_move_down_empty_the_last_mappings() {
+        let arena = LineArena::new();
+        let mut runs: Vec<Run> = (0..4000).map(|_| arena.run(100).unwrap()).collect();
+        let full = arena.bytes().reserved;
+        let mut number = 0;
+        runs.retain(|_| {
+            number += 1;
+            number % 8 == 0
+        });
+        for run in runs.iter_mut().rev() {
+            run[7].0[3] = 5;
+            if let Some(mut lower) = arena.run_below(run) {
+                assert!(lower.iter().all(|line| *line == CacheLine::ZERO));
+                lower.copy_from_slice(run);
+                *run = lower;
+            }
+        }
+        assert!(runs.iter().all(|run| run[7].0[3] == 5));
+        assert!(arena.bytes().reserved < full / 3, "{:?} of {full}", arena.bytes());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn runs_are_vectors(
+            steps in prop::collection::vec((0usize..40, prop_oneof![0usize..9, 1usize..3000, Just(33_000)]), 1..300),
+        ) {
+            let arena = LineArena::new();
+            let mut runs: Vec<(Run, u32)> = Vec::new();
+            for (number, (at, lines)) in steps.into_iter().enumerate() {
+                let mark = number as u32 + 1;
+                if at < runs.len() {
+                    let (run, mark) = runs.swap_remove(at);
+                    prop_assert!(run.iter().all(|line| *line == CacheLine([mark; WORDS])));
+                }
+                let mut run = arena.run(lines).unwrap();
+                prop_assert_eq!(run.len(), lines);
+                prop_assert!(run.iter().all(|line| *line == CacheLine::ZERO), "runs begin with zeros");
+                run.fill(CacheLine([mark; WORDS]));
+                runs.push((run, mark));
+                let used: usize = runs.iter().map(|(run, _)| run.len() * LINE_BYTES).sum();
+                prop_assert_eq!(arena.bytes().used, used);
+                prop_assert!(arena.bytes().reserved >= used);
+            }
+            for (run, mark) in &runs {
+                prop_assert!(run.iter().all(|line| *line == CacheLine([*mark; WORDS])));
+            }
+            drop(runs);
+            prop_assert_eq!(arena.bytes(), ArenaBytes::default());
+        }
+    }
+}
