@@ -98,8 +98,9 @@ fn memory_is_what_the_spec_says() {
         let mut table = spec(dtype, false, rowwise);
         table.segments[0].dim = dim;
         let spec = table.clone();
-        // State and three words of metadata, and what the index takes.
-        assert_eq!(spec.bytes_per_row(), bytes + 16 + 18, "{dtype:?} {dim}");
+        // State and three words of metadata, and a row's share of the index.
+        let index = spec.index_memory(1 << 30) / (1 << 30);
+        assert_eq!(spec.bytes_per_row(), bytes + 16 + index, "{dtype:?} {dim}");
         let weights = (dim * dtype.bytes()) as u64;
         assert_eq!(spec.checkpoint_bytes_per_row(), 8 + weights + 4 + 16);
         let mut set = TableSet::new(vec![table], shards(1)).unwrap();
