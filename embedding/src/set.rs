@@ -12,6 +12,7 @@
 mod changes;
 mod checkpoint;
 mod layers;
+mod spill;
 mod sums;
 
 use std::num::NonZeroUsize;
@@ -30,6 +31,7 @@ use crate::spec::{TableLayout, TableSpec};
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::Absent;
 use changes::Tracking;
+use spill::Spilling;
 pub(crate) use checkpoint::listed_parts;
 
 /// Shards that a set has unless a job says otherwise.
@@ -52,6 +54,8 @@ pub struct TableSet {
     dirty_epoch: u32,
     /// Present while changes are tracked.
     tracking: Option<Tracking>,
+    /// Present where a table spills.
+    spilling: Option<Spilling>,
 }
 
 /// The optimizer step that gradients are applied in.
@@ -89,6 +93,7 @@ impl TableSet {
             shards,
             dirty_epoch: 1,
             tracking: None,
+            spilling: None,
         })
     }
 
@@ -144,6 +149,7 @@ impl TableSet {
         rows: &mut RowBuffer,
     ) -> Result<()> {
         let ranges = self.prepare(plan, want_counts, rows)?;
+        self.begin_lookup(workers, plan)?;
         let targets = split_targets(plan, &ranges, rows);
         each_with(workers, &mut self.shards, targets, |shard, i, targets| {
             shard.pull(plan, &ranges[i], targets)
@@ -203,11 +209,14 @@ impl TableSet {
         self.check_gradients(plan, gradients)?;
         let ranges = self.ranges(plan);
         let steps = self.steps(update, false)?;
+        self.bring_in(workers, plan)?;
         let counted = counted(&mut self.shards, |shards| {
             each(workers, shards, |i, shard| shard.push(plan, &ranges[i], gradients, &steps))
         });
         self.trim_changes();
-        counted
+        let counted = counted?;
+        self.settle(workers, Some(update.step.0 as u32))?;
+        Ok(counted)
     }
 
     /// Ends a step: applies the staged gradients and the whole-table rules to every row of the tables that
@@ -291,6 +300,7 @@ impl TableSet {
         rows: &mut RowBuffer,
     ) -> Result<LookupReport> {
         let ranges = self.prepare(plan, false, rows)?;
+        self.begin_lookup(workers, plan)?;
         let targets = split_targets(plan, &ranges, rows);
         let shards = &self.shards;
         let mut jobs: Vec<_> = targets.into_iter().map(|t| (t, Ok(Vec::new()))).collect();

@@ -66,8 +66,7 @@ impl TableSet {
         let (epoch, tables) = (self.dirty_epoch, self.shapes.len());
         tracking.reach.fill(epoch);
         each(workers, &mut self.shards, |_, shard| {
-            (0..tables).for_each(|table| shard.table_mut(table).track_changes(epoch));
-            Ok(())
+            (0..tables).try_for_each(|table| shard.table_mut(table).track_changes(epoch))
         })
     }
 

@@ -25,6 +25,7 @@ impl TableSet {
         gradients: &RowBuffer,
     ) -> Result<f64> {
         self.check_gradients(plan, gradients)?;
+        self.bring_in(workers, plan)?;
         let run = |position: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
             let rows = &gradients.tables[position];
             slot_runs(table, range, |keys, run| {
@@ -44,6 +45,7 @@ impl TableSet {
         for table in &plan.tables {
             self.shape(table.table)?;
         }
+        self.bring_in(workers, plan)?;
         let run = |_: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
             slot_runs(table, range, |keys, _| live.run_regulariser(keys))
         };

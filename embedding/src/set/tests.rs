@@ -6,5 +6,6 @@ mod learning;
 mod life;
 mod model;
 mod refusals;
+mod spill;
 
 pub(crate) use invariance::{contents, defaults};

@@ -153,7 +153,7 @@ impl Table {
                 if outcome.is_ok() {
                     outcome = result;
                 }
-            });
+            })?;
         }
         outcome?;
         for key in new {

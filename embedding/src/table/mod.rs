@@ -15,6 +15,7 @@ mod evict;
 mod gather;
 mod pull;
 mod push;
+mod spill;
 mod sweep;
 
 pub(crate) use changes::{Changed, Changes};
@@ -33,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::life::Admission;
 use crate::shape::{Meta, TableShape};
+use crate::spill::{Spill, Thawed};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
 
@@ -53,6 +55,8 @@ pub(crate) struct Table {
     dense: Option<Dense>,
     /// Present while changes are tracked.
     changes: Option<Changes>,
+    /// Present where rows may leave memory: index entries may then be records.
+    spill: Option<Box<Spill>>,
 }
 
 /// One row as a checkpoint keeps it.
@@ -75,6 +79,7 @@ impl Table {
             },
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
+            spill: None,
             index: Index::new(slots),
             shape,
         })
@@ -99,6 +104,9 @@ impl Table {
     /// Goes on counting where the table that this one replaces has stopped.
     pub(crate) fn keep_counters(&mut self, replaced: &Self) {
         self.counters = replaced.counters;
+        if let (Some(spill), Some(replaced)) = (&mut self.spill, &replaced.spill) {
+            spill.keep_counters(replaced);
+        }
     }
 
     /// Rows of one of this shard's slots.
@@ -138,6 +146,7 @@ impl Table {
 
     /// Adds a row as a checkpoint kept it; the key must not be there.
     pub(crate) fn restore_row(&mut self, key: FeatureKey, stored: StoredRow<'_>) -> Result<()> {
+        self.make_room(stored.meta.last_step)?;
         let row = self.allocate()?;
         self.weights.row_mut(row)[..self.shape.width].copy_from_slice(stored.weights);
         let companion = self.companion.row_mut(row);
@@ -180,20 +189,28 @@ impl Table {
         &self,
         slot: usize,
         mut f: impl FnMut(FeatureKey, StoredRow<'_>),
-    ) {
+    ) -> Result<()> {
         let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
         entries.sort_unstable();
+        let cold = self.cold_rows(&entries)?;
+        let mut thawed = Thawed::default();
         for (key, row) in entries {
-            let companion = self.companion.row(row);
+            let (weights, companion) = if spill::is_cold(row) {
+                self.thaw(&cold, key, row, &mut thawed)?;
+                (thawed.weights.as_slice(), thawed.companion.as_slice())
+            } else {
+                (self.weights.row(row), self.companion.row(row))
+            };
             f(
                 key,
                 StoredRow {
-                    weights: &self.weights.row(row)[..self.shape.width],
+                    weights: &weights[..self.shape.width],
                     state: crate::shape::floats(&companion[..self.shape.state_width]),
                     meta: self.shape.meta(companion),
                 },
             );
         }
+        Ok(())
     }
 
     pub(crate) fn statistics(&self) -> TableStatistics {
@@ -213,6 +230,7 @@ impl Table {
             staged_bytes: staged as u64,
             change_bytes: self.changes.as_ref().map_or(0, |c| c.bytes() as u64),
             slack_bytes: (reserved + companion_reserved - used) as u64,
+            spill: self.spill_statistics(),
             counters: self.counters,
         }
     }

@@ -40,7 +40,7 @@ fn live(set: &TableSet, table: usize) -> Rows {
             shard.table(table).for_each_in_slot(slot, |key, stored| {
                 let bits = stored.weights.iter().map(|w| w.to_bits()).collect();
                 rows.insert(key.0, (bits, stored.meta.count));
-            });
+            }).unwrap();
         }
     }
     rows

@@ -137,7 +137,7 @@ fn contents(set: &TableSet) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, 
                     last_step: stored.meta.last_step,
                 };
                 assert!(rows.insert(key, row).is_none());
-            });
+            }).unwrap();
             candidates.extend(shard.table(0).candidates_in(slot));
         }
     }
