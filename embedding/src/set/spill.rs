@@ -7,7 +7,7 @@ use zillion_feature::{LookupPlan, TableId, TablePlan};
 use super::{TableSet, each};
 use crate::error::Result;
 use crate::shard::Shard;
-use crate::spill::{Spill, SpillHome};
+use crate::spill::SpillHome;
 
 /// Which tables spill, and how often they have been pulled.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl TableSet {
     /// [`Error::Spec`](crate::Error::Spec) where the table cannot spill or the memory holds no row a shard;
     /// where the disk refuses.
     pub fn spill(&mut self, table: TableId, memory: u64, home: &SpillHome) -> Result<()> {
-        Spill::check(&self.shape(table)?.spec)?;
+        self.shape(table)?.spec.check_spill()?;
         let tables = self.shapes.len();
         let spilling = self.spilling.get_or_insert_with(|| Spilling {
             home: home.clone(),

@@ -191,13 +191,32 @@ pub(crate) struct Compaction {
     pub(crate) damaged: Option<u64>,
 }
 
+impl TableSpec {
+    /// Refuses a table whose rows cannot leave memory.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] says why, and what to do.
+    pub fn check_spill(&self) -> Result<()> {
+        let reason = if self.dense {
+            "a dense table has every row in memory, because its rules may move every row at every step; make the table \
+             dynamic (`dense = false`), or remove this"
+        } else if !self.eviction.is_never() {
+            "eviction looks at every row of a table, in memory and on disk; set `eviction = { kind = \"never\" }` for \
+             the table, or remove this"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Spec { key: format!("run.spill.{}", self.name), reason: reason.to_owned() })
+    }
+}
+
 impl Spill {
     /// For a shard's part of a table that may take `memory` bytes for its rows.
     pub(crate) fn new(home: &SpillHome, shape: &TableShape, memory: u64) -> Result<Self> {
         let record = RecordShape::new(shape);
         let budget_rows = rows_in(memory, shape);
         if budget_rows == 0 {
-            let key = format!("spill.{}.memory", shape.name());
+            let key = format!("run.spill.{}", shape.name());
             let reason = format!(
                 "{memory} bytes a shard hold no row: raise it, or use fewer shards (a slab begins at {SLAB_FIRST} bytes)"
             );
@@ -221,20 +240,6 @@ impl Spill {
             credit: 0,
             counters: SpillStatistics::default(),
         })
-    }
-
-    /// Refuses a table that cannot spill.
-    pub(crate) fn check(spec: &TableSpec) -> Result<()> {
-        let reason = if spec.dense {
-            "a dense table has every row in memory, because its rules may move every row at every step; make the table \
-             dynamic (`dense = false`), or remove this"
-        } else if !spec.eviction.is_never() {
-            "eviction looks at every row of a table, in memory and on disk; set `eviction = { kind = \"never\" }` for \
-             the table, or remove this"
-        } else {
-            return Ok(());
-        };
-        Err(Error::Spec { key: format!("spill.{}", spec.name), reason: reason.to_owned() })
     }
 
     /// Goes on counting where what this one replaces has stopped.

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zillion_feature::{Cursor, Statistics};
+use zillion_embedding::SpillHome;
+use zillion_feature::{Cursor, Statistics, TableId};
 use zillion_nn::optim::DenseOptimizer;
 use zillion_nn::zoo::{self, LOGITS, LOSS};
 use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
@@ -76,7 +77,13 @@ impl Run {
         let scorer = Scorer::new(&infer, settings, options.workers.clone())?;
         let towers = Towers::new(&job, &infer, settings, &options.workers)?;
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
-        let client = LocalClient::new(job.tables.clone(), job.run.shards, options.workers.clone())?;
+        let mut client =
+            LocalClient::new(job.tables.clone(), job.run.shards, options.workers.clone())?;
+        if !job.run.spill.is_empty() {
+            // First the run's own folders, whose names it makes durable.
+            dir.prepare(&options.files)?;
+            spill(&job, &mut client, &options)?;
+        }
 
         let sides = SideTables::load(&job.data, &job.schema)?;
         let train_data = open(&job, &job.data.train, &sides)?.ok_or_else(|| {
@@ -266,4 +273,15 @@ fn open(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<Dataset>>
     let files = job.data.files(paths)?;
     let dataset = Dataset::open_beside(&job.data, &files, &job.schema, Labels::Required, sides)?;
     Ok(Some(dataset))
+}
+
+/// Lets tables leave memory, where the job says so.
+fn spill(job: &Job, client: &mut LocalClient, options: &TrainOptions) -> Result<()> {
+    let home = SpillHome::open(&options.files, &job.spill_folder())?;
+    for (id, table) in (0..).map(TableId).zip(&job.tables) {
+        if let Some(memory) = job.run.spill.get(&table.name) {
+            client.spill(id, memory.bytes(), &home)?;
+        }
+    }
+    Ok(())
 }

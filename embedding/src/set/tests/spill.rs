@@ -394,9 +394,9 @@ fn what_cannot_spill_says_so() {
         assert!(matches!(error, Error::Spec { .. }) || table > 2, "{error}");
         error.to_string()
     };
-    assert!(refused(0, 1 << 30).contains("`spill.fixed`"));
-    assert!(refused(1, 1 << 30).contains("`spill.old`"));
-    assert!(refused(2, 1 << 10).contains("`spill.ids.memory`"));
+    assert!(refused(0, 1 << 30).contains("`run.spill.fixed`"));
+    assert!(refused(1, 1 << 30).contains("`run.spill.old`"));
+    assert!(refused(2, 1 << 10).contains("`run.spill.ids`"));
     assert!(refused(3, 1 << 30).contains("3 tables"));
     assert!(!set.spills());
 }
