@@ -21,9 +21,9 @@ use crate::error::DeviceError;
 
 /// Neighbouring pieces are read at once where no more than this lies between their pages: reading it costs the
 /// disk less than another read.
-const GAP: u64 = 2 * PAGE as u64;
+const GAP: u64 = 4 * PAGE as u64;
 /// What one read takes in at most, a single piece aside.
-const LARGEST: u64 = 64 << 10;
+const LARGEST: u64 = 128 << 10;
 /// Reads of one job: enough that taking one costs little beside them.
 const JOB_READS: usize = 8;
 

@@ -31,7 +31,10 @@ impl TableSet {
     /// where the disk refuses.
     pub fn spill(&mut self, table: TableId, memory: u64, home: &SpillHome) -> Result<()> {
         self.shape(table)?.spec.check_spill()?;
-        let tables = self.shapes.len();
+        let (tables, shards) = (self.shapes.len(), self.shards.len() as u64);
+        for shard in &mut self.shards {
+            shard.table_mut(table.index()).spill(home, memory / shards)?;
+        }
         let spilling = self.spilling.get_or_insert_with(|| Spilling {
             home: home.clone(),
             memory: vec![None; tables],
@@ -39,10 +42,6 @@ impl TableSet {
             announced: 0,
         });
         spilling.memory[table.index()] = Some(memory);
-        let shards = self.shards.len() as u64;
-        for shard in &mut self.shards {
-            shard.table_mut(table.index()).spill(home, memory / shards)?;
-        }
         Ok(())
     }
 

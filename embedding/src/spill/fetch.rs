@@ -13,6 +13,8 @@ use crate::error::Result;
 pub(crate) struct Fetch {
     /// Their numbers, ascending, and the generations of their segments when reading began.
     wants: Vec<(u32, u64)>,
+    /// Those of them that more than one of its plans needs, ascending.
+    again: Vec<u32>,
     state: State,
     /// The last pull that it is for.
     pub(crate) until: u32,
@@ -36,12 +38,19 @@ pub(crate) struct Missing {
 
 impl Fetch {
     /// Begins to read records (ascending, none of them in memory).
-    pub(crate) fn start(readers: &Readers, log: &Log, records: &[u32], until: u32) -> Self {
+    pub(crate) fn start(
+        readers: &Readers,
+        log: &Log,
+        records: &[u32],
+        again: Vec<u32>,
+        until: u32,
+    ) -> Self {
         let geometry = log.geometry();
         let offsets: Vec<u64> = records.iter().map(|&r| geometry.offset(r)).collect();
         let file: &Arc<DirectFile> = log.file();
         Self {
             wants: records.iter().map(|&r| (r, log.generation(r))).collect(),
+            again,
             state: State::Reading(readers.start(file, &offsets, geometry.record_bytes())),
             until,
         }
@@ -74,6 +83,11 @@ impl Fetch {
             State::Read(pieces) => pieces.get(position),
             _ => None,
         }
+    }
+
+    /// The last pull that needs a record, where more than one does.
+    pub(crate) fn wanted_until(&self, record: u32) -> Option<u32> {
+        self.again.binary_search(&record).ok().map(|_| self.until)
     }
 
     /// Bytes of memory, at the end.

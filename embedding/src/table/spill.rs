@@ -65,10 +65,12 @@ impl Table {
             });
         }
         records.sort_unstable();
-        records.dedup();
         records.retain(|&record| spill.log.in_memory(record).is_none());
+        // Rows of several of the plans stay in memory from the first to the last.
+        let again: Vec<u32> = records.windows(2).filter(|w| w[0] == w[1]).map(|w| w[0]).collect();
+        records.dedup();
         if !records.is_empty() {
-            let fetch = Fetch::start(spill.home.readers(), &spill.log, &records, until);
+            let fetch = Fetch::start(spill.home.readers(), &spill.log, &records, again, until);
             spill.ahead.push(fetch);
         }
         self.spill = Some(spill);
@@ -91,7 +93,7 @@ impl Table {
         };
         let unread: Vec<u32> = rows.iter().map(|&(r, _)| r).filter(|&r| !is_read(r)).collect();
         let fetch =
-            (!unread.is_empty()).then(|| Fetch::start(spill.home.readers(), log, &unread, 0));
+            (!unread.is_empty()).then(|| Fetch::start(spill.home.readers(), log, &unread, Vec::new(), 0));
         spill.missing = (!rows.is_empty()).then_some(Missing { rows, fetch });
         self.spill = Some(spill);
     }
@@ -139,9 +141,16 @@ impl Table {
                 return Err(spill.bad(record, key, problem));
             }
             let row = self.allocate()?;
+            let until = match found {
+                Some((Some(i), _)) => spill.ahead[i].wanted_until(record),
+                _ => None,
+            };
             shape.read(bytes, self.weights.row_mut(row), self.companion.row_mut(row));
             if let Some((_, stored)) = self.index.entry_mut(key) {
                 *stored = row;
+            }
+            if let Some(until) = until {
+                spill.want(row, until);
             }
             spill.log.release(record);
             spill.counters.brought_in += 1;
@@ -190,19 +199,28 @@ impl Table {
 
     fn shrink(&mut self, spill: &mut Spill, pull: u32) -> Result<()> {
         let slots = self.index.slots();
-        let (target, mut visited) = (spill.target(), 0);
+        let target = spill.target();
+        // What is wanted soon stays as long as there is anything else.
+        let mut spare_wanted = true;
         let mut rows: Vec<(f32, FeatureKey, u32)> = Vec::new();
-        while self.weights.len() as u64 > target && visited < 2 * slots.len() {
+        while self.weights.len() as u64 > target {
             rows.clear();
-            while rows.len() < COMPARED && visited < 2 * slots.len() {
-                // What is wanted soon stays as long as there is anything else.
-                let spare_wanted = visited < slots.len();
+            // No row must be met twice.
+            let mut visited = 0;
+            while visited < slots.len() && rows.len() < COMPARED {
+                visited += 1;
                 let slot = slots.start + spill.policy.hand;
                 spill.policy.hand = (spill.policy.hand + 1) % slots.len();
-                visited += 1;
                 let stays = |row: u32| is_cold(row) || (spare_wanted && spill.is_wanted(row, pull));
                 let entries = self.index.slot_entries(slot).filter(|&(_, row)| !stays(row));
                 rows.extend(entries.map(|(key, row)| (0.0, key, row)));
+            }
+            if rows.is_empty() {
+                if !spare_wanted {
+                    break;
+                }
+                spare_wanted = false;
+                continue;
             }
             for i in 0..rows.len() {
                 if let Some(&(_, _, row)) = rows.get(i + AHEAD) {
@@ -212,7 +230,9 @@ impl Table {
                 rows[i].0 = spill.policy.worth(meta);
             }
             let over = (self.weights.len() as u64 - target) as usize;
-            let leaving = rows.len().div_ceil(LEAVING).min(over);
+            // Who has seen all need not look again.
+            let part = if visited == slots.len() { 1 } else { LEAVING };
+            let leaving = rows.len().div_ceil(part).min(over);
             least(&mut rows, leaving);
             rows.sort_unstable_by_key(|&(_, key, _)| key);
             for &(_, key, row) in &rows {
@@ -233,6 +253,10 @@ impl Table {
         }
         self.weights.free(row);
         self.companion.free(row);
+        // Whose row this will be is not known to be wanted.
+        if let Some(until) = spill.wanted.get_mut(row as usize) {
+            *until = 0;
+        }
         spill.counters.spilled += 1;
         spill.credit += LOOKED_AT;
         Ok(())

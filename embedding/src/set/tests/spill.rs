@@ -303,7 +303,7 @@ fn a_scan_does_not_wash_out_what_is_asked_for_often() {
 #[test]
 fn a_damaged_file_is_an_error_that_names_the_place() {
     let workers = workers(2);
-    for damage in 0..24u64 {
+    for damage in 0..12u64 {
         let folder = tempfile::tempdir().unwrap();
         let home = SpillHome::open(&Files::new(), folder.path()).unwrap();
         let mut set = spilling(1, &home, SHARD_MEMORY);
@@ -340,7 +340,7 @@ fn a_damaged_file_is_an_error_that_names_the_place() {
 fn a_disk_that_fails_loses_no_row() {
     let workers = workers(1);
     for fault in [Fault::Enospc, Fault::Eio] {
-        for at in (5..120).step_by(7) {
+        for at in (5..120).step_by(9) {
             let folder = tempfile::tempdir().unwrap();
             let failpoint = Arc::new(Failpoint::new(at, fault));
             let files = Files::with_failpoints(failpoint.clone());
