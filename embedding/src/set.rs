@@ -31,8 +31,8 @@ use crate::spec::{TableLayout, TableSpec};
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::Absent;
 use changes::Tracking;
-use spill::Spilling;
 pub(crate) use checkpoint::listed_parts;
+use spill::Spilling;
 
 /// Shards that a set has unless a job says otherwise.
 pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");

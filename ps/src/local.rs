@@ -7,8 +7,8 @@ use std::sync::Arc;
 use zillion_device::{Files, Workers};
 use zillion_embedding::layer::{AtOnce, LayerManifest};
 use zillion_embedding::{
-    Counters, LookupReport, Rates, SpillHome, TableLayout, TableParts, TableSet, TableSpec, TableStatistics,
-    Update,
+    Counters, LookupReport, Rates, SpillHome, TableLayout, TableParts, TableSet, TableSpec,
+    TableStatistics, Update,
 };
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 

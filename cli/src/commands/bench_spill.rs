@@ -86,7 +86,9 @@ pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
     let spill = bench.spill();
     let direct = spill.cached_files == 0;
     if !direct {
-        eprintln!("warning: this file system has no reads past the page cache: the disk is not measured");
+        eprintln!(
+            "warning: this file system has no reads past the page cache: the disk is not measured"
+        );
     }
     eprintln!("inserting {} rows into {:.0} MiB", args.rows, spill.budget_bytes as f64 / MIB);
     let fill = bench.fill(&workers)?;

@@ -105,9 +105,8 @@ impl TableSet {
             Ok(())
         })?;
         each(workers, &mut self.shards, |_, shard| {
-            let bring = |table: &&TablePlan| {
-                shard.table_mut(table.table.index()).finish_bringing_in(pull)
-            };
+            let bring =
+                |table: &&TablePlan| shard.table_mut(table.table.index()).finish_bringing_in(pull);
             tables.iter().try_for_each(bring)
         })
     }

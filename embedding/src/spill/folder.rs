@@ -28,8 +28,8 @@ impl Folder {
     pub(super) fn open(files: &Files, parent: &Path) -> Result<Self> {
         files.create_dir(parent)?;
         // What the dead have left is removed wherever it is, and not only where this one will live.
-        let entries = fs::read_dir(parent)
-            .map_err(|e| DeviceError::file("list the folder", parent, e))?;
+        let entries =
+            fs::read_dir(parent).map_err(|e| DeviceError::file("list the folder", parent, e))?;
         for entry in entries {
             let entry = entry.map_err(|e| DeviceError::file("list the folder", parent, e))?;
             let name = entry.file_name();

@@ -10,8 +10,8 @@ use zillion_feature::FeatureKey;
 use super::{BLOCK, DROPPED, Table};
 use crate::error::{Error, Result};
 use crate::spill::{
-    COLD, COMPARED, Compaction, Fetch, LEAVING, Missing, Spill, SpillHome,
-    SpillStatistics, Thawed, least,
+    COLD, COMPARED, Compaction, Fetch, LEAVING, Missing, Spill, SpillHome, SpillStatistics, Thawed,
+    least,
 };
 
 /// Companion rows that are asked for before they are looked at.
@@ -92,8 +92,8 @@ impl Table {
                 || spill.ahead.iter().any(|fetch| fetch.position(log, record).is_some())
         };
         let unread: Vec<u32> = rows.iter().map(|&(r, _)| r).filter(|&r| !is_read(r)).collect();
-        let fetch =
-            (!unread.is_empty()).then(|| Fetch::start(spill.home.readers(), log, &unread, Vec::new(), 0));
+        let fetch = (!unread.is_empty())
+            .then(|| Fetch::start(spill.home.readers(), log, &unread, Vec::new(), 0));
         spill.missing = (!rows.is_empty()).then_some(Missing { rows, fetch });
         self.spill = Some(spill);
     }
@@ -179,8 +179,9 @@ impl Table {
             spill.policy.at(step);
         }
         let hot = self.weights.len() as u64;
+        // Steps are alike and not equal: a quarter more, and what was large is forgotten slowly.
         let grown = hot.saturating_sub(spill.settled);
-        spill.allowance = grown.max(spill.allowance - spill.allowance.div_ceil(16));
+        spill.allowance = (grown + grown / 4).max(spill.allowance - spill.allowance.div_ceil(64));
         let outcome = self.shrink(&mut spill, pull).and_then(|()| self.compact(&mut spill));
         spill.settled = self.weights.len() as u64;
         self.spill = Some(spill);
@@ -278,7 +279,8 @@ impl Table {
                 if compaction.next < geometry.units() {
                     spill.compaction = Some(compaction);
                 } else if live > 0 {
-                    let at = compaction.damaged.unwrap_or(geometry.unit_offset(compaction.segment, 0));
+                    let at =
+                        compaction.damaged.unwrap_or(geometry.unit_offset(compaction.segment, 0));
                     let reason = format!(
                         "the records of {live} rows are not what was written, the first at byte {at}; go on from the last \
                          checkpoint, and check the disk"
@@ -378,7 +380,10 @@ impl Table {
         to: &mut Thawed,
     ) -> Result<()> {
         let Some(spill) = &self.spill else {
-            return Err(Error::mismatch(self.name(), "a row is on disk and the table does not spill"));
+            return Err(Error::mismatch(
+                self.name(),
+                "a row is on disk and the table does not spill",
+            ));
         };
         let record = row & !COLD;
         let position = cold.records.binary_search(&record).ok();

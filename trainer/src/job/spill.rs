@@ -82,6 +82,33 @@ impl Job {
 mod tests {
     use super::*;
 
+    fn read(run: &str) -> Result<Job, String> {
+        let text = format!(
+            "[features.user]\nkind = 'id'\n[features.item]\nkind = 'id'\n[labels.y]\n[tables.item]\ndense = true\n\
+             [model]\nkind = 'lr'\n{run}"
+        );
+        let value: toml::Table = toml::from_str(&text).unwrap();
+        Job::from_value(value.into()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn tables_that_spill_are_named_and_can() {
+        let job = read("[run.spill]\nuser = '2 GiB'").unwrap();
+        assert_eq!(job.run.spill["user"].bytes(), 2 << 30);
+        assert!(job.spill_folder().ends_with("spill"));
+        let printed: toml::Table = toml::from_str(&job.in_force().unwrap()).unwrap();
+        assert_eq!(Job::from_value(printed.into()).unwrap().run, job.run);
+        for (run, expected) in [
+            ("[run.spill]\nuzer = '2 GiB'", "user"),
+            ("[run.spill]\nuser = '2 GB'", "run.spill.user"),
+            ("[run.spill]\nitem = '2 GiB'", "run.spill.item"),
+            ("[run]\nspill_folder = 'x'", "run.spill_folder"),
+        ] {
+            let error = read(run).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
     #[test]
     fn memory_is_a_number_and_a_unit_and_prints_as_it_is_read() {
         for (text, bytes) in [("2 GiB", 2u64 << 30), ("512MiB", 512 << 20), ("3 B", 3)] {

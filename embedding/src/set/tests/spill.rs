@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use zillion_device::{Failpoint, Files, Workers};
 use zillion_device::durable::Fault;
+use zillion_device::{Failpoint, Files, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
 use crate::conformance::plan_of;
 use crate::layer::AtOnce;
 use crate::testing::*;
-use crate::{Admission, Error, Eviction, OptimizerSpec, SpillHome, SpillStatistics, TableSet, TableSpec};
+use crate::{
+    Admission, Error, Eviction, OptimizerSpec, SpillHome, SpillStatistics, TableSet, TableSpec,
+};
 
 /// What the slabs of a shard begin at, and a little: some dozens of rows.
 const SHARD_MEMORY: u64 = 9 << 10;
