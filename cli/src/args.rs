@@ -201,6 +201,11 @@ pub(crate) enum Bench {
     #[command(after_help = "\
 Example: zillion bench embedding --rows 10000000 --dim 16 --threads 1 --json")]
     Embedding(BenchEmbeddingArgs),
+    /// Rows pulled and pushed a second in a table that is larger than its memory, and what the disk does for it
+    #[command(after_help = "\
+Example: zillion bench spill --rows 10000000 --memory-share 0.125 --threads 2 --json
+Exit codes: 0 every row was there and right at the end, 1 not.")]
+    Spill(BenchSpillArgs),
     /// Seconds and bytes of a version's rows, where 0.1, 1 and 10 % of a table changed, beside those of all rows
     #[command(after_help = "\
 Example: zillion bench delta --rows 10000000 --dim 16 --json")]
@@ -278,6 +283,37 @@ impl From<BenchDtype> for Dtype {
             BenchDtype::Bf16 => Self::Bf16,
         }
     }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchSpillArgs {
+    /// Rows of the table
+    #[arg(long, default_value = "10000000")]
+    pub(crate) rows: u64,
+    /// Floats a row
+    #[arg(long, default_value = "16")]
+    pub(crate) dim: usize,
+    /// The part of the rows' memory that they may take
+    #[arg(long, default_value = "0.125")]
+    pub(crate) memory_share: f64,
+    /// Compute threads
+    #[arg(long, default_value = "2")]
+    pub(crate) threads: NonZeroUsize,
+    /// Plans that are announced at once; those after them are announced before these are looked up
+    #[arg(long, default_value = "1")]
+    pub(crate) ahead: NonZeroUsize,
+    /// Seconds that the stream runs before it is measured, so that memory holds what it asks for
+    #[arg(long, default_value = "60")]
+    pub(crate) warm_up: f64,
+    /// Seconds that it is measured for
+    #[arg(long, default_value = "30")]
+    pub(crate) seconds: f64,
+    /// Folder of the rows that are not in memory
+    #[arg(long, default_value = "runs/bench-spill")]
+    pub(crate) folder: PathBuf,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

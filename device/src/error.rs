@@ -64,6 +64,9 @@ pub enum DeviceError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// A read was given up because the threads that read have ended.
+    #[error("reading has ended: start again")]
+    Readers,
     /// The setting of a failpoint does not parse.
     #[error("failpoint must be N:kill, N:torn, N:enospc or N:eio with N from 1 up, not {0:?}")]
     Failpoint(String),

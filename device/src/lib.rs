@@ -27,6 +27,7 @@
 mod error;
 
 pub mod clock;
+pub mod direct_io;
 pub mod durable;
 pub mod lines;
 pub mod machine;

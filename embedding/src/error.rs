@@ -76,6 +76,14 @@ pub enum Error {
         /// What is wrong with it, where, and what to do.
         reason: String,
     },
+    /// The file of a table that spills is not what was written.
+    #[error("{reason}: {path}")]
+    Spill {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, where, and what to do.
+        reason: String,
+    },
     /// The machine: files, memory.
     #[error(transparent)]
     Device(#[from] DeviceError),

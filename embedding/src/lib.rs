@@ -68,6 +68,7 @@ mod shape;
 mod shard;
 mod source;
 mod spec;
+mod spill;
 mod statistics;
 mod table;
 #[cfg(test)]
@@ -86,5 +87,6 @@ pub use source::{LookupReport, RowSource, conformance};
 pub use spec::{
     DEFAULT_DENSE_ROWS, Scope, SegmentLayout, SegmentSpec, TableLayout, TableSpec, Unknown,
 };
+pub use spill::{SpillHome, SpillStatistics};
 pub use statistics::{Counters, TableStatistics};
 pub use view::{Bin, Norms, Order, RowView, SlotBalance, TableSurvey, TableView, Waiting};

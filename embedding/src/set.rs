@@ -15,6 +15,7 @@ mod checkpoint;
 mod eras;
 mod layers;
 mod snapshot;
+mod spill;
 mod sums;
 
 use std::num::NonZeroUsize;
@@ -40,6 +41,7 @@ use changes::Tracking;
 pub(crate) use checkpoint::listed_parts;
 use eras::Eras;
 use snapshot::Snapshot;
+use spill::Spilling;
 
 /// Shards that a set has unless a job says otherwise.
 pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
@@ -65,6 +67,8 @@ pub struct TableSet {
     snapshot: Option<Box<Snapshot>>,
     /// What all tables may have together.
     shared: SharedLimit,
+    /// Present where a table spills.
+    spilling: Option<Spilling>,
 }
 
 /// The optimizer step that gradients are applied in.
@@ -104,6 +108,7 @@ impl TableSet {
             tracking: None,
             snapshot: None,
             shared: SharedLimit::default(),
+            spilling: None,
         })
     }
 
@@ -159,6 +164,7 @@ impl TableSet {
         rows: &mut RowBuffer,
     ) -> Result<()> {
         let ranges = self.prepare(plan, want_counts, rows)?;
+        self.begin_lookup(workers, plan)?;
         let targets = split_targets(plan, &ranges, rows);
         each_with(workers, &mut self.shards, targets, |shard, i, targets| {
             shard.pull(plan, &ranges[i], targets)
@@ -224,11 +230,14 @@ impl TableSet {
                 step.room = room;
             }
         }
+        self.bring_in(workers, plan)?;
         let counted = counted(&mut self.shards, |shards| {
             each(workers, shards, |i, shard| shard.push(plan, &ranges[i], gradients, &steps))
         });
         self.trim_changes();
-        counted
+        let counted = counted?;
+        self.settle(workers, Some(update.step.0 as u32))?;
+        Ok(counted)
     }
 
     /// Ends a step: applies the staged gradients and the whole-table rules to every row of the tables that
@@ -314,6 +323,7 @@ impl TableSet {
         rows: &mut RowBuffer,
     ) -> Result<LookupReport> {
         let ranges = self.prepare(plan, false, rows)?;
+        self.begin_lookup(workers, plan)?;
         let targets = split_targets(plan, &ranges, rows);
         let shards = &self.shards;
         let mut jobs: Vec<_> = targets.into_iter().map(|t| (t, Ok(Vec::new()))).collect();

@@ -270,7 +270,7 @@ impl TableSpec {
         (self.state_width() + META_WORDS + self.use_words()).next_multiple_of(STRIDE_UNIT)
     }
 
-    fn use_words(&self) -> usize {
+    pub(crate) fn use_words(&self) -> usize {
         if self.statistics.is_some() { USE_WORDS } else { 0 }
     }
 

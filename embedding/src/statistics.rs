@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::spill::SpillStatistics;
+
 /// Events of one table, counted since the set was made. Nothing is silent: each is a metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
@@ -97,6 +99,9 @@ pub struct TableStatistics {
     pub snapshot_bytes: u64,
     /// Bytes reserved and not in a row: ends of chunks, alignment.
     pub slack_bytes: u64,
+    /// Present where rows may leave memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spill: Option<SpillStatistics>,
     /// What happened.
     pub counters: Counters,
 }
@@ -112,6 +117,7 @@ impl TableStatistics {
             + self.change_bytes
             + self.snapshot_bytes
             + self.slack_bytes
+            + self.spill.map_or(0, |spill| spill.buffer_bytes)
     }
 
     /// Adds another shard's part of the same table.
@@ -126,6 +132,9 @@ impl TableStatistics {
         self.change_bytes += other.change_bytes;
         self.snapshot_bytes += other.snapshot_bytes;
         self.slack_bytes += other.slack_bytes;
+        if let Some(spill) = &other.spill {
+            self.spill.get_or_insert_default().add(spill);
+        }
         self.counters.add(other.counters);
     }
 }

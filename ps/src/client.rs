@@ -49,6 +49,21 @@ pub trait TrainClient: Send {
     /// [`Error::Order`](crate::Error::Order) while gradients of the step before wait to be applied.
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()>;
 
+    /// Whether [`TrainClient::look_ahead`] does anything.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// Says which plans will be pulled after those that were announced before, so that rows that lie on disk are
+    /// on their way when they are needed. Waits for nothing and changes no result.
+    ///
+    /// # Errors
+    /// For a plan that is not for these tables.
+    fn look_ahead(&mut self, plans: &[&LookupPlan]) -> Result<()> {
+        let _ = plans;
+        Ok(())
+    }
+
     /// Reads the plan's rows into `buffer`, whose memory is reused.
     ///
     /// # Errors

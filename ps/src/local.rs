@@ -7,8 +7,8 @@ use std::sync::Arc;
 use zillion_device::{Files, Workers};
 use zillion_embedding::layer::{AtOnce, LayerManifest};
 use zillion_embedding::{
-    Counters, LookupReport, Rates, TableLayout, TableParts, TableSet, TableSpec, TableStatistics,
-    Update,
+    Counters, LookupReport, Rates, SpillHome, TableLayout, TableParts, TableSet, TableSpec,
+    TableStatistics, Update,
 };
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
@@ -88,6 +88,14 @@ impl LocalClient {
         &self.tables
     }
 
+    /// Lets the rows of a table leave memory: [`TableSet::spill`].
+    ///
+    /// # Errors
+    /// Where the table cannot, the memory holds no row, or the disk refuses.
+    pub fn spill(&mut self, table: TableId, memory: u64, home: &SpillHome) -> Result<()> {
+        Ok(self.tables.spill(table, memory, home)?)
+    }
+
     fn update(&self, scale: f32) -> Update {
         Update { step: self.order.step(), rates: self.rates, scale }
     }
@@ -148,6 +156,15 @@ impl TrainClient for LocalClient {
         self.rates = rates;
         self.counted = Counters::default();
         Ok(())
+    }
+
+    fn looks_ahead(&self) -> bool {
+        self.tables.spills()
+    }
+
+    fn look_ahead(&mut self, plans: &[&LookupPlan]) -> Result<()> {
+        self.check_whole()?;
+        Ok(self.tables.look_ahead(&self.workers, plans)?)
     }
 
     fn pull(

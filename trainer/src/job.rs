@@ -8,8 +8,10 @@ mod eval;
 mod identity;
 mod pinned;
 mod publish;
+mod spill;
 mod tables;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -28,6 +30,7 @@ pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
 pub use publish::PublishConfig;
+pub use spill::Memory;
 pub use tables::TableConfig;
 
 /// Sections and keys that a job file may have at its root.
@@ -125,6 +128,12 @@ pub struct RunConfig {
     pub threads: Option<NonZeroUsize>,
     /// Shards of each table.
     pub shards: NonZeroUsize,
+    /// By table, the memory that its rows may take: the others lie in files, and are read when they are needed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub spill: BTreeMap<String, Memory>,
+    /// Folder of these files; absent: `spill` below the run's folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spill_folder: Option<PathBuf>,
     /// Address that what is counted of the run is served at, as in `127.0.0.1:9091`; absent: nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
@@ -133,7 +142,8 @@ pub struct RunConfig {
 impl Default for RunConfig {
     fn default() -> Self {
         let shards = NonZeroUsize::new(8).expect("a literal above zero");
-        Self { output: None, threads: None, shards, metrics: None }
+        let (spill, spill_folder) = (BTreeMap::new(), None);
+        Self { output: None, threads: None, shards, spill, spill_folder, metrics: None }
     }
 }
 
@@ -186,6 +196,7 @@ impl Job {
         let job = Self { name, seed, data, schema, tables, model, train, eval, publish, run };
         job.check_judge()?;
         job.check_eval()?;
+        job.check_spill()?;
         Ok(job)
     }
 

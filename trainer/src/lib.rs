@@ -49,7 +49,7 @@ pub use error::{Error, Result};
 pub use evaluate::EvalReport;
 pub use fetch::Fetched;
 pub use figures::{CheckpointReport, PublishReport, RunFigures};
-pub use job::{EvalConfig, Job, PublishConfig, RunConfig, TableConfig, TrainConfig};
+pub use job::{EvalConfig, Job, Memory, PublishConfig, RunConfig, TableConfig, TrainConfig};
 pub use model::graph;
 pub use observer::{EpochReport, Look, Observer, Silent, StepReport, Stepped};
 pub use predict::{Loaded, Looked, Predicted, Prediction};

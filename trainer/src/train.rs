@@ -203,7 +203,15 @@ impl Run {
         let decoded_before = self.seconds.decode_and_plan;
         while let Some(planned) = next {
             let rows = planned.batch.rows as u64;
-            let loss = self.timed_step(&planned)?;
+            // Where rows lie on disk the next plan is worth waiting for. What is wrong with its batch is told when
+            // its turn comes.
+            let following = self.client.looks_ahead().then(|| pipeline.next());
+            watch.lap(&mut self.seconds.wait);
+            let ahead = match &following {
+                Some(Ok(Some(planned))) => Some(planned.plan.as_ref()),
+                _ => None,
+            };
+            let loss = self.timed_step(&planned, ahead)?;
             watch = Stopwatch::start();
             self.progress.loss_sum += loss * rows as f64;
             window.add(rows, loss, &self.executor_logits(), &planned.batch);
@@ -216,7 +224,7 @@ impl Run {
             }
             self.last_plan = Some(planned.plan);
             watch.lap(&mut self.seconds.other);
-            next = pipeline.next()?;
+            next = following.unwrap_or_else(|| pipeline.next())?;
             watch.lap(&mut self.seconds.wait);
             // The last step of an epoch is checkpointed with what its validation decides, not before.
             if next.is_some() && self.is_due() {

@@ -275,13 +275,13 @@ pub(super) fn spec(dim: usize) -> TableSpec {
 }
 
 /// Draws ids by Zipf's law: inversion of the continuous distribution, close enough for a load.
-struct Zipf {
+pub(super) struct Zipf {
     rows: u64,
     total: f64,
 }
 
 impl Zipf {
-    fn new(rows: u64) -> Self {
+    pub(super) fn new(rows: u64) -> Self {
         Self { rows, total: Self::mass(rows as f64 + 1.0) }
     }
 
@@ -290,7 +290,7 @@ impl Zipf {
         (1.0 - x.powf(1.0 - ZIPF)) / (ZIPF - 1.0)
     }
 
-    fn draw(&self, random: u64) -> u64 {
+    pub(super) fn draw(&self, random: u64) -> u64 {
         let share = (random >> 11) as f64 / (1u64 << 53) as f64;
         let rank = (1.0 - share * self.total * (ZIPF - 1.0)).powf(-1.0 / (ZIPF - 1.0));
         (rank as u64 - 1).min(self.rows - 1)

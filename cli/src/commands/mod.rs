@@ -10,6 +10,7 @@ mod bench_hot_load;
 mod bench_reader;
 mod bench_registry;
 mod bench_serve;
+mod bench_spill;
 mod bench_train;
 mod bench_wire;
 pub(crate) mod check;

@@ -15,6 +15,8 @@ pub enum Op {
     Create,
     /// Bytes go to a file.
     Write,
+    /// Bytes come from a scratch file.
+    Read,
     /// A file is synced.
     Fsync,
     /// A file or a folder gets its name.

@@ -66,8 +66,7 @@ impl TableSet {
         let (era, tables) = (self.eras.now(), self.shapes.len());
         tracking.reach.fill(era);
         each(workers, &mut self.shards, |_, shard| {
-            (0..tables).for_each(|table| shard.table_mut(table).track_changes(era));
-            Ok(())
+            (0..tables).try_for_each(|table| shard.table_mut(table).track_changes(era))
         })
     }
 

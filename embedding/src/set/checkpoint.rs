@@ -61,7 +61,7 @@ impl TableSet {
             .collect();
         let written = workers.map(jobs.len(), |job| {
             let (table, part) = jobs[job];
-            let rows = self.gather(table, part, cuts[table]);
+            let rows = self.gather(table, part, cuts[table])?;
             write_part(files, folder, &self.shapes[table], (part, cuts[table]), rows)
         });
         let mut written = written.into_iter();
@@ -184,6 +184,7 @@ impl TableSet {
         let candidates = open_candidates(workers, folder, &shapes, &listed)?;
         let filters = open_filters(workers, folder, &shapes, &listed)?;
         let mut shards = empty_shards(&self.shapes, &self.map)?;
+        self.spill_shards(&mut shards)?;
         each(workers, &mut shards, |_, shard| {
             let slots = shard.slots();
             for (index, parts) in opened.iter().enumerate() {
@@ -222,7 +223,7 @@ impl TableSet {
     }
 
     /// The rows of one part, from whichever shards have them.
-    fn gather(&self, table: usize, part: usize, parts: usize) -> PartRows {
+    fn gather(&self, table: usize, part: usize, parts: usize) -> Result<PartRows> {
         let slots = part_slots(part, parts);
         let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
         let count = slots.clone().map(|slot| owner(slot).slot_rows(slot)).sum();
@@ -230,9 +231,9 @@ impl TableSet {
         for slot in slots {
             owner(slot).for_each_in_slot(slot, |key, stored| {
                 rows.push(key, self.eras.stored(stored));
-            });
+            })?;
         }
-        rows
+        Ok(rows)
     }
 }
 

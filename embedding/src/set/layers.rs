@@ -136,7 +136,7 @@ impl TableSet {
         for held in groups(&pieces, HELD_BYTES / row_bytes.max(1)) {
             let held = &pieces[held];
             for run in workers.map(held.len(), |piece| self.copy(table, &held[piece].0)) {
-                for (key, row) in run.iter() {
+                for (key, row) in run?.iter() {
                     let (weights, count) = row.unzip();
                     writer.push(key, weights, count.unwrap_or(0))?;
                 }
@@ -145,7 +145,7 @@ impl TableSet {
         Ok(())
     }
 
-    fn copy(&self, table: usize, piece: &Piece<'_>) -> RowRun {
+    fn copy(&self, table: usize, piece: &Piece<'_>) -> Result<RowRun> {
         match *piece {
             Piece::Slot(slot) => self.owner(table, slot).slot_run(slot),
             Piece::Keys(shard, keys) => self.shards[shard].table(table).key_run(keys),

@@ -218,7 +218,7 @@ impl TableSet {
         if let Some(failure) = self.shards[shard].table_mut(job.table).snapshot_failure() {
             return Err(failure);
         }
-        self.copy_before(&job, slot, &mut filling.content);
+        self.copy_before(&job, slot, &mut filling.content)?;
         let table = self.shards[shard].table_mut(job.table);
         match job.is_rows {
             true => table.slot_written(slot),
@@ -244,14 +244,17 @@ impl TableSet {
     }
 
     /// Adds what a slot had when the snapshot began.
-    fn copy_before(&self, job: &Job, slot: usize, content: &mut Content) {
+    fn copy_before(&self, job: &Job, slot: usize, content: &mut Content) -> Result<()> {
         let owner = self.shards[self.map.shard_of(slot)].table(job.table);
         match content {
             Content::Rows(rows) => {
-                owner.for_each_before(slot, |key, stored| rows.push(key, self.eras.stored(stored)));
+                owner.for_each_before(slot, |key, stored| {
+                    rows.push(key, self.eras.stored(stored))
+                })?;
             }
             Content::Candidates(candidates) => candidates.extend(owner.candidates_before(slot)),
         }
+        Ok(())
     }
 
     /// Whether [`TableSet::finish_snapshot`] would not have to wait: everything is written, or has failed.
@@ -296,7 +299,7 @@ impl TableSet {
             let (job, shape) = (rest[i], &this.shapes[rest[i].table]);
             let mut content = Content::new(&job, shape);
             part_slots(job.part, job.parts)
-                .for_each(|slot| this.copy_before(&job, slot, &mut content));
+                .try_for_each(|slot| this.copy_before(&job, slot, &mut content))?;
             content.write(files, folder, shape, &job)
         });
         for (place, info) in snapshot.written[snapshot.next..].iter_mut().zip(written) {

@@ -27,6 +27,7 @@ impl TableSet {
         step: Step,
     ) -> Result<f64> {
         self.check_gradients(plan, gradients)?;
+        self.bring_in(workers, plan)?;
         // Steps that do not fit are refused when gradients are applied.
         let step = step.0 as u32;
         let rooms = self.rooms(workers, plan, gradients, step);
@@ -50,6 +51,7 @@ impl TableSet {
         for table in &plan.tables {
             self.shape(table.table)?;
         }
+        self.bring_in(workers, plan)?;
         let run = |_: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
             slot_runs(table, range, |keys, _| live.run_regulariser(keys))
         };

@@ -10,5 +10,6 @@ mod life;
 mod model;
 mod refusals;
 mod snapshots;
+mod spill;
 
 pub(crate) use invariance::{contents, defaults};

@@ -159,7 +159,7 @@ impl Table {
             }
             let stay = looked[run.clone()].iter().filter(|found| found.rank > highest);
             for &Looked { rank: (_, key), row } in stay {
-                self.settle(key, row)?;
+                self.place_low(key, row)?;
             }
         }
         Ok(())

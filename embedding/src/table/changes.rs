@@ -14,8 +14,11 @@ use std::collections::VecDeque;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
+use super::spill::is_cold;
 use super::{DROPPED, Table};
+use crate::error::Result;
 use crate::shape::TableShape;
+use crate::spill::Thawed;
 
 /// Companion rows that are asked for before they are looked at.
 const AHEAD: usize = 16;
@@ -168,22 +171,31 @@ impl Table {
 
     /// Begins to list changes. Rows that are of this epoch already are listed now, in one pass over the
     /// table: no push or eviction will do it.
-    pub(crate) fn track_changes(&mut self, epoch: u32) {
+    pub(crate) fn track_changes(&mut self, epoch: u32) -> Result<()> {
         let is_whole = self.shape.swept;
         let open = Changed::nothing();
         let mut changes =
             Changes { epoch, is_whole, is_given_up: false, open, sealed: VecDeque::new() };
+        let mut thawed = Thawed::default();
         for slot in self.index.slots() {
             let entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+            let cold = self.cold_rows(&entries)?;
             for (i, &(key, row)) in entries.iter().enumerate() {
                 if let Some(&(_, row)) = entries.get(i + AHEAD) {
                     self.companion.prefetch(row);
                 }
-                if self.shape.meta(self.companion.row(row)).dirty_epoch == epoch {
+                let companion = if is_cold(row) {
+                    self.thaw(&cold, key, row, &mut thawed)?;
+                    thawed.companion.as_slice()
+                } else {
+                    self.companion.row(row)
+                };
+                if self.shape.meta(companion).dirty_epoch == epoch {
                     changes.note(key);
                 }
             }
         }
         self.changes = Some(changes);
+        Ok(())
     }
 }

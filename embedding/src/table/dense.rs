@@ -174,7 +174,7 @@ impl Table {
                 if outcome.is_ok() {
                     outcome = result;
                 }
-            });
+            })?;
         }
         outcome?;
         for key in new {

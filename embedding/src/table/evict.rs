@@ -57,11 +57,11 @@ impl Table {
         if stay < entries.len() {
             self.index.tidy(slot);
         }
-        entries[..stay].iter().try_for_each(|&(key, row)| self.settle(key, row))
+        entries[..stay].iter().try_for_each(|&(key, row)| self.place_low(key, row))
     }
 
     /// Moves a row down whose number lies beyond what the table needs.
-    pub(super) fn settle(&mut self, key: FeatureKey, row: u32) -> Result<()> {
+    pub(super) fn place_low(&mut self, key: FeatureKey, row: u32) -> Result<()> {
         let rows = self.rows();
         if u64::from(row) > rows + rows / LOOSE { self.move_down(key, row) } else { Ok(()) }
     }

@@ -2,7 +2,10 @@
 
 use zillion_feature::FeatureKey;
 
+use super::spill::is_cold;
 use super::{Table, UNKNOWN};
+use crate::error::Result;
+use crate::spill::Thawed;
 
 /// Keys whose buckets, and then rows, are asked for before they are looked at.
 const AHEAD: usize = 16;
@@ -29,14 +32,14 @@ impl RowRun {
 
 impl Table {
     /// All rows of one slot.
-    pub(crate) fn slot_run(&self, slot: usize) -> RowRun {
+    pub(crate) fn slot_run(&self, slot: usize) -> Result<RowRun> {
         let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
         entries.sort_unstable();
         self.run_of(&entries)
     }
 
     /// The rows of some keys of this shard, in ascending order.
-    pub(crate) fn key_run(&self, keys: &[u64]) -> RowRun {
+    pub(crate) fn key_run(&self, keys: &[u64]) -> Result<RowRun> {
         let mut entries = Vec::with_capacity(keys.len());
         for (i, &key) in keys.iter().enumerate() {
             if let Some(&key) = keys.get(i + AHEAD) {
@@ -48,7 +51,7 @@ impl Table {
         self.run_of(&entries)
     }
 
-    fn run_of(&self, entries: &[(FeatureKey, u32)]) -> RowRun {
+    fn run_of(&self, entries: &[(FeatureKey, u32)]) -> Result<RowRun> {
         let width = self.shape.width;
         let mut run = RowRun {
             width,
@@ -56,6 +59,8 @@ impl Table {
             weights: Vec::with_capacity(entries.len() * width),
             counts: Vec::with_capacity(entries.len()),
         };
+        let cold = self.cold_rows(entries)?;
+        let mut thawed = Thawed::default();
         for (i, &(key, row)) in entries.iter().enumerate() {
             if let Some(&(_, row)) = entries.get(i + AHEAD) {
                 self.weights.prefetch(row);
@@ -65,6 +70,10 @@ impl Table {
             if row == UNKNOWN {
                 run.weights.resize(run.weights.len() + width, 0.0);
                 run.counts.push(None);
+            } else if is_cold(row) {
+                self.thaw(&cold, key, row, &mut thawed)?;
+                run.weights.extend_from_slice(&thawed.weights(&self.shape).to_floats());
+                run.counts.push(Some(self.shape.meta(&thawed.companion).count));
             } else {
                 let start = run.weights.len();
                 run.weights.resize(start + width, 0.0);
@@ -72,6 +81,6 @@ impl Table {
                 run.counts.push(Some(self.shape.meta(self.companion.row(row)).count));
             }
         }
-        run
+        Ok(run)
     }
 }

@@ -18,6 +18,7 @@ mod images;
 mod pull;
 mod push;
 mod snapshot;
+mod spill;
 mod sweep;
 mod uses;
 mod weights;
@@ -40,6 +41,7 @@ use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::index::Index;
 use crate::shape::{Meta, TableShape};
+use crate::spill::{Spill, Thawed};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
 use snapshot::TableSnapshot;
@@ -68,6 +70,8 @@ pub(crate) struct Table {
     changes: Option<Changes>,
     /// Present while a snapshot of the rows is written.
     snapshot: Option<Box<TableSnapshot>>,
+    /// Present where rows may leave memory: index entries may then be records.
+    spill: Option<Box<Spill>>,
 }
 
 /// One row as a checkpoint keeps it.
@@ -92,6 +96,7 @@ impl Table {
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
             snapshot: None,
+            spill: None,
             index: Index::new(slots),
             shape,
         })
@@ -116,6 +121,9 @@ impl Table {
     /// Goes on counting where the table that this one replaces has stopped.
     pub(crate) fn keep_counters(&mut self, replaced: &Self) {
         self.counters = replaced.counters;
+        if let (Some(spill), Some(replaced)) = (&mut self.spill, &replaced.spill) {
+            spill.keep_counters(replaced);
+        }
     }
 
     /// Rows of one of this shard's slots.
@@ -166,6 +174,7 @@ impl Table {
 
     /// Adds a row as a checkpoint kept it; the key must not be there.
     pub(crate) fn restore_row(&mut self, key: FeatureKey, stored: StoredRow<'_>) -> Result<()> {
+        self.make_room_for_restored(stored.meta.last_step)?;
         let row = self.allocate_for(key)?;
         self.weights.restore(row, stored.weights);
         let companion = self.companion.row_mut(row);
@@ -228,21 +237,29 @@ impl Table {
         &self,
         slot: usize,
         mut f: impl FnMut(FeatureKey, StoredRow<'_>),
-    ) {
+    ) -> Result<()> {
         let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
         entries.sort_unstable();
+        let cold = self.cold_rows(&entries)?;
+        let mut thawed = Thawed::default();
         for (key, row) in entries {
-            let companion = self.companion.row(row);
+            let (weights, companion) = if spill::is_cold(row) {
+                self.thaw(&cold, key, row, &mut thawed)?;
+                (thawed.weights(&self.shape), thawed.companion.as_slice())
+            } else {
+                (self.weights.stored(row, self.shape.width), self.companion.row(row))
+            };
             f(
                 key,
                 StoredRow {
-                    weights: self.weights.stored(row, self.shape.width),
+                    weights,
                     state: crate::shape::floats(&companion[..self.shape.state_width]),
                     meta: self.shape.meta(companion),
                     used: self.shape.used(companion),
                 },
             );
         }
+        Ok(())
     }
 
     pub(crate) fn statistics(&self) -> TableStatistics {
@@ -263,6 +280,7 @@ impl Table {
             change_bytes: self.changes.as_ref().map_or(0, |c| c.bytes() as u64),
             snapshot_bytes: self.snapshot_bytes() as u64,
             slack_bytes: (reserved + companion_reserved - used) as u64,
+            spill: self.spill_statistics(),
             counters: self.counters,
         }
     }

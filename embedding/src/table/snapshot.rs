@@ -19,11 +19,13 @@ use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
 use super::images::{Images, NONE};
+use super::spill::is_cold;
 use super::weights::{RowWeights, WeightSlab};
 use super::{DROPPED, StoredRow, Table};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::shape::{TableShape, floats};
+use crate::spill::Thawed;
 
 /// Rows that are asked for before they are looked at.
 const AHEAD: usize = 16;
@@ -176,15 +178,23 @@ impl Table {
         &self,
         slot: usize,
         mut f: impl FnMut(FeatureKey, StoredRow<'_>),
-    ) {
-        let Some(snapshot) = &self.snapshot else { return };
+    ) -> Result<()> {
+        let Some(snapshot) = &self.snapshot else { return Ok(()) };
         let entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+        let cold = self.cold_rows(&entries)?;
+        let mut thawed = Thawed::default();
         let mut places = Vec::with_capacity(entries.len());
         for (i, &(key, row)) in entries.iter().enumerate() {
             if let Some(&(_, row)) = entries.get(i + AHEAD) {
                 self.companion.prefetch(row);
             }
-            if self.shape.meta(self.companion.row(row)).dirty_epoch <= snapshot.era {
+            let companion = if is_cold(row) {
+                self.thaw(&cold, key, row, &mut thawed)?;
+                &thawed.companion
+            } else {
+                self.companion.row(row)
+            };
+            if self.shape.meta(companion).dirty_epoch <= snapshot.era {
                 places.push((key, Place::Live(row)));
             }
         }
@@ -194,18 +204,27 @@ impl Table {
             if let Some(&(_, Place::Live(row))) = places.get(i + AHEAD) {
                 self.weights.prefetch(row);
             }
+            let (dtype, width) = (self.shape.spec.dtype, self.shape.width);
             let (weights, companion) = match place {
-                Place::Live(row) => (self.weights.words(row), self.companion.row(row)),
-                Place::Image(image) => snapshot.images.row(image),
+                Place::Live(row) if is_cold(row) => {
+                    self.thaw(&cold, key, row, &mut thawed)?;
+                    (thawed.weights(&self.shape), thawed.companion.as_slice())
+                }
+                Place::Live(row) => (self.weights.stored(row, width), self.companion.row(row)),
+                Place::Image(image) => {
+                    let (words, companion) = snapshot.images.row(image);
+                    (RowWeights::of_words(words, dtype, width), companion)
+                }
             };
             let stored = StoredRow {
-                weights: RowWeights::of_words(weights, self.shape.spec.dtype, self.shape.width),
+                weights,
                 state: floats(&companion[..self.shape.state_width]),
                 meta: self.shape.meta(companion),
                 used: self.shape.used(companion),
             };
             f(key, stored);
         }
+        Ok(())
     }
 
     /// Notes that a slot's rows are written: nothing of it is kept any more.

@@ -92,6 +92,11 @@ impl WeightSlab {
         each!(self, slab => slab.bytes())
     }
 
+    /// Live rows.
+    pub(super) fn len(&self) -> usize {
+        each!(self, slab => slab.len())
+    }
+
     pub(super) fn alloc(&mut self) -> Result<u32> {
         Ok(each!(self, slab => slab.alloc())?)
     }
@@ -142,6 +147,14 @@ impl WeightSlab {
         match self {
             Self::F32(slab) => bytemuck::cast_slice(slab.row(row)),
             Self::F16(slab) | Self::Bf16(slab) => bytemuck::cast_slice(slab.row(row)),
+        }
+    }
+
+    /// The same to write.
+    pub(super) fn words_mut(&mut self, row: u32) -> &mut [u32] {
+        match self {
+            Self::F32(slab) => bytemuck::cast_slice_mut(slab.row_mut(row)),
+            Self::F16(slab) | Self::Bf16(slab) => bytemuck::cast_slice_mut(slab.row_mut(row)),
         }
     }
 
@@ -209,7 +222,7 @@ impl WeightSlab {
 
 impl<'a> RowWeights<'a> {
     /// What [`WeightSlab::words`] of a row mean.
-    pub(super) fn of_words(words: &'a [u32], dtype: Dtype, width: usize) -> Self {
+    pub(crate) fn of_words(words: &'a [u32], dtype: Dtype, width: usize) -> Self {
         match dtype {
             Dtype::F32 => Self::F32(&bytemuck::cast_slice(words)[..width]),
             Dtype::F16 => Self::F16(&bytemuck::cast_slice(words)[..width]),

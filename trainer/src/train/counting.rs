@@ -4,6 +4,8 @@
 
 use std::time::Instant;
 
+use zillion_feature::LookupPlan;
+
 use super::Run;
 use crate::error::Result;
 use crate::figures::RunFigures;
@@ -36,10 +38,14 @@ impl Counting {
 
 impl Run {
     /// [`Run::train_step`], counted.
-    pub(super) fn timed_step(&mut self, planned: &Planned) -> Result<f64> {
+    pub(super) fn timed_step(
+        &mut self,
+        planned: &Planned,
+        next: Option<&LookupPlan>,
+    ) -> Result<f64> {
         let before = self.cursor.row;
         let began = Instant::now();
-        let loss = self.train_step(planned)?;
+        let loss = self.train_step(planned, next)?;
         self.counting.passed_rows += self.cursor.row - before;
         self.counting.bad_rows += planned.rejected.len() as u64;
         if self.counting.is_wanted {

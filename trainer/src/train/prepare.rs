@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zillion_embedding::TableSet;
-use zillion_feature::{Cursor, Statistics};
+use zillion_embedding::{SpillHome, TableSet};
+use zillion_feature::{Cursor, Statistics, TableId};
 use zillion_nn::optim::DenseOptimizer;
 use zillion_nn::zoo::{self, LOGITS, LOSS};
 use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
@@ -79,7 +79,12 @@ impl Run {
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
         let mut tables = TableSet::new(job.tables.clone(), job.run.shards)?;
         tables.limit_bytes(job.train.max_table_bytes)?;
-        let client = LocalClient::over(tables, options.workers.clone());
+        let mut client = LocalClient::over(tables, options.workers.clone());
+        if !job.run.spill.is_empty() {
+            // First the run's own folders, whose names it makes durable.
+            dir.prepare(&options.files)?;
+            spill(&job, &mut client, &options)?;
+        }
 
         let sides = SideTables::load(&job.data, &job.schema)?;
         let train_data = open(&job, &job.data.train, &sides)?.ok_or_else(|| {
@@ -270,4 +275,15 @@ fn open(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<Dataset>>
     let files = job.data.files(paths)?;
     let dataset = Dataset::open_beside(&job.data, &files, &job.schema, Labels::Required, sides)?;
     Ok(Some(dataset))
+}
+
+/// Lets tables leave memory, where the job says so.
+fn spill(job: &Job, client: &mut LocalClient, options: &TrainOptions) -> Result<()> {
+    let home = SpillHome::open(&options.files, &job.spill_folder())?;
+    for (id, table) in (0..).map(TableId).zip(&job.tables) {
+        if let Some(memory) = job.run.spill.get(&table.name) {
+            client.spill(id, memory.bytes(), &home)?;
+        }
+    }
+    Ok(())
 }

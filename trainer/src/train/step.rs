@@ -5,7 +5,7 @@
 //! apply are one.
 
 use zillion_embedding::Rates;
-use zillion_feature::{RowBuffer, Step, TableRows};
+use zillion_feature::{LookupPlan, RowBuffer, Step, TableRows};
 use zillion_nn::optim::clip_scale;
 use zillion_nn::{Inputs, NodeId, ParamId, StepSeed};
 use zillion_ps::{PushMode, Want};
@@ -78,13 +78,23 @@ impl Run {
     }
 
     /// Trains on a batch; returns its mean loss before the step.
-    pub(super) fn train_step(&mut self, planned: &Planned) -> Result<f64> {
+    ///
+    /// `next` is the plan of the step behind it, where that is known: what it will need of the disk is read
+    /// meanwhile.
+    pub(super) fn train_step(
+        &mut self,
+        planned: &Planned,
+        next: Option<&LookupPlan>,
+    ) -> Result<f64> {
         let step = self.step + 1;
         let mut watch = Stopwatch::start();
         let rate_scale = self.progress.plateau.rate_scale();
         self.client.begin_step(Step(step), Rates { scale: rate_scale })?;
         let rows = std::mem::take(&mut self.buffers.rows);
         let rows = self.client.pull(&planned.plan, Want::default(), rows)?.wait()?;
+        if let Some(next) = next {
+            self.client.look_ahead(&[next])?;
+        }
         watch.lap(&mut self.seconds.pull);
 
         let mut inputs = Inputs::new(&planned.batch, &planned.plan, &rows, true);

@@ -1,7 +1,7 @@
 //! The series of the tables of a run.
 
 use prometheus::{IntCounterVec, IntGaugeVec};
-use zillion_embedding::TableStatistics;
+use zillion_embedding::{SpillStatistics, TableStatistics};
 
 use super::{Maker, follow, whole};
 
@@ -22,6 +22,18 @@ pub(super) struct Tables {
     refused_full: IntCounterVec,
     nonfinite: IntCounterVec,
     saturated: IntCounterVec,
+    hot: IntGaugeVec,
+    cold: IntGaugeVec,
+    budget: IntGaugeVec,
+    file: IntGaugeVec,
+    brought_in: IntCounterVec,
+    ahead: IntCounterVec,
+    spilled: IntCounterVec,
+    compacted: IntCounterVec,
+    reads: IntCounterVec,
+    read_bytes: IntCounterVec,
+    writes: IntCounterVec,
+    written_bytes: IntCounterVec,
 }
 
 impl Tables {
@@ -85,6 +97,36 @@ impl Tables {
                 "zillion_embedding_saturated_weights_total",
                 "Weights that became the largest number of their type because they were beyond it.",
             )?,
+            hot: gauges("zillion_embedding_hot_rows", "Rows in memory.")?,
+            cold: gauges("zillion_embedding_cold_rows", "Rows on disk.")?,
+            budget: gauges(
+                "zillion_embedding_spill_memory_bytes",
+                "Memory that the rows of a table that spills may take.",
+            )?,
+            file: gauges("zillion_embedding_spill_file_bytes", "Files of a table that spills.")?,
+            brought_in: counters(
+                "zillion_embedding_brought_in_rows_total",
+                "Rows read from disk because a batch needed them.",
+            )?,
+            ahead: counters(
+                "zillion_embedding_read_ahead_rows_total",
+                "Of these, rows whose reading had begun before their batch was looked up.",
+            )?,
+            spilled: counters(
+                "zillion_embedding_spilled_rows_total",
+                "Rows written to disk because their memory was needed.",
+            )?,
+            compacted: counters(
+                "zillion_embedding_compacted_rows_total",
+                "Rows written again so that the space between them can be used.",
+            )?,
+            reads: counters("zillion_embedding_spill_reads_total", "Reads of spilled rows.")?,
+            read_bytes: counters("zillion_embedding_spill_read_bytes_total", "Bytes of these.")?,
+            writes: counters("zillion_embedding_spill_writes_total", "Writes of spilled rows.")?,
+            written_bytes: counters(
+                "zillion_embedding_spill_written_bytes_total",
+                "Bytes of these.",
+            )?,
         })
     }
 
@@ -102,9 +144,13 @@ impl Tables {
                 ("changes", figures.change_bytes),
                 ("snapshot", figures.snapshot_bytes),
                 ("slack", figures.slack_bytes),
+                ("spill", figures.spill.map_or(0, |spill| spill.buffer_bytes)),
             ] {
                 self.bytes.with_label_values(&[table, kind]).set(whole(bytes));
             }
+            // A table that does not spill has all its rows in memory.
+            let all_hot = SpillStatistics { hot_rows: figures.rows, ..Default::default() };
+            self.spilling(table, &figures.spill.unwrap_or(all_hot));
             let counted = &figures.counters;
             for (series, count) in [
                 (&self.pulled, counted.pulled),
@@ -123,6 +169,29 @@ impl Tables {
             ] {
                 follow(&series.with_label_values(&[table]), count);
             }
+        }
+    }
+
+    fn spilling(&self, table: &str, spill: &SpillStatistics) {
+        for (series, value) in [
+            (&self.hot, spill.hot_rows),
+            (&self.cold, spill.cold_rows),
+            (&self.budget, spill.budget_bytes),
+            (&self.file, spill.disk_bytes),
+        ] {
+            series.with_label_values(&[table]).set(whole(value));
+        }
+        for (series, count) in [
+            (&self.brought_in, spill.brought_in),
+            (&self.ahead, spill.ahead),
+            (&self.spilled, spill.spilled),
+            (&self.compacted, spill.compacted),
+            (&self.reads, spill.reads),
+            (&self.read_bytes, spill.read_bytes),
+            (&self.writes, spill.writes),
+            (&self.written_bytes, spill.written_bytes),
+        ] {
+            follow(&series.with_label_values(&[table]), count);
         }
     }
 }

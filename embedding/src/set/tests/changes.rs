@@ -37,10 +37,13 @@ fn live(set: &TableSet, table: usize) -> Rows {
     let mut rows = Rows::new();
     for shard in &set.shards {
         for slot in shard.slots() {
-            shard.table(table).for_each_in_slot(slot, |key, stored| {
-                let bits = stored.weights.to_floats().iter().map(|w| w.to_bits()).collect();
-                rows.insert(key.0, (bits, stored.meta.count));
-            });
+            shard
+                .table(table)
+                .for_each_in_slot(slot, |key, stored| {
+                    let bits = stored.weights.to_floats().iter().map(|w| w.to_bits()).collect();
+                    rows.insert(key.0, (bits, stored.meta.count));
+                })
+                .unwrap();
         }
     }
     rows

@@ -135,9 +135,12 @@ fn parts_say_how_often_when_and_in_which_epoch_a_row_moved() {
         let mut found = std::collections::BTreeMap::new();
         for shard in &set.shards {
             for slot in shard.slots() {
-                shard.table(table).for_each_in_slot(slot, |k, row| {
-                    found.insert(k, (row.meta.count, row.meta.last_step, row.meta.dirty_epoch));
-                });
+                shard
+                    .table(table)
+                    .for_each_in_slot(slot, |k, row| {
+                        found.insert(k, (row.meta.count, row.meta.last_step, row.meta.dirty_epoch));
+                    })
+                    .unwrap();
             }
         }
         ids.iter().map(|&id| found[&key(id)]).collect()

@@ -1,0 +1,144 @@
+//! Folders of scratch files that belong to one process each.
+//!
+//! Below the folder that is given, everybody has one named `spill-<n>`, and a lock on the file `LOCK` in it: the
+//! operating system lets go of it when the process ends, however it ends. Whoever finds a folder whose lock is
+//! free knows that its owner is no more, and removes the files of ours in it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use zillion_device::{DeviceError, Files};
+
+use crate::error::Result;
+
+const PREFIX: &str = "spill-";
+const LOCK: &str = "LOCK";
+const SUFFIX: &str = ".log";
+
+/// A locked folder. Dropping it removes it, if nothing of others is in it.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// The lock is held as long as this is open.
+    _lock: File,
+}
+
+impl Folder {
+    pub(super) fn open(files: &Files, parent: &Path) -> Result<Self> {
+        files.create_dir(parent)?;
+        // What the dead have left is removed wherever it is, and not only where this one will live.
+        let entries =
+            fs::read_dir(parent).map_err(|e| DeviceError::file("list the folder", parent, e))?;
+        for entry in entries {
+            let entry = entry.map_err(|e| DeviceError::file("list the folder", parent, e))?;
+            let name = entry.file_name();
+            let is_ours = name.to_str().is_some_and(|name| {
+                name.strip_prefix(PREFIX).is_some_and(|n| n.parse::<u32>().is_ok())
+            });
+            if is_ours && let Some(lock) = lock(&entry.path())? {
+                clear(&entry.path())?;
+                drop(lock);
+            }
+        }
+        let mut number = 0u32;
+        loop {
+            let path = parent.join(format!("{PREFIX}{number}"));
+            files.create_dir(&path)?;
+            if let Some(lock) = lock(&path)? {
+                clear(&path)?;
+                return Ok(Self { path, _lock: lock });
+            }
+            number += 1;
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the next file of a table goes: a name that is not taken.
+    pub(super) fn next(&self, table: &str) -> PathBuf {
+        let name = |n: u32| self.path.join(format!("{table}-{n}{SUFFIX}"));
+        (0..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(u32::MAX))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Another owner may be looking at the lock at this moment: it sees that the file has lost its name.
+        let _ = fs::remove_file(self.path.join(LOCK));
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// The lock of a folder, if nobody has it.
+fn lock(folder: &Path) -> Result<Option<File>> {
+    let path = folder.join(LOCK);
+    let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = match open {
+        Ok(file) => file,
+        // Its owner has just removed it.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(DeviceError::file("open", &path, e).into()),
+    };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(e)) => return Err(DeviceError::file("lock", &path, e).into()),
+    }
+    let inode = |metadata: std::io::Result<fs::Metadata>| metadata.ok().map(|m| (m.dev(), m.ino()));
+    let held = inode(file.metadata());
+    Ok((held.is_some() && held == inode(fs::metadata(&path))).then_some(file))
+}
+
+/// Removes the scratch files of a folder.
+fn clear(folder: &Path) -> Result<()> {
+    let entries =
+        fs::read_dir(folder).map_err(|e| DeviceError::file("list the folder", folder, e))?;
+    for entry in entries {
+        let entry = entry.map_err(|e| DeviceError::file("list the folder", folder, e))?;
+        if entry.file_name().to_str().is_some_and(|name| name.ends_with(SUFFIX)) {
+            let path = entry.path();
+            fs::remove_file(&path).map_err(|e| DeviceError::file("remove", &path, e))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_living_are_left_alone_and_what_the_dead_left_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let files = Files::new();
+        let first = Folder::open(&files, parent.path()).unwrap();
+        fs::write(first.next("ids"), b"x").unwrap();
+        assert!(first.next("ids").ends_with("ids-1.log"));
+        let second = Folder::open(&files, parent.path()).unwrap();
+        assert_ne!(first.path(), second.path());
+        assert!(first.path().join("ids-0.log").exists());
+
+        // A process that was killed: its lock is free and its files are there.
+        let dead = parent.path().join("spill-7");
+        fs::create_dir(&dead).unwrap();
+        fs::write(dead.join(LOCK), b"").unwrap();
+        fs::write(dead.join("ids-0.log"), b"x").unwrap();
+        fs::write(dead.join("notes.txt"), b"not ours").unwrap();
+        let foreign = parent.path().join("spill-of-water");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join("a.log"), b"x").unwrap();
+        let path = first.path().to_owned();
+        drop(first);
+        assert!(path.join("ids-0.log").exists(), "whoever has files there removes them");
+        let third = Folder::open(&files, parent.path()).unwrap();
+        assert_eq!(third.path(), path);
+        assert!(!path.join("ids-0.log").exists());
+        assert!(!dead.join("ids-0.log").exists() && dead.join("notes.txt").exists());
+        assert!(foreign.join("a.log").exists());
+        drop(third);
+        assert!(!path.exists());
+    }
+}

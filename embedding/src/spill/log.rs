@@ -1,0 +1,268 @@
+//! A shard's cold rows: records of one size in segments of one file, written in large pieces, never in place.
+//!
+//! Records are numbered through: pages that hold whole records make a unit, units a chunk (what is written at
+//! once), chunks a segment (what is used again as a whole). The chunk that is being filled is in memory, and
+//! its records are read from there.
+//!
+//! # Invariants
+//! * A closed segment is full of records. Those that are live are counted, and are those that an index entry
+//!   points to.
+//! * A segment is written again only after its last record was released; it then has another generation, so
+//!   that what was read of it before can be told from what it holds now.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use zillion_device::direct_io::{DirectFile, PAGE, Page, bytes, bytes_mut, pages};
+
+use super::MOST_RECORDS;
+use crate::error::{Error, Result};
+
+/// Bytes of a chunk, and chunks of a segment, where memory is no question.
+const CHUNK_BYTES: usize = 256 << 10;
+const SEGMENT_CHUNKS: usize = 16;
+/// A chunk takes at most this part of the memory that rows may have.
+const CHUNK_PART: u64 = 64;
+
+/// How records lie in the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry {
+    record: usize,
+    /// Pages of a unit: one, or what one large record needs.
+    unit_pages: usize,
+    /// Records of a unit.
+    per_unit: usize,
+    chunk_units: usize,
+    segment_chunks: usize,
+}
+
+/// A log. See the module.
+#[derive(Debug)]
+pub(crate) struct Log {
+    file: Arc<DirectFile>,
+    geometry: Geometry,
+    segments: Vec<Segment>,
+    free: BTreeSet<u32>,
+    open: Option<Open>,
+    /// The chunk that is being filled.
+    chunk: Vec<Page>,
+    /// Segments that were opened so far.
+    openings: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    live: usize,
+    generation: u64,
+    is_closed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    segment: u32,
+    /// Which of its chunks is being filled, and how many records are in it.
+    chunk: usize,
+    filled: usize,
+}
+
+impl Geometry {
+    /// For records of `record` bytes in a table whose rows may take `memory` bytes.
+    pub(crate) fn new(record: usize, memory: u64) -> Self {
+        let unit_pages = record.div_ceil(PAGE);
+        let per_unit = unit_pages * PAGE / record;
+        let chunk = (memory / CHUNK_PART).min(CHUNK_BYTES as u64) as usize;
+        let chunk_units = (chunk / (unit_pages * PAGE)).max(1);
+        Self { record, unit_pages, per_unit, chunk_units, segment_chunks: SEGMENT_CHUNKS }
+    }
+
+    pub(crate) fn unit_bytes(&self) -> usize {
+        self.unit_pages * PAGE
+    }
+
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.record
+    }
+
+    /// Records of a unit.
+    pub(crate) fn per_unit(&self) -> usize {
+        self.per_unit
+    }
+
+    /// Units of a segment.
+    pub(crate) fn units(&self) -> usize {
+        self.chunk_units * self.segment_chunks
+    }
+
+    fn chunk_records(&self) -> usize {
+        self.chunk_units * self.per_unit
+    }
+
+    fn segment_records(&self) -> usize {
+        self.units() * self.per_unit
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        (self.units() * self.unit_bytes()) as u64
+    }
+
+    /// The byte that a record begins at.
+    pub(crate) fn offset(&self, record: u32) -> u64 {
+        let (unit, place) = (record as usize / self.per_unit, record as usize % self.per_unit);
+        unit as u64 * self.unit_bytes() as u64 + (place * self.record) as u64
+    }
+
+    /// The byte that a unit of a segment begins at.
+    pub(crate) fn unit_offset(&self, segment: u32, unit: usize) -> u64 {
+        u64::from(segment) * self.segment_bytes() + (unit * self.unit_bytes()) as u64
+    }
+
+    /// The number of a record, by segment, unit in it, and place in that.
+    pub(crate) fn number(&self, segment: u32, unit: usize, place: usize) -> u32 {
+        (segment as usize * self.segment_records() + unit * self.per_unit + place) as u32
+    }
+
+    /// The bytes of a record in its unit.
+    pub(crate) fn in_unit<'a>(&self, unit: &'a [u8], place: usize) -> &'a [u8] {
+        &unit[place * self.record..(place + 1) * self.record]
+    }
+}
+
+impl Log {
+    pub(crate) fn new(file: DirectFile, geometry: Geometry) -> Self {
+        Self {
+            file: Arc::new(file),
+            geometry,
+            segments: Vec::new(),
+            free: BTreeSet::new(),
+            open: None,
+            chunk: Vec::new(),
+            openings: 0,
+        }
+    }
+
+    pub(crate) fn file(&self) -> &Arc<DirectFile> {
+        &self.file
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.segments.len() as u64 * self.geometry.segment_bytes()
+    }
+
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.chunk.capacity() * PAGE + self.segments.capacity() * size_of::<Segment>()
+    }
+
+    /// Adds a record that `fill` writes; returns its number. Nothing is added where that fails.
+    ///
+    /// # Errors
+    /// Where the disk refuses the records before it: they are still in memory, and the next call tries again.
+    pub(crate) fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
+        let geometry = self.geometry;
+        if self.open.is_some_and(|open| open.filled == geometry.chunk_records()) {
+            self.write_chunk()?;
+        }
+        let open = match self.open {
+            Some(open) => open,
+            None => self.open_segment()?,
+        };
+        let (unit, place) = (open.filled / geometry.per_unit, open.filled % geometry.per_unit);
+        let start = unit * geometry.unit_bytes() + place * geometry.record;
+        fill(&mut bytes_mut(&mut self.chunk)[start..start + geometry.record]);
+        self.open = Some(Open { filled: open.filled + 1, ..open });
+        self.segments[open.segment as usize].live += 1;
+        Ok(geometry.number(open.segment, open.chunk * geometry.chunk_units + unit, place))
+    }
+
+    /// The bytes of a record that is still in memory.
+    pub(crate) fn in_memory(&self, record: u32) -> Option<&[u8]> {
+        let (open, geometry) = (self.open?, &self.geometry);
+        let first = geometry.number(open.segment, open.chunk * geometry.chunk_units, 0);
+        let index = record.checked_sub(first)? as usize;
+        if index >= open.filled {
+            return None;
+        }
+        let (unit, place) = (index / geometry.per_unit, index % geometry.per_unit);
+        let start = unit * geometry.unit_bytes() + place * geometry.record;
+        Some(&bytes(&self.chunk)[start..start + geometry.record])
+    }
+
+    /// Says that nothing points to a record any more.
+    pub(crate) fn release(&mut self, record: u32) {
+        let segment = record / self.geometry.segment_records() as u32;
+        let state = &mut self.segments[segment as usize];
+        state.live -= 1;
+        if state.live == 0 && state.is_closed {
+            self.free.insert(segment);
+        }
+    }
+
+    /// What tells whether a record is still the one that was read.
+    pub(crate) fn generation(&self, record: u32) -> u64 {
+        self.segment_generation(record / self.geometry.segment_records() as u32)
+    }
+
+    pub(crate) fn segment_generation(&self, segment: u32) -> u64 {
+        self.segments[segment as usize].generation
+    }
+
+    /// Live records of a segment; none where it waits to be used again.
+    pub(crate) fn live(&self, segment: u32) -> usize {
+        self.segments[segment as usize].live
+    }
+
+    /// The closed segment with the fewest live records, if they are fewer than half of it.
+    pub(crate) fn sparsest(&self) -> Option<u32> {
+        let half = self.geometry.segment_records() / 2;
+        let closed = self.segments.iter().enumerate();
+        let sparse = closed.filter(|(_, s)| s.is_closed && s.live > 0 && s.live < half);
+        sparse.min_by_key(|(_, s)| s.live).map(|(segment, _)| segment as u32)
+    }
+
+    fn write_chunk(&mut self) -> Result<()> {
+        let Some(open) = self.open else { return Ok(()) };
+        let geometry = self.geometry;
+        let at = geometry.unit_offset(open.segment, open.chunk * geometry.chunk_units);
+        self.file.write(at, &self.chunk)?;
+        let chunk = open.chunk + 1;
+        self.open = (chunk < geometry.segment_chunks).then_some(Open { chunk, filled: 0, ..open });
+        if self.open.is_none() {
+            let state = &mut self.segments[open.segment as usize];
+            state.is_closed = true;
+            if state.live == 0 {
+                self.free.insert(open.segment);
+            }
+        }
+        Ok(())
+    }
+
+    fn open_segment(&mut self) -> Result<Open> {
+        let segment = match self.free.pop_first() {
+            Some(segment) => segment,
+            None => {
+                let records = (self.segments.len() + 1) * self.geometry.segment_records();
+                if records > MOST_RECORDS as usize {
+                    let reason = format!(
+                        "a shard spills at most {MOST_RECORDS} rows of a table to disk; use more shards"
+                    );
+                    let path = self.file.path().to_owned();
+                    return Err(Error::Spill { path, reason });
+                }
+                self.segments.push(Segment { live: 0, generation: 0, is_closed: false });
+                self.segments.len() as u32 - 1
+            }
+        };
+        if self.chunk.is_empty() {
+            self.chunk = pages(self.geometry.chunk_units * self.geometry.unit_pages);
+        }
+        self.openings += 1;
+        let state = Segment { live: 0, generation: self.openings, is_closed: false };
+        self.segments[segment as usize] = state;
+        let open = Open { segment, chunk: 0, filled: 0 };
+        self.open = Some(open);
+        Ok(open)
+    }
+}

@@ -1,0 +1,319 @@
+//! Tables that are larger than their memory: rows that are seldom asked for lie in a file.
+//!
+//! The index stays in memory, all of it: where a row is in the file, its entry holds the number of a record of
+//! the shard's log instead of a row number. Rows that a plan needs are brought in before anything else looks at
+//! them, so that pulls and pushes find every row where they always do. What has gone beyond the budget leaves
+//! at the end of a step, slot by slot, the least likely to be asked for first.
+//!
+//! # Invariants
+//! * A row is in memory or in the file, never in both, and its index entry says where.
+//! * Which rows are in memory shows in no result: weights, counts, checkpoints and deltas are those of a table
+//!   that has all its rows in memory.
+//! * A row that cannot be written stays in memory, and the error ends the step.
+//!
+//! # Crash consistency
+//! The file is scratch: it is never synced, and removed with the process. What a run goes on from is its
+//! checkpoint, which has the rows of both places.
+
+mod fetch;
+mod folder;
+mod log;
+mod policy;
+mod record;
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use zillion_device::Files;
+use zillion_device::direct_io::{DirectFile, Readers};
+
+use crate::error::{Error, Result};
+use crate::shape::TableShape;
+use crate::spec::TableSpec;
+pub(crate) use fetch::{Fetch, Missing};
+use folder::Folder;
+pub(crate) use log::{Geometry, Log};
+pub(crate) use policy::{COMPARED, LEAVING, Policy, least};
+pub(crate) use record::{RecordShape, Thawed};
+
+/// The bit of an index entry that says: the rest is the number of a record.
+pub(crate) const COLD: u32 = 1 << 31;
+/// Record numbers end below this, so that no entry is one of the row numbers that mean something else.
+pub(crate) const MOST_RECORDS: u32 = COLD - 2;
+
+/// Reads in flight. More than this gives no more on the disks that were measured.
+const READERS: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
+/// A chunk of memory of a slab: see `zillion_device::slab`.
+const SLAB_CHUNK: u64 = zillion_device::slab::CHUNK_BYTES as u64;
+const SLAB_FIRST: u64 = 4 << 10;
+/// Bytes beside a row in memory: until when it is wanted.
+const STAMP_BYTES: u64 = 4;
+
+/// A folder for the files of tables that spill, and the threads that read them. Shared by the tables of a
+/// process; the folder of its own that it makes below the one it is given goes with it.
+#[derive(Clone, Debug)]
+pub struct SpillHome {
+    inner: Arc<Home>,
+}
+
+#[derive(Debug)]
+struct Home {
+    readers: Readers,
+    folder: Folder,
+    files: Files,
+}
+
+impl SpillHome {
+    /// Takes a folder of its own below `folder` (made if absent). What processes have left there that are no
+    /// more is removed; what belongs to a living one is left alone.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub fn open(files: &Files, folder: &Path) -> Result<Self> {
+        let folder = Folder::open(files, folder)?;
+        let readers = Readers::new(READERS)?;
+        Ok(Self { inner: Arc::new(Home { readers, folder, files: files.scratch() }) })
+    }
+
+    /// The folder of its own.
+    pub fn path(&self) -> &Path {
+        self.inner.folder.path()
+    }
+
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.inner.readers
+    }
+
+    fn create(&self, table: &str) -> Result<DirectFile> {
+        let path = self.inner.folder.next(table);
+        Ok(DirectFile::create(&self.inner.files, &path)?)
+    }
+}
+
+/// What a table that spills has done. Bytes and operations are those of the disk, past the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SpillStatistics {
+    /// Rows in memory.
+    pub hot_rows: u64,
+    /// Rows in the file.
+    pub cold_rows: u64,
+    /// Rows that the table may have in memory between two steps.
+    pub budget_rows: u64,
+    /// Bytes of the setting.
+    pub budget_bytes: u64,
+    /// Bytes of the file.
+    pub disk_bytes: u64,
+    /// Bytes of it that are rows.
+    pub live_bytes: u64,
+    /// Bytes of memory beside rows and index: what is on its way to the file and from it.
+    pub buffer_bytes: u64,
+    /// Rows that were read from the file because a plan needed them.
+    pub brought_in: u64,
+    /// Of those, rows whose reading had begun before their plan was looked up.
+    pub ahead: u64,
+    /// Rows that were written to the file because the memory was needed.
+    pub spilled: u64,
+    /// Rows that were written again, so that the space between them could be used.
+    pub compacted: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Shards whose file goes through the page cache, because the file system has no way past it.
+    pub cached_files: u64,
+}
+
+impl SpillStatistics {
+    /// Adds another shard's part of the same table.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.hot_rows += other.hot_rows;
+        self.cold_rows += other.cold_rows;
+        self.budget_rows += other.budget_rows;
+        self.budget_bytes += other.budget_bytes;
+        self.disk_bytes += other.disk_bytes;
+        self.live_bytes += other.live_bytes;
+        self.buffer_bytes += other.buffer_bytes;
+        self.brought_in += other.brought_in;
+        self.ahead += other.ahead;
+        self.spilled += other.spilled;
+        self.compacted += other.compacted;
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.written_bytes += other.written_bytes;
+        self.cached_files += other.cached_files;
+    }
+}
+
+/// What a table of a shard has beside its slabs where it spills.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    pub(crate) home: SpillHome,
+    pub(crate) log: Log,
+    pub(crate) record: RecordShape,
+    pub(crate) policy: Policy,
+    /// Bytes that rows may take in memory.
+    budget_bytes: u64,
+    /// The rows that fit into them.
+    pub(crate) budget_rows: u64,
+    /// Rows that a step adds before it takes any out: room is left for them.
+    pub(crate) allowance: u64,
+    /// Rows in memory at the end of the last step.
+    pub(crate) settled: u64,
+    /// Reads that were begun for plans to come.
+    pub(crate) ahead: Vec<Fetch>,
+    /// What the current plan misses, between the two halves of bringing it in.
+    pub(crate) missing: Option<Missing>,
+    /// By row in memory, the last pull that it is known to be needed by.
+    pub(crate) wanted: Vec<u32>,
+    pub(crate) compaction: Option<Compaction>,
+    /// Records that compaction may look at.
+    pub(crate) credit: usize,
+    pub(crate) counters: SpillStatistics,
+}
+
+/// A segment that is being emptied.
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    pub(crate) segment: u32,
+    pub(crate) generation: u64,
+    /// Units of the segment that have been looked at or asked for.
+    pub(crate) next: usize,
+    /// The first of the units that are on their way, and these.
+    pub(crate) reading: Option<(usize, zillion_device::direct_io::Reading)>,
+    /// Where a record lies that is not what was written, and belongs to no key.
+    pub(crate) damaged: Option<u64>,
+}
+
+impl TableSpec {
+    /// Refuses a table whose rows cannot leave memory.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] says why, and what to do.
+    pub fn check_spill(&self) -> Result<()> {
+        let reason = if self.dense {
+            "a dense table has every row in memory, because its rules may move every row at every step; make the table \
+             dynamic (`dense = false`), or remove this"
+        } else if !self.eviction.is_never() {
+            "eviction looks at every row of a table, in memory and on disk; set `eviction = { kind = \"never\" }` for \
+             the table, or remove this"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Spec { key: format!("run.spill.{}", self.name), reason: reason.to_owned() })
+    }
+}
+
+impl Spill {
+    /// For a shard's part of a table that may take `memory` bytes for its rows.
+    pub(crate) fn new(home: &SpillHome, shape: &TableShape, memory: u64) -> Result<Self> {
+        let record = RecordShape::new(shape);
+        let budget_rows = rows_in(memory, shape);
+        if budget_rows == 0 {
+            let key = format!("run.spill.{}", shape.name());
+            let reason = format!(
+                "{memory} bytes a shard hold no row: raise it, or use fewer shards (a slab begins at {SLAB_FIRST} bytes)"
+            );
+            return Err(Error::Spec { key, reason });
+        }
+        // Small tables get small chunks: what is on its way to the file is memory too.
+        let geometry = Geometry::new(record.bytes(), memory);
+        Ok(Self {
+            log: Log::new(home.create(shape.name())?, geometry),
+            home: home.clone(),
+            record,
+            policy: Policy::default(),
+            budget_bytes: memory,
+            budget_rows,
+            allowance: 0,
+            settled: 0,
+            ahead: Vec::new(),
+            missing: None,
+            wanted: Vec::new(),
+            compaction: None,
+            credit: 0,
+            counters: SpillStatistics::default(),
+        })
+    }
+
+    /// Goes on counting where what this one replaces has stopped.
+    pub(crate) fn keep_counters(&mut self, replaced: &Self) {
+        let SpillStatistics {
+            brought_in,
+            ahead,
+            spilled,
+            compacted,
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            ..
+        } = replaced.statistics(0, 0);
+        self.counters.add(&SpillStatistics {
+            brought_in,
+            ahead,
+            spilled,
+            compacted,
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            ..SpillStatistics::default()
+        });
+    }
+
+    /// Rows that may stay at the end of a step.
+    pub(crate) fn target(&self) -> u64 {
+        self.budget_rows - self.allowance.min(self.budget_rows / 2)
+    }
+
+    pub(crate) fn statistics(&self, hot: u64, rows: u64) -> SpillStatistics {
+        let transfers = self.log.file().transfers();
+        let fetched = self.ahead.iter().map(Fetch::bytes).sum::<usize>();
+        let stamps = self.wanted.capacity() * size_of::<u32>();
+        SpillStatistics {
+            hot_rows: hot,
+            cold_rows: rows - hot,
+            budget_rows: self.budget_rows,
+            budget_bytes: self.budget_bytes,
+            disk_bytes: self.log.disk_bytes(),
+            live_bytes: (rows - hot) * self.record.bytes() as u64,
+            buffer_bytes: (self.log.buffer_bytes() + fetched + stamps) as u64,
+            reads: self.counters.reads + transfers.reads,
+            read_bytes: self.counters.read_bytes + transfers.read_bytes,
+            writes: self.counters.writes + transfers.writes,
+            written_bytes: self.counters.written_bytes + transfers.written_bytes,
+            cached_files: u64::from(!self.log.file().is_direct()),
+            ..self.counters
+        }
+    }
+}
+
+/// The largest number of rows whose slabs take no more than `memory` bytes.
+fn rows_in(memory: u64, shape: &TableShape) -> u64 {
+    let slab = |rows: u64, row_bytes: usize| match rows * row_bytes as u64 {
+        0 => 0,
+        b if b <= SLAB_CHUNK => b.next_power_of_two().max(SLAB_FIRST),
+        b => b.next_multiple_of(SLAB_CHUNK),
+    };
+    let needed = |rows: u64| {
+        slab(rows, shape.spec.weight_bytes())
+            + slab(rows, size_of::<u32>() * shape.companion_stride)
+            + STAMP_BYTES * rows
+    };
+    let (mut fits, mut fails) = (0, u64::from(COLD));
+    while fails - fits > 1 {
+        let middle = fits + (fails - fits) / 2;
+        match needed(middle) <= memory {
+            true => fits = middle,
+            false => fails = middle,
+        }
+    }
+    fits
+}

@@ -1,0 +1,121 @@
+//! Which rows leave memory first.
+//!
+//! A row's worth is the logarithm of how often it has been pushed, less its age in half-lives: what is asked
+//! for often stays for long after it was last seen, and what a single pass over old data touches once leaves
+//! before it, so that a scan costs the memory of a scan. Both numbers are the row's own and lie in its record,
+//! so that a row is as well known when it comes back as when it left.
+//!
+//! A half-life is measured in turnovers of the memory: that is the scale on which it matters.
+
+use zillion_feature::FeatureKey;
+
+use crate::shape::Meta;
+
+/// Half-lives are so many turnovers of the rows in memory, and at least so many steps.
+const TURNOVERS: f32 = 4.0;
+const SHORTEST: f32 = 64.0;
+/// Rows that are compared with each other, and the part of them that leaves.
+pub(crate) const COMPARED: usize = 256;
+pub(crate) const LEAVING: usize = 8;
+
+/// What worth is measured by, and where the hand is that looks for rows of little worth.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    /// Steps after which a row counts half.
+    half_life: f32,
+    /// Rows that have left since the turnover began, and the step of that.
+    left: u64,
+    since: u32,
+    /// The newest step that was heard of.
+    step: u32,
+    /// The slot that is looked at next, counted from the shard's first.
+    pub(crate) hand: usize,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { half_life: SHORTEST, left: 0, since: 0, step: 0, hand: 0 }
+    }
+}
+
+impl Policy {
+    /// Notes the time.
+    pub(crate) fn at(&mut self, step: u32) {
+        self.step = self.step.max(step);
+    }
+
+    /// Notes that `rows` have left of a memory that holds `capacity`.
+    pub(crate) fn left(&mut self, rows: u64, capacity: u64) {
+        self.left += rows;
+        if self.left >= capacity {
+            let turnover = self.step.saturating_sub(self.since) as f32;
+            self.half_life = (turnover * TURNOVERS).max(SHORTEST);
+            (self.left, self.since) = (0, self.step);
+        }
+    }
+
+    /// The less, the sooner it leaves.
+    pub(crate) fn worth(&self, meta: Meta) -> f32 {
+        let age = self.step.saturating_sub(meta.last_step) as f32;
+        (meta.count.max(1) as f32).log2() - age / self.half_life
+    }
+}
+
+/// Keeps of `rows` the `count` that are worth least, in the order that they came in. Ties go by key, so that
+/// the choice is the same however the rows are ordered.
+pub(crate) fn least(rows: &mut Vec<(f32, FeatureKey, u32)>, count: usize) {
+    if count >= rows.len() {
+        return;
+    }
+    let by_worth = |a: &(f32, FeatureKey, u32), b: &(f32, FeatureKey, u32)| {
+        a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
+    };
+    if count > 0 {
+        rows.select_nth_unstable_by(count - 1, by_worth);
+    }
+    rows.truncate(count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(count: u32, last_step: u32) -> Meta {
+        Meta { count, last_step, dirty_epoch: 0 }
+    }
+
+    #[test]
+    fn a_scan_leaves_before_what_is_asked_for_often_and_old_fame_fades() {
+        let mut policy = Policy::default();
+        policy.at(100);
+        assert!(policy.worth(meta(1, 100)) < policy.worth(meta(8, 50)));
+        assert!(policy.worth(meta(1, 90)) < policy.worth(meta(1, 100)));
+        policy.at(100_000);
+        assert!(policy.worth(meta(1000, 50)) < policy.worth(meta(1, 100_000)));
+    }
+
+    #[test]
+    fn a_half_life_follows_the_turnover() {
+        let mut policy = Policy::default();
+        for step in 1..=1000 {
+            policy.at(step);
+            policy.left(1, 500);
+        }
+        assert_eq!(policy.half_life, 2000.0);
+    }
+
+    #[test]
+    fn the_least_are_the_least_whatever_the_order() {
+        let rows: Vec<(f32, FeatureKey, u32)> =
+            (0..50).map(|i| ((i * 7 % 10) as f32, FeatureKey(i * 31 % 50), i as u32)).collect();
+        let mut sorted = rows.clone();
+        sorted.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        for count in [0, 1, 7, 50, 60] {
+            let mut found = rows.clone();
+            found.reverse();
+            least(&mut found, count);
+            found.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            assert_eq!(found, sorted[..count.min(50)]);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! One row as it lies in a log: checksum, key, weights, companion words.
+//!
+//! The checksum is of all that follows it, so that a record tells by itself whether it is whole, and the key
+//! whose it is.
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use xxhash_rust::xxh3::xxh3_64;
+use zillion_feature::FeatureKey;
+
+use crate::shape::TableShape;
+use crate::spec::META_WORDS;
+use crate::table::RowWeights;
+
+const CHECKSUM: usize = 8;
+const KEY: usize = 8;
+
+/// The sizes of a table's records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordShape {
+    /// Bytes of the weights.
+    weights: usize,
+    /// Words of the companion row.
+    companion: usize,
+}
+
+/// A record's row, copied out so that its numbers are aligned.
+#[derive(Debug, Default)]
+pub(crate) struct Thawed {
+    weights: Vec<u32>,
+    pub(crate) companion: Vec<u32>,
+}
+
+impl Thawed {
+    /// The weights, in the table's type.
+    pub(crate) fn weights(&self, shape: &TableShape) -> RowWeights<'_> {
+        RowWeights::of_words(&self.weights, shape.spec.dtype, shape.width)
+    }
+}
+
+impl RecordShape {
+    pub(crate) fn new(shape: &TableShape) -> Self {
+        let weights = shape.width * shape.spec.dtype.bytes();
+        Self { weights, companion: shape.state_width + META_WORDS + shape.spec.use_words() }
+    }
+
+    /// Bytes of a record.
+    pub(crate) fn bytes(self) -> usize {
+        CHECKSUM + KEY + self.weights + size_of::<u32>() * self.companion
+    }
+
+    /// Writes a row. Both slices may be longer: the padding is left out.
+    pub(crate) fn write(self, to: &mut [u8], key: FeatureKey, weights: &[u32], companion: &[u32]) {
+        let (checksum, rest) = to.split_at_mut(CHECKSUM);
+        let (stored_key, words) = rest.split_at_mut(KEY);
+        stored_key.copy_from_slice(&key.0.to_le_bytes());
+        let (stored_weights, stored_companion) = words.split_at_mut(self.weights);
+        stored_weights.copy_from_slice(&cast_slice(weights)[..self.weights]);
+        stored_companion.copy_from_slice(cast_slice(&companion[..self.companion]));
+        checksum.copy_from_slice(&xxh3_64(rest).to_le_bytes());
+    }
+
+    /// The key that a record says it is of.
+    pub(crate) fn key(self, record: &[u8]) -> FeatureKey {
+        let mut key = [0; KEY];
+        key.copy_from_slice(&record[CHECKSUM..CHECKSUM + KEY]);
+        FeatureKey(u64::from_le_bytes(key))
+    }
+
+    /// Whether a record is what was written.
+    pub(crate) fn is_whole(self, record: &[u8]) -> bool {
+        record[..CHECKSUM] == xxh3_64(&record[CHECKSUM..]).to_le_bytes()
+    }
+
+    /// What is wrong with a record that should be of `key`.
+    pub(crate) fn problem(self, record: &[u8], key: FeatureKey) -> Option<&'static str> {
+        if !self.is_whole(record) {
+            Some("its checksum does not fit its bytes")
+        } else if self.key(record) != key {
+            Some("it is the row of another key")
+        } else {
+            None
+        }
+    }
+
+    /// Copies a row out. Both slices may be longer: what is behind stays as it is.
+    pub(crate) fn read(self, record: &[u8], weights: &mut [u32], companion: &mut [u32]) {
+        let (stored_weights, stored_companion) = record[CHECKSUM + KEY..].split_at(self.weights);
+        cast_slice_mut(weights)[..self.weights].copy_from_slice(stored_weights);
+        cast_slice_mut(&mut companion[..self.companion]).copy_from_slice(stored_companion);
+    }
+
+    /// Copies a row out into memory of its own.
+    pub(crate) fn thaw(self, record: &[u8], to: &mut Thawed) {
+        to.weights.resize(self.weights.div_ceil(size_of::<u32>()), 0);
+        to.companion.resize(self.companion, 0);
+        self.read(record, &mut to.weights, &mut to.companion);
+    }
+}
