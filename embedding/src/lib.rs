@@ -45,6 +45,7 @@
 
 mod arrow_file;
 mod candidates;
+pub mod capacity;
 mod error;
 mod index;
 mod initializer;
@@ -76,4 +77,8 @@ pub use spec::{
     DEFAULT_DENSE_ROWS, Scope, SegmentLayout, SegmentSpec, TableLayout, TableSpec, Unknown,
 };
 pub use statistics::{Counters, TableStatistics};
-pub use view::{Bin, Norms, Order, RowView, SlotBalance, TableSurvey, TableView, Waiting};
+pub use view::{
+    AdmissionForecast, Bin, EvictionForecast, Histogram, Keep, KeyReport, Measure, Norms, Order,
+    Range, RowReport, RowView, SegmentReport, Shrink, SlotBalance, TableSize, TableSurvey,
+    TableView, Waiting,
+};
