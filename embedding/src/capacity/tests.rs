@@ -186,7 +186,7 @@ fn a_sample_is_close_to_the_whole_and_small() {
     assert!(keys.abs() <= 2.0 * sample.keys_error && sample.keys_error < 0.04, "{keys}");
     for (a, b) in sample.admission.iter().zip(&whole.admission) {
         assert!((a.found - b.found).abs() <= 2.0 * a.found_error.max(1e-9), "{a:?} {b:?}");
-        assert!(a.at_least > 10 || a.found_error < 0.02, "{a:?}");
+        assert!(a.at_least > 10 || a.found_error < 0.03, "{a:?}");
     }
     for a in &sample.eviction {
         let b = whole.eviction.iter().find(|b| b.unseen == a.unseen).unwrap();

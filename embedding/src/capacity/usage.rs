@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::events::{BINS, Events, cache_rows};
-use super::{Heaps, Tracker};
+use super::{Heaps, Seen, Tracker};
 
 /// Limits of unseen steps below this part of the pass are left out: nobody wants rows that short-lived.
 const SHORTEST: u64 = 2000;
@@ -158,14 +158,19 @@ impl Tracker {
         let point = |(at, &at_least): (usize, &u32)| {
             let rows = self.keys.values().filter(|seen| seen.values >= at_least).count() as u64;
             let missed: u64 = events.reached[..=at].iter().sum();
-            // What a key misses is about what it needs.
-            let squares: f64 =
-                self.keys.values().map(|seen| f64::from(seen.values.min(at_least)).powi(2)).sum();
+            // What a key misses is about what it needs, and its other values of the step that brings that.
+            // In whole numbers, whose sum does not depend on the order of a map.
+            let missed_by = |seen: &Seen| {
+                let in_step = u64::from(seen.values.div_ceil(seen.lookups.max(1)));
+                (u64::from(at_least) - 1 + in_step).min(seen.values.into())
+            };
+            let squares: u128 =
+                self.keys.values().map(|seen| u128::from(missed_by(seen)).pow(2)).sum();
             AdmissionPoint {
                 at_least,
                 rows: rows * one_in,
                 found: 1.0 - share(missed * one_in, self.values),
-                found_error: 2.0 * (scale * (scale - 1.0) * squares).sqrt()
+                found_error: 2.0 * (scale * (scale - 1.0) * squares as f64).sqrt()
                     / self.values.max(1) as f64,
             }
         };
