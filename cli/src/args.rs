@@ -9,6 +9,7 @@ mod look;
 mod predict;
 mod registry;
 mod table;
+mod table_tools;
 mod telemetry;
 
 use std::num::NonZeroUsize;
@@ -34,6 +35,9 @@ pub(crate) use registry::{
     PromoteArgs, PublishArgs, RollbackArgs, ServeArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use table::{Table, TableArgs, TableStatsArgs, TableTopArgs, TopBy};
+pub(crate) use table_tools::{
+    HistogramOf, ShrinkBy, TableExplainArgs, TableHistogramArgs, TablePlanArgs, TableShrinkArgs,
+};
 pub(crate) use telemetry::{LogFormat, TelemetryArgs};
 
 /// Trains and serves recommendation models whose weight is in sparse embedding tables.

@@ -14,6 +14,7 @@ mod load;
 mod metrics;
 mod progress;
 mod signals;
+mod svg;
 mod telemetry;
 mod watch;
 

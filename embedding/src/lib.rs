@@ -51,6 +51,7 @@
 
 mod arrow_file;
 mod candidates;
+pub mod capacity;
 mod dtype;
 mod error;
 mod filter;
@@ -89,4 +90,8 @@ pub use spec::{
 };
 pub use spill::{SpillHome, SpillStatistics};
 pub use statistics::{Counters, TableStatistics};
-pub use view::{Bin, Norms, Order, RowView, SlotBalance, TableSurvey, TableView, Waiting};
+pub use view::{
+    AdmissionForecast, Bin, EvictionForecast, Histogram, Keep, KeyReport, Measure, Norms, Order,
+    Range, RowReport, RowView, SegmentReport, Shrink, SlotBalance, TableSize, TableSurvey,
+    TableView, Waiting,
+};

@@ -240,6 +240,23 @@ impl Eviction {
         }
     }
 
+    /// The name in job files.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Unseen { .. } => "unseen",
+            Self::Lru => "lru",
+            Self::Lfu { .. } => "lfu",
+            Self::Score { .. } => "score",
+            Self::L2 { .. } => "l2",
+        }
+    }
+
+    /// What rows are worth less than when they go on schedule; of the kinds that rank rows.
+    pub(crate) fn below(&self) -> Option<f64> {
+        self.schedule().0
+    }
+
     /// `below` and `every` of the kinds that have them.
     fn schedule(&self) -> (Option<f64>, Option<u64>) {
         match *self {

@@ -3,6 +3,10 @@
 //! Parts are mapped and verified, not loaded: what a look costs is one pass over the mapping. Nothing here is
 //! on the way of training or serving.
 
+mod explain;
+mod histogram;
+mod shrink;
+
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::path::Path;
@@ -19,6 +23,10 @@ use crate::part::{
 use crate::set::listed_parts;
 use crate::shape::TableShape;
 use crate::spec::{TableLayout, TableSpec};
+
+pub use explain::{AdmissionForecast, EvictionForecast, KeyReport, RowReport, SegmentReport};
+pub use histogram::{Histogram, Measure, Range};
+pub use shrink::{Keep, Shrink, TableSize};
 
 /// Norms that quantiles are taken from: of more rows, of those evenly spaced in key order.
 const NORMS: usize = 1 << 22;

@@ -37,6 +37,7 @@ mod serving_crash;
 mod serving_protocols;
 mod stores;
 mod table;
+mod table_tools;
 mod tasks;
 mod telemetry;
 mod tidy;

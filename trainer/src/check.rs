@@ -24,6 +24,7 @@ use report::Findings;
 pub use report::{
     CheckReport, DataCheck, FeatureCheck, Finding, LabelCheck, MemoryCheck, Severity, TableCheck,
 };
+pub(crate) use sample::without_statistics;
 
 /// Looks at a job and at `sample` rows of its training data.
 ///

@@ -17,6 +17,7 @@
 
 mod manifest;
 mod run_dir;
+mod shrink;
 mod writing;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use crate::job::Job;
 
 pub use manifest::{Best, FileDigest, Manifest, Progress, TrainingFile};
 pub use run_dir::RunDir;
+pub use shrink::Shrunk;
 pub(crate) use writing::Writing;
 
 const MANIFEST: &str = "MANIFEST";

@@ -29,6 +29,7 @@ mod job;
 mod model;
 mod observer;
 mod pipeline;
+mod plan;
 mod predict;
 mod publish;
 mod recent;
@@ -44,7 +45,9 @@ pub use check::{
     CheckReport, DataCheck, FeatureCheck, Finding, GradientCheck, GradientGroup, LabelCheck,
     MemoryCheck, Severity, TableCheck, check, gradients,
 };
-pub use checkpoint::{Best, Checkpoint, FileDigest, Manifest, Progress, RunDir, TrainingFile};
+pub use checkpoint::{
+    Best, Checkpoint, FileDigest, Manifest, Progress, RunDir, Shrunk, TrainingFile,
+};
 pub use error::{Error, Result};
 pub use evaluate::EvalReport;
 pub use fetch::Fetched;
@@ -52,6 +55,7 @@ pub use figures::{CheckpointReport, PublishReport, RunFigures};
 pub use job::{EvalConfig, Job, Memory, PublishConfig, RunConfig, TableConfig, TrainConfig};
 pub use model::graph;
 pub use observer::{EpochReport, Look, Observer, Silent, StepReport, Stepped};
+pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{Loaded, Looked, Predicted, Prediction};
 pub use publish::{Published, publish_checkpoint};
 pub use rejects::RejectFile;

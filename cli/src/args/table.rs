@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 
+use super::table_tools::{TableExplainArgs, TableHistogramArgs, TablePlanArgs, TableShrinkArgs};
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct TableArgs {
     #[command(subcommand)]
@@ -23,7 +25,31 @@ Example: zillion table top runs/clicks --table user --by norm -n 5
          zillion table top runs/clicks --table genres --data train.parquet
          zillion table top runs/clicks --table user --key 42")]
     Top(TableTopArgs),
+    /// How pushes, last steps, norms or ages are spread over the rows
+    #[command(after_help = "\
+Example: zillion table histogram runs/clicks --of norm --svg norms.svg")]
+    Histogram(TableHistogramArgs),
+    /// All that is known of one key: its row among the others, and what admission and eviction will do with it
+    #[command(after_help = "\
+Example: zillion table explain runs/clicks --table user --key 42")]
+    Explain(TableExplainArgs),
+    /// Write a checkpoint again without the rows of one table that are hardly used
+    #[command(after_help = SHRINK)]
+    Shrink(TableShrinkArgs),
+    /// What a job's tables would hold under other settings, from one pass over data
+    #[command(after_help = PLAN)]
+    Plan(TablePlanArgs),
 }
+
+const SHRINK: &str = "\
+Example: zillion table shrink runs/clicks --table user --min-count 3 --out runs/clicks-small --eval test.parquet
+         zillion table shrink runs/clicks --table user --keep-rows 1000000 --by norm --dry-run
+The new checkpoint is evaluated, published and trained on (zillion train --from) like any other.";
+
+const PLAN: &str = "\
+Example: zillion table plan job.toml --sample day-1.parquet --svg plan.svg
+Rows come in the job's order and steps. Figures are exact for tables of up to --keys keys; of larger ones a
+sample of the keys is followed and the errors are said.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TableStatsArgs {

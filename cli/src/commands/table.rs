@@ -4,7 +4,7 @@ use anyhow::Result;
 use zillion_embedding::TableSpec;
 use zillion_trainer::Job;
 
-use super::{table_stats, table_top};
+use super::{table_explain, table_histogram, table_plan, table_shrink, table_stats, table_top};
 use crate::args::{Table, TableArgs};
 use crate::exit::Stop;
 
@@ -12,6 +12,10 @@ pub(crate) fn run(args: &TableArgs) -> Result<()> {
     match &args.what {
         Table::Stats(args) => table_stats::run(args),
         Table::Top(args) => table_top::run(args),
+        Table::Histogram(args) => table_histogram::run(args),
+        Table::Explain(args) => table_explain::run(args),
+        Table::Shrink(args) => table_shrink::run(args),
+        Table::Plan(args) => table_plan::run(args),
     }
 }
 

@@ -133,7 +133,7 @@ fn blame(
 
 /// The same columns with transforms that need no first pass. Numbers come as they stand, a missing one
 /// as NaN; quantile buckets become two, because only whether a value is there is counted.
-fn without_statistics(schema: &Schema) -> Schema {
+pub(crate) fn without_statistics(schema: &Schema) -> Schema {
     let mut schema = schema.clone();
     for feature in &mut schema.features {
         match &mut feature.kind {

@@ -230,15 +230,18 @@ fn contents(set: &TableSet) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, 
     let (mut rows, mut candidates) = (BTreeMap::new(), BTreeMap::new());
     for shard in &set.shards {
         for slot in shard.slots() {
-            shard.table(0).for_each_in_slot(slot, |key, stored| {
-                let row = Row {
-                    weights: stored.weights.to_floats().into_owned(),
-                    count: stored.meta.count,
-                    last_step: stored.meta.last_step,
-                    used: stored.used,
-                };
-                assert!(rows.insert(key, row).is_none());
-            });
+            shard
+                .table(0)
+                .for_each_in_slot(slot, |key, stored| {
+                    let row = Row {
+                        weights: stored.weights.to_floats().into_owned(),
+                        count: stored.meta.count,
+                        last_step: stored.meta.last_step,
+                        used: stored.used,
+                    };
+                    assert!(rows.insert(key, row).is_none());
+                })
+                .unwrap();
             candidates.extend(shard.table(0).candidates_in(slot));
         }
     }

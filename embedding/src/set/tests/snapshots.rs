@@ -117,15 +117,18 @@ fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidate>) {
     for shard in &set.shards {
         for (table, slot) in (0..set.shapes.len()).flat_map(|t| shard.slots().map(move |s| (t, s)))
         {
-            shard.table(table).for_each_in_slot(slot, |key, row| {
-                let row = set.eras.stored(row);
-                let bits = |floats: &[f32]| floats.iter().map(|x| x.to_bits()).collect();
-                let meta = [row.meta.count, row.meta.last_step, row.meta.dirty_epoch];
-                rows.insert(
-                    (table, key.0),
-                    (bits(&row.weights.to_floats()), bits(row.state), meta),
-                );
-            });
+            shard
+                .table(table)
+                .for_each_in_slot(slot, |key, row| {
+                    let row = set.eras.stored(row);
+                    let bits = |floats: &[f32]| floats.iter().map(|x| x.to_bits()).collect();
+                    let meta = [row.meta.count, row.meta.last_step, row.meta.dirty_epoch];
+                    rows.insert(
+                        (table, key.0),
+                        (bits(&row.weights.to_floats()), bits(row.state), meta),
+                    );
+                })
+                .unwrap();
             let waiting = shard.table(table).candidates_in(slot);
             candidates.extend(waiting.into_iter().map(|(key, c)| ((table, key.0), c)));
         }

@@ -1,0 +1,84 @@
+//! What rows of other widths and other numbers would take in memory.
+
+use serde::Serialize;
+
+use crate::dtype::Dtype;
+use crate::spec::TableSpec;
+
+/// The widths that are tried, beside the table's own.
+const DIMS: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
+
+/// What weights are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Numbers {
+    /// Four bytes a weight.
+    F32,
+    /// Two bytes: f16 or bf16. State stays in four.
+    Half,
+}
+
+/// The widths of the vector segment that are worth a look: the table's own, and two steps to each side. Empty for
+/// a table that has none.
+pub fn dims(spec: &TableSpec) -> Vec<usize> {
+    let Some(own) = vector(spec) else { return Vec::new() };
+    let near = |&dim: &usize| dim * 4 >= own && dim <= own * 4;
+    let mut dims: Vec<usize> = DIMS.into_iter().filter(near).chain([own]).collect();
+    dims.sort_unstable();
+    dims.dedup();
+    dims
+}
+
+/// Bytes of the table in memory with `rows` rows, its vector segment (if it has one) of `dim` floats.
+pub fn memory(
+    spec: &TableSpec,
+    dim: Option<usize>,
+    numbers: Numbers,
+    rows: u64,
+    shards: usize,
+) -> u64 {
+    let mut spec = spec.clone();
+    let at = spec.segments.iter().position(|segment| segment.name == "vector");
+    if let (Some(dim), Some(at)) = (dim, at) {
+        spec.segments[at].dim = dim;
+    }
+    spec.dtype = match numbers {
+        Numbers::F32 => Dtype::F32,
+        Numbers::Half => Dtype::Bf16,
+    };
+    spec.memory(rows, shards)
+}
+
+fn vector(spec: &TableSpec) -> Option<usize> {
+    spec.segments.iter().find(|segment| segment.name == "vector").map(|segment| segment.dim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OptimizerSpec;
+    use crate::testing::{segment, table};
+
+    #[test]
+    fn wider_rows_and_wider_numbers_take_more() {
+        let sgd = OptimizerSpec::Sgd { lr: 0.1 };
+        let spec = table(
+            "ids",
+            false,
+            vec![segment("vector", 16, sgd, 0.0), segment("linear", 1, sgd, 0.0)],
+        );
+        assert_eq!(dims(&spec), [4, 8, 16, 32, 64]);
+        let rows = 1_000_000;
+        let of = |dim, numbers| memory(&spec, Some(dim), numbers, rows, 1);
+        assert_eq!(of(16, Numbers::F32), spec.memory(rows, 1));
+        // 17 floats take 80 bytes a row, and 48 as halves.
+        assert_eq!(of(16, Numbers::F32) - of(16, Numbers::Half), 32 * rows);
+        for pair in dims(&spec).windows(2) {
+            assert!(of(pair[0], Numbers::F32) < of(pair[1], Numbers::F32));
+            assert!(of(pair[0], Numbers::Half) < of(pair[1], Numbers::Half));
+        }
+        let odd = table("ids", false, vec![segment("vector", 11, sgd, 0.0)]);
+        assert_eq!(dims(&odd), [4, 8, 11, 16, 32]);
+        assert!(dims(&table("ids", false, vec![segment("linear", 1, sgd, 0.0)])).is_empty());
+    }
+}

@@ -1,0 +1,130 @@
+//! How many keys were looked up since a key was looked up last: the stack distance of LRU (Mattson et al.
+//! 1970), by a Fenwick tree over the order of lookups.
+//!
+//! Every key holds the place of its last lookup; the tree counts places that are held. When places run out
+//! the held ones are numbered anew, in their order, so that memory follows the keys and not the lookups.
+
+/// Places that are left for new lookups after renumbering, for each key.
+const ROOM: usize = 3;
+/// Places at least.
+const LEAST: usize = 1 << 10;
+
+/// The order in which keys were looked up last.
+#[derive(Debug)]
+pub(super) struct Recency {
+    /// Fenwick tree over places from 1.
+    tree: Vec<u32>,
+    /// The place of the next lookup.
+    next: usize,
+    held: u32,
+}
+
+impl Recency {
+    pub(super) fn new() -> Self {
+        Self { tree: vec![0; LEAST + 1], next: 1, held: 0 }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.tree.len() * size_of::<u32>()
+    }
+
+    /// Whether [`Recency::renumber`] must come before the next lookup.
+    pub(super) fn is_full(&self) -> bool {
+        self.next == self.tree.len()
+    }
+
+    /// A key is looked up for the first time: its place.
+    pub(super) fn first(&mut self) -> u32 {
+        let place = self.next;
+        self.add(place, 1);
+        self.next += 1;
+        self.held += 1;
+        place as u32
+    }
+
+    /// A key is looked up again: how many others were looked up since, and its new place.
+    pub(super) fn again(&mut self, place: u32) -> (u32, u32) {
+        let since = self.held - self.up_to(place as usize);
+        self.add(place as usize, u32::MAX);
+        self.held -= 1;
+        (since, self.first())
+    }
+
+    /// Numbers the places of all keys anew, from 1, in their order. Places that are not given are let go.
+    pub(super) fn renumber<'a>(&mut self, places: impl Iterator<Item = &'a mut u32>) {
+        let mut held: Vec<&mut u32> = places.collect();
+        held.sort_unstable();
+        let length = (held.len() * (1 + ROOM)).max(LEAST) + 1;
+        self.tree.clear();
+        self.tree.resize(length, 0);
+        for (at, place) in held.iter_mut().enumerate() {
+            **place = at as u32 + 1;
+            self.tree[at + 1] = 1;
+        }
+        for at in 1..length {
+            let up = at + (at & at.wrapping_neg());
+            if up < length {
+                self.tree[up] += self.tree[at];
+            }
+        }
+        self.next = held.len() + 1;
+        self.held = held.len() as u32;
+    }
+
+    fn add(&mut self, place: usize, amount: u32) {
+        let mut at = place;
+        while let Some(count) = self.tree.get_mut(at) {
+            *count = count.wrapping_add(amount);
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    fn up_to(&self, place: usize) -> u32 {
+        let (mut at, mut sum) = (place, 0u32);
+        while at > 0 {
+            sum = sum.wrapping_add(self.tree[at]);
+            at -= at & at.wrapping_neg();
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn distances_are_those_of_a_list(lookups in prop::collection::vec(0u32..60, 0..4000)) {
+            let mut recency = Recency::new();
+            let mut places: BTreeMap<u32, u32> = BTreeMap::new();
+            // The most recent last.
+            let mut list: Vec<u32> = Vec::new();
+            for id in lookups {
+                if recency.is_full() {
+                    recency.renumber(places.values_mut());
+                }
+                let at = list.iter().position(|&other| other == id);
+                let expected = at.map(|at| (list.len() - at - 1) as u32);
+                list.retain(|&other| other != id);
+                list.push(id);
+                let found = match places.get(&id) {
+                    Some(&place) => {
+                        let (since, place) = recency.again(place);
+                        places.insert(id, place);
+                        Some(since)
+                    }
+                    None => {
+                        places.insert(id, recency.first());
+                        None
+                    }
+                };
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! From counts to curves.
+
+use serde::Serialize;
+
+use super::events::{BINS, Events, cache_rows};
+use super::{Heaps, Seen, Tracker};
+
+/// Limits of unseen steps below this part of the pass are left out: nobody wants rows that short-lived.
+const SHORTEST: u64 = 2000;
+/// Caches are tried from this part of the keys on.
+const SMALLEST_CACHE: u64 = 256;
+
+/// Of a sample, a point is left out that fewer followed keys would decide: keys that come often weigh much, and
+/// among few of them luck shows.
+const DECIDING: u64 = 256;
+
+/// What one pass says of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Usage {
+    /// Steps that were followed.
+    pub steps: u64,
+    /// Rows of the data.
+    pub rows: u64,
+    /// Values that were looked up.
+    pub values: u64,
+    /// Lookups: unique keys, step after step.
+    pub lookups: u64,
+    /// One key in so many was followed; 1: all, and every figure is exact.
+    pub one_in: u64,
+    /// Keys that were followed to the end.
+    pub followed: u64,
+    /// Different keys.
+    pub keys: u64,
+    /// Two standard deviations of numbers of keys, relative to them.
+    pub keys_error: f64,
+    /// Keys by rows of the data, ascending, the last point at the end.
+    pub growth: Vec<GrowthPoint>,
+    /// The law that the growth follows; absent where there are too few points.
+    pub heaps: Option<Heaps>,
+    /// By threshold, ascending, from 1.
+    pub admission: Vec<AdmissionPoint>,
+    /// By limit, ascending; of a sample without those that leave hardly a followed key its row.
+    pub eviction: Vec<EvictionPoint>,
+    /// By size, ascending: powers of two, up to all keys; of a sample without those that hold hardly a followed
+    /// key.
+    pub cache: Vec<CachePoint>,
+}
+
+/// Keys that some rows of the data have.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct GrowthPoint {
+    /// Rows of the data.
+    pub rows: u64,
+    /// Different keys in them.
+    pub keys: u64,
+}
+
+/// What an admission threshold does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct AdmissionPoint {
+    /// Occurrences that a key needs.
+    pub at_least: u32,
+    /// Rows in the end.
+    pub rows: u64,
+    /// Share of the values whose key had its row before their step.
+    pub found: f64,
+    /// Two standard deviations of that share.
+    pub found_error: f64,
+}
+
+/// What an eviction of unseen rows does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct EvictionPoint {
+    /// Steps without a push after which a row goes.
+    pub unseen: u64,
+    /// Rows in the end.
+    pub rows_end: u64,
+    /// The most rows that there were at the end of a stretch of time (256th of the pass, or up to twice that).
+    pub rows_peak: u64,
+    /// Share of the values whose key had a row once, and came back when it was gone.
+    pub lost: f64,
+    /// How far that may be off, by a rule of thumb; 0 where all keys were followed.
+    pub lost_error: f64,
+    /// Rows that were made again.
+    pub returns: u64,
+}
+
+/// What a cache of rows does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CachePoint {
+    /// Rows that it holds.
+    pub rows: u64,
+    /// Share of the lookups that it answers where it lets the row go that was looked up longest ago.
+    pub lru: f64,
+    /// The same where it holds, from the beginning, the rows that are looked up most often of all: what knowing
+    /// the frequencies brings, which is less than LRU's where keys come in waves.
+    pub ideal: f64,
+    /// How far both may be off, by a rule of thumb; 0 where all keys were followed.
+    pub error: f64,
+}
+
+impl Tracker {
+    /// The curves.
+    pub fn finish(mut self) -> Usage {
+        self.end_rows();
+        let mut events = self.events[self.level].clone();
+        self.events[self.level + 1..].iter().for_each(|level| events.add(level));
+        let one_in = 1u64 << self.level;
+        let keys = self.keys.len() as u64 * one_in;
+        let left_out = 1.0 - 1.0 / one_in as f64;
+        let growth = self.growth(&events, one_in);
+        let points: Vec<(u64, f64)> = growth.iter().map(|p| (p.rows, p.keys as f64)).collect();
+        Usage {
+            steps: self.steps,
+            rows: self.rows.iter().sum(),
+            values: self.values,
+            lookups: self.lookups,
+            one_in,
+            followed: self.keys.len() as u64,
+            keys,
+            keys_error: 2.0 * (left_out / self.keys.len().max(1) as f64).sqrt(),
+            heaps: Heaps::fit(&points),
+            growth,
+            admission: self.admission(&events, one_in),
+            eviction: self.eviction(&events, one_in),
+            cache: self.cache(&events, one_in),
+        }
+    }
+
+    /// Counts the rows that have gone since their key was seen last.
+    fn end_rows(&mut self) {
+        let (steps, width) = (self.steps, self.width);
+        for (&key, seen) in &self.keys {
+            let events = &mut self.events[super::level(key)];
+            for (change, &limit) in events.change.iter_mut().zip(&self.grid.limits) {
+                let gone = u64::from(seen.last_step) + limit + 1;
+                if gone > steps {
+                    break;
+                }
+                change[((gone - 1) / width) as usize] -= 1;
+            }
+        }
+    }
+
+    fn growth(&self, events: &Events, one_in: u64) -> Vec<GrowthPoint> {
+        let (mut rows, mut keys) = (0, 0);
+        let used = (self.steps.div_ceil(self.width) as usize).min(BINS);
+        let point = |bin: usize| {
+            rows += self.rows[bin];
+            keys += events.first[bin] * one_in;
+            GrowthPoint { rows, keys }
+        };
+        (0..used).map(point).collect()
+    }
+
+    fn admission(&self, events: &Events, one_in: u64) -> Vec<AdmissionPoint> {
+        let scale = one_in as f64;
+        let point = |(at, &at_least): (usize, &u32)| {
+            let rows = self.keys.values().filter(|seen| seen.values >= at_least).count() as u64;
+            let missed: u64 = events.reached[..=at].iter().sum();
+            // What a key misses is about what it needs, and its other values of the step that brings that.
+            // In whole numbers, whose sum does not depend on the order of a map.
+            let missed_by = |seen: &Seen| {
+                let in_step = u64::from(seen.values.div_ceil(seen.lookups.max(1)));
+                (u64::from(at_least) - 1 + in_step).min(seen.values.into())
+            };
+            let squares: u128 =
+                self.keys.values().map(|seen| u128::from(missed_by(seen)).pow(2)).sum();
+            AdmissionPoint {
+                at_least,
+                rows: rows * one_in,
+                found: 1.0 - share(missed * one_in, self.values),
+                found_error: 2.0 * (scale * (scale - 1.0) * squares as f64).sqrt()
+                    / self.values.max(1) as f64,
+            }
+        };
+        self.grid.thresholds.iter().enumerate().map(point).collect()
+    }
+
+    fn eviction(&self, events: &Events, one_in: u64) -> Vec<EvictionPoint> {
+        let shortest = self.steps / SHORTEST;
+        let used = self.grid.limits.iter().enumerate();
+        let used = used.filter(|&(_, &limit)| limit >= shortest && limit < self.steps);
+        let point = |(at, &unseen): (usize, &u64)| {
+            let (mut live, mut peak) = (0i64, 0i64);
+            for (first, change) in events.first.iter().zip(&events.change[at]) {
+                live += *first as i64 + change;
+                peak = peak.max(live);
+            }
+            let lost: u64 = events.returned[at + 1..].iter().sum();
+            let returns: u64 = events.returns[at + 1..].iter().sum();
+            EvictionPoint {
+                unseen,
+                rows_end: live.max(0) as u64 * one_in,
+                rows_peak: peak as u64 * one_in,
+                lost: share(lost * one_in, self.values),
+                lost_error: thumb(peak as u64, one_in),
+                returns: returns * one_in,
+            }
+        };
+        used.map(point).filter(|point| is_decided(point.rows_peak, one_in)).collect()
+    }
+
+    fn cache(&self, events: &Events, one_in: u64) -> Vec<CachePoint> {
+        let keys = self.keys.len() as u64 * one_in;
+        if keys == 0 {
+            return Vec::new();
+        }
+        let first = self.keys.len() as u64;
+        let mut often: Vec<u32> = self.keys.values().map(|seen| seen.lookups).collect();
+        often.sort_unstable_by(|a, b| b.cmp(a));
+        let all: u64 = often.iter().map(|&n| u64::from(n)).sum();
+        let mut held = 0;
+        let mut cached = 0u64;
+        let largest = keys.next_power_of_two();
+        let sizes = (0..u64::BITS - 1).map(|power| 1u64 << power);
+        let sizes = sizes.filter(|&rows| rows <= largest && rows >= keys / SMALLEST_CACHE);
+        let sizes = sizes.filter(|&rows| is_decided(rows, one_in));
+        let point = |rows: u64| {
+            let far = events.distances.iter().enumerate();
+            let far = far.filter(|&(bin, _)| cache_rows(bin) > rows).map(|(_, &n)| n);
+            let missed = first + far.sum::<u64>();
+            while held < often.len() && (held as u64) < rows / one_in {
+                cached += u64::from(often[held]);
+                held += 1;
+            }
+            // Of rows that are held, the first lookup makes the row.
+            let ideal = all - cached + held as u64;
+            CachePoint {
+                rows,
+                lru: 1.0 - share(missed * one_in, self.lookups),
+                ideal: 1.0 - share(ideal * one_in, self.lookups),
+                error: thumb(rows / one_in, one_in),
+            }
+        };
+        sizes.map(point).collect()
+    }
+}
+
+/// Whether enough of the followed keys are among so many rows.
+fn is_decided(rows: u64, one_in: u64) -> bool {
+    one_in == 1 || rows >= DECIDING * one_in
+}
+
+/// What a share is off at most, where `followed` keys lie on the one side of its limit: what a single key near the
+/// limit weighs is not known, so this is a rule of thumb. Tests hold it against a Zipf stream.
+fn thumb(followed: u64, one_in: u64) -> f64 {
+    if one_in == 1 { 0.0 } else { 0.5 / (followed.max(1) as f64).sqrt() }
+}
+
+/// A part of a whole; a scaled sample may say more than there is.
+fn share(part: u64, whole: u64) -> f64 {
+    (part as f64 / whole.max(1) as f64).min(1.0)
+}

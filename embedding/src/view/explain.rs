@@ -1,0 +1,319 @@
+//! Everything that a checkpoint knows of one key, and what its table's rules will do with it.
+
+use serde::Serialize;
+use zillion_device::Workers;
+use zillion_feature::FeatureKey;
+
+use super::{TableView, Waiting, view};
+use crate::life::{Admission, Eviction};
+
+/// Steps within which a slot has its turn at the latest.
+const ROUND: u64 = zillion_feature::SLOTS as u64;
+
+/// One key of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KeyReport {
+    /// The table's name.
+    pub table: String,
+    /// The mixed key. Not serialised: many readers of JSON hold numbers of 53 bits.
+    #[serde(skip)]
+    pub key: FeatureKey,
+    /// The virtual slot that it falls into.
+    pub slot: usize,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Its row, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row: Option<RowReport>,
+    /// What is known of it while it waits for a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
+    /// How it gets a row.
+    pub admission: AdmissionForecast,
+    /// How what is known of it goes; absent where nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eviction: Option<EvictionForecast>,
+}
+
+/// A row, beside the others of its table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RowReport {
+    /// Pushes.
+    pub count: u32,
+    /// Share of the table's rows that were pushed less often.
+    pub count_above: f64,
+    /// The step of the last push.
+    pub last_step: u32,
+    /// Share of the table's rows whose last push is older.
+    pub last_step_above: f64,
+    /// The epoch of changes that the row changed in last.
+    pub dirty_epoch: u32,
+    /// L2 norm of the whole row.
+    pub norm: f32,
+    /// Share of the table's rows with a smaller norm.
+    pub norm_above: f64,
+    /// Segment after segment.
+    pub segments: Vec<SegmentReport>,
+}
+
+/// A segment of a row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SegmentReport {
+    /// Its name.
+    pub name: String,
+    /// Floats.
+    pub dim: usize,
+    /// L2 norm.
+    pub norm: f32,
+    /// Share of the table's rows whose segment has a smaller norm.
+    pub norm_above: f64,
+}
+
+/// What a table's admission has done with a key, or will do.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum AdmissionForecast {
+    /// It has a row.
+    HasRow,
+    /// The next push makes its row.
+    NextPush,
+    /// The push that brings the last of these occurrences makes its row.
+    Waits {
+        /// Occurrences that are missing.
+        missing: u32,
+        /// Occurrences that the table asks for.
+        at_least: u32,
+    },
+    /// The same, but occurrences are counted in a filter, which knows no key by name.
+    Filtered {
+        /// Occurrences that the table asks for.
+        at_least: u32,
+    },
+    /// Each occurrence makes its row by chance.
+    Drawn {
+        /// The chance.
+        p: f64,
+    },
+    /// A dense table has a fixed vocabulary, and the key is not in it.
+    Never,
+}
+
+/// What a table's eviction will do with a key that is not seen again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum EvictionForecast {
+    /// It stays.
+    Stays,
+    /// It is pinned: it stays whatever others do.
+    Pinned,
+    /// It goes when others are worth more.
+    Ranked {
+        /// The kind of the eviction: what rows are worth.
+        by: &'static str,
+        /// Below this it goes at its slot's turn; absent where rows go to make room alone.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        below: Option<f64>,
+        /// Rows that the table may have by its own settings.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        most_rows: Option<u64>,
+    },
+    /// It goes at the end of a step.
+    Goes {
+        /// The step.
+        at_step: u64,
+        /// Steps without a push after which the table lets go.
+        unseen: u64,
+    },
+}
+
+impl Eviction {
+    /// The step at whose end a key of `slot` goes that was pushed in `last_step` and is not seen again, `now`
+    /// steps having been done; `None` where it stays.
+    pub fn goes_at(&self, slot: usize, last_step: u32, now: u64) -> Option<u64> {
+        let Self::Unseen { steps } = *self else { return None };
+        let expired = u64::from(last_step).saturating_add(steps).saturating_add(1);
+        let first = expired.max(now + 1);
+        let is_turn = |&step: &u64| {
+            let due = u32::try_from(step).ok().and_then(|step| self.turn(None, step));
+            due.is_some_and(|due| due.turn.slots(slot..slot + 1).next().is_some())
+        };
+        (first..first.saturating_add(ROUND)).find(is_turn)
+    }
+}
+
+impl TableView {
+    /// Everything known of a key, `step` steps having been done. One pass over the table says where the key's
+    /// row stands among the others.
+    pub fn explain(&self, workers: &Workers, key: FeatureKey, step: u64) -> KeyReport {
+        let slot = key.slot();
+        let waiting = self.waiting(key);
+        let row = self.row_report(workers, key);
+        let spec = &self.shape.spec;
+        let admission = match (spec.admission, &waiting) {
+            _ if row.is_some() => AdmissionForecast::HasRow,
+            _ if spec.dense => AdmissionForecast::Never,
+            (Admission::All, _) => AdmissionForecast::NextPush,
+            (Admission::Count { at_least }, waiting) => {
+                let seen = waiting.map_or(0, |w| w.count);
+                AdmissionForecast::Waits { missing: at_least.saturating_sub(seen), at_least }
+            }
+            (Admission::Bloom { at_least, .. }, _) => AdmissionForecast::Filtered { at_least },
+            (Admission::Probability { p }, _) => AdmissionForecast::Drawn { p },
+        };
+        let last_step = row.as_ref().map(|r| r.last_step).or(waiting.map(|w| w.last_step));
+        let eviction = last_step.map(|last_step| {
+            let is_pinned = self.shape.pinned.of_slot(slot).contains(&key);
+            match (spec.eviction.goes_at(slot, last_step, step), spec.eviction) {
+                _ if is_pinned && row.is_some() => EvictionForecast::Pinned,
+                (Some(at_step), Eviction::Unseen { steps: unseen }) => {
+                    EvictionForecast::Goes { at_step, unseen }
+                }
+                (None, Eviction::Never | Eviction::Unseen { .. }) => EvictionForecast::Stays,
+                (_, ranked) => EvictionForecast::Ranked {
+                    by: ranked.kind(),
+                    below: ranked.below(),
+                    most_rows: self.shape.most_rows,
+                },
+            }
+        });
+        KeyReport {
+            table: self.shape.name().to_owned(),
+            key,
+            slot,
+            rows: self.rows(),
+            row,
+            waiting,
+            admission,
+            eviction,
+        }
+    }
+
+    fn row_report(&self, workers: &Workers, key: FeatureKey) -> Option<RowReport> {
+        let row = self.get(key)?;
+        let segments = &self.layout().segments;
+        let of_segments = |weights: &[f32]| -> Vec<f32> {
+            segments.iter().map(|s| norm(&weights[s.offset..s.offset + s.dim])).collect()
+        };
+        let own = of_segments(&row.weights);
+        let whole = row.norm();
+        // Rows below in count, last step, norm, and the norm of each segment.
+        let below = workers.map(self.parts.len(), |i| {
+            let part = &self.parts[i];
+            let mut below = vec![0u64; 3 + own.len()];
+            for at in 0..part.len() {
+                let other = view(part, at);
+                below[0] += u64::from(other.count < row.count);
+                below[1] += u64::from(other.last_step < row.last_step);
+                below[2] += u64::from(other.norm() < whole);
+                for (below, (s, own)) in below[3..].iter_mut().zip(segments.iter().zip(&own)) {
+                    let norm = norm(&other.weights[s.offset..s.offset + s.dim]);
+                    *below += u64::from(norm < *own);
+                }
+            }
+            below
+        });
+        let rows = self.rows().max(1) as f64;
+        let share = |what: usize| below.iter().map(|b| b[what]).sum::<u64>() as f64 / rows;
+        let part = self.parts.get(key.slot() * self.parts.len() / zillion_feature::SLOTS)?;
+        let meta = part.stored(part.find(key)?).meta;
+        let segments = segments.iter().zip(&own).enumerate().map(|(i, (s, &norm))| SegmentReport {
+            name: s.name.clone(),
+            dim: s.dim,
+            norm,
+            norm_above: share(3 + i),
+        });
+        Some(RowReport {
+            count: row.count,
+            count_above: share(0),
+            last_step: row.last_step,
+            last_step_above: share(1),
+            dirty_epoch: meta.dirty_epoch,
+            norm: whole,
+            norm_above: share(2),
+            segments: segments.collect(),
+        })
+    }
+}
+
+fn norm(weights: &[f32]) -> f32 {
+    weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::plan_of;
+    use crate::testing::*;
+    use crate::{OptimizerSpec, TableSet, TableSpec};
+
+    #[test]
+    fn a_forecast_is_what_happens() {
+        let workers = workers(1);
+        for steps in [1, 5, 6, 64] {
+            let spec = TableSpec {
+                eviction: Eviction::Unseen { steps },
+                ..table("ids", false, vec![segment("v", 3, OptimizerSpec::Sgd { lr: 0.5 }, 0.0)])
+            };
+            let mut set = TableSet::new(vec![spec.clone()], shards(2)).unwrap();
+            let ids: Vec<FeatureKey> = (1..=40).map(key).collect();
+            let push = |set: &mut TableSet, step: u64, keys: &[FeatureKey]| {
+                let plan = plan_of(&[keys.to_vec()]);
+                let gradients = gradients(set, &plan, step);
+                set.push(&workers, &plan, &gradients, update(step, 1.0)).unwrap();
+                set.sweep(&workers, update(step, 1.0)).unwrap();
+            };
+            push(&mut set, 1, &ids);
+            push(&mut set, 2, &ids[..20]);
+            let folder = tempfile::tempdir().unwrap();
+            let (parts, _) = checkpoint(&set, &workers, folder.path());
+            let view = TableView::open(&workers, folder.path(), spec, &parts).unwrap();
+            let goes: Vec<Option<u64>> = ids
+                .iter()
+                .map(|&key| match view.explain(&workers, key, 2).eviction {
+                    Some(EvictionForecast::Goes { at_step, .. }) => Some(at_step),
+                    _ => None,
+                })
+                .collect();
+            for step in 3..3 + 2 * steps + 2 {
+                push(&mut set, step, &[]);
+                let left = goes.iter().filter(|at| at.is_some_and(|at| at > step)).count();
+                let rows = set.statistics()[0].rows;
+                assert_eq!(rows, left as u64, "{steps} steps, after step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_is_explained_among_the_others() {
+        let workers = workers(2);
+        let spec = TableSpec {
+            admission: Admission::Count { at_least: 4 },
+            ..table("ids", false, vec![segment("v", 3, OptimizerSpec::Sgd { lr: 0.5 }, 0.0)])
+        };
+        let mut set = TableSet::new(vec![spec.clone()], shards(1)).unwrap();
+        // Id i comes in the steps from i on.
+        for step in 1..=10u64 {
+            let plan = plan_of(&[(1..=step).map(key).collect()]);
+            let gradients = gradients(&set, &plan, step);
+            set.push(&workers, &plan, &gradients, update(step, 1.0)).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (parts, _) = checkpoint(&set, &workers, folder.path());
+        let view = TableView::open(&workers, folder.path(), spec, &parts).unwrap();
+        let oldest = view.explain(&workers, key(1), 10);
+        assert_eq!((oldest.rows, oldest.slot), (7, key(1).slot()));
+        assert_eq!(oldest.admission, AdmissionForecast::HasRow);
+        assert_eq!(oldest.eviction, Some(EvictionForecast::Stays));
+        let row = oldest.row.unwrap();
+        assert_eq!((row.count, row.last_step), (7, 10));
+        assert_eq!((row.count_above, row.last_step_above), (6.0 / 7.0, 0.0));
+        assert_eq!((row.segments[0].norm, row.segments[0].norm_above), (row.norm, row.norm_above));
+        let waits = view.explain(&workers, key(9), 10);
+        assert_eq!(waits.waiting, Some(Waiting { count: 2, last_step: 10 }));
+        assert_eq!(waits.admission, AdmissionForecast::Waits { missing: 2, at_least: 4 });
+        assert!(waits.row.is_none());
+        let unknown = view.explain(&workers, key(99), 10);
+        assert_eq!(unknown.admission, AdmissionForecast::Waits { missing: 4, at_least: 4 });
+        assert_eq!(unknown.eviction, None);
+    }
+}

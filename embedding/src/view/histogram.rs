@@ -1,0 +1,142 @@
+//! How one figure of a row is spread over a table: two passes over the mapping, one for the range and one
+//! that counts.
+//!
+//! Pushes and ages range over many orders of magnitude, so their bins widen with the value; steps and norms
+//! have bins of one width. Bins of whole numbers begin at whole numbers: every row lies in one bin, and a
+//! bin's bounds are values that rows can have.
+
+use serde::Serialize;
+use zillion_device::Workers;
+
+use super::{RowView, TableView, view};
+
+/// What is looked at in each row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Pushes.
+    Count,
+    /// The step of the last push.
+    LastStep,
+    /// L2 norm of the weights.
+    Norm,
+    /// Steps since the last push.
+    Age,
+}
+
+/// A table's rows by one figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Histogram {
+    /// The table's name.
+    pub table: String,
+    /// The figure.
+    pub of: Measure,
+    /// Rows; the sum over the bins.
+    pub rows: u64,
+    /// In ascending order, without gaps; the first and the last have rows. Empty without rows.
+    pub bins: Vec<Range>,
+}
+
+/// The rows whose figure lies in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range {
+    /// The least value.
+    pub from: f64,
+    /// The largest; of norms, where the next range begins.
+    pub to: f64,
+    /// How many rows.
+    pub rows: u64,
+}
+
+impl TableView {
+    /// Rows by a figure, in at most `bins` ranges (fewer where there are not as many values); `step` is what
+    /// ages count back from.
+    pub fn histogram(&self, workers: &Workers, of: Measure, bins: usize, step: u64) -> Histogram {
+        let value = |row: &RowView<'_>| value(row, of, step);
+        let ends = workers.map(self.parts.len(), |i| {
+            let part = &self.parts[i];
+            let values = (0..part.len()).map(|row| value(&view(part, row)));
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| {
+                (low.min(x), high.max(x))
+            })
+        });
+        let low = ends.iter().map(|e| e.0).fold(f64::INFINITY, f64::min);
+        let high = ends.iter().map(|e| e.1).fold(f64::NEG_INFINITY, f64::max);
+        let starts = if low <= high { starts(of, low, high, bins.max(1)) } else { Vec::new() };
+        let counted = workers.map(self.parts.len(), |i| {
+            let part = &self.parts[i];
+            let mut counts = vec![0u64; starts.len()];
+            for row in 0..part.len() {
+                let x = value(&view(part, row));
+                // The first start is the smallest value, so one of them is at or below.
+                let bin = starts.partition_point(|&start| start <= x);
+                if let Some(count) = counts.get_mut(bin.saturating_sub(1)) {
+                    *count += 1;
+                }
+            }
+            counts
+        });
+        let bin = |i: usize| Range {
+            from: starts[i],
+            to: match (starts.get(i + 1), of) {
+                (None, _) => high,
+                (Some(&next), Measure::Norm) => next,
+                (Some(&next), _) => next - 1.0,
+            },
+            rows: counted.iter().map(|counts| counts[i]).sum(),
+        };
+        Histogram {
+            table: self.shape.name().to_owned(),
+            of,
+            rows: self.rows(),
+            bins: (0..starts.len()).map(bin).collect(),
+        }
+    }
+}
+
+fn value(row: &RowView<'_>, of: Measure, step: u64) -> f64 {
+    match of {
+        Measure::Count => row.count.into(),
+        Measure::LastStep => row.last_step.into(),
+        Measure::Norm => row.norm().into(),
+        Measure::Age => step.saturating_sub(row.last_step.into()) as f64,
+    }
+}
+
+/// Where bins begin: the first at `low`, all at or below `high`, no two alike.
+fn starts(of: Measure, low: f64, high: f64, bins: usize) -> Vec<f64> {
+    let widens = matches!(of, Measure::Count | Measure::Age);
+    let to = |x: f64| if widens { x.ln_1p() } else { x };
+    let back = |x: f64| if widens { x.exp_m1() } else { x };
+    // The range behind the last whole number belongs to it.
+    let whole = of != Measure::Norm;
+    let end = if whole { high + 1.0 } else { high };
+    let width = (to(end) - to(low)) / bins as f64;
+    let start = |bin: usize| {
+        let x = back(to(low) + width * bin as f64);
+        if whole { x.ceil() } else { x }
+    };
+    let mut starts = vec![low];
+    starts.extend((1..bins).map(start).filter(|&x| x > low && x <= high));
+    starts.dedup();
+    starts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_begin_at_whole_numbers_and_cover_the_range() {
+        assert_eq!(starts(Measure::LastStep, 0.0, 9.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0]);
+        // Fewer values than bins: one bin a value.
+        assert_eq!(starts(Measure::LastStep, 3.0, 5.0, 50), [3.0, 4.0, 5.0]);
+        assert_eq!(starts(Measure::Age, 7.0, 7.0, 10), [7.0]);
+        assert_eq!(starts(Measure::Norm, 1.0, 2.0, 2), [1.0, 1.5]);
+        assert_eq!(starts(Measure::Norm, 1.0, 1.0, 4), [1.0]);
+        let wide = starts(Measure::Count, 1.0, 1e6, 20);
+        assert!(wide.is_sorted_by(|a, b| a < b) && wide.len() > 15, "{wide:?}");
+        let widths: Vec<f64> = wide.windows(2).map(|w| w[1] - w[0]).collect();
+        assert!(widths.is_sorted(), "{widths:?}");
+    }
+}

@@ -1,0 +1,120 @@
+//! A checkpoint again, with one table of fewer rows.
+//!
+//! # Crash consistency
+//! The new folder is staged under a hidden name, read back and verified, and renamed: it is there whole or not
+//! at all. The old one is only read.
+
+use std::path::{Path, PathBuf};
+
+use zillion_device::{Files, Workers, mmap};
+use zillion_embedding::{Keep, PartInfo, TableParts, TableSize, TableSpec, TableView};
+
+use super::{Checkpoint, DENSE, FileDigest, MANIFEST, Manifest};
+use crate::error::{Error, Result};
+use crate::frequencies;
+
+/// A table before and after rows have gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shrunk {
+    /// As it is.
+    pub before: TableSize,
+    /// As it is in the new checkpoint; without one, as it would be.
+    pub after: TableSize,
+}
+
+impl Checkpoint {
+    /// Writes this checkpoint to the folder `out`, which must not be there (or be empty), without the rows of one
+    /// table that go; without `out`, says what would be.
+    ///
+    /// The new checkpoint is in the same place of the same training: it is evaluated, published and trained
+    /// on like any other.
+    ///
+    /// # Errors
+    /// A dense table, or one whose files cannot be trusted; where the disk refuses. Nothing is then left.
+    pub fn shrink(
+        &self,
+        spec: &TableSpec,
+        keep: Keep,
+        out: Option<(&Path, &Files)>,
+        workers: &Workers,
+    ) -> Result<Shrunk> {
+        let view = self.table(spec.clone(), workers)?;
+        let shrink = view.plan_shrink(workers, keep, self.manifest.step)?;
+        let shrunk = Shrunk { before: shrink.before, after: shrink.after };
+        let Some((out, files)) = out else { return Ok(shrunk) };
+        let stage = files.stage(out)?;
+        let mut tables = Vec::with_capacity(self.manifest.tables.len());
+        for listed in &self.manifest.tables {
+            if listed.table == spec.name {
+                tables.push(view.write_shrunk(workers, stage.path(), files, &shrink, listed)?);
+                self.copy_files(filter_of(listed).collect(), stage.path(), files, workers)?;
+                continue;
+            }
+            self.copy_table(listed, stage.path(), files, workers)?;
+            tables.push(listed.clone());
+        }
+        stage.write_bytes(DENSE, &self.dense()?)?;
+        if let Some(digest) = &self.manifest.frequencies {
+            let action = "cannot read the items' frequencies";
+            stage.write_bytes(frequencies::FILE, &self.read(frequencies::FILE, action, digest)?)?;
+        }
+        let manifest = Manifest { tables, ..self.manifest.clone() };
+        stage.write_bytes(MANIFEST, &manifest.to_bytes())?;
+        // What was written is what is read: hashes, order of keys, and that every row is of its part.
+        let written = Self::open(stage.path())?;
+        let rows = TableView::open(workers, stage.path(), spec.clone(), &written.manifest.tables)?;
+        if rows.rows() != shrink.after.rows {
+            let problem = format!(
+                "table {} has {} rows instead of {}",
+                spec.name,
+                rows.rows(),
+                shrink.after.rows
+            );
+            return Err(Error::Checkpoint { path: out.to_owned(), problem });
+        }
+        drop(rows);
+        stage.commit()?;
+        Ok(shrunk)
+    }
+
+    /// Copies the files of a table, verified.
+    fn copy_table(
+        &self,
+        listed: &TableParts,
+        folder: &Path,
+        files: &Files,
+        workers: &Workers,
+    ) -> Result<()> {
+        files.create_dir(folder.join("tables").join(&listed.table))?;
+        let waiting = listed.candidates.iter().flat_map(|candidates| &candidates.parts);
+        let parts = listed.parts.iter().chain(waiting).chain(filter_of(listed)).collect();
+        self.copy_files(parts, folder, files, workers)
+    }
+
+    fn copy_files(
+        &self,
+        parts: Vec<&PartInfo>,
+        folder: &Path,
+        files: &Files,
+        workers: &Workers,
+    ) -> Result<()> {
+        let copied = workers.map(parts.len(), |at| {
+            let part = parts[at];
+            let path: PathBuf = self.path.join(&part.file);
+            let bytes = mmap::map(&path)?;
+            let digest = FileDigest { bytes: part.bytes, blake3: part.blake3.clone() };
+            if FileDigest::of(&bytes) != digest {
+                let problem = "its bytes are not those that were written".to_owned();
+                return Err(Error::Checkpoint { path, problem });
+            }
+            files.create_file(folder.join(&part.file), |file| file.write_all(&bytes))?;
+            Ok(())
+        });
+        copied.into_iter().collect()
+    }
+}
+
+/// The files of the filter that a table counts keys in.
+fn filter_of(listed: &TableParts) -> impl Iterator<Item = &PartInfo> {
+    listed.filter.iter().flat_map(|filter| &filter.parts)
+}

@@ -1,0 +1,215 @@
+//! What the tables of a job would hold under other settings, from one pass over a sample of its data.
+//!
+//! The rows go through the reader, the features and the plans of training, in its order and its steps, so that a
+//! threshold or a limit means here what it means there. The counting is `zillion_embedding::capacity`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+use zillion_device::Workers;
+use zillion_embedding::TableSpec;
+use zillion_embedding::capacity::{Grid, Heaps, Numbers, Tracker, Usage, dims, memory};
+use zillion_feature::{Buckets, Cursor, FeatureKind, FeatureSpec};
+use zillion_reader::{BatchOrder, Dataset, Labels, estimated_rows};
+
+use crate::check::without_statistics;
+use crate::error::Result;
+use crate::job::Job;
+use crate::pipeline::Pipeline;
+
+/// How much a pass looks at, and how closely.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanOptions {
+    /// Rows of the sample to look at; absent: all.
+    pub rows: Option<u64>,
+    /// Keys of a table that are followed; of more, a share.
+    pub keys: usize,
+}
+
+/// What one pass says.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanReport {
+    /// Rows of the sample that were looked at.
+    pub rows: u64,
+    /// Rows that were left out as bad.
+    pub rejected: u64,
+    /// Rows of a step, as in training.
+    pub batch_size: u64,
+    /// Rows of the job's training data, as far as that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_rows: Option<u64>,
+    /// The tables that were followed, in the job's order.
+    pub tables: Vec<TablePlan>,
+    /// Tables whose rows are the buckets of numbers: known without looking, and too few to plan.
+    pub buckets: Vec<String>,
+}
+
+/// One table.
+#[derive(Clone, Debug, Serialize)]
+pub struct TablePlan {
+    /// Its name.
+    pub table: String,
+    /// Its rows and how they are used.
+    #[serde(flatten)]
+    pub usage: Usage,
+    /// More data than the sample: the law of growth, carried on.
+    pub more: Vec<Growth>,
+    /// What the rows of the sample take in memory, by width and numbers.
+    pub sizes: Vec<Size>,
+    /// Of a feature with quantile buckets that reads the table: its buckets were not told apart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undivided: Vec<String>,
+}
+
+/// The rows that more data would bring.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Growth {
+    /// Rows of the data.
+    pub rows: u64,
+    /// Keys in them.
+    pub keys: u64,
+    /// Bytes of as many rows, as the job has the table.
+    pub bytes: u64,
+}
+
+/// What a table takes with all keys of the sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Size {
+    /// Floats of the vector segment; absent where the table has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dim: Option<usize>,
+    /// Whether that is what the job says.
+    pub is_own: bool,
+    /// Bytes with weights of four bytes.
+    pub f32: u64,
+    /// Bytes with weights of two bytes, f16 or bf16.
+    pub half: u64,
+}
+
+/// Goes once over a sample of the data. `passed` is told the rows so far.
+///
+/// # Errors
+/// Files that cannot be read as the job's data.
+pub fn plan_tables(
+    job: &Job,
+    files: &[PathBuf],
+    options: PlanOptions,
+    workers: &Arc<Workers>,
+    passed: &mut dyn FnMut(u64),
+) -> Result<PlanReport> {
+    let schema = without_statistics(&job.schema);
+    let labels = match job.data.negatives {
+        Some(_) => Labels::Required,
+        None => Labels::Optional,
+    };
+    let dataset = Dataset::open_with(&job.data, files, &schema, labels)?;
+    let dataset = dataset.thinned(&job.data, job.seed)?;
+    let batch_rows = job.train.batch_size.get();
+    let order =
+        BatchOrder { seed: job.seed, shuffle: job.data.shuffle, batch_rows, drop_last: false };
+    let batches = dataset.batches(order, Cursor::default(), workers.clone())?;
+    let is_planned: Vec<bool> = (0..job.tables.len()).map(|at| is_planned(job, at)).collect();
+    let mut trackers: Vec<Option<Tracker>> = job
+        .tables
+        .iter()
+        .zip(&is_planned)
+        .map(|(spec, &planned)| planned.then(|| Tracker::new(Grid::of(spec), options.keys)))
+        .collect();
+    let limit = options.rows.unwrap_or(u64::MAX);
+    let (mut rows, mut rejected) = (0, 0);
+    let mut pipeline = Pipeline::new(batches, Arc::new(schema), workers.clone());
+    while rows < limit {
+        let Some(planned) = pipeline.next()? else {
+            rejected += pipeline.ending.rejected.len() as u64;
+            break;
+        };
+        rejected += planned.rejected.len() as u64;
+        let in_step = planned.batch.rows as u64;
+        workers.for_each_mut(&mut trackers, |at, tracker| {
+            let Some(tracker) = tracker else { return };
+            let plan = &planned.plan.tables[at];
+            let times = plan.occurrences.offsets.windows(2).map(|ends| ends[1] - ends[0]);
+            tracker.step(in_step, plan.keys.iter().copied().zip(times));
+        });
+        rows += in_step;
+        passed(rows);
+    }
+    let data_rows = data_rows(job);
+    let planned = trackers.into_iter().zip(&job.tables).enumerate();
+    let tables = planned.filter_map(|(at, (tracker, spec))| {
+        Some(table_plan(job, at, spec, tracker?.finish(), data_rows))
+    });
+    let buckets = job.tables.iter().zip(&is_planned).filter(|(_, planned)| !**planned);
+    Ok(PlanReport {
+        rows,
+        rejected,
+        batch_size: batch_rows as u64,
+        data_rows,
+        tables: tables.collect(),
+        buckets: buckets.map(|(spec, _)| spec.name.clone()).collect(),
+    })
+}
+
+/// Whether a table's rows are more than the buckets of numbers.
+fn is_planned(job: &Job, table: usize) -> bool {
+    of_table(job, table).any(|f| !matches!(f.kind, FeatureKind::Bucketized { .. }))
+}
+
+fn of_table(job: &Job, table: usize) -> impl Iterator<Item = &FeatureSpec> {
+    let reads = move |f: &&FeatureSpec| f.table().is_some_and(|id| id.index() == table);
+    job.schema.features.iter().filter(reads)
+}
+
+/// Rows of the training data that the job names, where that can be told without reading it.
+fn data_rows(job: &Job) -> Option<u64> {
+    if job.data.sample.is_some() || job.data.negatives.is_some() {
+        return None;
+    }
+    // A sample is often looked at where the data itself is not.
+    let files = job.data.files(&job.data.train).ok()?;
+    let dataset = Dataset::open(&job.data, &files, &job.schema).ok()?;
+    estimated_rows(&dataset).ok()?.map(|(rows, _)| rows)
+}
+
+fn table_plan(
+    job: &Job,
+    at: usize,
+    spec: &TableSpec,
+    usage: Usage,
+    data_rows: Option<u64>,
+) -> TablePlan {
+    let shards = job.run.shards.get();
+    let size = |dim: Option<usize>, is_own: bool| Size {
+        dim,
+        is_own,
+        f32: memory(spec, dim, Numbers::F32, usage.keys, shards),
+        half: memory(spec, dim, Numbers::Half, usage.keys, shards),
+    };
+    let own = spec.segments.iter().find(|s| s.name == "vector").map(|s| s.dim);
+    let sizes: Vec<Size> = match dims(spec) {
+        dims if dims.is_empty() => vec![size(None, true)],
+        dims => dims.into_iter().map(|dim| size(Some(dim), Some(dim) == own)).collect(),
+    };
+    let multiples = [2, 10, 100].map(|n| n * usage.rows).into_iter();
+    let mut rows: Vec<u64> =
+        multiples.chain(data_rows.filter(|&rows| rows > usage.rows + usage.rows / 20)).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    let more = match &usage.heaps {
+        Some(law) => rows.into_iter().map(|rows| more(law, &usage, spec, rows, shards)).collect(),
+        None => Vec::new(),
+    };
+    let is_quantile = |f: &&FeatureSpec| {
+        matches!(&f.kind, FeatureKind::Bucketized { buckets: Buckets::Quantiles(_), .. })
+    };
+    let undivided = of_table(job, at).filter(is_quantile).map(|f| f.name.clone()).collect();
+    TablePlan { table: spec.name.clone(), usage, more, sizes, undivided }
+}
+
+/// Carries the law on from what was counted: at the end of the sample it says what is there.
+fn more(law: &Heaps, usage: &Usage, spec: &TableSpec, rows: u64, shards: usize) -> Growth {
+    let times = rows as f64 / usage.rows.max(1) as f64;
+    let keys = (usage.keys as f64 * times.powf(law.beta)).round() as u64;
+    Growth { rows, keys, bytes: spec.memory(keys, shards) }
+}
