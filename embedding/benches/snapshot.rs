@@ -71,7 +71,7 @@ impl Times {
             times.sort_unstable();
             let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
             let mean = times.iter().sum::<Duration>().as_secs_f64() / times.len() as f64;
-            println!(
+            eprintln!(
                 "{name} ({clock}): {} operations, mean {:.1} us, p50 {:.1?}, p99 {:.1?}, p99.99 {:.1?}, longest {:.1?}",
                 times.len(),
                 mean * 1e6,
@@ -130,7 +130,7 @@ fn main() {
     during.measure(|| {
         set.begin_snapshot(&workers, folder.path(), &Files::new()).expect("a folder");
     });
-    println!("beginning: {:.1?}", during.wall[0]);
+    eprintln!("beginning: {:.1?}", during.wall[0]);
     while !set.snapshot_is_ready() {
         operate(&mut set, &mut during);
         if during.wall.len() % 1024 == 1 {
@@ -144,10 +144,10 @@ fn main() {
     let seconds = began.elapsed().as_secs_f64();
     let finishing = Instant::now();
     let parts = set.finish_snapshot(&workers).expect("a disk");
-    println!("finishing: {:.1?}", finishing.elapsed());
+    eprintln!("finishing: {:.1?}", finishing.elapsed());
     let beside = during.print("during");
     let bytes: u64 = parts[0].parts.iter().map(|part| part.bytes).sum();
-    println!(
+    eprintln!(
         "{} rows, {:.2} GB in {} parts, written in {seconds:.1} s; kept and in flight at most {:.0} MB; throughput \
          {:.0} % by the clock, {:.0} % of the thread's time",
         parts[0].rows,
