@@ -139,7 +139,7 @@ fn files_below(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn what_spills_is_what_does_not(
         n in 1usize..5,
