@@ -68,7 +68,7 @@ mod tests {
             vec![segment("vector", 16, sgd, 0.0), segment("linear", 1, sgd, 0.0)],
         );
         assert_eq!(dims(&spec), [4, 8, 16, 32, 64]);
-        let rows = 1_000_000;
+        let rows = 1 << 20;
         let of = |dim, numbers| memory(&spec, Some(dim), numbers, rows, 1);
         assert_eq!(of(16, Numbers::F32), spec.memory(rows, 1));
         // 17 floats take 80 bytes a row, and 48 as halves.
