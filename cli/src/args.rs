@@ -210,6 +210,14 @@ Example: zillion bench embedding --rows 10000000 --dim 16 --threads 1 --json")]
 Example: zillion bench spill --rows 10000000 --memory-share 0.125 --threads 2 --json
 Exit codes: 0 every row was there and right at the end, 1 not.")]
     Spill(BenchSpillArgs),
+    /// The longest of very many small pulls and pushes while a table grows, and while a checkpoint is written
+    #[command(after_help = "\
+Example: zillion bench stalls --rows 10000000 --threads 2 --json")]
+    Stalls(BenchStallsArgs),
+    /// What a table at its limit costs, under a stream in which new keys never end
+    #[command(after_help = "\
+Example: zillion bench capacity --max-mib 512 --threads 1 --json")]
+    Capacity(BenchCapacityArgs),
     /// Seconds and bytes of a version's rows, where 0.1, 1 and 10 % of a table changed, beside those of all rows
     #[command(after_help = "\
 Example: zillion bench delta --rows 10000000 --dim 16 --json")]
@@ -287,6 +295,35 @@ impl From<BenchDtype> for Dtype {
             BenchDtype::Bf16 => Self::Bf16,
         }
     }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchStallsArgs {
+    /// Rows that the table grows to
+    #[arg(long, default_value = "10000000")]
+    pub(crate) rows: u64,
+    /// Compute threads
+    #[arg(long, default_value = "2")]
+    pub(crate) threads: NonZeroUsize,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchCapacityArgs {
+    /// The table's limit, in MiB
+    #[arg(long, default_value = "512")]
+    pub(crate) max_mib: u64,
+    /// Compute threads
+    #[arg(long, default_value = "1")]
+    pub(crate) threads: NonZeroUsize,
+    /// Seconds that each table is measured for
+    #[arg(long, default_value = "5")]
+    pub(crate) seconds: f64,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

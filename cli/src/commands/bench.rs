@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::{
-    bench_cold_start, bench_delta, bench_embedding, bench_frappe, bench_hot_load, bench_reader,
-    bench_registry, bench_serve, bench_spill, bench_train, bench_wire,
+    bench_capacity, bench_cold_start, bench_delta, bench_embedding, bench_frappe, bench_hot_load,
+    bench_reader, bench_registry, bench_serve, bench_spill, bench_stalls, bench_train, bench_wire,
 };
 use crate::args::{Bench, BenchArgs};
 
@@ -12,6 +12,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     match &args.what {
         Bench::Embedding(args) => bench_embedding::run(args),
         Bench::Spill(args) => bench_spill::run(args),
+        Bench::Stalls(args) => bench_stalls::run(args),
+        Bench::Capacity(args) => bench_capacity::run(args),
         Bench::Delta(args) => bench_delta::run(args),
         Bench::Reader(args) => bench_reader::run(args),
         Bench::Serve(args) => bench_serve::run(args),

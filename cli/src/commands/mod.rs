@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod bench;
+mod bench_capacity;
 mod bench_cold_start;
 mod bench_criteo;
 mod bench_delta;
@@ -11,6 +12,7 @@ mod bench_reader;
 mod bench_registry;
 mod bench_serve;
 mod bench_spill;
+mod bench_stalls;
 mod bench_train;
 mod bench_wire;
 pub(crate) mod check;
