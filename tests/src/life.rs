@@ -230,7 +230,7 @@ batch_size = 2000
     let admit = ["--set", "tables.id.admission={ kind = 'count', at_least = 2 }"];
     let (none, mib, bytes) = run("waiting", &admit);
     assert_eq!(none, 0);
-    assert!(bytes <= rows * 18 + (1 << 19), "{bytes} bytes for {rows} candidates");
+    assert!(bytes <= rows * 24 + (1 << 19), "{bytes} bytes for {rows} candidates");
     assert!(mib < all_mib - 0.8 * payload, "{mib} MiB of {all_mib}");
 }
 
