@@ -118,9 +118,39 @@ pub(crate) fn sum_of_squares_f32(n: usize, f: impl Fn(usize) -> f32) -> f32 {
             *sum += x * x;
         }
     }
-    for i in whole..n {
-        let x = f(i);
-        lanes[i % LANES] += x * x;
+    // Lanes by numbers that the compiler knows, so that they stay in registers.
+    if whole < n {
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            if whole + lane < n {
+                let x = f(whole + lane);
+                *sum += x * x;
+            }
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = lanes;
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+/// The sum of `f(a, b)^2` over two rows of one length, in the order of [`sum_of_squares_f32`] and to the same
+/// bits: arrays of a known length need no bounds and stay in registers.
+#[inline(always)]
+pub(crate) fn sum_of_squares_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (a, a_rest) = a.as_chunks::<LANES>();
+    let (b, b_rest) = b.as_chunks::<LANES>();
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            let x = f(a[lane], b[lane]);
+            lanes[lane] += x * x;
+        }
+    }
+    if !a_rest.is_empty() {
+        for lane in 0..LANES {
+            if let (Some(&a), Some(&b)) = (a_rest.get(lane), b_rest.get(lane)) {
+                let x = f(a, b);
+                lanes[lane] += x * x;
+            }
+        }
     }
     let [a, b, c, d, e, f, g, h] = lanes;
     ((a + e) + (c + g)) + ((b + f) + (d + h))
@@ -137,9 +167,14 @@ pub(crate) fn sum_of_squares_f64(n: usize, f: impl Fn(usize) -> f32) -> f64 {
             *sum += x * x;
         }
     }
-    for i in whole..n {
-        let x = f64::from(f(i));
-        lanes[i % LANES] += x * x;
+    // Lanes by numbers that the compiler knows, so that they stay in registers.
+    if whole < n {
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            if whole + lane < n {
+                let x = f64::from(f(whole + lane));
+                *sum += x * x;
+            }
+        }
     }
     let [a, b, c, d, e, f, g, h] = lanes;
     ((a + e) + (c + g)) + ((b + f) + (d + h))

@@ -1,6 +1,6 @@
 //! AdaGrad with one accumulator a row segment.
 
-use super::{Gradient, RowKernel, sum_of_squares_f32};
+use super::{Gradient, RowKernel, sum_of_squares_of};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowwiseAdagradKernel {
@@ -13,7 +13,7 @@ impl RowKernel for RowwiseAdagradKernel {
     fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient) {
         let dim = weights.len();
         let raw = &raw[..dim];
-        let squares = sum_of_squares_f32(dim, |i| gradient.of(raw[i], weights[i]));
+        let squares = sum_of_squares_of(raw, weights, |g, w| gradient.of(g, w));
         let accumulator = &mut state[0];
         *accumulator += squares / dim as f32;
         let step = self.lr / (accumulator.sqrt() + self.eps);
