@@ -247,21 +247,27 @@ impl History {
                 return;
             }
             update.scale = self.chance.pick(&[1.0, 0.5, 0.25]);
+            self.learn(&plan, &gradients, update);
             let counted =
                 self.both(|side| side.set.apply(&side.workers, &plan, &gradients, update).unwrap());
             self.agree(counted, "apply");
         } else {
+            self.learn(&plan, &gradients, update);
             let counted =
                 self.both(|side| side.set.push(&side.workers, &plan, &gradients, update).unwrap());
             self.agree(counted, "push");
-        }
-        if let Some(model) = &mut self.model {
-            model.push(&plan.tables[0], &gradients.tables[0], update);
         }
         let counted = self.both(|side| side.set.sweep(&side.workers, update).unwrap());
         self.agree(counted, "sweep");
         self.check_pinned();
         self.advance_beside();
+    }
+
+    /// The model's part of a step.
+    fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, update: Update) {
+        if let Some(model) = &mut self.model {
+            model.push(&plan.tables[0], &gradients.tables[0], update);
+        }
     }
 
     /// What both sides have counted, and everything that must hold at any time.
