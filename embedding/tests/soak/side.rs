@@ -66,6 +66,12 @@ impl Side {
         self.begin();
     }
 
+    /// What tables have that have had no row.
+    pub(crate) fn fresh(&self) -> Vec<TableStatistics> {
+        let shards = self.set.map().shards();
+        Self::empty(&self.setting, &self.workers, shards).statistics()
+    }
+
     /// Counts from here.
     pub(crate) fn begin(&mut self) {
         self.since = self.set.statistics().iter().map(|s| (s.rows, s.counters)).collect();
