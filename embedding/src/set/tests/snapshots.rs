@@ -270,7 +270,8 @@ fn a_disk_that_fails_anywhere_costs_the_checkpoint_and_nothing_else() {
 #[test]
 fn a_delta_can_be_written_while_a_snapshot_is_open() {
     let workers = workers(2);
-    let step_of = |i: u64| Act::Step((0..25).map(|k| key(i * 9 + k)).collect(), i.is_multiple_of(3));
+    let step_of =
+        |i: u64| Act::Step((0..25).map(|k| key(i * 9 + k)).collect(), i.is_multiple_of(3));
     let run = |with_snapshots: bool| {
         let (mut set, mut step) = (TableSet::new(specs(), shards(3)).unwrap(), 0);
         set.track_changes(&workers, 2).unwrap();
