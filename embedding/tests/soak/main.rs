@@ -26,8 +26,9 @@ use std::time::{Duration, Instant, SystemTime};
 use history::History;
 use zillion_feature::random::mix64;
 
-/// An operation takes milliseconds. One that takes this long hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// An operation takes milliseconds. One that does not end while the test has waited this often, a second each, hangs. A
+/// process that was stopped for long and goes on has waited once.
+const PATIENCE: u32 = 120;
 
 #[test]
 fn random_histories_leave_twins_alike() {
@@ -56,12 +57,15 @@ fn random_histories_leave_twins_alike() {
             seed = mix64(seed);
         }
     });
-    let mut last = "the beginning".to_owned();
+    let (mut last, mut waited) = ("the beginning".to_owned(), 0);
     loop {
-        match told.recv_timeout(PATIENCE) {
-            Ok(what) => last = what,
+        match told.recv_timeout(Duration::from_secs(1)) {
+            Ok(what) => (last, waited) = (what, 0),
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => panic!("hangs: {last}"),
+            Err(RecvTimeoutError::Timeout) => {
+                waited += 1;
+                assert!(waited < PATIENCE, "hangs: {last}");
+            }
         }
     }
     if soak.join().is_err() {
