@@ -213,7 +213,7 @@ impl History {
                 let row = &mut rows.values[i * rows.stride..(i + 1) * rows.stride];
                 let shows = (offsets[i + 1] - offsets[i]) as f32;
                 uses.push(Use { shows, clicks: (bits % 2) as f32 * shows });
-                let is_poisoned = poisoned && bits % 31 == 0;
+                let is_poisoned = poisoned && bits.is_multiple_of(31);
                 for g in &mut row[..width] {
                     bits = bits.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     let random = unit_f32((bits >> 32) as u32) - 0.45;

@@ -43,7 +43,7 @@ fn random_histories_leave_twins_alike() {
         let (mut histories, mut operations) = (0, 0);
         loop {
             let history = History::new(seed);
-            println!("SOAK_SEED={seed}: {}", history.describe());
+            eprintln!("SOAK_SEED={seed}: {}", history.describe());
             let end = only.is_none().then_some(until);
             operations += history.run(end, &|what| {
                 // Nobody listens where the test has given up.
@@ -51,7 +51,7 @@ fn random_histories_leave_twins_alike() {
             });
             histories += 1;
             if only.is_some() || Instant::now() >= until {
-                println!("{histories} histories, {operations} operations");
+                eprintln!("{histories} histories, {operations} operations");
                 return;
             }
             seed = mix64(seed);
