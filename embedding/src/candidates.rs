@@ -98,6 +98,12 @@ impl Candidates {
                 return false;
             }
             self.index.remove(key);
+            // Slots whose keys are all let in lose none by lapse, and would keep the memory of their best days.
+            // Now and then is enough: it halves.
+            let left = self.index.slot_len(key.slot());
+            if left == 0 || left.is_power_of_two() {
+                self.index.tidy(key.slot());
+            }
             return true;
         }
         if times >= self.at_least {
@@ -227,6 +233,23 @@ mod tests {
             }
         }
         assert!(worst < 28.0, "{worst} bytes a candidate, with what is free between the slots");
+    }
+
+    #[test]
+    fn candidates_that_are_let_in_leave_no_memory_behind() {
+        let mut candidates = Candidates::new(0..64, 2, None);
+        let fresh = candidates.bytes();
+        let keys: Vec<FeatureKey> =
+            (0..).map(FeatureKey::from_u64).filter(|key| key.slot() < 64).take(20_000).collect();
+        for &key in &keys {
+            assert!(!candidates.admit(key, 1, 1));
+        }
+        let full = candidates.bytes();
+        let (most, rest) = keys.split_at(18_000);
+        assert!(most.iter().all(|&key| candidates.admit(key, 1, 2)));
+        assert!(candidates.bytes() * 3 < full, "{} bytes of {full}", candidates.bytes());
+        assert!(rest.iter().all(|&key| candidates.admit(key, 1, 3)));
+        assert_eq!((candidates.len(), candidates.bytes()), (0, fresh));
     }
 
     #[test]

@@ -1,0 +1,518 @@
+//! One random history of two sets that differ in shards, threads and in what spills.
+//!
+//! Whatever a set is asked for, the other is asked for as well, and says the same bits. A checkpoint beside training is
+//! held against one that its twin writes while nothing moves; a delta, laid over the version before it, against all
+//! rows; the first table against a model.
+
+use std::time::Instant;
+
+use tempfile::TempDir;
+use zillion_embedding::conformance::plan_of;
+use zillion_embedding::layer::{AtOnce, Layer, merge_layers};
+use zillion_embedding::{
+    Admission, ByteSize, Counters, Eviction, Rates, SpillHome, TableParts, TableSpec, Update,
+};
+use zillion_feature::random::{combine, unit_f32};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
+
+use crate::chance::Chance;
+use crate::compare::{assert_same_files, assert_same_rows};
+use crate::keys::Keys;
+use crate::model::{self, Model};
+use crate::side::{Setting, Side, files, memory};
+use crate::tables::{PINNED, tables};
+
+/// What a slab of a shard begins at, and a little: some rows.
+const SPILL_MEMORY: u64 = 9 << 10;
+/// Keys of a dense table's vocabulary in the beginning.
+const VOCABULARY: u64 = 300;
+/// Steps in which all is gone that is not seen: more than twice the most that tables wait.
+const QUIET: u64 = 20;
+
+/// A checkpoint that is being written beside training, and what it must be.
+struct Beside {
+    side: usize,
+    folder: TempDir,
+    twin: TempDir,
+    expected: Vec<TableParts>,
+    /// Steps until it is finished.
+    steps: u64,
+}
+
+/// A checkpoint that the history may go back to.
+struct Saved {
+    folder: TempDir,
+    parts: Vec<TableParts>,
+    step: u64,
+    model: Option<Model>,
+}
+
+/// The last version: the epoch that ended with it, its rows.
+struct Published {
+    epoch: u32,
+    layer: Layer,
+    /// Epochs that have ended since without a version.
+    skipped: usize,
+    /// By side, whether it has been restored since.
+    restored: [bool; 2],
+}
+
+/// How much a history is of.
+#[derive(Clone, Copy)]
+struct Size {
+    ids: u64,
+    batch: u64,
+    operations: u64,
+    /// A file is read slot by slot where all rows are asked for, which takes its time where many slots have few.
+    spills: bool,
+}
+
+pub(crate) struct History {
+    chance: Chance,
+    size: Size,
+    specs: Vec<TableSpec>,
+    keys: Vec<Keys>,
+    sides: [Side; 2],
+    model: Option<Model>,
+    step: u64,
+    vocabulary: u64,
+    /// By table, pinned keys without a row.
+    unpinned: Vec<u64>,
+    beside: Option<Beside>,
+    saved: Option<Saved>,
+    published: Option<Published>,
+    /// Keys of the next step, where they have been announced.
+    announced: Option<Vec<Vec<FeatureKey>>>,
+    home: SpillHome,
+    /// The last to go: tasks may be writing into it.
+    root: TempDir,
+}
+
+impl History {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let size = chance.pick(&[
+            Size { ids: 150, batch: 40, operations: 150, spills: true },
+            Size { ids: 4_000, batch: 500, operations: 90, spills: true },
+            Size { ids: 100_000, batch: 4_000, operations: 45, spills: false },
+        ]);
+        let specs = tables(&mut chance);
+        let root = tempfile::tempdir().unwrap();
+        let limit = ByteSize(chance.within(24, 48) << 20);
+        let shared = chance.one_in(4).then_some(limit);
+        let may_spill = |spec: &TableSpec| size.spills && spec.check_spill().is_ok();
+        let memory = SPILL_MEMORY * chance.within(2, 8);
+        let mut spills = |spec| (may_spill(spec) && chance.one_in(2)).then_some(memory);
+        let spill: Vec<Option<u64>> = specs.iter().map(&mut spills).collect();
+        let home = SpillHome::open(&files(), &root.path().join("spill")).unwrap();
+        let setting = |spill, home| Setting { specs: specs.clone(), shared, spill, home };
+        let threads = chance.within(1, 2) as usize;
+        let mut shards = || chance.pick(&[1, 3, 8]);
+        let plain = Side::new(setting(Vec::new(), None), threads, shards());
+        let tight = Side::new(setting(spill, Some(home.clone())), 3 - threads, shards());
+        let keys = specs.iter().map(|_| Keys::new(&mut chance, size.ids)).collect();
+        let mut history = Self {
+            // A full table refuses what the model takes.
+            model: shared.is_none().then(|| Model::new(&specs[0])),
+            unpinned: vec![PINNED; specs.len()],
+            chance,
+            size,
+            keys,
+            specs,
+            sides: [plain, tight],
+            step: 0,
+            vocabulary: 0,
+            beside: None,
+            saved: None,
+            published: None,
+            announced: None,
+            home,
+            root,
+        };
+        history.prefill(VOCABULARY);
+        history
+    }
+
+    /// What it is of.
+    pub(crate) fn describe(&self) -> String {
+        let kinds = self
+            .specs
+            .iter()
+            .map(|s| format!("{:?} {:?} {:?} {:?}", s.dtype, s.admission, s.eviction, s.max_bytes));
+        let shards = self.sides.each_ref().map(|side| side.set.map().shards());
+        let kinds: Vec<String> = kinds.collect();
+        format!("shards {shards:?}, batches up to {}, {}", self.size.batch, kinds.join("; "))
+    }
+
+    /// Goes through all of it, or until a moment has come. `tell` hears of every operation. Returns how many there were.
+    pub(crate) fn run(mut self, until: Option<Instant>, tell: &dyn Fn(String)) -> u64 {
+        let mut operations = 0;
+        while operations < self.size.operations && until.is_none_or(|end| Instant::now() < end) {
+            operations += 1;
+            let operation = self.chance.below(60);
+            tell(format!("operation {operations} (kind {operation}), step {}", self.step));
+            match operation {
+                0 | 1 => self.look_up(),
+                2 => self.lose(),
+                3 | 4 => self.announce(),
+                5..8 => self.begin_beside(),
+                8 => self.save(),
+                9 => self.move_over(),
+                10 => self.go_back(),
+                11 | 12 => self.publish(),
+                13 => self.end_epoch(),
+                14 => self.prefill(20),
+                _ => self.step(),
+            }
+        }
+        tell("the end".to_owned());
+        self.close();
+        operations
+    }
+
+    /// The same of both sides, which must say the same.
+    fn both<T>(&mut self, mut f: impl FnMut(&mut Side) -> T) -> [T; 2] {
+        let [a, b] = &mut self.sides;
+        [f(a), f(b)]
+    }
+
+    fn folder(&self) -> TempDir {
+        TempDir::new_in(self.root.path()).unwrap()
+    }
+
+    /// Keys for every table; some tables may have none.
+    fn batch(&mut self) -> Vec<Vec<FeatureKey>> {
+        let Self { keys, chance, specs, size, vocabulary, .. } = self;
+        let mut of_table = |(keys, spec): (&mut Keys, &TableSpec)| {
+            let count = match chance.below(8) {
+                0 => chance.below(3),
+                1 => size.batch,
+                _ => chance.within(1, size.batch),
+            };
+            match spec.dense {
+                // A few beyond the vocabulary, which are refused.
+                true => (0..count).map(|_| Keys::known(chance.below(*vocabulary + 9))).collect(),
+                false => keys.batch(chance, count),
+            }
+        };
+        keys.iter_mut().zip(specs.iter()).map(&mut of_table).collect()
+    }
+
+    fn gradients(&mut self, plan: &LookupPlan) -> RowBuffer {
+        let seed = self.chance.bits();
+        let poisoned = self.chance.one_in(4);
+        let layouts = self.sides[0].set.layouts();
+        let mut rows = RowBuffer::default();
+        rows.reshape(plan.tables.iter().map(|t| (t.keys.len(), layouts[t.table.index()].stride)));
+        for (table, (rows, plan)) in rows.tables.iter_mut().zip(&plan.tables).enumerate() {
+            let width = layouts[table].width();
+            let offsets = &plan.occurrences.offsets;
+            let mut uses = Vec::with_capacity(plan.keys.len());
+            for (i, key) in plan.keys.iter().enumerate() {
+                let mut bits = combine(combine(seed, key.0), table as u64);
+                let row = &mut rows.values[i * rows.stride..(i + 1) * rows.stride];
+                let shows = (offsets[i + 1] - offsets[i]) as f32;
+                uses.push(Use { shows, clicks: (bits % 2) as f32 * shows });
+                let is_poisoned = poisoned && bits.is_multiple_of(31);
+                for g in &mut row[..width] {
+                    bits = bits.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    let random = unit_f32((bits >> 32) as u32) - 0.45;
+                    *g = if table == 0 { model::gradient(bits >> 40) } else { random };
+                }
+                // What lies behind the row means nothing.
+                row[width..].fill(f32::NAN);
+                if is_poisoned {
+                    row[key.0 as usize % width] = [f32::NAN, f32::INFINITY][i % 2];
+                }
+            }
+            rows.uses = self.specs[table].statistics.map(|_| uses);
+        }
+        rows
+    }
+
+    fn step(&mut self) {
+        self.step += if self.chance.one_in(20) { self.chance.within(2, 6) } else { 1 };
+        let keys = self.announced.take();
+        let keys = keys.unwrap_or_else(|| self.batch());
+        let plan = plan_of(&keys);
+        let gradients = self.gradients(&plan);
+        if !self.chance.one_in(8) {
+            self.pull(&plan);
+        }
+        let rates = Rates { scale: self.chance.pick(&[1.0, 1.0, 0.5]) };
+        let step = Step(self.step);
+        let mut update = Update { step, rates, scale: 1.0 };
+        if self.chance.one_in(3) {
+            let [a, b] = self.both(|side| {
+                let staged = side.set.stage(&side.workers, &plan, &gradients).unwrap();
+                let norm = side.set.grad_sq_norm(&side.workers, &plan, &gradients, step).unwrap();
+                (staged, norm.to_bits())
+            });
+            assert_eq!(a, b, "what was staged and its norm");
+            if self.chance.one_in(6) {
+                self.both(|side| side.set.discard());
+                return;
+            }
+            update.scale = self.chance.pick(&[1.0, 0.5, 0.25]);
+            self.learn(&plan, &gradients, update);
+            let counted =
+                self.both(|side| side.set.apply(&side.workers, &plan, &gradients, update).unwrap());
+            self.agree(counted, "apply");
+        } else {
+            self.learn(&plan, &gradients, update);
+            let counted =
+                self.both(|side| side.set.push(&side.workers, &plan, &gradients, update).unwrap());
+            self.agree(counted, "push");
+        }
+        let counted = self.both(|side| side.set.sweep(&side.workers, update).unwrap());
+        self.agree(counted, "sweep");
+        self.check_pinned();
+        self.advance_beside();
+    }
+
+    /// The model's part of a step.
+    fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, update: Update) {
+        if let Some(model) = &mut self.model {
+            model.push(&plan.tables[0], &gradients.tables[0], update);
+        }
+    }
+
+    /// What both sides have counted, and everything that must hold at any time.
+    fn agree(&mut self, [a, b]: [Counters; 2], what: &str) {
+        assert_eq!(a, b, "{what}");
+        let [a, b] = self.both(|side| {
+            side.check();
+            let all = side.set.statistics();
+            all.iter().map(|s| (s.rows, s.candidates)).collect::<Vec<_>>()
+        });
+        assert_eq!(a, b, "rows and candidates after {what}");
+        if let Some(model) = &self.model {
+            assert_eq!(a[0].0, model.rows(), "rows of the model after {what}");
+        }
+    }
+
+    fn pull(&mut self, plan: &LookupPlan) {
+        let [a, b] = self.both(|side| {
+            let mut rows = RowBuffer::default();
+            side.set.pull(&side.workers, plan, true, &mut rows).unwrap();
+            rows
+        });
+        assert_same_rows(&a, &b, "a pull");
+        if let Some(model) = &self.model {
+            model.check_pull(&plan.tables[0], &a.tables[0]);
+        }
+    }
+
+    /// Evaluation.
+    fn look_up(&mut self) {
+        let plan = plan_of(&self.batch());
+        let [(a, found), (b, also)] = self.both(|side| {
+            let mut rows = RowBuffer::default();
+            let report = side.set.lookup(&side.workers, &plan, &mut rows).unwrap();
+            (rows, report)
+        });
+        assert_same_rows(&a, &b, "a lookup");
+        assert_eq!(found, also, "keys that were not found");
+    }
+
+    /// The regulariser's loss.
+    fn lose(&mut self) {
+        let plan = plan_of(&self.batch());
+        let [a, b] =
+            self.both(|side| side.set.regulariser_loss(&side.workers, &plan).unwrap().to_bits());
+        assert_eq!(a, b, "the regulariser's loss");
+    }
+
+    /// Announces the next plan, and perhaps one that does not come.
+    fn announce(&mut self) {
+        let keys = self.announced.take();
+        let next = keys.unwrap_or_else(|| self.batch());
+        let plans = [plan_of(&next), plan_of(&self.batch())];
+        let count = self.chance.within(1, 2) as usize;
+        let plans: Vec<&LookupPlan> = plans.iter().take(count).collect();
+        self.both(|side| side.set.look_ahead(&side.workers, &plans).unwrap());
+        self.announced = Some(next);
+    }
+
+    /// A row of a pinned key stays.
+    fn check_pinned(&mut self) {
+        let keys: Vec<Vec<FeatureKey>> =
+            self.specs.iter().map(|s| s.pinned.iter().map(|id| id.key()).collect()).collect();
+        if keys.iter().all(Vec::is_empty) {
+            return;
+        }
+        let plan = plan_of(&keys);
+        let side = &mut self.sides[0];
+        let mut rows = RowBuffer::default();
+        let report = side.set.lookup(&side.workers, &plan, &mut rows).unwrap();
+        for (table, (now, before)) in report.missing.iter().zip(&mut self.unpinned).enumerate() {
+            assert!(*now <= *before, "a pinned row of table {table} is gone");
+            *before = *now;
+        }
+    }
+
+    /// Begins a checkpoint of one side beside training; the other one writes it at once.
+    fn begin_beside(&mut self) {
+        self.finish_beside();
+        let side = self.chance.below(2) as usize;
+        let (folder, twin) = (self.folder(), self.folder());
+        let expected = self.sides[1 - side].checkpoint(twin.path());
+        let beginning = &mut self.sides[side];
+        beginning.set.begin_snapshot(&beginning.workers, folder.path(), &files()).unwrap();
+        let steps = self.chance.below(20);
+        self.beside = Some(Beside { side, folder, twin, expected, steps });
+    }
+
+    fn advance_beside(&mut self) {
+        let Some(beside) = &mut self.beside else { return };
+        let rows = self.chance.pick(&[0, 10, 100, 1_000, 20_000]);
+        let side = &mut self.sides[beside.side];
+        side.set.advance_snapshot(&side.workers, rows);
+        match beside.steps.checked_sub(1) {
+            Some(left) => beside.steps = left,
+            None => self.finish_beside(),
+        }
+    }
+
+    fn finish_beside(&mut self) {
+        let Some(beside) = self.beside.take() else { return };
+        let side = &mut self.sides[beside.side];
+        let parts = side.set.finish_snapshot(&side.workers).unwrap();
+        assert_eq!(parts, beside.expected, "a checkpoint beside training");
+        assert_same_files(beside.folder.path(), beside.twin.path());
+        let kept: u64 = side.set.statistics().iter().map(|s| s.snapshot_bytes).sum();
+        assert_eq!(kept, 0, "bytes kept for a checkpoint that is written");
+    }
+
+    /// A checkpoint of both sides, which are the same bytes.
+    fn checkpoint(&mut self) -> (TempDir, Vec<TableParts>) {
+        let (a, b) = (self.folder(), self.folder());
+        let parts = self.sides[0].checkpoint(a.path());
+        assert_eq!(parts, self.sides[1].checkpoint(b.path()), "checkpoints");
+        assert_same_files(a.path(), b.path());
+        (a, parts)
+    }
+
+    fn save(&mut self) {
+        let (folder, parts) = self.checkpoint();
+        let (step, model) = (self.step, self.model.clone());
+        self.saved = Some(Saved { folder, parts, step, model });
+    }
+
+    /// One side goes on from a checkpoint on another number of shards, and the other one just goes on.
+    fn move_over(&mut self) {
+        self.finish_beside();
+        let (folder, parts) = self.checkpoint();
+        let side = self.chance.below(2) as usize;
+        let shards = self.chance.pick(&[1, 3, 8]);
+        self.sides[side].restore(Some(shards), folder.path(), &parts);
+        if let Some(published) = &mut self.published {
+            published.restored[side] = true;
+        }
+    }
+
+    /// Both sides go back to what was saved, be it in the middle of a checkpoint.
+    fn go_back(&mut self) {
+        let Some(saved) = &self.saved else { return };
+        for side in &mut self.sides {
+            let shards = self.chance.pick(&[None, Some(1), Some(3), Some(8)]);
+            side.restore(shards, saved.folder.path(), &saved.parts);
+        }
+        (self.step, self.model) = (saved.step, saved.model.clone());
+        self.beside = None;
+        self.published = None;
+        self.unpinned.fill(PINNED);
+    }
+
+    fn end_epoch(&mut self) {
+        let [a, b] = self.both(|side| side.set.advance_dirty_epoch());
+        assert_eq!(a, b, "epochs");
+        if let Some(published) = &mut self.published {
+            published.skipped += 1;
+        }
+    }
+
+    /// All rows as a layer, and what has changed since the last one.
+    fn publish(&mut self) {
+        let [epoch, other] = self.both(|side| side.set.advance_dirty_epoch());
+        assert_eq!(epoch, other, "epochs");
+        let folder = self.folder();
+        let whole = self.sides[0].base(folder.path());
+        assert_eq!(whole, self.sides[1].base(folder.path()), "all rows as a layer");
+        let layer = self.sides[0].open(folder.path(), &whole);
+        if let Some(model) = &self.model {
+            model.check_layer(&layer);
+        }
+        if let Some(last) = self.published.take() {
+            let deltas = self.both(|side| side.delta(last.epoch, folder.path()));
+            for (delta, restored) in deltas.iter().zip(last.restored) {
+                assert!(
+                    delta.is_some() || restored || last.skipped > 0,
+                    "a delta is not to be had"
+                );
+            }
+            if let [Some(a), Some(b)] = &deltas {
+                assert_eq!(a, b, "deltas");
+            }
+            if let Some(delta) = deltas.iter().flatten().next() {
+                let side = &self.sides[0];
+                let layers = [&last.layer, &side.open(folder.path(), delta)];
+                let (layouts, path) = (side.set.layouts(), folder.path());
+                let merged = merge_layers(&files(), path, layouts, &layers, true, &mut AtOnce);
+                let merged = side.open(folder.path(), &merged.unwrap());
+                for table in 0..layouts.len() {
+                    let same = merged.iter(table).eq(layer.iter(table));
+                    assert!(same, "a delta over the version before it, table {table}");
+                }
+            }
+        }
+        // The files stay mapped.
+        self.published = Some(Published { epoch, layer, skipped: 0, restored: [false; 2] });
+    }
+
+    /// The vocabulary of dense tables grows.
+    fn prefill(&mut self, by: u64) {
+        self.vocabulary += by;
+        let mut keys: Vec<FeatureKey> = (0..self.vocabulary).map(Keys::known).collect();
+        keys.sort_unstable();
+        for table in 0..self.specs.len() {
+            if self.specs[table].dense {
+                let id = TableId(table as u16);
+                let [a, b] = self.both(|side| side.set.prefill(&side.workers, id, &keys).unwrap());
+                assert_eq!(a, b, "rows of a vocabulary");
+            }
+        }
+    }
+
+    /// Steps without keys until all has gone that goes by itself, and the memory with it.
+    fn close(mut self) {
+        self.finish_beside();
+        let before = self.both(|side| side.set.statistics());
+        for _ in 0..QUIET {
+            self.step += 1;
+            let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
+            let counted = self.both(|side| side.set.sweep(&side.workers, update).unwrap());
+            self.agree(counted, "a sweep of nothing new");
+        }
+        for (side, before) in self.sides.iter().zip(&before) {
+            let (now, fresh) = (side.set.statistics(), side.fresh());
+            for (table, spec) in self.specs.iter().enumerate() {
+                if !matches!(spec.eviction, Eviction::Unseen { .. }) {
+                    continue;
+                }
+                let (now, before, fresh) = (&now[table], &before[table], &fresh[table]);
+                assert!(now.rows <= spec.pinned.len() as u64 && now.candidates == 0, "{now:?}");
+                // A row that is pinned keeps the memory around it, and a filter stays.
+                let is_filter = matches!(spec.admission, Admission::Bloom { .. });
+                let is_empty = now.rows == 0 && !is_filter;
+                let most = memory(if is_empty { fresh } else { before });
+                assert!(memory(now) <= most, "{now:?} after {before:?}, and at first {fresh:?}");
+            }
+        }
+        self.checkpoint();
+        let [plain, tight] = self.sides;
+        drop((plain, tight));
+        let left = std::fs::read_dir(self.home.path()).unwrap().count();
+        assert_eq!(left, 1, "only the lock is left where tables spilled");
+    }
+}

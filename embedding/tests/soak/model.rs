@@ -1,0 +1,102 @@
+//! What the first table must hold, exactly: plain gradient descent on numbers whose sums have no rounding, but for that of
+//! the table's type, which is a function of key, step and unit.
+
+use std::collections::BTreeMap;
+
+use zillion_embedding::layer::{Found, Layer};
+use zillion_embedding::{
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
+    Update,
+};
+use zillion_feature::{FeatureKey, TablePlan, TableRows};
+
+const DIM: usize = 8;
+const LR: f32 = 0.25;
+const INITIAL: f32 = 0.5;
+
+pub(crate) fn spec(dtype: Dtype) -> TableSpec {
+    let segment = SegmentSpec {
+        name: "v".to_owned(),
+        dim: DIM,
+        initializer: InitializerSpec::Constant { value: INITIAL },
+        optimizer: OptimizerSpec::Sgd { lr: LR },
+        l2: 0.0,
+        l2_scope: None,
+        clip: None,
+        bounds: None,
+    };
+    TableSpec {
+        name: "exact".to_owned(),
+        segments: vec![segment],
+        dense: false,
+        max_rows: None,
+        unknown: Unknown::Seeded,
+        admission: Admission::All,
+        eviction: Eviction::Never,
+        dtype,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
+        seed: 77,
+    }
+}
+
+/// A gradient whose sums are exact: a multiple of a 64th, and not zero.
+pub(crate) fn gradient(bits: u64) -> f32 {
+    let sixty_fourths = (bits % 64) as f32 + 1.0;
+    if bits & 64 == 0 { sixty_fourths / 64.0 } else { -sixty_fourths / 64.0 }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    dtype: Dtype,
+    seed: u64,
+    /// Weights and number of pushes.
+    rows: BTreeMap<FeatureKey, ([f32; DIM], u32)>,
+}
+
+impl Model {
+    pub(crate) fn new(spec: &TableSpec) -> Self {
+        Self { dtype: spec.dtype, seed: spec.seed, rows: BTreeMap::new() }
+    }
+
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    /// What a pull must have read.
+    pub(crate) fn check_pull(&self, plan: &TablePlan, pulled: &TableRows) {
+        for (i, key) in plan.keys.iter().enumerate() {
+            let (weights, count) = self.rows.get(key).copied().unwrap_or(([INITIAL; DIM], 0));
+            assert_eq!(pulled.row(i), weights, "weights of {key:?}");
+            let counts = pulled.counts.as_ref().expect("counts were asked for");
+            assert_eq!(counts[i], count, "pushes of {key:?}");
+        }
+    }
+
+    pub(crate) fn push(&mut self, plan: &TablePlan, gradients: &TableRows, update: Update) {
+        let rate = LR * update.rates.scale;
+        for (i, &key) in plan.keys.iter().enumerate() {
+            let gradient = &gradients.row(i)[..DIM];
+            if gradient.iter().any(|g| !g.is_finite()) {
+                continue;
+            }
+            let (weights, count) = self.rows.entry(key).or_insert(([INITIAL; DIM], 0));
+            for (unit, (w, g)) in weights.iter_mut().zip(gradient).enumerate() {
+                let moved = *w - rate * (g * update.scale);
+                *w = self.dtype.round_pushed(self.seed, key.0, update.step.0, unit, moved);
+            }
+            *count += 1;
+        }
+    }
+
+    /// A layer with every row must have these.
+    pub(crate) fn check_layer(&self, layer: &Layer) {
+        assert_eq!(layer.rows(0), self.rows());
+        for ((key, found), (expected, (weights, count))) in layer.iter(0).zip(&self.rows) {
+            assert_eq!(key, *expected);
+            let Found::Row(row) = found else { panic!("{key:?} is a tombstone") };
+            assert_eq!((row.weights, row.count), (&weights[..], *count), "{key:?}");
+        }
+    }
+}
