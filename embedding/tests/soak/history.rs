@@ -38,7 +38,8 @@ struct Size {
     batch: u64,
     operations: u64,
     /// A file is read slot by slot where all rows are asked for, which takes its time where many slots have few.
-    spills: bool,
+    /// Of so many histories one spills.
+    spills: u64,
 }
 
 pub(crate) struct History {
@@ -66,15 +67,16 @@ impl History {
     pub(crate) fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let size = chance.pick(&[
-            Size { ids: 150, batch: 40, operations: 150, spills: true },
-            Size { ids: 4_000, batch: 500, operations: 90, spills: true },
-            Size { ids: 100_000, batch: 4_000, operations: 45, spills: false },
+            Size { ids: 150, batch: 40, operations: 150, spills: 2 },
+            Size { ids: 4_000, batch: 500, operations: 90, spills: 3 },
+            Size { ids: 100_000, batch: 4_000, operations: 45, spills: 12 },
         ]);
         let specs = tables(&mut chance);
         let root = tempfile::tempdir().unwrap();
         let limit = ByteSize(chance.within(24, 48) << 20);
         let shared = chance.one_in(4).then_some(limit);
-        let may_spill = |spec: &TableSpec| size.spills && spec.check_spill().is_ok();
+        let is_spilled = chance.one_in(size.spills);
+        let may_spill = |spec: &TableSpec| is_spilled && spec.check_spill().is_ok();
         let memory = SPILL_MEMORY * chance.within(2, 8);
         let mut spills = |spec| (may_spill(spec) && chance.one_in(2)).then_some(memory);
         let spill: Vec<Option<u64>> = specs.iter().map(&mut spills).collect();
