@@ -345,11 +345,17 @@ impl History {
     fn close(mut self) {
         self.finish_beside();
         let before = self.both(|side| side.set.statistics());
+        let nothing = plan_of(&vec![Vec::new(); self.specs.len()]);
+        let gradients = self.gradients(&nothing);
         for _ in 0..QUIET {
             self.step += 1;
             let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
-            let counted = self.both(|side| side.set.sweep(&side.workers, update).unwrap());
-            self.agree(counted, "a sweep of nothing new");
+            let counted = self.both(|side| {
+                // What a lookup has brought in leaves with the next push.
+                side.set.push(&side.workers, &nothing, &gradients, update).unwrap();
+                side.set.sweep(&side.workers, update).unwrap()
+            });
+            self.agree(counted, "a step without keys");
         }
         for (side, before) in self.sides.iter().zip(&before) {
             let (now, fresh) = (side.set.statistics(), side.fresh());
