@@ -4,23 +4,25 @@
 //! held against one that its twin writes while nothing moves; a delta, laid over the version before it, against all
 //! rows; the first table against a model.
 
+mod written;
+
 use std::time::Instant;
 
 use tempfile::TempDir;
 use zillion_embedding::conformance::plan_of;
-use zillion_embedding::layer::{AtOnce, Layer, merge_layers};
 use zillion_embedding::{
-    Admission, ByteSize, Counters, Eviction, Rates, SpillHome, TableParts, TableSpec, Update,
+    Admission, ByteSize, Counters, Eviction, Rates, SpillHome, TableSpec, Update,
 };
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
 
 use crate::chance::Chance;
-use crate::compare::{assert_same_files, assert_same_rows};
+use crate::compare::assert_same_rows;
 use crate::keys::Keys;
 use crate::model::{self, Model};
 use crate::side::{Setting, Side, files, memory};
 use crate::tables::{PINNED, tables};
+use written::{Beside, Published, Saved};
 
 /// What a slab of a shard begins at, and a little: some rows.
 const SPILL_MEMORY: u64 = 9 << 10;
@@ -29,34 +31,6 @@ const VOCABULARY: u64 = 300;
 /// Steps in which all is gone that is not seen: more than twice the most that tables wait.
 const QUIET: u64 = 20;
 
-/// A checkpoint that is being written beside training, and what it must be.
-struct Beside {
-    side: usize,
-    folder: TempDir,
-    twin: TempDir,
-    expected: Vec<TableParts>,
-    /// Steps until it is finished.
-    steps: u64,
-}
-
-/// A checkpoint that the history may go back to.
-struct Saved {
-    folder: TempDir,
-    parts: Vec<TableParts>,
-    step: u64,
-    model: Option<Model>,
-}
-
-/// The last version: the epoch that ended with it, its rows.
-struct Published {
-    epoch: u32,
-    layer: Layer,
-    /// Epochs that have ended since without a version.
-    skipped: usize,
-    /// By side, whether it has been restored since.
-    restored: [bool; 2],
-}
-
 /// How much a history is of.
 #[derive(Clone, Copy)]
 struct Size {
@@ -64,7 +38,8 @@ struct Size {
     batch: u64,
     operations: u64,
     /// A file is read slot by slot where all rows are asked for, which takes its time where many slots have few.
-    spills: bool,
+    /// Of so many histories one spills.
+    spills: u64,
 }
 
 pub(crate) struct History {
@@ -92,15 +67,16 @@ impl History {
     pub(crate) fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let size = chance.pick(&[
-            Size { ids: 150, batch: 40, operations: 150, spills: true },
-            Size { ids: 4_000, batch: 500, operations: 90, spills: true },
-            Size { ids: 100_000, batch: 4_000, operations: 45, spills: false },
+            Size { ids: 150, batch: 40, operations: 150, spills: 2 },
+            Size { ids: 4_000, batch: 500, operations: 90, spills: 3 },
+            Size { ids: 100_000, batch: 4_000, operations: 45, spills: 12 },
         ]);
         let specs = tables(&mut chance);
         let root = tempfile::tempdir().unwrap();
         let limit = ByteSize(chance.within(24, 48) << 20);
         let shared = chance.one_in(4).then_some(limit);
-        let may_spill = |spec: &TableSpec| size.spills && spec.check_spill().is_ok();
+        let is_spilled = chance.one_in(size.spills);
+        let may_spill = |spec: &TableSpec| is_spilled && spec.check_spill().is_ok();
         let memory = SPILL_MEMORY * chance.within(2, 8);
         let mut spills = |spec| (may_spill(spec) && chance.one_in(2)).then_some(memory);
         let spill: Vec<Option<u64>> = specs.iter().map(&mut spills).collect();
@@ -351,125 +327,6 @@ impl History {
         }
     }
 
-    /// Begins a checkpoint of one side beside training; the other one writes it at once.
-    fn begin_beside(&mut self) {
-        self.finish_beside();
-        let side = self.chance.below(2) as usize;
-        let (folder, twin) = (self.folder(), self.folder());
-        let expected = self.sides[1 - side].checkpoint(twin.path());
-        let beginning = &mut self.sides[side];
-        beginning.set.begin_snapshot(&beginning.workers, folder.path(), &files()).unwrap();
-        let steps = self.chance.below(20);
-        self.beside = Some(Beside { side, folder, twin, expected, steps });
-    }
-
-    fn advance_beside(&mut self) {
-        let Some(beside) = &mut self.beside else { return };
-        let rows = self.chance.pick(&[0, 10, 100, 1_000, 20_000]);
-        let side = &mut self.sides[beside.side];
-        side.set.advance_snapshot(&side.workers, rows);
-        match beside.steps.checked_sub(1) {
-            Some(left) => beside.steps = left,
-            None => self.finish_beside(),
-        }
-    }
-
-    fn finish_beside(&mut self) {
-        let Some(beside) = self.beside.take() else { return };
-        let side = &mut self.sides[beside.side];
-        let parts = side.set.finish_snapshot(&side.workers).unwrap();
-        assert_eq!(parts, beside.expected, "a checkpoint beside training");
-        assert_same_files(beside.folder.path(), beside.twin.path());
-        let kept: u64 = side.set.statistics().iter().map(|s| s.snapshot_bytes).sum();
-        assert_eq!(kept, 0, "bytes kept for a checkpoint that is written");
-    }
-
-    /// A checkpoint of both sides, which are the same bytes.
-    fn checkpoint(&mut self) -> (TempDir, Vec<TableParts>) {
-        let (a, b) = (self.folder(), self.folder());
-        let parts = self.sides[0].checkpoint(a.path());
-        assert_eq!(parts, self.sides[1].checkpoint(b.path()), "checkpoints");
-        assert_same_files(a.path(), b.path());
-        (a, parts)
-    }
-
-    fn save(&mut self) {
-        let (folder, parts) = self.checkpoint();
-        let (step, model) = (self.step, self.model.clone());
-        self.saved = Some(Saved { folder, parts, step, model });
-    }
-
-    /// One side goes on from a checkpoint on another number of shards, and the other one just goes on.
-    fn move_over(&mut self) {
-        self.finish_beside();
-        let (folder, parts) = self.checkpoint();
-        let side = self.chance.below(2) as usize;
-        let shards = self.chance.pick(&[1, 3, 8]);
-        self.sides[side].restore(Some(shards), folder.path(), &parts);
-        if let Some(published) = &mut self.published {
-            published.restored[side] = true;
-        }
-    }
-
-    /// Both sides go back to what was saved, be it in the middle of a checkpoint.
-    fn go_back(&mut self) {
-        let Some(saved) = &self.saved else { return };
-        for side in &mut self.sides {
-            let shards = self.chance.pick(&[None, Some(1), Some(3), Some(8)]);
-            side.restore(shards, saved.folder.path(), &saved.parts);
-        }
-        (self.step, self.model) = (saved.step, saved.model.clone());
-        self.beside = None;
-        self.published = None;
-        self.unpinned.fill(PINNED);
-    }
-
-    fn end_epoch(&mut self) {
-        let [a, b] = self.both(|side| side.set.advance_dirty_epoch());
-        assert_eq!(a, b, "epochs");
-        if let Some(published) = &mut self.published {
-            published.skipped += 1;
-        }
-    }
-
-    /// All rows as a layer, and what has changed since the last one.
-    fn publish(&mut self) {
-        let [epoch, other] = self.both(|side| side.set.advance_dirty_epoch());
-        assert_eq!(epoch, other, "epochs");
-        let folder = self.folder();
-        let whole = self.sides[0].base(folder.path());
-        assert_eq!(whole, self.sides[1].base(folder.path()), "all rows as a layer");
-        let layer = self.sides[0].open(folder.path(), &whole);
-        if let Some(model) = &self.model {
-            model.check_layer(&layer);
-        }
-        if let Some(last) = self.published.take() {
-            let deltas = self.both(|side| side.delta(last.epoch, folder.path()));
-            for (delta, restored) in deltas.iter().zip(last.restored) {
-                assert!(
-                    delta.is_some() || restored || last.skipped > 0,
-                    "a delta is not to be had"
-                );
-            }
-            if let [Some(a), Some(b)] = &deltas {
-                assert_eq!(a, b, "deltas");
-            }
-            if let Some(delta) = deltas.iter().flatten().next() {
-                let side = &self.sides[0];
-                let layers = [&last.layer, &side.open(folder.path(), delta)];
-                let (layouts, path) = (side.set.layouts(), folder.path());
-                let merged = merge_layers(&files(), path, layouts, &layers, true, &mut AtOnce);
-                let merged = side.open(folder.path(), &merged.unwrap());
-                for table in 0..layouts.len() {
-                    let same = merged.iter(table).eq(layer.iter(table));
-                    assert!(same, "a delta over the version before it, table {table}");
-                }
-            }
-        }
-        // The files stay mapped.
-        self.published = Some(Published { epoch, layer, skipped: 0, restored: [false; 2] });
-    }
-
     /// The vocabulary of dense tables grows.
     fn prefill(&mut self, by: u64) {
         self.vocabulary += by;
@@ -488,11 +345,17 @@ impl History {
     fn close(mut self) {
         self.finish_beside();
         let before = self.both(|side| side.set.statistics());
+        let nothing = plan_of(&vec![Vec::new(); self.specs.len()]);
+        let gradients = self.gradients(&nothing);
         for _ in 0..QUIET {
             self.step += 1;
             let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
-            let counted = self.both(|side| side.set.sweep(&side.workers, update).unwrap());
-            self.agree(counted, "a sweep of nothing new");
+            let counted = self.both(|side| {
+                // What a lookup has brought in leaves with the next push.
+                side.set.push(&side.workers, &nothing, &gradients, update).unwrap();
+                side.set.sweep(&side.workers, update).unwrap()
+            });
+            self.agree(counted, "a step without keys");
         }
         for (side, before) in self.sides.iter().zip(&before) {
             let (now, fresh) = (side.set.statistics(), side.fresh());
