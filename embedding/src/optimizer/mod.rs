@@ -139,17 +139,15 @@ pub(crate) fn sum_of_squares_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f3
     let (a, a_rest) = a.as_chunks::<LANES>();
     let (b, b_rest) = b.as_chunks::<LANES>();
     for (a, b) in a.iter().zip(b) {
-        for lane in 0..LANES {
-            let x = f(a[lane], b[lane]);
-            lanes[lane] += x * x;
+        for ((sum, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
+            let x = f(a, b);
+            *sum += x * x;
         }
     }
     if !a_rest.is_empty() {
-        for lane in 0..LANES {
-            if let (Some(&a), Some(&b)) = (a_rest.get(lane), b_rest.get(lane)) {
-                let x = f(a, b);
-                lanes[lane] += x * x;
-            }
+        for ((sum, &a), &b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
+            let x = f(a, b);
+            *sum += x * x;
         }
     }
     let [a, b, c, d, e, f, g, h] = lanes;
