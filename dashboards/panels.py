@@ -82,7 +82,8 @@ TRAINING = [
     ]),
     ("Process", [
         panel("Memory", BYTES, "Resident and virtual; mapped files are in both.",
-              (f"process_resident_memory_bytes{{{I}}}", "resident"), (f"process_virtual_memory_bytes{{{I}}}", "virtual")),
+              (f"process_resident_memory_bytes{{{I}}}", "resident"), (f"process_virtual_memory_bytes{{{I}}}", "virtual"),
+              (f"zillion_memory_reserve_bytes{{{I}}}", "ready for tables")),
         panel("Processors", COUNT, "Busy processors, and threads.",
               (f"rate(process_cpu_seconds_total{{{I}}}{R})", "busy"), (f"process_threads{{{I}}}", "threads")),
         panel("File descriptors", COUNT, "Open, and how many may be.",
@@ -182,7 +183,8 @@ SERVING = [
     ]),
     ("Process", [
         panel("Memory", BYTES, "Resident and virtual; versions are mapped files, whose pages several processes share.",
-              (f"process_resident_memory_bytes{{{I}}}", "resident"), (f"process_virtual_memory_bytes{{{I}}}", "virtual")),
+              (f"process_resident_memory_bytes{{{I}}}", "resident"), (f"process_virtual_memory_bytes{{{I}}}", "virtual"),
+              (f"zillion_memory_reserve_bytes{{{I}}}", "ready for tables")),
         panel("Processors", COUNT, "Busy processors, and threads.",
               (f"rate(process_cpu_seconds_total{{{I}}}{R})", "busy"), (f"process_threads{{{I}}}", "threads")),
         panel("File descriptors", COUNT, "Open, and how many may be.",

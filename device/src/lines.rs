@@ -301,7 +301,7 @@ impl Mappings {
             let quarter = (self.bytes.reserved / 4).next_power_of_two();
             quarter.clamp(FIRST_BYTES, CHUNK_BYTES).max(wanted.next_power_of_two())
         };
-        let pages = Pages::new(bytes)?;
+        let pages = Pages::zeroed(bytes)?;
         let mapping = Mapping { pages, free: BTreeMap::new(), fresh: 0, live: 0 };
         let number = match self.mappings.iter().position(Option::is_none) {
             Some(number) => number,

@@ -4,6 +4,8 @@
 
 mod file_system;
 mod gpu;
+pub(crate) mod huge;
+pub(crate) mod numa;
 mod processor;
 
 use std::ffi::CString;
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use file_system::file_system;
 pub use gpu::{Gpus, gpus};
+pub use huge::{HugePages, huge_pages};
 pub use processor::{clock_source, governor, instruction_sets, numa_nodes, processor_name};
 
 /// Processors this process may use (affinity and cgroup quotas included).
@@ -109,23 +112,6 @@ pub fn end_with_a_closed_pipe() {
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
-}
-
-/// When the kernel backs memory with huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HugePages {
-    /// Always.
-    Always,
-    /// Where a program advises it, as the slabs do.
-    Advised,
-    /// Never: random access to large tables is about half as fast. `echo madvise >
-    /// /sys/kernel/mm/transparent_hugepage/enabled` turns them on.
-    Never,
-}
-
-/// The kernel's setting for transparent huge pages.
-pub fn huge_pages() -> Option<HugePages> {
-    parse_huge_pages(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?)
 }
 
 /// Limits on open files.
@@ -224,17 +210,6 @@ fn parse_busy_ticks(text: &str) -> Option<u64> {
     Some(user + nice + system + rest.iter().take(3).sum::<u64>())
 }
 
-/// The word in brackets of "always [madvise] never".
-fn parse_huge_pages(text: &str) -> Option<HugePages> {
-    let chosen = text.split('[').nth(1)?.split(']').next()?;
-    match chosen {
-        "always" => Some(HugePages::Always),
-        "madvise" => Some(HugePages::Advised),
-        "never" => Some(HugePages::Never),
-        _ => None,
-    }
-}
-
 /// "32K", "1024K", "8M" or plain bytes.
 fn parse_size(text: &str) -> Option<usize> {
     let (digits, unit) = match text.as_bytes().last()? {
@@ -264,10 +239,6 @@ mod tests {
         assert_eq!(parse_size("8M"), Some(8 << 20));
         assert_eq!(parse_size("512"), Some(512));
         assert_eq!((parse_size(""), parse_size("K"), parse_size("xM")), (None, None, None));
-        assert_eq!(parse_huge_pages("always [madvise] never\n"), Some(HugePages::Advised));
-        assert_eq!(parse_huge_pages("[always] madvise never"), Some(HugePages::Always));
-        assert_eq!(parse_huge_pages("always madvise [never]"), Some(HugePages::Never));
-        assert_eq!(parse_huge_pages("nonsense"), None);
         assert_eq!(parse_busy_ticks("cpu  10 1 5 1000 7 2 3 4 99 0\ncpu0 1"), Some(25));
         assert_eq!(parse_busy_ticks("cpu  10 1"), None);
         assert_eq!(parse_busy_ticks(""), None);

@@ -21,6 +21,7 @@
 mod chunk;
 mod pages;
 mod places;
+mod reserve;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ use crate::prefetch::{line_for_reading, line_for_writing};
 use chunk::Chunk;
 pub(crate) use pages::Pages;
 use places::Places;
+pub use reserve::reserve_bytes;
 
 /// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
 pub const CHUNK_BYTES: usize = 2 << 20;

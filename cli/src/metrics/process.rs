@@ -1,8 +1,10 @@
-//! The `process_*` series that Prometheus' own clients have, from /proc, read when they are asked for.
+//! The `process_*` series that Prometheus' own clients have, from /proc, read when they are asked for; and what
+//! memory the process has ready beside them.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, Gauge};
+use zillion_device::slab::reserve_bytes;
 
 use crate::child::proc;
 
@@ -18,6 +20,7 @@ pub(crate) struct Process {
     max_fds: Gauge,
     threads: Gauge,
     start_time: Gauge,
+    reserve: Gauge,
 }
 
 impl Process {
@@ -39,12 +42,16 @@ impl Process {
                 "process_start_time_seconds",
                 "When the process began, in seconds since 1970.",
             )?,
+            reserve: Gauge::new(
+                "zillion_memory_reserve_bytes",
+                "Memory that is ready for tables that grow.",
+            )?,
         };
         process.start_time.set(proc::start_time().unwrap_or_default());
         Ok(process)
     }
 
-    fn gauges(&self) -> [&Gauge; 6] {
+    fn gauges(&self) -> [&Gauge; 7] {
         [
             &self.resident,
             &self.virtual_memory,
@@ -52,11 +59,13 @@ impl Process {
             &self.max_fds,
             &self.threads,
             &self.start_time,
+            &self.reserve,
         ]
     }
 
     /// What /proc does not tell keeps its last value.
     fn update(&self) {
+        self.reserve.set(reserve_bytes() as f64);
         if let Some(seconds) = proc::cpu_seconds(std::process::id()) {
             self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));
         }

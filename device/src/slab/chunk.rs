@@ -26,7 +26,7 @@ impl Chunk {
     pub(super) fn new(bytes: usize, row_bytes: usize) -> Result<Self, DeviceError> {
         let rows = bytes / row_bytes;
         Ok(Self {
-            pages: Pages::new(bytes)?,
+            pages: Pages::zeroed(bytes)?,
             row_bytes,
             rows,
             live: 0,
@@ -90,7 +90,7 @@ impl Chunk {
 
     /// Moves to a mapping of `bytes` bytes, more than now; returns by how many it grew.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<usize, DeviceError> {
-        let pages = Pages::new(bytes)?;
+        let pages = Pages::zeroed(bytes)?;
         let used = self.fresh * self.row_bytes;
         assert!(used <= self.pages.bytes() && used <= bytes, "rows do not fit the mapping");
         // SAFETY: both mappings hold `used` bytes (just asserted), they are distinct, and `&mut self` says

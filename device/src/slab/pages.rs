@@ -3,11 +3,13 @@
 use std::io;
 use std::ptr::NonNull;
 
-use super::CHUNK_BYTES;
+use super::{CHUNK_BYTES, reserve};
 use crate::error::DeviceError;
+#[cfg(target_os = "linux")]
+use crate::machine::{huge, numa};
 
 /// A private mapping of `bytes` bytes. A mapping of whole chunks is aligned to one, so that it can be huge
-/// pages.
+/// pages: those that the machine has set aside, as long as there are any, else what the kernel makes of others.
 #[derive(Debug)]
 pub(crate) struct Pages {
     start: NonNull<u8>,
@@ -21,14 +23,31 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps `bytes` zeroed bytes: a power of two from a page of 4 KiB to a chunk, or a number of chunks.
-    pub(crate) fn new(bytes: usize) -> Result<Self, DeviceError> {
+    /// `bytes` zeroed bytes: a power of two from a page of 4 KiB to a chunk, or a number of chunks.
+    pub(crate) fn zeroed(bytes: usize) -> Result<Self, DeviceError> {
+        if bytes == CHUNK_BYTES
+            && let Some(chunk) = reserve::take()
+        {
+            return Ok(chunk);
+        }
+        Self::new(bytes)
+    }
+
+    /// Maps them.
+    fn new(bytes: usize) -> Result<Self, DeviceError> {
         debug_assert!(bytes.is_power_of_two() || bytes.is_multiple_of(CHUNK_BYTES));
         if bytes < CHUNK_BYTES {
-            return Ok(Self { start: map(bytes)?, bytes });
+            return Ok(Self { start: map(bytes, 0)?, bytes });
+        }
+        #[cfg(target_os = "linux")]
+        if huge::are_set_aside() {
+            // Aligned by their size. None may be left; then there are others.
+            if let Ok(start) = map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB) {
+                return Ok(Self { start, bytes });
+            }
         }
         // With a chunk more it surely holds aligned ones; what lies around them is given back at once.
-        let whole = map(bytes + CHUNK_BYTES)?;
+        let whole = map(bytes + CHUNK_BYTES, 0)?;
         let before = whole.as_ptr().align_offset(CHUNK_BYTES);
         debug_assert!(before <= CHUNK_BYTES);
         // SAFETY: `before <= CHUNK_BYTES`, so the chunks [before, before + bytes) and both rests lie inside of
@@ -39,13 +58,53 @@ impl Pages {
             unmap(start.add(bytes), CHUNK_BYTES - before);
             start
         };
+        let pages = Self { start, bytes };
         #[cfg(target_os = "linux")]
-        // SAFETY: advice on pages that this function has just mapped; it does not change their content. A
-        // kernel without huge pages refuses it, which costs speed only.
-        unsafe {
-            libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
+        // A kernel without huge pages refuses it, which costs speed only.
+        pages.advise(libc::MADV_HUGEPAGE);
+        Ok(pages)
+    }
+
+    /// The same with every page in memory, of this node where it has room.
+    pub(super) fn touched(bytes: usize, node: usize) -> Result<Self, DeviceError> {
+        let pages = Self::new(bytes)?;
+        #[cfg(target_os = "linux")]
+        {
+            pages.prefer(node);
+            // Linux before 5.14 does not know it; the pages are then touched by whoever takes them.
+            pages.advise(libc::MADV_POPULATE_WRITE);
         }
-        Ok(Self { start, bytes })
+        Ok(pages)
+    }
+
+    /// Gives the kernel an advice that does not change what the pages hold.
+    #[cfg(target_os = "linux")]
+    fn advise(&self, advice: libc::c_int) {
+        debug_assert!([libc::MADV_HUGEPAGE, libc::MADV_POPULATE_WRITE].contains(&advice));
+        // SAFETY: the range is this value's own mapping, and both kinds of advice leave its content as it is.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) };
+    }
+
+    /// Asks for memory of a node; another is used where it has none.
+    #[cfg(target_os = "linux")]
+    fn prefer(&self, node: usize) {
+        if !numa::has_many_nodes() || node >= u64::BITS as usize {
+            return;
+        }
+        let nodes: u64 = 1 << node;
+        // SAFETY: a policy for pages that are this value's own and change neither content nor address; the kernel reads
+        // one word of the mask, which has as many bits as it is told.
+        unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr(),
+                self.bytes,
+                libc::MPOL_PREFERRED,
+                &raw const nodes,
+                u64::BITS as libc::c_ulong,
+                0,
+            );
+        }
     }
 
     /// The first byte.
@@ -67,15 +126,15 @@ impl Drop for Pages {
     }
 }
 
-/// Maps zeroed pages anywhere.
-fn map(bytes: usize) -> Result<NonNull<u8>, DeviceError> {
+/// Maps zeroed pages anywhere, with more flags than all have.
+fn map(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, DeviceError> {
     // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no other memory.
     let address = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
             bytes,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
             -1,
             0,
         )

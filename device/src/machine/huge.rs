@@ -1,0 +1,58 @@
+//! How the kernel backs memory with huge pages.
+
+use std::fs;
+#[cfg(target_os = "linux")]
+use std::sync::OnceLock;
+
+/// When the kernel makes huge pages of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// Always.
+    Always,
+    /// Where a program advises it, as the slabs do.
+    Advised,
+    /// Never: random access to large tables is about half as fast. `echo madvise >
+    /// /sys/kernel/mm/transparent_hugepage/enabled` turns them on.
+    Never,
+}
+
+/// The kernel's setting for transparent huge pages.
+pub fn huge_pages() -> Option<HugePages> {
+    parse_huge_pages(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?)
+}
+
+/// Whether the machine had set pages of 2 MiB aside (`vm.nr_hugepages`) when this process first asked. They are there
+/// however fragmented memory is, and do not count as resident memory of who uses them.
+#[cfg(target_os = "linux")]
+pub(crate) fn are_set_aside() -> bool {
+    static SET_ASIDE: OnceLock<bool> = OnceLock::new();
+    *SET_ASIDE.get_or_init(|| {
+        let pages = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+        pages.is_ok_and(|pages| pages.trim().parse().is_ok_and(|pages: u64| pages > 0))
+    })
+}
+
+/// The word in brackets of "always [madvise] never".
+fn parse_huge_pages(text: &str) -> Option<HugePages> {
+    let chosen = text.split('[').nth(1)?.split(']').next()?;
+    match chosen {
+        "always" => Some(HugePages::Always),
+        "madvise" => Some(HugePages::Advised),
+        "never" => Some(HugePages::Never),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_in_brackets_counts() {
+        assert_eq!(parse_huge_pages("always [madvise] never\n"), Some(HugePages::Advised));
+        assert_eq!(parse_huge_pages("[always] madvise never"), Some(HugePages::Always));
+        assert_eq!(parse_huge_pages("always madvise [never]"), Some(HugePages::Never));
+        assert_eq!(parse_huge_pages("always [sometimes] never"), None);
+        assert_eq!(parse_huge_pages(""), None);
+    }
+}
