@@ -77,6 +77,8 @@ pub(crate) struct Initializer {
 
 /// The odd constant of splitmix64: units of a row are consecutive draws of that generator.
 const UNIT_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Weights that are drawn together: floats of the widest register.
+const TOGETHER: usize = 16;
 /// erf(2 / sqrt(2)): the probability that a normal draw lies within two standard deviations.
 const WITHIN_TWO_SIGMA: f32 = 0.954_499_7;
 
@@ -138,12 +140,33 @@ fn draw(weights: &mut [f32], row_seed: u64, f: impl Fn(u64) -> f32) {
     vectorised(
         #[inline(always)]
         || {
-            for (unit, weight) in weights.iter_mut().enumerate() {
-                let counter = row_seed.wrapping_add((unit as u64).wrapping_mul(UNIT_STEP));
-                *weight = f(mix64(counter));
+            // A register's worth in a loop of known length, even where less is wanted: rows are short, and a loop of
+            // any length spends two or three times as long on its scalar rest.
+            let (whole, rest) = weights.as_chunks_mut::<TOGETHER>();
+            let mut seed = row_seed;
+            for weights in whole {
+                units(weights, seed, &f);
+                seed = seed.wrapping_add((TOGETHER as u64).wrapping_mul(UNIT_STEP));
+            }
+            match rest {
+                [] => {}
+                [_] => units(rest, seed, &f),
+                _ => {
+                    let mut drawn = [0.0; TOGETHER];
+                    units(&mut drawn, seed, &f);
+                    rest.copy_from_slice(&drawn[..rest.len()]);
+                }
             }
         },
     );
+}
+
+/// The units of a row from the one whose counter is `seed`.
+#[inline(always)]
+fn units(weights: &mut [f32], seed: u64, f: &impl Fn(u64) -> f32) {
+    for (unit, weight) in weights.iter_mut().enumerate() {
+        *weight = f(mix64(seed.wrapping_add((unit as u64).wrapping_mul(UNIT_STEP))));
+    }
 }
 
 #[inline(always)]

@@ -56,6 +56,8 @@ impl Priority {
         let last = f64::from(meta.last_step);
         match self {
             Self::Seen => last,
+            // Most rows of a table whose keys never end were pushed once.
+            Self::Frequency { .. } if meta.count == 1 => last,
             Self::Frequency { half_life } => f64::from(meta.count).log2() * half_life + last,
             Self::Score { show, click, ageing, every } => {
                 let score = show * f64::from(used.shows) + click * f64::from(used.clicks);

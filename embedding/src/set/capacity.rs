@@ -211,11 +211,9 @@ impl TableSet {
         });
         let highest: Vec<Option<(u64, FeatureKey)>> = tables
             .map(|table| {
-                let found = || looked.iter().flat_map(|tables| &tables[table]);
-                let mut ranks: Vec<_> = found().map(|found| found.rank).collect();
-                let goes = visits[table]?.goes(ranks.len() as u64) as usize;
-                let last = goes.checked_sub(1)?;
-                Some(*ranks.select_nth_unstable(last).1)
+                let found: Vec<&[Looked]> = looked.iter().map(|of| of[table].as_slice()).collect();
+                let seen: usize = found.iter().map(|looked| looked.len()).sum();
+                lowest(&found, visits[table]?.goes(seen as u64) as usize)
             })
             .collect();
         each_with(workers, &mut self.shards, looked, |shard, _, looked| {
@@ -229,11 +227,44 @@ impl TableSet {
     }
 }
 
+/// The highest rank among the `count` lowest; `None` of no rows.
+fn lowest(looked: &[&[Looked]], count: usize) -> Option<(u64, FeatureKey)> {
+    let last = count.checked_sub(1)?;
+    // By priority alone, which is half of the memory; keys decide among those that are worth the same.
+    let rows = || looked.iter().copied().flatten();
+    let mut priorities: Vec<u64> = rows().map(|found| found.rank.0).collect();
+    let (before, &mut priority, _) = priorities.select_nth_unstable(last);
+    let less = before.iter().filter(|&&before| before < priority).count();
+    let mut keys: Vec<FeatureKey> =
+        rows().filter(|found| found.rank.0 == priority).map(|found| found.rank.1).collect();
+    Some((priority, *keys.select_nth_unstable(last - less).1))
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::OptimizerSpec;
     use crate::testing::*;
+
+    proptest! {
+        #[test]
+        fn the_lowest_are_those_that_a_sort_puts_first(
+            shards in prop::collection::vec(prop::collection::vec((0u64..6, any::<u64>()), 0..40), 1..5),
+            part in 0.0f64..=1.0,
+        ) {
+            let shards: Vec<Vec<Looked>> = shards
+                .iter()
+                .map(|rows| rows.iter().map(|&(priority, key)| Looked::at(priority, key)).collect())
+                .collect();
+            let slices: Vec<&[Looked]> = shards.iter().map(Vec::as_slice).collect();
+            let mut ranks: Vec<_> = shards.iter().flatten().map(|found| found.rank).collect();
+            ranks.sort_unstable();
+            let count = (ranks.len() as f64 * part) as usize;
+            prop_assert_eq!(lowest(&slices, count), count.checked_sub(1).map(|last| ranks[last]));
+        }
+    }
 
     #[test]
     fn a_limit_that_no_table_fits_is_refused() {

@@ -53,6 +53,13 @@ pub(crate) struct Looked {
     row: u32,
 }
 
+#[cfg(test)]
+impl Looked {
+    pub(crate) fn at(priority: u64, key: u64) -> Self {
+        Self { rank: (priority, FeatureKey(key)), row: 0 }
+    }
+}
+
 impl Table {
     /// The positions in the plan of the keys that a push would make rows of: those without one whose gradients are
     /// finite and that are admitted.
@@ -114,7 +121,8 @@ impl Table {
     /// The rows of the slots that a visit looks at, but for those that are pinned.
     pub(crate) fn look(&self, visit: &Visit) -> Vec<Looked> {
         let Some(priority) = self.shape.priority else { return Vec::new() };
-        let mut looked = Vec::new();
+        let slots = visit.turn.slots(self.index.slots());
+        let mut looked = Vec::with_capacity(slots.map(|slot| self.index.slot_len(slot)).sum());
         let mut entries: Vec<(FeatureKey, u32)> = Vec::new();
         for slot in visit.turn.slots(self.index.slots()) {
             let pinned = self.shape.pinned.of_slot(slot);
