@@ -1,8 +1,21 @@
 //! Matrix products of f32: row-major, strided, on one thread. Who calls it tiles the rows and hands the
 //! tiles to the pool, so that products of several threads never wait for each other.
 //!
-//! The work is done by the `gemm-f32` crate with its AVX-512 kernels, without its threads. For one shape on
-//! one machine the result is always the same.
+//! Two families. [`linear`] and [`outer_product`] are the products of a dense layer, by kernels of our own: an
+//! element's bits are fixed by a definition (see `product`) and so do not depend on the machine's
+//! registers, on the tile, or on the other rows. [`gemm`] and its short forms are the general product, by the
+//! `gemm-f32` crate without its threads; for one shape on one machine its result is always the same.
+
+mod panel;
+mod product;
+mod reference;
+#[cfg(target_arch = "x86_64")]
+mod tile;
+#[cfg(target_arch = "x86_64")]
+mod vector;
+
+pub use panel::Panel;
+pub use product::{Epilogue, Right, linear, linear_at, outer_product, outer_product_at};
 
 /// One operand: element (i, j) is at `values[i * row_stride + j * column_stride]`. A transposed view is
 /// the same values with the strides exchanged.
