@@ -9,6 +9,8 @@
 mod panel;
 mod product;
 mod reference;
+#[cfg(test)]
+mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tile;
 #[cfg(target_arch = "x86_64")]
@@ -192,20 +194,11 @@ pub fn tn(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut
 }
 
 #[cfg(test)]
-mod tests {
+mod general {
     use proptest::prelude::*;
 
+    use super::tests::values;
     use super::*;
-
-    /// Deterministic values in [-1, 1].
-    fn values(length: usize, seed: u64) -> Vec<f32> {
-        (0..length as u64)
-            .map(|i| {
-                let mixed = (i ^ (seed << 32)).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                (mixed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-            })
-            .collect()
-    }
 
     /// The product by definition, in f64, for matrices as `gemm` takes them.
     fn naive(

@@ -6,7 +6,7 @@
 //! instruction set, every way of cutting rows and columns, and the scalar [reference](super::reference) give these
 //! bits.
 
-use super::panel::{LINE, Panel, cuts};
+use super::panel::{Panel, cuts};
 use super::reference;
 #[cfg(target_arch = "x86_64")]
 use super::tile::{Call, Kernels};
@@ -17,9 +17,8 @@ use crate::simd::{Level, level};
 /// this many rows stays in the second-level cache, and sums of wider ones gain precision from being cut.
 pub(super) const BLOCK: usize = 512;
 
-/// Rows of both operands of [`outer_product`] that are worked on at a time: a packed panel of them stays in the
-/// first-level cache.
-pub(super) const OUTER_BLOCK: usize = 128;
+/// Rows of a block of [`outer_product`]: what a tile has. Fewer would read and write the result more often.
+pub(super) const OUTER_BLOCK: usize = 256;
 
 /// What happens to a sum before it is written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,7 +135,6 @@ fn blocks(
     out: &mut [f32],
     out_row: usize,
 ) {
-    let level = if kernels.lanes == LINE { Level::Avx512 } else { Level::Avx2 };
     let groups = m.div_ceil(kernels.rows());
     let mut begin = 0;
     // Without an inner dimension there is one empty block: the sum is zero, and the epilogue follows.
@@ -174,7 +172,7 @@ fn blocks(
         };
         match w {
             Right::Plain(view) => {
-                for (first, columns) in cuts(level, n) {
+                for (first, columns) in cuts(kernels.level(), n) {
                     let right = view.values.as_ptr().wrapping_add(begin * view.row_stride + first);
                     panel_of(first, columns, right, view.row_stride);
                 }
@@ -236,8 +234,11 @@ pub fn outer_product_at(
     reference::outer_product(x, g, (m, n, rows), accumulate, out, out_row);
 }
 
-/// The checked product, block by block of the rows, panel by panel of `g`'s columns, which is packed on the
-/// stack, columns of `x` by columns.
+/// The checked product, block by block of the rows, panel by panel of `g`'s columns, columns of `x` by columns.
+///
+/// Both operands are read where they lie: broadcasting needs a float of `x` at a time, and a row of `g` is
+/// contiguous. Tried and no better: packing a panel of `g`, which the first-level cache cannot keep
+/// beside `x`. Packing all of it, with the columns of `x` outermost, gained two percent and would need memory.
 #[cfg(target_arch = "x86_64")]
 fn outer_blocks(
     kernels: Kernels,
@@ -248,29 +249,22 @@ fn outer_blocks(
     out: &mut [f32],
     out_row: usize,
 ) {
-    #[repr(align(64))]
-    struct Packed([f32; OUTER_BLOCK * 3 * LINE]);
-    let level = if kernels.lanes == LINE { Level::Avx512 } else { Level::Avx2 };
     let groups = m.div_ceil(kernels.rows());
-    let mut packed = Packed([0.0; OUTER_BLOCK * 3 * LINE]);
     let mut begin = 0;
     loop {
         let end = rows.min(begin + OUTER_BLOCK);
-        for (first, columns) in cuts(level, n) {
-            let step = columns.next_multiple_of(LINE);
-            for (p, to) in (begin..end).zip(packed.0.chunks_exact_mut(step)) {
-                let from = &g.values[p * g.row_stride + first..][..columns];
-                to[..columns].copy_from_slice(from);
-            }
+        let x_from = x.values.as_ptr().wrapping_add(begin * x.row_stride);
+        let g_from = g.values.as_ptr().wrapping_add(begin * g.row_stride);
+        for (first, columns) in cuts(kernels.level(), n) {
             for group in 0..groups {
                 let (top, bottom) = (m * group / groups, m * (group + 1) / groups);
                 let call = Call {
                     k: end - begin,
-                    left: x.values.as_ptr().wrapping_add(begin * x.row_stride + top * x.column_stride),
+                    left: x_from.wrapping_add(top * x.column_stride),
                     left_row: x.column_stride,
                     left_step: x.row_stride,
-                    right: packed.0.as_ptr(),
-                    right_step: step,
+                    right: g_from.wrapping_add(first),
+                    right_step: g.row_stride,
                     out: out.as_mut_ptr().wrapping_add(top * out_row + first),
                     out_row,
                     columns,
@@ -278,12 +272,12 @@ fn outer_blocks(
                     bias: std::ptr::null(),
                     relu: false,
                 };
-                // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is between one
-                // and the kernels' rows, `columns` between one and their width, so `get` returns the kernel of just
-                // these rows and registers. Columns top..bottom of `x`, its rows begin..end, and rows
-                // top..bottom and columns first..first + columns of `out` lie inside of the matrices,
-                // which `outer_product_at` has checked against their slices. `packed` holds `end - begin` rows of `step`
-                // floats: at most OUTER_BLOCK rows of at most three lines. `out` is borrowed mutably and overlaps nothing.
+                // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is between
+                // one and the kernels' rows, `columns` between one and their width, so `get` returns the
+                // kernel of just these rows and registers. Columns top..bottom of `x` and
+                // first..first + columns of `g`, in rows begin..end, and rows top..bottom and columns
+                // first..first + columns of `out` lie inside of the matrices, which `outer_product_at` has
+                // checked against their slices. `out` is borrowed mutably and overlaps nothing.
                 unsafe { kernels.get(bottom - top, columns)(&call) };
             }
         }

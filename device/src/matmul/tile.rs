@@ -48,8 +48,9 @@ pub(super) type Kernel = unsafe fn(&Call);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernels {
     table: &'static [&'static [Kernel]],
+    level: Level,
     /// Floats in a register.
-    pub(super) lanes: usize,
+    lanes: usize,
 }
 
 impl Kernels {
@@ -57,9 +58,14 @@ impl Kernels {
     pub(super) fn of(level: Level) -> Option<Self> {
         match level {
             Level::Scalar => None,
-            Level::Avx2 => Some(Self { table: AVX2, lanes: 8 }),
-            Level::Avx512 => Some(Self { table: AVX512, lanes: 16 }),
+            Level::Avx2 => Some(Self { table: AVX2, level, lanes: 8 }),
+            Level::Avx512 => Some(Self { table: AVX512, level, lanes: 16 }),
         }
+    }
+
+    /// The level they are of.
+    pub(super) fn level(self) -> Level {
+        self.level
     }
 
     /// The most rows of a tile.
@@ -93,7 +99,7 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
         let mask = V::mask(columns - (N - 1) * V::LANES);
         let mut rows = [call.left; M];
         for (i, row) in rows.iter_mut().enumerate() {
-            *row = call.left.add(i * call.left_row);
+            *row = call.left.wrapping_add(i * call.left_row);
         }
         if call.accumulate {
             // What is added to comes from far while the sums are made.
@@ -122,7 +128,7 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
                     sums[i][v] = V::mul_add(factor, values[v], sums[i][v]);
                 }
             }
-            // The last of these addresses is not read, and may lie outside.
+            // The last of these addresses are not read, and may lie outside.
             right = right.wrapping_add(right_step);
             at += left_step;
         }
