@@ -38,7 +38,12 @@ impl Panel {
             let zero = Line([0.0; LINE]);
             Self { first, columns, k, lines: vec![zero; k * columns.div_ceil(LINE)] }
         };
-        cuts(level, n).map(panel).collect()
+        // As wide as the tile of the most rows.
+        let most = match level {
+            Level::Avx512 => 3 * LINE,
+            Level::Avx2 | Level::Scalar => LINE,
+        };
+        cuts(most, n).map(panel).collect()
     }
 
     /// Floats of memory that the panels of a `k x n` matrix take.
@@ -128,15 +133,11 @@ fn turn(
     }
 }
 
-/// First column and number of columns of each panel: as few panels as there can be, as even as whole lines
-/// allow, so that no panel is much narrower than a kernel.
-pub(super) fn cuts(level: Level, n: usize) -> impl Iterator<Item = (usize, usize)> {
-    let most = match level {
-        Level::Avx512 => 3,
-        Level::Avx2 | Level::Scalar => 1,
-    };
+/// First column and number of columns of each panel of at most `most` columns (whole lines): as few panels as
+/// there can be, as even as whole lines allow, so that no panel is much narrower than a kernel.
+pub(super) fn cuts(most: usize, n: usize) -> impl Iterator<Item = (usize, usize)> {
     let lines = n.div_ceil(LINE);
-    let panels = lines.div_ceil(most);
+    let panels = lines.div_ceil(most / LINE);
     (0..panels).map(move |panel| {
         let first = lines * panel / panels * LINE;
         let end = (lines * (panel + 1) / panels * LINE).min(n);

@@ -162,8 +162,8 @@ fn blocks(
                     relu: epilogue.relu && last,
                 };
                 // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is between one
-                // and the kernels' rows, `columns` between one and their width, so `get` returns the kernel of just
-                // these rows and registers. Rows top..bottom of `x` and of `out`, inner indices begin..end and
+                // and the smaller of `m` and the kernels' rows, `columns` between one and the width for that
+                // many rows, which for fewer is no less; so `get` returns the kernel of just these rows and registers. Rows top..bottom of `x` and of `out`, inner indices begin..end and
                 // columns first..first + columns lie inside of the matrices, which `linear_at` has
                 // checked against their slices; `right` is such a panel (see below). `out` is borrowed
                 // mutably and overlaps nothing.
@@ -172,7 +172,7 @@ fn blocks(
         };
         match w {
             Right::Plain(view) => {
-                for (first, columns) in cuts(kernels.level(), n) {
+                for (first, columns) in cuts(kernels.width(m.min(kernels.rows())), n) {
                     let right = view.values.as_ptr().wrapping_add(begin * view.row_stride + first);
                     panel_of(first, columns, right, view.row_stride);
                 }
@@ -180,7 +180,7 @@ fn blocks(
             Right::Packed(panels) => {
                 for panel in panels {
                     let right = panel.values().as_ptr().wrapping_add(begin * panel.step());
-                    assert!(panel.columns() <= kernels.width(), "a panel for another level");
+                    assert!(panel.columns() <= kernels.width(kernels.rows()), "a panel for another level");
                     panel_of(panel.first(), panel.columns(), right, panel.step());
                 }
             }
@@ -255,7 +255,7 @@ fn outer_blocks(
         let end = rows.min(begin + OUTER_BLOCK);
         let x_from = x.values.as_ptr().wrapping_add(begin * x.row_stride);
         let g_from = g.values.as_ptr().wrapping_add(begin * g.row_stride);
-        for (first, columns) in cuts(kernels.level(), n) {
+        for (first, columns) in cuts(kernels.width(m.min(kernels.rows())), n) {
             for group in 0..groups {
                 let (top, bottom) = (m * group / groups, m * (group + 1) / groups);
                 let call = Call {
@@ -273,8 +273,9 @@ fn outer_blocks(
                     relu: false,
                 };
                 // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is between
-                // one and the kernels' rows, `columns` between one and their width, so `get` returns the
-                // kernel of just these rows and registers. Columns top..bottom of `x` and
+                // one and the smaller of `m` and the kernels' rows, `columns` between one and the width for
+                // that many rows, which for fewer is no less; so `get` returns the kernel of just these rows
+                // and registers. Columns top..bottom of `x` and
                 // first..first + columns of `g`, in rows begin..end, and rows top..bottom and columns
                 // first..first + columns of `out` lie inside of the matrices, which `outer_product_at` has
                 // checked against their slices. `out` is borrowed mutably and overlaps nothing.

@@ -48,7 +48,6 @@ pub(super) type Kernel = unsafe fn(&Call);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernels {
     table: &'static [&'static [Kernel]],
-    level: Level,
     /// Floats in a register.
     lanes: usize,
 }
@@ -58,14 +57,9 @@ impl Kernels {
     pub(super) fn of(level: Level) -> Option<Self> {
         match level {
             Level::Scalar => None,
-            Level::Avx2 => Some(Self { table: AVX2, level, lanes: 8 }),
-            Level::Avx512 => Some(Self { table: AVX512, level, lanes: 16 }),
+            Level::Avx2 => Some(Self { table: AVX2, lanes: 8 }),
+            Level::Avx512 => Some(Self { table: AVX512, lanes: 16 }),
         }
-    }
-
-    /// The level they are of.
-    pub(super) fn level(self) -> Level {
-        self.level
     }
 
     /// The most rows of a tile.
@@ -73,9 +67,10 @@ impl Kernels {
         self.table.len()
     }
 
-    /// The most columns of a tile.
-    pub(super) fn width(self) -> usize {
-        self.table[0].len() * self.lanes
+    /// The most columns of a tile of so many rows, which must be between one and [`Kernels::rows`]: where there
+    /// are few, registers are left for more columns, and memory is read in longer runs.
+    pub(super) fn width(self, rows: usize) -> usize {
+        self.table[rows - 1].len() * self.lanes
     }
 
     /// The kernel for so many rows and columns, which must be at least one and at most those of a tile.
@@ -193,14 +188,30 @@ unsafe fn avx2<const M: usize, const N: usize>(call: &Call) {
     unsafe { tile::<__m256, M, N>(call) }
 }
 
-/// A table's row for each number of rows, with a kernel for each number of registers.
-macro_rules! kernels {
-    ($kernel:ident, [$($m:literal),*], $widths:tt) => { &[$(kernels!(@row $kernel, $m, $widths)),*] };
-    (@row $kernel:ident, $m:literal, [$($n:literal),*]) => { &[$($kernel::<$m, $n>),*] };
+/// The kernels of so many rows, by their number of registers.
+macro_rules! row {
+    ($kernel:ident, $m:literal, [$($n:literal),*]) => { &[$($kernel::<$m, $n>),*] };
 }
 
-// 8 x 3 registers of 16: 24 sums, 3 right values and the left one in the 32 registers, and eleven loads for 24
-// multiplications.
-const AVX512: &[&[Kernel]] = kernels!(avx512, [1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3]);
-// 6 x 2 registers of 8: 12 sums, 2 right values and the left one in the 16 registers.
-const AVX2: &[&[Kernel]] = kernels!(avx2, [1, 2, 3, 4, 5, 6], [1, 2]);
+/// 8 x 3 registers of 16: 24 sums, 3 right values and the left one in the 32 registers, and eleven loads for 24
+/// multiplications.
+const AVX512: &[&[Kernel]] = &[
+    row!(avx512, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
+    row!(avx512, 2, [1, 2, 3, 4, 5, 6, 7, 8]),
+    row!(avx512, 3, [1, 2, 3, 4, 5, 6, 7, 8]),
+    row!(avx512, 4, [1, 2, 3]),
+    row!(avx512, 5, [1, 2, 3]),
+    row!(avx512, 6, [1, 2, 3]),
+    row!(avx512, 7, [1, 2, 3]),
+    row!(avx512, 8, [1, 2, 3]),
+];
+
+/// 6 x 2 registers of 8: 12 sums, 2 right values and the left one in the 16 registers.
+const AVX2: &[&[Kernel]] = &[
+    row!(avx2, 1, [1, 2, 3, 4, 5, 6]),
+    row!(avx2, 2, [1, 2, 3, 4, 5, 6]),
+    row!(avx2, 3, [1, 2]),
+    row!(avx2, 4, [1, 2]),
+    row!(avx2, 5, [1, 2]),
+    row!(avx2, 6, [1, 2]),
+];
