@@ -24,7 +24,7 @@ fn main() {
         _ => Level::Avx512,
     };
     println!("tiles of {rows} rows; GFLOP/s on one thread, median of {ROUNDS}: ours, gemm, ratio");
-    let shapes: [(usize, usize); 11] = [
+    let shapes = [
         (429, 400),
         (400, 400),
         (429, 429),

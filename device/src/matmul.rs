@@ -14,6 +14,8 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tile;
 #[cfg(target_arch = "x86_64")]
+mod turn;
+#[cfg(target_arch = "x86_64")]
 mod vector;
 
 pub use panel::Panel;

@@ -7,7 +7,9 @@
 //! transposed view as well, which is how an input's gradient reads the weight that the forward product read.
 
 use super::View;
-use crate::simd::{Level, level, vectorised};
+#[cfg(target_arch = "x86_64")]
+use super::turn::turn;
+use crate::simd::{Level, level};
 
 /// Floats of a cache line, the unit of panels' widths.
 pub(super) const LINE: usize = 16;
@@ -77,11 +79,27 @@ impl Panel {
         for (number, first) in (0..self.columns).step_by(LINE).enumerate() {
             let columns = LINE.min(self.columns - first);
             let start = &start[first * column_stride..];
-            let lines = &mut self.lines[number..];
-            vectorised(
-                #[inline(always)]
-                || turn(start, row_stride, column_stride, columns, lines, width),
-            );
+            let mut done = 0;
+            #[cfg(target_arch = "x86_64")]
+            if row_stride == 1 && columns == LINE && level() == Level::Avx512 {
+                let to: *mut f32 = self.lines[number..].as_mut_ptr().cast();
+                while done + LINE <= self.k {
+                    // SAFETY: `level` has found AVX-512. What is read are elements (p, j) of the matrix with p in
+                    // done..done + LINE, which is below `k`, and j in first..first + LINE, which is below
+                    // the panel's columns; they were checked against `values`. What is written are the lines
+                    // p * width + number for these p, of `k * width` lines that are borrowed mutably.
+                    unsafe {
+                        let (from, to) = (start.as_ptr().add(done), to.add(done * width * LINE));
+                        turn(from, column_stride, to, width * LINE);
+                    }
+                    done += LINE;
+                }
+            }
+            for (p, line) in self.lines[number..].iter_mut().step_by(width).enumerate().skip(done) {
+                for (j, value) in line.0[..columns].iter_mut().enumerate() {
+                    *value = start[p * row_stride + j * column_stride];
+                }
+            }
         }
     }
 
@@ -111,25 +129,6 @@ impl Panel {
     /// Floats from one row of the panel to the next.
     pub(super) fn step(&self) -> usize {
         self.columns.div_ceil(LINE) * LINE
-    }
-}
-
-/// Columns that are not contiguous, as lines: for each row `p` of the matrix, the line `p * width`.
-#[inline(always)]
-fn turn(
-    from: &[f32],
-    row_stride: usize,
-    column_stride: usize,
-    columns: usize,
-    lines: &mut [Line],
-    width: usize,
-) {
-    // Row by row of the matrix that is packed, each line gathered from as many rows of memory: those
-    // sixteen lines of memory serve the next fifteen rows from the cache.
-    for (p, line) in lines.iter_mut().step_by(width).enumerate() {
-        for (j, value) in line.0[..columns].iter_mut().enumerate() {
-            *value = from[p * row_stride + j * column_stride];
-        }
     }
 }
 

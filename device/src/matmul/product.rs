@@ -146,7 +146,10 @@ fn blocks(
                 let (top, bottom) = (m * group / groups, m * (group + 1) / groups);
                 let call = Call {
                     k: end - begin,
-                    left: x.values.as_ptr().wrapping_add(top * x.row_stride + begin * x.column_stride),
+                    left: x
+                        .values
+                        .as_ptr()
+                        .wrapping_add(top * x.row_stride + begin * x.column_stride),
                     left_row: x.row_stride,
                     left_step: x.column_stride,
                     right,
@@ -180,7 +183,10 @@ fn blocks(
             Right::Packed(panels) => {
                 for panel in panels {
                     let right = panel.values().as_ptr().wrapping_add(begin * panel.step());
-                    assert!(panel.columns() <= kernels.width(kernels.rows()), "a panel for another level");
+                    assert!(
+                        panel.columns() <= kernels.width(kernels.rows()),
+                        "a panel for another level"
+                    );
                     panel_of(panel.first(), panel.columns(), right, panel.step());
                 }
             }

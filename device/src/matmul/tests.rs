@@ -186,12 +186,13 @@ fn what_is_no_number_goes_through_relu_and_zeros_keep_their_sign() {
 #[test]
 fn mistakes_of_a_caller_panic() {
     let (x, w) = ([0.0; 12], [0.0; 12]);
-    let refused = |x: View<'_>, w: Right<'_>, bias: Option<&[f32]>, length: usize, stride: usize| {
-        let mut out = vec![0.0; length];
-        let epilogue = Epilogue { bias, ..Epilogue::default() };
-        let call = || linear(x, w, epilogue, &mut out, stride);
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err()
-    };
+    let refused =
+        |x: View<'_>, w: Right<'_>, bias: Option<&[f32]>, length: usize, stride: usize| {
+            let mut out = vec![0.0; length];
+            let epilogue = Epilogue { bias, ..Epilogue::default() };
+            let call = || linear(x, w, epilogue, &mut out, stride);
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err()
+        };
     let (rows, weight) = (View::packed(&x, 3, 4), View::packed(&w, 4, 3));
     assert!(!refused(rows, Right::Plain(weight), None, 9, 3));
     assert!(refused(rows, Right::Plain(View::packed(&w, 3, 4)), None, 12, 4));
@@ -203,7 +204,9 @@ fn mistakes_of_a_caller_panic() {
     assert!(refused(rows, Right::Plain(weight), Some(&[0.0; 2]), 9, 3));
     let panels = Panel::list(4, 100);
     assert!(refused(rows, Right::Packed(&panels[1..]), None, 300, 100));
-    assert!(std::panic::catch_unwind(|| Panel::list(5, 3)[0].fill(View::packed(&w, 4, 3))).is_err());
+    assert!(
+        std::panic::catch_unwind(|| Panel::list(5, 3)[0].fill(View::packed(&w, 4, 3))).is_err()
+    );
     let outer = |x: View<'_>, g: View<'_>, length: usize| {
         let mut out = vec![0.0; length];
         let call = || outer_product(x, g, false, &mut out, 3);
