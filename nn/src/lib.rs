@@ -54,6 +54,7 @@ mod onnx;
 mod op;
 mod ops;
 pub mod optim;
+mod packing;
 mod params;
 mod pass;
 mod placement;

@@ -9,6 +9,7 @@ mod learning;
 mod lookups;
 mod params;
 mod printing;
+mod products;
 mod random;
 mod reference;
 mod refusals;
