@@ -14,8 +14,11 @@
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
 
+mod before;
+
 use std::ops::Range;
 
+use before::Before;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, SLOTS};
@@ -55,6 +58,8 @@ pub(crate) struct Filter {
     shape: FilterShape,
     first_slot: usize,
     slots: Vec<SlotFilter>,
+    /// Present while a snapshot is written.
+    before: Option<Before>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +68,8 @@ struct SlotFilter {
     blocks: Vec<Block>,
     /// Counters above zero.
     used: u32,
+    /// Blocks that count anything.
+    counting: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -177,7 +184,12 @@ impl Block {
 impl Filter {
     pub(crate) fn new(slots: Range<usize>, shape: FilterShape) -> Self {
         let first_slot = slots.start;
-        Self { shape, first_slot, slots: slots.map(|_| SlotFilter::default()).collect() }
+        Self {
+            shape,
+            first_slot,
+            slots: slots.map(|_| SlotFilter::default()).collect(),
+            before: None,
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -216,7 +228,12 @@ impl Filter {
         if slot.blocks.is_empty() {
             slot.blocks = vec![Block::EMPTY; shape.blocks];
         }
-        let block = &mut slot.blocks[shape.block(key)];
+        let number = shape.block(key);
+        let block = &mut slot.blocks[number];
+        if let Some(before) = &mut self.before {
+            before.keep(key.slot(), number, shape.blocks, *block);
+        }
+        slot.counting += u32::from(*block == Block::EMPTY);
         for at in shape.counters(key) {
             let before = block.get(at, shape.counter_bits);
             if before < count {
@@ -225,8 +242,14 @@ impl Filter {
             }
         }
         if slot.used > shape.fullest {
+            if let Some(before) = &mut self.before {
+                for (number, block) in slot.blocks.iter().enumerate() {
+                    before.keep(key.slot(), number, shape.blocks, *block);
+                }
+            }
             slot.blocks.iter_mut().for_each(|block| block.halve(shape.counter_bits));
             slot.used = slot.blocks.iter().map(|block| block.used(shape.counter_bits)).sum();
+            slot.count_blocks();
         }
         false
     }
@@ -236,14 +259,43 @@ impl Filter {
         &self,
         slot: usize,
     ) -> impl Iterator<Item = (usize, [u64; BLOCK_WORDS])> + '_ {
-        let blocks = self.slots[slot - self.first_slot].blocks.iter().enumerate();
-        blocks.filter(|(_, block)| **block != Block::EMPTY).map(|(i, block)| {
-            let mut words = [0; BLOCK_WORDS];
-            for (word, bytes) in words.iter_mut().zip(block.0.as_chunks().0) {
-                *word = u64::from_le_bytes(*bytes);
-            }
-            (i, words)
-        })
+        counting(self.slots[slot - self.first_slot].blocks.iter().copied())
+    }
+
+    /// How many they are.
+    pub(crate) fn slot_len(&self, slot: usize) -> usize {
+        self.slots[slot - self.first_slot].counting as usize
+    }
+
+    /// Keeps from now on what blocks are before they change.
+    pub(crate) fn begin_snapshot(&mut self) {
+        self.before = Some(Before::new(self.first_slot..self.first_slot + self.slots.len()));
+    }
+
+    /// The blocks of one slot that counted anything when the snapshot began. The slot is not written yet.
+    pub(crate) fn before_in_slot(
+        &self,
+        slot: usize,
+    ) -> impl Iterator<Item = (usize, [u64; BLOCK_WORDS])> + use<> {
+        let mut blocks = self.slots[slot - self.first_slot].blocks.clone();
+        if let Some(before) = &self.before {
+            before.restore(slot, &mut blocks);
+        }
+        counting(blocks.into_iter())
+    }
+
+    /// Notes that a slot is written: nothing of it is kept any more.
+    pub(crate) fn slot_written(&mut self, slot: usize) {
+        self.before.iter_mut().for_each(|before| before.forget(slot));
+    }
+
+    pub(crate) fn end_snapshot(&mut self) {
+        self.before = None;
+    }
+
+    /// Bytes of what is kept for a snapshot.
+    pub(crate) fn snapshot_bytes(&self) -> usize {
+        self.before.as_ref().map_or(0, Before::bytes)
     }
 
     /// Puts a block back as a checkpoint kept it. Its number is below the shape's.
@@ -258,7 +310,28 @@ impl Filter {
             *bytes = word.to_le_bytes();
         }
         slot.used += block.used(shape.counter_bits);
+        slot.counting += u32::from(*block != Block::EMPTY);
     }
+}
+
+impl SlotFilter {
+    fn count_blocks(&mut self) {
+        let counts = |block: &&Block| **block != Block::EMPTY;
+        self.counting = self.blocks.iter().filter(counts).count() as u32;
+    }
+}
+
+/// The blocks of a slot that count anything: their numbers, and their words in a checkpoint.
+fn counting(
+    blocks: impl Iterator<Item = Block>,
+) -> impl Iterator<Item = (usize, [u64; BLOCK_WORDS])> {
+    blocks.enumerate().filter(|(_, block)| *block != Block::EMPTY).map(|(number, block)| {
+        let mut words = [0; BLOCK_WORDS];
+        for (word, bytes) in words.iter_mut().zip(block.0.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        (number, words)
+    })
 }
 
 #[cfg(test)]
@@ -342,6 +415,8 @@ mod tests {
             for slot in 0..SLOTS {
                 prop_assert!(filter.in_slot(slot).eq(other.in_slot(slot)));
                 prop_assert_eq!(filter.slots[slot].used, other.slots[slot].used);
+                prop_assert_eq!(filter.slot_len(slot), filter.in_slot(slot).count());
+                prop_assert_eq!(filter.slot_len(slot), other.slot_len(slot));
             }
         }
     }

@@ -95,6 +95,42 @@ impl Gate {
         }
     }
 
+    /// Begins to keep what is counted as it is, for a snapshot.
+    pub(crate) fn begin_snapshot(&mut self) {
+        match self {
+            Self::Counts(candidates) => candidates.begin_snapshot(),
+            Self::Filter(filter) => filter.begin_snapshot(),
+            Self::Draw { .. } => {}
+        }
+    }
+
+    /// Notes that what was counted in a slot is written.
+    pub(crate) fn slot_written(&mut self, slot: usize) {
+        match self {
+            Self::Counts(candidates) => candidates.slot_written(slot),
+            Self::Filter(filter) => filter.slot_written(slot),
+            Self::Draw { .. } => {}
+        }
+    }
+
+    /// Keeps nothing any more.
+    pub(crate) fn end_snapshot(&mut self) {
+        match self {
+            Self::Counts(candidates) => candidates.end_snapshot(),
+            Self::Filter(filter) => filter.end_snapshot(),
+            Self::Draw { .. } => {}
+        }
+    }
+
+    /// Bytes of what is kept for a snapshot.
+    pub(crate) fn snapshot_bytes(&self) -> usize {
+        match self {
+            Self::Counts(candidates) => candidates.snapshot_bytes(),
+            Self::Filter(filter) => filter.snapshot_bytes(),
+            Self::Draw { .. } => 0,
+        }
+    }
+
     /// Keys that wait and are known by name.
     pub(crate) fn len(&self) -> usize {
         self.counts().map_or(0, Candidates::len)

@@ -6,7 +6,7 @@ use zillion_device::Workers;
 use zillion_feature::{LookupPlan, RowBuffer, TablePlan, TableRows};
 
 use crate::error::Result;
-use crate::part::{Need, StoredPart, TableParts, open_parts};
+use crate::part::{Need, RowPart, TableParts, open_rows};
 use crate::set::{listed_parts, shape_rows};
 use crate::shape::TableShape;
 use crate::source::{LookupReport, RowSource};
@@ -25,7 +25,7 @@ pub struct PartSource {
 struct StoredTable {
     shape: TableShape,
     /// In slot order, a power of two.
-    parts: Vec<StoredPart>,
+    parts: Vec<RowPart>,
 }
 
 impl PartSource {
@@ -44,7 +44,7 @@ impl PartSource {
             specs.into_iter().map(TableShape::new).collect::<Result<_>>()?;
         let borrowed: Vec<&TableShape> = shapes.iter().collect();
         let listed = listed_parts(&borrowed, parts)?;
-        let opened = open_parts(workers, folder, &borrowed, &listed, Need::Weights)?;
+        let opened = open_rows(workers, folder, &borrowed, &listed, Need::Weights)?;
         Ok(Self {
             layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
             tables: shapes

@@ -14,6 +14,7 @@ mod changes;
 mod checkpoint;
 mod eras;
 mod layers;
+mod marks;
 mod snapshot;
 mod spill;
 mod sums;
@@ -40,6 +41,8 @@ pub use capacity::check_shared_limit;
 use changes::Tracking;
 pub(crate) use checkpoint::listed_parts;
 use eras::Eras;
+use marks::Marks;
+pub use marks::SnapshotMark;
 use snapshot::Snapshot;
 use spill::Spilling;
 
@@ -65,6 +68,8 @@ pub struct TableSet {
     tracking: Option<Tracking>,
     /// The checkpoint that is being written.
     snapshot: Option<Box<Snapshot>>,
+    /// Present where checkpoints of changes alone are written.
+    marks: Option<Marks>,
     /// What all tables may have together.
     shared: SharedLimit,
     /// Present where a table spills.
@@ -107,6 +112,7 @@ impl TableSet {
             eras: Eras::of_epoch(1),
             tracking: None,
             snapshot: None,
+            marks: None,
             shared: SharedLimit::default(),
             spilling: None,
         })

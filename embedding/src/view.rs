@@ -18,7 +18,7 @@ use zillion_feature::{FeatureKey, SLOTS, Use};
 use crate::candidates::Candidate;
 use crate::error::Result;
 use crate::part::{
-    Need, PartInfo, StoredCandidates, StoredPart, TableParts, open_candidates, open_parts,
+    Need, PartInfo, RowPart, StoredCandidates, TableParts, open_candidates, open_rows,
 };
 use crate::set::listed_parts;
 use crate::shape::TableShape;
@@ -36,7 +36,7 @@ const NORMS: usize = 1 << 22;
 pub struct TableView {
     shape: TableShape,
     /// In slot order, a power of two.
-    parts: Vec<StoredPart>,
+    parts: Vec<RowPart>,
     candidates: Vec<StoredCandidates>,
     file_bytes: u64,
 }
@@ -95,7 +95,7 @@ pub struct TableSurvey {
     pub index_bytes: u64,
     /// Bytes of the candidates' counts in memory, likewise.
     pub candidate_bytes: u64,
-    /// Bytes of the checkpoint's files.
+    /// Bytes of the checkpoint's files, and of those that it stands on.
     pub file_bytes: u64,
     /// Rows by their number of pushes.
     pub counts: Vec<Bin>,
@@ -203,11 +203,10 @@ impl TableView {
         let own: Vec<TableParts> =
             parts.iter().filter(|p| p.table == shape.name()).cloned().collect();
         let listed = listed_parts(&[&shape], &own)?;
-        let mut rows = open_parts(workers, folder, &[&shape], &listed, Need::State)?;
+        let mut rows = open_rows(workers, folder, &[&shape], &listed, Need::State)?;
         let mut candidates = open_candidates(workers, folder, &[&shape], &listed)?;
-        let files = listed[0].parts.iter();
-        let waiting = listed[0].candidates.iter().chain(&listed[0].filter).flat_map(|c| &c.parts);
-        let file_bytes = files.chain(waiting).map(|p: &PartInfo| p.bytes).sum();
+        let files = listed[0].files().chain(listed[0].files_below());
+        let file_bytes = files.map(|p: &PartInfo| p.bytes).sum();
         Ok(Self {
             parts: rows.pop().unwrap_or_default(),
             candidates: candidates.pop().unwrap_or_default(),
@@ -315,7 +314,7 @@ impl RowView<'_> {
     }
 }
 
-fn view(part: &StoredPart, row: usize) -> RowView<'_> {
+fn view(part: &RowPart, row: usize) -> RowView<'_> {
     let stored = part.stored(row);
     RowView {
         key: part.key(row),
@@ -342,7 +341,7 @@ fn first<T: Ord>(all: &mut Vec<T>, n: usize) {
     all.truncate(n);
 }
 
-fn pass(part: &StoredPart, step: u32, spacing: usize) -> Pass {
+fn pass(part: &RowPart, step: u32, spacing: usize) -> Pass {
     let slots = part.slots();
     let mut pass = Pass {
         counts: Bins::new(),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use zillion_device::Files;
 use zillion_embedding::layer::LayerManifest;
-use zillion_embedding::{Counters, LookupReport, Rates, TableLayout, TableParts, TableStatistics};
+use zillion_embedding::{
+    Counters, LookupReport, Rates, SnapshotMark, TableLayout, TableParts, TableStatistics,
+};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
 use crate::error::Result;
@@ -153,6 +155,32 @@ pub trait TrainClient: Send {
     /// While gradients wait to be applied or another checkpoint is written, or where the disk refuses.
     fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket>;
 
+    /// Remembers from now on what [`TrainClient::begin_changes`] needs. Costs memory by the keys that go.
+    ///
+    /// # Errors
+    /// While gradients wait to be applied.
+    fn follow_checkpoints(&mut self) -> Result<()>;
+
+    /// The mark of the last checkpoint that was finished or restored. `None` where there is none since
+    /// [`TrainClient::follow_checkpoints`].
+    fn checkpoint_mark(&mut self) -> Option<SnapshotMark>;
+
+    /// Begins a checkpoint like [`TrainClient::begin_checkpoint`] that holds, of tables without whole-table rules,
+    /// only the rows that changed and the keys that went since another one. What its entries stand on is for the
+    /// caller to say ([`TableParts::stand_on`]) before it is restored.
+    ///
+    /// `since` is the mark of one of the last two checkpoints that were finished or restored: files that were
+    /// finished may yet be lost before they have their name, and the next ones then stand on those before.
+    ///
+    /// # Errors
+    /// As [`TrainClient::begin_checkpoint`]; for any other mark.
+    fn begin_changes(
+        &mut self,
+        folder: &Path,
+        files: &Files,
+        since: SnapshotMark,
+    ) -> Result<CheckpointTicket>;
+
     /// Writes a little of a checkpoint, without waiting for the disk, and says whether
     /// [`TrainClient::finish_checkpoint`] would not have to wait: all is written, or something failed.
     ///
@@ -171,7 +199,8 @@ pub trait TrainClient: Send {
     /// staged the folder.
     fn abandon_checkpoint(&mut self, ticket: CheckpointTicket);
 
-    /// Replaces all rows by those of a checkpoint, and gives one up that is being written. Any step may begin next. Changes that were tracked are
+    /// Replaces all rows by those of a checkpoint (and of those that it stands on, where its entries say so), and gives
+    /// one up that is being written. Any step may begin next. Changes that were tracked are
     /// forgotten; the dirty epoch is the checkpoint's, and once it has ended, deltas since then can be written.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! choose it and shrink it.
 
 mod beside;
+mod chains;
 mod model;
 mod scenarios;
 mod versions;
@@ -158,6 +159,7 @@ pub fn run_of(dtype: Dtype, make: &mut MakeClient<'_>) -> Result<(), String> {
     scenarios::checkpoints_restore_and_are_verified(make)?;
     beside::a_checkpoint_is_of_the_moment_that_it_began_in(make)?;
     beside::one_checkpoint_at_a_time(make)?;
+    chains::a_chain_is_a_whole_checkpoint(make)?;
     scenarios::reads_are_a_row_source(make)?;
     scenarios::the_regulariser_is_summed_over_its_rows(make)?;
     versions::deltas_are_known_or_refused(make)?;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use zillion_device::{Files, Workers};
 use zillion_embedding::layer::{AtOnce, LayerManifest};
 use zillion_embedding::{
-    Counters, LookupReport, Rates, SpillHome, TableLayout, TableParts, TableSet, TableSpec,
-    TableStatistics, Update,
+    Counters, LookupReport, Rates, SnapshotMark, SpillHome, TableLayout, TableParts, TableSet,
+    TableSpec, TableStatistics, Update,
 };
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
@@ -105,6 +105,27 @@ impl LocalClient {
             Some(cause) => Err(Error::Broken { cause: cause.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a checkpoint where none may begin.
+    fn allow_checkpoint(&self, call: &'static str) -> Result<()> {
+        self.check_whole()?;
+        self.order.nothing_waits(call)?;
+        if self.is_open {
+            return Err(Error::Order {
+                call,
+                moment: format!("while checkpoint {} is written", self.checkpoints),
+                remedy: "call `finish_checkpoint` or `abandon_checkpoint` first",
+            });
+        }
+        Ok(())
+    }
+
+    /// The ticket of a checkpoint that has just begun.
+    fn ticket(&mut self) -> CheckpointTicket {
+        self.checkpoints += 1;
+        self.is_open = true;
+        CheckpointTicket::new(self.checkpoints)
     }
 
     /// Ends a step: an open checkpoint goes on.
@@ -280,19 +301,31 @@ impl TrainClient for LocalClient {
     }
 
     fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket> {
-        self.check_whole()?;
-        self.order.nothing_waits("begin_checkpoint")?;
-        if self.is_open {
-            return Err(Error::Order {
-                call: "begin_checkpoint",
-                moment: format!("while checkpoint {} is written", self.checkpoints),
-                remedy: "call `finish_checkpoint` or `abandon_checkpoint` first",
-            });
-        }
+        self.allow_checkpoint("begin_checkpoint")?;
         self.tables.begin_snapshot(&self.workers, folder, files)?;
-        self.checkpoints += 1;
-        self.is_open = true;
-        Ok(CheckpointTicket::new(self.checkpoints))
+        Ok(self.ticket())
+    }
+
+    fn follow_checkpoints(&mut self) -> Result<()> {
+        self.check_whole()?;
+        self.order.nothing_waits("follow_checkpoints")?;
+        self.tables.follow_snapshots();
+        Ok(())
+    }
+
+    fn checkpoint_mark(&mut self) -> Option<SnapshotMark> {
+        self.tables.snapshot_mark()
+    }
+
+    fn begin_changes(
+        &mut self,
+        folder: &Path,
+        files: &Files,
+        since: SnapshotMark,
+    ) -> Result<CheckpointTicket> {
+        self.allow_checkpoint("begin_changes")?;
+        self.tables.begin_changes(&self.workers, folder, files, since)?;
+        Ok(self.ticket())
     }
 
     fn poll_checkpoint(&mut self, ticket: &CheckpointTicket) -> Result<bool> {

@@ -1,6 +1,7 @@
 //! End to end: the real binary on real files, one behaviour a module.
 
 mod bad_input;
+mod chains;
 mod check;
 mod clients;
 mod command_line;

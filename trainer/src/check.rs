@@ -203,8 +203,10 @@ fn machine_checks(
 
 fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
     let checkpoint: u64 = tables.iter().map(|t| t.checkpoint_bytes).sum();
-    // Those that are kept, the best one, and the one being written.
-    let all = checkpoint * (job.train.keep.get() as u64 + 2);
+    // Those that are kept, the best one, and the one being written; those that the oldest of them stands on hold
+    // changes, which may be every row.
+    let count = job.train.keep.get() as u64 + 1 + job.train.full_every.get() as u64;
+    let all = checkpoint * count;
     let output = job.output();
     let there = output.ancestors().find(|p| p.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
@@ -213,7 +215,7 @@ fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
             "run.output",
             format!(
                 "{} checkpoints of {} MiB will not fit into {} MiB of free disk: {}",
-                job.train.keep.get() + 2,
+                count,
                 checkpoint >> 20,
                 free >> 20,
                 output.display()

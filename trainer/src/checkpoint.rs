@@ -8,6 +8,9 @@
 //!     tables/<table>/part-00000.arrow ...
 //! ```
 //!
+//! A checkpoint may hold only what changed since another one, its parent, which lies beside it and is named by its
+//! manifest; the parent may have one in turn, and the last of this chain is whole (see [`chain`]).
+//!
 //! # Crash consistency
 //! The folder is staged under a hidden name, synced and renamed: it is there whole or not at all.
 //!
@@ -15,6 +18,7 @@
 //! The bytes are a function of the job (without `[run]`) and the position: the same for any number of
 //! threads and shards, and for a run that was killed and resumed.
 
+mod chain;
 mod manifest;
 mod run_dir;
 mod shrink;
@@ -23,7 +27,7 @@ mod writing;
 use std::path::{Path, PathBuf};
 
 use zillion_device::Workers;
-use zillion_embedding::{PartSource, TableSpec, TableView};
+use zillion_embedding::{PartSource, SnapshotMark, TableSpec, TableView};
 use zillion_nn::optim::{DenseOptimizer, read_params};
 use zillion_nn::{ParamSpec, Params};
 
@@ -31,10 +35,11 @@ use crate::error::{Error, Result};
 use crate::frequencies::{self, Frequencies};
 use crate::job::Job;
 
-pub use manifest::{Best, FileDigest, Manifest, Progress, TrainingFile};
+pub(crate) use chain::Link;
+pub use manifest::{Best, FileDigest, Manifest, Parent, Progress, TrainingFile};
 pub use run_dir::RunDir;
 pub use shrink::Shrunk;
-pub(crate) use writing::Writing;
+pub(crate) use writing::{Writing, Written};
 
 const MANIFEST: &str = "MANIFEST";
 const DENSE: &str = "dense.safetensors";
@@ -43,17 +48,32 @@ const DENSE: &str = "dense.safetensors";
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    /// What it holds.
+    /// What it holds. The entries of tables say where rows are that did not change.
     pub manifest: Manifest,
+    /// The BLAKE3 of the manifest.
+    blake3: String,
+    /// Checkpoints that it stands on.
+    behind: usize,
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint and verifies its manifest. The dense file and the parts of tables are verified
-    /// when they are read.
+    /// Opens a checkpoint and verifies its manifest, and those of the checkpoints that it stands on. The dense file
+    /// and the parts of tables are verified when they are read.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
-        let manifest = Manifest::read(&path.join(MANIFEST))?;
-        Ok(Self { path, manifest })
+        let (mut manifest, blake3) = Manifest::read(&path.join(MANIFEST))?;
+        let behind = chain::resolve(&path, &mut manifest)?;
+        Ok(Self { path, manifest, blake3, behind })
+    }
+
+    /// This checkpoint of the run in `dir`, for the next one to stand on.
+    pub(crate) fn link(&self, dir: &RunDir, mark: SnapshotMark) -> Link {
+        Link::new(dir, self.manifest.step, self.blake3.clone(), mark, self.behind)
+    }
+
+    /// How many checkpoints it stands on; 0 where it is whole.
+    pub fn behind(&self) -> usize {
+        self.behind
     }
 
     /// Opens a checkpoint by its own folder, or by a run's folder (then the best epoch's).

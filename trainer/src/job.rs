@@ -93,8 +93,17 @@ pub struct TrainConfig {
     /// Steps between two checkpoints inside an epoch; absent: one at the end of each epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<NonZeroUsize>,
+    /// Of the checkpoints inside an epoch, how many there are to a whole one; the others hold what changed since the
+    /// one before. 1: all are whole, as those at the end of an epoch or a run always are.
+    #[serde(skip_serializing_if = "is_one")]
+    pub full_every: NonZeroUsize,
     /// Checkpoints that are kept beside the best one.
     pub keep: NonZeroUsize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_one(n: &NonZeroUsize) -> bool {
+    n.get() == 1
 }
 
 impl Default for TrainConfig {
@@ -111,6 +120,7 @@ impl Default for TrainConfig {
             lanes: nonzero(8),
             tile_rows: nonzero(256),
             checkpoint_every: None,
+            full_every: nonzero(1),
             keep: nonzero(2),
         }
     }
@@ -180,6 +190,10 @@ impl Job {
         }
         if train.epochs == 0 {
             return Err(ConfigError::at("train.epochs", "must be at least 1").into());
+        }
+        if train.full_every.get() > 1 && train.checkpoint_every.is_none() {
+            let reason = "counts checkpoints inside an epoch, and there are none; set `train.checkpoint_every` too";
+            return Err(ConfigError::at("train.full_every", reason).into());
         }
         if let Some(limit) = train.max_table_bytes {
             check_shared_limit(&tables, limit)?;

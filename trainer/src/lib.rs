@@ -46,7 +46,7 @@ pub use check::{
     MemoryCheck, Severity, TableCheck, check, gradients,
 };
 pub use checkpoint::{
-    Best, Checkpoint, FileDigest, Manifest, Progress, RunDir, Shrunk, TrainingFile,
+    Best, Checkpoint, FileDigest, Manifest, Parent, Progress, RunDir, Shrunk, TrainingFile,
 };
 pub use error::{Error, Result};
 pub use evaluate::EvalReport;

@@ -27,7 +27,7 @@ use zillion_ps::{PulledRows, TrainClient};
 use zillion_reader::{BatchOrder, Dataset};
 use zillion_registry::Scorer;
 
-use crate::checkpoint::{Best, Progress, RunDir, TrainingFile};
+use crate::checkpoint::{Best, Link, Progress, RunDir, TrainingFile};
 use crate::error::{Error, Result};
 use crate::evaluate::{self, EvalReport, Judge};
 use crate::frequencies::Frequencies;
@@ -43,7 +43,7 @@ use crate::stages::{StageSeconds, Stopwatch};
 use crate::tasks::RecentTasks;
 use counting::{Counting, Lately};
 use publish::Publishing;
-use saving::Saving;
+use saving::{Extent, Saving};
 use step::{Looking, StepBuffers};
 
 /// Step reports come at most this often.
@@ -131,6 +131,8 @@ struct Run {
     last_plan: Option<Arc<LookupPlan>>,
     /// Step of the newest checkpoint, so that none is written twice.
     checkpointed: Option<u64>,
+    /// What the next checkpoint can stand on.
+    link: Option<Link>,
     /// The checkpoint that is being written.
     saving: Option<Saving>,
     /// Rows trained in this sitting.
@@ -227,15 +229,17 @@ impl Run {
             next = following.unwrap_or_else(|| pipeline.next())?;
             watch.lap(&mut self.seconds.wait);
             // The last step of an epoch is checkpointed with what its validation decides, not before.
-            if next.is_some() && self.is_due() {
-                self.begin_checkpoint(observer)?;
+            // Nor is the last one of a run that is stopped, which is whole.
+            let is_stopped = self.is_stopped();
+            if next.is_some() && self.is_due() && !is_stopped {
+                self.begin_checkpoint(Extent::Changes, observer)?;
             }
             self.advance_checkpoint(observer)?;
             if next.is_some() && self.is_publishing_due() {
                 self.publish(BTreeMap::new(), observer)?;
                 watch.lap(&mut self.seconds.publish);
             }
-            if next.is_some() && self.is_stopped() {
+            if next.is_some() && is_stopped {
                 observer.note("stopped after a whole batch; a checkpoint is written");
                 self.seconds.decode_and_plan = decoded_before + pipeline.seconds;
                 return Ok(());

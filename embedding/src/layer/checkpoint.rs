@@ -6,7 +6,7 @@ use zillion_device::{Files, Workers};
 
 use super::{LayerManifest, LayerWriter, Pace, part_count};
 use crate::error::Result;
-use crate::part::{Need, TableParts, open_parts};
+use crate::part::{Need, TableParts, open_rows};
 use crate::set::listed_parts;
 use crate::shape::TableShape;
 use crate::spec::TableSpec;
@@ -33,7 +33,7 @@ pub fn layer_of_checkpoint(
         specs.iter().cloned().map(TableShape::new).collect::<Result<_>>()?;
     let borrowed: Vec<&TableShape> = shapes.iter().collect();
     let listed = listed_parts(&borrowed, parts)?;
-    let opened = open_parts(workers, checkpoint, &borrowed, &listed, Need::Weights)?;
+    let opened = open_rows(workers, checkpoint, &borrowed, &listed, Need::Weights)?;
     let mut writer = LayerWriter::new(files, folder, pace);
     for (shape, parts) in shapes.iter().zip(opened) {
         let rows: usize = parts.iter().map(|part| part.len()).sum();

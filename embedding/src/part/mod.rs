@@ -10,13 +10,20 @@
 //! and `last_step`, in tables whose admission counts; where it counts in a filter, the filter's blocks are
 //! (`filter-*.arrow`). Where a table keeps statistics of use, rows have `show` and `click` (f32) too.
 //!
+//! In a checkpoint that stands on another one, parts may hold only the rows that changed since, and beside them lie
+//! the keys that went (`gone-*.arrow`); [`RowPart`] is all that a chain of checkpoints says together.
+//!
 //! Where a table is cut depends on how many rows each slot has and on nothing else: its bytes are the same
 //! for every number of shards and threads.
 
 mod candidates;
+mod chain;
 mod filter;
+mod gone;
+mod listing;
 mod open;
 mod read;
+mod search;
 mod write;
 
 use std::ops::Range;
@@ -25,8 +32,11 @@ use serde::{Deserialize, Serialize};
 use zillion_feature::SLOTS;
 
 pub(crate) use candidates::{StoredCandidates, write_candidates};
+pub(crate) use chain::{RowPart, open_rows};
 pub(crate) use filter::{StoredFilter, open_filters, write_filter};
-pub(crate) use read::{Need, StoredPart, open_candidates, open_parts};
+pub(crate) use gone::write_gone;
+pub use listing::{ChangedParts, PartsBelow};
+pub(crate) use read::{Need, open_candidates};
 pub(crate) use write::{PartRows, write_part};
 
 use crate::shape::TableShape;
@@ -44,7 +54,7 @@ const FORMAT: &str = "1";
 pub struct TableParts {
     /// The table's name.
     pub table: String,
-    /// Rows in all parts.
+    /// Rows of the table: those in all parts, unless these hold changes alone.
     pub rows: u64,
     /// The epoch that changes were marked with when the checkpoint was written.
     pub dirty_epoch: u32,
@@ -56,6 +66,9 @@ pub struct TableParts {
     /// The filter that they are counted in; absent where there is none. Its rows are blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<CandidateParts>,
+    /// Present where the parts hold only the rows that changed since another checkpoint; `rows` are all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ChangedParts>,
 }
 
 /// The candidates' parts of one table.
@@ -91,6 +104,7 @@ fn file_name(table: &str, kind: &str, part: usize) -> String {
 const ROWS: &str = "part";
 const CANDIDATES: &str = "candidates";
 const FILTER: &str = "filter";
+const GONE: &str = "gone";
 
 /// The slots of one part out of `parts`.
 pub(crate) fn part_slots(part: usize, parts: usize) -> Range<usize> {

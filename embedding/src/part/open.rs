@@ -240,7 +240,12 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn check_keys(&self, keys: &[u64], slots: &Range<usize>, info: &PartInfo) -> Result<()> {
+    pub(super) fn check_keys(
+        &self,
+        keys: &[u64],
+        slots: &Range<usize>,
+        info: &PartInfo,
+    ) -> Result<()> {
         if keys.len() as u64 != info.rows {
             return self.refuse(format!(
                 "the file has {} rows and the checkpoint says {}; {REMEDY}",

@@ -9,7 +9,8 @@ use zillion_feature::{FeatureKey, SLOTS, Use};
 
 use super::candidates::StoredCandidates;
 use super::open::Opening;
-use super::{CANDIDATES, PartInfo, ROWS, TableParts, file_name, part_slots};
+use super::search::search;
+use super::{CANDIDATES, PartInfo, TableParts, file_name, part_slots};
 use crate::error::{Error, Result};
 use crate::shape::{Meta, TableShape};
 use crate::table::{RowWeights, StoredRow};
@@ -52,10 +53,6 @@ impl StoredPart {
         self.keys.len()
     }
 
-    pub(crate) fn slots(&self) -> Range<usize> {
-        self.slots.clone()
-    }
-
     pub(crate) fn key(&self, row: usize) -> FeatureKey {
         FeatureKey(self.keys[row])
     }
@@ -91,32 +88,9 @@ impl StoredPart {
         self.uses.is_some()
     }
 
-    /// The row of a key, by interpolation: keys are mixed, so the key itself says where it is, give or
-    /// take the square root of the part.
+    /// The row of a key, by interpolation.
     pub(crate) fn find(&self, key: FeatureKey) -> Option<usize> {
-        let keys = &self.keys[..];
-        let guess = self.position(key).min(keys.len());
-        let (mut low, mut high) = (guess, guess);
-        // Gallop from the guess to a window that must hold the key.
-        let mut step = 8;
-        while high < keys.len() && keys[high] <= key.0 {
-            low = high;
-            high = (high + step).min(keys.len());
-            step *= 2;
-        }
-        while low > 0 && (low == keys.len() || keys[low] > key.0) {
-            high = (low + 1).min(keys.len());
-            low = low.saturating_sub(step);
-            step *= 2;
-        }
-        keys[low..high].binary_search(&key.0).ok().map(|i| low + i)
-    }
-
-    fn position(&self, key: FeatureKey) -> usize {
-        let shift = 64 - SLOTS.trailing_zeros();
-        let first = (self.slots.start as u64) << shift;
-        let span = (self.slots.len() as u128) << shift;
-        ((u128::from(key.0.wrapping_sub(first)) * self.keys.len() as u128) / span) as usize
+        search(key, &self.slots, self.keys.len(), |row| self.keys[row])
     }
 }
 
@@ -129,25 +103,7 @@ pub(crate) enum Need {
     State,
 }
 
-/// Opens and verifies the parts of each table: `parts[i]` belongs to `shapes[i]`. Hashing is shared out
-/// to the workers.
-pub(crate) fn open_parts(
-    workers: &Workers,
-    folder: &Path,
-    shapes: &[&TableShape],
-    tables: &[&TableParts],
-    need: Need,
-) -> Result<Vec<Vec<StoredPart>>> {
-    for (shape, table) in shapes.iter().zip(tables) {
-        check_listing(folder, shape, table)?;
-    }
-    let files = tables.iter().map(|table| table.parts.as_slice()).collect();
-    open_files(workers, files, |table, info, slots| {
-        Opening { path: folder.join(&info.file), shape: shapes[table], need }.open(info, slots)
-    })
-}
-
-/// The same for the candidates of each table, of those that have a list.
+/// Opens and verifies the candidates of each table, of those that have a list.
 pub(crate) fn open_candidates(
     workers: &Workers,
     folder: &Path,
@@ -189,11 +145,6 @@ pub(super) fn open_files<T: Send>(
         by_table[table].push(part?);
     }
     Ok(by_table)
-}
-
-/// The manifest's list of parts, before any file is opened.
-fn check_listing(folder: &Path, shape: &TableShape, table: &TableParts) -> Result<()> {
-    check_names(folder, shape, ROWS, &table.parts, table.rows)
 }
 
 /// The list of one kind of a table's files.

@@ -34,6 +34,7 @@ fn listing(parts: Vec<PartInfo>) -> Vec<TableParts> {
         parts,
         candidates: None,
         filter: None,
+        changes: None,
     }]
 }
 
@@ -335,7 +336,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let parts = set.checkpoint(&workers, folder.path(), &zillion_device::Files::new()).unwrap();
         let shape = crate::shape::TableShape::new(spec).unwrap();
-        let opened = super::open_parts(&workers, folder.path(), &[&shape], &[&parts[0]], super::Need::State).unwrap();
+        let opened = super::open_rows(&workers, folder.path(), &[&shape], &[&parts[0]], super::Need::State).unwrap();
         let all = keys.iter().map(|k| k.0).chain(probes);
         for key in all.map(zillion_feature::FeatureKey) {
             let part = &opened[0][key.slot() * opened[0].len() / zillion_feature::SLOTS];

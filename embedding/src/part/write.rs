@@ -57,6 +57,11 @@ impl PartRows {
         floats + 2 * size_of::<u64>() + 2 * size_of::<u32>()
     }
 
+    /// The keys of all rows so far.
+    pub(crate) fn keys(&self) -> &[u64] {
+        &self.keys
+    }
+
     /// Adds the next row.
     pub(crate) fn push(&mut self, key: FeatureKey, row: StoredRow<'_>) {
         self.keys.push(key.0);

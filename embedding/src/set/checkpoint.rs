@@ -19,8 +19,8 @@ use crate::gate::Gate;
 use crate::life::Admission;
 use crate::part::{
     CandidateParts, MAX_PART_ROWS, Need, PartInfo, PartRows, StoredCandidates, StoredFilter,
-    TableParts, open_candidates, open_filters, open_parts, part_count, part_slots,
-    write_candidates, write_filter, write_part,
+    TableParts, open_candidates, open_filters, open_rows, part_count, part_slots, write_candidates,
+    write_filter, write_part,
 };
 use crate::shape::TableShape;
 use crate::table::Table;
@@ -78,6 +78,7 @@ impl TableSet {
                 parts,
                 candidates,
                 filter,
+                changes: None,
             });
         }
         sync(files, folder, self.shapes.iter().map(|shape| shape.name().to_owned()).collect())?;
@@ -111,7 +112,7 @@ impl TableSet {
     }
 
     /// Writes the filter that keys of one table are counted in, if it has one.
-    pub(super) fn write_filter(
+    fn write_filter(
         &self,
         workers: &Workers,
         folder: &Path,
@@ -127,7 +128,9 @@ impl TableSet {
             filter
                 .flat_map(move |f| f.in_slot(slot).map(move |(block, words)| (slot, block, words)))
         };
-        let by_slot: Vec<u64> = (0..SLOTS).map(|slot| blocks(slot).count() as u64).collect();
+        let in_slot =
+            |slot: usize| gate(slot).and_then(Gate::filter).map_or(0, |f| f.slot_len(slot));
+        let by_slot: Vec<u64> = (0..SLOTS).map(|slot| in_slot(slot) as u64).collect();
         let parts = part_count(&by_slot, limit);
         let written = workers.map(parts, |part| {
             let contents = part_slots(part, parts).flat_map(blocks);
@@ -139,7 +142,8 @@ impl TableSet {
 
     /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped. Where
     /// changes are tracked, they are known from the end of the checkpoint's epoch on: which rows were evicted
-    /// before is not in it.
+    /// before is not in it. Entries that hold changes say what they stand on ([`TableParts::stand_on`]), and the chain
+    /// is merged row by row.
     ///
     /// # Errors
     /// [`Error::Part`] names the file and what is wrong with it; [`Error::Mismatch`] a table that the
@@ -180,7 +184,7 @@ impl TableSet {
                 });
             }
         }
-        let opened = open_parts(workers, folder, &shapes, &listed, Need::State)?;
+        let opened = open_rows(workers, folder, &shapes, &listed, Need::State)?;
         let candidates = open_candidates(workers, folder, &shapes, &listed)?;
         let filters = open_filters(workers, folder, &shapes, &listed)?;
         let mut shards = empty_shards(&self.shapes, &self.map)?;
@@ -210,7 +214,9 @@ impl TableSet {
         self.eras = Eras::of_epoch(epoch);
         self.snapshot = None;
         self.limit_candidates();
-        self.begin_lists(workers)
+        self.begin_lists(workers)?;
+        self.mark_restored();
+        Ok(())
     }
 
     /// Rows of each slot of one table.

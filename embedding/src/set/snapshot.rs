@@ -1,7 +1,7 @@
 //! A checkpoint of one moment that is written while training goes on.
 //!
-//! [`TableSet::begin_snapshot`] copies no row (filters of keys that wait it writes): it ends the era, and from then on a row that changes is kept
-//! as it was (see `table::snapshot`). [`TableSet::advance_snapshot`], at the end of a step, copies so many
+//! [`TableSet::begin_snapshot`] copies nothing: it ends the era, and from then on a row that changes is kept
+//! as it was (see `table::snapshot`), and so is what is counted of keys that wait. [`TableSet::advance_snapshot`], at the end of a step, copies so many
 //! rows on into the part that is next, and hands parts that are complete to background tasks of the pool
 //! that encode, hash, write and sync them. Where they are behind, nothing is copied: the step does not wait.
 //! [`TableSet::finish_snapshot`] does at once what is left.
@@ -28,21 +28,26 @@ use zillion_device::{Files, Task, Workers};
 use zillion_feature::{FeatureKey, SLOTS};
 
 use super::checkpoint::counts_exactly;
+use super::marks::SnapshotMark;
 use super::{TableSet, each};
 use crate::candidates::Candidate;
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::part::{
-    CandidateParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count, part_slots,
+    CandidateParts, ChangedParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count,
+    part_slots,
 };
 use crate::shape::TableShape;
 pub(super) use files::sync;
-use files::{Content, Job};
+use files::{Content, FilterBlock, Job, Kind, Written};
 
 /// What is written beside training may take this much memory where it is more than one part.
 const HELD_BYTES: u64 = 256 << 20;
 
 /// What copying a row costs; an empty slot costs one.
 const ROW_COST: u64 = 16;
+/// What it costs to see whether a row has changed.
+const LOOK_COST: u64 = 3;
 
 /// The content that is being copied.
 #[derive(Debug)]
@@ -57,18 +62,16 @@ struct Filling {
 pub(super) struct Snapshot {
     files: Files,
     folder: PathBuf,
-    /// The epoch that it began in.
+    /// The epoch that it began in, and the era that ended then.
     epoch: u32,
-    /// The filters of tables that count keys in one: written at the beginning, because a push may halve all
-    /// counters of a slot at once.
-    filters: Vec<Option<CandidateParts>>,
-    /// By table, and in a table rows before candidates.
+    era: u32,
+    /// By table, and in a table rows before what is counted of keys that wait.
     jobs: Vec<Job>,
-    written: Vec<Option<PartInfo>>,
+    written: Vec<Option<Written>>,
     /// The job that is being filled, or will be.
     next: usize,
     filling: Option<Filling>,
-    running: Vec<(usize, Task<Result<PartInfo>>)>,
+    running: Vec<(usize, Task<Result<Written>>)>,
     /// What tables kept and do not need any more: giving memory back takes its time.
     dropping: Vec<Task<()>>,
     /// Syncs the folders when all files are there.
@@ -90,28 +93,44 @@ impl TableSet {
         folder: &Path,
         files: &Files,
     ) -> Result<()> {
-        self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS)
+        self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, None)
     }
 
-    /// [`TableSet::begin_snapshot`] with parts of at most `limit` rows.
+    /// Begins a checkpoint that holds, of tables without whole-table rules, only the rows that changed and the keys
+    /// that went since another one; everything else is whole. It is restored on top of that one.
+    ///
+    /// # Errors
+    /// As [`TableSet::begin_snapshot`]; [`Error::Mismatch`] where `since` is not the mark of one of the last two
+    /// checkpoints that were finished (or restored) since [`TableSet::follow_snapshots`].
+    pub fn begin_changes(
+        &mut self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        since: SnapshotMark,
+    ) -> Result<()> {
+        self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, Some(since))
+    }
+
+    /// [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] with as many parts as a whole table of at most
+    /// `limit` rows a part has.
     pub(crate) fn begin_snapshot_in_parts(
         &mut self,
         workers: &Workers,
         folder: &Path,
         files: &Files,
         limit: u64,
+        since: Option<SnapshotMark>,
     ) -> Result<()> {
         if self.snapshot.is_some() {
             return Err(Error::mismatch("*", "a checkpoint is being written; finish it first"));
         }
+        let since = since.map(|mark| self.era_of(mark)).transpose()?;
         for shape in &self.shapes {
             files.create_dir(folder.join("tables").join(shape.name()))?;
         }
         let jobs: Vec<Job> =
-            (0..self.shapes.len()).flat_map(|table| self.jobs_of(table, limit)).collect();
-        let tables = 0..self.shapes.len();
-        let filters = tables.map(|table| self.write_filter(workers, folder, files, table, limit));
-        let filters = filters.collect::<Result<_>>()?;
+            (0..self.shapes.len()).flat_map(|table| self.jobs_of(table, limit, since)).collect();
         let epoch = self.eras.epoch();
         let era = self.eras.cut().ok_or_else(|| {
             let reason =
@@ -121,16 +140,19 @@ impl TableSet {
         self.seal_changes();
         let tables = self.shapes.len();
         each(workers, &mut self.shards, |_, shard| {
-            (0..tables).for_each(|table| shard.table_mut(table).begin_snapshot(era));
+            for table in 0..tables {
+                shard.table_mut(table).begin_snapshot(era);
+                shard.table_mut(table).cut_departed(era);
+            }
             Ok(())
         })?;
         self.snapshot = Some(Box::new(Snapshot {
             files: files.clone(),
             folder: folder.to_owned(),
             epoch,
+            era,
             written: jobs.iter().map(|_| None).collect(),
             jobs,
-            filters,
             next: 0,
             filling: None,
             running: Vec::new(),
@@ -143,21 +165,30 @@ impl TableSet {
     }
 
     /// The files that a table will have.
-    fn jobs_of(&self, table: usize, limit: u64) -> Vec<Job> {
+    fn jobs_of(&self, table: usize, limit: u64, since: Option<u32>) -> Vec<Job> {
         let shape = &self.shapes[table];
-        let jobs = |by_slot: Vec<u64>, is_rows: bool, row_bytes: usize| {
+        let changed = since.filter(|_| !shape.swept);
+        let jobs = |by_slot: Vec<u64>, kind: Kind, row_bytes: usize| {
+            let since = changed.filter(|_| kind == Kind::Rows);
             let parts = part_count(&by_slot, limit);
             (0..parts).map(move |part| {
                 let rows = by_slot[part_slots(part, parts)].iter().sum::<u64>();
-                Job { table, is_rows, part, parts, rows, bytes: rows * row_bytes as u64 }
+                let bytes = rows * row_bytes as u64;
+                Job { table, kind, part, parts, rows, bytes, since }
             })
         };
         let mut all: Vec<Job> =
-            jobs(self.slot_rows(table), true, PartRows::row_bytes(shape)).collect();
+            jobs(self.slot_rows(table), Kind::Rows, PartRows::row_bytes(shape)).collect();
+        let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
+        let by_slot = |kind: Kind| {
+            (0..SLOTS).map(|slot| kind.in_slot(owner(slot), slot) as u64).collect::<Vec<_>>()
+        };
         if counts_exactly(shape) {
-            let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
-            let by_slot = (0..SLOTS).map(|slot| owner(slot).slot_candidates(slot) as u64).collect();
-            all.extend(jobs(by_slot, false, size_of::<(FeatureKey, Candidate)>()));
+            let bytes = size_of::<(FeatureKey, Candidate)>();
+            all.extend(jobs(by_slot(Kind::Candidates), Kind::Candidates, bytes));
+        }
+        if shape.filter.is_some() {
+            all.extend(jobs(by_slot(Kind::Filter), Kind::Filter, size_of::<FilterBlock>()));
         }
         all
     }
@@ -186,16 +217,14 @@ impl TableSet {
             }
             let slot = snapshot.slot();
             let owner = self.shards[self.map.shard_of(slot)].table(job.table);
-            let rows = match job.is_rows {
-                true => owner.slot_rows(slot),
-                false => owner.slot_candidates(slot),
-            };
-            let cost = 1 + rows as u64 * ROW_COST;
+            let cost = 1 + job.kind.in_slot(owner, slot) as u64
+                * if job.since.is_some() { LOOK_COST } else { ROW_COST };
             if cost > snapshot.credit {
                 return Ok(());
             }
-            snapshot.credit -= cost;
-            self.copy_next_slot(snapshot, workers)?;
+            let copied = self.copy_next_slot(snapshot, workers)?;
+            let copying = if job.since.is_some() { copied * ROW_COST } else { 0 };
+            snapshot.credit = snapshot.credit.saturating_sub(cost + copying);
         }
         if snapshot.closing.is_none() && snapshot.written.iter().all(Option::is_some) {
             let (files, folder) = (snapshot.files.clone(), snapshot.folder.clone());
@@ -205,8 +234,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Copies the next slot, and hands the part over with its last one.
-    fn copy_next_slot(&mut self, snapshot: &mut Snapshot, workers: &Workers) -> Result<()> {
+    /// Copies the next slot, and hands the part over with its last one. Returns the rows that were copied.
+    fn copy_next_slot(&mut self, snapshot: &mut Snapshot, workers: &Workers) -> Result<u64> {
         let job = snapshot.jobs[snapshot.next];
         let slot = snapshot.slot();
         let shape = &self.shapes[job.table];
@@ -218,43 +247,64 @@ impl TableSet {
         if let Some(failure) = self.shards[shard].table_mut(job.table).snapshot_failure() {
             return Err(failure);
         }
-        self.copy_before(&job, slot, &mut filling.content)?;
+        let copied = self.copy_before(&job, slot, snapshot.era, &mut filling.content)?;
         let table = self.shards[shard].table_mut(job.table);
-        match job.is_rows {
-            true => table.slot_written(slot),
-            false => table.candidates_mut().into_iter().for_each(|c| c.slot_written(slot)),
+        match job.kind {
+            Kind::Rows => table.slot_written(slot),
+            Kind::Candidates | Kind::Filter => {
+                table.gate_mut().into_iter().for_each(|gate| gate.slot_written(slot));
+            }
         }
         filling.slot += 1;
         if filling.slot < part_slots(job.part, job.parts).end {
             snapshot.filling = Some(filling);
-            return Ok(());
+            return Ok(copied);
         }
         snapshot.begin_writing(filling.content, self.shapes[job.table].clone(), workers);
         if job.part + 1 == job.parts {
             for shard in &mut self.shards {
                 let table = shard.table_mut(job.table);
-                if !job.is_rows {
-                    table.candidates_mut().into_iter().for_each(|c| c.end_snapshot());
+                if job.kind != Kind::Rows {
+                    table.gate_mut().into_iter().for_each(Gate::end_snapshot);
                 } else if let Some(kept) = table.end_snapshot() {
                     snapshot.dropping.push(workers.spawn(move || drop(kept)));
                 }
             }
         }
-        Ok(())
+        Ok(copied)
     }
 
-    /// Adds what a slot had when the snapshot began.
-    fn copy_before(&self, job: &Job, slot: usize, content: &mut Content) -> Result<()> {
+    /// Adds what a slot had when the snapshot began, the end of `era`. Returns the rows that were added.
+    fn copy_before(&self, job: &Job, slot: usize, era: u32, content: &mut Content) -> Result<u64> {
         let owner = self.shards[self.map.shard_of(slot)].table(job.table);
         match content {
-            Content::Rows(rows) => {
-                owner.for_each_before(slot, |key, stored| {
+            Content::Rows { rows, gone } => {
+                let before = rows.keys().len();
+                owner.for_each_before(slot, job.since, |key, stored| {
                     rows.push(key, self.eras.stored(stored))
                 })?;
+                let changed = &rows.keys()[before..];
+                if let Some((gone, since)) = gone.as_mut().zip(job.since) {
+                    // Who went and came back has a row that is new.
+                    let is_back = |key: &u64| changed.binary_search(key).is_ok();
+                    let keys = owner.gone_between(slot, since, era).into_iter();
+                    gone.extend(keys.filter(|key| !is_back(key)));
+                }
+                Ok(changed.len() as u64)
             }
-            Content::Candidates(candidates) => candidates.extend(owner.candidates_before(slot)),
+            Content::Candidates(candidates) => {
+                let before = candidates.len();
+                candidates.extend(owner.candidates_before(slot));
+                Ok((candidates.len() - before) as u64)
+            }
+            Content::Filter(blocks) => {
+                let before = blocks.len();
+                let filter = owner.gate().and_then(Gate::filter).into_iter();
+                let of_slot = filter.flat_map(|filter| filter.before_in_slot(slot));
+                blocks.extend(of_slot.map(|(number, words)| (slot, number, words)));
+                Ok((blocks.len() - before) as u64)
+            }
         }
-        Ok(())
     }
 
     /// Whether [`TableSet::finish_snapshot`] would not have to wait: everything is written, or has failed.
@@ -277,6 +327,9 @@ impl TableSet {
         };
         let finished = self.finish(&mut snapshot, workers);
         self.end_table_snapshots();
+        if finished.is_ok() {
+            self.mark(snapshot.era);
+        }
         finished
     }
 
@@ -293,13 +346,13 @@ impl TableSet {
             }
         }
         // Nothing changes meanwhile: the parts are gathered side by side, as those of a plain checkpoint.
-        let (this, files, folder) = (&*self, &snapshot.files, &snapshot.folder);
+        let (this, files, folder, era) = (&*self, &snapshot.files, &snapshot.folder, snapshot.era);
         let rest = &snapshot.jobs[snapshot.next..];
         let written = workers.map(rest.len(), |i| {
             let (job, shape) = (rest[i], &this.shapes[rest[i].table]);
             let mut content = Content::new(&job, shape);
             part_slots(job.part, job.parts)
-                .try_for_each(|slot| this.copy_before(&job, slot, &mut content))?;
+                .try_for_each(|slot| this.copy_before(&job, slot, era, &mut content).map(drop))?;
             content.write(files, folder, shape, &job)
         });
         for (place, info) in snapshot.written[snapshot.next..].iter_mut().zip(written) {
@@ -320,31 +373,42 @@ impl TableSet {
 
     /// The manifest's entries.
     fn listing(&self, snapshot: &mut Snapshot) -> Vec<TableParts> {
-        let mut infos: Vec<(Vec<PartInfo>, Vec<PartInfo>)> = Vec::new();
-        infos.resize_with(self.shapes.len(), Default::default);
-        for (job, info) in snapshot.jobs.iter().zip(&mut snapshot.written) {
-            let (rows, candidates) = &mut infos[job.table];
-            match job.is_rows {
-                true => rows.extend(info.take()),
-                false => candidates.extend(info.take()),
+        let mut listed: Vec<Listed> = self.shapes.iter().map(|_| Listed::default()).collect();
+        for (job, written) in snapshot.jobs.iter().zip(&mut snapshot.written) {
+            let table = &mut listed[job.table];
+            let Some(Written { part, gone }) = written.take() else { continue };
+            match job.kind {
+                Kind::Rows => {
+                    table.rows += job.rows;
+                    table.holds_changes |= job.since.is_some();
+                    table.parts.push(part);
+                    table.gone.extend(gone);
+                }
+                Kind::Candidates => table.candidates.push(part),
+                Kind::Filter => table.filter.push(part),
             }
         }
         let sum = |parts: &[PartInfo]| parts.iter().map(|part| part.rows).sum::<u64>();
-        type Infos = (Vec<PartInfo>, Vec<PartInfo>);
-        let filters = std::mem::take(&mut snapshot.filters);
-        let entry = |((shape, (parts, candidates)), filter): ((&Arc<TableShape>, Infos), _)| {
+        let files = |parts: Vec<PartInfo>| CandidateParts { rows: sum(&parts), parts };
+        let entry = |(shape, table): (&Arc<TableShape>, Listed)| {
             let waits = counts_exactly(shape);
+            let Listed { rows, holds_changes, parts, gone, candidates, filter } = table;
+            let changes = holds_changes.then(|| ChangedParts {
+                rows: sum(&parts),
+                gone: shape.priority.is_some().then(|| files(gone)),
+                below: Vec::new(),
+            });
             TableParts {
                 table: shape.name().to_owned(),
-                rows: sum(&parts),
+                rows,
                 dirty_epoch: snapshot.epoch,
                 parts,
-                candidates: waits
-                    .then(|| CandidateParts { rows: sum(&candidates), parts: candidates }),
-                filter,
+                candidates: waits.then(|| files(candidates)),
+                filter: shape.filter.is_some().then(|| files(filter)),
+                changes,
             }
         };
-        self.shapes.iter().zip(infos).zip(filters).map(entry).collect()
+        self.shapes.iter().zip(listed).map(entry).collect()
     }
 
     /// Gives the checkpoint that has begun up; fine without one. What was written of it is left, for the caller
@@ -359,10 +423,22 @@ impl TableSet {
             for table in 0..self.shapes.len() {
                 let table = shard.table_mut(table);
                 drop(table.end_snapshot());
-                table.candidates_mut().into_iter().for_each(|c| c.end_snapshot());
+                table.gate_mut().into_iter().for_each(Gate::end_snapshot);
             }
         }
     }
+}
+
+/// What was written of a table.
+#[derive(Default)]
+struct Listed {
+    /// Rows of the table, in these files or not.
+    rows: u64,
+    holds_changes: bool,
+    parts: Vec<PartInfo>,
+    gone: Vec<PartInfo>,
+    candidates: Vec<PartInfo>,
+    filter: Vec<PartInfo>,
 }
 
 impl Snapshot {
@@ -385,6 +461,7 @@ impl Snapshot {
 
     /// Hands a part over to be written.
     fn begin_writing(&mut self, content: Content, shape: Arc<TableShape>, workers: &Workers) {
+        self.jobs[self.next].bytes = content.bytes(&shape);
         let (files, folder, job) = (self.files.clone(), self.folder.clone(), self.jobs[self.next]);
         let task = workers.spawn(move || content.write(&files, &folder, &shape, &job));
         self.running.push((self.next, task));

@@ -1,6 +1,7 @@
 //! Tables as a whole: against a model, and against themselves with other shards and threads.
 
 mod capacity;
+mod chains;
 mod changes;
 mod dtypes;
 mod guards;

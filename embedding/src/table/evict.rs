@@ -66,13 +66,16 @@ impl Table {
         if u64::from(row) > rows + rows / LOOSE { self.move_down(key, row) } else { Ok(()) }
     }
 
-    /// Every row that is evicted goes here: what must be told of it (a delta's tombstone) begins at this
-    /// place.
+    /// Every row that is evicted goes here: what must be told of it (a delta's tombstone, a checkpoint's) begins at
+    /// this place.
     pub(super) fn evict_row(&mut self, key: FeatureKey, row: u32, meta: Meta) {
         if let Some(changes) = &mut self.changes
             && meta.dirty_epoch != changes.epoch()
         {
             changes.note(key);
+        }
+        if let Some(departed) = &mut self.departed {
+            departed.note_gone(key);
         }
         self.save_evicted(key, row);
         self.index.remove(key);

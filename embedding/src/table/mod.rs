@@ -12,6 +12,7 @@
 mod capacity;
 mod changes;
 mod dense;
+mod departed;
 mod evict;
 mod gather;
 mod images;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use zillion_device::slab::Slab;
 use zillion_feature::{FeatureKey, Use};
 
-use crate::candidates::{Candidate, Candidates};
+use crate::candidates::Candidate;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::index::Index;
@@ -44,6 +45,7 @@ use crate::shape::{Meta, TableShape};
 use crate::spill::{Spill, Thawed};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
+use departed::Departed;
 use snapshot::TableSnapshot;
 use weights::WeightSlab;
 
@@ -70,6 +72,8 @@ pub(crate) struct Table {
     changes: Option<Changes>,
     /// Present while a snapshot of the rows is written.
     snapshot: Option<Box<TableSnapshot>>,
+    /// Present where checkpoints of changes alone are written.
+    departed: Option<Box<Departed>>,
     /// Present where rows may leave memory: index entries may then be records.
     spill: Option<Box<Spill>>,
 }
@@ -96,6 +100,7 @@ impl Table {
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
             snapshot: None,
+            departed: None,
             spill: None,
             index: Index::new(slots),
             shape,
@@ -220,11 +225,6 @@ impl Table {
         counts.map_or_else(Vec::new, |c| c.before_in_slot(slot))
     }
 
-    /// What is kept of candidates while a snapshot is written.
-    pub(crate) fn candidates_mut(&mut self) -> Option<&mut Candidates> {
-        self.candidates.as_mut().and_then(Gate::counts_mut)
-    }
-
     /// To be called when rows have been restored (in key order).
     pub(crate) fn restored(&mut self) {
         if let Some(dense) = &mut self.dense {
@@ -277,7 +277,8 @@ impl Table {
             index_bytes: self.index.bytes() as u64,
             candidate_bytes: self.candidates.as_ref().map_or(0, |c| c.bytes() as u64),
             staged_bytes: staged as u64,
-            change_bytes: self.changes.as_ref().map_or(0, |c| c.bytes() as u64),
+            change_bytes: (self.changes.as_ref().map_or(0, Changes::bytes) + self.departed_bytes())
+                as u64,
             snapshot_bytes: self.snapshot_bytes() as u64,
             slack_bytes: (reserved + companion_reserved - used) as u64,
             spill: self.spill_statistics(),

@@ -146,9 +146,7 @@ impl Table {
     pub(crate) fn begin_snapshot(&mut self, era: u32) {
         let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), era);
         self.snapshot = Some(Box::new(snapshot));
-        if let Some(candidates) = self.candidates_mut() {
-            candidates.begin_snapshot();
-        }
+        self.gate_mut().into_iter().for_each(Gate::begin_snapshot);
     }
 
     /// Keeps the images of all rows of pending slots: a rule is about to move every row.
@@ -173,14 +171,27 @@ impl Table {
         }
     }
 
-    /// Calls `f` for the rows that one slot had when the snapshot began, in key order. The slot is pending.
+    /// Calls `f` for the rows that one slot had when the snapshot began, in key order; with `since`, for those of them
+    /// that changed after the end of that era. The slot is pending.
     pub(crate) fn for_each_before(
         &self,
         slot: usize,
+        since: Option<u32>,
         mut f: impl FnMut(FeatureKey, StoredRow<'_>),
     ) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
-        let entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+        let is_asked = |era: u32| era <= snapshot.era && since.is_none_or(|since| era > since);
+        // Of rows on disk only those are read that may have changed.
+        let departed = self.departed.as_ref().zip(since);
+        let changed = departed.map(|(departed, since)| departed.spilled_since(slot, since));
+        let entries = self.index.slot_entries(slot);
+        let entries: Vec<(FeatureKey, u32)> = match &changed {
+            None => entries.collect(),
+            Some(changed) => {
+                let is_listed = |key: FeatureKey| changed.binary_search(&key.0).is_ok();
+                entries.filter(|&(key, row)| !is_cold(row) || is_listed(key)).collect()
+            }
+        };
         let cold = self.cold_rows(&entries)?;
         let mut thawed = Thawed::default();
         let mut places = Vec::with_capacity(entries.len());
@@ -194,11 +205,14 @@ impl Table {
             } else {
                 self.companion.row(row)
             };
-            if self.shape.meta(companion).dirty_epoch <= snapshot.era {
+            if is_asked(self.shape.meta(companion).dirty_epoch) {
                 places.push((key, Place::Live(row)));
             }
         }
-        places.extend(snapshot.images(slot).map(|(key, image)| (key, Place::Image(image))));
+        places.extend(snapshot.images(slot).filter_map(|(key, image)| {
+            let (_, companion) = snapshot.images.row(image);
+            is_asked(self.shape.meta(companion).dirty_epoch).then_some((key, Place::Image(image)))
+        }));
         places.sort_unstable();
         for (i, &(key, place)) in places.iter().enumerate() {
             if let Some(&(_, Place::Live(row))) = places.get(i + AHEAD) {
@@ -232,6 +246,7 @@ impl Table {
         if let Some(snapshot) = &mut self.snapshot {
             snapshot.forget(slot);
         }
+        self.trim_departed(slot);
     }
 
     /// Ends the snapshot of the rows. What was kept is for the caller to drop where that costs no step its time.
@@ -247,7 +262,6 @@ impl Table {
     /// Bytes of what is kept for a snapshot.
     pub(super) fn snapshot_bytes(&self) -> usize {
         let rows = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes());
-        let counts = self.candidates.as_ref().and_then(Gate::counts);
-        rows + counts.map_or(0, |candidates| candidates.snapshot_bytes())
+        rows + self.gate().map_or(0, Gate::snapshot_bytes)
     }
 }

@@ -81,12 +81,20 @@ impl TableView {
     /// # Errors
     /// [`Error::Mismatch`] for a dense table, which has the rows of its vocabulary.
     pub fn plan_shrink(&self, workers: &Workers, keep: Keep, step: u64) -> Result<Shrink> {
-        let spec = &self.shape.spec;
-        if spec.dense {
+        if self.shape.spec.dense {
             let reason = "a dense table keeps the rows of its vocabulary, and a key that lost its row would never \
                           have one again; train it as a dynamic table (`dense = false`) to let rows go";
             return Err(Error::mismatch(self.shape.name(), reason));
         }
+        Ok(self.plan(workers, keep, step))
+    }
+
+    /// Keeps every row: what is written of it is a whole table, also where this is a checkpoint of changes.
+    pub fn plan_whole(&self, workers: &Workers) -> Shrink {
+        self.plan(workers, Keep::Count(0), 0)
+    }
+
+    fn plan(&self, workers: &Workers, keep: Keep, step: u64) -> Shrink {
         let (order, least) = match keep {
             Keep::First { rows, by } => (by, self.limit(workers, by, rows)),
             Keep::Count(count) => (Order::Count, Limit::at(u64::from(count) << u32::BITS)),
@@ -121,7 +129,7 @@ impl TableView {
         });
         shrink.by_slot = counted.into_iter().flatten().collect();
         shrink.after = self.size(shrink.by_slot.iter().sum(), self.waiting_keys(oldest));
-        Ok(shrink)
+        shrink
     }
 
     /// Writes what stays below `folder`, which the caller stages and renames; returns what the manifest must
@@ -165,6 +173,7 @@ impl TableView {
             parts: written,
             candidates,
             filter: listed.filter.clone(),
+            changes: None,
         })
     }
 

@@ -20,6 +20,9 @@ pub struct Manifest {
     pub hash: String,
     /// Steps done.
     pub step: u64,
+    /// The checkpoint that this one stands on; absent in one that is whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
     /// Position in the order of rows.
     pub cursor: Cursor,
     /// Where the schedule and the best epoch stand.
@@ -37,6 +40,16 @@ pub struct Manifest {
     pub files: Vec<TrainingFile>,
     /// The job with every default, without `[run]`.
     pub job: toml::Value,
+}
+
+/// The checkpoint that another one stands on: it lies beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parent {
+    /// The name of its folder.
+    pub folder: String,
+    /// The BLAKE3 that its manifest begins with.
+    pub blake3: String,
 }
 
 /// One training file.
@@ -106,16 +119,16 @@ impl FileDigest {
 }
 
 impl Manifest {
-    /// The file's bytes.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    /// The file's bytes, and the BLAKE3 that they begin with.
+    pub(super) fn to_bytes(&self) -> (Vec<u8>, String) {
         let body = serde_json::to_string_pretty(self)
             .expect("a manifest is plain data with text keys, which JSON can always hold");
         let hash = blake3::hash(body.as_bytes()).to_hex();
-        format!("{MAGIC} {FORMAT} {hash}\n{body}\n").into_bytes()
+        (format!("{MAGIC} {FORMAT} {hash}\n{body}\n").into_bytes(), hash.to_string())
     }
 
-    /// Reads and verifies a manifest.
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    /// Reads and verifies a manifest. Returns the BLAKE3 that it begins with, too.
+    pub(super) fn read(path: &Path) -> Result<(Self, String)> {
         let refused = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
         let bytes = std::fs::read(path).map_err(|source| Error::Io {
             action: "cannot read the checkpoint's manifest",
@@ -148,6 +161,6 @@ impl Manifest {
             let problem = format!("keys are hashed by {}, this binary by {HASH_ID}", manifest.hash);
             return Err(refused(problem));
         }
-        Ok(manifest)
+        Ok((manifest, hash.to_string()))
     }
 }

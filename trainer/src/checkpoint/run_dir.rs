@@ -1,9 +1,12 @@
 //! The folder of a run: its checkpoints, which is newest, which are kept.
 
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use zillion_device::Files;
 
+use super::chain::parent;
 use super::{Best, Checkpoint};
 use crate::error::{Error, Result};
 
@@ -57,14 +60,13 @@ impl RunDir {
         };
         let entries = match std::fs::read_dir(&path) {
             Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(read(e)),
         };
         let mut steps = Vec::new();
         for entry in entries {
             let name = entry.map_err(read)?.file_name();
-            let digits = name.to_str().and_then(|n| n.strip_prefix(PREFIX));
-            steps.extend(digits.and_then(|d| d.parse::<u64>().ok()));
+            steps.extend(name.to_str().and_then(step_of));
         }
         steps.sort_unstable();
         Ok(steps)
@@ -90,19 +92,44 @@ impl RunDir {
         }
     }
 
-    /// Removes all checkpoints but the newest `keep` and the best one.
+    /// Removes all checkpoints but the newest `keep` and the best one, and those that they stand on.
     pub(crate) fn retain(&self, keep: usize, best: Option<Best>, files: &Files) -> Result<()> {
         let steps = self.steps()?;
-        let old = steps.len().saturating_sub(keep);
-        for &step in &steps[..old] {
-            if best.is_none_or(|b| b.step != step) {
-                files.remove_dir(self.checkpoint_path(step))?;
+        let (old, newest) = steps.split_at(steps.len().saturating_sub(keep));
+        if old.is_empty() {
+            return Ok(());
+        }
+        let mut needed: BTreeSet<u64> = newest.iter().copied().collect();
+        needed.extend(best.map(|best| best.step));
+        for mut step in needed.clone() {
+            while let Some(parent) = self.parent_of(step)?.filter(|&parent| parent < step) {
+                needed.insert(parent);
+                step = parent;
             }
         }
+        // The newest first: a run that is killed meanwhile leaves none without what it stands on.
+        for &step in old.iter().rev().filter(|step| !needed.contains(step)) {
+            files.remove_dir(self.checkpoint_path(step))?;
+        }
         Ok(())
+    }
+
+    /// The step of the checkpoint that another one stands on. What cannot be read any more stands on none.
+    fn parent_of(&self, step: u64) -> Result<Option<u64>> {
+        match parent(&self.checkpoint_path(step)) {
+            Ok(parent) => Ok(parent.and_then(|parent| step_of(&parent.folder))),
+            Err(Error::Checkpoint { .. }) => Ok(None),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+            Err(other) => Err(other),
+        }
     }
 
     fn checkpoints(&self) -> PathBuf {
         self.path.join(CHECKPOINTS)
     }
+}
+
+/// The step that a checkpoint's folder is named by.
+fn step_of(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
 }

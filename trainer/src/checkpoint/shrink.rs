@@ -50,16 +50,21 @@ impl Checkpoint {
                 self.copy_files(filter_of(listed).collect(), stage.path(), files, workers)?;
                 continue;
             }
-            self.copy_table(listed, stage.path(), files, workers)?;
-            tables.push(listed.clone());
+            tables.push(match listed.changes {
+                None => {
+                    self.copy_table(listed, stage.path(), files, workers)?;
+                    listed.clone()
+                }
+                Some(_) => self.write_whole(listed, stage.path(), files, workers)?,
+            });
         }
         stage.write_bytes(DENSE, &self.dense()?)?;
         if let Some(digest) = &self.manifest.frequencies {
             let action = "cannot read the items' frequencies";
             stage.write_bytes(frequencies::FILE, &self.read(frequencies::FILE, action, digest)?)?;
         }
-        let manifest = Manifest { tables, ..self.manifest.clone() };
-        stage.write_bytes(MANIFEST, &manifest.to_bytes())?;
+        let manifest = Manifest { tables, parent: None, ..self.manifest.clone() };
+        stage.write_bytes(MANIFEST, &manifest.to_bytes().0)?;
         // What was written is what is read: hashes, order of keys, and that every row is of its part.
         let written = Self::open(stage.path())?;
         let rows = TableView::open(workers, stage.path(), spec.clone(), &written.manifest.tables)?;
@@ -86,9 +91,27 @@ impl Checkpoint {
         workers: &Workers,
     ) -> Result<()> {
         files.create_dir(folder.join("tables").join(&listed.table))?;
-        let waiting = listed.candidates.iter().flat_map(|candidates| &candidates.parts);
-        let parts = listed.parts.iter().chain(waiting).chain(filter_of(listed)).collect();
-        self.copy_files(parts, folder, files, workers)
+        self.copy_files(listed.files().collect(), folder, files, workers)
+    }
+
+    /// Writes all rows of a table of which this checkpoint holds changes: the files of a whole one.
+    fn write_whole(
+        &self,
+        listed: &TableParts,
+        folder: &Path,
+        files: &Files,
+        workers: &Workers,
+    ) -> Result<TableParts> {
+        let specs = self.job()?.tables;
+        let spec = specs.into_iter().find(|spec| spec.name == listed.table).ok_or_else(|| {
+            let problem = format!("the job in it has no table `{}`", listed.table);
+            Error::Checkpoint { path: self.path.join(MANIFEST), problem }
+        })?;
+        let view = self.table(spec, workers)?;
+        let everything = view.plan_whole(workers);
+        let written = view.write_shrunk(workers, folder, files, &everything, listed)?;
+        self.copy_files(filter_of(listed).collect(), folder, files, workers)?;
+        Ok(written)
     }
 
     fn copy_files(

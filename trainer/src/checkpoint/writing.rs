@@ -12,7 +12,7 @@ use std::path::Path;
 
 use zillion_device::durable::Stage;
 use zillion_device::{Files, Task, Workers};
-use zillion_embedding::TableParts;
+use zillion_embedding::{SnapshotMark, TableParts};
 use zillion_nn::Params;
 use zillion_nn::optim::{DenseOptimizer, write_dense};
 use zillion_ps::{CheckpointTicket, TrainClient};
@@ -28,6 +28,17 @@ pub(crate) type Then = Box<dyn FnOnce() -> Result<()> + Send>;
 pub(crate) type MakeManifest =
     Box<dyn FnOnce(FileDigest, Option<FileDigest>, Vec<TableParts>) -> Manifest + Send>;
 
+/// A checkpoint that is there.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Bytes of all its files.
+    pub(crate) bytes: u64,
+    /// The BLAKE3 of its manifest.
+    pub(crate) blake3: String,
+    /// What the next one stands on, where checkpoints are followed.
+    pub(crate) mark: Option<SnapshotMark>,
+}
+
 /// A checkpoint that has begun.
 #[derive(Debug)]
 pub(crate) struct Writing(State);
@@ -35,8 +46,7 @@ pub(crate) struct Writing(State);
 #[derive(Debug)]
 enum State {
     Tables(CheckpointTicket, Rest),
-    /// The task says how many bytes all files have.
-    Closing(Task<Result<u64>>),
+    Closing(Task<Result<Written>>),
 }
 
 /// Everything but the tables, as it was.
@@ -55,11 +65,13 @@ impl std::fmt::Debug for Rest {
 }
 
 impl Writing {
-    /// Begins a checkpoint of this moment, which becomes `target`.
+    /// Begins a checkpoint of this moment, which becomes `target`. With `since` it holds what changed since another
+    /// one.
     pub(crate) fn begin(
         target: &Path,
         files: &Files,
         client: &mut dyn TrainClient,
+        since: Option<SnapshotMark>,
         (params, optimizer): (&Params, &DenseOptimizer),
         frequencies: Option<&Frequencies>,
         manifest: MakeManifest,
@@ -68,7 +80,10 @@ impl Writing {
         let stage = files.stage(target)?;
         let dense = write_dense(params, optimizer)?;
         let frequencies = frequencies.map(Frequencies::to_bytes);
-        let ticket = client.begin_checkpoint(stage.path(), files)?;
+        let ticket = match since {
+            None => client.begin_checkpoint(stage.path(), files)?,
+            Some(mark) => client.begin_changes(stage.path(), files, mark)?,
+        };
         Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, then })))
     }
 
@@ -84,7 +99,8 @@ impl Writing {
                     return Ok((Self(State::Tables(ticket, rest)), false));
                 }
                 let tables = client.finish_checkpoint(ticket)?;
-                let closing = workers.spawn(move || rest.write(tables));
+                let mark = client.checkpoint_mark();
+                let closing = workers.spawn(move || rest.write(tables, mark));
                 Ok((Self(State::Closing(closing)), false))
             }
             State::Closing(closing) => {
@@ -94,10 +110,13 @@ impl Writing {
         }
     }
 
-    /// Writes what is left. Returns the bytes of all files.
-    pub(crate) fn finish(self, client: &mut dyn TrainClient) -> Result<u64> {
+    /// Writes what is left.
+    pub(crate) fn finish(self, client: &mut dyn TrainClient) -> Result<Written> {
         match self.0 {
-            State::Tables(ticket, rest) => rest.write(client.finish_checkpoint(ticket)?),
+            State::Tables(ticket, rest) => {
+                let tables = client.finish_checkpoint(ticket)?;
+                rest.write(tables, client.checkpoint_mark())
+            }
             State::Closing(closing) => closing.join(),
         }
     }
@@ -113,7 +132,7 @@ impl Writing {
 
 impl Rest {
     /// Writes what belongs to a checkpoint beside its tables and gives the folder its name.
-    fn write(self, tables: Vec<TableParts>) -> Result<u64> {
+    fn write(self, tables: Vec<TableParts>, mark: Option<SnapshotMark>) -> Result<Written> {
         let Self { stage, dense, frequencies, manifest, then } = self;
         stage.write_bytes(DENSE, &dense)?;
         let mut counted = None;
@@ -121,16 +140,13 @@ impl Rest {
             stage.write_bytes(frequencies::FILE, &bytes)?;
             counted = Some(FileDigest::of(&bytes));
         }
-        let rows = tables.iter().flat_map(|table| &table.parts);
-        let candidates = tables.iter().filter_map(|table| table.candidates.as_ref());
-        let filters = tables.iter().filter_map(|table| table.filter.as_ref());
-        let parts = rows.chain(candidates.chain(filters).flat_map(|listed| &listed.parts));
+        let parts = tables.iter().flat_map(TableParts::files);
         let mut bytes = dense.len() as u64 + parts.map(|part| part.bytes).sum::<u64>();
         bytes += counted.as_ref().map_or(0, |digest| digest.bytes);
-        let manifest = manifest(FileDigest::of(&dense), counted, tables).to_bytes();
+        let (manifest, blake3) = manifest(FileDigest::of(&dense), counted, tables).to_bytes();
         stage.write_bytes(MANIFEST, &manifest)?;
         stage.commit()?;
         then()?;
-        Ok(bytes + manifest.len() as u64)
+        Ok(Written { bytes: bytes + manifest.len() as u64, blake3, mark })
     }
 }

@@ -6,7 +6,7 @@
 use toml::Value;
 
 /// Keys that a resumed run may change.
-const FREE: [&str; 11] = [
+const FREE: [&str; 12] = [
     "data.root",
     // Other files, at the end of an epoch: the next rows of data that goes on. In the middle of one
     // the training files are held against the checkpoint's (`Checkpoint::check_files`).
@@ -20,6 +20,7 @@ const FREE: [&str; 11] = [
     "columns.event_time_unit",
     "train.epochs",
     "train.checkpoint_every",
+    "train.full_every",
     "train.keep",
     "name",
 ];

@@ -9,7 +9,7 @@ use zillion_feature::{Cursor, Statistics, TableId};
 use zillion_nn::optim::DenseOptimizer;
 use zillion_nn::zoo::{self, LOGITS, LOSS};
 use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
-use zillion_ps::LocalClient;
+use zillion_ps::{LocalClient, TrainClient};
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
 use zillion_registry::Scorer;
 
@@ -80,6 +80,9 @@ impl Run {
         let mut tables = TableSet::new(job.tables.clone(), job.run.shards)?;
         tables.limit_bytes(job.train.max_table_bytes)?;
         let mut client = LocalClient::over(tables, options.workers.clone());
+        if job.train.full_every.get() > 1 {
+            client.follow_checkpoints()?;
+        }
         if !job.run.spill.is_empty() {
             // First the run's own folders, whose names it makes durable.
             dir.prepare(&options.files)?;
@@ -143,6 +146,7 @@ impl Run {
             epoch_trained: None,
             last_plan: None,
             checkpointed: None,
+            link: None,
             saving: None,
             rows_trained: 0,
             missing_sides,
@@ -208,6 +212,7 @@ impl Run {
         self.cursor = manifest.cursor;
         self.progress = manifest.progress.clone();
         self.checkpointed = Some(manifest.step);
+        self.link = self.client.checkpoint_mark().map(|mark| checkpoint.link(&self.dir, mark));
         // A run that was killed between writing a checkpoint and removing an old one ends up the same.
         let keep = self.job.train.keep.get();
         self.dir.retain(keep, self.progress.best, &self.options.files)

@@ -1,15 +1,17 @@
 //! A run's checkpoints: when one begins, goes on beside the steps, and is there.
 //!
 //! # Invariants
-//! At most one is open. What it holds is of the step that it began behind, and what training computes does
-//! not depend on it: a run that is killed meanwhile goes on from the one before and does the same again.
+//! * At most one is open. What it holds is of the step that it began behind, and what training computes does
+//!   not depend on it: a run that is killed meanwhile goes on from the one before and does the same again.
+//! * One that holds changes stands on the last one that has its name, so that what is on disk is a chain at any
+//!   time. How many there are to a whole one is counted along the chain, by a resumed run like by any other.
 
 use std::time::Instant;
 
 use zillion_feature::HASH_ID;
 
 use super::Run;
-use crate::checkpoint::{Manifest, Writing};
+use crate::checkpoint::{Link, Manifest, Writing, Written};
 use crate::error::Result;
 use crate::figures::CheckpointReport;
 use crate::observer::Observer;
@@ -23,11 +25,26 @@ pub(super) struct Saving {
     /// Steps that were done when it began.
     step: u64,
     began: Instant,
+    /// Checkpoints that it stands on.
+    behind: usize,
+}
+
+/// How much of the tables a checkpoint holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Everything.
+    Whole,
+    /// What changed since the last one, where `train.full_every` lets it stand on that.
+    Changes,
 }
 
 impl Run {
     /// Begins a checkpoint of this moment, behind the end of the one that is open.
-    pub(super) fn begin_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
+    pub(super) fn begin_checkpoint(
+        &mut self,
+        extent: Extent,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
         self.finish_checkpoint(observer)?;
         if self.checkpointed == Some(self.step) {
             return Ok(());
@@ -36,6 +53,11 @@ impl Run {
         let began = Instant::now();
         let mut watch = Stopwatch::start();
         self.save_rejects()?;
+        let most = self.job.train.full_every.get();
+        let below = self.link.clone().filter(|_| extent == Extent::Changes);
+        let below = below.filter(|below| below.behind + 1 < most);
+        let (since, behind) = below.as_ref().map_or((None, 0), |b| (Some(b.mark), b.behind + 1));
+        let parent = below.map(|below| below.parent);
         let Self { step, cursor, progress, statistics, .. } = self;
         let (step, cursor, progress) = (*step, *cursor, progress.clone());
         let (statistics, training_files) = (statistics.clone(), self.files.clone());
@@ -46,11 +68,13 @@ impl Run {
             &self.dir.checkpoint_path(step),
             &self.options.files,
             self.client.as_mut(),
+            since,
             (&self.params, &self.optimizer),
             self.frequencies.as_ref(),
             Box::new(move |dense, frequencies, tables| Manifest {
                 hash: HASH_ID.to_owned(),
                 step,
+                parent,
                 cursor,
                 progress,
                 statistics,
@@ -63,7 +87,7 @@ impl Run {
             Box::new(move || dir.retain(keep, best, &files)),
         )?;
         self.checkpointed = Some(step);
-        self.saving = Some(Saving { writing, step, began });
+        self.saving = Some(Saving { writing, step, began, behind });
         watch.lap(&mut self.seconds.checkpoint);
         // Without a thread beside this one, nothing would be written before it is waited for, and all rows that
         // change until then would be kept twice.
@@ -75,10 +99,11 @@ impl Run {
 
     /// Goes on with the open checkpoint, if there is one, between two steps.
     pub(super) fn advance_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        let Some(Saving { writing, step, began }) = self.saving.take() else { return Ok(()) };
+        let Some(saving) = self.saving.take() else { return Ok(()) };
         let mut watch = Stopwatch::start();
-        let (writing, is_done) = writing.poll(self.client.as_mut(), &self.options.workers)?;
-        self.saving = Some(Saving { writing, step, began });
+        let (writing, is_done) =
+            saving.writing.poll(self.client.as_mut(), &self.options.workers)?;
+        self.saving = Some(Saving { writing, ..saving });
         watch.lap(&mut self.seconds.checkpoint);
         match is_done {
             true => self.finish_checkpoint(observer),
@@ -88,18 +113,21 @@ impl Run {
 
     /// Waits for the open checkpoint, if there is one.
     pub(super) fn finish_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        let Some(Saving { writing, step, began }) = self.saving.take() else { return Ok(()) };
+        let Some(Saving { writing, step, began, behind }) = self.saving.take() else {
+            return Ok(());
+        };
         let mut watch = Stopwatch::start();
-        let bytes = writing.finish(self.client.as_mut())?;
+        let Written { bytes, blake3, mark } = writing.finish(self.client.as_mut())?;
+        self.link = mark.map(|mark| Link::new(&self.dir, step, blake3, mark, behind));
         watch.lap(&mut self.seconds.checkpoint);
         let seconds = began.elapsed().as_secs_f64();
         observer.checkpointed(&CheckpointReport { step, seconds, bytes });
         self.count(None, observer)
     }
 
-    /// Writes a checkpoint of this moment and waits for it.
+    /// Writes a whole checkpoint of this moment and waits for it.
     pub(super) fn checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        self.begin_checkpoint(observer)?;
+        self.begin_checkpoint(Extent::Whole, observer)?;
         self.finish_checkpoint(observer)
     }
 

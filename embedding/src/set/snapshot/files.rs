@@ -6,35 +6,99 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use crate::candidates::Candidate;
-use crate::error::Result;
-use crate::part::{PartInfo, PartRows, write_candidates, write_part};
+use crate::error::{Error, Result};
+use crate::filter::BLOCK_WORDS;
+use crate::gate::Gate;
+use crate::part::{PartInfo, PartRows, write_candidates, write_filter, write_gone, write_part};
 use crate::shape::TableShape;
+use crate::table::Table;
+
+/// What a file is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Rows,
+    Candidates,
+    Filter,
+}
+
+impl Kind {
+    /// How many of it a slot of a table has.
+    pub(super) fn in_slot(self, table: &Table, slot: usize) -> usize {
+        match self {
+            Self::Rows => table.slot_rows(slot),
+            Self::Candidates => table.slot_candidates(slot),
+            Self::Filter => {
+                table.gate().and_then(Gate::filter).map_or(0, |filter| filter.slot_len(slot))
+            }
+        }
+    }
+}
+
+/// A block of a filter: its slot, its number there, and its words.
+pub(super) type FilterBlock = (usize, usize, [u64; BLOCK_WORDS]);
 
 /// A file that is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) table: usize,
-    pub(super) is_rows: bool,
+    pub(super) kind: Kind,
     pub(super) part: usize,
     pub(super) parts: usize,
+    /// Rows of the slots, also where not all of them are written.
     pub(super) rows: u64,
+    /// What it takes in memory, at most until it is complete.
     pub(super) bytes: u64,
+    /// Present where only rows are written that changed after the end of this era.
+    pub(super) since: Option<u32>,
+}
+
+/// What was written for a job.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) part: PartInfo,
+    pub(super) gone: Option<PartInfo>,
 }
 
 /// What a file will hold, in key order.
 #[derive(Debug)]
 pub(super) enum Content {
-    Rows(PartRows),
+    Rows {
+        rows: PartRows,
+        /// Keys whose rows went, where a part of changes has to say that.
+        gone: Option<Vec<u64>>,
+    },
     Candidates(Vec<(FeatureKey, Candidate)>),
+    Filter(Vec<FilterBlock>),
 }
 
 impl Content {
     /// Room for what a job writes.
     pub(super) fn new(job: &Job, shape: &TableShape) -> Self {
-        match job.is_rows {
-            true => Self::Rows(PartRows::with_capacity(job.rows as usize, shape)),
-            false => Self::Candidates(Vec::with_capacity(job.rows as usize)),
+        match job.kind {
+            Kind::Rows => {
+                let is_whole = job.since.is_none();
+                let expected = if is_whole { job.rows as usize } else { 0 };
+                Self::Rows {
+                    rows: PartRows::with_capacity(expected, shape),
+                    gone: (!is_whole && shape.priority.is_some()).then(Vec::new),
+                }
+            }
+            Kind::Candidates => Self::Candidates(Vec::with_capacity(job.rows as usize)),
+            Kind::Filter => Self::Filter(Vec::with_capacity(job.rows as usize)),
         }
+    }
+
+    /// What it takes in memory.
+    pub(super) fn bytes(&self, shape: &TableShape) -> u64 {
+        let bytes = match self {
+            Self::Rows { rows, gone } => {
+                let gone = gone.as_ref().map_or(0, Vec::len);
+                rows.keys().len() * PartRows::row_bytes(shape) + gone * size_of::<u64>()
+            }
+            Self::Candidates(all) => all.len() * size_of::<(FeatureKey, Candidate)>(),
+            Self::Filter(all) => all.len() * size_of::<FilterBlock>(),
+        };
+        bytes as u64
     }
 
     pub(super) fn write(
@@ -43,11 +107,26 @@ impl Content {
         folder: &Path,
         shape: &TableShape,
         job: &Job,
-    ) -> Result<PartInfo> {
+    ) -> Result<Written> {
         let place = (job.part, job.parts);
         match self {
-            Self::Rows(rows) => write_part(files, folder, shape, place, rows),
-            Self::Candidates(all) => write_candidates(files, folder, shape, place, all.into_iter()),
+            Self::Rows { rows, gone } => {
+                let part = write_part(files, folder, shape, place, rows)?;
+                let gone = gone.map(|keys| write_gone(files, folder, shape, place, keys));
+                Ok(Written { part, gone: gone.transpose()? })
+            }
+            Self::Candidates(all) => {
+                let part = write_candidates(files, folder, shape, place, all.into_iter())?;
+                Ok(Written { part, gone: None })
+            }
+            Self::Filter(blocks) => {
+                // Only tables with a filter have such files.
+                let Some(filter) = &shape.filter else {
+                    return Err(Error::mismatch(shape.name(), "the table has no filter of keys"));
+                };
+                let part = write_filter(files, folder, (shape, filter), place, blocks.into_iter())?;
+                Ok(Written { part, gone: None })
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{Admission, Dtype, Eviction, OptimizerSpec, TableParts, TableSet, Tab
 const LIMIT: u64 = 24;
 
 /// Every rule, and tables whose keys wait and go.
-fn specs() -> Vec<TableSpec> {
+pub(super) fn specs() -> Vec<TableSpec> {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.5, eps: 1e-8 };
     let living = |name: &str, at_least, steps| TableSpec {
@@ -37,7 +37,7 @@ fn specs() -> Vec<TableSpec> {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+pub(super) enum Act {
     /// A step with these keys in every table; clipped or not.
     Step(Vec<FeatureKey>, bool),
     /// Some rows more are copied.
@@ -47,7 +47,7 @@ enum Act {
     EndEpoch,
 }
 
-fn any_key() -> impl Strategy<Value = FeatureKey> {
+pub(super) fn any_key() -> impl Strategy<Value = FeatureKey> {
     prop_oneof![
         Just(FeatureKey(0)),
         Just(FeatureKey(u64::MAX)),
@@ -68,7 +68,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// Does it, apart from what belongs to a snapshot.
-fn train(set: &mut TableSet, workers: &Workers, step: &mut u64, act: &Act) {
+pub(super) fn train(set: &mut TableSet, workers: &Workers, step: &mut u64, act: &Act) {
     match act {
         Act::Step(keys, clipped) => {
             *step += 1;
@@ -109,10 +109,10 @@ fn stopped(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, BTreeMap<Stri
     (parts, files)
 }
 
-type Rows = BTreeMap<(usize, u64), (Vec<u32>, Vec<u32>, [u32; 3])>;
+pub(super) type Rows = BTreeMap<(usize, u64), (Vec<u32>, Vec<u32>, [u32; 3])>;
 
 /// Everything in a set; eras by the epochs that they are of.
-fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidate>) {
+pub(super) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidate>) {
     let (mut rows, mut candidates) = (Rows::new(), BTreeMap::new());
     for shard in &set.shards {
         for (table, slot) in (0..set.shapes.len()).flat_map(|t| shard.slots().map(move |s| (t, s)))
@@ -165,7 +165,7 @@ proptest! {
             let folder = tempfile::tempdir().unwrap();
             let moment = contents(&set);
             let (expected, expected_bytes) = stopped(&twin, &workers);
-            set.begin_snapshot_in_parts(&workers, folder.path(), &Files::new(), LIMIT).unwrap();
+            set.begin_snapshot_in_parts(&workers, folder.path(), &Files::new(), LIMIT, None).unwrap();
             for act in during {
                 train(&mut set, &workers, &mut step, &act);
                 train(&mut twin, &workers, &mut twin_step, &act);
@@ -214,7 +214,7 @@ fn steps_write_all_of_it_beside_training() {
     let folder = tempfile::tempdir().unwrap();
     let (expected, expected_bytes) = stopped(&set, &workers);
     assert!(!set.snapshot_is_ready());
-    set.begin_snapshot_in_parts(&workers, folder.path(), &Files::new(), LIMIT).unwrap();
+    set.begin_snapshot_in_parts(&workers, folder.path(), &Files::new(), LIMIT, None).unwrap();
     let again = set.begin_snapshot(&workers, folder.path(), &Files::new());
     assert!(again.unwrap_err().to_string().contains("finish it first"));
     train(&mut set, &workers, &mut step, &history(19));
@@ -247,7 +247,7 @@ fn a_disk_that_fails_anywhere_costs_the_checkpoint_and_nothing_else() {
         }
         // The next one is as good as ever.
         let again = tempfile::tempdir().unwrap();
-        set.begin_snapshot_in_parts(&workers, again.path(), &Files::new(), LIMIT).unwrap();
+        set.begin_snapshot_in_parts(&workers, again.path(), &Files::new(), LIMIT, None).unwrap();
         let expected = stopped(&set, &workers);
         train(&mut set, &workers, &mut step, &all(3));
         let parts = set.finish_snapshot(&workers).unwrap();

@@ -1,0 +1,106 @@
+//! Checkpoints that stand on others: each holds what changed since its parent, and the last of the chain is whole.
+//!
+//! # Invariants
+//! * A manifest names its parent by folder and by the BLAKE3 that the parent's manifest begins with, and a manifest
+//!   has the hash of every file: a chain with a gap, with another checkpoint in the parent's place, or with a file
+//!   that was changed is refused, whichever of its folders that is in.
+//! * A parent was written before its child, of fewer steps, and lies beside it.
+
+use std::path::{Component, Path, PathBuf};
+
+use zillion_embedding::SnapshotMark;
+
+use super::{MANIFEST, Manifest, Parent, RunDir};
+use crate::error::{Error, Result};
+
+/// A checkpoint of this run that the next one can stand on.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    /// How the next one names it.
+    pub(crate) parent: Parent,
+    /// Its mark in the tables.
+    pub(crate) mark: SnapshotMark,
+    /// Checkpoints that it stands on itself.
+    pub(crate) behind: usize,
+}
+
+impl Link {
+    /// The checkpoint of a step, with the hash of its manifest.
+    pub(crate) fn new(
+        dir: &RunDir,
+        step: u64,
+        blake3: String,
+        mark: SnapshotMark,
+        behind: usize,
+    ) -> Self {
+        let folder = dir.checkpoint_path(step);
+        let folder = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+        Self { parent: Parent { folder: folder.unwrap_or_default(), blake3 }, mark, behind }
+    }
+}
+
+/// The parent that the manifest in a folder names.
+pub(super) fn parent(folder: &Path) -> Result<Option<Parent>> {
+    Manifest::read(&folder.join(MANIFEST)).map(|(manifest, _)| manifest.parent)
+}
+
+/// Follows the chain below a checkpoint and says in its entries where the rows are that did not change. Returns how
+/// many checkpoints it stands on.
+pub(super) fn resolve(path: &Path, manifest: &mut Manifest) -> Result<usize> {
+    let mut chain: Vec<(PathBuf, Manifest)> = Vec::new();
+    let (mut child, mut step, mut next) = (path.to_owned(), manifest.step, manifest.parent.clone());
+    while let Some(parent) = next {
+        let (folder, found) = open_parent(&child, step, &parent)?;
+        (child, step, next) = (folder.clone(), found.step, found.parent.clone());
+        chain.push((folder, found));
+    }
+    let behind = chain.len();
+    // From the whole one up.
+    while let Some((folder, below)) = chain.pop() {
+        let above = chain.last_mut().map_or(&mut *manifest, |(_, above)| above);
+        for table in &mut above.tables {
+            if let Some(below) = below.tables.iter().find(|below| below.table == table.table) {
+                table.stand_on(&folder, below);
+            }
+        }
+    }
+    Ok(behind)
+}
+
+/// Opens what a checkpoint stands on.
+fn open_parent(child: &Path, step: u64, parent: &Parent) -> Result<(PathBuf, Manifest)> {
+    let refused = |problem: String| Err(Error::Checkpoint { path: child.join(MANIFEST), problem });
+    let name = &parent.folder;
+    let mut parts = Path::new(name).components();
+    if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+        return refused(format!("it stands on `{name}`, which is no name of a folder beside it"));
+    }
+    // By its real path, so that a link to a checkpoint, or the folder one is in, leads to what lies beside it.
+    let real = std::fs::canonicalize(child).map_err(|source| Error::Io {
+        action: "cannot find the folder of the checkpoint",
+        path: child.to_owned(),
+        source,
+    })?;
+    let folder = real.with_file_name(name);
+    if !folder.join(MANIFEST).exists() {
+        return refused(format!(
+            "it holds what changed since the checkpoint `{name}`, which is not beside it; put that folder back (whoever \
+             copies one copies both)"
+        ));
+    }
+    let (manifest, blake3) = Manifest::read(&folder.join(MANIFEST))?;
+    if blake3 != parent.blake3 {
+        return refused(format!(
+            "it holds what changed since a checkpoint `{name}` whose manifest has the BLAKE3 {}, and the one beside it \
+             has {blake3}: another one is in its place",
+            parent.blake3
+        ));
+    }
+    if manifest.step >= step {
+        return refused(format!(
+            "it is of step {step} and stands on `{name}`, which is of step {}",
+            manifest.step
+        ));
+    }
+    Ok((folder, manifest))
+}
