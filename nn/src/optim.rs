@@ -20,6 +20,7 @@ mod checkpoint;
 mod clip;
 mod dense;
 mod kernel;
+mod lamb;
 mod plateau;
 mod spec;
 

@@ -112,11 +112,7 @@ impl Slot {
 }
 
 fn step_name(spec: &DenseOptimizerSpec) -> String {
-    let kind = match spec {
-        DenseOptimizerSpec::Sgd { .. } => "sgd",
-        DenseOptimizerSpec::Adagrad { .. } => "adagrad",
-        DenseOptimizerSpec::Adam { .. } => "adam",
-    };
+    let kind = spec.kind();
     format!("{kind}.step{SEPARATOR}")
 }
 
