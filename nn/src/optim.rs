@@ -16,6 +16,7 @@
 //! Results do not depend on the number of threads: work is cut into blocks of fixed size, and sums
 //! over blocks are taken in block order.
 
+mod average;
 mod checkpoint;
 mod clip;
 mod dense;
@@ -25,7 +26,8 @@ mod plateau;
 mod schedule;
 mod spec;
 
-pub use checkpoint::{read_params, write_dense};
+pub use average::{Average, AverageSpec, read_scoring_params};
+pub use checkpoint::{read_params, write_dense, write_dense_with};
 pub use clip::clip_scale;
 pub use dense::DenseOptimizer;
 pub use plateau::{Plateau, PlateauMetric, PlateauSpec, Verdict};

@@ -3,6 +3,7 @@
 mod capacity;
 mod changes;
 mod dtypes;
+mod frozen;
 mod guards;
 mod invariance;
 mod learning;

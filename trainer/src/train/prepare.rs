@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use zillion_embedding::{SpillHome, TableSet};
 use zillion_feature::{Cursor, Statistics, TableId};
-use zillion_nn::optim::DenseOptimizer;
+use zillion_nn::optim::{Average, DenseOptimizer};
 use zillion_nn::zoo::{self, LOGITS, LOSS};
 use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
 use zillion_ps::LocalClient;
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
 use zillion_registry::Scorer;
 
+use super::accumulate::Accumulated;
 use super::counting::Counting;
 use super::publish::Publishing;
 use super::step::{Looking, StepBuffers};
@@ -57,14 +58,18 @@ impl Run {
             _ => None,
         };
 
-        let graph = model::graph(&job, Mode::Train)?;
+        let mut graph = model::graph(&job, Mode::Train)?;
+        job.freeze(&mut graph)?;
         // A two_tower without labels has a score, and nothing that it is held against.
         let tasks = job.tasks().into_iter().enumerate();
         let logits = tasks.map(|(index, task)| output(&graph, &task.output(LOGITS, index)));
         let logits = logits.collect::<Result<_>>()?;
         let loss = output(&graph, LOSS)?;
         let params = Params::init(&graph.params, job.seed);
-        let optimizer = DenseOptimizer::new(job.train.optimizer, job.model.l2(), &graph.params)?;
+        let mut optimizer =
+            DenseOptimizer::new(job.train.optimizer, job.model.l2(), &graph.params)?;
+        optimizer.set_rates(&job.rate_factors(&graph.params)?)?;
+        let average = job.train.average.map(|spec| Average::new(spec, &params));
         let settings =
             Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
         let mut differentiated = differentiate(&graph, loss)?;
@@ -79,6 +84,7 @@ impl Run {
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
         let mut tables = TableSet::new(job.tables.clone(), job.run.shards)?;
         tables.limit_bytes(job.train.max_table_bytes)?;
+        tables.freeze(&job.frozen_tables()?)?;
         let mut client = LocalClient::over(tables, options.workers.clone());
         if !job.run.spill.is_empty() {
             // First the run's own folders, whose names it makes durable.
@@ -119,6 +125,8 @@ impl Run {
             frequencies: None,
             params,
             optimizer,
+            average,
+            accumulated: Accumulated::default(),
             buffers: StepBuffers {
                 rows: Default::default(),
                 grads: Default::default(),
@@ -136,6 +144,7 @@ impl Run {
                 left_out: 0,
                 rejected: 0,
                 newest_event_ms: None,
+                begun_at: 0,
             },
             rejects,
             files,
@@ -166,6 +175,11 @@ impl Run {
             (None, Some(origin)) => {
                 observer.note(&format!("beginning from {}", origin.path().display()));
                 run.take_over(&origin)?;
+                run.progress.begun_at = run.step;
+                let Run { params, optimizer, .. } = &mut run;
+                if let Some(why) = origin.lend_dense(params, optimizer)? {
+                    observer.note(&format!("the dense optimizer begins anew: {why}"));
+                }
             }
             (None, None) => {
                 let begun = run.begin(observer);
@@ -205,6 +219,10 @@ impl Run {
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
         self.take_over(checkpoint)?;
+        checkpoint.restore_dense(&mut self.params, &mut self.optimizer)?;
+        if let Some(average) = &mut self.average {
+            checkpoint.restore_average(average)?;
+        }
         self.cursor = manifest.cursor;
         self.progress = manifest.progress.clone();
         self.checkpointed = Some(manifest.step);
@@ -213,13 +231,12 @@ impl Run {
         self.dir.retain(keep, self.progress.best, &self.options.files)
     }
 
-    /// What was learned, without where in the data that was.
+    /// What was learned, without where in the data that was, and without the dense part.
     fn take_over(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
         self.use_statistics(manifest.statistics.clone());
         self.frequencies = checkpoint.frequencies()?;
         self.client.restore(checkpoint.path(), &manifest.tables)?;
-        checkpoint.restore_dense(&mut self.params, &mut self.optimizer)?;
         // Rows remember the step that saw them last, and what was learned is as new as it was.
         self.step = manifest.step;
         self.progress.newest_event_ms = manifest.progress.newest_event_ms;
