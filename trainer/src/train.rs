@@ -13,6 +13,9 @@ mod saving;
 mod step;
 mod uses;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
