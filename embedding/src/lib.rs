@@ -83,7 +83,7 @@ pub use life::{Admission, ByteSize, Eviction, PinnedId, UseStatistics};
 pub use optimizer::{Bounds, ClipSpec, OptimizerSpec, Rates};
 pub use part::{CandidateParts, MAX_PART_ROWS, PartInfo, TableParts};
 pub use part_source::PartSource;
-pub use set::{DEFAULT_SHARDS, LAST_STEP, LiveRows, TableSet, Update, check_shared_limit};
+pub use set::{Adopted, DEFAULT_SHARDS, LAST_STEP, LiveRows, TableSet, Update, check_shared_limit};
 pub use source::{LookupReport, RowSource, conformance};
 pub use spec::{
     DEFAULT_DENSE_ROWS, Scope, SegmentLayout, SegmentSpec, TableLayout, TableSpec, Unknown,

@@ -9,6 +9,7 @@
 //! # Concurrency
 //! `&mut self` is the whole protocol: a phase hands each shard to one thread at a time.
 
+mod adopt;
 mod capacity;
 mod changes;
 mod checkpoint;
@@ -28,6 +29,8 @@ use zillion_feature::{
     FeatureKey, LookupPlan, RowBuffer, ShardMap, Step, TableId, TablePlan, TableRows, Use,
 };
 
+pub use self::adopt::Adopted;
+pub(crate) use self::adopt::Moves;
 use crate::error::{Error, Result};
 use crate::optimizer::Rates;
 use crate::shape::{TableShape, TableStep};

@@ -12,6 +12,7 @@ mod publish;
 mod saving;
 mod step;
 mod uses;
+mod warm_start;
 
 #[cfg(test)]
 mod tests;

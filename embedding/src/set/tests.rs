@@ -1,5 +1,6 @@
 //! Tables as a whole: against a model, and against themselves with other shards and threads.
 
+mod adopt;
 mod capacity;
 mod changes;
 mod dtypes;

@@ -33,6 +33,23 @@ pub struct RateConfig {
     pub lr: Option<f64>,
 }
 
+/// The version that a new run begins from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmStart {
+    /// The registry: a folder, `file:///…`, `s3://bucket/prefix`, `gs://…`, `az://…`.
+    pub registry: String,
+    /// The model's name there; absent: the job's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The version's number; either this or `pointer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// The pointer that stands on it when the run begins; absent: `stable`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<String>,
+}
+
 impl RateConfig {
     /// The factor of a base rate, or why there is none.
     fn factor(&self, base: f64) -> std::result::Result<f32, (&'static str, String)> {
@@ -60,6 +77,10 @@ impl Job {
         {
             let path = ["train.schedule", key].join(if key.is_empty() { "" } else { "." });
             return Err(ConfigError::at(&path, reason).into());
+        }
+        if train.warm_start.as_ref().is_some_and(|w| w.version.is_some() && w.pointer.is_some()) {
+            let message = "names a version and a pointer; leave one of `version` and `pointer`";
+            return Err(ConfigError::at("train.warm_start", message).into());
         }
         self.check_losses()?;
         let frozen_tables = self.frozen_tables()?;
@@ -299,6 +320,11 @@ mod tests {
                 "[train.loss.click]\nkind = 'bce'\npositive_weight = 0\nnegative_weight = 0",
                 "train.loss.click",
             ),
+            (
+                "[train.warm_start]\nregistry = 'r'\nversion = 3\npointer = 'stable'",
+                "train.warm_start",
+            ),
+            ("[train.warm_start]\nversion = 3", "train.warm_start"),
             ("[train.average]\nkind = 'ema'\ndecay = 1", "train.average.decay"),
             ("[train]\naccumulate = 0", "train.accumulate"),
         ] {

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_embedding::{SpillHome, TableSet};
-use zillion_feature::{Cursor, Statistics, TableId};
+use zillion_feature::config::ConfigError;
+use zillion_feature::{Cursor, FeatureSpec, Statistics, TableId};
 use zillion_nn::optim::{Average, DenseOptimizer};
 use zillion_nn::zoo::{self, LOGITS, LOSS};
 use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
@@ -48,6 +49,10 @@ impl Run {
             }
             None => None,
         };
+        if options.from.is_some() && job.train.warm_start.is_some() {
+            let message = "begins from a version, and --from from a checkpoint; leave one of them";
+            return Err(ConfigError::at("train.warm_start", message).into());
+        }
         // What has begun goes on from its own checkpoint.
         let origin = match &options.from {
             Some(path) if checkpoint.is_none() => {
@@ -194,10 +199,17 @@ impl Run {
     /// A first pass over the training data, where the job needs one.
     fn begin(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let workers = &self.options.workers;
-        if self.job.schema.features.iter().any(|f| f.needs_statistics()) {
+        let origin = self.origin_version(observer)?;
+        let known = self.known_statistics(origin.as_ref());
+        let is_unknown =
+            |f: &FeatureSpec| f.needs_statistics() && !known.columns.contains_key(&f.name);
+        if self.job.schema.features.iter().any(is_unknown) {
             observer.note("collecting statistics of numeric features");
-            let statistics = zillion_reader::statistics(&self.train_data, workers)?;
+            let mut statistics = zillion_reader::statistics(&self.train_data, workers)?;
+            statistics.columns.extend(known.columns);
             self.use_statistics(statistics);
+        } else if !known.columns.is_empty() {
+            self.use_statistics(known);
         }
         let workers = &self.options.workers;
         if let Some(feature) = self.job.item_feature() {
@@ -212,6 +224,9 @@ impl Run {
             for (&(id, _), keys) in dense.iter().zip(&vocabularies) {
                 self.client.prefill(id, keys)?;
             }
+        }
+        if let Some(origin) = origin {
+            self.begin_from(&origin, observer)?;
         }
         Ok(())
     }

@@ -270,3 +270,73 @@ fn what_is_frozen_stays_to_the_byte() {
     begun_from(&place, &place.path("first"), "on", &train(""));
     assert!(moved("warm") < 0.1 * moved("on"), "{} {}", moved("warm"), moved("on"));
 }
+
+fn notes_of(place: &Place, output: &str, more: &str) -> Result<Vec<String>> {
+    #[derive(Default)]
+    struct Notes(Vec<String>);
+    impl Observer for Notes {
+        fn note(&mut self, text: &str) {
+            self.0.push(text.to_owned());
+        }
+    }
+    let mut notes = Notes::default();
+    train(place.job(output, more), TrainOptions::new(2).unwrap(), &mut notes)?;
+    Ok(notes.0)
+}
+
+#[test]
+fn a_run_begins_from_a_version_where_it_has_a_place_for_what_is_there() {
+    let place = Place::new();
+    let registry = place.path("registry");
+    let publish = format!(
+        "[publish]\nregistry = {registry:?}\nmodel = 'm'\nparity_rows = 8\n{DNN}[train]\nepochs = 1\nbatch_size = 50\n"
+    );
+    place.run("first", &publish);
+    // With everything frozen but one bias and the rate next to nothing, what is scored is the version.
+    let warm = |extra: &str| {
+        format!(
+            "[train]\nepochs = 1\nbatch_size = 50\noptimizer = {{ kind = 'sgd', lr = 1e-12 }}\n\
+             freeze_tables = ['*']\nwarm_start = {{ registry = {registry:?}, model = 'm'{extra} }}\n"
+        )
+    };
+    let notes = notes_of(&place, "same", &format!("{DNN}{}", warm(", version = 1"))).unwrap();
+    assert_eq!(place.logits("same"), place.logits("first"));
+    let said = notes.join("\n");
+    assert!(
+        said.contains("version 1 of m") && said.contains("table user begins with 40 rows"),
+        "{said}"
+    );
+    assert!(!said.contains("begin as in a new run"), "{said}");
+
+    // Another model: what it has by the same name and shape is taken, the rest is listed.
+    let deeper = "[model]\nkind = 'deepfm'\nhidden = [8, 4, 4]\n";
+    let said = notes_of(&place, "deeper", &format!("{deeper}{}", warm(""))).unwrap().join("\n");
+    assert!(said.contains("the version does not have them: mlp.2.weight, mlp.2.bias"), "{said}");
+    let shallow = "[model]\nkind = 'dnn'\nhidden = [8]\n";
+    let said = notes_of(&place, "shallow", &format!("{shallow}{}", warm(""))).unwrap().join("\n");
+    assert!(said.contains("are left out, because the job does not have them: "), "{said}");
+    let wider = "[model]\nkind = 'deepfm'\nhidden = [9, 4]\n";
+    let error = notes_of(&place, "wider", &format!("{wider}{}", warm(""))).unwrap_err().to_string();
+    assert!(error.contains("mlp.0") && error.contains("train.warm_start"), "{error}");
+    let longer = format!("{DNN}{}[tables.user]\ndim = 4\n[tables.item]\ndim = 8\n", warm(""));
+    let longer = longer.replace("deepfm", "wide_deep");
+    let error = notes_of(&place, "longer", &longer).unwrap_err().to_string();
+    assert!(error.contains("table `item`") || error.contains("mlp.0"), "{error}");
+
+    // It learns on, and a run that is stopped goes on from its own checkpoint, wherever the registry is by then.
+    let learn = format!(
+        "{DNN}[train]\nepochs = 2\nbatch_size = 50\nwarm_start = {{ registry = {registry:?}, model = 'm' }}\n"
+    );
+    place.run("whole", &learn);
+    let options = TrainOptions::new(1).unwrap();
+    let mut observer = StopBehind { batches: 5, seen: 0, stop: options.stop.clone() };
+    train(place.job("parts", &learn), options, &mut observer).unwrap();
+    let moved = learn.replace(&format!("{registry:?}"), "'elsewhere'");
+    let options = TrainOptions { resume: true, ..TrainOptions::new(2).unwrap() };
+    train(place.job("parts", &moved), options, &mut Silent).unwrap();
+    let (mut whole, mut parts) = (place.files("whole"), place.files("parts"));
+    // The manifest has the job in it, and with it where the registry was.
+    assert!(whole.remove(Path::new("MANIFEST")) != parts.remove(Path::new("MANIFEST")));
+    assert_eq!(whole, parts);
+    assert!(!place.path("whole/warm-start").exists());
+}
