@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
-pub use learning::{RateConfig, WarmStart};
+pub use learning::{ItemCounts, RateConfig, WarmStart};
 pub use publish::PublishConfig;
 pub use spill::Memory;
 pub use tables::TableConfig;
@@ -106,6 +106,9 @@ pub struct TrainConfig {
     /// Dense parameters with a learning rate of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<RateConfig>,
+    /// Where a retrieval model learns from how often items come.
+    #[serde(skip_serializing_if = "ItemCounts::is_data")]
+    pub item_counts: ItemCounts,
     /// The version that a new run begins from; absent: it begins from nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<WarmStart>,
@@ -140,6 +143,7 @@ impl Default for TrainConfig {
             freeze: Vec::new(),
             freeze_tables: Vec::new(),
             rates: Vec::new(),
+            item_counts: ItemCounts::Data,
             warm_start: None,
             loss: learning::Losses::new(),
             lanes: nonzero(8),

@@ -53,8 +53,8 @@ pub use evaluate::EvalReport;
 pub use fetch::Fetched;
 pub use figures::{CheckpointReport, PublishReport, RunFigures};
 pub use job::{
-    EvalConfig, Job, Memory, PublishConfig, RateConfig, RunConfig, TableConfig, TrainConfig,
-    WarmStart,
+    EvalConfig, ItemCounts, Job, Memory, PublishConfig, RateConfig, RunConfig, TableConfig,
+    TrainConfig, WarmStart,
 };
 pub use model::graph;
 pub use observer::{EpochReport, Look, Observer, Silent, StepReport, Stepped};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use zillion_feature::TableId;
 use zillion_feature::config::ConfigError;
-use zillion_nn::zoo::{LossSpec, ModelSpec};
+use zillion_nn::zoo::{self, LossSpec, ModelSpec};
 use zillion_nn::{Graph, Mode, ParamSpec};
 
 use super::Job;
@@ -50,6 +50,24 @@ pub struct WarmStart {
     pub pointer: Option<String>,
 }
 
+/// Where a retrieval model learns from how often items come, by which its scores are corrected in training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemCounts {
+    /// From a first pass over the training data, frozen before the first step.
+    #[default]
+    Data,
+    /// From the items' rows: how many steps have pushed each so far. Needs no pass, and moves with the data.
+    Table,
+}
+
+impl ItemCounts {
+    /// Whether it is the first pass.
+    pub fn is_data(&self) -> bool {
+        *self == Self::Data
+    }
+}
+
 impl RateConfig {
     /// The factor of a base rate, or why there is none.
     fn factor(&self, base: f64) -> std::result::Result<f32, (&'static str, String)> {
@@ -83,6 +101,7 @@ impl Job {
             return Err(ConfigError::at("train.warm_start", message).into());
         }
         self.check_losses()?;
+        self.check_item_counts()?;
         let frozen_tables = self.frozen_tables()?;
         if train.rates.is_empty() && train.freeze.is_empty() && frozen_tables.is_empty() {
             return Ok(());
@@ -94,6 +113,32 @@ impl Job {
         if !learns && frozen_tables.len() == self.tables.len() {
             let message = "nothing is left to learn: every parameter and every table is frozen";
             return Err(ConfigError::at("train.freeze", message).into());
+        }
+        Ok(())
+    }
+
+    fn check_item_counts(&self) -> Result<()> {
+        if self.train.item_counts.is_data() {
+            return Ok(());
+        }
+        let refuse = |message: String| Err(ConfigError::at("train.item_counts", message).into());
+        let item = self.item_feature().filter(|_| zoo::reads_log_frequency(&self.model));
+        let Some(table) = item.and_then(|item| self.schema.features[item].table()) else {
+            return refuse(
+                "is read by a two_tower with `sampling_correction` alone; remove it".to_owned(),
+            );
+        };
+        let name = &self.tables[table.index()].name;
+        if self.schema.sparse().filter(|feature| feature.table() == Some(table)).count() > 1 {
+            return refuse(format!(
+                "counts the rows of table `{name}`, which other features use too, so that these would be counted \
+                 with the items; give them a table of their own, or leave it at \"data\""
+            ));
+        }
+        if self.frozen_tables()?.contains(&table) {
+            return refuse(format!(
+                "counts the rows of table `{name}`, which is frozen: nothing is counted"
+            ));
         }
         Ok(())
     }
@@ -325,6 +370,7 @@ mod tests {
                 "train.warm_start",
             ),
             ("[train.warm_start]\nversion = 3", "train.warm_start"),
+            ("[train]\nitem_counts = 'table'", "train.item_counts"),
             ("[train.average]\nkind = 'ema'\ndecay = 1", "train.average.decay"),
             ("[train]\naccumulate = 0", "train.accumulate"),
         ] {

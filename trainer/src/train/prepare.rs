@@ -212,7 +212,8 @@ impl Run {
             self.use_statistics(known);
         }
         let workers = &self.options.workers;
-        if let Some(feature) = self.job.item_feature() {
+        let counted = self.job.item_feature().filter(|_| self.job.train.item_counts.is_data());
+        if let Some(feature) = counted {
             observer.note("counting items");
             let counts = zillion_reader::frequencies(&self.train_data, feature, workers)?;
             self.frequencies = Some(Frequencies::new(counts));

@@ -57,6 +57,17 @@ impl Looking {
     }
 }
 
+/// Of each row, the logarithm of how many steps have pushed its item, and of 1 for one that none has. The softmax
+/// over a batch does not see what is added to all alike, so that the number of steps need not be taken off
+/// (Yi et al. 2019 estimate the same: in which share of the batches an item is).
+fn log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mut Vec<f32>) {
+    let column = &plan.columns[column];
+    let counts = rows.tables[column.table].counts.as_deref().unwrap_or_default();
+    let count = |&at: &u32| counts.get(at as usize).copied().unwrap_or_default().max(1);
+    logs.clear();
+    logs.extend(column.inverse.iter().map(|at| f64::from(count(at)).ln() as f32));
+}
+
 /// The gradient of each parameter: of the batch alone, or of all batches of the step.
 fn param_grad<'a>(
     executor: &'a Executor,
@@ -107,16 +118,21 @@ impl Run {
             self.client.begin_step(Step(step), Rates { scale: table_scale })?;
         }
         let rows = std::mem::take(&mut self.buffers.rows);
-        let rows = self.client.pull(&planned.plan, Want::default(), rows)?.wait()?;
+        // What no pass over the data has counted, the items' rows have.
+        let counts = self.buffers.item_column.is_some() && self.frequencies.is_none();
+        let rows = self.client.pull(&planned.plan, Want { counts }, rows)?.wait()?;
         if let Some(next) = next.filter(|_| self.client.looks_ahead()) {
             self.client.look_ahead(&[next])?;
         }
         watch.lap(&mut self.seconds.pull);
 
         let mut inputs = Inputs::new(&planned.batch, &planned.plan, &rows, true);
-        if let (Some(column), Some(frequencies)) = (self.buffers.item_column, &self.frequencies) {
-            let items = &planned.batch.sparse[column].keys;
-            frequencies.log_shares(items, &mut self.buffers.log_frequency);
+        if let Some(column) = self.buffers.item_column {
+            let logs = &mut self.buffers.log_frequency;
+            match &self.frequencies {
+                Some(counted) => counted.log_shares(&planned.batch.sparse[column].keys, logs),
+                None => log_counts(&planned.plan, column, &rows, logs),
+            }
             inputs.numeric.push(&self.buffers.log_frequency);
         }
         let seed = StepSeed { seed: self.accumulated.seed(self.job.seed), step };

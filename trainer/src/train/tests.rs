@@ -340,3 +340,29 @@ fn a_run_begins_from_a_version_where_it_has_a_place_for_what_is_there() {
     assert_eq!(whole, parts);
     assert!(!place.path("whole/warm-start").exists());
 }
+
+#[test]
+fn how_often_items_come_may_be_read_from_their_rows() {
+    let place = Place::new();
+    let train = |correction: &str, counts: &str| {
+        format!(
+            "[model]\nkind = 'two_tower'\nuser = ['user', 'price']\nitem = ['item']\ndim = 4\n{correction}\n\
+             [train]\nepochs = 2\nbatch_size = 50\n{counts}\n"
+        )
+    };
+    let table = train("", "item_counts = 'table'");
+    place.run("table", &table);
+    place.run("data", &train("", ""));
+    place.run("none", &train("sampling_correction = false", ""));
+    let params = |output: &str| floats(&place.params(output).0);
+    assert_ne!(params("table"), params("none"));
+    assert_ne!(params("table"), params("data"));
+    assert!(!place.files("table").contains_key(Path::new("frequencies")));
+    // The counts are in the checkpoint with the rows.
+    let options = TrainOptions::new(1).unwrap();
+    let mut observer = StopBehind { batches: 7, seen: 0, stop: options.stop.clone() };
+    super::train(place.job("parts", &table), options, &mut observer).unwrap();
+    let options = TrainOptions { resume: true, ..TrainOptions::new(2).unwrap() };
+    super::train(place.job("parts", &table), options, &mut Silent).unwrap();
+    assert_eq!(place.files("parts"), place.files("table"));
+}
