@@ -184,6 +184,13 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bytes() {
         [train.loss.click]\nkind = 'focal'\n";
     place.run("whole", more);
     let expected = place.files("whole");
+    for (threads, shards) in [(1, 1), (3, 8)] {
+        let output = format!("t{threads}s{shards}");
+        let mut job = place.job(&output, more);
+        job.run.shards = NonZeroUsize::new(shards).unwrap();
+        train(job, TrainOptions::new(threads).unwrap(), &mut Silent).unwrap();
+        assert_eq!(place.files(&output), expected, "{output}");
+    }
     for batches in [1, 4, 7, 11, 15, 16, 23, 29] {
         let output = format!("stopped-{batches}");
         let options = TrainOptions::new(1).unwrap();
