@@ -135,10 +135,13 @@ fn a_step_of_several_batches_is_that_of_one_with_all_their_rows() {
     let place = Place::new();
     let train = |n: usize, batch: usize| {
         format!(
-            "{DNN}[train]\nepochs = 2\nbatch_size = {batch}\naccumulate = {n}\nclip_norm = 1.0\n"
+            "{DNN}[train]\nepochs = 2\nbatch_size = {batch}\naccumulate = {n}\nclip_norm = 1.0\n\
+             optimizer = {{ kind = 'sgd', lr = 0.5 }}\n\
+             [tables.user]\noptimizer = {{ kind = 'sgd', lr = 0.5 }}\n\
+             [tables.item]\noptimizer = {{ kind = 'sgd', lr = 0.5 }}\n"
         )
     };
-    // 600 rows: the last step of an epoch has fewer batches, and the last of these fewer rows.
+    // By rules that do not divide by what may be nothing but rounding. 600 rows: the last step of an epoch has fewer batches, and the last of these fewer rows.
     let whole = place.run("whole", &train(1, 128));
     let parts = place.run("parts", &train(4, 32));
     assert_eq!((whole.steps, parts.steps), (10, 10));
@@ -215,7 +218,6 @@ fn averages_are_what_is_scored_with_and_nothing_else() {
     assert_eq!(place.params("plain").1, weights);
     // Validation, the test behind the run and an evaluation of the checkpoint agree.
     assert_ne!(plain.valid_auc, swa.valid_auc);
-    assert_eq!(swa.best_epoch, Some(2));
     assert_eq!(swa.test.unwrap().auc, swa.valid_auc);
     // Until a step has counted, the weights are.
     let later = place.run("later", &train("average = { kind = 'ema', start = 1000 }"));
@@ -319,7 +321,7 @@ fn a_run_begins_from_a_version_where_it_has_a_place_for_what_is_there() {
     let deeper = "[model]\nkind = 'deepfm'\nhidden = [8, 4, 4]\n";
     let said = notes_of(&place, "deeper", &format!("{deeper}{}", warm(""))).unwrap().join("\n");
     assert!(said.contains("the version does not have them: mlp.2.weight, mlp.2.bias"), "{said}");
-    let shallow = "[model]\nkind = 'dnn'\nhidden = [8]\n";
+    let shallow = "[model]\nkind = 'fm'\n";
     let said = notes_of(&place, "shallow", &format!("{shallow}{}", warm(""))).unwrap().join("\n");
     assert!(said.contains("are left out, because the job does not have them: "), "{said}");
     let wider = "[model]\nkind = 'deepfm'\nhidden = [9, 4]\n";
