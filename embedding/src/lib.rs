@@ -84,7 +84,8 @@ pub use optimizer::{Bounds, ClipSpec, OptimizerSpec, Rates};
 pub use part::{CandidateParts, ChangedParts, MAX_PART_ROWS, PartInfo, PartsBelow, TableParts};
 pub use part_source::PartSource;
 pub use set::{
-    DEFAULT_SHARDS, LAST_STEP, LiveRows, SnapshotMark, TableSet, Update, check_shared_limit,
+    Adopted, DEFAULT_SHARDS, LAST_STEP, LiveRows, SnapshotMark, TableSet, Update,
+    check_shared_limit,
 };
 pub use source::{LookupReport, RowSource, conformance};
 pub use spec::{

@@ -9,10 +9,12 @@
 //! # Concurrency
 //! `&mut self` is the whole protocol: a phase hands each shard to one thread at a time.
 
+mod adopt;
 mod capacity;
 mod changes;
 mod checkpoint;
 mod eras;
+mod frozen;
 mod layers;
 mod marks;
 mod snapshot;
@@ -28,6 +30,8 @@ use zillion_feature::{
     FeatureKey, LookupPlan, RowBuffer, ShardMap, Step, TableId, TablePlan, TableRows, Use,
 };
 
+pub use self::adopt::Adopted;
+pub(crate) use self::adopt::Moves;
 use crate::error::{Error, Result};
 use crate::optimizer::Rates;
 use crate::shape::{TableShape, TableStep};
@@ -61,6 +65,8 @@ pub struct TableSet {
     shapes: Vec<Arc<TableShape>>,
     layouts: Vec<TableLayout>,
     swept: Vec<bool>,
+    /// Tables that a step leaves as they are.
+    frozen: Vec<bool>,
     map: ShardMap,
     shards: Vec<Shard>,
     eras: Eras,
@@ -106,6 +112,7 @@ impl TableSet {
         Ok(Self {
             layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
             swept: shapes.iter().map(|s| s.swept).collect(),
+            frozen: vec![false; shapes.len()],
             shapes,
             map,
             shards,
@@ -210,9 +217,9 @@ impl TableSet {
         if !self.swept.contains(&true) {
             return Ok(Counters::default());
         }
-        let (ranges, swept) = (self.ranges(plan), &self.swept);
+        let (ranges, swept) = (self.ranges(plan), self.moving_swept());
         counted(&mut self.shards, |shards| {
-            each(workers, shards, |i, shard| shard.stage(plan, &ranges[i], gradients, swept))
+            each(workers, shards, |i, shard| shard.stage(plan, &ranges[i], gradients, &swept))
         })
     }
 
@@ -260,7 +267,8 @@ impl TableSet {
         // `steps` has refused a step that does not fit.
         let step = update.step.0 as u32;
         let turns = self.shapes.iter().map(|s| s.spec.eviction.turn(s.priority, step));
-        let turns: Vec<_> = turns.collect();
+        let moves = turns.zip(&self.frozen);
+        let turns: Vec<_> = moves.map(|(turn, &frozen)| turn.filter(|_| !frozen)).collect();
         let before = total(&self.shards);
         each(workers, &mut self.shards, |_, shard| shard.sweep(&steps, &turns))?;
         self.displace(workers, step)?;
@@ -460,7 +468,9 @@ impl TableSet {
         }
         let step =
             |s: &Arc<TableShape>| s.step(update.step, update.rates, update.scale, self.eras.now());
-        Ok(self.shapes.iter().map(|s| (s.swept == swept).then(|| step(s))).collect())
+        let shapes = self.shapes.iter().zip(&self.frozen);
+        let has_step = |s: &Arc<TableShape>, frozen: bool| s.swept == swept && !frozen;
+        Ok(shapes.map(|(s, &frozen)| has_step(s, frozen).then(|| step(s))).collect())
     }
 }
 

@@ -74,7 +74,7 @@ pub use graph::{
 };
 pub use inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
 pub use onnx::{OnnxColumn, OnnxHolds, OnnxInput, OnnxModel};
-pub use op::{Binary, Gather, InBatch, Op, Unary};
+pub use op::{Binary, Focal, Gather, InBatch, Op, Unary};
 pub use ops::{StepSeed, dropout_keeps};
 pub use params::Params;
 pub use profile::{OpTime, Profile};

@@ -93,6 +93,18 @@ pub struct InBatch {
     pub by: f32,
 }
 
+/// Binary cross-entropy with weights of the classes and focus on what is hard.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Focal {
+    /// The exponent of `1 − p`, with `p` the probability of the label that is there; 0: no focus.
+    pub gamma: f32,
+    /// Factor where the label is 1.
+    pub positive: f32,
+    /// Factor where the label is 0.
+    pub negative: f32,
+}
+
 /// What a node computes. The comment of each names its inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -323,6 +335,10 @@ pub enum Op {
     BceSum,
     /// (g `[1, 1]`, logits, labels, weights) → gradient of the logits.
     BceGrad,
+    /// (logits, labels, weights, all `[B, 1]`) → `[1, 1]`: the weighted sum of focal losses.
+    FocalSum(Focal),
+    /// (g `[1, 1]`, logits, labels, weights) → gradient of the logits.
+    FocalGrad(Focal),
 }
 
 impl Unary {
@@ -434,6 +450,8 @@ impl Op {
             Self::InBatchItemGrad(_) => "in_batch_item_grad",
             Self::BceSum => "bce_sum",
             Self::BceGrad => "bce_grad",
+            Self::FocalSum(_) => "focal_sum",
+            Self::FocalGrad(_) => "focal_grad",
         }
     }
 }
@@ -475,6 +493,10 @@ impl fmt::Display for Op {
             | Self::FmInteractionGrad { dim }
             | Self::DotInteraction { dim }
             | Self::DotInteractionGrad { dim } => write!(f, "[{dim}]"),
+            Self::FocalSum(Focal { gamma, positive, negative })
+            | Self::FocalGrad(Focal { gamma, positive, negative }) => {
+                write!(f, "[{gamma}, {positive} : {negative}]")
+            }
             Self::BatchNormRunning { variance, .. } => {
                 f.write_str(if *variance { "[variance]" } else { "[mean]" })
             }

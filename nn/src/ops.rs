@@ -11,6 +11,7 @@
 mod columns;
 mod dropout;
 mod elementwise;
+mod focal;
 mod gather;
 mod interaction;
 pub(crate) mod kernel;
@@ -125,6 +126,7 @@ pub(crate) fn shape(
             whole::shape(op, inputs, graph)
         }
         Op::BceSum | Op::BceGrad => loss::shape(op, inputs),
+        Op::FocalSum(_) | Op::FocalGrad(_) => focal::shape(op, inputs),
     }
 }
 
@@ -165,6 +167,7 @@ pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
         | Op::DotInteraction { .. }
         | Op::DotInteractionGrad { .. } => interaction::forward(op, tile, inputs, out),
         Op::BceGrad => loss::forward(op, tile, inputs, out),
+        Op::FocalGrad(_) => focal::forward(op, tile, inputs, out),
         Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
             whole::forward(op, tile, inputs, out);
         }
@@ -175,7 +178,8 @@ pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
         | Op::Collect
         | Op::BatchNormStats
         | Op::BatchNormReduce { .. }
-        | Op::BceSum => unfit(op),
+        | Op::BceSum
+        | Op::FocalSum(_) => unfit(op),
     }
 }
 
@@ -202,6 +206,7 @@ pub(crate) fn accumulate(
             norm::accumulate(op, tile, rows_before, inputs, partial);
         }
         Op::BceSum => loss::accumulate(tile, inputs, partial, first),
+        Op::FocalSum(spec) => focal::accumulate(*spec, tile, inputs, partial, first),
         _ => unfit(op),
     }
 }
@@ -266,6 +271,7 @@ pub(crate) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         Op::Dropout { .. } => dropout::gradient(cx, id, g),
         Op::FmInteraction { .. } | Op::DotInteraction { .. } => interaction::gradient(cx, id, g),
         Op::BceSum => loss::gradient(cx, id, g),
+        Op::FocalSum(_) => focal::gradient(cx, id, g),
         Op::InBatchLse(_) => whole::gradient(cx, id, g),
         // Batch norm's rule differentiates through its statistics; for other uses of them and for
         // backward operations there is none.

@@ -1,5 +1,5 @@
-//! How dense parameters learn: optimizers, the global gradient norm and its clipping, the plateau
-//! schedule, and their state in a checkpoint.
+//! How dense parameters learn: optimizers, the global gradient norm and its clipping, the schedules
+//! by steps and by validation, and their state in a checkpoint.
 //!
 //! Formulas are PyTorch's, because published results were trained with them. The regulariser is part
 //! of the gradient: `λ·w` is added before the norm is taken and before the norm clips it, as a loss
@@ -16,17 +16,22 @@
 //! Results do not depend on the number of threads: work is cut into blocks of fixed size, and sums
 //! over blocks are taken in block order.
 
+mod average;
 mod checkpoint;
 mod clip;
 mod dense;
 mod kernel;
+mod lamb;
 mod plateau;
+mod schedule;
 mod spec;
 
-pub use checkpoint::{read_params, write_dense};
+pub use average::{Average, AverageSpec, read_scoring_params};
+pub use checkpoint::{read_params, write_dense, write_dense_with};
 pub use clip::clip_scale;
 pub use dense::DenseOptimizer;
 pub use plateau::{Plateau, PlateauMetric, PlateauSpec, Verdict};
+pub use schedule::{Decay, ScheduleSpec};
 pub use spec::DenseOptimizerSpec;
 pub(crate) use spec::not_negative;
 

@@ -40,6 +40,7 @@ mod dlrm;
 mod factorised;
 mod graph;
 mod inputs;
+mod loss;
 mod mlp;
 mod spec;
 mod task;
@@ -49,6 +50,7 @@ mod two_tower;
 pub use activation::Activation;
 pub use graph::GraphSpec;
 pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
+pub use loss::LossSpec;
 pub use spec::{
     Attention, CrossSpec, CrossV2Spec, DeepSpec, DinSpec, DlrmSpec, EsmmSpec, Interaction,
     MmoeSpec, ModelSpec, Needs, ShallowSpec, SharedBottomSpec, Structure, TwoTowerSpec,
@@ -179,7 +181,8 @@ fn loss(b: &mut GraphBuilder, inputs: &ModelInputs, heads: &[(Task, NodeId)]) ->
         let name = if alone { LOSS.to_owned() } else { format!("{LOSS}.{}", task.name) };
         let plain = if weight == 1.0 { name.clone() } else { format!("{name}.unweighted") };
         let (labels, weights) = tasks::label_nodes(b, &plain, task.label)?;
-        let mut loss = b.weighted_bce(&plain, *logits, labels, weights)?;
+        let spec = inputs.labels.get(task.label.of()).map(|label| label.loss).unwrap_or_default();
+        let mut loss = loss::averaged(b, &plain, spec, *logits, labels, weights)?;
         if weight != 1.0 {
             loss = b.scale(&name, loss, weight)?;
         }

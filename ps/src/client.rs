@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::Files;
-use zillion_embedding::layer::LayerManifest;
+use zillion_embedding::layer::{LayerManifest, LayerRow};
 use zillion_embedding::{
-    Counters, LookupReport, Rates, SnapshotMark, TableLayout, TableParts, TableStatistics,
+    Adopted, Counters, LookupReport, Rates, SnapshotMark, TableLayout, TableParts, TableStatistics,
 };
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
@@ -138,6 +138,19 @@ pub trait TrainClient: Send {
     /// # Errors
     /// While gradients wait to be applied; for a dynamic table; for more rows than the table may have.
     fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64>;
+
+    /// Takes the rows of a version's table over as the beginning of new training: weights and counts, segments
+    /// by name; optimizers begin anew. Rows come in key order, with their layout in the version. A table with a
+    /// fixed vocabulary takes those that it has.
+    ///
+    /// # Errors
+    /// While gradients wait to be applied; for segments of other lengths; for more rows than the table may have.
+    fn adopt<'a>(
+        &mut self,
+        table: TableId,
+        from: &TableLayout,
+        rows: &mut dyn Iterator<Item = (FeatureKey, LayerRow<'a>)>,
+    ) -> Result<Adopted>;
 
     /// Writes every table below `folder` and returns what the manifest must keep.
     ///

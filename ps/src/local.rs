@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::{Files, Workers};
-use zillion_embedding::layer::{AtOnce, LayerManifest};
+use zillion_embedding::layer::{AtOnce, LayerManifest, LayerRow};
 use zillion_embedding::{
-    Counters, LookupReport, Rates, SnapshotMark, SpillHome, TableLayout, TableParts, TableSet,
-    TableSpec, TableStatistics, Update,
+    Adopted, Counters, LookupReport, Rates, SnapshotMark, SpillHome, TableLayout, TableParts,
+    TableSet, TableSpec, TableStatistics, Update,
 };
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
@@ -298,6 +298,18 @@ impl TrainClient for LocalClient {
         self.check_whole()?;
         self.order.nothing_waits("prefill")?;
         Ok(self.tables.prefill(&self.workers, table, keys)?)
+    }
+
+    fn adopt<'a>(
+        &mut self,
+        table: TableId,
+        from: &TableLayout,
+        rows: &mut dyn Iterator<Item = (FeatureKey, LayerRow<'a>)>,
+    ) -> Result<Adopted> {
+        self.check_whole()?;
+        self.order.nothing_waits("adopt")?;
+        let adopted = self.tables.adopt(table, from, rows);
+        self.note_failure(adopted)
     }
 
     fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket> {

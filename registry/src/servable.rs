@@ -106,6 +106,11 @@ impl Servable {
         &self.engine.encoder
     }
 
+    /// The dense parameters.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
     /// The rows.
     pub fn rows(&self) -> &LayerSource {
         &self.rows

@@ -6,6 +6,7 @@
 
 mod cost;
 mod gradients;
+mod learning;
 mod report;
 mod sample;
 
@@ -69,6 +70,7 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
         tables = cost::tables(job, &sampled, rows.map(|(n, _)| n), &mut findings);
         data = Some(sampled.into_check(rows));
     }
+    learning::notes(job, rows.map(|(n, _)| n), &mut findings);
     let memory = cost::memory(job, &tables, rows.map(|(n, _)| n), workers, &mut findings);
     machine_checks(job, &tables, train.as_ref(), &mut findings);
     Ok(CheckReport { findings: findings.sorted(), data, tables, memory })

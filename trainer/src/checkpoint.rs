@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 use zillion_device::Workers;
 use zillion_embedding::{PartSource, SnapshotMark, TableSpec, TableView};
-use zillion_nn::optim::{DenseOptimizer, read_params};
+use zillion_nn::optim::{Average, DenseOptimizer, read_params, read_scoring_params};
 use zillion_nn::{ParamSpec, Params};
 
 use crate::error::{Error, Result};
@@ -121,9 +121,9 @@ impl Checkpoint {
         Ok(bytes)
     }
 
-    /// The dense parameters.
+    /// The dense parameters to score with: averaged, where the job asks for that.
     pub fn params(&self, specs: &[ParamSpec]) -> Result<Params> {
-        Ok(read_params(specs, &self.dense()?)?)
+        Ok(read_scoring_params(specs, &self.dense()?)?)
     }
 
     /// Brings the dense parameters and the optimizer back to where they were.
@@ -132,6 +132,23 @@ impl Checkpoint {
         params.copy_from(&read_params(params.specs(), &bytes)?)?;
         optimizer.read(&bytes)?;
         Ok(())
+    }
+
+    /// Brings the average of the dense parameters back to where it was.
+    pub(crate) fn restore_average(&self, average: &mut Average) -> Result<()> {
+        Ok(average.read(&self.dense()?)?)
+    }
+
+    /// For a run that begins from here: brings the dense parameters back, and the optimizer too where it keeps
+    /// the state that is there. Else it begins anew, and why is returned.
+    pub(crate) fn lend_dense(
+        &self,
+        params: &mut Params,
+        optimizer: &mut DenseOptimizer,
+    ) -> Result<Option<zillion_nn::Error>> {
+        let bytes = self.dense()?;
+        params.copy_from(&read_params(params.specs(), &bytes)?)?;
+        Ok(optimizer.read(&bytes).err())
     }
 
     /// One table, mapped and verified, to look into.

@@ -72,6 +72,16 @@ pub enum Error {
         /// Its value in the job.
         given: String,
     },
+    /// What a version has does not fit the job that is to begin from it.
+    #[error("cannot begin from {version} (train.warm_start): {what}: {problem}")]
+    WarmStart {
+        /// The version.
+        version: String,
+        /// The parameter or table.
+        what: String,
+        /// Why it does not fit.
+        problem: String,
+    },
     /// The training files are not those that the checkpoint's position counts in.
     #[error("checkpoint inside an epoch of other files: training file {index} was {saved} when it was written and is {given} now; \
              put the files back as they were, or train into another folder (run.output): {}", path.display())]

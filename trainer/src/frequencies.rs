@@ -2,7 +2,8 @@
 //! what the baseline that knows nothing but popularity ranks by.
 //!
 //! Counted in a first pass and frozen: an estimate that moved with the steps would start from nothing, and
-//! counts kept by a table would count histories too where these share it. The checkpoint carries them, so
+//! counts kept by a table would count histories too where these share it. (A job may say otherwise,
+//! `train.item_counts = "table"`, where a pass is too dear and the table is the items' own.) The checkpoint carries them, so
 //! that a resumed run need not count again and an evaluation has the baseline.
 
 use std::collections::HashMap;

@@ -6,6 +6,7 @@
 
 mod eval;
 mod identity;
+mod learning;
 mod pinned;
 mod publish;
 mod spill;
@@ -20,7 +21,7 @@ use toml::Value;
 use zillion_embedding::{ByteSize, TableSpec, check_shared_limit};
 use zillion_feature::config::{self, ConfigError};
 use zillion_feature::{Schema, TableId, random};
-use zillion_nn::optim::{DenseOptimizerSpec, PlateauSpec};
+use zillion_nn::optim::{AverageSpec, DenseOptimizerSpec, PlateauSpec, ScheduleSpec};
 use zillion_nn::zoo::{self, ModelSpec};
 use zillion_reader::DataConfig;
 
@@ -29,6 +30,7 @@ use crate::error::{Error, Result};
 pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
+pub use learning::{ItemCounts, RateConfig, WarmStart};
 pub use publish::PublishConfig;
 pub use spill::Memory;
 pub use tables::TableConfig;
@@ -86,6 +88,33 @@ pub struct TrainConfig {
     /// Learning-rate schedule and early stop on the validation AUC; absent: every epoch runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plateau: Option<PlateauSpec>,
+    /// Learning-rate schedule by steps; absent: the rate stays what it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleSpec>,
+    /// Batches whose gradients make one step.
+    #[serde(skip_serializing_if = "learning::is_one")]
+    pub accumulate: NonZeroUsize,
+    /// Averaged dense parameters, which are scored with in place of the newest; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub average: Option<AverageSpec>,
+    /// Dense parameters that are held still, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub freeze: Vec<String>,
+    /// Tables whose rows stay as they are, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub freeze_tables: Vec<String>,
+    /// Dense parameters with a learning rate of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<RateConfig>,
+    /// Where a retrieval model learns from how often items come.
+    #[serde(skip_serializing_if = "ItemCounts::is_data")]
+    pub item_counts: ItemCounts,
+    /// The version that a new run begins from; absent: it begins from nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_start: Option<WarmStart>,
+    /// How labels are learned, by name; `*` stands for all others.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub loss: learning::Losses,
     /// Lanes that the rows of a step are dealt to. Part of the result, unlike the number of threads.
     pub lanes: NonZeroUsize,
     /// Rows of a tile: what stays in the cache from layer to layer. Part of the result.
@@ -117,6 +146,15 @@ impl Default for TrainConfig {
             clip_norm: None,
             max_table_bytes: None,
             plateau: None,
+            schedule: None,
+            accumulate: NonZeroUsize::MIN,
+            average: None,
+            freeze: Vec::new(),
+            freeze_tables: Vec::new(),
+            rates: Vec::new(),
+            item_counts: ItemCounts::Data,
+            warm_start: None,
+            loss: learning::Losses::new(),
             lanes: nonzero(8),
             tile_rows: nonzero(256),
             checkpoint_every: None,
@@ -211,6 +249,7 @@ impl Job {
         job.check_judge()?;
         job.check_eval()?;
         job.check_spill()?;
+        job.check_learning()?;
         Ok(job)
     }
 

@@ -52,7 +52,10 @@ pub use error::{Error, Result};
 pub use evaluate::EvalReport;
 pub use fetch::Fetched;
 pub use figures::{CheckpointReport, PublishReport, RunFigures};
-pub use job::{EvalConfig, Job, Memory, PublishConfig, RunConfig, TableConfig, TrainConfig};
+pub use job::{
+    EvalConfig, ItemCounts, Job, Memory, PublishConfig, RateConfig, RunConfig, TableConfig,
+    TrainConfig, WarmStart,
+};
 pub use model::graph;
 pub use observer::{EpochReport, Look, Observer, Silent, StepReport, Stepped};
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};

@@ -1,7 +1,7 @@
 //! From a job to its graphs: where in a row of which table each feature's numbers stand.
 
 use zillion_embedding::TableLayout;
-use zillion_feature::{FeatureKind, Schema};
+use zillion_feature::FeatureKind;
 use zillion_nn::zoo::{self, LabelInput, ModelInputs, SparseInput, VectorSegment};
 use zillion_nn::{Graph, Mode, TableInput};
 
@@ -11,14 +11,15 @@ use crate::job::Job;
 /// The job's model, built for training or for inference.
 pub fn graph(job: &Job, mode: Mode) -> Result<Graph> {
     let layouts: Vec<TableLayout> = job.tables.iter().map(|t| t.layout()).collect();
-    let mut inputs = inputs(&job.schema, &layouts);
+    let mut inputs = inputs(job, &layouts);
     if let Some((label, keep)) = job.data.negatives(&job.schema)? {
         inputs.labels[label].logit_shift = keep.ln() as f32;
     }
     Ok(zoo::build(&job.model, &inputs, mode)?)
 }
 
-fn inputs(schema: &Schema, layouts: &[TableLayout]) -> ModelInputs {
+fn inputs(job: &Job, layouts: &[TableLayout]) -> ModelInputs {
+    let schema = &job.schema;
     let columns = schema.sparse().filter_map(|feature| {
         let table = feature.table()?.index();
         let segment = |name| layouts[table].segment(name);
@@ -45,6 +46,7 @@ fn inputs(schema: &Schema, layouts: &[TableLayout]) -> ModelInputs {
             .map(|l| LabelInput {
                 name: l.name.clone(),
                 weight: l.weight,
+                loss: job.loss_of(&l.name),
                 ..l.name.as_str().into()
             })
             .collect(),

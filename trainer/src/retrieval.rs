@@ -242,9 +242,11 @@ impl Candidates {
     }
 
     pub(crate) fn finish(self) -> RetrievalReport {
+        // Where nothing was counted, there is nothing to rank by.
+        let is_counted = self.sorted_counts.last().is_some_and(|&count| count > 0);
         RetrievalReport {
             figures: self.model.finish(),
-            popularity: self.popularity.finish(),
+            popularity: if is_counted { self.popularity.finish() } else { Vec::new() },
             candidates: self.counts.len() as u64,
             rows: self.rows,
             unknown: self.unknown,

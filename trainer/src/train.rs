@@ -4,12 +4,18 @@
 //! What a run computes depends on the job without `[run]` and on nothing else: not on threads, shards,
 //! time, or on where it was interrupted.
 
+mod accumulate;
 mod counting;
+mod learning;
 mod prepare;
 mod publish;
 mod saving;
 mod step;
 mod uses;
+mod warm_start;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -20,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use zillion_device::{Files, Workers, machine};
 use zillion_feature::{Batch, Cursor, LookupPlan, Statistics};
-use zillion_nn::optim::{DenseOptimizer, Plateau, Verdict};
+use zillion_nn::optim::{Average, DenseOptimizer, Plateau, Verdict};
 use zillion_nn::zoo::Task;
 use zillion_nn::{Executor, Params};
 use zillion_ps::{PulledRows, TrainClient};
@@ -41,6 +47,7 @@ use crate::report::{TableReport, TrainReport};
 use crate::retrieval::Towers;
 use crate::stages::{StageSeconds, Stopwatch};
 use crate::tasks::RecentTasks;
+use accumulate::Accumulated;
 use counting::{Counting, Lately};
 use publish::Publishing;
 use saving::{Extent, Saving};
@@ -114,6 +121,10 @@ struct Run {
     frequencies: Option<Frequencies>,
     params: Params,
     optimizer: DenseOptimizer,
+    /// Where the job asks for it: what is scored with.
+    average: Option<Average>,
+    /// The batches of a step that has not ended.
+    accumulated: Accumulated,
     buffers: StepBuffers,
     looking: Looking,
     /// Steps done.
@@ -205,15 +216,18 @@ impl Run {
         let decoded_before = self.seconds.decode_and_plan;
         while let Some(planned) = next {
             let rows = planned.batch.rows as u64;
-            // Where rows lie on disk the next plan is worth waiting for. What is wrong with its batch is told when
+            // Where rows lie on disk the next plan is worth waiting for, and a step of several batches ends with the
+            // last one that there is. What is wrong with its batch is told when
             // its turn comes.
-            let following = self.client.looks_ahead().then(|| pipeline.next());
+            let several = self.job.train.accumulate.get() > 1;
+            let following = (several || self.client.looks_ahead()).then(|| pipeline.next());
             watch.lap(&mut self.seconds.wait);
             let ahead = match &following {
                 Some(Ok(Some(planned))) => Some(planned.plan.as_ref()),
                 _ => None,
             };
             let loss = self.timed_step(&planned, ahead)?;
+            let is_between = self.accumulated.batches() == 0;
             watch = Stopwatch::start();
             self.progress.loss_sum += loss * rows as f64;
             window.add(rows, loss, &self.executor_logits(), &planned.batch);
@@ -230,12 +244,12 @@ impl Run {
             watch.lap(&mut self.seconds.wait);
             // The last step of an epoch is checkpointed with what its validation decides, not before.
             // Nor is the last one of a run that is stopped, which is whole.
-            let is_stopped = self.is_stopped();
-            if next.is_some() && self.is_due() && !is_stopped {
+            let is_stopped = is_between && self.is_stopped();
+            if next.is_some() && is_between && self.is_due() && !is_stopped {
                 self.begin_checkpoint(Extent::Changes, observer)?;
             }
             self.advance_checkpoint(observer)?;
-            if next.is_some() && self.is_publishing_due() {
+            if next.is_some() && is_between && self.is_publishing_due() {
                 self.publish(BTreeMap::new(), observer)?;
                 watch.lap(&mut self.seconds.publish);
             }
@@ -294,7 +308,7 @@ impl Run {
             mean_loss,
             regulariser,
             valid,
-            rate_scale: self.progress.plateau.rate_scale(),
+            rate_scale: self.rate_scale(),
             seconds: began.elapsed().as_secs_f64(),
             is_best,
         });
@@ -322,7 +336,7 @@ impl Run {
             towers: self.towers.as_mut(),
             frequencies: self.frequencies.as_ref().unwrap_or(&none),
             source: &mut rows,
-            params: &self.params,
+            params: learning::scored(self.average.as_ref(), &self.params),
             workers: &self.options.workers,
         };
         let report = judge.evaluate(dataset)?;

@@ -148,7 +148,8 @@ impl TableSet {
             return rooms;
         }
         let mut keys = vec![0; self.shapes.len()];
-        plan.tables.iter().for_each(|t| keys[t.table.index()] += t.keys.len() as u64);
+        let moving = plan.tables.iter().filter(|t| !self.frozen[t.table.index()]);
+        moving.for_each(|t| keys[t.table.index()] += t.keys.len() as u64);
         // In the middle of a step no row goes.
         let limits = self.limits(|table, rows| rows + keys[table], |_| true);
         for (table, values) in plan.tables.iter().zip(&gradients.tables) {
@@ -192,7 +193,7 @@ impl TableSet {
         let visits: Vec<Option<Visit>> = tables
             .clone()
             .map(|table| {
-                self.shapes[table].priority?;
+                self.shapes[table].priority.filter(|_| !self.frozen[table])?;
                 let rows = self.rows(TableId(table as u16));
                 Visit::new(rows, limits[table]?, wanted[table], step)
             })

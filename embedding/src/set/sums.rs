@@ -71,12 +71,11 @@ impl TableSet {
         let ranges = self.ranges(plan);
         // One list of partial sums a table, first the whole ones and then the runs.
         let partials = |i: usize, shard: &Shard| -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
-            let swept =
-                |(table, &swept)| if swept { whole(shard.table(table)) } else { Vec::new() };
-            let wholes = self.swept.iter().enumerate().map(swept).collect();
+            let swept = |(table, swept)| if swept { whole(shard.table(table)) } else { Vec::new() };
+            let wholes = self.moving_swept().into_iter().enumerate().map(swept).collect();
             let runs = plan.tables.iter().enumerate().map(|(position, table)| {
                 let index = table.table.index();
-                if !has_runs(index) {
+                if self.frozen[index] || !has_runs(index) {
                     return Vec::new();
                 }
                 run(position, shard.table(index), table, ranges[i][position].clone())

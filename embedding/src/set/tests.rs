@@ -1,9 +1,11 @@
 //! Tables as a whole: against a model, and against themselves with other shards and threads.
 
+mod adopt;
 mod capacity;
 mod chains;
 mod changes;
 mod dtypes;
+mod frozen;
 mod guards;
 mod invariance;
 mod learning;

@@ -9,6 +9,7 @@
 //! # Concurrency
 //! A plain value, owned by one shard.
 
+mod adopt;
 mod capacity;
 mod changes;
 mod dense;

@@ -2,13 +2,14 @@
 //!
 //! Parameters stand under their own names. State stands beside them under the rule's name and the
 //! parameter's, `adam.m/mlp.0.weight`, and the step count under `adam.step/`: a slash tells state from
-//! parameters. The same values give the same bytes.
+//! parameters. Averages stand under `average.value/`. The same values give the same bytes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, View};
 
+use super::average::{Average, is_average};
 use super::dense::{DenseOptimizer, Slot, state_names};
 use super::spec::DenseOptimizerSpec;
 use crate::error::{Error, Result};
@@ -16,13 +17,25 @@ use crate::graph::ParamSpec;
 use crate::params::Params;
 
 /// What no parameter's name has in it.
-const SEPARATOR: char = '/';
+pub(super) const SEPARATOR: char = '/';
 
 /// Writes parameters and optimizer state.
 ///
 /// # Errors
 /// A parameter whose name has a slash in it.
 pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8>> {
+    write_dense_with(params, optimizer, None)
+}
+
+/// The same, with the average of the parameters where there is one.
+///
+/// # Errors
+/// As [`write_dense`].
+pub fn write_dense_with(
+    params: &Params,
+    optimizer: &DenseOptimizer,
+    average: Option<&Average>,
+) -> Result<Vec<u8>> {
     let mut tensors = Vec::new();
     for (spec, values) in params.iter() {
         if spec.name.contains(SEPARATOR) {
@@ -41,6 +54,10 @@ pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8
     let steps = optimizer.steps().to_le_bytes();
     let count = Tensor { dtype: Dtype::U64, shape: vec![1], bytes: &steps };
     tensors.push((step_name(optimizer.spec()), count));
+    let averaged = average.map(Average::count).unwrap_or_default().to_le_bytes();
+    if let Some(average) = average {
+        tensors.extend(average.tensors(&averaged));
+    }
     Ok(safetensors::serialize(tensors, None)?)
 }
 
@@ -63,8 +80,9 @@ impl DenseOptimizer {
     /// optimizer is as it was then.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
+        let is_own = |name: &str| name.contains(SEPARATOR) && !is_average(name);
         let mut tensors: BTreeMap<String, TensorView<'_>> =
-            file.tensors().into_iter().filter(|(name, _)| name.contains(SEPARATOR)).collect();
+            file.tensors().into_iter().filter(|(name, _)| is_own(name)).collect();
         let step_name = step_name(self.spec());
         let steps = tensors.remove(&step_name).and_then(|tensor| {
             let is_count = tensor.dtype() == Dtype::U64;
@@ -112,26 +130,22 @@ impl Slot {
 }
 
 fn step_name(spec: &DenseOptimizerSpec) -> String {
-    let kind = match spec {
-        DenseOptimizerSpec::Sgd { .. } => "sgd",
-        DenseOptimizerSpec::Adagrad { .. } => "adagrad",
-        DenseOptimizerSpec::Adam { .. } => "adam",
-    };
+    let kind = spec.kind();
     format!("{kind}.step{SEPARATOR}")
 }
 
-fn wrong(name: &str, reason: impl Into<String>) -> Error {
+pub(super) fn wrong(name: &str, reason: impl Into<String>) -> Error {
     Error::Param { name: name.to_owned(), reason: reason.into() }
 }
 
-struct Tensor<'a> {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: &'a [u8],
+pub(super) struct Tensor<'a> {
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) bytes: &'a [u8],
 }
 
 impl<'a> Tensor<'a> {
-    fn floats(shape: [usize; 2], values: &'a [f32]) -> Self {
+    pub(super) fn floats(shape: [usize; 2], values: &'a [f32]) -> Self {
         Self { dtype: Dtype::F32, shape: shape.to_vec(), bytes: bytemuck::cast_slice(values) }
     }
 }

@@ -8,6 +8,7 @@
 use zillion_device::workers::Workers;
 
 use super::kernel::{Rule, Shaping, sq_norm};
+use super::lamb::{self, SqLengths};
 use super::spec::DenseOptimizerSpec;
 use crate::error::{Error, Result};
 use crate::graph::{ParamId, ParamSpec};
@@ -32,6 +33,8 @@ pub(super) struct Slot {
     pub(super) name: String,
     pub(super) shape: [usize; 2],
     pub(super) trainable: bool,
+    /// Multiplies the learning rate: a setting, and no state.
+    pub(super) rate: f32,
     pub(super) first: Vec<f32>,
     pub(super) second: Vec<f32>,
 }
@@ -59,6 +62,7 @@ impl DenseOptimizer {
                 name: param.name.clone(),
                 shape: [param.rows, param.cols],
                 trainable: param.trainable,
+                rate: 1.0,
                 first: state(first),
                 second: state(second),
             }
@@ -102,24 +106,52 @@ impl DenseOptimizer {
         }
         let gradients = self.gradients(params, gradient)?;
         self.steps += 1;
-        let rule = Rule::at(&self.spec, self.steps, rate_scale);
         let shaping = Shaping { l2: self.l2, scale: grad_scale };
 
+        let params_len = self.slots.len();
         let mut blocks = Vec::new();
-        for ((slot, (_, weights)), raw) in
-            self.slots.iter_mut().zip(params.iter_mut()).zip(gradients)
+        for ((param, (slot, (_, weights))), raw) in
+            self.slots.iter_mut().zip(params.iter_mut()).enumerate().zip(gradients)
         {
+            let rule = Rule::at(&self.spec, self.steps, rate_scale * slot.rate);
             let mut first = slot.first.chunks_mut(BLOCK);
             let mut second = slot.second.chunks_mut(BLOCK);
             for (weights, raw) in weights.chunks_mut(BLOCK).zip(raw.chunks(BLOCK)) {
                 let first = first.next().unwrap_or_default();
                 let second = second.next().unwrap_or_default();
-                blocks.push(Block { weights, first, second, raw });
+                let lengths = SqLengths::default();
+                blocks.push(Block { param, rule, weights, first, second, raw, lengths });
             }
         }
         workers.for_each_mut(&mut blocks, |_, block| {
-            rule.apply(block.weights, block.first, block.second, block.raw, shaping);
+            block.rule.apply(block.weights, block.first, block.second, block.raw, shaping);
+            if let Rule::Lamb(scalars) = block.rule {
+                block.lengths = lamb::lengths(block.weights, block.first, block.second, scalars);
+            }
         });
+        if matches!(self.spec, DenseOptimizerSpec::Lamb { .. }) {
+            move_by_trust(&mut blocks, params_len, workers);
+        }
+        Ok(())
+    }
+
+    /// Multiplies the learning rate of each parameter by a factor of its own, given in order.
+    ///
+    /// # Errors
+    /// Another number of factors than parameters, or one that is not a positive number.
+    pub fn set_rates(&mut self, factors: &[f32]) -> Result<()> {
+        let refuse = |reason| Err(Error::Setting { name: "train.rates", reason });
+        if factors.len() != self.slots.len() {
+            return refuse(format!(
+                "{} factors for {} parameters",
+                factors.len(),
+                self.slots.len()
+            ));
+        }
+        if let Some(factor) = factors.iter().find(|&&f| !(f.is_finite() && f > 0.0)) {
+            return refuse(format!("a factor must be a positive number, found {factor}"));
+        }
+        self.slots.iter_mut().zip(factors).for_each(|(slot, &factor)| slot.rate = factor);
         Ok(())
     }
 
@@ -202,10 +234,30 @@ impl DenseOptimizer {
 
 /// What one task updates.
 struct Block<'a> {
+    /// Of which parameter.
+    param: usize,
+    rule: Rule,
     weights: &'a mut [f32],
     first: &'a mut [f32],
     second: &'a mut [f32],
     raw: &'a [f32],
+    /// For LAMB.
+    lengths: SqLengths,
+}
+
+/// LAMB's second pass: the lengths of a parameter's blocks are added in block order, and its weights move.
+fn move_by_trust(blocks: &mut [Block<'_>], params: usize, workers: &Workers) {
+    let mut lengths = vec![SqLengths::default(); params];
+    for block in &*blocks {
+        lengths[block.param].weights += block.lengths.weights;
+        lengths[block.param].direction += block.lengths.direction;
+    }
+    workers.for_each_mut(blocks, |_, block| {
+        if let Rule::Lamb(scalars) = block.rule {
+            let step_size = scalars.step_size(lengths[block.param]);
+            lamb::move_weights(block.weights, block.first, block.second, scalars, step_size);
+        }
+    });
 }
 
 /// Names of the state a rule keeps, as they stand in a checkpoint before the parameter's name.
@@ -215,5 +267,9 @@ pub(super) fn state_names(spec: &DenseOptimizerSpec) -> [Option<&'static str>; 2
         DenseOptimizerSpec::Sgd { .. } => [None, None],
         DenseOptimizerSpec::Adagrad { .. } => [Some("adagrad.sum"), None],
         DenseOptimizerSpec::Adam { .. } => [Some("adam.m"), Some("adam.v")],
+        DenseOptimizerSpec::Momentum { .. } => [Some("momentum.direction"), None],
+        DenseOptimizerSpec::Adamw { .. } => [Some("adamw.m"), Some("adamw.v")],
+        DenseOptimizerSpec::Lamb { .. } => [Some("lamb.m"), Some("lamb.v")],
+        DenseOptimizerSpec::Ftrl { .. } => [Some("ftrl.z"), Some("ftrl.n")],
     }
 }

@@ -44,6 +44,72 @@ pub enum DenseOptimizerSpec {
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
         eps: f64,
     },
+    /// PyTorch's SGD with momentum under the name that tables have for it: `b = momentum * b + g`, then
+    /// `w -= lr * b`, or with Nesterov's `w -= lr * (g + momentum * b)`.
+    Momentum {
+        /// Learning rate.
+        #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
+        lr: f64,
+        /// How much of the last step's direction stays, in `[0, 1)`.
+        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        momentum: f64,
+        /// Look ahead along the direction (Sutskever et al. 2013).
+        #[serde(default)]
+        nesterov: bool,
+    },
+    /// Adam with decoupled weight decay (Loshchilov, Hutter 2019): `w -= lr * weight_decay * w`, then Adam's step.
+    Adamw {
+        /// Learning rate.
+        #[serde(default = "default_adam_lr", deserialize_with = "positive")]
+        lr: f64,
+        /// Decay of the first moment, in `[0, 1)`.
+        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        beta1: f64,
+        /// Decay of the second moment, in `[0, 1)`.
+        #[serde(default = "default_beta2", deserialize_with = "decay")]
+        beta2: f64,
+        /// Keeps the denominator away from zero.
+        #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
+        eps: f64,
+        /// What of a weight goes in a step, as a multiple of the learning rate.
+        #[serde(default = "default_weight_decay", deserialize_with = "not_negative")]
+        weight_decay: f64,
+    },
+    /// LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning", Algorithm 2): Adam's direction
+    /// and `weight_decay * w`, of each parameter scaled to the length of its weights.
+    Lamb {
+        /// Learning rate.
+        #[serde(default = "default_adam_lr", deserialize_with = "positive")]
+        lr: f64,
+        /// Decay of the first moment, in `[0, 1)`.
+        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        beta1: f64,
+        /// Decay of the second moment, in `[0, 1)`.
+        #[serde(default = "default_beta2", deserialize_with = "decay")]
+        beta2: f64,
+        /// Keeps the denominator away from zero.
+        #[serde(default = "default_lamb_eps", deserialize_with = "not_negative")]
+        eps: f64,
+        /// How much of the weight is part of the direction.
+        #[serde(default, deserialize_with = "not_negative")]
+        weight_decay: f64,
+    },
+    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), as tables have it: `z` is taken back from weights
+    /// that are not zero, so that a parameter begins at its initial value and a schedule may lower the rate.
+    Ftrl {
+        /// The paper's alpha; it gives no value that is good everywhere.
+        #[serde(deserialize_with = "positive")]
+        lr: f64,
+        /// The paper's beta.
+        #[serde(default = "default_ftrl_beta", deserialize_with = "positive")]
+        beta: f64,
+        /// Below this the evidence for a weight leaves it at zero.
+        #[serde(default, deserialize_with = "not_negative")]
+        l1: f64,
+        /// Shrinks weights.
+        #[serde(default, deserialize_with = "not_negative")]
+        l2: f64,
+    },
 }
 
 impl DenseOptimizerSpec {
@@ -51,7 +117,27 @@ impl DenseOptimizerSpec {
     #[must_use]
     pub fn lr(&self) -> f64 {
         match *self {
-            Self::Sgd { lr, .. } | Self::Adagrad { lr, .. } | Self::Adam { lr, .. } => lr,
+            Self::Sgd { lr, .. }
+            | Self::Adagrad { lr, .. }
+            | Self::Adam { lr, .. }
+            | Self::Momentum { lr, .. }
+            | Self::Adamw { lr, .. }
+            | Self::Lamb { lr, .. }
+            | Self::Ftrl { lr, .. } => lr,
+        }
+    }
+
+    /// The rule's name in a job and in a checkpoint.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Sgd { .. } => "sgd",
+            Self::Adagrad { .. } => "adagrad",
+            Self::Adam { .. } => "adam",
+            Self::Momentum { .. } => "momentum",
+            Self::Adamw { .. } => "adamw",
+            Self::Lamb { .. } => "lamb",
+            Self::Ftrl { .. } => "ftrl",
         }
     }
 }
@@ -88,6 +174,15 @@ fn default_beta2() -> f64 {
 }
 fn default_adam_eps() -> f64 {
     1e-8
+}
+fn default_weight_decay() -> f64 {
+    1e-2
+}
+fn default_lamb_eps() -> f64 {
+    1e-6
+}
+fn default_ftrl_beta() -> f64 {
+    1.0
 }
 
 /// A finite number above zero.

@@ -47,12 +47,22 @@ fn of<'g>(gradients: &'g [Vec<f32>]) -> impl Fn(ParamId) -> Option<&'g [f32]> {
     |id| gradients.get(id.0 as usize).map(Vec::as_slice)
 }
 
-const ALL: [DenseOptimizerSpec; 4] = [
+const ALL: [DenseOptimizerSpec; 10] = [
     DenseOptimizerSpec::Sgd { lr: 0.05, momentum: 0.0 },
     DenseOptimizerSpec::Sgd { lr: 0.05, momentum: 0.9 },
     DenseOptimizerSpec::Adagrad { lr: 0.02, initial_accumulator: 0.1, eps: 1e-10 },
     DenseOptimizerSpec::Adam { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8 },
+    DenseOptimizerSpec::Momentum { lr: 0.05, momentum: 0.9, nesterov: false },
+    DenseOptimizerSpec::Momentum { lr: 0.05, momentum: 0.9, nesterov: true },
+    DenseOptimizerSpec::Adamw { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1 },
+    DenseOptimizerSpec::Ftrl { lr: 0.05, beta: 1.0, l1: 0.0, l2: 0.0 },
+    DenseOptimizerSpec::Ftrl { lr: 0.05, beta: 1.0, l1: 0.3, l2: 0.1 },
+    DenseOptimizerSpec::Lamb { lr: 1e-2, beta1: 0.9, beta2: 0.999, eps: 1e-6, weight_decay: 0.1 },
 ];
+
+fn lamb() -> DenseOptimizerSpec {
+    ALL[9]
+}
 
 /// One weight by the textbook, in f64.
 struct Reference {
@@ -80,6 +90,32 @@ impl Reference {
                 let v_hat = self.second / (1.0 - beta2.powi(t));
                 self.weight -= lr * rate_scale * m_hat / (v_hat.sqrt() + eps);
             }
+            // torch.optim.SGD, `dampening` 0.
+            DenseOptimizerSpec::Momentum { lr, momentum, nesterov } => {
+                self.first = momentum * self.first + g;
+                let direction = if nesterov { g + momentum * self.first } else { self.first };
+                self.weight -= lr * rate_scale * direction;
+            }
+            // torch.optim.AdamW: the weight decays first, by the rate in force.
+            DenseOptimizerSpec::Adamw { lr, beta1, beta2, eps, weight_decay } => {
+                self.weight *= 1.0 - lr * rate_scale * weight_decay;
+                let adam = DenseOptimizerSpec::Adam { lr, beta1, beta2, eps };
+                self.step(&adam, t, gradient, rate_scale);
+            }
+            // McMahan et al. 2013, Algorithm 1: z and n alone are state, weights are derived from them.
+            // A parameter that begins elsewhere than at 0 has the z that its weight follows from.
+            DenseOptimizerSpec::Ftrl { lr, beta, l1, l2 } => {
+                let alpha = lr * rate_scale;
+                let (z, n) = (&mut self.first, &mut self.second);
+                let sigma = ((*n + g * g).sqrt() - n.sqrt()) / alpha;
+                *z += g - sigma * self.weight;
+                *n += g * g;
+                self.weight = match z.abs() <= l1 {
+                    true => 0.0,
+                    false => -(*z - z.signum() * l1) / ((beta + n.sqrt()) / alpha + l2),
+                };
+            }
+            DenseOptimizerSpec::Lamb { .. } => unreachable!("of whole parameters: see `lamb_step`"),
         }
     }
 }
@@ -88,8 +124,13 @@ impl Reference {
 fn follow_the_textbook() {
     let workers = workers(2);
     let l2 = 0.01;
-    for spec in ALL {
+    for spec in ALL.into_iter().filter(|spec| *spec != lamb()) {
         let mut params = Params::init(&specs(), 3);
+        let is_ftrl = matches!(spec, DenseOptimizerSpec::Ftrl { .. });
+        if is_ftrl {
+            // As in the paper: weights of 0 (those of other parameters follow the tables' rule).
+            params.iter_mut().for_each(|(_, values)| values.fill(0.0));
+        }
         let start = match spec {
             DenseOptimizerSpec::Adagrad { initial_accumulator, .. } => initial_accumulator,
             _ => 0.0,
@@ -104,7 +145,12 @@ fn follow_the_textbook() {
             .collect();
         let mut optimizer = DenseOptimizer::new(spec, l2, params.specs()).unwrap();
         for step in 1..=25 {
-            let (rate_scale, grad_scale) = if step > 10 { (0.1, 0.3) } else { (1.0, 1.0) };
+            let (rate_scale, grad_scale) = match step > 10 {
+                // The paper's alpha does not change.
+                true if is_ftrl => (1.0, 0.3),
+                true => (0.1, 0.3),
+                false => (1.0, 1.0),
+            };
             let raw = gradients(&params, step as u64);
             optimizer.step(&mut params, of(&raw), rate_scale, grad_scale, &workers).unwrap();
             for (index, references) in references.iter_mut().enumerate() {
@@ -123,6 +169,117 @@ fn follow_the_textbook() {
                 assert!(error < 3e-6, "{spec:?} {} {} {value}", param.name, reference.weight);
             }
         }
+    }
+}
+
+/// A parameter's step by You et al. 2019, Algorithm 2, with the identity for their phi.
+fn lamb_step(references: &mut [Reference], t: i32, gradients: &[f64], rate_scale: f64) {
+    let DenseOptimizerSpec::Lamb { lr, beta1, beta2, eps, weight_decay } = lamb() else {
+        unreachable!()
+    };
+    let mut direction = Vec::new();
+    for (r, &g) in references.iter_mut().zip(gradients) {
+        r.first = beta1 * r.first + (1.0 - beta1) * g;
+        r.second = beta2 * r.second + (1.0 - beta2) * g * g;
+        let m_hat = r.first / (1.0 - beta1.powi(t));
+        let v_hat = r.second / (1.0 - beta2.powi(t));
+        direction.push(m_hat / (v_hat.sqrt() + eps) + weight_decay * r.weight);
+    }
+    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let weights = length(&mut references.iter().map(|r| r.weight));
+    let trust = if weights > 0.0 { weights / length(&mut direction.iter().copied()) } else { 1.0 };
+    for (r, u) in references.iter_mut().zip(direction) {
+        r.weight -= lr * rate_scale * trust * u;
+    }
+}
+
+#[test]
+fn lamb_follows_the_paper_parameter_by_parameter() {
+    let workers = workers(2);
+    let mut params = Params::init(&specs(), 3);
+    // A bias begins at 0, where a ratio of lengths would hold it.
+    params.value_mut(ParamId(2)).fill(0.0);
+    let mut references: Vec<Vec<Reference>> = params
+        .iter()
+        .map(|(_, values)| {
+            let reference = |&w: &f32| Reference { weight: f64::from(w), first: 0.0, second: 0.0 };
+            values.iter().map(reference).collect()
+        })
+        .collect();
+    let mut optimizer = DenseOptimizer::new(lamb(), 0.01, params.specs()).unwrap();
+    for step in 1..=20 {
+        let (rate_scale, grad_scale) = if step > 10 { (0.1, 0.3) } else { (1.0, 1.0) };
+        let raw = gradients(&params, step as u64);
+        optimizer.step(&mut params, of(&raw), rate_scale, grad_scale, &workers).unwrap();
+        for (index, references) in references.iter_mut().enumerate() {
+            if params.specs()[index].trainable {
+                let shaped: Vec<f64> = references
+                    .iter()
+                    .zip(&raw[index])
+                    .map(|(r, &g)| (f64::from(g) + 0.01 * r.weight) * f64::from(grad_scale))
+                    .collect();
+                lamb_step(references, step, &shaped, f64::from(rate_scale));
+            }
+        }
+    }
+    for (references, (param, values)) in references.iter().zip(params.iter()) {
+        for (reference, &value) in references.iter().zip(values) {
+            let error = (reference.weight - f64::from(value)).abs();
+            assert!(error < 5e-6, "{} {} {value}", param.name, reference.weight);
+        }
+    }
+    assert!(params.value(ParamId(2)).iter().all(|&bias| bias != 0.0));
+}
+
+#[test]
+fn ftrl_begins_at_the_initial_weights_and_leaves_weak_ones_at_zero() {
+    let workers = workers(1);
+    let step = |value: f32, l1: f64, gradient: [f32; 2]| {
+        let init = ParamInit::Constant { value };
+        let specs = [ParamSpec { name: "w".into(), rows: 1, cols: 2, init, trainable: true }];
+        let mut params = Params::init(&specs, 0);
+        let spec = DenseOptimizerSpec::Ftrl { lr: 0.1, beta: 1.0, l1, l2: 0.0 };
+        let mut ftrl = DenseOptimizer::new(spec, 0.0, &specs).unwrap();
+        let raw = [gradient.to_vec()];
+        ftrl.step(&mut params, of(&raw), 1.0, 1.0, &workers).unwrap();
+        params.value(ParamId(0)).to_vec()
+    };
+    // With z = -w·beta/alpha: w = 0.5 - g / ((beta + |g|) / alpha).
+    let moved = step(0.5, 0.0, [0.0, 1.0]);
+    assert_eq!(moved[0], 0.5);
+    assert!((moved[1] - (0.5 - 1.0 / 20.0)).abs() < 1e-6, "{moved:?}");
+    // Evidence below l1 moves nothing, and what is above it moves by the rest.
+    let moved = step(0.0, 0.5, [0.3, 1.0]);
+    assert_eq!(moved[0], 0.0);
+    assert!((moved[1] + 0.5 / 20.0).abs() < 1e-6, "{moved:?}");
+}
+
+#[test]
+fn each_parameter_has_its_own_rate() {
+    let workers = workers(2);
+    for spec in ALL {
+        let run = |factors: Option<[f32; 4]>, rate_scale: f32| {
+            let mut params = Params::init(&specs(), 3);
+            let mut optimizer = DenseOptimizer::new(spec, 0.0, params.specs()).unwrap();
+            if let Some(factors) = factors {
+                optimizer.set_rates(&factors).unwrap();
+            }
+            for step in 1..=3 {
+                let raw = gradients(&params, step);
+                optimizer.step(&mut params, of(&raw), rate_scale, 1.0, &workers).unwrap();
+            }
+            params
+        };
+        let (whole, half) = (run(None, 1.0), run(None, 0.5));
+        let mixed = run(Some([0.5, 1.0, 1.0, 1.0]), 1.0);
+        assert_eq!(mixed.value(ParamId(0)), half.value(ParamId(0)), "{spec:?}");
+        assert_eq!(mixed.value(ParamId(2)), whole.value(ParamId(2)), "{spec:?}");
+        assert_eq!(mixed.value(ParamId(3)), whole.value(ParamId(3)), "{spec:?}");
+        assert_ne!(whole.value(ParamId(0)), half.value(ParamId(0)), "{spec:?}");
+    }
+    let mut optimizer = DenseOptimizer::new(ALL[3], 0.0, &specs()).unwrap();
+    for bad in [&[1.0f32; 3][..], &[1.0, 0.0, 1.0, 1.0], &[1.0, f32::NAN, 1.0, 1.0]] {
+        assert!(optimizer.set_rates(bad).is_err());
     }
 }
 
@@ -367,12 +524,20 @@ fn jobs_speak_the_vocabulary() {
     assert_eq!(read("kind = 'sgd'\nlr = 0.05\nmomentum = 0.9").unwrap(), ALL[1]);
     let adagrad = DenseOptimizerSpec::Adagrad { lr: 1e-2, initial_accumulator: 0.0, eps: 1e-10 };
     assert_eq!(read("kind = 'adagrad'").unwrap(), adagrad);
+    assert_eq!(read("kind = 'momentum'\nlr = 0.05\nnesterov = true").unwrap(), ALL[5]);
+    assert_eq!(read("kind = 'adamw'\nweight_decay = 0.1").unwrap(), ALL[6]);
+    assert_eq!(read("kind = 'ftrl'\nlr = 0.05").unwrap(), ALL[7]);
+    assert_eq!(read("kind = 'lamb'\nlr = 1e-2\nweight_decay = 0.1").unwrap(), lamb());
     for (text, message) in [
         ("kind = 'adam'\nbeta = 1", "unknown key `train.optimizer.beta`"),
         ("kind = 'adam'\nlr = 0", "above 0"),
         ("kind = 'adam'\nbeta2 = 1", "below 1"),
         ("kind = 'sgd'\nmomentum = -0.1", "at least 0"),
-        ("kind = 'ftrl'", "expected one of"),
+        ("kind = 'momentum'\nmomentum = 1", "below 1"),
+        ("kind = 'adamw'\nweight_decay = -1", "0 or above"),
+        ("kind = 'ftrl'", "lr"),
+        ("kind = 'ftrl'\nlr = 1\nbeta = 0", "above 0"),
+        ("kind = 'rmsprop'", "expected one of"),
     ] {
         let error = read(text).unwrap_err();
         assert!(error.contains(message), "{text}: {error}");

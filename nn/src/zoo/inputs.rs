@@ -2,6 +2,7 @@
 
 use zillion_feature::Pooling;
 
+use super::loss::LossSpec;
 use super::spec::ModelSpec;
 use super::task::check_labels;
 use crate::builder::GraphBuilder;
@@ -32,11 +33,13 @@ pub struct LabelInput {
     /// labelled 0 was trained, the odds that a model learns are those of the data over `keep`, and
     /// `ln(keep)` puts them right (King & Zeng 2001; He et al. 2014, section 6.3).
     pub logit_shift: f32,
+    /// How it is learned, by models whose loss is a label's own.
+    pub loss: LossSpec,
 }
 
 impl From<&str> for LabelInput {
     fn from(name: &str) -> Self {
-        Self { name: name.to_owned(), weight: 1.0, logit_shift: 0.0 }
+        Self { name: name.to_owned(), weight: 1.0, logit_shift: 0.0, loss: LossSpec::default() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every operation: its value against the reference, its gradient against finite differences.
 
 use zillion_feature::Pooling;
-use zillion_nn::{Binary, Dim, GraphBuilder, InBatch, NodeId, Op, ParamInit, Result, Unary};
+use zillion_nn::{Binary, Dim, Focal, GraphBuilder, InBatch, NodeId, Op, ParamInit, Result, Unary};
 
 use crate::check::check;
 
@@ -415,4 +415,14 @@ fn losses() {
         let penalty = b.scale("scaled", penalty, 0.1)?;
         b.add("total", loss, penalty)
     });
+    // Weighted by class, and focused on what is hard.
+    for (gamma, positive, negative) in [(0.0, 3.0, 1.0), (2.0, 0.25, 0.75), (0.5, 1.0, 1.0)] {
+        checked(|b| {
+            let x = x(b)?;
+            let logits = b.linear("logits", x, 1)?;
+            let (labels, weights) = (b.label("labels", 0)?, b.weight("weights", Some(0))?);
+            let focal = Focal { gamma, positive, negative };
+            b.push("loss", Op::FocalSum(focal), &[logits, labels, weights])
+        });
+    }
 }

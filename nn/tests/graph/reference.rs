@@ -215,6 +215,18 @@ pub(crate) fn evaluate(
                     })
                     .sum()
             }),
+            Op::FocalSum(spec) => make(&|_, _| {
+                (0..x(0).rows)
+                    .map(|i| {
+                        let (z, y, w) = (x(0).at(i, 0), x(1).at(i, 0), x(2).at(i, 0));
+                        let p = 1.0 / (1.0 + (-z).exp());
+                        let gamma = f64::from(spec.gamma);
+                        let positive = f64::from(spec.positive) * (1.0 - p).powf(gamma) * p.ln();
+                        let negative = f64::from(spec.negative) * p.powf(gamma) * (1.0 - p).ln();
+                        -w * (y * positive + (1.0 - y) * negative)
+                    })
+                    .sum()
+            }),
             backward => panic!("{} is no forward operation", backward.name()),
         };
         values.push(value);

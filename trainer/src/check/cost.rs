@@ -193,8 +193,9 @@ pub(super) fn memory(
         tables_high: tables.iter().map(|t| t.bytes_high).sum(),
         arenas,
         windows: 3 * window * (row + 4),
-        // Value, gradient in each lane's partial (counted with the arenas), two moments.
-        dense: parameters * 4 * 4,
+        // Value, gradient in each lane's partial (counted with the arenas), two moments; the sum over a step's
+        // batches, the average.
+        dense: parameters * 4 * (4 + copies(job)),
         available: machine::available_memory(),
         total: machine::total_memory(),
     };
@@ -234,6 +235,11 @@ pub(super) fn memory(
         }
     }
     Some(memory)
+}
+
+/// Copies of the dense parameters that not every job has.
+fn copies(job: &Job) -> u64 {
+    u64::from(job.train.accumulate.get() > 1) + u64::from(job.train.average.is_some())
 }
 
 /// Values that a list is taken to have where its feature sets no limit.

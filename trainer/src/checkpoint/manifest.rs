@@ -82,6 +82,10 @@ pub struct Progress {
     /// data tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_event_ms: Option<u64>,
+    /// The step behind which the run began, where it began from another's checkpoint: its schedule and its
+    /// averages count from there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub begun_at: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]

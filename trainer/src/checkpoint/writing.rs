@@ -14,7 +14,7 @@ use zillion_device::durable::Stage;
 use zillion_device::{Files, Task, Workers};
 use zillion_embedding::{SnapshotMark, TableParts};
 use zillion_nn::Params;
-use zillion_nn::optim::{DenseOptimizer, write_dense};
+use zillion_nn::optim::{Average, DenseOptimizer, write_dense_with};
 use zillion_ps::{CheckpointTicket, TrainClient};
 
 use super::{DENSE, FileDigest, MANIFEST, Manifest};
@@ -72,13 +72,13 @@ impl Writing {
         files: &Files,
         client: &mut dyn TrainClient,
         since: Option<SnapshotMark>,
-        (params, optimizer): (&Params, &DenseOptimizer),
+        (params, optimizer, average): (&Params, &DenseOptimizer, Option<&Average>),
         frequencies: Option<&Frequencies>,
         manifest: MakeManifest,
         then: Then,
     ) -> Result<Self> {
         let stage = files.stage(target)?;
-        let dense = write_dense(params, optimizer)?;
+        let dense = write_dense_with(params, optimizer, average)?;
         let frequencies = frequencies.map(Frequencies::to_bytes);
         let ticket = match since {
             None => client.begin_checkpoint(stage.path(), files)?,

@@ -6,7 +6,7 @@
 use toml::Value;
 
 /// Keys that a resumed run may change.
-const FREE: [&str; 12] = [
+const FREE: [&str; 13] = [
     "data.root",
     // Other files, at the end of an epoch: the next rows of data that goes on. In the middle of one
     // the training files are held against the checkpoint's (`Checkpoint::check_files`).
@@ -22,6 +22,8 @@ const FREE: [&str; 12] = [
     "train.checkpoint_every",
     "train.full_every",
     "train.keep",
+    // A run that has begun does not look there again.
+    "train.warm_start.registry",
     "name",
 ];
 
@@ -109,6 +111,17 @@ mod tests {
             difference(&saved, &other),
             Some(("train.batch_size".into(), "5".into(), "6".into()))
         );
+        let warm = |registry: &str, version: u32| {
+            value(&format!("[train.warm_start]\nregistry = '{registry}'\nversion = {version}"))
+        };
+        assert_eq!(difference(&warm("a", 1), &warm("b", 1)), None);
+        let other = difference(&warm("a", 1), &warm("b", 2));
+        assert_eq!(other.unwrap().0, "train.warm_start.version");
+        // How a model learns is no part of what a run that begins from it must have.
+        let froze = value("seed = 1\n[train]\nfreeze = ['mlp.*']\n[train.loss.x]\nkind = 'focal'");
+        let plain = value("seed = 1\n[train]\nepochs = 1");
+        assert_eq!(difference_of_model(&plain, &froze), None);
+        assert!(difference(&plain, &froze).is_some());
         let ab = value("[features.a]\nkind = 'id'\n[features.b]\nkind = 'id'");
         let ba = value("[features.b]\nkind = 'id'\n[features.a]\nkind = 'id'");
         assert_eq!(

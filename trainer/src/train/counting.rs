@@ -88,7 +88,7 @@ impl Run {
             skipped_steps: self.skipped_steps,
             loss,
             aucs: aucs.unwrap_or_default(),
-            rate_scale: self.progress.plateau.rate_scale(),
+            rate_scale: self.rate_scale(),
             step_seconds: std::mem::take(&mut self.counting.step_seconds),
             seconds: self.seconds,
             read: read.collect(),

@@ -5,14 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_embedding::{SpillHome, TableSet};
-use zillion_feature::{Cursor, Statistics, TableId};
-use zillion_nn::optim::DenseOptimizer;
+use zillion_feature::config::ConfigError;
+use zillion_feature::{Cursor, FeatureSpec, Statistics, TableId};
+use zillion_nn::optim::{Average, DenseOptimizer};
 use zillion_nn::zoo::{self, LOGITS, LOSS};
 use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
 use zillion_ps::{LocalClient, TrainClient};
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
 use zillion_registry::Scorer;
 
+use super::accumulate::Accumulated;
 use super::counting::Counting;
 use super::publish::Publishing;
 use super::step::{Looking, StepBuffers};
@@ -47,6 +49,10 @@ impl Run {
             }
             None => None,
         };
+        if options.from.is_some() && job.train.warm_start.is_some() {
+            let message = "begins from a version, and --from from a checkpoint; leave one of them";
+            return Err(ConfigError::at("train.warm_start", message).into());
+        }
         // What has begun goes on from its own checkpoint.
         let origin = match &options.from {
             Some(path) if checkpoint.is_none() => {
@@ -57,14 +63,18 @@ impl Run {
             _ => None,
         };
 
-        let graph = model::graph(&job, Mode::Train)?;
+        let mut graph = model::graph(&job, Mode::Train)?;
+        job.freeze(&mut graph)?;
         // A two_tower without labels has a score, and nothing that it is held against.
         let tasks = job.tasks().into_iter().enumerate();
         let logits = tasks.map(|(index, task)| output(&graph, &task.output(LOGITS, index)));
         let logits = logits.collect::<Result<_>>()?;
         let loss = output(&graph, LOSS)?;
         let params = Params::init(&graph.params, job.seed);
-        let optimizer = DenseOptimizer::new(job.train.optimizer, job.model.l2(), &graph.params)?;
+        let mut optimizer =
+            DenseOptimizer::new(job.train.optimizer, job.model.l2(), &graph.params)?;
+        optimizer.set_rates(&job.rate_factors(&graph.params)?)?;
+        let average = job.train.average.map(|spec| Average::new(spec, &params));
         let settings =
             Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
         let mut differentiated = differentiate(&graph, loss)?;
@@ -79,6 +89,7 @@ impl Run {
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
         let mut tables = TableSet::new(job.tables.clone(), job.run.shards)?;
         tables.limit_bytes(job.train.max_table_bytes)?;
+        tables.freeze(&job.frozen_tables()?)?;
         let mut client = LocalClient::over(tables, options.workers.clone());
         if job.train.full_every.get() > 1 {
             client.follow_checkpoints()?;
@@ -122,6 +133,8 @@ impl Run {
             frequencies: None,
             params,
             optimizer,
+            average,
+            accumulated: Accumulated::default(),
             buffers: StepBuffers {
                 rows: Default::default(),
                 grads: Default::default(),
@@ -139,6 +152,7 @@ impl Run {
                 left_out: 0,
                 rejected: 0,
                 newest_event_ms: None,
+                begun_at: 0,
             },
             rejects,
             files,
@@ -170,6 +184,11 @@ impl Run {
             (None, Some(origin)) => {
                 observer.note(&format!("beginning from {}", origin.path().display()));
                 run.take_over(&origin)?;
+                run.progress.begun_at = run.step;
+                let Run { params, optimizer, .. } = &mut run;
+                if let Some(why) = origin.lend_dense(params, optimizer)? {
+                    observer.note(&format!("the dense optimizer begins anew: {why}"));
+                }
             }
             (None, None) => {
                 let begun = run.begin(observer);
@@ -184,13 +203,21 @@ impl Run {
     /// A first pass over the training data, where the job needs one.
     fn begin(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let workers = &self.options.workers;
-        if self.job.schema.features.iter().any(|f| f.needs_statistics()) {
+        let origin = self.origin_version(observer)?;
+        let known = self.known_statistics(origin.as_ref());
+        let is_unknown =
+            |f: &FeatureSpec| f.needs_statistics() && !known.columns.contains_key(&f.name);
+        if self.job.schema.features.iter().any(is_unknown) {
             observer.note("collecting statistics of numeric features");
-            let statistics = zillion_reader::statistics(&self.train_data, workers)?;
+            let mut statistics = zillion_reader::statistics(&self.train_data, workers)?;
+            statistics.columns.extend(known.columns);
             self.use_statistics(statistics);
+        } else if !known.columns.is_empty() {
+            self.use_statistics(known);
         }
         let workers = &self.options.workers;
-        if let Some(feature) = self.job.item_feature() {
+        let counted = self.job.item_feature().filter(|_| self.job.train.item_counts.is_data());
+        if let Some(feature) = counted {
             observer.note("counting items");
             let counts = zillion_reader::frequencies(&self.train_data, feature, workers)?;
             self.frequencies = Some(Frequencies::new(counts));
@@ -203,12 +230,19 @@ impl Run {
                 self.client.prefill(id, keys)?;
             }
         }
+        if let Some(origin) = origin {
+            self.begin_from(&origin, observer)?;
+        }
         Ok(())
     }
 
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
         self.take_over(checkpoint)?;
+        checkpoint.restore_dense(&mut self.params, &mut self.optimizer)?;
+        if let Some(average) = &mut self.average {
+            checkpoint.restore_average(average)?;
+        }
         self.cursor = manifest.cursor;
         self.progress = manifest.progress.clone();
         self.checkpointed = Some(manifest.step);
@@ -218,13 +252,12 @@ impl Run {
         self.dir.retain(keep, self.progress.best, &self.options.files)
     }
 
-    /// What was learned, without where in the data that was.
+    /// What was learned, without where in the data that was, and without the dense part.
     fn take_over(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
         self.use_statistics(manifest.statistics.clone());
         self.frequencies = checkpoint.frequencies()?;
         self.client.restore(checkpoint.path(), &manifest.tables)?;
-        checkpoint.restore_dense(&mut self.params, &mut self.optimizer)?;
         // Rows remember the step that saw them last, and what was learned is as new as it was.
         self.step = manifest.step;
         self.progress.newest_event_ms = manifest.progress.newest_event_ms;

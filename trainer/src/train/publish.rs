@@ -121,7 +121,8 @@ impl Run {
         let newest_event_ms = self.progress.newest_event_ms;
         let moment = Moment { step: self.step, cursor: self.cursor, newest_event_ms, metrics };
         let mut rows = LiveRows { client: self.client.as_mut() };
-        let outcome = publisher.publish(&moment, &mut rows, &self.params, Wish::default());
+        let params = super::learning::scored(self.average.as_ref(), &self.params);
+        let outcome = publisher.publish(&moment, &mut rows, params, Wish::default());
         let published = outcome.as_ref().ok();
         observer.published(&PublishReport { published, seconds: began.elapsed().as_secs_f64() });
         match outcome {

@@ -69,7 +69,7 @@ impl Run {
             &self.options.files,
             self.client.as_mut(),
             since,
-            (&self.params, &self.optimizer),
+            (&self.params, &self.optimizer, self.average.as_ref()),
             self.frequencies.as_ref(),
             Box::new(move |dense, frequencies, tables| Manifest {
                 hash: HASH_ID.to_owned(),

@@ -7,9 +7,10 @@
 use zillion_embedding::Rates;
 use zillion_feature::{LookupPlan, RowBuffer, Step, TableRows};
 use zillion_nn::optim::clip_scale;
-use zillion_nn::{Inputs, NodeId, ParamId, StepSeed};
+use zillion_nn::{Executor, Inputs, NodeId, ParamId, StepSeed};
 use zillion_ps::{PushMode, Want};
 
+use super::accumulate::{Accumulated, whole_step};
 use super::{Run, uses};
 use crate::error::{Error, Result};
 use crate::evaluate;
@@ -56,6 +57,28 @@ impl Looking {
     }
 }
 
+/// Of each row, the logarithm of how many steps have pushed its item, and of 1 for one that none has. The softmax
+/// over a batch does not see what is added to all alike, so that the number of steps need not be taken off
+/// (Yi et al. 2019 estimate the same: in which share of the batches an item is).
+fn log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mut Vec<f32>) {
+    let column = &plan.columns[column];
+    let counts = rows.tables[column.table].counts.as_deref().unwrap_or_default();
+    let count = |&at: &u32| counts.get(at as usize).copied().unwrap_or_default().max(1);
+    logs.clear();
+    logs.extend(column.inverse.iter().map(|at| f64::from(count(at)).ln() as f32));
+}
+
+/// The gradient of each parameter: of the batch alone, or of all batches of the step.
+fn param_grad<'a>(
+    executor: &'a Executor,
+    accumulated: &'a Accumulated,
+) -> impl Fn(ParamId) -> Option<&'a [f32]> {
+    |id| match accumulated.batches() {
+        0 => executor.param_grad(id),
+        _ => accumulated.param_grad(id),
+    }
+}
+
 impl Run {
     /// Shows the step that was just done to whoever looks.
     pub(super) fn show(&self, planned: &Planned, loss: f64, observer: &mut dyn Observer) {
@@ -64,7 +87,8 @@ impl Run {
             return;
         }
         observer.stepped(&Stepped {
-            step: self.step,
+            // Of a step of several batches, the one that they are of.
+            step: self.step + u64::from(self.accumulated.batches() > 0),
             epoch: planned.cursor.epoch,
             first_row: planned.cursor.row.saturating_sub(planned.batch.rows as u64),
             loss,
@@ -77,7 +101,8 @@ impl Run {
         });
     }
 
-    /// Trains on a batch; returns its mean loss before the step.
+    /// Trains on a batch; returns its mean loss before the step. Where a step has several batches, only the last
+    /// of them moves weights.
     ///
     /// `next` is the plan of the step behind it, where that is known: what it will need of the disk is read
     /// meanwhile.
@@ -88,22 +113,29 @@ impl Run {
     ) -> Result<f64> {
         let step = self.step + 1;
         let mut watch = Stopwatch::start();
-        let rate_scale = self.progress.plateau.rate_scale();
-        self.client.begin_step(Step(step), Rates { scale: rate_scale })?;
+        let (rate_scale, table_scale) = self.rate_scales(step);
+        if self.accumulated.batches() == 0 {
+            self.client.begin_step(Step(step), Rates { scale: table_scale })?;
+        }
         let rows = std::mem::take(&mut self.buffers.rows);
-        let rows = self.client.pull(&planned.plan, Want::default(), rows)?.wait()?;
-        if let Some(next) = next {
+        // What no pass over the data has counted, the items' rows have.
+        let counts = self.buffers.item_column.is_some() && self.frequencies.is_none();
+        let rows = self.client.pull(&planned.plan, Want { counts }, rows)?.wait()?;
+        if let Some(next) = next.filter(|_| self.client.looks_ahead()) {
             self.client.look_ahead(&[next])?;
         }
         watch.lap(&mut self.seconds.pull);
 
         let mut inputs = Inputs::new(&planned.batch, &planned.plan, &rows, true);
-        if let (Some(column), Some(frequencies)) = (self.buffers.item_column, &self.frequencies) {
-            let items = &planned.batch.sparse[column].keys;
-            frequencies.log_shares(items, &mut self.buffers.log_frequency);
+        if let Some(column) = self.buffers.item_column {
+            let logs = &mut self.buffers.log_frequency;
+            match &self.frequencies {
+                Some(counted) => counted.log_shares(&planned.batch.sparse[column].keys, logs),
+                None => log_counts(&planned.plan, column, &rows, logs),
+            }
             inputs.numeric.push(&self.buffers.log_frequency);
         }
-        let seed = StepSeed { seed: self.job.seed, step };
+        let seed = StepSeed { seed: self.accumulated.seed(self.job.seed), step };
         let mut grads = std::mem::take(&mut self.buffers.grads);
         grads.reshape(rows.tables.iter().map(|t| (t.rows(), t.stride)));
         let mut by_table: Vec<&mut [f32]> =
@@ -116,11 +148,26 @@ impl Run {
             return Err(Error::Diverged { step, loss });
         }
         watch.lap(&mut self.seconds.model);
+        let batches = self.job.train.accumulate.get() as u64;
+        if batches > 1 {
+            self.accumulated.add(&planned.plan, &grads, &self.executor);
+            if self.accumulated.batches() < batches && next.is_some() {
+                if self.looking.steps {
+                    let own = |id: ParamId| self.executor.param_grad(id);
+                    let norm = self.optimizer.sq_norm(&self.params, own, &self.options.workers)?;
+                    self.looking.norms(norm, &grads);
+                }
+                self.end_batch(planned, rows, grads);
+                watch.lap(&mut self.seconds.dense);
+                return Ok(loss);
+            }
+        }
+        let plan = whole_step(&mut self.accumulated, &planned.plan, &mut grads);
 
         // The dense norm is taken in both modes: a gradient that is not finite must reach no weight.
         let dense_sq_norm = self.optimizer.sq_norm(
             &self.params,
-            |id: ParamId| self.executor.param_grad(id),
+            param_grad(&self.executor, &self.accumulated),
             &self.options.workers,
         )?;
         self.looking.norms(dense_sq_norm, &grads);
@@ -133,13 +180,13 @@ impl Run {
         let mut grad_scale = 1.0;
         let grads = match self.job.train.clip_norm {
             None => {
-                let grads = self.client.push(&planned.plan, grads, PushMode::Apply)?.wait()?;
+                let grads = self.client.push(&plan, grads, PushMode::Apply)?.wait()?;
                 self.client.sweep()?;
                 watch.lap(&mut self.seconds.push);
                 grads
             }
             Some(max) => {
-                let grads = self.client.push(&planned.plan, grads, PushMode::Stage)?.wait()?;
+                let grads = self.client.push(&plan, grads, PushMode::Stage)?.wait()?;
                 let tables = self.client.grad_sq_norm()?;
                 grad_scale = clip_scale((tables + dense_sq_norm).sqrt(), max);
                 if !grad_scale.is_finite() {
@@ -153,11 +200,12 @@ impl Run {
         };
         self.optimizer.step(
             &mut self.params,
-            |id: ParamId| self.executor.param_grad(id),
+            param_grad(&self.executor, &self.accumulated),
             rate_scale,
             grad_scale,
             &self.options.workers,
         )?;
+        self.average()?;
         watch.lap(&mut self.seconds.dense);
         Ok(self.end_step(planned, rows, grads, loss, true))
     }
@@ -171,20 +219,26 @@ impl Run {
         loss: f64,
         moved: bool,
     ) -> f64 {
+        self.end_batch(planned, rows, grads);
+        self.accumulated.clear();
+        self.step += 1;
+        if !moved {
+            self.skipped_steps += 1;
+            tracing::warn!(step = self.step, "the gradient's norm is not finite: step skipped");
+        }
+        loss
+    }
+
+    /// Keeps the buffers and moves on in the data.
+    fn end_batch(&mut self, planned: &Planned, rows: RowBuffer, grads: RowBuffer) {
         self.buffers.rows = rows;
         self.buffers.grads = grads;
-        self.step += 1;
         let passed = planned.cursor.row - self.cursor.row;
         self.progress.left_out += passed - planned.batch.rows as u64;
         self.progress.rejected += planned.rejected.len() as u64;
         self.cursor = planned.cursor;
         self.rows_trained += planned.batch.rows as u64;
         evaluate::add(&mut self.missing_sides, &planned.batch.side_missing);
-        if !moved {
-            self.skipped_steps += 1;
-            tracing::warn!(step = self.step, "the gradient's norm is not finite: step skipped");
-        }
-        loss
     }
 
     /// Log odds of each task in the batch that was trained last, as they were before the step.

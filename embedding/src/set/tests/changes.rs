@@ -17,7 +17,7 @@ use crate::testing::*;
 use crate::{Eviction, OptimizerSpec, TableSet, TableSpec};
 
 /// Bits of the weights, and pushes.
-type Rows = BTreeMap<u64, (Vec<u32>, u32)>;
+pub(super) type Rows = BTreeMap<u64, (Vec<u32>, u32)>;
 
 fn evicting(steps: u64) -> TableSpec {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
@@ -33,7 +33,7 @@ fn step(set: &mut TableSet, workers: &Workers, number: u64, keys: Vec<FeatureKey
     set.sweep(workers, update(number, 1.0)).unwrap();
 }
 
-fn live(set: &TableSet, table: usize) -> Rows {
+pub(super) fn live(set: &TableSet, table: usize) -> Rows {
     let mut rows = Rows::new();
     for shard in &set.shards {
         for slot in shard.slots() {

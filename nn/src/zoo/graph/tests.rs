@@ -27,7 +27,7 @@ fn inputs() -> ModelInputs {
         tables: vec![TableInput { name: "ids".into(), stride: 8 }],
         columns: ["user", "item", "city"].map(column).into(),
         numeric: vec!["price".into(), "age".into()],
-        labels: vec![LabelInput { name: "click".into(), weight: 1.0, logit_shift: 0.0 }],
+        labels: vec!["click".into()],
     }
 }
 

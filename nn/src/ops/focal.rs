@@ -1,0 +1,157 @@
+//! Binary cross-entropy with a weight for each class and with focus on what is hard (Lin et al. 2017,
+//! "Focal Loss for Dense Object Detection"): with `p` the probability that is given to the label that is there,
+//!
+//! ```text
+//! loss = c · (1 − p)^gamma · (−ln p),   c = positive where the label is 1, negative where it is 0
+//! ```
+//!
+//! With `s` the logit times +1 or −1 by the label, `−ln p = softplus(−s)` and `1 − p = e^(−softplus(s))`, so that
+//! neither end overflows or loses its digits. `gamma` 0 is cross-entropy weighted by class.
+
+use zillion_device::simd::math;
+
+use super::kernel::{Tile, View, ViewMut};
+use crate::autodiff::Backward;
+use crate::error::Result;
+use crate::graph::{Dim, NodeId, Shape};
+use crate::op::{Focal, Op};
+
+pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
+    let column = |s: &Shape| s.cols == 1 && s.rows == Dim::Batch;
+    let scalar = Shape::constant(1, 1);
+    let spec = match op {
+        Op::FocalSum(spec) | Op::FocalGrad(spec) => spec,
+        _ => return Err(format!("{} is no loss", op.name())),
+    };
+    for (name, value) in
+        [("gamma", spec.gamma), ("positive", spec.positive), ("negative", spec.negative)]
+    {
+        if !(value.is_finite() && value >= 0.0) {
+            return Err(format!("{name} must be 0 or above, found {value}"));
+        }
+    }
+    match (op, inputs) {
+        (Op::FocalSum(_), [_, _, _]) if inputs.iter().all(column) => Ok(scalar),
+        (Op::FocalGrad(_), [g, rest @ ..])
+            if rest.len() == 3 && *g == scalar && rest.iter().all(column) =>
+        {
+            Ok(Shape::batch(1))
+        }
+        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+    }
+}
+
+impl Focal {
+    /// Of a logit and its label: the class' weight, the sign that turns the logit towards the label, and
+    /// the logit so turned.
+    #[inline(always)]
+    fn turned(self, z: f32, y: f32) -> (f32, f32, f32) {
+        let sign = 2.0 * y - 1.0;
+        (y * self.positive + (1.0 - y) * self.negative, sign, sign * z)
+    }
+
+    #[inline(always)]
+    fn loss(self, z: f32, y: f32) -> f32 {
+        let (class, _, s) = self.turned(z, y);
+        class * math::exp(-self.gamma * math::log1p_exp(s)) * math::log1p_exp(-s)
+    }
+
+    /// With `q = 1 − p`: `−c · sign · q^gamma · (gamma · p · (−ln p) + q)`.
+    #[inline(always)]
+    fn slope(self, z: f32, y: f32) -> f32 {
+        let (class, sign, s) = self.turned(z, y);
+        let focus = math::exp(-self.gamma * math::log1p_exp(s));
+        let (p, q) = (math::sigmoid(s), math::sigmoid(-s));
+        -class * sign * focus * (self.gamma * p * math::log1p_exp(-s) + q)
+    }
+}
+
+/// As [`super::loss::accumulate`].
+pub(super) fn accumulate(
+    spec: Focal,
+    tile: &Tile<'_>,
+    inputs: &[View<'_>],
+    partial: &mut [f32],
+    first: bool,
+) {
+    let &[z, y, w] = inputs else { return };
+    let sum: f64 = (0..tile.rows)
+        .map(|i| {
+            let w = w.at(i);
+            // A row without weight may have no label, and then whatever stands there.
+            if w == 0.0 { 0.0 } else { f64::from(w * spec.loss(z.at(i), y.at(i))) }
+        })
+        .sum();
+    partial[0] = if first { sum as f32 } else { partial[0] + sum as f32 };
+}
+
+pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
+    let (Op::FocalGrad(spec), &[g, z, y, w]) = (op, inputs) else { return super::unfit(op) };
+    let g = g.at(0);
+    for i in 0..tile.rows {
+        let w = w.at(i);
+        out.data[i * out.stride] =
+            if w == 0.0 { 0.0 } else { g * w * spec.slope(z.at(i), y.at(i)) };
+    }
+}
+
+pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+    let node = cx.node(id).clone();
+    match (&node.op, node.inputs.as_slice()) {
+        (Op::FocalSum(spec), &[z, y, w]) => {
+            if cx.wants(y) || cx.wants(w) {
+                return Err(cx.no_rule(id));
+            }
+            let gz = cx.push(id, "grad", Op::FocalGrad(*spec), &[g, z, y, w])?;
+            cx.give(z, gz);
+        }
+        _ => return Err(cx.no_rule(id)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figure of the paper (section 3.2): with gamma 2 an example at p = 0.9 has a hundredth of its
+    /// cross-entropy, and one at p ≈ 0.968 a thousandth.
+    #[test]
+    fn easy_examples_count_as_little_as_the_paper_says() {
+        let spec = Focal { gamma: 2.0, positive: 1.0, negative: 1.0 };
+        for (p, share) in [(0.9f32, 0.01f32), (0.968, 0.001_024), (0.5, 0.25)] {
+            let z = (p / (1.0 - p)).ln();
+            for (z, y) in [(z, 1.0), (-z, 0.0)] {
+                let ratio = spec.loss(z, y) / -p.ln();
+                assert!((ratio - share).abs() < 1e-3 * share, "{p} {y}: {ratio}");
+            }
+        }
+    }
+
+    /// In f64 from the definition, and without overflow where a logit is far out.
+    #[test]
+    fn losses_and_slopes_follow_the_definition() {
+        for gamma in [0.0f32, 0.5, 2.0, 5.0] {
+            let spec = Focal { gamma, positive: 0.25, negative: 0.75 };
+            let loss = |z: f64, y: f64| {
+                let p = 1.0 / (1.0 + (-(2.0 * y - 1.0) * z).exp());
+                let class = if y == 1.0 { 0.25 } else { 0.75 };
+                -class * (1.0 - p).powf(f64::from(gamma)) * p.ln()
+            };
+            for z in [-7.0f32, -1.5, -0.1, 0.0, 0.3, 2.0, 6.0] {
+                for y in [0.0f32, 1.0] {
+                    let (at, of) = (f64::from(z), f64::from(y));
+                    let slope = (loss(at + 1e-5, of) - loss(at - 1e-5, of)) / 2e-5;
+                    let found = [f64::from(spec.loss(z, y)), f64::from(spec.slope(z, y))];
+                    for (found, expected) in found.into_iter().zip([loss(at, of), slope]) {
+                        let error = (found - expected).abs();
+                        assert!(error < 3e-6 * expected.abs().max(1e-2), "{gamma} {z} {y}");
+                    }
+                }
+            }
+            for (z, y) in [(1e4f32, 0.0f32), (-1e4, 1.0), (1e4, 1.0), (-1e4, 0.0)] {
+                assert!(spec.loss(z, y).is_finite() && spec.slope(z, y).is_finite());
+            }
+        }
+    }
+}

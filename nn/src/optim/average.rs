@@ -1,0 +1,323 @@
+//! Averaged dense parameters: what validation, checkpoints' scores and versions use in place of the newest.
+//!
+//! Training goes on from the weights themselves; the average follows. Running statistics are averaged like
+//! weights, so that they belong to them. Rows of tables are not: they are as training left them.
+//!
+//! # Invariants
+//! An average is a function of the weights behind each step, and is part of the checkpoint: a resumed run has
+//! the same bits.
+
+use std::collections::BTreeMap;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use zillion_device::simd::vectorised;
+use zillion_device::workers::Workers;
+
+use super::checkpoint::{SEPARATOR, Tensor, read_params, wrong};
+use crate::error::Result;
+use crate::graph::ParamSpec;
+use crate::params::Params;
+
+/// What stands before a parameter's name where its average lies in a checkpoint.
+const VALUE: &str = "average.value";
+const COUNT: &str = "average.count/";
+
+/// Floats a task of the pool averages.
+const BLOCK: usize = 16 * 1024;
+
+/// How the dense parameters are averaged: `{ kind = "ema", decay = 0.999 }`. Steps are those of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum AverageSpec {
+    /// Behind each step `a = d * a + (1 - d) * w`, where `d` is `decay`, or at first the smaller
+    /// `(1 + n) / (10 + n)` of the `n`th, as TensorFlow's `ExponentialMovingAverage` has it: the beginning is
+    /// forgotten soon.
+    Ema {
+        /// How much of the average stays, above 0 and below 1.
+        #[serde(default = "default_decay", deserialize_with = "decay")]
+        decay: f64,
+        /// Steps before the first that counts.
+        #[serde(default)]
+        start: u64,
+    },
+    /// The mean of the weights behind every `every`th step (Izmailov et al. 2018, "Averaging Weights Leads to
+    /// Wider Optima").
+    Swa {
+        /// Steps between two that count.
+        #[serde(default = "one", deserialize_with = "at_least_one")]
+        every: u64,
+        /// Steps before the first that counts.
+        #[serde(default)]
+        start: u64,
+    },
+}
+
+/// An average and how many weights are in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Average {
+    spec: AverageSpec,
+    count: u64,
+    values: Params,
+}
+
+impl Average {
+    /// An average of nothing yet.
+    #[must_use]
+    pub fn new(spec: AverageSpec, params: &Params) -> Self {
+        Self { spec, count: 0, values: params.clone() }
+    }
+
+    /// The average; `None` until a step has counted.
+    #[must_use]
+    pub fn params(&self) -> Option<&Params> {
+        (self.count > 0).then_some(&self.values)
+    }
+
+    /// Takes the weights behind step `step` of the run, counted from 1.
+    ///
+    /// # Errors
+    /// Other parameters than those that the average was made for.
+    pub fn update(&mut self, params: &Params, step: u64, workers: &Workers) -> Result<()> {
+        let share = match self.spec {
+            AverageSpec::Ema { start, .. } if step <= start => return Ok(()),
+            AverageSpec::Swa { start, every } if step <= start || (step - start) % every != 0 => {
+                return Ok(());
+            }
+            AverageSpec::Ema { decay, .. } => {
+                let n = self.count as f64;
+                1.0 - decay.min((1.0 + n) / (10.0 + n))
+            }
+            AverageSpec::Swa { .. } => 1.0 / (self.count as f64 + 1.0),
+        };
+        if self.count == 0 {
+            self.values.copy_from(params)?;
+        } else {
+            params.fits(self.values.specs())?;
+            let share = share as f32;
+            let pairs = self.values.iter_mut().zip(params.iter());
+            let mut blocks: Vec<(&mut [f32], &[f32])> = pairs
+                .flat_map(|((_, a), (_, w))| a.chunks_mut(BLOCK).zip(w.chunks(BLOCK)))
+                .collect();
+            workers.for_each_mut(&mut blocks, |_, (average, weights)| {
+                vectorised(
+                    #[inline(always)]
+                    || {
+                        for (a, &w) in average.iter_mut().zip(*weights) {
+                            *a += share * (w - *a);
+                        }
+                    },
+                );
+            });
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Takes what a checkpoint has of it, so that it goes on as if training had not stopped.
+    ///
+    /// # Errors
+    /// Bytes that are no such file, or hold no average of these parameters. Nothing has changed then.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
+        let file = SafeTensors::deserialize(bytes)?;
+        let Some(count) = count(&file) else {
+            return Err(wrong(COUNT, "the file has no averaged parameters"));
+        };
+        self.values = averaged(self.values.specs(), &file)?;
+        self.count = count;
+        Ok(())
+    }
+
+    /// What a checkpoint keeps of it.
+    pub(super) fn tensors<'a>(&'a self, count: &'a [u8; 8]) -> Vec<(String, Tensor<'a>)> {
+        let value = |(spec, values): (&'a ParamSpec, &'a [f32])| {
+            let name = format!("{VALUE}{SEPARATOR}{}", spec.name);
+            (name, Tensor::floats([spec.rows, spec.cols], values))
+        };
+        let mut tensors: Vec<_> = self.values.iter().map(value).collect();
+        let count = Tensor { dtype: Dtype::U64, shape: vec![1], bytes: count };
+        tensors.push((COUNT.to_owned(), count));
+        tensors
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+/// Whether a tensor of this name is an average's.
+pub(super) fn is_average(name: &str) -> bool {
+    name.starts_with("average.")
+}
+
+/// The parameters to score with: the average where the file has one of at least one step, else the weights.
+///
+/// # Errors
+/// As [`read_params`].
+pub fn read_scoring_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
+    let file = SafeTensors::deserialize(bytes)?;
+    match count(&file) {
+        Some(count) if count > 0 => averaged(specs, &file),
+        _ => read_params(specs, bytes),
+    }
+}
+
+fn count(file: &SafeTensors<'_>) -> Option<u64> {
+    let tensor = file.tensor(COUNT).ok().filter(|tensor| tensor.dtype() == Dtype::U64)?;
+    <[u8; 8]>::try_from(tensor.data()).ok().map(u64::from_le_bytes)
+}
+
+fn averaged(specs: &[ParamSpec], file: &SafeTensors<'_>) -> Result<Params> {
+    let own = |name: &str| {
+        let (before, name) = name.split_once(SEPARATOR)?;
+        (before == VALUE).then(|| name.to_owned())
+    };
+    let tensors: BTreeMap<String, TensorView<'_>> = file
+        .tensors()
+        .into_iter()
+        .filter_map(|(name, tensor)| Some((own(&name)?, tensor)))
+        .collect();
+    Params::from_safetensors(specs, &safetensors::serialize(tensors, None)?)
+}
+
+fn default_decay() -> f64 {
+    0.999
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn decay<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
+    let value = f64::deserialize(deserializer)?;
+    if value > 0.0 && value < 1.0 {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!("must be above 0 and below 1, found {value}")))
+}
+
+fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<u64, D::Error> {
+    let value = u64::deserialize(deserializer)?;
+    if value >= 1 { Ok(value) } else { Err(D::Error::custom("must be at least 1, found 0")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::graph::{ParamId, ParamInit};
+    use crate::optim::{DenseOptimizer, DenseOptimizerSpec, write_dense_with};
+
+    fn specs() -> Vec<ParamSpec> {
+        let init = ParamInit::Constant { value: 0.0 };
+        let spec = |name: &str, cols, trainable| ParamSpec {
+            name: name.into(),
+            rows: 1,
+            cols,
+            init,
+            trainable,
+        };
+        vec![spec("w", 20_000, true), spec("norm.running_mean", 3, false)]
+    }
+
+    /// Weights behind step `step`.
+    fn weights(step: u64) -> Params {
+        let mut params = Params::init(&specs(), 0);
+        for (index, (_, values)) in params.iter_mut().enumerate() {
+            for (i, value) in values.iter_mut().enumerate() {
+                *value = ((step as f32) * 0.37 + i as f32 * 0.001 + index as f32).sin();
+            }
+        }
+        params
+    }
+
+    fn workers(threads: usize) -> Workers {
+        Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
+    }
+
+    fn run(spec: AverageSpec, steps: u64, threads: usize) -> Average {
+        let mut average = Average::new(spec, &weights(0));
+        let workers = workers(threads);
+        (1..=steps).for_each(|step| average.update(&weights(step), step, &workers).unwrap());
+        average
+    }
+
+    fn close(found: f32, expected: f64) {
+        assert!((f64::from(found) - expected).abs() < 1e-6, "{found} {expected}");
+    }
+
+    #[test]
+    fn are_what_their_formulas_say() {
+        let at = |step: u64, i: usize| f64::from(weights(step).value(ParamId(0))[i]);
+        let ema = run(AverageSpec::Ema { decay: 0.8, start: 2 }, 40, 2);
+        let swa = run(AverageSpec::Swa { every: 5, start: 10 }, 41, 2);
+        for i in [0, 17, 19_999] {
+            let mut expected = at(3, i);
+            for (n, step) in (1..).zip(4..=40) {
+                let decay = 0.8f64.min((1.0 + f64::from(n)) / (10.0 + f64::from(n)));
+                expected = decay * expected + (1.0 - decay) * at(step, i);
+            }
+            close(ema.params().unwrap().value(ParamId(0))[i], expected);
+            let mean = (15..=40).step_by(5).map(|step| at(step, i)).sum::<f64>() / 6.0;
+            close(swa.params().unwrap().value(ParamId(0))[i], mean);
+        }
+        // Running statistics too.
+        assert_ne!(swa.params().unwrap().value(ParamId(1)), weights(41).value(ParamId(1)));
+        assert_eq!(run(AverageSpec::Swa { every: 5, start: 10 }, 14, 1).params(), None);
+    }
+
+    #[test]
+    fn threads_change_nothing_and_a_checkpoint_goes_on_to_the_same_bits() {
+        for spec in
+            [AverageSpec::Ema { decay: 0.9, start: 1 }, AverageSpec::Swa { every: 3, start: 0 }]
+        {
+            let whole = run(spec, 20, 3);
+            assert_eq!(whole, run(spec, 20, 1));
+            let (half, params) = (run(spec, 9, 1), weights(9));
+            let optimizer =
+                DenseOptimizer::new(DenseOptimizerSpec::default(), 0.0, &specs()).unwrap();
+            let bytes = write_dense_with(&params, &optimizer, Some(&half)).unwrap();
+            let mut again = Average::new(spec, &weights(0));
+            again.read(&bytes).unwrap();
+            assert_eq!(again, half);
+            (10..=20).for_each(|step| again.update(&weights(step), step, &workers(1)).unwrap());
+            assert_eq!(again, whole);
+            // Scores come from it, training goes on from the weights, the optimizer does not see it.
+            assert_eq!(read_scoring_params(&specs(), &bytes).unwrap(), *half.params().unwrap());
+            assert_eq!(read_params(&specs(), &bytes).unwrap(), params);
+            let mut fresh = optimizer.clone();
+            fresh.read(&bytes).unwrap();
+            assert_eq!(fresh, optimizer);
+        }
+    }
+
+    #[test]
+    fn a_file_without_one_scores_with_the_weights() {
+        let params = weights(1);
+        let optimizer = DenseOptimizer::new(DenseOptimizerSpec::default(), 0.0, &specs()).unwrap();
+        let none = Average::new(AverageSpec::Swa { every: 1, start: 9 }, &params);
+        for average in [None, Some(&none)] {
+            let bytes = write_dense_with(&params, &optimizer, average).unwrap();
+            assert_eq!(read_scoring_params(&specs(), &bytes).unwrap(), params);
+            assert_eq!(none.clone().read(&bytes).is_ok(), average.is_some());
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let read = |text: &str| toml::from_str::<AverageSpec>(text);
+        assert_eq!(read("kind = 'ema'").unwrap(), AverageSpec::Ema { decay: 0.999, start: 0 });
+        assert_eq!(read("kind = 'swa'").unwrap(), AverageSpec::Swa { every: 1, start: 0 });
+        for bad in [
+            "kind = 'ema'\ndecay = 1",
+            "kind = 'ema'\ndecay = 0",
+            "kind = 'swa'\nevery = 0",
+            "kind = 'swa'\ndecay = 0.5",
+            "kind = 'polyak'",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

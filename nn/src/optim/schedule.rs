@@ -1,0 +1,238 @@
+//! The learning-rate schedule by steps: a linear warm-up, then what lowers the rate.
+//!
+//! A factor is a function of the step alone, so that nothing of it is in a checkpoint and a resumed run
+//! goes on with the same bits. It multiplies the rates of the dense parameters and, unless the job says
+//! otherwise, those of the tables; the plateau schedule multiplies both once more.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::spec::not_negative;
+
+/// Settings of the schedule, in the vocabulary of a job: `{ warmup_steps = 1000, decay = { kind = "cosine", steps
+/// = 50000 } }`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScheduleSpec {
+    /// Steps in which the rate grows evenly, the last of them at the whole rate; 0: it begins there.
+    pub warmup_steps: u64,
+    /// The share of the rate that the warm-up begins above.
+    #[serde(deserialize_with = "share")]
+    pub warmup_from: f64,
+    /// What lowers the rate behind the warm-up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decay: Option<Decay>,
+    /// Whether tables follow it too.
+    pub tables: bool,
+}
+
+impl Default for ScheduleSpec {
+    fn default() -> Self {
+        Self { warmup_steps: 0, warmup_from: 0.0, decay: None, tables: true }
+    }
+}
+
+/// What lowers the rate. Steps are counted behind the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Decay {
+    /// Half a cosine from the whole rate down to a share of it (Loshchilov, Hutter 2017, without restarts):
+    /// `to + (1 - to) * (1 + cos(pi * n / steps)) / 2`. The rate stays there afterwards.
+    Cosine {
+        /// Steps until it has arrived.
+        #[serde(deserialize_with = "at_least_one")]
+        steps: u64,
+        /// The share of the rate where it arrives.
+        #[serde(default = "default_to", deserialize_with = "kept")]
+        to: f64,
+    },
+    /// A straight line to the same.
+    Linear {
+        /// Steps until it has arrived.
+        #[serde(deserialize_with = "at_least_one")]
+        steps: u64,
+        /// The share of the rate where it arrives.
+        #[serde(default = "default_to", deserialize_with = "kept")]
+        to: f64,
+    },
+    /// `factor ^ floor(n / every)`, never below a share of the rate.
+    Step {
+        /// Steps between two changes.
+        #[serde(deserialize_with = "at_least_one")]
+        every: u64,
+        /// What each change multiplies the rate by.
+        #[serde(default = "default_factor", deserialize_with = "kept")]
+        factor: f64,
+        /// The share of the rate that it does not fall below.
+        #[serde(default, deserialize_with = "not_negative")]
+        floor: f64,
+    },
+}
+
+impl ScheduleSpec {
+    /// What multiplies the learning rate in step `step` of the run, counted from 1. Above 0.
+    #[must_use]
+    pub fn at(&self, step: u64) -> f64 {
+        if step <= self.warmup_steps {
+            let done = step as f64 / self.warmup_steps as f64;
+            return self.warmup_from + (1.0 - self.warmup_from) * done;
+        }
+        // The first step behind the warm-up has the whole rate.
+        let behind = step.saturating_sub(self.warmup_steps + 1);
+        self.decay.map_or(1.0, |decay| decay.after(behind))
+    }
+
+    /// The first setting that makes no sense: its key and why.
+    #[must_use]
+    pub fn problem(&self) -> Option<(&'static str, &'static str)> {
+        if self.warmup_steps == 0 && self.decay.is_none() {
+            return Some((
+                "",
+                "changes nothing; set `warmup_steps`, `decay` or both, or remove it",
+            ));
+        }
+        if self.warmup_steps == 0 && self.warmup_from != 0.0 {
+            return Some(("warmup_from", "does nothing without `warmup_steps`"));
+        }
+        match self.decay {
+            Some(Decay::Step { floor, .. }) if floor > 1.0 => {
+                Some(("decay.floor", "must be at most 1: a share of the rate"))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Decay {
+    /// The factor when `n` steps have been made behind the warm-up.
+    fn after(self, n: u64) -> f64 {
+        let share = |steps: u64| n.min(steps) as f64 / steps as f64;
+        match self {
+            Self::Cosine { steps, to } => {
+                let falling = 0.5 * (1.0 + (std::f64::consts::PI * share(steps)).cos());
+                to + (1.0 - to) * falling
+            }
+            Self::Linear { steps, to } => to + (1.0 - to) * (1.0 - share(steps)),
+            Self::Step { every, factor, floor } => {
+                // A rate of 0 would be no rate; this is far below anything that moves a weight.
+                factor.powf((n / every) as f64).max(floor).max(f64::from(f32::MIN_POSITIVE))
+            }
+        }
+    }
+}
+
+fn default_to() -> f64 {
+    0.01
+}
+fn default_factor() -> f64 {
+    0.1
+}
+
+/// A number in `(0, 1]`.
+fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let value = f64::deserialize(deserializer)?;
+    if value > 0.0 && value <= 1.0 {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!("must be above 0 and at most 1, found {value}")))
+}
+
+/// A number in `[0, 1]`.
+fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let value = f64::deserialize(deserializer)?;
+    if (0.0..=1.0).contains(&value) {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!("must be from 0 to 1, found {value}")))
+}
+
+fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let value = u64::deserialize(deserializer)?;
+    if value >= 1 { Ok(value) } else { Err(D::Error::custom("must be at least 1, found 0")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spec(text: &str) -> ScheduleSpec {
+        toml::from_str(text).unwrap()
+    }
+
+    fn close(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+    }
+
+    #[test]
+    fn warms_up_and_then_falls_along_a_cosine() {
+        let spec = spec("warmup_steps = 4\ndecay = { kind = 'cosine', steps = 10, to = 0.1 }");
+        let warm: Vec<f64> = (1..=5).map(|step| spec.at(step)).collect();
+        assert_eq!(warm, [0.25, 0.5, 0.75, 1.0, 1.0]);
+        // Half way: the middle between the whole and a tenth. Then it arrives and stays.
+        close(spec.at(10), 0.55);
+        close(spec.at(5 + 2), 0.1 + 0.9 * 0.5 * (1.0 + (0.2 * std::f64::consts::PI).cos()));
+        close(spec.at(15), 0.1);
+        close(spec.at(1_000_000), 0.1);
+    }
+
+    #[test]
+    fn falls_by_steps_and_lines() {
+        let steps = spec("decay = { kind = 'step', every = 3, factor = 0.5, floor = 0.2 }");
+        let found: Vec<f64> = (1..=10).map(|step| steps.at(step)).collect();
+        assert_eq!(found, [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.2]);
+        let line = spec("decay = { kind = 'linear', steps = 4, to = 0.2 }");
+        for (step, expected) in [(1, 1.0), (2, 0.8), (3, 0.6), (5, 0.2), (99, 0.2)] {
+            close(line.at(step), expected);
+        }
+        let warm = spec("warmup_steps = 2\nwarmup_from = 0.5");
+        assert_eq!([warm.at(1), warm.at(2), warm.at(3), warm.at(500)], [0.75, 1.0, 1.0, 1.0]);
+    }
+
+    proptest! {
+        /// What tables refuse is a rate that is 0, negative, or no number.
+        #[test]
+        fn is_always_a_rate(
+            warmup in 0u64..100, from in 0.0f64..=1.0, steps in 1u64..1000, to in 1e-6f64..=1.0,
+            step in 1u64..100_000, kind in 0..3,
+        ) {
+            let decay = match kind {
+                0 => Decay::Cosine { steps, to },
+                1 => Decay::Linear { steps, to },
+                _ => Decay::Step { every: steps, factor: to, floor: 0.0 },
+            };
+            let spec = ScheduleSpec {
+                warmup_steps: warmup, warmup_from: from, decay: Some(decay), tables: true,
+            };
+            let found = spec.at(step) as f32;
+            prop_assert!(found > 0.0 && found <= 1.0, "{}", found);
+            prop_assert!(spec.at(step + 1) <= spec.at(step).max(1e-30) || step <= warmup);
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        for bad in [
+            "decay = { kind = 'cosine' }",
+            "decay = { kind = 'cosine', steps = 0 }",
+            "decay = { kind = 'cosine', steps = 5, to = 0 }",
+            "decay = { kind = 'step', every = 5, factor = 1.5 }",
+            "decay = { kind = 'exponential', steps = 5 }",
+            "warmup_from = -0.1",
+            "warmup = 5",
+        ] {
+            assert!(toml::from_str::<ScheduleSpec>(bad).is_err(), "{bad}");
+        }
+        assert_eq!(spec("").problem().unwrap().0, "");
+        assert_eq!(
+            spec("warmup_from = 0.5\ndecay = { kind = 'linear', steps = 1 }").problem().unwrap().0,
+            "warmup_from"
+        );
+        let floor = spec("decay = { kind = 'step', every = 5, floor = 2 }");
+        assert_eq!(floor.problem().unwrap().0, "decay.floor");
+        let good = spec("warmup_steps = 5\ntables = false");
+        assert_eq!(good.problem(), None);
+        assert_eq!(toml::from_str::<ScheduleSpec>(&toml::to_string(&good).unwrap()).unwrap(), good);
+    }
+}

@@ -1,0 +1,146 @@
+//! The loss of a label: cross-entropy, weighted by class or focused on what is hard.
+//!
+//! Each is averaged over the rows that have the label, by their weights. Weights of classes do not count in
+//! the divisor, so that a positive weight of 2 is twice the loss of a positive, as PyTorch's
+//! `BCEWithLogitsLoss(pos_weight)` has it. Anything but plain cross-entropy moves the odds that a model
+//! learns: its scores rank as well, and are no probabilities any more.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::builder::GraphBuilder;
+use crate::error::Result;
+use crate::graph::NodeId;
+use crate::op::{Binary, Focal, Op};
+
+/// How a label is learned: `{ kind = "focal", gamma = 2.0, alpha = 0.25 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum LossSpec {
+    /// Binary cross-entropy.
+    Bce {
+        /// Factor of the loss where the label is 1.
+        #[serde(default = "one", deserialize_with = "not_negative")]
+        positive_weight: f32,
+        /// Factor of the loss where the label is 0.
+        #[serde(default = "one", deserialize_with = "not_negative")]
+        negative_weight: f32,
+    },
+    /// Lin et al. 2017: `(1 − p)^gamma` times the cross-entropy, with `p` the probability of the label that
+    /// is there.
+    Focal {
+        /// How much less what is easy counts; 0: not at all.
+        #[serde(default = "two", deserialize_with = "not_negative")]
+        gamma: f32,
+        /// Factor where the label is 1, and one less it where it is 0; absent: 1 for both.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "share")]
+        alpha: Option<f32>,
+    },
+}
+
+impl Default for LossSpec {
+    fn default() -> Self {
+        Self::Bce { positive_weight: 1.0, negative_weight: 1.0 }
+    }
+}
+
+impl LossSpec {
+    /// Whether scores are probabilities of the data when it is learned.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether nothing would be learned.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Bce { positive_weight, negative_weight } if *positive_weight == 0.0 && *negative_weight == 0.0)
+    }
+
+    fn focal(self) -> Focal {
+        match self {
+            Self::Bce { positive_weight, negative_weight } => {
+                Focal { gamma: 0.0, positive: positive_weight, negative: negative_weight }
+            }
+            Self::Focal { gamma, alpha } => {
+                let (positive, negative) = alpha.map_or((1.0, 1.0), |alpha| (alpha, 1.0 - alpha));
+                Focal { gamma, positive, negative }
+            }
+        }
+    }
+}
+
+/// `Σ w·l / Σ w` over logits, labels of 0 and 1 and weights, all `[B, 1]`; 0 where every weight is.
+pub(super) fn averaged(
+    b: &mut GraphBuilder,
+    name: &str,
+    spec: LossSpec,
+    logits: NodeId,
+    labels: NodeId,
+    weights: NodeId,
+) -> Result<NodeId> {
+    if spec.is_plain() {
+        return b.weighted_bce(name, logits, labels, weights);
+    }
+    let total = b.sum_rows(&format!("{name}.weight.sum"), weights)?;
+    let op = Op::FocalSum(spec.focal());
+    let sum = b.push(&format!("{name}.sum"), op, &[logits, labels, weights])?;
+    b.binary(name, Binary::SafeDiv, sum, total)
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+fn two() -> f32 {
+    2.0
+}
+
+fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f32, D::Error> {
+    let value = f32::deserialize(deserializer)?;
+    if value.is_finite() && value >= 0.0 {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!("must be 0 or above, found {value}")))
+}
+
+/// A number in `(0, 1)`.
+fn share<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<f32>, D::Error> {
+    let value = f32::deserialize(deserializer)?;
+    if value > 0.0 && value < 1.0 {
+        return Ok(Some(value));
+    }
+    Err(D::Error::custom(format!("must be above 0 and below 1, found {value}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_speak_the_vocabulary() {
+        let read = |text: &str| toml::from_str::<LossSpec>(text).map_err(|e| e.to_string());
+        assert!(read("kind = 'bce'").unwrap().is_plain());
+        let weighted = read("kind = 'bce'\npositive_weight = 3").unwrap();
+        assert_eq!(weighted.focal(), Focal { gamma: 0.0, positive: 3.0, negative: 1.0 });
+        let focal = read("kind = 'focal'\nalpha = 0.25").unwrap();
+        assert_eq!(focal.focal(), Focal { gamma: 2.0, positive: 0.25, negative: 0.75 });
+        assert_eq!(read(&toml::to_string(&focal).unwrap()).unwrap(), focal);
+        assert_eq!(
+            read("kind = 'focal'").unwrap().focal(),
+            Focal { gamma: 2.0, positive: 1.0, negative: 1.0 }
+        );
+        assert!(
+            read("kind = 'bce'\npositive_weight = 0\nnegative_weight = 0").unwrap().is_nothing()
+        );
+        for bad in [
+            "kind = 'focal'\ngamma = -1",
+            "kind = 'focal'\nalpha = 1",
+            "kind = 'bce'\npositive_weight = -1",
+            "kind = 'hinge'",
+            "kind = 'bce'\npos_weight = 2",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What a job's schedule, losses and frozen parts will come to.
+
+use zillion_nn::Mode;
+use zillion_nn::optim::Decay;
+
+use super::report::Findings;
+use crate::job::Job;
+use crate::model;
+
+/// Says what is settled by settings of learning and easily overlooked. `rows` are those of an epoch.
+pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
+    let train = &job.train;
+    let step_rows = (train.batch_size.get() * train.accumulate.get()) as u64;
+    let steps = rows.map(|rows| rows.div_ceil(step_rows) * train.epochs);
+    if let (Some(schedule), Some(steps)) = (&train.schedule, steps) {
+        let falls = match schedule.decay {
+            Some(Decay::Cosine { steps, .. } | Decay::Linear { steps, .. }) => steps,
+            Some(Decay::Step { every, .. }) => every,
+            None => 0,
+        };
+        let whole = schedule.warmup_steps + falls;
+        if schedule.warmup_steps >= steps {
+            findings.warning(
+                "train.schedule.warmup_steps",
+                format!(
+                    "the run has about {steps} steps: the rate is never the whole one; lower it below that"
+                ),
+            );
+        } else if whole > steps {
+            findings.note(
+                "train.schedule.decay",
+                format!(
+                    "the run has about {steps} steps and the schedule {whole}: it will not arrive"
+                ),
+            );
+        }
+    }
+    for label in &job.schema.labels {
+        if !job.loss_of(&label.name).is_plain() {
+            findings.note(
+                &format!("train.loss.{}", label.name),
+                "scores will rank rows as well as others and be no probabilities: do not read their \
+                 calibration or log loss as such",
+            );
+        }
+    }
+    let tables = job.frozen_tables().unwrap_or_default();
+    let names = tables.iter().map(|table| job.tables[table.index()].name.as_str());
+    let names: Vec<&str> = names.collect();
+    if !names.is_empty() {
+        findings.note(
+            "train.freeze_tables",
+            format!(
+                "{}: no step moves, makes or evicts a row; without `--from` all rows are unknown and read as \
+                 they would begin",
+                names.join(", ")
+            ),
+        );
+    }
+    frozen_parameters(job, findings);
+}
+
+fn frozen_parameters(job: &Job, findings: &mut Findings) {
+    if job.train.freeze.is_empty() {
+        return;
+    }
+    // Whatever is wrong with the model is found where its memory is counted.
+    let Ok(mut graph) = model::graph(job, Mode::Train) else { return };
+    let was: Vec<bool> = graph.params.iter().map(|param| param.trainable).collect();
+    if job.freeze(&mut graph).is_err() {
+        return;
+    }
+    let frozen = graph.params.iter().zip(was).filter(|(param, was)| *was && !param.trainable);
+    let frozen: Vec<&str> = frozen.map(|(param, _)| param.name.as_str()).collect();
+    findings.note("train.freeze", format!("held still: {}", frozen.join(", ")));
+}

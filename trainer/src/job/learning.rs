@@ -1,0 +1,381 @@
+//! How the parts of a model learn: rates by name, what is frozen, averages, losses of labels.
+//!
+//! Names are those of dense parameters (`zillion model graph` lists them) and of tables; in a pattern `*`
+//! stands for any text. A pattern that nothing answers to is an error: it was meant for something.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use zillion_feature::TableId;
+use zillion_feature::config::ConfigError;
+use zillion_nn::zoo::{self, LossSpec, ModelSpec};
+use zillion_nn::{Graph, Mode, ParamSpec};
+
+use super::Job;
+use crate::error::Result;
+use crate::model;
+
+/// What stands for every label in `[train.loss]`.
+const EVERY_LABEL: &str = "*";
+
+/// The learning rate of some dense parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateConfig {
+    /// Which: their names, `*` for any text.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// Factor of the optimizer's rate; either this or `lr`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f64>,
+    /// The rate itself, before any schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lr: Option<f64>,
+}
+
+/// The version that a new run begins from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmStart {
+    /// The registry: a folder, `file:///…`, `s3://bucket/prefix`, `gs://…`, `az://…`.
+    pub registry: String,
+    /// The model's name there; absent: the job's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The version's number; either this or `pointer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// The pointer that stands on it when the run begins; absent: `stable`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<String>,
+}
+
+/// Where a retrieval model learns from how often items come, by which its scores are corrected in training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemCounts {
+    /// From a first pass over the training data, frozen before the first step.
+    #[default]
+    Data,
+    /// From the items' rows: how many steps have pushed each so far. Needs no pass, and moves with the data.
+    Table,
+}
+
+impl ItemCounts {
+    /// Whether it is the first pass.
+    pub fn is_data(&self) -> bool {
+        *self == Self::Data
+    }
+}
+
+impl RateConfig {
+    /// The factor of a base rate, or why there is none.
+    fn factor(&self, base: f64) -> std::result::Result<f32, (&'static str, String)> {
+        let (key, factor) = match (self.scale, self.lr) {
+            (Some(scale), None) => ("scale", scale),
+            (None, Some(lr)) => ("lr", lr / base),
+            _ => return Err(("match", "needs either `scale` or `lr` beside it".to_owned())),
+        };
+        let factor = factor as f32;
+        if factor.is_finite() && factor > 0.0 {
+            return Ok(factor);
+        }
+        Err((
+            key,
+            "must be a number above 0; to hold parameters still use `train.freeze`".to_owned(),
+        ))
+    }
+}
+
+impl Job {
+    /// Settings of learning that only make sense for the model, labels and tables that there are.
+    pub(super) fn check_learning(&self) -> Result<()> {
+        let train = &self.train;
+        if let Some((key, reason)) = train.schedule.as_ref().and_then(|schedule| schedule.problem())
+        {
+            let path = ["train.schedule", key].join(if key.is_empty() { "" } else { "." });
+            return Err(ConfigError::at(&path, reason).into());
+        }
+        if train.warm_start.as_ref().is_some_and(|w| w.version.is_some() && w.pointer.is_some()) {
+            let message = "names a version and a pointer; leave one of `version` and `pointer`";
+            return Err(ConfigError::at("train.warm_start", message).into());
+        }
+        self.check_losses()?;
+        self.check_item_counts()?;
+        let frozen_tables = self.frozen_tables()?;
+        if train.rates.is_empty() && train.freeze.is_empty() && frozen_tables.is_empty() {
+            return Ok(());
+        }
+        let mut graph = model::graph(self, Mode::Train)?;
+        self.freeze(&mut graph)?;
+        self.rate_factors(&graph.params)?;
+        let learns = graph.params.iter().any(|param| param.trainable);
+        if !learns && frozen_tables.len() == self.tables.len() {
+            let message = "nothing is left to learn: every parameter and every table is frozen";
+            return Err(ConfigError::at("train.freeze", message).into());
+        }
+        Ok(())
+    }
+
+    fn check_item_counts(&self) -> Result<()> {
+        if self.train.item_counts.is_data() {
+            return Ok(());
+        }
+        let refuse = |message: String| Err(ConfigError::at("train.item_counts", message).into());
+        let item = self.item_feature().filter(|_| zoo::reads_log_frequency(&self.model));
+        let Some(table) = item.and_then(|item| self.schema.features[item].table()) else {
+            return refuse(
+                "is read by a two_tower with `sampling_correction` alone; remove it".to_owned(),
+            );
+        };
+        let name = &self.tables[table.index()].name;
+        if self.schema.sparse().filter(|feature| feature.table() == Some(table)).count() > 1 {
+            return refuse(format!(
+                "counts the rows of table `{name}`, which other features use too, so that these would be counted \
+                 with the items; give them a table of their own, or leave it at \"data\""
+            ));
+        }
+        if self.frozen_tables()?.contains(&table) {
+            return refuse(format!(
+                "counts the rows of table `{name}`, which is frozen: nothing is counted"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_losses(&self) -> Result<()> {
+        let losses = &self.train.loss;
+        let Some(first) = losses.keys().next() else { return Ok(()) };
+        let path = |label: &str| format!("train.loss.{label}");
+        if matches!(self.model, ModelSpec::TwoTower(_)) {
+            let message = "a two_tower learns by a softmax over the items of a batch and has no loss of a \
+                           label; remove it";
+            return Err(ConfigError::at(&path(first), message).into());
+        }
+        let mut known: Vec<&str> = self.schema.labels.iter().map(|l| l.name.as_str()).collect();
+        known.push(EVERY_LABEL);
+        for (label, loss) in losses {
+            if !known.contains(&label.as_str()) {
+                return Err(ConfigError::unknown_key("train.loss", label, &known).into());
+            }
+            if loss.is_nothing() {
+                let message = "both weights are 0, so that nothing would be learned; to judge a label and \
+                               not learn it set `weight = 0` of the label";
+                return Err(ConfigError::at(&path(label), message).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// How a label is learned.
+    pub(crate) fn loss_of(&self, label: &str) -> LossSpec {
+        let losses = &self.train.loss;
+        losses.get(label).or_else(|| losses.get(EVERY_LABEL)).copied().unwrap_or_default()
+    }
+
+    /// Holds the dense parameters still that the job freezes: they get no gradient and keep no state. Running
+    /// statistics are not learned and go on following the data.
+    pub(crate) fn freeze(&self, graph: &mut Graph) -> Result<()> {
+        for pattern in &self.train.freeze {
+            let mut params = graph.params.iter_mut();
+            let known = params.by_ref().filter(|param| answers(pattern, &param.name));
+            let mut found = false;
+            known.for_each(|param| {
+                found |= param.trainable;
+                param.trainable = false;
+            });
+            // What an earlier pattern has frozen answers to this one too.
+            let earlier = self.train.freeze.iter().take_while(|other| *other != pattern);
+            let again = earlier.into_iter().any(|other| {
+                graph.params.iter().any(|p| answers(other, &p.name) && answers(pattern, &p.name))
+            });
+            if !found && !again {
+                return Err(no_parameter("train.freeze", pattern, &graph.params));
+            }
+        }
+        Ok(())
+    }
+
+    /// The factor of each parameter's learning rate, in order: of the first pattern that its name answers to.
+    pub(crate) fn rate_factors(&self, params: &[ParamSpec]) -> Result<Vec<f32>> {
+        let base = self.train.optimizer.lr();
+        let mut factors = vec![None; params.len()];
+        for (index, rate) in self.train.rates.iter().enumerate() {
+            let path = |key: &str| format!("train.rates[{index}].{key}");
+            let factor =
+                rate.factor(base).map_err(|(key, message)| ConfigError::at(&path(key), message))?;
+            let mut found = false;
+            for (own, param) in factors.iter_mut().zip(params) {
+                if param.trainable && own.is_none() && answers(&rate.pattern, &param.name) {
+                    (*own, found) = (Some(factor), true);
+                }
+            }
+            if !found {
+                return Err(no_parameter(&path("match"), &rate.pattern, params));
+            }
+        }
+        Ok(factors.into_iter().map(|factor| factor.unwrap_or(1.0)).collect())
+    }
+
+    /// The tables that the job freezes.
+    pub(crate) fn frozen_tables(&self) -> Result<Vec<TableId>> {
+        let mut frozen = Vec::new();
+        for pattern in &self.train.freeze_tables {
+            let tables = (0..).map(TableId).zip(&self.tables);
+            let found = tables.filter(|(_, spec)| answers(pattern, &spec.name));
+            let found: Vec<TableId> = found.map(|(id, _)| id).collect();
+            if found.is_empty() {
+                let names: Vec<&str> = self.tables.iter().map(|t| t.name.as_str()).collect();
+                let error = ConfigError::unknown_value("train.freeze_tables", pattern, &names);
+                return Err(error.into());
+            }
+            frozen.extend(found);
+        }
+        frozen.sort_unstable();
+        frozen.dedup();
+        Ok(frozen)
+    }
+}
+
+/// Refuses a pattern by the parameters that there are.
+fn no_parameter(path: &str, pattern: &str, params: &[ParamSpec]) -> crate::error::Error {
+    let names = params.iter().filter(|param| param.trainable).map(|param| param.name.as_str());
+    let names: Vec<&str> = names.collect();
+    let message = format!(
+        "no parameter that is learned answers to {pattern:?}, or an earlier pattern has all that do; there \
+         are {}",
+        names.join(", ")
+    );
+    ConfigError::at(path, message).into()
+}
+
+/// Whether a name answers to a pattern, in which `*` stands for any text, an empty one too.
+fn answers(pattern: &str, name: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let mut pieces: Vec<&str> = pieces.collect();
+    let Some(last) = pieces.pop() else { return rest.is_empty() };
+    for piece in pieces {
+        // The first place is as good as any: what is left is longest there.
+        match rest.find(piece) {
+            Some(at) => rest = &rest[at + piece.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// For serde: whether there is nothing to write.
+pub(super) fn is_one(n: &std::num::NonZeroUsize) -> bool {
+    n.get() == 1
+}
+
+/// Losses by label, as a job has them.
+pub(super) type Losses = BTreeMap<String, LossSpec>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(more: &str) -> Result<Job> {
+        let text = format!(
+            "[data]\ntrain = ['x.csv']\n[features.user]\nkind = 'id'\n[features.item]\nkind = 'id'\n\
+             [labels.click]\n[model]\nkind = 'deepfm'\nhidden = [8, 4]\n{more}"
+        );
+        Job::from_value(toml::from_str::<toml::Table>(&text).expect("TOML").into())
+    }
+
+    #[test]
+    fn stars_stand_for_any_text() {
+        for (pattern, name, yes) in [
+            ("mlp.0.weight", "mlp.0.weight", true),
+            ("mlp.0.weight", "mlp.0.weights", false),
+            ("mlp.*", "mlp.0.weight", true),
+            ("*.bias", "mlp.0.bias", true),
+            ("*", "", true),
+            ("mlp.*.weight", "mlp.10.weight", true),
+            ("mlp.*.weight", "mlp.weight", false),
+            ("*0*0*", "a0b0", true),
+            ("*0*0*", "a0b", false),
+            ("a*a", "a", false),
+            ("", "a", false),
+        ] {
+            assert_eq!(answers(pattern, name), yes, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn the_first_pattern_that_a_parameter_answers_to_counts() {
+        let job = job("[train]\noptimizer = { kind = 'adam', lr = 0.01 }\nfreeze = ['mlp.0.*']\n\
+             [[train.rates]]\nmatch = 'mlp.1.weight'\nscale = 0.5\n\
+             [[train.rates]]\nmatch = 'mlp.*'\nlr = 0.001")
+        .unwrap();
+        let mut graph = model::graph(&job, Mode::Train).unwrap();
+        job.freeze(&mut graph).unwrap();
+        let factors = job.rate_factors(&graph.params).unwrap();
+        let of = |name: &str| {
+            let at = graph.params.iter().position(|p| p.name == name).expect(name);
+            (factors[at], graph.params[at].trainable)
+        };
+        assert_eq!(of("mlp.0.weight"), (1.0, false));
+        assert_eq!(of("mlp.1.weight"), (0.5, true));
+        assert_eq!(of("mlp.1.bias"), (0.1, true));
+        // What is printed is read as the same job.
+        let again = toml::from_str::<toml::Table>(&job.in_force().unwrap()).unwrap();
+        assert_eq!(Job::from_value(again.into()).unwrap().train, job.train);
+    }
+
+    #[test]
+    fn a_job_that_says_nothing_of_it_is_printed_as_before() {
+        let printed = job("").unwrap().in_force().unwrap();
+        for key in ["schedule", "accumulate", "average", "rates", "freeze", "loss"] {
+            assert!(!printed.contains(key), "{key} in {printed}");
+        }
+    }
+
+    #[test]
+    fn losses_are_of_labels() {
+        let job = job("[train.loss.'*']\nkind = 'focal'").unwrap();
+        assert_eq!(job.loss_of("click"), LossSpec::Focal { gamma: 2.0, alpha: None });
+        assert!(job.in_force().unwrap().contains("focal"));
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_name_their_key() {
+        for (settings, words) in [
+            ("[train]\nfreeze = ['mpl.*']", "train.freeze"),
+            ("[train]\nfreeze_tables = ['usr']", "did you mean `user`"),
+            ("[train]\nfreeze = ['*']\nfreeze_tables = ['*']", "nothing is left to learn"),
+            ("[[train.rates]]\nmatch = 'mlp.9.*'\nscale = 2", "train.rates[0].match"),
+            ("[[train.rates]]\nmatch = 'mlp.*'", "needs either `scale` or `lr`"),
+            ("[[train.rates]]\nmatch = 'mlp.*'\nscale = 0", "train.rates[0].scale"),
+            (
+                "[[train.rates]]\nmatch = '*'\nscale = 2\n[[train.rates]]\nmatch = 'mlp.*'\nscale = 3",
+                "train.rates[1].match",
+            ),
+            ("[train.schedule]", "train.schedule"),
+            ("[train.schedule]\nwarmup_steps = 5\nwarmup = 2", "warmup_steps"),
+            (
+                "[train.schedule]\ndecay = { kind = 'step', every = 5, floor = 3 }",
+                "train.schedule.decay.floor",
+            ),
+            ("[train.loss.clik]\nkind = 'bce'", "did you mean `click`"),
+            (
+                "[train.loss.click]\nkind = 'bce'\npositive_weight = 0\nnegative_weight = 0",
+                "train.loss.click",
+            ),
+            (
+                "[train.warm_start]\nregistry = 'r'\nversion = 3\npointer = 'stable'",
+                "train.warm_start",
+            ),
+            ("[train.warm_start]\nversion = 3", "train.warm_start"),
+            ("[train]\nitem_counts = 'table'", "train.item_counts"),
+            ("[train.average]\nkind = 'ema'\ndecay = 1", "train.average.decay"),
+            ("[train]\naccumulate = 0", "train.accumulate"),
+        ] {
+            let error = job(settings).expect_err(settings).to_string();
+            assert!(error.contains(words), "{settings}: {error}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A run that begins from a version: what was published is taken over where the job has a place for it.
+//!
+//! A checkpoint continues a training (`--from`): the same model, with everything that optimizers remember. A version
+//! has weights only, and may be of another job: dense parameters go by name, rows by table and segment. What
+//! has the same name and another shape is an error; what only one side has is said. The version is loaded as a
+//! server loads it, its chain, checksums and parity rows included, so that what cannot be trusted begins nothing.
+//!
+//! # Crash consistency
+//! Only the first sitting of a run begins: one that was killed before its first checkpoint begins again, the others
+//! go on from theirs, which holds all of it. What was fetched lies in a folder of its own and goes.
+
+use std::sync::Arc;
+
+use zillion_device::SystemClock;
+use zillion_embedding::layer::AtOnce;
+use zillion_feature::{Buckets, FeatureKind, FeatureSpec, Statistics, TableId};
+use zillion_registry::{Cache, Registry, Servable, VersionId};
+
+use super::Run;
+use crate::error::{Error, Result};
+use crate::job::WarmStart;
+use crate::observer::Observer;
+
+/// Folder of the run that a version is fetched into.
+const FOLDER: &str = "warm-start";
+
+/// A version, and how errors name it.
+pub(super) struct Origin {
+    version: Servable,
+    name: String,
+}
+
+impl Run {
+    /// Fetches the version that the job begins from, if it does.
+    pub(super) fn origin_version(&self, observer: &mut dyn Observer) -> Result<Option<Origin>> {
+        let Some(config) = &self.job.train.warm_start else { return Ok(None) };
+        let files = self.options.files.scratch();
+        let registry =
+            Registry::open(&config.registry, files.clone(), Arc::new(SystemClock::new()))?;
+        let model = registry.model(config.model.as_deref().unwrap_or(&self.job.name))?;
+        let number = match config.version {
+            Some(number) => VersionId(number),
+            None => model.pointer(config.pointer())?.to.version,
+        };
+        observer.note(&format!("beginning from version {number} of {}", model.name()));
+        let folder = self.dir.path().join(FOLDER);
+        let mut cache = Cache::open(&folder, model.name(), files.clone())?;
+        let workers = &self.options.workers;
+        let version = Servable::load(&model, number, None, &mut cache, workers, &mut AtOnce)?;
+        // What is mapped stays readable, and nobody needs the names.
+        files.remove_dir(&folder)?;
+        let name = format!("version {number} of {}", model.name());
+        Ok(Some(Origin { version, name }))
+    }
+
+    /// Takes the version's parameters and rows over.
+    pub(super) fn begin_from(
+        &mut self,
+        origin: &Origin,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        self.adopt_dense(origin, observer)?;
+        self.adopt_rows(origin, observer)?;
+        // Averages begin from what training begins from.
+        let average = self.job.train.average;
+        self.average = average.map(|spec| zillion_nn::optim::Average::new(spec, &self.params));
+        Ok(())
+    }
+
+    fn adopt_dense(&mut self, origin: &Origin, observer: &mut dyn Observer) -> Result<()> {
+        let theirs = origin.version.params();
+        let mut fresh = Vec::new();
+        for (spec, values) in self.params.iter_mut() {
+            let Some(id) = theirs.find(&spec.name) else {
+                fresh.push(spec.name.clone());
+                continue;
+            };
+            let there = &theirs.specs()[id.0 as usize];
+            if (there.rows, there.cols) != (spec.rows, spec.cols) {
+                return Err(Error::WarmStart {
+                    version: origin.name.clone(),
+                    what: format!("parameter `{}`", spec.name),
+                    problem: format!(
+                        "it is [{}, {}] there and [{}, {}] in the job; give the layer another name or the \
+                         same shape",
+                        there.rows, there.cols, spec.rows, spec.cols
+                    ),
+                });
+            }
+            values.copy_from_slice(theirs.value(id));
+        }
+        let unused = theirs.specs().iter().filter(|spec| self.params.find(&spec.name).is_none());
+        let unused: Vec<String> = unused.map(|spec| spec.name.clone()).collect();
+        for (names, what) in [
+            (fresh, "begin as in a new run, because the version does not have them"),
+            (unused, "are left out, because the job does not have them"),
+        ] {
+            if !names.is_empty() {
+                observer.note(&format!("parameters that {what}: {}", names.join(", ")));
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt_rows(&mut self, origin: &Origin, observer: &mut dyn Observer) -> Result<()> {
+        let theirs = &origin.version.manifest().tables;
+        for (id, own) in (0..).map(TableId).zip(&self.job.tables) {
+            let Some(table) = theirs.iter().position(|spec| spec.name == own.name) else {
+                let name = &own.name;
+                observer.note(&format!("table {name} begins empty: the version does not have it"));
+                continue;
+            };
+            let mut rows = origin.version.rows().rows_of(table);
+            let adopted =
+                self.client.adopt(id, &theirs[table].layout(), &mut rows).map_err(|problem| {
+                    Error::WarmStart {
+                        version: origin.name.clone(),
+                        what: format!("table `{}`", own.name),
+                        problem: problem.to_string(),
+                    }
+                })?;
+            let mut text = format!("table {} begins with {} rows", own.name, adopted.rows);
+            if adopted.unknown > 0 {
+                text.push_str(&format!(
+                    "; {} are left out, because its fixed vocabulary does not have them",
+                    adopted.unknown
+                ));
+            }
+            observer.note(&text);
+        }
+        let left_out = theirs.iter().filter(|t| self.job.tables.iter().all(|o| o.name != t.name));
+        let left_out: Vec<&str> = left_out.map(|spec| spec.name.as_str()).collect();
+        if !left_out.is_empty() {
+            let names = left_out.join(", ");
+            observer.note(&format!("tables that are left out, because the job has none: {names}"));
+        }
+        Ok(())
+    }
+
+    /// The version's statistics of the features that mean the same in the job: what its weights were learned
+    /// with.
+    pub(super) fn known_statistics(&self, origin: Option<&Origin>) -> Statistics {
+        let Some(origin) = origin else { return Statistics::default() };
+        let theirs = &origin.version.encoder().schema().features;
+        let statistics = &origin.version.manifest().statistics.columns;
+        let known = self.job.schema.features.iter().filter(|own| own.needs_statistics());
+        let columns = known.filter_map(|own| {
+            let there = theirs.iter().find(|feature| feature.name == own.name)?;
+            let found = statistics.get(&own.name).filter(|_| mean_the_same(own, there))?;
+            Some((own.name.clone(), found.clone()))
+        });
+        Statistics { columns: columns.collect() }
+    }
+}
+
+/// Whether statistics of one feature are of use for the other.
+fn mean_the_same(a: &FeatureSpec, b: &FeatureSpec) -> bool {
+    match (&a.kind, &b.kind) {
+        (FeatureKind::Numeric { transform: a, .. }, FeatureKind::Numeric { transform: b, .. }) => {
+            a == b
+        }
+        (
+            FeatureKind::Bucketized { buckets: Buckets::Quantiles(a), .. },
+            FeatureKind::Bucketized { buckets: Buckets::Quantiles(b), .. },
+        ) => a == b,
+        _ => false,
+    }
+}
+
+impl WarmStart {
+    fn pointer(&self) -> &str {
+        self.pointer.as_deref().unwrap_or(zillion_registry::STABLE)
+    }
+}
