@@ -355,7 +355,10 @@ mod tests {
                 "train.rates[1].match",
             ),
             ("[train.schedule]", "train.schedule"),
-            ("[train.schedule]\nwarmup_steps = 5\nwarmup = 2", "warmup_steps"),
+            (
+                "[train.schedule]\nwarmup_steps = 5\nwarmup = 2",
+                "unknown key `train.schedule.warmup`",
+            ),
             (
                 "[train.schedule]\ndecay = { kind = 'step', every = 5, floor = 3 }",
                 "train.schedule.decay.floor",
