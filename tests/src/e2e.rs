@@ -1,11 +1,13 @@
 //! End to end: the real binary on real files, one behaviour a module.
 
 mod bad_input;
+mod bench;
 mod check;
 mod clients;
 mod command_line;
 mod convert;
 mod crash;
+mod crash_spill;
 mod custom;
 mod dashboards;
 mod determinism;
