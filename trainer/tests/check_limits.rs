@@ -19,7 +19,7 @@ impl Place {
         let mut text = "user,item,kind,label\n".to_owned();
         for i in 0..ROWS {
             // Not every user once, which would be a finding of its own.
-            writeln!(text, "{},{},{},{}", i * 7 % (ROWS - 10), i % 400, i % 3, i % 2).unwrap();
+            writeln!(text, "{},{},{},{}", i * 11 % (ROWS - 10), i % 400, i % 3, i % 2).unwrap();
         }
         std::fs::write(folder.path().join("train.csv"), text).unwrap();
         Self(folder)
@@ -171,7 +171,7 @@ fn limits_that_exclude_each_other_are_named() {
         "tables.user.max_bytes",
         &["never reached", "train.max_table_bytes"],
     );
-    let report = place.check("[tables.user]\ndense = true\n[train]\nmax_table_bytes = '700 KiB'");
+    let report = place.check("[tables.user]\ndense = true\n[train]\nmax_table_bytes = '640 KiB'");
     finds(&report, Severity::Stop, "train.max_table_bytes", &["vocabulary", "dense = false"]);
     let ids: Vec<String> = (0..50).map(|i| i.to_string()).collect();
     let report = place.check(&format!(
@@ -187,7 +187,7 @@ fn limits_that_exclude_each_other_are_named() {
 fn memory_stays_within_the_limits_and_tables_share_them() {
     let place = Place::new();
     let free = place.check("[tables.user]\ndim = 256");
-    let limit = 5 << 20;
+    let limit = 3 << 20;
     let lru = "eviction = { kind = 'lru' }";
     let report = place.check(&format!(
         "[tables.user]\ndim = 256\n{lru}\n[train]\nbatch_size = 64\nmax_table_bytes = {limit}"

@@ -10,14 +10,20 @@ pub(crate) mod atomic {
 
 pub(crate) mod thread {
     //! Threads, and waiting for them.
+    use std::cell::Cell;
     use std::io;
     use std::num::NonZeroUsize;
 
     pub(crate) use shuttle::thread::{Builder, JoinHandle, Thread, current, park};
 
-    /// Pools of two threads watch before they sleep, larger ones sleep at once: both ways are gone.
+    thread_local! {
+        /// What the machine of a scenario has, all of which runs on one thread of the test.
+        pub(crate) static CORES: Cell<NonZeroUsize> = const { Cell::new(NonZeroUsize::MIN) };
+    }
+
+    /// Pools of more threads than cores sleep at once, others watch first.
     pub(crate) fn available_parallelism() -> io::Result<NonZeroUsize> {
-        Ok(NonZeroUsize::MIN.saturating_add(1))
+        Ok(CORES.get())
     }
 }
 
