@@ -203,7 +203,9 @@ pub(crate) struct BenchArgs {
 pub(crate) enum Bench {
     /// Rows pulled and pushed a second, beside the limits of this machine's memory
     #[command(after_help = "\
-Example: zillion bench embedding --rows 10000000 --dim 16 --threads 1 --json")]
+Example: zillion bench embedding --rows 10000000 --dim 16 --threads 1 --json
+         zillion bench embedding --rows 1000000 --threads 2 --check
+Exit codes: 0, and with --check 1 where a row is not what was pushed.")]
     Embedding(BenchEmbeddingArgs),
     /// Rows pulled and pushed a second in a table that is larger than its memory, and what the disk does for it
     #[command(after_help = "\
@@ -274,6 +276,9 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Seconds that each figure is measured for
     #[arg(long, default_value = "2")]
     pub(crate) seconds: f64,
+    /// At the end hold every row against what was pushed (off the clock)
+    #[arg(long)]
+    pub(crate) check: bool,
     /// Print one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -37,6 +37,7 @@ pub mod prefetch;
 pub mod probe;
 pub mod simd;
 pub mod slab;
+mod sync;
 pub mod workers;
 
 pub use clock::{Clock, ManualClock, SystemClock, thread_time};

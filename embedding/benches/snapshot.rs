@@ -4,50 +4,22 @@
 //! Printed are the operations' times and their rate, by the clock and by the time that the thread had on a
 //! processor: where other programs run beside this one, only the latter says something.
 
+mod common;
+
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
+use common::{gradients, plan_of_range, random_plan, rowwise, spec, update};
 use zillion_device::{Files, Workers, thread_time};
-use zillion_embedding::conformance::plan_of;
-use zillion_embedding::{
-    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
-    TableSet, TableSpec, Unknown, Update,
-};
+use zillion_embedding::{DEFAULT_SHARDS, Dtype, TableSet};
 use zillion_feature::random::mix64;
-use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
+use zillion_feature::{LookupPlan, RowBuffer};
 
 const KEYS: u64 = 1000;
 /// Rows that are copied behind a push.
 const COPIED: usize = KEYS as usize / 8;
 /// Plans that are used over and over, so that making them is no part of it.
 const PLANS: u64 = 2000;
-
-fn spec() -> TableSpec {
-    let optimizer = OptimizerSpec::RowwiseAdagrad { lr: 0.01, initial_accumulator: 0.1, eps: 1e-8 };
-    TableSpec {
-        name: "ids".to_owned(),
-        segments: vec![SegmentSpec {
-            name: "vector".to_owned(),
-            dim: 16,
-            initializer: InitializerSpec::Uniform { low: -0.01, high: 0.01 },
-            optimizer,
-            l2: 0.0,
-            l2_scope: None,
-            clip: None,
-            bounds: None,
-        }],
-        dense: false,
-        max_rows: None,
-        unknown: Unknown::Seeded,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype: Dtype::F32,
-        pinned: Vec::new(),
-        statistics: None,
-        max_bytes: None,
-        seed: 1,
-    }
-}
 
 /// Times of operations.
 #[derive(Default)]
@@ -91,21 +63,13 @@ fn main() {
     let threads = numbers.get(1).copied().unwrap_or(2) as usize;
     let workers = Workers::new(NonZeroUsize::new(threads).expect("one thread at least"));
     let workers = workers.expect("threads");
-    let mut set = TableSet::new(vec![spec()], DEFAULT_SHARDS).expect("a valid spec");
-    let gradients = |plan: &LookupPlan| {
-        let mut gradients = RowBuffer::default();
-        gradients.reshape([(plan.tables[0].keys.len(), 16)].into_iter());
-        gradients.tables[0].values.fill(0.01);
-        gradients
-    };
-    let update = |step: u64| Update { step: Step(step), rates: Rates::default(), scale: 1.0 };
+    let spec = spec(rowwise(), Dtype::F32);
+    let mut set = TableSet::new(vec![spec], DEFAULT_SHARDS).expect("a valid spec");
     for first in (0..rows).step_by(1 << 16) {
-        let ids = first..(first + (1 << 16)).min(rows);
-        let plan = plan_of(&[ids.map(FeatureKey::from_u64).collect()]);
+        let plan = plan_of_range(first..(first + (1 << 16)).min(rows));
         set.push(&workers, &plan, &gradients(&plan), update(1)).expect("memory");
     }
-    let keys = |i: u64| (0..KEYS).map(move |k| FeatureKey::from_u64(mix64(i * KEYS + k) % rows));
-    let plans: Vec<LookupPlan> = (0..PLANS).map(|i| plan_of(&[keys(i).collect()])).collect();
+    let plans: Vec<LookupPlan> = (0..PLANS).map(|i| random_plan(i, KEYS, rows)).collect();
     let raw: Vec<RowBuffer> = plans.iter().map(gradients).collect();
     let mut pulled = RowBuffer::default();
     let mut step = 1;

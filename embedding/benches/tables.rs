@@ -3,74 +3,31 @@
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 
+mod common;
+
+use common::{gradients, plan_of_range, random_plan, rowwise, spec, update};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use zillion_device::Workers;
-use zillion_embedding::conformance::plan_of;
-use zillion_embedding::{
-    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
-    TableSet, TableSpec, Unknown, Update,
-};
-use zillion_feature::random::mix64;
-use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
+use zillion_embedding::{DEFAULT_SHARDS, Dtype, TableSet};
+use zillion_feature::{LookupPlan, RowBuffer};
 
 const ROWS: u64 = 10_000_000;
 /// Unique keys of a step: a batch of 4,096 rows and 26 features has about this many.
 const KEYS: u64 = 65_536;
 
-fn spec() -> TableSpec {
-    TableSpec {
-        name: "ids".to_owned(),
-        segments: vec![SegmentSpec {
-            name: "vector".to_owned(),
-            dim: 16,
-            initializer: InitializerSpec::Uniform { low: -0.01, high: 0.01 },
-            optimizer: OptimizerSpec::RowwiseAdagrad {
-                lr: 0.01,
-                initial_accumulator: 0.1,
-                eps: 1e-8,
-            },
-            l2: 0.0,
-            l2_scope: None,
-            clip: None,
-            bounds: None,
-        }],
-        dense: false,
-        max_rows: None,
-        unknown: Unknown::Seeded,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype: Dtype::F32,
-        pinned: Vec::new(),
-        statistics: None,
-        max_bytes: None,
-        seed: 1,
-    }
-}
-
-fn update(step: u64) -> Update {
-    Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
-}
-
-fn ones(plan: &LookupPlan) -> RowBuffer {
-    let mut gradients = RowBuffer::default();
-    gradients.reshape([(plan.tables[0].keys.len(), 16)].into_iter());
-    gradients.tables[0].values.fill(0.01);
-    gradients
-}
-
 fn tables(criterion: &mut Criterion) {
     let workers = |n| Workers::new(NonZeroUsize::new(n).expect("positive")).expect("threads");
     let two = workers(2);
-    let mut set = TableSet::new(vec![spec()], DEFAULT_SHARDS).expect("a valid spec");
+    let mut set =
+        TableSet::new(vec![spec(rowwise(), Dtype::F32)], DEFAULT_SHARDS).expect("a valid spec");
 
     let start = std::time::Instant::now();
     let mut worst = 0.0f64;
     let mut planning = std::time::Duration::ZERO;
     for first in (0..ROWS).step_by(KEYS as usize) {
         let begun = std::time::Instant::now();
-        let ids = first..(first + KEYS).min(ROWS);
-        let plan = plan_of(&[ids.map(FeatureKey::from_u64).collect()]);
-        let gradients = ones(&plan);
+        let plan = plan_of_range(first..(first + KEYS).min(ROWS));
+        let gradients = gradients(&plan);
         planning += begun.elapsed();
         set.push(&two, &plan, &gradients, update(1)).expect("memory");
         let table = &set.statistics()[0];
@@ -86,13 +43,8 @@ fn tables(criterion: &mut Criterion) {
     );
 
     // Enough plans that no row of one is in a cache when its turn comes again.
-    let plans: Vec<LookupPlan> = (0..64u64)
-        .map(|p| {
-            let ids = (0..KEYS).map(|i| mix64(p << 32 | i) % ROWS);
-            plan_of(&[ids.map(FeatureKey::from_u64).collect()])
-        })
-        .collect();
-    let gradients: Vec<RowBuffer> = plans.iter().map(ones).collect();
+    let plans: Vec<LookupPlan> = (0..64).map(|p| random_plan(p, KEYS, ROWS)).collect();
+    let gradients: Vec<RowBuffer> = plans.iter().map(gradients).collect();
     let mut group = criterion.benchmark_group("10 M x 16");
     group.throughput(Throughput::Elements(KEYS));
     for threads in [1, 2] {

@@ -55,6 +55,7 @@ pub mod capacity;
 mod dtype;
 mod error;
 mod filter;
+mod forecast;
 mod gate;
 mod index;
 mod initializer;
@@ -78,6 +79,9 @@ mod view;
 
 pub use dtype::Dtype;
 pub use error::{Error, Result};
+pub use forecast::{SpillForecast, rows_within_shared_limit};
+#[doc(hidden)]
+pub use index::IndexAlone;
 pub use initializer::InitializerSpec;
 pub use life::{Admission, ByteSize, Eviction, PinnedId, UseStatistics};
 pub use optimizer::{Bounds, ClipSpec, OptimizerSpec, Rates};

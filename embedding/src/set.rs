@@ -42,6 +42,7 @@ use crate::statistics::{Counters, TableStatistics};
 use crate::table::Absent;
 use capacity::SharedLimit;
 pub use capacity::check_shared_limit;
+pub(crate) use capacity::shared_room;
 use changes::Tracking;
 pub(crate) use checkpoint::listed_parts;
 use eras::Eras;

@@ -1,12 +1,14 @@
 //! End to end: the real binary on real files, one behaviour a module.
 
 mod bad_input;
+mod bench;
 mod chains;
 mod check;
 mod clients;
 mod command_line;
 mod convert;
 mod crash;
+mod crash_spill;
 mod custom;
 mod dashboards;
 mod determinism;

@@ -7,6 +7,7 @@
 mod cost;
 mod gradients;
 mod learning;
+mod limits;
 mod report;
 mod sample;
 
@@ -68,6 +69,7 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
         let sampled = sample::take(job, train, sample, known, workers, &mut findings)?;
         rows = rows.map(|rows| sampled.of_data(job, rows));
         tables = cost::tables(job, &sampled, rows.map(|(n, _)| n), &mut findings);
+        limits::contradictions(job, &sampled, &tables, machine::total_memory(), &mut findings);
         data = Some(sampled.into_check(rows));
     }
     learning::notes(job, rows.map(|(n, _)| n), &mut findings);
@@ -210,9 +212,7 @@ fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
     let count = job.train.keep.get() as u64 + 1 + job.train.full_every.get() as u64;
     let all = checkpoint * count;
     let output = job.output();
-    let there = output.ancestors().find(|p| p.exists()).unwrap_or(Path::new("."));
-    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
-    if let Some(free) = machine::free_disk(there).filter(|&free| free < all) {
+    if let Some(free) = free_disk(output.as_path()).filter(|&free| free < all) {
         findings.stop(
             "run.output",
             format!(
@@ -224,4 +224,24 @@ fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
             ),
         );
     }
+    let spilled: u64 = tables.iter().map(|t| t.spill_bytes).sum();
+    let folder = job.spill_folder();
+    if let Some(free) = free_disk(&folder).filter(|&free| free < spilled) {
+        findings.stop(
+            "run.spill_folder",
+            format!(
+                "rows on disk may take {} MiB and {} MiB are free: {}",
+                spilled >> 20,
+                free >> 20,
+                folder.display()
+            ),
+        );
+    }
+}
+
+/// What may still be written below a folder that need not be there yet.
+fn free_disk(folder: &Path) -> Option<u64> {
+    let there = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("."));
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    machine::free_disk(there)
 }

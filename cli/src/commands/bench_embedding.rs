@@ -4,9 +4,11 @@
 //! figures are those of the table. A key of the table is drawn uniformly, or by Zipf's law; the Zipf
 //! figures count unique rows, and `*_raw` the values of the batch that they stand for.
 
+mod check;
+
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_device::probe::RowProbe;
@@ -22,11 +24,14 @@ use zillion_feature::{
 
 use super::{print_json, workers};
 use crate::args::BenchEmbeddingArgs;
+use check::{Checked, Pushes};
 
 /// Values of a batch: what 26 fields of 4,096 rows come to.
 pub(super) const BATCH_VALUES: usize = 26 * 4096;
 /// Batches that are planned before the clock runs; the figures cycle through them.
 const PLANS: usize = 64;
+/// The gradient of every weight in every push.
+const GRADIENT: f32 = 1e-3;
 /// The exponent of the skewed draws.
 const ZIPF: f64 = 1.05;
 
@@ -53,6 +58,8 @@ struct Outcome {
     own_cpus: f64,
     other_cpus: Option<f64>,
     peak_rss_mib: Option<f64>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    checked: Option<Checked>,
 }
 
 pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
@@ -73,6 +80,14 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     let push_zipf = bench.push(&workers, &zipf)?;
     let use_of_cpus = CpuTimes::now().since(&before);
     let (worst, worst_small) = (bench.worst, bench.worst_small);
+    let mut checked = None;
+    if args.check {
+        eprintln!("checking every row");
+        let mut pushes = Pushes::of_filled(args.rows);
+        pushes.add(&uniform, push_uniform.calls);
+        pushes.add(&zipf, push_zipf.calls);
+        checked = Some(bench.check(&workers, &pushes)?);
+    }
     drop(bench);
 
     let (limit_read, limit_rmw) = limits(&workers, u32::try_from(args.rows)?, args.seconds)?;
@@ -96,11 +111,20 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
         own_cpus: use_of_cpus.own_cpus,
         other_cpus: use_of_cpus.other_cpus,
         peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
+        checked,
     };
     if args.json {
         print_json(&outcome)?;
     } else {
         eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    let Some(Checked { checked_rows, lost_rows, miscounted_rows, wrong_rows }) = checked else {
+        return Ok(());
+    };
+    if lost_rows + miscounted_rows + wrong_rows > 0 {
+        bail!(
+            "of {checked_rows} rows {lost_rows} were lost, {miscounted_rows} miscounted and {wrong_rows} wrong"
+        );
     }
     Ok(())
 }
@@ -125,10 +149,13 @@ fn limits(workers: &Workers, rows: u32, seconds: f64) -> Result<(f64, f64)> {
 struct Rate {
     unique: f64,
     values: f64,
+    /// Plans that were worked on, one after another from the first, with the one that warmed the buffers.
+    calls: u64,
 }
 
 struct Bench {
     tables: TableSet,
+    spec: TableSpec,
     schema: Schema,
     scratch: PlanScratch,
     rows: u64,
@@ -141,11 +168,10 @@ struct Bench {
 impl Bench {
     fn new(args: &BenchEmbeddingArgs) -> Result<Self> {
         let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
+        let spec = TableSpec { dtype: args.dtype.into(), ..spec(args.dim) };
         Ok(Self {
-            tables: TableSet::new(
-                vec![TableSpec { dtype: args.dtype.into(), ..spec(args.dim) }],
-                DEFAULT_SHARDS,
-            )?,
+            tables: TableSet::new(vec![spec.clone()], DEFAULT_SHARDS)?,
+            spec,
             schema: Schema::from_job(&job.into())?,
             scratch: PlanScratch::default(),
             rows: args.rows,
@@ -193,7 +219,7 @@ impl Bench {
             rows.reshape(
                 [(plan.tables[0].keys.len(), self.tables.layouts()[0].stride)].into_iter(),
             );
-            rows.tables[0].values.fill(1e-3);
+            rows.tables[0].values.fill(GRADIENT);
             let update = self.update();
             let began = Instant::now();
             self.tables.push(workers, &plan, &rows, update)?;
@@ -221,7 +247,7 @@ impl Bench {
         let unique = plans.iter().map(|p| p.tables[0].keys.len()).max().unwrap_or(0);
         let stride = self.tables.layouts()[0].stride;
         grads.reshape([(unique, stride)].into_iter());
-        grads.tables[0].values.fill(1e-3);
+        grads.tables[0].values.fill(GRADIENT);
         self.measure(plans, |tables, plan, update| {
             grads.tables[0].reshape(plan.tables[0].keys.len(), stride);
             Ok(tables.push(workers, plan, &grads, update).map(drop)?)
@@ -233,7 +259,7 @@ impl Bench {
         plans: &[LookupPlan],
         mut work: impl FnMut(&mut TableSet, &LookupPlan, Update) -> Result<()>,
     ) -> Result<Rate> {
-        let (mut unique, mut values) = (0, 0);
+        let (mut unique, mut values, mut calls) = (0, 0, 1);
         let mut next = plans.iter().cycle();
         // One batch warms the buffers.
         for plan in next.by_ref().take(1) {
@@ -247,10 +273,26 @@ impl Bench {
                 work(&mut self.tables, plan, update)?;
                 unique += plan.tables[0].keys.len();
                 values += plan.rows;
+                calls += 1;
             }
         }
         let seconds = began.elapsed().as_secs_f64();
-        Ok(Rate { unique: unique as f64 / seconds / 1e6, values: values as f64 / seconds / 1e6 })
+        let rate = |n: usize| n as f64 / seconds / 1e6;
+        Ok(Rate { unique: rate(unique), values: rate(values), calls })
+    }
+
+    /// Holds every row against what was pushed.
+    fn check(&mut self, workers: &Workers, pushes: &Pushes) -> Result<Checked> {
+        // The table is put back: planning needs the rest of this.
+        let mut tables = std::mem::replace(
+            &mut self.tables,
+            TableSet::new(vec![self.spec.clone()], DEFAULT_SHARDS)?,
+        );
+        let spec = self.spec.clone();
+        let checked = pushes
+            .check(workers, &mut tables, (&spec, GRADIENT), BATCH_VALUES, |ids| self.plan(ids));
+        self.tables = tables;
+        checked
     }
 }
 

@@ -8,6 +8,7 @@
 //! A process has one log, so its filter is this module's: [`set_usual_filter`] replaces it while the process runs.
 
 mod json;
+mod modules;
 mod otlp;
 
 use std::io::IsTerminal;
@@ -122,6 +123,11 @@ fn parse(directives: &str) -> Result<EnvFilter> {
         if plain && !fits {
             return Err(wrong(directive).into());
         }
+        if let Some((module, _)) = directive.rsplit_once('=').filter(|_| plain)
+            && let Some(problem) = modules::problem(module.trim())
+        {
+            return Err(Stop::Usage(format!("{problem}: `{directive}`")).into());
+        }
     }
     EnvFilter::builder().parse(directives).map_err(|error| {
         Stop::Usage(format!("not a filter of the log ({error}): `{directives}`")).into()
@@ -144,7 +150,9 @@ mod tests {
 
     #[test]
     fn directives_are_levels_and_a_wrong_one_is_named() {
-        for good in ["", "info", "WARN", "off", "info,zillion_serving=debug", "a::b=trace, warn"] {
+        for good in
+            ["", "info", "WARN", "off", "info,zillion_serving=debug", "zillion::watch=trace, warn"]
+        {
             assert!(parse(good).is_ok(), "{good}");
         }
         for (bad, named) in [
@@ -152,6 +160,7 @@ mod tests {
             ("info,zillion=loud", "`zillion=loud`"),
             ("=debug", "`=debug`"),
             ("zillion_serving", "`zillion_serving`"),
+            ("info,zillion_servng=debug", "did you mean `zillion_serving`?"),
             ("a[=debug", "`a[=debug`"),
         ] {
             let said = parse(bad).unwrap_err().to_string();

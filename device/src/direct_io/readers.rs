@@ -13,11 +13,11 @@
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use super::{DirectFile, PAGE, Page, bytes, pages};
 use crate::error::DeviceError;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Neighbouring pieces are read at once where no more than this lies between their pages: reading it costs the
 /// disk less than another read.
@@ -102,7 +102,7 @@ impl Readers {
         let mut readers = Self { shared, threads: Vec::new() };
         for index in 0..count.get() {
             let shared = readers.shared.clone();
-            let thread = std::thread::Builder::new()
+            let thread = thread::Builder::new()
                 .name(format!("zillion-reader-{index}"))
                 .spawn(move || shared.work())
                 .map_err(|source| DeviceError::Thread { index, source })?;

@@ -4,11 +4,11 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Thread;
 
-use super::{Shared, spin_until};
+use super::pool::{Shared, spin_until};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Arc, Mutex, PoisonError};
 
 /// A counter on cache lines of its own (two, since processors fetch lines in pairs).
 #[repr(align(128))]
@@ -60,7 +60,7 @@ pub(super) fn run<F: Fn(usize) + Sync>(shared: &Shared, count: usize, body: &F) 
         count,
         body: Body { closure: std::ptr::from_ref(body).cast(), call: call::<F> },
         panic: Mutex::new(None),
-        caller: std::thread::current(),
+        caller: thread::current(),
     });
     shared.publish(count - 1, |queue| queue.phases.push(phase.clone()));
     phase.help();
@@ -68,7 +68,7 @@ pub(super) fn run<F: Fn(usize) + Sync>(shared: &Shared, count: usize, body: &F) 
 
     if !spin_until(shared.spin, || phase.is_finished()) {
         while !phase.is_finished() {
-            std::thread::park();
+            thread::park();
         }
     }
     let panic = phase.panic.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,6 +1,6 @@
 //! Phases over slices: each index owns its element (or its block of elements), mutably.
 
-use super::Workers;
+use super::pool::Workers;
 
 /// The start of a slice whose elements are handed out one by one.
 struct Base<T>(*mut T);

@@ -2,9 +2,9 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::Shared;
+use super::pool::Shared;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A task in the background. [`Task::join`] waits for it; dropping it cancels it if it has not begun
 /// (one that has begun runs to its end, and its result is dropped).

@@ -6,6 +6,7 @@
 //! * Growing touches one slot. Slots grow at different sizes, so that the index as a whole grows in
 //!   small steps although the keys of all slots arrive at the same pace.
 
+mod alone;
 mod compact;
 mod counted;
 mod line;
@@ -18,6 +19,7 @@ use zillion_device::lines::LineArena;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::{FeatureKey, SLOTS};
 
+pub use alone::IndexAlone;
 pub(crate) use compact::Compact;
 pub(crate) use counted::Counted;
 use line::Line;

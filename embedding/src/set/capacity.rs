@@ -65,6 +65,12 @@ pub fn check_shared_limit(specs: &[TableSpec], limit: ByteSize) -> Result<()> {
     SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit).map(|_| ())
 }
 
+/// Bytes of a limit that tables' rows, index and filters have, once keys that wait have their part.
+pub(crate) fn shared_room(specs: &[TableSpec], limit: ByteSize) -> Result<u64> {
+    let shared = SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit)?;
+    Ok(shared.rows.unwrap_or(u64::MAX))
+}
+
 impl TableSet {
     /// Limits the memory of all tables together; `None` for no limit.
     ///

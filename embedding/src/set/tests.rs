@@ -10,9 +10,37 @@ mod guards;
 mod invariance;
 mod learning;
 mod life;
+mod limits;
 mod model;
 mod refusals;
 mod snapshots;
 mod spill;
 
+use std::collections::BTreeMap;
+
+use zillion_feature::FeatureKey;
+
+use crate::TableSet;
+use crate::candidates::Candidate;
+use crate::table::StoredRow;
 pub(crate) use invariance::{contents, defaults};
+
+/// Everything in the one table of a set: what `row` makes of each row, and the keys that wait.
+fn stored<R>(
+    set: &TableSet,
+    mut row: impl FnMut(StoredRow<'_>) -> R,
+) -> (BTreeMap<FeatureKey, R>, BTreeMap<FeatureKey, Candidate>) {
+    let (mut rows, mut candidates) = (BTreeMap::new(), BTreeMap::new());
+    for shard in &set.shards {
+        for slot in shard.slots() {
+            let table = shard.table(0);
+            table
+                .for_each_in_slot(slot, |key, stored| {
+                    assert!(rows.insert(key, row(stored)).is_none());
+                })
+                .unwrap();
+            candidates.extend(table.candidates_in(slot));
+        }
+    }
+    (rows, candidates)
+}

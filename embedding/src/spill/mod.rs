@@ -50,6 +50,9 @@ const SLAB_CHUNK: u64 = zillion_device::slab::CHUNK_BYTES as u64;
 const SLAB_FIRST: u64 = 4 << 10;
 /// Bytes beside a row in memory: until when it is wanted.
 const STAMP_BYTES: u64 = 4;
+/// A shard's file takes at most so much for each byte of its rows, beside the segment that is filled and the one that
+/// is emptied: `the_file_stays_bounded_while_rows_come_and_go` holds it to that.
+pub(crate) const FILE_PER_ROWS: f64 = 2.5;
 
 /// A folder for the files of tables that spill, and the threads that read them. Shared by the tables of a
 /// process; the folder of its own that it makes below the one it is given goes with it.
@@ -214,14 +217,7 @@ impl Spill {
     /// For a shard's part of a table that may take `memory` bytes for its rows.
     pub(crate) fn new(home: &SpillHome, shape: &TableShape, memory: u64) -> Result<Self> {
         let record = RecordShape::new(shape);
-        let budget_rows = rows_in(memory, shape);
-        if budget_rows == 0 {
-            let key = format!("run.spill.{}", shape.name());
-            let reason = format!(
-                "{memory} bytes a shard hold no row: raise it, or use fewer shards (a slab begins at {SLAB_FIRST} bytes)"
-            );
-            return Err(Error::Spec { key, reason });
-        }
+        let budget_rows = budget_rows(memory, shape)?;
         // Small tables get small chunks: what is on its way to the file is memory too.
         let geometry = Geometry::new(record.bytes(), memory);
         Ok(Self {
@@ -292,6 +288,20 @@ impl Spill {
             cached_files: u64::from(!self.log.file().is_direct()),
             ..self.counters
         }
+    }
+}
+
+/// Rows that may stay in the memory of a shard.
+pub(crate) fn budget_rows(memory: u64, shape: &TableShape) -> Result<u64> {
+    match rows_in(memory, shape) {
+        0 => {
+            let key = format!("run.spill.{}", shape.name());
+            let reason = format!(
+                "{memory} bytes a shard hold no row: raise it, or use fewer shards (a slab begins at {SLAB_FIRST} bytes)"
+            );
+            Err(Error::Spec { key, reason })
+        }
+        rows => Ok(rows),
     }
 }
 

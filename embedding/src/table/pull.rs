@@ -82,16 +82,8 @@ impl Table {
                 let targets = &mut out[block.start * stride..block.end * stride];
                 copy_halves::<H>(halves, rows, targets, stride);
                 for ((target, &row), i) in targets.chunks_exact_mut(stride).zip(rows).zip(block) {
-                    if row == UNKNOWN {
-                        missing += 1;
-                        self.fill_absent(absent, keys[i], target);
-                    }
-                    if let Some(counts) = counts.as_deref_mut() {
-                        counts[i] = match row {
-                            UNKNOWN => 0,
-                            _ => self.shape.meta(self.companion.row(row)).count,
-                        };
-                    }
+                    let count = counts.as_deref_mut().map(|counts| &mut counts[i]);
+                    missing += self.complete(keys[i], row, target, count, absent);
                 }
             },
         )?;
@@ -123,11 +115,30 @@ impl Table {
         }
     }
 
-    fn fill_absent(&self, absent: Absent, key: FeatureKey, target: &mut [f32]) {
-        match absent {
-            Absent::Initial => self.shape.fill_initial(key, target),
-            Absent::Declared => self.shape.fill_unknown(key, target),
+    /// What is left to do when the rows that are there have been copied: writes what a key without a row reads as, and
+    /// the count, where it is wanted. Returns the number of keys without a row.
+    #[inline(always)]
+    fn complete(
+        &self,
+        key: FeatureKey,
+        row: u32,
+        target: &mut [f32],
+        count: Option<&mut u32>,
+        absent: Absent,
+    ) -> u64 {
+        if let Some(count) = count {
+            *count = match row {
+                UNKNOWN => 0,
+                _ => self.shape.meta(self.companion.row(row)).count,
+            };
         }
+        if row == UNKNOWN {
+            match absent {
+                Absent::Initial => self.shape.fill_initial(key, target),
+                Absent::Declared => self.shape.fill_unknown(key, target),
+            }
+        }
+        u64::from(row == UNKNOWN)
     }
 
     /// `STRIDE` is the stride, or 0 for any.
@@ -160,18 +171,11 @@ impl Table {
                 let targets =
                     out[block.start * stride..block.end * stride].chunks_exact_mut(stride);
                 for ((target, &row), i) in targets.zip(&rows[half]).zip(block) {
-                    if row == UNKNOWN {
-                        missing += 1;
-                        self.fill_absent(absent, keys[i], target);
-                    } else {
+                    if row != UNKNOWN {
                         target.copy_from_slice(&weights.row(row)[..stride]);
                     }
-                    if let Some(counts) = counts.as_deref_mut() {
-                        counts[i] = match row {
-                            UNKNOWN => 0,
-                            _ => self.shape.meta(self.companion.row(row)).count,
-                        };
-                    }
+                    let count = counts.as_deref_mut().map(|counts| &mut counts[i]);
+                    missing += self.complete(keys[i], row, target, count, absent);
                 }
             },
         )?;

@@ -149,6 +149,8 @@ fn a_setting_that_is_none_is_a_usage_error_that_names_it() {
     };
     let said = refused(&["--log-filter", "info,zillion=loud", "completions", "bash"], &[]);
     assert!(said.contains("--log-filter") && said.contains("`zillion=loud`"), "{said}");
+    let misspelt = refused(&["--log-filter", "zillion_servng=debug", "completions", "bash"], &[]);
+    assert!(misspelt.contains("did you mean `zillion_serving`?"), "{misspelt}");
     let said = refused(&["completions", "bash"], &[("ZILLION_LOG", "loud")]);
     assert!(said.contains("ZILLION_LOG") && said.contains("`loud`"), "{said}");
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");

@@ -1,7 +1,7 @@
 //! What tables, buffers and parameters will take.
 
 use zillion_device::{Workers, machine};
-use zillion_embedding::Admission;
+use zillion_embedding::{Admission, TableSpec};
 use zillion_feature::{Buckets, FeatureKind};
 use zillion_nn::zoo::LOSS;
 use zillion_nn::{Mode, Program, Settings, differentiate};
@@ -70,18 +70,11 @@ pub(super) fn tables(
             bytes_per_row: spec.bytes_per_row(),
             bytes: 0,
             bytes_high: 0,
+            hot_rows: None,
+            spill_bytes: 0,
             checkpoint_bytes: 0,
         };
         table.set_rows(estimate);
-        let waiting = spec.candidate_memory(candidates);
-        table.bytes = spec.memory(table.rows, job.run.shards.get()) + waiting;
-        table.bytes_high = spec.memory(table.rows_high, job.run.shards.get()) + waiting;
-        table.checkpoint_bytes = table.rows * spec.checkpoint_bytes_per_row()
-            + match spec.admission {
-                // Its blocks are written as they are.
-                Admission::Bloom { .. } => waiting,
-                _ => candidates * spec.checkpoint_bytes_per_candidate(),
-            };
         if let Some(at_least) = threshold {
             findings.note(
                 &format!("tables.{}.admission", spec.name),
@@ -95,7 +88,27 @@ pub(super) fn tables(
         limits(job, index, &estimate, findings);
         tables.push(table);
     }
+    super::limits::share(job, &mut tables, findings);
+    for (table, spec) in tables.iter_mut().zip(&job.tables) {
+        set_bytes(table, spec, job);
+    }
     tables
+}
+
+/// What a table of so many rows takes in memory and on disk.
+fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
+    let waiting = spec.candidate_memory(table.candidates);
+    let (bytes, spill) = super::limits::memory(job, spec, table.rows, waiting);
+    let (bytes_high, most) = super::limits::memory(job, spec, table.rows_high, waiting);
+    (table.bytes, table.bytes_high) = (bytes, bytes_high);
+    table.hot_rows = spill.map(|spill| spill.hot_rows);
+    table.spill_bytes = most.map_or(0, |spill| spill.file_bytes);
+    table.checkpoint_bytes = table.rows * spec.checkpoint_bytes_per_row()
+        + match spec.admission {
+            // Its blocks are written as they are.
+            Admission::Bloom { .. } => waiting,
+            _ => table.candidates * spec.checkpoint_bytes_per_candidate(),
+        };
 }
 
 /// Ids that come `at_least` times in `epochs` passes over data of `scale` times the sample; `all` are those
@@ -189,8 +202,8 @@ pub(super) fn memory(
         job.schema.features.iter().map(|f| if f.table().is_some() { 8 } else { 4 }).sum();
     let window = (job.data.shuffle_window.get() as u64).min(rows.unwrap_or(u64::MAX));
     let memory = MemoryCheck {
-        tables: tables.iter().map(|t| t.bytes).sum(),
-        tables_high: tables.iter().map(|t| t.bytes_high).sum(),
+        tables: super::limits::together(job, tables, |t| t.bytes),
+        tables_high: super::limits::together(job, tables, |t| t.bytes_high),
         arenas,
         windows: 3 * window * (row + 4),
         // Value, gradient in each lane's partial (counted with the arenas), two moments; the sum over a step's
@@ -209,7 +222,8 @@ pub(super) fn memory(
                 "tables",
                 format!(
                     "about {} MiB will be needed and the machine has {} MiB; lower `dim`, take an \
-                     optimizer with less state (rowwise_adagrad), or leave out the largest features",
+                     optimizer with less state (rowwise_adagrad), leave out the largest features, limit the tables \
+                     (train.max_table_bytes), or let rows go to disk (run.spill)",
                     mib(needed),
                     mib(total)
                 ),

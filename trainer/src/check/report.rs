@@ -111,6 +111,12 @@ pub struct TableCheck {
     pub bytes: u64,
     /// Memory by the upper bound.
     pub bytes_high: u64,
+    /// Rows that are in memory, of a table of `run.spill`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hot_rows: Option<u64>,
+    /// Disk that the files of the others may take, by the upper bound.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub spill_bytes: u64,
     /// Disk of one checkpoint by the estimate.
     pub checkpoint_bytes: u64,
 }

@@ -306,6 +306,14 @@ impl Sampled {
         }
     }
 
+    /// Distinct ids of a table in so many rows, by their shares of the sample: an id of share `c` of `n` rows is among
+    /// `batch` of them with the probability `1 - (1 - batch / n)^c`.
+    pub(super) fn keys_of_step(&self, table: usize, batch: usize) -> u64 {
+        let part = (batch as f64 / self.rows.max(1) as f64).min(1.0);
+        let comes = |&count: &u64| 1.0 - (1.0 - part).powf(count as f64);
+        self.keys[table].values().map(comes).sum::<f64>().round() as u64
+    }
+
     /// How often the ids of a table occur.
     pub(super) fn frequencies(&self, table: usize) -> Frequencies {
         Frequencies::of(self.keys[table].values().copied())

@@ -1,5 +1,4 @@
-//! Tables at their limits: every policy against a `BTreeMap`, the same bytes whatever the shards, threads and restarts,
-//! memory that stays within its limit.
+//! Tables at their limits: every policy against a `BTreeMap`. What limits come to is in `limits`.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +6,14 @@ use proptest::prelude::*;
 use zillion_feature::random::combine;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
 
+use super::stored;
 use crate::candidates::Candidate;
 use crate::conformance::plan_of;
 use crate::life::capacity::headroom;
 use crate::life::is_drawn;
 use crate::testing::*;
 use crate::{
-    Admission, ByteSize, Counters, Eviction, OptimizerSpec, PinnedId, TableSet, TableSpec,
-    UseStatistics,
+    Admission, Counters, Eviction, OptimizerSpec, PinnedId, TableSet, TableSpec, UseStatistics,
 };
 
 const LR: f32 = 0.25;
@@ -23,7 +22,7 @@ const STATISTICS: UseStatistics = UseStatistics { decay: 0.5, every_steps: 4 };
 /// Ids that are pinned in tests where some are.
 const PINNED: u64 = 3;
 
-fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
+pub(super) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
     let needs_uses = matches!(eviction, Eviction::Score { .. });
     let segments = vec![segment("v", DIM, OptimizerSpec::Sgd { lr: LR }, 0.0)];
     TableSpec {
@@ -35,7 +34,7 @@ fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
 }
 
 /// Gradients of one step, and what rows are used for, where the table keeps that.
-fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
+pub(super) fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
     let mut raw = gradients(set, plan, step);
     for (rows, table) in raw.tables.iter_mut().zip(&plan.tables) {
         let spec = set.specs().nth(table.table.index()).unwrap();
@@ -50,7 +49,7 @@ fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
     raw
 }
 
-fn train(
+pub(super) fn train(
     set: &mut TableSet,
     workers: &zillion_device::Workers,
     keys: &[FeatureKey],
@@ -64,7 +63,7 @@ fn train(
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Row {
+pub(super) struct Row {
     weights: Vec<f32>,
     count: u32,
     last_step: u32,
@@ -226,26 +225,16 @@ fn is_pinned(spec: &TableSpec, key: FeatureKey) -> bool {
     spec.pinned.iter().any(|id| id.key() == key)
 }
 
-fn contents(set: &TableSet) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, Candidate>) {
-    let (mut rows, mut candidates) = (BTreeMap::new(), BTreeMap::new());
-    for shard in &set.shards {
-        for slot in shard.slots() {
-            shard
-                .table(0)
-                .for_each_in_slot(slot, |key, stored| {
-                    let row = Row {
-                        weights: stored.weights.to_floats().into_owned(),
-                        count: stored.meta.count,
-                        last_step: stored.meta.last_step,
-                        used: stored.used,
-                    };
-                    assert!(rows.insert(key, row).is_none());
-                })
-                .unwrap();
-            candidates.extend(shard.table(0).candidates_in(slot));
-        }
-    }
-    (rows, candidates)
+/// Everything in the one table of a set.
+pub(super) fn contents(
+    set: &TableSet,
+) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, Candidate>) {
+    stored(set, |row| Row {
+        weights: row.weights.to_floats().into_owned(),
+        count: row.meta.count,
+        last_step: row.meta.last_step,
+        used: row.used,
+    })
 }
 
 fn any_key() -> impl Strategy<Value = FeatureKey> {
@@ -353,280 +342,4 @@ proptest! {
             prop_assert_eq!(statistics.counters, model.counters);
         }
     }
-}
-
-/// Some keys that come in every step, and many that never come again.
-fn stream_keys(step: u64, hot: u64, new: u64) -> Vec<FeatureKey> {
-    let fresh = (0..new).map(|i| 1_000_000 + step * new + i);
-    (0..hot).chain(fresh).chain(0..hot / 2).map(key).collect()
-}
-
-fn policies() -> Vec<TableSpec> {
-    let limited = |admission, eviction| TableSpec {
-        max_rows: Some(6000),
-        pinned: vec![PinnedId::Number(1_000_300), PinnedId::Text("x".into())],
-        ..spec(admission, eviction)
-    };
-    let bloom = Admission::Bloom { at_least: 2, keys: 4000, error: 0.01 };
-    let lfu = Eviction::Lfu { half_life: 10, below: Some(0.2), every: Some(16) };
-    let score = Eviction::Score { show_weight: 1.0, click_weight: 5.0, below: None, every: None };
-    vec![
-        limited(Admission::All, Eviction::Lru),
-        limited(Admission::All, lfu),
-        limited(bloom, Eviction::L2 { below: None, every: None }),
-        limited(Admission::Probability { p: 0.4 }, score),
-        limited(Admission::Count { at_least: 2 }, Eviction::Unseen { steps: 50 }),
-        TableSpec {
-            max_bytes: Some(ByteSize(4 << 20)),
-            ..limited(
-                Admission::Count { at_least: 2 },
-                Eviction::Lfu { half_life: 9, below: None, every: None },
-            )
-        },
-    ]
-}
-
-/// Steps from `from` to `to`, every one with keys of three in four steps before it.
-fn run(
-    set: &mut TableSet,
-    workers: &zillion_device::Workers,
-    steps: std::ops::RangeInclusive<u64>,
-) {
-    for step in steps {
-        let mut keys = stream_keys(step, 500, 900);
-        keys.extend(stream_keys(step.saturating_sub(3), 0, 900));
-        train(set, workers, &keys, step);
-    }
-}
-
-#[test]
-fn shards_threads_and_restarts_do_not_change_who_goes() {
-    for spec in policies() {
-        let mut reference = None;
-        for (n, threads, restart) in [(1, 1, None), (3, 2, None), (8, 2, Some(5)), (64, 1, Some(1))]
-        {
-            let workers = workers(threads);
-            let mut set = TableSet::new(vec![spec.clone()], shards(n)).unwrap();
-            run(&mut set, &workers, 1..=13);
-            if let Some(n) = restart {
-                let folder = tempfile::tempdir().unwrap();
-                let (parts, _) = checkpoint(&set, &workers, folder.path());
-                set = TableSet::new(vec![spec.clone()], shards(n)).unwrap();
-                set.restore(&workers, folder.path(), &parts).unwrap();
-            }
-            run(&mut set, &workers, 14..=30);
-            let folder = tempfile::tempdir().unwrap();
-            let (parts, _) = checkpoint(&set, &workers, folder.path());
-            if restart.is_none() {
-                let counters = set.statistics()[0].counters;
-                assert!(counters.displaced > 500, "{:?}: {counters:?}", spec.eviction);
-            }
-            let first = reference.get_or_insert(parts.clone());
-            assert!(parts == *first, "{:?} on {n} shards", spec.eviction);
-        }
-    }
-}
-
-#[test]
-fn what_comes_often_stays_in_a_table_that_is_looked_at_in_slices() {
-    for eviction in [
-        Eviction::Lfu { half_life: 100, below: None, every: None },
-        Eviction::Lru,
-        Eviction::Score { show_weight: 1.0, click_weight: 1.0, below: None, every: None },
-    ] {
-        let workers = workers(1);
-        let limit = 40_000;
-        let spec = TableSpec { max_rows: Some(limit), ..spec(Admission::All, eviction) };
-        let mut set = TableSet::new(vec![spec], shards(4)).unwrap();
-        for step in 1..=60 {
-            let counted = train(&mut set, &workers, &stream_keys(step, 2000, 1500), step);
-            assert!(set.rows(TableId(0)) <= limit);
-            // Room was made in time.
-            assert_eq!(counted.refused_full, 0, "{eviction:?} at step {step}");
-            if step > 1 {
-                assert_eq!(counted.created, 1500, "{eviction:?} at step {step}");
-            }
-        }
-        // 3000 rows of 40,000 are kept free for the next step.
-        assert!(set.rows(TableId(0)) > limit * 9 / 10);
-    }
-}
-
-#[test]
-fn a_full_table_that_evicts_none_refuses_new_keys() {
-    let workers = workers(1);
-    let spec = TableSpec { max_rows: Some(100), ..spec(Admission::All, Eviction::Never) };
-    let mut set = TableSet::new(vec![spec], shards(3)).unwrap();
-    train(&mut set, &workers, &(0..80).map(key).collect::<Vec<_>>(), 1);
-    let counted = train(&mut set, &workers, &(0..130).map(key).collect::<Vec<_>>(), 2);
-    assert_eq!((counted.created, counted.refused_full, counted.pushed), (20, 30, 100));
-    // Those that came first in the plan were let in.
-    let plan = plan_of(&[(0..130).map(key).collect::<Vec<_>>()]);
-    let new: Vec<FeatureKey> =
-        plan.tables[0].keys.iter().copied().filter(|k| k.unmix() >= 80).collect();
-    let (rows, _) = contents(&set);
-    assert!(new[..20].iter().all(|k| rows.contains_key(k)));
-    assert!(new[20..].iter().all(|k| !rows.contains_key(k)));
-}
-
-#[test]
-fn memory_stays_within_its_limit() {
-    let lfu = Eviction::Lfu { half_life: 50, below: None, every: None };
-    let bloom = Admission::Bloom { at_least: 2, keys: 20_000, error: 0.01 };
-    for (limit, new, admission, eviction) in [
-        (1 << 20, 400, Admission::All, lfu),
-        (2 << 20, 900, Admission::All, Eviction::Never),
-        (8 << 20, 3000, Admission::Count { at_least: 2 }, Eviction::Lru),
-        (6 << 20, 3000, bloom, lfu),
-        (48 << 20, 30_000, Admission::All, Eviction::Lru),
-    ] {
-        let workers = workers(2);
-        let spec = TableSpec { max_bytes: Some(ByteSize(limit)), ..spec(admission, eviction) };
-        let most = spec.most_rows().unwrap();
-        let mut set = TableSet::new(vec![spec], shards(8)).unwrap();
-        let mut largest = 0;
-        for step in 1..=40 {
-            let mut keys = stream_keys(step, 300, new);
-            keys.extend(stream_keys(step.saturating_sub(2), 0, new));
-            let plan = plan_of(&[keys]);
-            let raw = pushed(&set, &plan, step);
-            set.push(&workers, &plan, &raw, update(step, 1.0)).unwrap();
-            largest = largest.max(set.statistics()[0].total_bytes());
-            set.sweep(&workers, update(step, 1.0)).unwrap();
-            largest = largest.max(set.statistics()[0].total_bytes());
-            assert!(set.rows(TableId(0)) <= most);
-            assert!(largest <= limit, "{largest} bytes of {limit} at step {step}, {eviction:?}");
-        }
-        let counters = set.statistics()[0].counters;
-        assert!(counters.displaced + counters.refused_full > 0, "{eviction:?}: {counters:?}");
-        if limit > 40 << 20 {
-            assert!(largest > limit * 3 / 4, "{largest} bytes of {limit} are used");
-        }
-    }
-}
-
-#[test]
-fn tables_share_a_limit_and_small_ones_get_what_they_need() {
-    let workers = workers(2);
-    let limit = 8 << 20;
-    let lru = spec(Admission::All, Eviction::Lru);
-    let named = |name: &str, spec: &TableSpec| TableSpec { name: name.to_owned(), ..spec.clone() };
-    let tables = vec![
-        named("large", &lru),
-        named("small", &lru),
-        named("kept", &spec(Admission::All, Eviction::Never)),
-        named("counted", &spec(Admission::Count { at_least: 2 }, Eviction::Lru)),
-    ];
-    let mut bytes = None;
-    for n in [1, 8] {
-        let mut set = TableSet::new(tables.clone(), shards(n)).unwrap();
-        set.limit_bytes(Some(ByteSize(limit))).unwrap();
-        let mut counted = Counters::default();
-        for step in 1..=60 {
-            let keys = [
-                stream_keys(step, 100, 3000),
-                (0..500).map(key).collect(),
-                stream_keys(step, 100, 100),
-                stream_keys(step / 2, 100, 2000),
-            ];
-            let plan = plan_of(&keys);
-            let raw = pushed(&set, &plan, step);
-            counted.add(set.push(&workers, &plan, &raw, update(step, 1.0)).unwrap());
-            let total = |set: &TableSet| -> u64 {
-                set.statistics().iter().map(|table| table.total_bytes()).sum()
-            };
-            assert!(total(&set) <= limit, "{} bytes at step {step}", total(&set));
-            counted.add(set.sweep(&workers, update(step, 1.0)).unwrap());
-        }
-        let rows: Vec<u64> = (0..4).map(|i| set.rows(TableId(i))).collect();
-        assert!(rows[1] == 500 && rows[0] > 8000 && rows[3] > 4000, "{rows:?}");
-        assert!(counted.displaced > 0);
-        let folder = tempfile::tempdir().unwrap();
-        let (parts, _) = checkpoint(&set, &workers, folder.path());
-        assert!(*bytes.get_or_insert(parts.clone()) == parts, "{n} shards");
-    }
-}
-
-#[test]
-fn shows_are_pushed_where_they_are_kept_and_nowhere_else() {
-    let workers = workers(1);
-    let score =
-        Eviction::Score { show_weight: 1.0, click_weight: 1.0, below: Some(0.1), every: None };
-    let keeps = spec(Admission::All, score);
-    let other = spec(Admission::All, Eviction::Never);
-    let plan = plan_of(&[vec![key(1), key(2)]]);
-    type Change = fn(&mut Option<Vec<Use>>);
-    let cases: [(&TableSpec, Change, &str); 4] = [
-        (&keeps, |uses| *uses = None, "none were pushed"),
-        (&other, |uses| *uses = Some(vec![Use::default(); 2]), "keeps none"),
-        (&keeps, |uses| uses.as_mut().unwrap().truncate(1), "2 keys were pushed with shows of 1"),
-        (&keeps, |uses| uses.as_mut().unwrap()[1].clicks = f32::NAN, "of key 1 are not finite"),
-    ];
-    for (spec, change, expected) in cases {
-        let mut set = TableSet::new(vec![spec.clone()], shards(2)).unwrap();
-        let mut raw = pushed(&set, &plan, 1);
-        change(&mut raw.tables[0].uses);
-        let error = set.push(&workers, &plan, &raw, update(1, 1.0)).unwrap_err().to_string();
-        assert!(error.contains(expected), "{error}");
-        assert_eq!(set.rows(TableId(0)), 0);
-    }
-}
-
-fn filtered(keys: u64) -> TableSpec {
-    let admission = Admission::Bloom { at_least: 3, keys, error: 0.01 };
-    spec(admission, Eviction::Never)
-}
-
-#[test]
-fn a_filter_goes_on_from_a_checkpoint() {
-    let workers = workers(2);
-    let mut set = TableSet::new(vec![filtered(10_000)], shards(3)).unwrap();
-    run(&mut set, &workers, 1..=6);
-    let folder = tempfile::tempdir().unwrap();
-    let (parts, _) = checkpoint(&set, &workers, folder.path());
-    assert!(parts[0].filter.as_ref().unwrap().rows > 1000);
-    let mut other = TableSet::new(vec![filtered(10_000)], shards(5)).unwrap();
-    other.restore(&workers, folder.path(), &parts).unwrap();
-    run(&mut set, &workers, 7..=12);
-    run(&mut other, &workers, 7..=12);
-    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    assert_eq!(checkpoint(&set, &workers, a.path()), checkpoint(&other, &workers, b.path()));
-
-    // Counts of other settings are other counts.
-    let mut other = TableSet::new(vec![filtered(10_000_000)], shards(5)).unwrap();
-    let error = other.restore(&workers, folder.path(), &parts).unwrap_err().to_string();
-    assert!(error.contains("blocks a slot"), "{error}");
-    let mut other = TableSet::new(vec![spec(Admission::All, Eviction::Never)], shards(5)).unwrap();
-    let error = other.restore(&workers, folder.path(), &parts).unwrap_err().to_string();
-    assert!(error.contains("a filter of keys that wait"), "{error}");
-    assert_eq!(other.rows(TableId(0)), 0);
-}
-
-/// A file that is not what the format says must be an error whatever its hash: not a panic.
-#[test]
-fn a_filter_with_any_bytes_is_refused_or_read() {
-    let workers = workers(1);
-    let mut set = TableSet::new(vec![filtered(10_000)], shards(2)).unwrap();
-    run(&mut set, &workers, 1..=1);
-    let folder = tempfile::tempdir().unwrap();
-    let (mut parts, _) = checkpoint(&set, &workers, folder.path());
-    let file = parts[0].filter.as_ref().unwrap().parts[1].file.clone();
-    let path = folder.path().join(&file);
-    let whole = std::fs::read(&path).unwrap();
-    let mut other = TableSet::new(vec![filtered(10_000)], shards(2)).unwrap();
-    let mut bytes = whole.clone();
-    bytes[whole.len() / 2] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
-    let error = other.restore(&workers, folder.path(), &parts).unwrap_err().to_string();
-    assert!(error.contains(&file), "{error}");
-    let mut refused = 0;
-    for at in (0..whole.len()).step_by(7) {
-        let mut bytes = whole.clone();
-        bytes[at] ^= 0x80 >> (at % 8);
-        let info = &mut parts[0].filter.as_mut().unwrap().parts[1];
-        info.blake3 = blake3::hash(&bytes).to_hex().to_string();
-        std::fs::write(&path, bytes).unwrap();
-        refused += u32::from(other.restore(&workers, folder.path(), &parts).is_err());
-    }
-    assert!(refused > 50, "{refused} refused");
 }

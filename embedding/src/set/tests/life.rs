@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use zillion_feature::{FeatureKey, RowBuffer, Step};
 
+use super::stored;
 use crate::candidates::Candidate;
 use crate::conformance::plan_of;
 use crate::testing::*;
@@ -126,25 +127,12 @@ fn initial(spec: &TableSpec, key: FeatureKey) -> Vec<f32> {
 
 /// Everything in the one table of a set.
 fn contents(set: &TableSet) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, Candidate>) {
-    let (mut rows, mut candidates) = (BTreeMap::new(), BTreeMap::new());
-    for shard in &set.shards {
-        for slot in shard.slots() {
-            shard
-                .table(0)
-                .for_each_in_slot(slot, |key, stored| {
-                    let row = Row {
-                        weights: stored.weights.to_floats().into_owned(),
-                        accumulator: stored.state[0],
-                        count: stored.meta.count,
-                        last_step: stored.meta.last_step,
-                    };
-                    assert!(rows.insert(key, row).is_none());
-                })
-                .unwrap();
-            candidates.extend(shard.table(0).candidates_in(slot));
-        }
-    }
-    (rows, candidates)
+    stored(set, |row| Row {
+        weights: row.weights.to_floats().into_owned(),
+        accumulator: row.state[0],
+        count: row.meta.count,
+        last_step: row.meta.last_step,
+    })
 }
 
 fn admission() -> impl Strategy<Value = Admission> {

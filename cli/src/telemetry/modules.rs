@@ -1,0 +1,70 @@
+//! The modules that a directive of the log can name.
+//!
+//! The filter takes any word for a module: one that is misspelt matches nothing, and what was meant to be looked at is
+//! silently not logged. Whoever logs in this program is known when it is built, so the first part of a module's path is
+//! held against a list.
+
+use zillion_feature::config::nearest;
+
+/// Our crates.
+const OURS: [&str; 10] = [
+    "zillion",
+    "zillion_device",
+    "zillion_embedding",
+    "zillion_feature",
+    "zillion_nn",
+    "zillion_ps",
+    "zillion_reader",
+    "zillion_registry",
+    "zillion_serving",
+    "zillion_trainer",
+];
+
+/// The crates beside them that write events or spans.
+const OTHERS: [&str; 13] = [
+    "axum",
+    "h2",
+    "hyper",
+    "hyper_util",
+    "object_store",
+    "opentelemetry",
+    "opentelemetry_otlp",
+    "opentelemetry_sdk",
+    "reqwest",
+    "tokio",
+    "tonic",
+    "tower",
+    super::TRACES,
+];
+
+/// What is wrong with the module of a directive, if nobody of that name logs.
+pub(super) fn problem(module: &str) -> Option<String> {
+    let name = module.split("::").next().unwrap_or(module);
+    let known = || OURS.iter().chain(&OTHERS).copied();
+    if known().any(|known| known == name) {
+        return None;
+    }
+    let hint = match nearest(name, known()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("there are {}, and of others {}", OURS.join(", "), OTHERS.join(", ")),
+    };
+    Some(format!("no module `{name}` logs anything; {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_that_log_are_known_and_others_are_told_what_was_meant() {
+        for good in
+            ["zillion", "zillion_serving", "zillion_serving::http::route", "hyper", "zillion_trace"]
+        {
+            assert_eq!(problem(good), None);
+        }
+        let said = problem("zillion_servng::http").unwrap();
+        assert!(said.contains("`zillion_servng`") && said.contains("`zillion_serving`?"), "{said}");
+        let said = problem("warp").unwrap();
+        assert!(said.contains("`warp`") && said.contains("zillion_trainer"), "{said}");
+    }
+}

@@ -1,0 +1,225 @@
+//! The pool: its threads, what they share, and what each does next.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::phase::{self, Phase};
+use super::task::{Job, Task};
+use crate::error::DeviceError;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Arc, Condvar, Instant, Mutex, MutexGuard, PoisonError, spin_loop};
+
+/// How long a thread without work watches for the next phase before it sleeps. Waking a sleeping
+/// thread costs 5 to 50 us, about what the shortest phases last; the gaps inside a step are shorter.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// The pool. Cloning is not offered: share it by reference or in an `Arc`. Dropping it waits for the
+/// tasks that are running; tasks not yet begun stay with their [`Task`] and run when joined.
+#[derive(Debug)]
+pub struct Workers {
+    pub(super) shared: Arc<Shared>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// A pool of `threads`, the caller of a phase included: starts `threads - 1` named threads.
+    pub fn new(threads: NonZeroUsize) -> Result<Self, DeviceError> {
+        let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        // Where threads share processors, one that spins keeps another from its work.
+        let spin = if threads.get() <= cpus { SPIN } else { Duration::ZERO };
+        let shared = Arc::new(Shared {
+            epoch: AtomicU64::new(0),
+            queue: Mutex::new(Queue::default()),
+            wake: Condvar::new(),
+            helpers: threads.get() - 1,
+            spin,
+        });
+        let mut workers = Self { shared, handles: Vec::new() };
+        for index in 1..threads.get() {
+            let shared = workers.shared.clone();
+            let handle = thread::Builder::new()
+                .name(format!("zillion-worker-{index}"))
+                .spawn(move || shared.work())
+                .map_err(|source| DeviceError::Thread { index, source })?;
+            workers.handles.push(handle);
+        }
+        Ok(workers)
+    }
+
+    /// The number of threads that work on a phase, its caller included.
+    pub fn threads(&self) -> usize {
+        self.shared.helpers + 1
+    }
+
+    /// Runs `body(i)` for every `i` below `count`, on this thread and on those that are free, and
+    /// returns when all are done. Which thread runs which index is not fixed.
+    ///
+    /// # Panics
+    ///
+    /// Goes on with the first panic of `body`, after the indices that were running have ended.
+    pub fn for_each(&self, count: usize, body: impl Fn(usize) + Sync) {
+        if count <= 1 || self.shared.helpers == 0 {
+            for index in 0..count {
+                body(index);
+            }
+            return;
+        }
+        phase::run(&self.shared, count, &body);
+    }
+
+    /// Begins `work` in the background. It runs on a worker thread when no phase needs one, or on the
+    /// thread that joins it, whichever comes first.
+    pub fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
+        Task::begin(&self.shared, work)
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        {
+            let mut queue = self.shared.lock();
+            queue.closing = true;
+            queue.jobs.clear();
+            self.shared.epoch.fetch_add(1, Ordering::Release);
+        }
+        self.shared.wake.notify_all();
+        let here = thread::current().id();
+        for handle in self.handles.drain(..) {
+            // A task may own the last reference to its pool; its thread ends after it by itself.
+            if handle.thread().id() == here {
+                continue;
+            }
+            // A worker catches the panics of what it runs; one that died all the same has nothing to
+            // add here, and a panic while dropping would abort the process.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// What the threads share.
+pub(super) struct Shared {
+    /// Counts publications, so that a spinning thread can watch one word instead of taking the lock.
+    /// Written under the lock.
+    epoch: AtomicU64,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// Threads beside the caller of a phase.
+    pub(super) helpers: usize,
+    pub(super) spin: Duration,
+}
+
+/// What there is to do.
+#[derive(Default)]
+pub(super) struct Queue {
+    /// Open phases, oldest first. The caller of a phase removes it.
+    pub(super) phases: Vec<Arc<Phase>>,
+    /// Background tasks in the order of their spawning.
+    pub(super) jobs: VecDeque<Arc<dyn Job>>,
+    /// Threads that wait on `wake`.
+    sleepers: usize,
+    pub(super) closing: bool,
+}
+
+/// One thing for a worker to do.
+enum Work {
+    Phase(Arc<Phase>),
+    Job(Arc<dyn Job>),
+    Stop,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Shared").field("helpers", &self.helpers).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The queue. Nothing that can panic runs under this lock; poison would carry no news.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The life of a worker thread.
+    fn work(&self) {
+        loop {
+            // Read before looking, so that what is published after the look changes it.
+            let seen = self.epoch.load(Ordering::Acquire);
+            match self.next() {
+                Some(Work::Phase(phase)) => phase.help(),
+                Some(Work::Job(job)) => {
+                    // The result of a task whose handle is gone is dropped here, and that may panic.
+                    let end = catch_unwind(AssertUnwindSafe(|| {
+                        job.run();
+                        drop(job);
+                    }));
+                    std::mem::forget(end);
+                }
+                Some(Work::Stop) => return,
+                None => self.rest(seen),
+            }
+        }
+    }
+
+    /// The most urgent thing to do: a phase before a background task.
+    fn next(&self) -> Option<Work> {
+        let mut queue = self.lock();
+        if let Some(phase) = queue.phases.iter().find(|phase| phase.has_unclaimed()) {
+            return Some(Work::Phase(phase.clone()));
+        }
+        if queue.closing {
+            return Some(Work::Stop);
+        }
+        queue.jobs.pop_front().map(Work::Job)
+    }
+
+    /// Waits until something is published after `seen`: a short spin, then sleep.
+    fn rest(&self, seen: u64) {
+        if spin_until(self.spin, || self.epoch.load(Ordering::Acquire) != seen) {
+            return;
+        }
+        let mut queue = self.lock();
+        queue.sleepers += 1;
+        while self.epoch.load(Ordering::Relaxed) == seen {
+            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.sleepers -= 1;
+    }
+
+    /// Makes a change of the queue known to at most `wanted` sleeping threads and to all that spin.
+    pub(super) fn publish(&self, wanted: usize, change: impl FnOnce(&mut Queue)) {
+        let mut queue = self.lock();
+        change(&mut queue);
+        self.epoch.fetch_add(1, Ordering::Release);
+        let waking = queue.sleepers.min(wanted);
+        drop(queue);
+        for _ in 0..waking {
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// Watches `done` for at most `limit`; returns what it said last.
+pub(super) fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
+    if done() {
+        return true;
+    }
+    if limit.is_zero() {
+        return false;
+    }
+    let start = Instant::now();
+    loop {
+        // The clock costs as much as twenty pauses: look at it now and then.
+        for _ in 0..32 {
+            if done() {
+                return true;
+            }
+            spin_loop();
+        }
+        if start.elapsed() > limit {
+            return done();
+        }
+    }
+}

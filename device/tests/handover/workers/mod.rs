@@ -1,0 +1,12 @@
+//! `src/workers.rs`: the same modules, without its own tests, which run on real threads.
+
+#[path = "../../../src/workers/phase.rs"]
+mod phase;
+#[path = "../../../src/workers/pool.rs"]
+mod pool;
+#[path = "../../../src/workers/slices.rs"]
+mod slices;
+#[path = "../../../src/workers/task.rs"]
+mod task;
+
+pub use pool::Workers;

@@ -1,0 +1,70 @@
+//! What the benchmarks of tables have in common: a table of one vector a row, gradients, keys.
+
+// Each benchmark takes what it needs.
+#![allow(dead_code)]
+
+use zillion_embedding::conformance::plan_of;
+use zillion_embedding::{
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec,
+    Unknown, Update,
+};
+use zillion_feature::random::mix64;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
+
+/// Weights of a row.
+pub(crate) const DIM: usize = 16;
+
+/// Rowwise AdaGrad, which most jobs take.
+pub(crate) fn rowwise() -> OptimizerSpec {
+    OptimizerSpec::RowwiseAdagrad { lr: 0.01, initial_accumulator: 0.1, eps: 1e-8 }
+}
+
+/// A dynamic table of vectors of [`DIM`] weights.
+pub(crate) fn spec(optimizer: OptimizerSpec, dtype: Dtype) -> TableSpec {
+    TableSpec {
+        name: "ids".to_owned(),
+        segments: vec![SegmentSpec {
+            name: "vector".to_owned(),
+            dim: DIM,
+            initializer: InitializerSpec::Uniform { low: -0.01, high: 0.01 },
+            optimizer,
+            l2: 0.0,
+            l2_scope: None,
+            clip: None,
+            bounds: None,
+        }],
+        dense: false,
+        max_rows: None,
+        unknown: Unknown::Seeded,
+        admission: Admission::All,
+        eviction: Eviction::Never,
+        dtype,
+        pinned: Vec::new(),
+        statistics: None,
+        max_bytes: None,
+        seed: 1,
+    }
+}
+
+pub(crate) fn update(step: u64) -> Update {
+    Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
+}
+
+/// Equal gradients for every key of a plan.
+pub(crate) fn gradients(plan: &LookupPlan) -> RowBuffer {
+    let mut gradients = RowBuffer::default();
+    gradients.reshape([(plan.tables[0].keys.len(), DIM)].into_iter());
+    gradients.tables[0].values.fill(0.01);
+    gradients
+}
+
+/// A plan of the ids of a range, each once.
+pub(crate) fn plan_of_range(ids: std::ops::Range<u64>) -> LookupPlan {
+    plan_of(&[ids.map(FeatureKey::from_u64).collect()])
+}
+
+/// Plan number `number` of `keys` ids that are drawn evenly below `rows`.
+pub(crate) fn random_plan(number: u64, keys: u64, rows: u64) -> LookupPlan {
+    let ids = (0..keys).map(|i| mix64(number * keys + i) % rows);
+    plan_of(&[ids.map(FeatureKey::from_u64).collect()])
+}

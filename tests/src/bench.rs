@@ -1,0 +1,46 @@
+//! The benchmarks of tables with their assertions on, at sizes that end in a second: what is measured is right too.
+
+use serde_json::Value;
+
+use crate::harness::{Workplace, stderr, stdout, zillion};
+
+/// Runs a benchmark; what it said as JSON.
+fn bench(arguments: &[&str]) -> Value {
+    let result = zillion(&[&["bench"], arguments].concat()).output().expect("the binary runs");
+    assert!(result.status.success(), "{arguments:?}: {}", stderr(&result));
+    let said = stdout(&result);
+    serde_json::from_str(said.trim()).unwrap_or_else(|e| panic!("{e}: {said}"))
+}
+
+/// Every row was looked at, and none was lost, miscounted or wrong.
+fn all_right(said: &Value, rows: u64) {
+    assert_eq!(said["checked_rows"], rows, "{said:#}");
+    for figure in ["lost_rows", "miscounted_rows", "wrong_rows"] {
+        assert!(said[figure].is_null() || said[figure] == 0, "{figure}: {said:#}");
+    }
+    assert!(!said["lost_rows"].is_null() && !said["wrong_rows"].is_null(), "{said:#}");
+}
+
+#[test]
+fn rows_of_the_table_benchmark_hold_what_was_pushed() {
+    for dtype in ["f32", "bf16"] {
+        let small = ["embedding", "--rows", "150000", "--dim", "5", "--seconds", "0.05"];
+        let more = ["--threads", "2", "--dtype", dtype, "--check", "--json"];
+        let said = bench(&[&small[..], &more].concat());
+        all_right(&said, 150_000);
+        assert!(said["pull_uniform_mrows_s"].as_f64() > Some(0.0), "{said:#}");
+    }
+    let said = bench(&["embedding", "--rows", "1000", "--seconds", "0.01", "--json"]);
+    assert!(said["checked_rows"].is_null(), "nothing is said that was not looked at: {said:#}");
+}
+
+#[test]
+fn rows_of_the_spilling_benchmark_come_back_right() {
+    let place = Workplace::new();
+    let folder = place.text("spill");
+    let small = ["spill", "--rows", "60000", "--dim", "4", "--memory-share", "0.25"];
+    let short = ["--warm-up", "0.1", "--seconds", "0.3", "--ahead", "2", "--folder", &folder];
+    let said = bench(&[&small[..], &short, &["--json"]].concat());
+    all_right(&said, 60_000);
+    assert!(said["spilled"].as_u64() > Some(0), "rows left memory: {said:#}");
+}

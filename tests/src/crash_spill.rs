@@ -1,0 +1,129 @@
+//! Killed or refused by its disk while rows lie in files, a run ends in the same bytes as if nothing had happened.
+//!
+//! The files of `[run.spill]` are scratch: a run that is killed leaves them, and the next one removes them and goes on
+//! from the checkpoint, which has the rows of both places. Their reads and writes ask the same failpoint as durable
+//! operations do, so that the numbers here go through rows that leave memory, rows that come back, compaction, and
+//! checkpoints in between.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use zillion_feature::random::mix64;
+
+use crate::harness::{Workplace, stderr};
+
+const SIGKILL: i32 = 9;
+const RANDOM_KILLS: u64 = 10;
+
+/// Settings of a run with some dozens of rows of two tables in memory.
+fn tight(shards: u64) -> Vec<String> {
+    let memory = |table: &str| format!("run.spill.{table}=\"{} KiB\"", 9 * shards);
+    vec![format!("run.shards={shards}"), memory("user"), memory("tags")]
+}
+
+fn arguments<'a>(settings: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
+    let settings = settings.iter().flat_map(|setting| ["--set", setting.as_str()]);
+    settings.chain(more.iter().copied()).collect()
+}
+
+/// What is left below the folder for rows on disk.
+fn left(place: &Workplace, output: &str) -> usize {
+    std::fs::read_dir(place.path(output).join("spill")).map_or(0, Iterator::count)
+}
+
+#[test]
+fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
+    let place = Workplace::new();
+    place.train_ok("reference", &[]);
+    let reference = place.digest("reference/checkpoints");
+    let tight = tight(3);
+    let began = Instant::now();
+    place.train_ok("whole", &arguments(&tight, &[]));
+    let whole_run = began.elapsed();
+    assert_eq!(place.digest("whole/checkpoints"), reference);
+    let (mut killed, mut leftovers) = (0, 0);
+    for kill in 0..RANDOM_KILLS {
+        let output = format!("killed-{kill}");
+        let mut child = place
+            .train(&output, &arguments(&tight, &[]))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let share = (mix64(100 + kill) % 1000) as f64 / 1000.0;
+        std::thread::sleep(Duration::from_secs_f64(whole_run.as_secs_f64() * share));
+        child.kill().expect("our own child can be killed");
+        let status = child.wait().expect("our own child can be waited for");
+        killed += u32::from(status.signal() == Some(SIGKILL));
+        leftovers += left(&place, &output);
+        // With the same memory, with another on another number of shards, with all rows in memory again.
+        let then = match kill % 3 {
+            0 => tight.clone(),
+            1 => self::tight(1),
+            _ => Vec::new(),
+        };
+        place.train_ok(&output, &arguments(&then, &["--resume"]));
+        assert_eq!(place.digest(&format!("{output}/checkpoints")), reference, "kill {kill}");
+        if !then.is_empty() {
+            assert_eq!(left(&place, &output), 0, "kill {kill}: what the dead have left goes");
+        }
+    }
+    assert!(killed >= 5, "most kills must come before the end: {killed} of {RANDOM_KILLS}");
+    assert!(leftovers > 0, "no kill found rows on disk");
+}
+
+/// Operations are disturbed one at a time: all of the first ones, then ever fewer, since a run has thousands of them and
+/// most are reads that are alike.
+#[test]
+fn disturbed_at_operations_of_the_files_and_resumed() {
+    let place = Workplace::new();
+    let short =
+        ["--set", "train.epochs=2", "--set", "train.checkpoint_every=14", "--set", "train.keep=1"];
+    place.train_ok("reference", &short);
+    let reference = place.digest("reference/checkpoints");
+    let tight = tight(1);
+    for (fault, first) in [("kill", 1), ("torn", 2), ("enospc", 3), ("eio", 4)] {
+        let (mut disturbed, mut of_rows) = (0, 0);
+        let mut operation = first;
+        loop {
+            let output = format!("{fault}-{operation}");
+            let result = place
+                .train(&output, &arguments(&tight, &short))
+                .env("ZILLION_FAILPOINT", format!("{operation}:{fault}"))
+                .output()
+                .expect("the binary runs");
+            if result.status.success() {
+                // The run has fewer operations than this.
+                break;
+            }
+            disturbed += 1;
+            let said = stderr(&result);
+            match fault {
+                "kill" | "torn" => {
+                    assert_eq!(result.status.signal(), Some(SIGKILL), "{said}");
+                    of_rows += left(&place, &output);
+                }
+                _ => {
+                    assert_eq!(result.status.code(), Some(1), "{said}");
+                    assert!(said.contains("error: ") && !said.contains("panicked"), "{said}");
+                    // The path says which disk: rows may lie on another than checkpoints.
+                    assert!(said.contains(&output), "{said}");
+                    if fault == "enospc" {
+                        assert!(said.contains("free some space"), "{said}");
+                    }
+                    of_rows += usize::from(said.contains(".log"));
+                    assert_eq!(left(&place, &output), 0, "an error removes the files: {said}");
+                }
+            }
+            let resume: Vec<&str> = [&short[..], &["--resume"]].concat();
+            place.train_ok(&output, &arguments(&tight, &resume));
+            let files = place.digest(&format!("{output}/checkpoints"));
+            assert_eq!(files, reference, "{fault} at operation {operation}");
+            std::fs::remove_dir_all(place.path(&output)).expect("our own folder can be removed");
+            operation += 1 + operation / 5;
+        }
+        assert!(disturbed > 12, "{fault}: only {disturbed} operations were disturbed");
+        assert!(of_rows > 4, "{fault}: only {of_rows} of {disturbed} met the files of rows");
+    }
+}

@@ -1,0 +1,248 @@
+//! Limits of tables, as a check sees them: what they let tables come to, and which of them contradict each other.
+//!
+//! Rows are reckoned by what tables do themselves (`zillion_embedding`'s forecasts), so that a check promises what a
+//! run will keep. Severities: what a run would refuse is an error, what makes its result worse than it reads is a
+//! warning, what is only of no use is a note.
+
+use zillion_embedding::{SpillForecast, TableSpec, rows_within_shared_limit};
+
+use super::report::{Findings, TableCheck};
+use super::sample::Sampled;
+use crate::job::Job;
+
+/// The key of the limit of all tables together.
+const SHARED: &str = "train.max_table_bytes";
+
+/// Caps the rows that tables would come to by what they may have together.
+pub(super) fn share(job: &Job, tables: &mut [TableCheck], findings: &mut Findings) {
+    let Some(limit) = job.train.max_table_bytes else { return };
+    // A table that is empty now has a row in a moment.
+    let of = |rows: fn(&TableCheck) -> u64| {
+        let wanted: Vec<u64> = tables.iter().map(|t| rows(t).max(1)).collect();
+        rows_within_shared_limit(&job.tables, limit, &wanted)
+    };
+    let (Ok(low), Ok(rows), Ok(high)) = (of(|t| t.rows_low), of(|t| t.rows), of(|t| t.rows_high))
+    else {
+        // A limit that is too little for the tables as they are has been refused with the job.
+        return;
+    };
+    for (i, (table, spec)) in tables.iter_mut().zip(&job.tables).enumerate() {
+        if rows[i] < table.rows {
+            let goes = match spec.eviction.is_never() {
+                true => "others are refused",
+                false => "the least go for others",
+            };
+            findings.note(
+                &format!("tables.{}", spec.name),
+                format!(
+                    "has room for {} of about {} rows within {SHARED}: {goes}",
+                    rows[i], table.rows
+                ),
+            );
+        }
+        table.rows_low = table.rows_low.min(low[i]);
+        table.rows = table.rows.min(rows[i]);
+        table.rows_high = table.rows_high.min(high[i]);
+    }
+}
+
+/// Memory of a table of so many rows, and what spilling makes of it. Rows on disk take none but their keys.
+pub(super) fn memory(
+    job: &Job,
+    spec: &TableSpec,
+    rows: u64,
+    waiting: u64,
+) -> (u64, Option<SpillForecast>) {
+    let shards = job.run.shards.get();
+    let spill = job.run.spill.get(&spec.name);
+    if let Some(Ok(spill)) = spill.map(|memory| spec.spill_forecast(rows, memory.bytes(), shards)) {
+        return (spill.memory + waiting, Some(spill));
+    }
+    let bytes = spec.memory(rows, shards) + waiting;
+    (spec.max_bytes.map_or(bytes, |limit| bytes.min(limit.0)), None)
+}
+
+/// Memory of all tables, which the limit of all of them holds down.
+pub(super) fn together(job: &Job, tables: &[TableCheck], of: impl Fn(&TableCheck) -> u64) -> u64 {
+    let sum = |dense_only: bool| {
+        let counted = tables.iter().zip(&job.tables).filter(|(_, spec)| spec.dense || !dense_only);
+        counted.map(|(table, _)| of(table)).sum::<u64>()
+    };
+    match job.train.max_table_bytes {
+        // Vocabularies are there whatever the limit says.
+        Some(limit) => sum(false).min(limit.0.max(sum(true))),
+        None => sum(false),
+    }
+}
+
+/// Names settings that cannot all be meant.
+pub(super) fn contradictions(
+    job: &Job,
+    sampled: &Sampled,
+    tables: &[TableCheck],
+    total: Option<u64>,
+    findings: &mut Findings,
+) {
+    let steps: Vec<u64> = (0..tables.len())
+        .map(|table| sampled.keys_of_step(table, job.train.batch_size.get()))
+        .collect();
+    for ((spec, table), &step) in job.tables.iter().zip(tables).zip(&steps) {
+        own(job, spec, step, findings);
+        spilling(job, spec, table, step, findings);
+    }
+    shared(job, &steps, tables, findings);
+    let Some(total) = total else { return };
+    let mut beyond = |about: &str, bytes: u64| {
+        if bytes > total {
+            let text = format!(
+                "{} MiB are more than the machine's {} MiB: it protects from nothing",
+                bytes >> 20,
+                total >> 20
+            );
+            findings.warning(about, text);
+        }
+    };
+    if let Some(limit) = job.train.max_table_bytes {
+        beyond(SHARED, limit.0);
+    }
+    for spec in &job.tables {
+        if let Some(limit) = spec.max_bytes {
+            beyond(&format!("tables.{}.max_bytes", spec.name), limit.0);
+        }
+    }
+    if !job.run.spill.is_empty() {
+        beyond("run.spill", job.run.spill.values().map(|memory| memory.bytes()).sum());
+    }
+}
+
+/// The limits of one table against its settings and its steps.
+fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
+    let Some(most) = spec.most_rows() else { return };
+    let by_rows = spec.max_rows == Some(most);
+    let key = if by_rows { "max_rows" } else { "max_bytes" };
+    let about = format!("tables.{}.{key}", spec.name);
+    if step > most {
+        findings.warning(
+            &about,
+            format!(
+                "it holds {most} rows, and one step asks for about {step} ({} rows of data): the rest of every step \
+                 reads as new and its gradients are dropped; raise it, or lower train.batch_size",
+                job.train.batch_size
+            ),
+        );
+    }
+    if spec.pinned.len() as u64 > most {
+        findings.warning(
+            &about,
+            format!(
+                "it holds {most} rows, and {} ids are pinned: whoever comes first stays, pinned or not; raise it, or pin \
+                 fewer",
+                spec.pinned.len()
+            ),
+        );
+    }
+    if let (Some(rows), Some(bytes), false) = (spec.max_rows, spec.max_bytes, by_rows) {
+        findings.note(
+            &format!("tables.{}.max_rows", spec.name),
+            format!("{rows} rows are never reached: max_bytes = {bytes} holds {most}"),
+        );
+    }
+    if let (Some(own), Some(all)) = (spec.max_bytes, job.train.max_table_bytes)
+        && own >= all
+    {
+        findings.warning(
+            &format!("tables.{}.max_bytes", spec.name),
+            format!("{own} are never reached: {SHARED} gives all tables together {all}"),
+        );
+    }
+}
+
+/// The memory of a table's rows against its rows, its limits and its steps.
+fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings: &mut Findings) {
+    let Some(memory) = job.run.spill.get(&spec.name) else { return };
+    let about = format!("run.spill.{}", spec.name);
+    let forecast = spec.spill_forecast(table.rows_high, memory.bytes(), job.run.shards.get());
+    let forecast = match forecast {
+        Ok(forecast) => forecast,
+        Err(error) => return findings.error(&about, error.to_string()),
+    };
+    let budget = forecast.budget_rows;
+    if step > budget {
+        findings.warning(
+            &about,
+            format!(
+                "{memory} hold {budget} rows, and one step needs about {step} at once ({} rows of data): memory goes beyond \
+                 it in every step and every row is read and written again; raise it, or lower train.batch_size",
+                job.train.batch_size
+            ),
+        );
+    }
+    match spec.most_rows() {
+        Some(most) if most <= budget => findings.warning(
+            &about,
+            format!(
+                "{memory} hold {budget} rows, and the table's own limit is {most}: new ids are refused before the first row \
+                 is on disk; raise the limit, or remove one of the two"
+            ),
+        ),
+        _ if table.rows_high <= budget => findings.note(
+            &about,
+            format!("{memory} hold {budget} rows and the table has {} at most: nothing goes to disk", table.rows_high),
+        ),
+        _ => findings.note(
+            &about,
+            format!(
+                "{budget} of about {} rows are in memory, the others in files of up to {} MiB: {}",
+                table.rows,
+                forecast.file_bytes >> 20,
+                job.spill_folder().display()
+            ),
+        ),
+    }
+    if let Some(limit) = job.train.max_table_bytes {
+        findings.warning(
+            &about,
+            format!(
+                "{SHARED} = {limit} counts rows on disk as if they were in memory, and refuses ids beyond it; raise that by \
+                 what is to be on disk, or remove one of the two"
+            ),
+        );
+    }
+}
+
+/// The limit of all tables against what is no matter of choice: vocabularies, and the keys of a step.
+fn shared(job: &Job, steps: &[u64], tables: &[TableCheck], findings: &mut Findings) {
+    let Some(limit) = job.train.max_table_bytes else { return };
+    let dense = job.tables.iter().zip(tables).filter(|(spec, _)| spec.dense);
+    let vocabularies: u64 = dense.map(|(_, table)| table.bytes).sum();
+    if vocabularies >= limit.0 {
+        let text = format!(
+            "tables with a vocabulary take {} MiB of {limit}, so that no other gets a row; raise it, or make them dynamic \
+             (`dense = false`)",
+            vocabularies >> 20
+        );
+        return findings.stop(SHARED, text);
+    }
+    // Vocabularies as they are, and of the others what one step needs.
+    let wanted: Vec<u64> = job
+        .tables
+        .iter()
+        .zip(steps)
+        .zip(tables)
+        .map(|((spec, &step), table)| if spec.dense { table.rows.max(1) } else { step.max(1) })
+        .collect();
+    let Ok(room) = rows_within_shared_limit(&job.tables, limit, &wanted) else { return };
+    for ((spec, &room), &wanted) in job.tables.iter().zip(&room).zip(&wanted) {
+        // What the table's own limit does is told of that.
+        if room < wanted.min(spec.most_rows().unwrap_or(u64::MAX)) {
+            findings.warning(
+                SHARED,
+                format!(
+                    "{limit} leave table `{}` room for {room} rows, and one step asks for about {wanted}: the rest of every \
+                     step reads as new and its gradients are dropped; raise it, or lower train.batch_size",
+                    spec.name
+                ),
+            );
+        }
+    }
+}
