@@ -371,7 +371,7 @@ impl Executor {
                 .iter()
                 .map(|lane| (inputs.span(rows, &lane.rows).len(), lane))
                 .filter(|&(rows, _)| rows > 0)
-                .map(|(rows, lane)| (rows, lane.partials[part.partial].as_slice()));
+                .map(|(rows, lane)| (rows, &*lane.partials[part.partial]));
             let total = inputs.span(rows, &(0..inputs.rows)).len();
             ops::combine(part.op, partials, part.start, total, part.out);
         };

@@ -27,7 +27,7 @@ pub use dropout::dropout_keeps;
 pub use kernel::StepSeed;
 
 pub(crate) use columns::copy_part;
-pub(crate) use gather::{BatchRows, ColumnSource, GatherSource, row_gradients};
+pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
 use kernel::{Tile, View, ViewMut};
 
 use crate::autodiff::Backward;

@@ -162,7 +162,7 @@ impl Placement {
 
         let width = |root: usize| {
             let shape = graph.nodes[root].shape;
-            Width { rows: shape.rows, cols: shape.cols }
+            Width { rows: shape.rows, cols: stride_of(shape.cols) }
         };
         let spans = wide.iter().map(|&(i, u)| (i, (u.first_phase, 0), (u.last_phase, 0))).collect();
         let wide_slots = share_buffers(spans, width, &mut self.wide_buffers);
@@ -187,6 +187,15 @@ impl Placement {
             }
         }
     }
+}
+
+/// Floats of a cache line.
+pub(crate) const LINE: usize = 16;
+
+/// Floats from one row of a buffer to the next: whole cache lines, so that a register is loaded from one line
+/// and not from two, unless rows are shorter than that.
+fn stride_of(cols: usize) -> usize {
+    if cols < LINE { cols } else { cols.next_multiple_of(LINE) }
 }
 
 /// From the first to the last touch of a buffer.
