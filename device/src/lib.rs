@@ -27,6 +27,7 @@
 mod error;
 
 pub mod clock;
+mod counting;
 pub mod direct_io;
 pub mod durable;
 pub mod lines;
@@ -40,6 +41,7 @@ pub mod slab;
 pub mod workers;
 
 pub use clock::{Clock, ManualClock, SystemClock, thread_time};
+pub use counting::CountingAllocator;
 pub use durable::{Failpoint, Failpoints, Files};
 pub use error::DeviceError;
 pub use slab::Slab;

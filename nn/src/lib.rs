@@ -43,6 +43,8 @@
 
 mod autodiff;
 mod builder;
+mod cost;
+pub mod drawing;
 mod error;
 mod executor;
 mod graph;
@@ -56,6 +58,7 @@ mod ops;
 pub mod optim;
 mod params;
 mod pass;
+mod passes;
 mod placement;
 mod profile;
 mod program;
@@ -65,6 +68,7 @@ pub mod zoo;
 
 pub use autodiff::{TrainGraph, differentiate};
 pub use builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
+pub use cost::{Cost, Sizes, cost};
 pub use error::{Error, Result};
 pub use executor::Executor;
 pub use graph::{
@@ -73,8 +77,9 @@ pub use graph::{
 };
 pub use inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
 pub use onnx::{OnnxColumn, OnnxHolds, OnnxInput, OnnxModel};
-pub use op::{Binary, Gather, InBatch, Op, Unary};
+pub use op::{Binary, Fused, Gather, InBatch, Link, Op, Unary};
 pub use ops::{StepSeed, dropout_keeps};
 pub use params::Params;
+pub use passes::{Passes, Stage};
 pub use profile::{OpTime, Profile};
-pub use program::{Program, Settings};
+pub use program::{Memory, Program, Settings};

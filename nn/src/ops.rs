@@ -8,9 +8,11 @@
 //!   makes the sum from the lanes' partials, in lane order;
 //! * gradients of table rows are summed row by row once the batch's gradients are complete.
 
+pub(crate) mod chain;
 mod columns;
 mod dropout;
 mod elementwise;
+mod functions;
 mod gather;
 mod interaction;
 pub(crate) mod kernel;
@@ -125,6 +127,7 @@ pub(crate) fn shape(
             whole::shape(op, inputs, graph)
         }
         Op::BceSum | Op::BceGrad => loss::shape(op, inputs),
+        Op::Fused(fused) => chain::shape(fused, inputs, graph),
     }
 }
 
@@ -165,6 +168,7 @@ pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
         | Op::DotInteraction { .. }
         | Op::DotInteractionGrad { .. } => interaction::forward(op, tile, inputs, out),
         Op::BceGrad => loss::forward(op, tile, inputs, out),
+        Op::Fused(fused) => chain::forward(fused, tile, inputs, out),
         Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
             whole::forward(op, tile, inputs, out);
         }

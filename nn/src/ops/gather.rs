@@ -246,9 +246,8 @@ pub(crate) fn add_row_gradients<R: BatchRows>(
     first: usize,
     out: &mut [f32],
 ) {
-    let plain = source.column.offsets.is_none()
-        && source.winners.is_none()
-        && source.factors.is_empty();
+    let plain =
+        source.column.offsets.is_none() && source.winners.is_none() && source.factors.is_empty();
     let rows = out.len() / stride;
     simd!({
         if plain {

@@ -244,7 +244,7 @@ fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     if job.schema.labels.is_empty() {
         return Err(Error::Unsupported("a job needs a label".to_owned()));
     }
-    let settings = Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
+    let settings = job.train.settings()?;
     let graph = model::graph(job, Mode::Train)?;
     let loss = graph
         .output(LOSS)

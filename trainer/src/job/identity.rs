@@ -6,7 +6,7 @@
 use toml::Value;
 
 /// Keys that a resumed run may change.
-const FREE: [&str; 11] = [
+const FREE: [&str; 12] = [
     "data.root",
     // Other files, at the end of an epoch: the next rows of data that goes on. In the middle of one
     // the training files are held against the checkpoint's (`Checkpoint::check_files`).
@@ -21,6 +21,8 @@ const FREE: [&str; 11] = [
     "train.epochs",
     "train.checkpoint_every",
     "train.keep",
+    // Passes keep what a model computes.
+    "train.passes_off",
     "name",
 ];
 

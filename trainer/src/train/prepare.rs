@@ -65,8 +65,7 @@ impl Run {
         let loss = output(&graph, LOSS)?;
         let params = Params::init(&graph.params, job.seed);
         let optimizer = DenseOptimizer::new(job.train.optimizer, job.model.l2(), &graph.params)?;
-        let settings =
-            Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
+        let settings = job.train.settings()?;
         let mut differentiated = differentiate(&graph, loss)?;
         let look = observer.look();
         let nodes = fetch::wanted(&differentiated.graph, &look.nodes)?;
