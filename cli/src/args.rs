@@ -28,7 +28,7 @@ pub(crate) use first_run::{
     ManArgs, NextItemArgs, QuickstartArgs, SynthArgs,
 };
 pub(crate) use load::{BenchServeArgs, LoadgenArgs, Protocol};
-pub(crate) use look::{FetchArgs, GraphArgs};
+pub(crate) use look::{FetchArgs, GraphArgs, GraphFormat};
 pub(crate) use predict::{PredictArgs, StdinFormat};
 pub(crate) use registry::{
     DiffArgs, ExplainArgs, GcArgs, KeyType, ListArgs, ModelArgs, ModelCommand, ModelRef, PinArgs,

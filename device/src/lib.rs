@@ -27,6 +27,7 @@
 mod error;
 
 pub mod clock;
+mod counting;
 pub mod direct_io;
 pub mod durable;
 pub mod lines;
@@ -41,6 +42,7 @@ mod sync;
 pub mod workers;
 
 pub use clock::{Clock, ManualClock, SystemClock, thread_time};
+pub use counting::CountingAllocator;
 pub use durable::{Failpoint, Failpoints, Files};
 pub use error::DeviceError;
 pub use slab::Slab;

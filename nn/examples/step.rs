@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p zillion-nn --example step -- deepfm 2
-//! cargo run --release -p zillion-nn --example step -- "kind = 'dcnv2'" 1 1024   # threads, tile rows
+//! cargo run --release -p zillion-nn --example step -- "kind = 'dcnv2'" 1 1024   # threads, tile rows, then lanes, passes off
 //! ```
 #![expect(clippy::print_stdout, reason = "printing is what this program does")]
 
@@ -17,8 +17,8 @@ use zillion_device::matmul::gemm;
 use zillion_feature::{Pooling, random};
 use zillion_nn::zoo::{ModelInputs, ModelSpec, SparseInput, VectorSegment};
 use zillion_nn::{
-    ColumnView, Executor, Graph, Inputs, LabelView, Mode, OccurrenceView, Op, Params, Program,
-    Settings, StepSeed, TableInput, TableView, differentiate, zoo,
+    ColumnView, Executor, Graph, Inputs, LabelView, Mode, OccurrenceView, Op, Params, Passes,
+    Program, Settings, StepSeed, TableInput, TableView, differentiate, zoo,
 };
 
 const ROWS: usize = 4096;
@@ -48,7 +48,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let graph = zoo::build(&spec, &model_inputs(), Mode::Train)?;
     let loss = graph.output(zoo::LOSS).ok_or("a model for training has a loss")?;
     let train = differentiate(&graph, loss)?;
-    let program = Program::train(&train, Settings { lanes, tile_rows })?;
+    // Passes to leave out, for a comparison: `all`, or names with commas between them.
+    let off: Vec<&str> =
+        arguments.get(4).map(|names| names.split(',').collect()).unwrap_or_default();
+    let settings = Settings { lanes, tile_rows, passes: Passes::without(&off)? };
+    let program = Program::train(&train, settings)?;
     let flops = flops_a_row(&train.graph) * ROWS;
     println!(
         "{}: {:.2} MFLOP a row in products, {:.1} MiB of buffers, {threads} threads, {lanes} lanes of \
@@ -107,7 +111,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         step(&mut executor, number)?;
     }
     let profile = executor.profile().ok_or("it was switched on")?;
-    println!("time of all threads, in ms a step:\n{}", profile.table(&train.graph));
+    println!("time of all threads, in ms a step:\n{}", profile.table(executor.program().graph()));
     Ok(())
 }
 

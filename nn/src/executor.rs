@@ -4,8 +4,8 @@
 //! A batch is cut into tiles, tiles into as many contiguous shares as there are lanes. Everything
 //! that a lane adds up it adds in tile order, and lanes are added in lane order, so the result is a
 //! function of the inputs and of [`Settings`](crate::Settings), never of the threads.
-//! Buffers grow to the largest batch seen and are then reused: a run allocates only a few short lists
-//! of slices.
+//! Buffers grow to the largest batch seen and are then reused: a run allocates nothing but what the pool
+//! needs to share a phase, and blocks of scores of softmax over a batch.
 //!
 //! # Concurrency
 //! A lane owns its rows of every value that outlives a pass, a thread owns its tile buffers. In a
@@ -47,6 +47,8 @@ pub struct Executor {
     /// Where each row of the batch lies: the lane in the upper 8 bits, the row in it in the lower 24.
     locate: Vec<u32>,
     outputs: Vec<Vec<f32>>,
+    /// The most values that a tile of the batch has, for each column.
+    longest: Vec<usize>,
     profile: Option<Profile>,
 }
 
@@ -67,6 +69,7 @@ impl Executor {
             packing,
             locate: Vec::new(),
             outputs,
+            longest: Vec::new(),
             profile: None,
         }
     }
@@ -121,8 +124,16 @@ impl Executor {
         self.run(workers, inputs, params, StepSeed::default())
     }
 
-    /// A result of the last run, row after row. `None` of a node that was not asked for.
+    /// A result of the last run, row after row, of a node of the graph that was given. `None` of one that was
+    /// not asked for.
     pub fn output(&self, node: NodeId) -> Option<&[f32]> {
+        let index = self.program.requested.iter().position(|&id| id == node)?;
+        Some(&self.outputs[index])
+    }
+
+    /// The same by the result's name in the graph. `None` of one that was not asked for.
+    pub fn named_output(&self, name: &str) -> Option<&[f32]> {
+        let node = self.program.graph.output(name)?;
         let index = self.program.outputs.iter().position(|&id| id == node)?;
         Some(&self.outputs[index])
     }
@@ -200,7 +211,7 @@ impl Executor {
 
     /// Cuts the batch and makes room for it.
     fn share_rows(&mut self, inputs: &Inputs<'_>, threads: usize) {
-        let Settings { lanes, tile_rows } = self.program.settings;
+        let Settings { lanes, tile_rows, .. } = self.program.settings;
         let rows = inputs.rows;
         let tiles = rows.div_ceil(tile_rows);
         self.locate.clear();
@@ -219,17 +230,21 @@ impl Executor {
         while self.tile_buffers.len() < needed {
             self.tile_buffers.push(TileBuffers::new(buffers.len()));
         }
-        let values = self.longest_tiles(inputs);
+        let mut values = std::mem::take(&mut self.longest);
+        self.longest_tiles(inputs, &mut values);
+        let buffers = &self.program.placement.tile_buffers;
         for tile in &mut self.tile_buffers {
             tile.fit(buffers, tile_rows, &values);
         }
+        self.longest = values;
     }
 
     /// The most values that a tile has, for each column.
-    fn longest_tiles(&self, inputs: &Inputs<'_>) -> Vec<usize> {
-        let mut longest = vec![0; inputs.columns.len()];
+    fn longest_tiles(&self, inputs: &Inputs<'_>, longest: &mut Vec<usize>) {
+        longest.clear();
+        longest.resize(inputs.columns.len(), 0);
         if self.program.value_columns.is_empty() {
-            return longest;
+            return;
         }
         for lane in &self.lanes {
             let mut first = lane.rows.start;
@@ -242,7 +257,6 @@ impl Executor {
                 first = tile.end;
             }
         }
-        longest
     }
 
     /// Factors of weighted and averaged lists, and for a backward pass the row of each value.
@@ -345,52 +359,63 @@ impl Executor {
             out: &'a mut [f32],
             id: NodeId,
         }
-        let Self { program, consts, lanes, .. } = self;
+        let Self { program, consts, lanes, profile, .. } = self;
+        let program: &Program = program;
         let sums = &program.phases[phase].sums;
         if sums.is_empty() {
             return;
         }
-        // Slots ascend with nodes, so that one walk over the constants meets them all.
-        let mut rest: &mut [Vec<f32>] = consts;
-        let mut skipped = 0;
-        let mut parts = Vec::new();
-        for &id in sums {
-            let op = &program.graph.node(id).op;
+        let placed = |&id: &NodeId| {
             let at = id.0 as usize;
-            let (Place::Const { slot, .. }, Some(partial)) =
-                (program.placement.places[at], program.placement.partials[at])
-            else {
-                continue;
-            };
-            let (before, after) = std::mem::take(&mut rest).split_at_mut(slot + 1 - skipped);
-            rest = after;
-            skipped = slot + 1;
-            let Some(out) = before.last_mut() else { continue };
-            let chunk = if ops::combines_by_element(op) { SUM_CHUNK } else { usize::MAX };
-            for (index, out) in out.chunks_mut(chunk).enumerate() {
-                parts.push(Part { op, partial, start: index * chunk, out, id });
+            match (program.placement.places[at], program.placement.partials[at]) {
+                (Place::Const { slot, .. }, Some(partial)) => Some((slot, partial, id)),
+                _ => None,
             }
-        }
+        };
+        // Slots ascend with nodes, so that one walk over the constants meets them all.
+        let mut wanted = sums.iter().filter_map(placed).peekable();
+        let mut parts = consts
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(at, out)| {
+                wanted
+                    .next_if(|&(slot, _, _)| slot == at)
+                    .map(|(_, partial, id)| (partial, id, out))
+            })
+            .flat_map(|(partial, id, out)| {
+                let op = &program.graph.node(id).op;
+                let chunk = if ops::combines_by_element(op) { SUM_CHUNK } else { out.len().max(1) };
+                let parts = out.chunks_mut(chunk).enumerate();
+                parts.map(move |(index, out)| Part { op, partial, start: index * chunk, out, id })
+            });
         let lanes: &[Lane] = lanes;
-        let add_up = |part: &mut Part<'_>| {
+        let add_up = |part: Part<'_>| {
             let rows = program.work_rows(part.id);
             let partials = lanes
                 .iter()
                 .map(|lane| (inputs.span(rows, &lane.rows).len(), lane))
                 .filter(|&(rows, _)| rows > 0)
-                .map(|(rows, lane)| (rows, lane.partials[part.partial].as_slice()));
+                .map(|(rows, lane)| (rows, &*lane.partials[part.partial]));
             let total = inputs.span(rows, &(0..inputs.rows)).len();
             ops::combine(part.op, partials, part.start, total, part.out);
         };
-        match &mut self.profile {
-            None => workers.for_each_mut(&mut parts, |_, part| add_up(part)),
-            Some(profile) => {
-                for part in &mut parts {
-                    let begun = Instant::now();
-                    add_up(part);
-                    profile.nanos[part.id.0 as usize] += begun.elapsed().as_nanos() as u64;
-                }
+        match profile {
+            None => {
+                // Taken from a queue rather than listed, so that a step allocates nothing.
+                let queue = Mutex::new(parts);
+                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                workers.for_each(workers.threads(), |_| {
+                    while let Some(part) = next() {
+                        add_up(part);
+                    }
+                });
             }
+            Some(profile) => parts.by_ref().for_each(|part| {
+                let id = part.id;
+                let begun = Instant::now();
+                add_up(part);
+                profile.nanos[id.0 as usize] += begun.elapsed().as_nanos() as u64;
+            }),
         }
     }
 

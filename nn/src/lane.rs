@@ -1,29 +1,29 @@
 //! The buffers of lanes and threads.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use zillion_feature::Pooling;
 
 use crate::graph::Dim;
 use crate::inputs::{ColumnView, Inputs};
 use crate::ops::kernel::ListColumn;
-use crate::placement::{Placement, Width};
+use crate::placement::{LINE, Placement, Width};
 
 /// A contiguous share of the batch, with its rows of every value that outlives a pass and its
 /// partials of the sums over the batch.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) rows: Range<usize>,
-    pub(crate) wide: Vec<Vec<f32>>,
-    pub(crate) partials: Vec<Vec<f32>>,
+    pub(crate) wide: Vec<Buffer>,
+    pub(crate) partials: Vec<Buffer>,
     /// Time by node, if the run is profiled.
     pub(crate) nanos: Vec<u64>,
 }
 
 impl Lane {
     pub(crate) fn new(placement: &Placement) -> Self {
-        let wide = vec![Vec::new(); placement.wide_buffers.len()];
-        let partials = vec![Vec::new(); placement.partial_lens.len()];
+        let wide = buffers(placement.wide_buffers.len());
+        let partials = buffers(placement.partial_lens.len());
         Self { rows: 0..0, wide, partials, nanos: Vec::new() }
     }
 
@@ -36,32 +36,65 @@ impl Lane {
     ) {
         if !rows.is_empty() {
             for (buffer, width) in self.wide.iter_mut().zip(&placement.wide_buffers) {
-                grow(buffer, inputs.span(width.rows, &rows).len() * width.cols);
+                buffer.grow(inputs.span(width.rows, &rows).len() * width.cols);
             }
             for (partial, &len) in self.partials.iter_mut().zip(&placement.partial_lens) {
-                grow(partial, len);
+                partial.grow(len);
             }
         }
         self.rows = rows;
     }
 }
 
-fn grow(buffer: &mut Vec<f32>, len: usize) {
-    if buffer.len() < len {
-        // What it held is of no use, so that nothing need be copied.
-        *buffer = vec![0.0; len];
+fn buffers(count: usize) -> Vec<Buffer> {
+    std::iter::repeat_with(Buffer::default).take(count).collect()
+}
+
+/// Floats that begin at a cache line, so that rows whose stride is a number of lines do, too.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    floats: Vec<f32>,
+    start: usize,
+}
+
+impl Buffer {
+    /// Makes room for `len` floats where there is too little. What it held is of no use then, so that
+    /// nothing need be copied.
+    pub(crate) fn grow(&mut self, len: usize) {
+        if self.len() < len {
+            self.floats = Vec::new();
+            self.floats = vec![0.0; len + LINE - 1];
+            let to_line = self.floats.as_ptr().align_offset(LINE * size_of::<f32>());
+            // An allocation knows its place, but the function may say that it does not.
+            self.start = to_line.min(LINE - 1);
+            self.floats.truncate(self.start + len);
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.floats[self.start..]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.floats[self.start..]
     }
 }
 
 /// One thread's buffers for the values of a tile.
 #[derive(Debug)]
 pub(crate) struct TileBuffers {
-    pub(crate) slots: Vec<Vec<f32>>,
+    pub(crate) slots: Vec<Buffer>,
 }
 
 impl TileBuffers {
     pub(crate) fn new(buffers: usize) -> Self {
-        Self { slots: vec![Vec::new(); buffers] }
+        Self { slots: self::buffers(buffers) }
     }
 
     /// Makes room for tiles of up to so many rows, and of values of each column, where there is too
@@ -72,7 +105,7 @@ impl TileBuffers {
                 Dim::Values(column) => values[column],
                 _ => rows,
             };
-            grow(slot, rows * width.cols);
+            slot.grow(rows * width.cols);
         }
     }
 }

@@ -43,6 +43,8 @@
 
 mod autodiff;
 mod builder;
+mod cost;
+pub mod drawing;
 mod error;
 mod executor;
 mod graph;
@@ -57,6 +59,7 @@ pub mod optim;
 mod packing;
 mod params;
 mod pass;
+mod passes;
 mod placement;
 mod profile;
 mod program;
@@ -66,6 +69,7 @@ pub mod zoo;
 
 pub use autodiff::{TrainGraph, differentiate};
 pub use builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
+pub use cost::{Cost, Sizes, cost};
 pub use error::{Error, Result};
 pub use executor::Executor;
 pub use graph::{
@@ -74,8 +78,9 @@ pub use graph::{
 };
 pub use inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
 pub use onnx::{OnnxColumn, OnnxHolds, OnnxInput, OnnxModel};
-pub use op::{Binary, Focal, Gather, InBatch, Op, Unary};
+pub use op::{Binary, Focal, Fused, Gather, InBatch, Link, Op, Unary};
 pub use ops::{StepSeed, dropout_keeps};
 pub use params::Params;
+pub use passes::{Passes, Stage};
 pub use profile::{OpTime, Profile};
-pub use program::{Program, Settings};
+pub use program::{Memory, Program, Settings};

@@ -105,6 +105,64 @@ pub struct Focal {
     pub negative: f32,
 }
 
+/// What is done to each element of a running value. Operands are the fused operation's next inputs, of the
+/// value's shape or broadcast to it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Link {
+    /// `f(value)`.
+    Unary(Unary),
+    /// (point): the value as a gradient, times the function's derivative there.
+    UnaryGrad(Unary),
+    /// (gradient): the operand times the function's derivative at the value.
+    PointOf(Unary),
+    /// (b): `value ∘ b`.
+    Binary(Binary),
+    /// (a): `a ∘ value`.
+    BinaryOf(Binary),
+    /// (b, c): `value·b + c`.
+    MulAdd,
+    /// (a, c): `a·value + c`.
+    MulAddOf,
+    /// (a, b): `a·b + value`.
+    AddProduct,
+}
+
+/// An operation, and what happens to each element of its result before anybody sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fused {
+    /// What makes the rows.
+    pub head: Op,
+    /// How many of the inputs are its own; the links' operands follow.
+    pub head_inputs: usize,
+    /// What they go through, in order.
+    pub chain: Vec<Link>,
+}
+
+impl Link {
+    /// How many operands it has.
+    pub fn inputs(self) -> usize {
+        match self {
+            Self::Unary(_) => 0,
+            Self::UnaryGrad(_) | Self::PointOf(_) | Self::Binary(_) | Self::BinaryOf(_) => 1,
+            Self::MulAdd | Self::MulAddOf | Self::AddProduct => 2,
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Unary(unary) => write!(f, "{}", Op::Unary(unary)),
+            Self::UnaryGrad(unary) | Self::PointOf(unary) => write!(f, "{}", Op::UnaryGrad(unary)),
+            Self::Binary(binary) | Self::BinaryOf(binary) => write!(f, "{}", Op::Binary(binary)),
+            Self::MulAdd | Self::MulAddOf => write!(f, "mul_add"),
+            Self::AddProduct => write!(f, "add_product"),
+        }
+    }
+}
+
 /// What a node computes. The comment of each names its inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -339,6 +397,9 @@ pub enum Op {
     FocalSum(Focal),
     /// (g `[1, 1]`, logits, labels, weights) → gradient of the logits.
     FocalGrad(Focal),
+
+    /// (the head's inputs, then the links' operands) → the head's shape. Made by passes, after autodiff.
+    Fused(Box<Fused>),
 }
 
 impl Unary {
@@ -452,6 +513,7 @@ impl Op {
             Self::BceGrad => "bce_grad",
             Self::FocalSum(_) => "focal_sum",
             Self::FocalGrad(_) => "focal_grad",
+            Self::Fused(fused) => fused.head.name(),
         }
     }
 }
@@ -459,6 +521,10 @@ impl Op {
 /// The name, and in brackets what else tells this operation from another of its kind.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Fused(fused) = self {
+            write!(f, "{}", fused.head)?;
+            return fused.chain.iter().try_for_each(|link| write!(f, "+{link}"));
+        }
         f.write_str(self.name())?;
         match self {
             Self::Rows { table } => write!(f, "[table {table}]"),

@@ -8,10 +8,12 @@
 //!   makes the sum from the lanes' partials, in lane order;
 //! * gradients of table rows are summed row by row once the batch's gradients are complete.
 
+pub(crate) mod chain;
 mod columns;
 mod dropout;
 mod elementwise;
 mod focal;
+mod functions;
 mod gather;
 mod interaction;
 pub(crate) mod kernel;
@@ -28,7 +30,7 @@ pub use dropout::dropout_keeps;
 pub use kernel::StepSeed;
 
 pub(crate) use columns::copy_part;
-pub(crate) use gather::{BatchRows, ColumnSource, GatherSource, row_gradients};
+pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
 use kernel::{Tile, View, ViewMut};
 
 use crate::autodiff::Backward;
@@ -127,6 +129,7 @@ pub(crate) fn shape(
         }
         Op::BceSum | Op::BceGrad => loss::shape(op, inputs),
         Op::FocalSum(_) | Op::FocalGrad(_) => focal::shape(op, inputs),
+        Op::Fused(fused) => chain::shape(fused, inputs, graph),
     }
 }
 
@@ -168,6 +171,7 @@ pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
         | Op::DotInteractionGrad { .. } => interaction::forward(op, tile, inputs, out),
         Op::BceGrad => loss::forward(op, tile, inputs, out),
         Op::FocalGrad(_) => focal::forward(op, tile, inputs, out),
+        Op::Fused(fused) => chain::forward(fused, tile, inputs, out),
         Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
             whole::forward(op, tile, inputs, out);
         }

@@ -137,7 +137,10 @@ impl<'a> Shared<'a> {
         lane: &mut Lane,
         buffers: &mut TileBuffers,
     ) -> NodeId {
-        let (Step::Compute(id) | Step::Accumulate(id) | Step::CopyPart { concat: id, .. }) = step;
+        let (Step::Compute(id)
+        | Step::ComputeInPlace { id, .. }
+        | Step::Accumulate(id)
+        | Step::CopyPart { concat: id, .. }) = step;
         let node = self.program.graph.node(id);
         let rows = self.program.work_rows(id);
         let mut tile = self.tile(batch.clone(), rows);
@@ -157,7 +160,8 @@ impl<'a> Shared<'a> {
             return id;
         }
         // The buffer that is written leaves its set, so that the others can be read beside it: no
-        // operation reads where it writes (see `placement`).
+        // operation reads where it writes, but for the one operand of those that work in place (see
+        // `placement`).
         let cols = node.shape.cols;
         let (mut taken, start, stride) = match self.program.placement.places[id.0 as usize] {
             Place::Tile { slot, offset, stride } => {
@@ -174,7 +178,13 @@ impl<'a> Shared<'a> {
             ops::copy_part(tile.rows, view, &mut out, start);
         } else {
             let views = self.views(&node.inputs, batch, lane, buffers);
-            ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
+            let views = &views[..node.inputs.len()];
+            match step {
+                Step::ComputeInPlace { running, .. } => {
+                    ops::chain::in_place(&node.op, &tile, running, views, out);
+                }
+                _ => ops::forward(&node.op, &tile, views, out),
+            }
         }
         match self.program.placement.places[id.0 as usize] {
             Place::Tile { slot, .. } => buffers.slots[slot] = taken,

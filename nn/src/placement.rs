@@ -4,12 +4,13 @@
 //! thread, reused as soon as the last reader is done. Others are as wide as the batch and belong to
 //! the lane whose rows they are. A slice is a view of its input. The parts of a concatenation are
 //! written straight into its columns wherever the operation that makes a part reads nothing from the
-//! same buffer.
+//! same buffer. An operation on elements works in the buffer of an operand that it is the last to read.
 
 use crate::error::{Error, Result};
 use crate::graph::{Dim, Graph, NodeId, ParamId};
 use crate::op::Op;
-use crate::ops::{Class, partial_len};
+use crate::ops::chain::{is_operand, link_of};
+use crate::ops::{Class, MAX_INPUTS, partial_len};
 use crate::schedule::{Schedule, is_view};
 
 /// Where a value lies. Offsets and strides are in floats.
@@ -45,6 +46,8 @@ pub(crate) struct Placement {
     pub(crate) partials: Vec<Option<usize>>,
     /// The concatenation in whose columns a value is written, if any.
     pub(crate) in_place: Vec<Option<NodeId>>,
+    /// Of a node that is computed in the buffer of one of its inputs, which one.
+    pub(crate) reuses: Vec<Option<usize>>,
     /// Floats of each constant; 0 of those that are as long as the batch.
     pub(crate) const_lens: Vec<usize>,
     /// Each tile buffer.
@@ -53,25 +56,44 @@ pub(crate) struct Placement {
     pub(crate) wide_buffers: Vec<Width>,
     /// Floats of each partial.
     pub(crate) partial_lens: Vec<usize>,
+    /// Each value that is computed, views left out.
+    pub(crate) values: Vec<Width>,
 }
 
 impl Placement {
     /// Places the nodes of a schedule. `kept` are read after the last phase.
-    pub(crate) fn new(graph: &Graph, schedule: &Schedule, kept: &[NodeId]) -> Result<Self> {
+    /// With `reuse`, operations on elements write where an operand lies that nobody reads any more.
+    pub(crate) fn new(
+        graph: &Graph,
+        schedule: &Schedule,
+        kept: &[NodeId],
+        reuse: bool,
+    ) -> Result<Self> {
         let nodes = graph.nodes.len();
         let mut placement = Self {
             places: vec![Place::Nowhere; nodes],
             partials: vec![None; nodes],
             in_place: vec![None; nodes],
+            reuses: vec![None; nodes],
             const_lens: Vec::new(),
             tile_buffers: Vec::new(),
             wide_buffers: Vec::new(),
             partial_lens: Vec::new(),
+            values: Vec::new(),
         };
+        let ids = (0..nodes as u32).map(NodeId);
+        let computed = ids.filter(|&id| {
+            let class = schedule.class(id);
+            class.is_some_and(|class| class != Class::Given) && !is_view(graph, id)
+        });
+        placement.values = computed
+            .map(|id| Width { rows: graph.shape(id).rows, cols: graph.shape(id).cols })
+            .filter(|width| !matches!(width.rows, Dim::Unique(_)))
+            .collect();
         placement.place_constants(graph, schedule)?;
         let parts = Parts::find(graph, schedule);
         placement.in_place = parts.within.iter().map(|w| w.map(|(concat, _)| concat)).collect();
-        placement.place_buffers(graph, schedule, &parts, kept);
+        placement.place_buffers(graph, schedule, &parts, kept, reuse);
         Ok(placement)
     }
 
@@ -123,6 +145,7 @@ impl Placement {
         schedule: &Schedule,
         parts: &Parts,
         kept: &[NodeId],
+        reuse: bool,
     ) {
         let mut uses: Vec<Option<Uses>> = vec![None; graph.nodes.len()];
         let mut touch = |id: NodeId, phase: usize, at: usize| {
@@ -155,6 +178,10 @@ impl Placement {
                 touch(id, usize::MAX, usize::MAX);
             }
         }
+        let mut bases: Vec<usize> = (0..graph.nodes.len()).collect();
+        if reuse {
+            self.reuse_operands(graph, schedule, parts, &mut uses, &mut bases);
+        }
         let roots: Vec<(usize, Uses)> =
             uses.iter().enumerate().filter_map(|(i, u)| u.map(|u| (i, u))).collect();
         let (wide, tile): (Vec<_>, Vec<_>) =
@@ -162,7 +189,7 @@ impl Placement {
 
         let width = |root: usize| {
             let shape = graph.nodes[root].shape;
-            Width { rows: shape.rows, cols: shape.cols }
+            Width { rows: shape.rows, cols: stride_of(shape.cols) }
         };
         let spans = wide.iter().map(|&(i, u)| (i, (u.first_phase, 0), (u.last_phase, 0))).collect();
         let wide_slots = share_buffers(spans, width, &mut self.wide_buffers);
@@ -177,8 +204,9 @@ impl Placement {
             }
             let (root, offset) = parts.root(graph, id);
             let stride = width(root.0 as usize).cols;
+            let base = bases[root.0 as usize];
             let slot_in = |slots: &[(usize, usize)]| {
-                slots.iter().find(|&&(r, _)| r == root.0 as usize).map(|&(_, slot)| slot)
+                slots.iter().find(|&&(r, _)| r == base).map(|&(_, slot)| slot)
             };
             if let Some(slot) = slot_in(&wide_slots) {
                 *place = Place::Wide { slot, offset, stride };
@@ -187,6 +215,88 @@ impl Placement {
             }
         }
     }
+}
+
+impl Placement {
+    /// Finds operations on elements that are the last to read an operand of their own shape, and puts their
+    /// results where it lies. The operand's uses then are those of both, in `bases` the result's buffer is
+    /// the operand's, and in `uses` it has none of its own. Within a pass only: the rows of a lane that
+    /// outlive a pass are few values, and other passes' tiles would have to agree.
+    fn reuse_operands(
+        &mut self,
+        graph: &Graph,
+        schedule: &Schedule,
+        parts: &Parts,
+        uses: &mut [Option<Uses>],
+        bases: &mut [usize],
+    ) {
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let id = NodeId(index as u32);
+            let row_wise = |id: NodeId| schedule.class(id) == Some(Class::RowWise);
+            let root = |id: NodeId| parts.root(graph, id).0;
+            let Some(own) = uses[index].filter(|_| row_wise(id) && root(id) == id) else {
+                continue;
+            };
+            let dies = |running: usize| {
+                let operand = node.inputs[running];
+                // A concatenation's buffer is written in parts, by others than itself.
+                if !row_wise(operand)
+                    || root(operand) != operand
+                    || graph.shape(operand) != node.shape
+                    || graph.node(operand).op == Op::Concat
+                {
+                    return None;
+                }
+                let base = bases[operand.0 as usize];
+                let others = node.inputs.iter().enumerate().filter(|&(at, _)| at != running);
+                let read_beside = others
+                    .filter(|&(_, &other)| row_wise(other))
+                    .any(|(_, &other)| bases[root(other).0 as usize] == base);
+                let until = uses[base]?;
+                let in_one_pass = until.first_phase == until.last_phase
+                    && own.first_phase == own.last_phase
+                    && own.first_phase == until.last_phase;
+                (in_one_pass && until.last == index && !read_beside).then_some(base)
+            };
+            let head_inputs = match &node.op {
+                Op::Fused(fused) => fused.head_inputs,
+                _ => node.inputs.len(),
+            };
+            let head = match &node.op {
+                Op::Fused(fused) => &fused.head,
+                op => op,
+            };
+            let able = (0..head_inputs.min(MAX_INPUTS))
+                .filter(|&running| link_of(head, running, head_inputs).is_some());
+            let operands_fit = |running: usize| {
+                let others = node.inputs[..head_inputs].iter().enumerate();
+                others
+                    .filter(|&(at, _)| at != running)
+                    .all(|(_, &other)| is_operand(graph.shape(other), node.shape))
+            };
+            let found = able
+                .filter(|&running| operands_fit(running))
+                .find_map(|running| Some((running, dies(running)?)));
+            if let Some((running, base)) = found {
+                self.reuses[index] = Some(running);
+                bases[index] = base;
+                uses[index] = None;
+                if let Some(until) = &mut uses[base] {
+                    until.extend(own.first_phase, own.first);
+                    until.extend(own.last_phase, own.last);
+                }
+            }
+        }
+    }
+}
+
+/// Floats of a cache line.
+pub(crate) const LINE: usize = 16;
+
+/// Floats from one row of a buffer to the next: whole cache lines, so that a register is loaded from one line
+/// and not from two, unless rows are shorter than that.
+fn stride_of(cols: usize) -> usize {
+    if cols < LINE { cols } else { cols.next_multiple_of(LINE) }
 }
 
 /// From the first to the last touch of a buffer.

@@ -9,6 +9,7 @@ use crate::inputs::Inputs;
 use crate::op::Op;
 use crate::ops::Class;
 use crate::packing;
+use crate::passes::{Ir, Passes, Stage};
 use crate::placement::{Placement, Width};
 use crate::schedule::{Schedule, is_view};
 
@@ -20,12 +21,23 @@ pub struct Settings {
     pub lanes: usize,
     /// Rows that go through all operations of a pass together.
     pub tile_rows: usize,
+    /// What the graph goes through before it runs. No part of the result.
+    pub passes: Passes,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { lanes: 8, tile_rows: 256 }
+        Self { lanes: 8, tile_rows: 256, passes: Passes::ALL }
     }
+}
+
+/// Bytes of a program's buffers for one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// As they are planned: [`Program::bytes`].
+    pub planned: usize,
+    /// The naive sum: every computed value with all its rows in a buffer of its own.
+    pub naive: usize,
 }
 
 /// Values that a tile has of a column, for each row of a full tile, before it ends early: the values of
@@ -41,6 +53,8 @@ pub struct Program {
     pub(crate) placement: Placement,
     /// Results, in the order asked for.
     pub(crate) outputs: Vec<NodeId>,
+    /// The same, as nodes of the graph that was given: passes give them other numbers.
+    pub(crate) requested: Vec<NodeId>,
     pub(crate) loss: Option<NodeId>,
     pub(crate) param_grads: Vec<(ParamId, NodeId)>,
     pub(crate) row_grads: Vec<(usize, NodeId)>,
@@ -72,6 +86,8 @@ pub(crate) struct Phase {
 pub(crate) enum Step {
     /// Compute a row-wise node.
     Compute(NodeId),
+    /// Compute a row-wise node in the buffer of one of its inputs.
+    ComputeInPlace { id: NodeId, running: usize },
     /// Copy a part of a concatenation into its columns.
     CopyPart { concat: NodeId, part: NodeId, start: usize },
     /// Add to a lane's partial of a sum.
@@ -81,26 +97,25 @@ pub(crate) enum Step {
 impl Program {
     /// One training step: loss, gradients, running statistics, and the graph's named outputs.
     pub fn train(train: &TrainGraph, settings: Settings) -> Result<Self> {
-        let outputs = train.graph.outputs.iter().map(|&(_, id)| id).collect();
-        let mut program = Self::new(&train.graph, outputs, settings, |roots| {
-            roots.push(train.loss);
-            roots.extend(train.param_grads.iter().map(|&(_, g)| g));
-            roots.extend(train.row_grads.iter().map(|&(_, g)| g));
-            roots.extend(train.graph.updates.iter().map(|&(_, n)| n));
-        })?;
-        program.loss = Some(train.loss);
-        program.param_grads.clone_from(&train.param_grads);
-        program.row_grads.clone_from(&train.row_grads);
-        program.updates.clone_from(&train.graph.updates);
-        Ok(program)
+        Self::new(Ir::train(train), settings)
     }
 
     /// The given results, and nothing that they do not need.
     pub fn infer(graph: &Graph, outputs: &[NodeId], settings: Settings) -> Result<Self> {
-        Self::new(graph, outputs.to_vec(), settings, |_| {})
+        Self::new(Ir::infer(graph, outputs), settings)
     }
 
-    /// The graph that is run.
+    /// The graph of a training step before and after each pass.
+    pub fn train_stages(train: &TrainGraph, passes: Passes) -> Result<Vec<Stage>> {
+        stages(Ir::train(train), passes)
+    }
+
+    /// The graph of some results before and after each pass.
+    pub fn infer_stages(graph: &Graph, outputs: &[NodeId], passes: Passes) -> Result<Vec<Stage>> {
+        stages(Ir::infer(graph, outputs), passes)
+    }
+
+    /// The graph that is run: what passes made of the one that was given.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
@@ -113,6 +128,22 @@ impl Program {
     /// Trainable parameters with a gradient, in order.
     pub fn param_grads(&self) -> impl ExactSizeIterator<Item = ParamId> {
         self.param_grads.iter().map(|&(param, _)| param)
+    }
+
+    /// What a run needs of memory, and what it would without tiles, shared buffers and work in place.
+    pub fn memory(
+        &self,
+        rows: usize,
+        threads: usize,
+        list_len: impl Fn(usize) -> usize + Copy,
+    ) -> Memory {
+        let planned = self.bytes(rows, threads, list_len);
+        let floats = |&Width { rows: of, cols }: &Width| match of {
+            Dim::Values(column) => cols * rows * list_len(column),
+            Dim::Const(rows) => cols * rows,
+            _ => cols * rows,
+        };
+        Memory { planned, naive: 4 * self.placement.values.iter().map(floats).sum::<usize>() }
     }
 
     /// Bytes of buffers for a batch of `rows`, worked on by `threads`, where the lists of a column have
@@ -171,14 +202,10 @@ impl Program {
         tile
     }
 
-    fn new(
-        graph: &Graph,
-        outputs: Vec<NodeId>,
-        settings: Settings,
-        more_roots: impl FnOnce(&mut Vec<NodeId>),
-    ) -> Result<Self> {
+    fn new(ir: Ir, settings: Settings) -> Result<Self> {
         check_settings(settings)?;
-        let unknown = outputs.iter().find(|id| id.0 as usize >= graph.nodes.len());
+        let graph = &ir.graph;
+        let unknown = ir.outputs.iter().find(|id| id.0 as usize >= graph.nodes.len());
         if let Some(&id) = unknown {
             return Err(Error::Shape {
                 node: id.to_string(),
@@ -187,14 +214,19 @@ impl Program {
         }
         let no_result =
             |id: &&NodeId| matches!(graph.shape(**id).rows, Dim::Unique(_) | Dim::Whole);
-        if let Some(&id) = outputs.iter().find(no_result) {
+        if let Some(&id) = ir.outputs.iter().find(no_result) {
             let reason = "rows of a table, or a whole batch, are no result".into();
             return Err(Error::Shape { node: graph.node(id).name.clone(), reason });
         }
-        let mut roots = outputs.clone();
-        more_roots(&mut roots);
+        let requested = ir.outputs.clone();
+        let ir = settings.passes.run(ir, |_, _| {})?;
+        let roots = ir.roots();
+        let Ir { graph, outputs, loss, param_grads, row_grads, .. } = ir;
+        let updates = if loss.is_some() { graph.updates.clone() } else { Vec::new() };
+        let graph = &graph;
         let schedule = Schedule::new(graph, &roots);
-        let placement = Placement::new(graph, &schedule, &outputs)?;
+        let placement =
+            Placement::new(graph, &schedule, &outputs, settings.passes.has("in_place"))?;
         let phases = phases(graph, &schedule, &placement);
         let live = || {
             let nodes = graph.nodes.iter().enumerate();
@@ -227,16 +259,25 @@ impl Program {
             phases,
             placement,
             outputs,
-            loss: None,
-            param_grads: Vec::new(),
-            row_grads: Vec::new(),
-            updates: Vec::new(),
+            requested,
+            loss,
+            param_grads,
+            row_grads,
+            updates,
             reads_labels,
             columns_read,
             value_columns,
             single_columns,
         })
     }
+}
+
+fn stages(ir: Ir, passes: Passes) -> Result<Vec<Stage>> {
+    let mut stages = vec![Stage { pass: None, graph: ir.graph.clone() }];
+    passes.run(ir, |pass, ir| {
+        stages.push(Stage { pass: Some(pass), graph: ir.graph.clone() });
+    })?;
+    Ok(stages)
 }
 
 fn check_settings(settings: Settings) -> Result<()> {
@@ -274,7 +315,10 @@ fn phases(graph: &Graph, schedule: &Schedule, placement: &Placement) -> Vec<Phas
                     start += graph.shape(part).cols;
                 }
             }
-            Some(Class::RowWise) => phase.tile.push(Step::Compute(id)),
+            Some(Class::RowWise) => phase.tile.push(match placement.reuses[index] {
+                Some(running) => Step::ComputeInPlace { id, running },
+                None => Step::Compute(id),
+            }),
         }
     }
     phases

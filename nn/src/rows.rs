@@ -1,5 +1,7 @@
 //! Gradients of table rows, gathered from the lanes once those of the batch are complete.
 
+use std::sync::{Mutex, PoisonError};
+
 use zillion_device::Workers;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::Pooling;
@@ -9,12 +11,12 @@ use crate::inputs::Inputs;
 use crate::lane::Lane;
 use crate::op::{Gather, Op};
 use crate::ops::kernel::ListColumn;
-use crate::ops::{self, BatchRows, ColumnSource, GatherSource};
+use crate::ops::{self, BatchRows, GatherSource};
 use crate::placement::Place;
 use crate::program::Program;
 
-/// Unique rows whose gradients are added up at a time.
-const ROW_CHUNK: usize = 512;
+/// Shares of the work for each thread, so that none waits long for the last.
+const SHARES: usize = 4;
 
 /// What a finished run leaves for whoever reads values of the batch.
 #[derive(Clone, Copy)]
@@ -27,67 +29,56 @@ pub(crate) struct Finished<'a> {
 }
 
 impl<'a> Finished<'a> {
-    /// Gradients of the tables' rows, once those of the batch are complete.
+    /// Gradients of the tables' rows, once those of the batch are complete. A task is a table, or a range of
+    /// the rows of one that has more than its share of the values.
     pub(crate) fn row_gradients(
         &self,
         workers: &Workers,
         inputs: &Inputs<'_>,
         row_grads: &mut [&mut [f32]],
     ) {
-        struct Part<'a> {
-            table: usize,
-            first: usize,
-            out: &'a mut [f32],
-        }
-        let mut sources: Vec<Vec<ColumnSource<'_, LaneRows<'_>>>> = Vec::new();
-        for table in 0..inputs.tables.len() {
-            let columns = inputs.columns.iter().zip(self.lists).filter(|(c, _)| c.table == table);
-            let columns = columns.map(|(column, list)| ColumnSource {
-                column,
-                list,
-                base: column.base as usize,
-                gathers: Vec::new(),
-            });
-            sources.push(columns.collect());
-        }
-        for &(table, node) in &self.program.row_grads {
-            self.fill_sources(table, node, &mut sources[table]);
-        }
-        let mut parts = Vec::new();
-        for (table, out) in row_grads.iter_mut().enumerate() {
-            let stride = inputs.tables[table].stride;
-            for (index, out) in out.chunks_mut((ROW_CHUNK * stride).max(1)).enumerate() {
-                parts.push(Part { table, first: index * ROW_CHUNK, out });
+        let tasks = if workers.threads() == 1 { 1 } else { SHARES * workers.threads() };
+        let values = |table: usize| -> usize {
+            inputs.columns.iter().filter(|c| c.table == table).map(|c| c.inverse.len()).sum()
+        };
+        let work = |table: usize| values(table) * inputs.tables[table].stride;
+        let share = (0..inputs.tables.len()).map(work).sum::<usize>().div_ceil(tasks).max(1);
+        let parts = row_grads.iter_mut().enumerate().flat_map(|(table, out)| {
+            let parts = work(table).div_ceil(share).max(1);
+            let rows = inputs.tables[table].unique.div_ceil(parts).max(1);
+            let floats = (rows * inputs.tables[table].stride).max(1);
+            out.chunks_mut(floats).enumerate().map(move |(index, out)| (table, index * rows, out))
+        });
+        // Shares are taken from a queue rather than listed, so that a step allocates nothing.
+        let queue = Mutex::new(parts);
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        workers.for_each(tasks.min(workers.threads()), |_| {
+            while let Some((table, first, out)) = next() {
+                self.table_gradients(inputs, table, first, out);
             }
-        }
-        workers.for_each_mut(&mut parts, |_, Part { table, first, out }| {
-            let stride = inputs.tables[*table].stride;
-            ops::row_gradients(&sources[*table], &inputs.occurrences[*table], stride, *first, out);
         });
     }
 
-    fn fill_sources(
-        &self,
-        table: usize,
-        node: NodeId,
-        sources: &mut [ColumnSource<'a, LaneRows<'a>>],
-    ) {
+    /// Gradients of the rows of a table from `first` on.
+    fn table_gradients(&self, inputs: &Inputs<'_>, table: usize, first: usize, out: &mut [f32]) {
+        out.fill(0.0);
+        let node = self.program.row_grads.iter().find(|&&(t, _)| t == table);
+        let Some(&(_, node)) = node else { return };
         let node = self.program.graph.node(node);
         let Op::GatherGrad { gathers, .. } = &node.op else { return };
-        let columns = &self.program.graph.inputs.columns;
         let mut given = node.inputs.iter().copied();
-        for gather in gathers {
-            let gradient = given.next().and_then(|id| self.lane_rows(id, self.locate_of(gather)));
+        for &gather in gathers {
+            let gradient = given.next().and_then(|id| self.lane_rows(id, self.locate_of(&gather)));
             let winners = match gather.pooling {
                 Some(Pooling::Max) => given.next().and_then(|id| self.lane_rows(id, self.locate)),
                 _ => None,
             };
-            // Columns of one table keep their order among themselves.
-            let index = columns[..gather.column].iter().filter(|c| c.table == table).count();
             if let Some(gradient) = gradient {
-                let source = &mut sources[index];
-                let factors = source.list.factors_of(gather);
-                source.gathers.push(GatherSource { gather: *gather, gradient, winners, factors });
+                let list = &self.lists[gather.column];
+                let factors = list.factors_of(&gather);
+                let column = &inputs.columns[gather.column];
+                let source = GatherSource { gather, column, list, gradient, winners, factors };
+                ops::add_row_gradients(&source, inputs.tables[table].stride, first, out);
             }
         }
     }
@@ -135,6 +126,9 @@ impl BatchRows for LaneRows<'_> {
     fn prefetch(&self, row: usize) {
         let at = self.locate[row];
         let start = (at & 0x00ff_ffff) as usize * self.stride + self.offset;
-        prefetch_read(&self.lanes[(at >> 24) as usize].wide[self.slot], start);
+        let wide = &self.lanes[(at >> 24) as usize].wide[self.slot];
+        prefetch_read(wide, start);
+        // Rows of a few dozen floats often begin in one line and end in the next.
+        prefetch_read(wide, start + self.cols - 1);
     }
 }

@@ -176,7 +176,7 @@ impl Engine {
         let graph = Graph::from_json(&read(model, &manifest.graph, cache, pace)?)?;
         let tasks = tasks_of(&graph, encoder.schema());
         let ScoreSettings { lanes, tile_rows } = manifest.settings;
-        let settings = Settings { lanes, tile_rows };
+        let settings = Settings { lanes, tile_rows, ..Settings::default() };
         let idle = Mutex::new(Vec::new());
         Ok(Self { encoder, tasks, graph, settings, workers: workers.clone(), idle })
     }

@@ -23,6 +23,7 @@ use zillion_feature::config::{self, ConfigError};
 use zillion_feature::{Schema, TableId, random};
 use zillion_nn::optim::{AverageSpec, DenseOptimizerSpec, PlateauSpec, ScheduleSpec};
 use zillion_nn::zoo::{self, ModelSpec};
+use zillion_nn::{Passes, Settings};
 use zillion_reader::DataConfig;
 
 use crate::error::{Error, Result};
@@ -119,6 +120,9 @@ pub struct TrainConfig {
     pub lanes: NonZeroUsize,
     /// Rows of a tile: what stays in the cache from layer to layer. Part of the result.
     pub tile_rows: NonZeroUsize,
+    /// Passes over the model's graph that are left out, for a comparison: see `zillion model graph`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passes_off: Vec<String>,
     /// Steps between two checkpoints inside an epoch; absent: one at the end of each epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<NonZeroUsize>,
@@ -157,10 +161,27 @@ impl Default for TrainConfig {
             loss: learning::Losses::new(),
             lanes: nonzero(8),
             tile_rows: nonzero(256),
+            passes_off: Vec::new(),
             checkpoint_every: None,
             full_every: nonzero(1),
             keep: nonzero(2),
         }
+    }
+}
+
+impl TrainConfig {
+    /// How the executor is to run the model's graphs.
+    ///
+    /// # Errors
+    /// `passes_off` names a pass that there is not.
+    pub fn settings(&self) -> Result<Settings> {
+        let passes = Passes::without(&self.passes_off).map_err(|error| match error {
+            zillion_nn::Error::Setting { reason, .. } => {
+                ConfigError::at("train.passes_off", &reason).into()
+            }
+            other => Error::from(other),
+        })?;
+        Ok(Settings { lanes: self.lanes.get(), tile_rows: self.tile_rows.get(), passes })
     }
 }
 
@@ -233,6 +254,7 @@ impl Job {
             let reason = "counts checkpoints inside an epoch, and there are none; set `train.checkpoint_every` too";
             return Err(ConfigError::at("train.full_every", reason).into());
         }
+        train.settings()?;
         if let Some(limit) = train.max_table_bytes {
             check_shared_limit(&tables, limit)?;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_embedding::PartSource;
 use zillion_feature::{Batch, Cursor, Statistics};
-use zillion_nn::{Mode, Params, Settings};
+use zillion_nn::{Mode, Params};
 use zillion_reader::{BatchOrder, Dataset};
 use zillion_registry::Scorer;
 
@@ -79,8 +79,7 @@ impl Loaded {
         let graph = model::graph(&job, Mode::Infer)?;
         let params = checkpoint.params(&graph.params)?;
         let rows = checkpoint.rows(&job, &workers)?;
-        let settings =
-            Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
+        let settings = job.train.settings()?;
         let scorer = Scorer::new(&graph, settings, workers.clone())?;
         let towers = Towers::new(&job, &graph, settings, &workers)?;
         let frequencies = checkpoint.frequencies()?.unwrap_or_default();
@@ -134,7 +133,7 @@ impl Loaded {
         let wanted = fetch::wanted(&graph, nodes)?;
         let ids: Vec<_> = wanted.iter().map(|node| node.id).collect();
         let train = &self.job.train;
-        let settings = Settings { lanes: train.lanes.get(), tile_rows: train.tile_rows.get() };
+        let settings = train.settings()?;
         let workers = self.workers.clone();
         let mut scorer = Scorer::with_results(&graph, &ids, settings, workers.clone())?;
         let order = BatchOrder {

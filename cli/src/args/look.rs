@@ -1,6 +1,9 @@
 //! Arguments of a look inside a model.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+
+use clap::ValueEnum;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FetchArgs {
@@ -17,7 +20,7 @@ pub(crate) struct FetchArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct GraphArgs {
-    /// Job file, or the folder of a run or a checkpoint
+    /// Job file, or the folder of a run or a checkpoint, or with --model the number of a version
     pub(crate) job: PathBuf,
     /// Override a key of the job (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
@@ -25,4 +28,29 @@ pub(crate) struct GraphArgs {
     /// The training graph, with the loss and the gradients
     #[arg(long)]
     pub(crate) train: bool,
+    /// With shapes, bytes and floating-point operations a batch: as a table, for Graphviz, as a picture
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<GraphFormat>,
+    /// The graph before and after this pass, or after every one of them with all
+    #[arg(long, value_name = "PASS")]
+    pub(crate) pass: Option<String>,
+    /// Rows of the batch that bytes and operations are counted for; absent: the job's batch size
+    #[arg(long, value_name = "N")]
+    pub(crate) rows: Option<NonZeroUsize>,
+    /// The model whose version it is
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// The registry of that model
+    #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
+    pub(crate) registry: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GraphFormat {
+    /// A line a node
+    Text,
+    /// Graphviz
+    Dot,
+    /// A picture
+    Svg,
 }

@@ -97,7 +97,10 @@ Example: zillion model export --registry registry --model clicks --output export
     Export(super::ExportArgs),
     /// List the nodes of a model: name, shape, operation and inputs
     #[command(after_help = "\
-Example: zillion model graph job.toml --train")]
+Example: zillion model graph job.toml --train
+         zillion model graph job.toml --train --pass all
+         zillion model graph runs/clicks --format svg > clicks.svg
+         zillion model graph 12 --registry registry --model clicks --format dot | dot -Tpdf > clicks.pdf")]
     Graph(super::GraphArgs),
 }
 

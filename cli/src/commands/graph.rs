@@ -1,27 +1,127 @@
 //! `zillion model graph`.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use zillion_embedding::layer::{AtOnce, LayerFile};
+use zillion_nn::drawing::{self, Sizes};
 use zillion_nn::zoo::LOSS;
-use zillion_nn::{Graph, Mode, differentiate};
-use zillion_trainer::{Checkpoint, Job, RunDir};
+use zillion_nn::{Graph, Mode, Passes, Program, Stage, TrainGraph, differentiate};
+use zillion_registry::{Cache, VersionId};
+use zillion_trainer::{Checkpoint, Job, RunDir, TrainConfig};
 
-use super::look;
-use crate::args::GraphArgs;
+use super::{files, look, model};
+use crate::args::{GraphArgs, GraphFormat};
 use crate::exit::Stop;
 use crate::job_file;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(super) fn run(args: &GraphArgs) -> Result<()> {
+    let (built, passes, job_rows) = built(args)?;
+    let sizes = Sizes::of(args.rows.map_or(job_rows, NonZeroUsize::get));
+    if args.format.is_none() && args.pass.is_none() {
+        print!("{}", listing(built.graph()));
+        return Ok(());
+    }
+    let stages = match &args.pass {
+        None => vec![built.stages(passes)?.swap_remove(0)],
+        Some(name) => chosen(built.stages(passes)?, name, passes)?,
+    };
+    let shown = match args.format.unwrap_or(GraphFormat::Text) {
+        GraphFormat::Text => drawing::text(&stages, &sizes),
+        GraphFormat::Dot => drawing::dot(&stages, &sizes),
+        GraphFormat::Svg => drawing::svg(&stages, &sizes),
+    };
+    print!("{shown}");
+    Ok(())
+}
+
+/// A graph as the zoo built it.
+enum Built {
+    Train(TrainGraph),
+    Infer(Graph),
+}
+
+impl Built {
+    fn graph(&self) -> &Graph {
+        match self {
+            Self::Train(train) => &train.graph,
+            Self::Infer(graph) => graph,
+        }
+    }
+
+    fn stages(&self, passes: Passes) -> Result<Vec<Stage>> {
+        Ok(match self {
+            Self::Train(train) => Program::train_stages(train, passes)?,
+            Self::Infer(graph) => {
+                let outputs: Vec<_> = graph.outputs.iter().map(|&(_, id)| id).collect();
+                Program::infer_stages(graph, &outputs, passes)?
+            }
+        })
+    }
+}
+
+/// The graph that arguments name, the passes that its job leaves on, and the rows of a batch.
+fn built(args: &GraphArgs) -> Result<(Built, Passes, usize)> {
+    if let Some(name) = &args.model {
+        if args.train || !args.set.is_empty() {
+            let message =
+                "a version has the graph that scores: neither --train nor --set changes it";
+            return Err(Stop::Usage(message.to_owned()).into());
+        }
+        let graph = published(args, name)?;
+        return Ok((Built::Infer(graph), Passes::ALL, TrainConfig::default().batch_size.get()));
+    }
     let job = job(&args.job, &args.set)?;
     let mode = if args.train { Mode::Train } else { Mode::Infer };
-    let mut graph = zillion_trainer::graph(&job, mode)?;
-    if let Some(loss) = graph.output(LOSS) {
-        graph = differentiate(&graph, loss)?.graph;
+    let graph = zillion_trainer::graph(&job, mode)?;
+    let built = match graph.output(LOSS) {
+        Some(loss) => Built::Train(differentiate(&graph, loss)?),
+        None => Built::Infer(graph),
+    };
+    Ok((built, job.train.settings()?.passes, job.train.batch_size.get()))
+}
+
+/// The graph of a version.
+fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
+    let usage = |message: String| Stop::Usage(message);
+    let registry = args.registry.as_ref().ok_or_else(|| {
+        usage("--model needs the registry that it is in: --registry, or ZILLION_REGISTRY".into())
+    })?;
+    let number = args.job.to_string_lossy();
+    let version: VersionId = number.parse().map_err(|_| {
+        usage(format!("with --model the argument is the number of a version, not {number:?}"))
+    })?;
+    let model = model::registry(registry)?.model(model)?;
+    let file = model.version(version)?.graph;
+    // Fetched, looked at and forgotten: no cache of a server need know of it.
+    let folder = tempfile::tempdir().context("cannot make a folder for the graph")?;
+    let cache = Cache::open(folder.path(), model.name(), files()?)?;
+    let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
+    let bytes = cache.read(&model, &file.name(), &described, &mut AtOnce)?;
+    Ok(Graph::from_json(&bytes)?)
+}
+
+/// The stages before and after a pass, or all of them.
+fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> {
+    if pass == "all" {
+        return Ok(stages);
     }
-    print!("{}", listing(&graph));
-    Ok(())
+    // Complains about a name that there is not.
+    passes.off(pass)?;
+    match stages.iter().position(|stage| stage.pass == Some(pass)) {
+        Some(after) => Ok(stages[after - 1..=after].to_vec()),
+        None if passes.has(pass) => {
+            let message =
+                format!("{pass} is a pass over the plan of the buffers, and changes no graph");
+            Err(Stop::Usage(message).into())
+        }
+        None => {
+            let message = format!("the job leaves {pass} out: see train.passes_off");
+            Err(Stop::Usage(message).into())
+        }
+    }
 }
 
 /// The job of a file, or of the checkpoint in a folder.

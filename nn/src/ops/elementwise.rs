@@ -1,16 +1,11 @@
 //! Functions of one, two or three elements.
 
-use zillion_device::simd::math;
-
+use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::kernel::{Tile, View, ViewMut, map1, map2, simd};
 use crate::autodiff::Backward;
 use crate::error::Result;
 use crate::graph::{Dim, NodeId, Shape};
 use crate::op::{Binary, Op, Unary};
-
-/// `√(2/π)`, of the tanh form of gelu.
-const GELU_SCALE: f32 = 0.797_884_6;
-const GELU_CUBE: f32 = 0.044_715;
 
 /// Rows and columns of two operands where one may have a single row or a single column.
 pub(super) fn broadcast(a: Shape, b: Shape) -> std::result::Result<Shape, String> {
@@ -58,74 +53,16 @@ pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: Vi
 }
 
 fn unary(function: Unary, rows: usize, x: View<'_>, out: &mut ViewMut<'_>) {
-    match function {
-        // Written so that a NaN stays one.
-        Unary::Relu => simd!({ map1(rows, x, out, |x| if x < 0.0 { 0.0 } else { x }) }),
-        Unary::LeakyRelu { slope } => {
-            simd!({ map1(rows, x, out, |x| if x > 0.0 { x } else { slope * x }) })
-        }
-        Unary::Sigmoid => simd!({ map1(rows, x, out, math::sigmoid) }),
-        Unary::Tanh => simd!({ map1(rows, x, out, math::tanh) }),
-        Unary::Gelu => simd!({
-            map1(rows, x, out, |x| {
-                let inner = GELU_SCALE * (x + GELU_CUBE * x * x * x);
-                0.5 * x * (1.0 + math::tanh(inner))
-            })
-        }),
-        Unary::Silu => simd!({ map1(rows, x, out, |x| x * math::sigmoid(x)) }),
-        Unary::Softplus => simd!({ map1(rows, x, out, math::log1p_exp) }),
-        Unary::Square => simd!({ map1(rows, x, out, |x| x * x) }),
-        Unary::Sqrt => simd!({ map1(rows, x, out, f32::sqrt) }),
-        Unary::Exp => simd!({ map1(rows, x, out, math::exp) }),
-        Unary::Ln => simd!({ map1(rows, x, out, math::ln) }),
-        Unary::Scale { by } => simd!({ map1(rows, x, out, |x| by * x) }),
-        Unary::Offset { by } => simd!({ map1(rows, x, out, |x| x + by) }),
-    }
+    with_unary!(function, map1(rows, x, out))
 }
 
 /// `x` is the function's result where [`Unary::uses_result`], else its argument.
 fn unary_grad(function: Unary, rows: usize, g: View<'_>, x: View<'_>, out: &mut ViewMut<'_>) {
-    match function {
-        Unary::Relu => simd!({ map2(rows, g, x, out, |g, y| if y > 0.0 { g } else { 0.0 }) }),
-        Unary::LeakyRelu { slope } => {
-            simd!({ map2(rows, g, x, out, |g, x| if x > 0.0 { g } else { slope * g }) })
-        }
-        Unary::Sigmoid => simd!({ map2(rows, g, x, out, |g, y| g * y * (1.0 - y)) }),
-        Unary::Tanh => simd!({ map2(rows, g, x, out, |g, y| g * (1.0 - y * y)) }),
-        Unary::Gelu => simd!({
-            map2(rows, g, x, out, |g, x| {
-                let inner = GELU_SCALE * (x + GELU_CUBE * x * x * x);
-                let tanh = math::tanh(inner);
-                let slope = GELU_SCALE * (1.0 + 3.0 * GELU_CUBE * x * x);
-                g * (0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * slope)
-            })
-        }),
-        Unary::Silu => simd!({
-            map2(rows, g, x, out, |g, x| {
-                let s = math::sigmoid(x);
-                g * s * (1.0 + x * (1.0 - s))
-            })
-        }),
-        Unary::Softplus => simd!({ map2(rows, g, x, out, |g, x| g * math::sigmoid(x)) }),
-        Unary::Square => simd!({ map2(rows, g, x, out, |g, x| 2.0 * g * x) }),
-        Unary::Sqrt => simd!({ map2(rows, g, x, out, |g, y| 0.5 * g / y) }),
-        Unary::Exp => simd!({ map2(rows, g, x, out, |g, y| g * y) }),
-        Unary::Ln => simd!({ map2(rows, g, x, out, |g, x| g / x) }),
-        Unary::Scale { by } => simd!({ map1(rows, g, out, |g| by * g) }),
-        Unary::Offset { .. } => simd!({ map1(rows, g, out, |g| g) }),
-    }
+    with_unary_grad!(function, map2(rows, g, x, out))
 }
 
 fn binary(function: Binary, rows: usize, a: View<'_>, b: View<'_>, out: &mut ViewMut<'_>) {
-    match function {
-        Binary::Add => simd!({ map2(rows, a, b, out, |a, b| a + b) }),
-        Binary::Sub => simd!({ map2(rows, a, b, out, |a, b| a - b) }),
-        Binary::Mul => simd!({ map2(rows, a, b, out, |a, b| a * b) }),
-        Binary::Div => simd!({ map2(rows, a, b, out, |a, b| a / b) }),
-        Binary::SafeDiv => {
-            simd!({ map2(rows, a, b, out, |a, b| if b == 0.0 { 0.0 } else { a / b }) })
-        }
-    }
+    with_binary!(function, map2(rows, a, b, out))
 }
 
 fn mul_add(rows: usize, a: View<'_>, b: View<'_>, c: View<'_>, out: &mut ViewMut<'_>) {

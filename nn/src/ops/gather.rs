@@ -2,16 +2,17 @@
 //!
 //! Forward, each row of the batch pools the rows of its list of keys, or each value of the column gets
 //! its key's row. Backward, each unique row sums
-//! the gradients of its occurrences in ascending order of position: the sum has one order, whatever
-//! the threads, and rows are disjoint work.
+//! the gradients of its occurrences, gather by gather, in ascending order of position: the sum has one
+//! order, whatever the threads, and rows are disjoint work.
 
+use zillion_device::prefetch::prefetch_write;
 use zillion_feature::Pooling;
 
 use super::kernel::{Tile, View, ViewMut, add_scaled, simd};
 use crate::autodiff::Backward;
 use crate::error::Result;
 use crate::graph::{Dim, Graph, NodeId, Shape};
-use crate::inputs::{ColumnView, OccurrenceView};
+use crate::inputs::ColumnView;
 use crate::op::{Gather, Op};
 use crate::ops::kernel::ListColumn;
 
@@ -222,6 +223,8 @@ pub(crate) trait BatchRows: Sync {
 /// One gather's part in a table's gradient.
 pub(crate) struct GatherSource<'a, R> {
     pub(crate) gather: Gather,
+    pub(crate) column: &'a ColumnView<'a>,
+    pub(crate) list: &'a ListColumn,
     pub(crate) gradient: R,
     /// Of a max pooling: which value of the list won.
     pub(crate) winners: Option<R>,
@@ -229,99 +232,101 @@ pub(crate) struct GatherSource<'a, R> {
     pub(crate) factors: &'a [f32],
 }
 
-/// One column's part in a table's gradient.
-pub(crate) struct ColumnSource<'a, R> {
-    pub(crate) column: &'a ColumnView<'a>,
-    pub(crate) list: &'a ListColumn,
-    /// Position of the column's first value in the table's value order.
-    pub(crate) base: usize,
-    pub(crate) gathers: Vec<GatherSource<'a, R>>,
-}
+/// Values before one is added that its gradient and its row are asked for.
+const AHEAD: usize = 16;
 
-/// An occurrence found: which column, which of its values, which row of the batch.
-#[derive(Clone, Copy, Default)]
-struct Occurrence {
-    column: usize,
-    value: usize,
-    row: usize,
-}
-
-/// Occurrences that are found, and their gradients asked for, before the first is added: rows of the
-/// batch come in no order, and waiting for one after the other is what would take the time.
-const AHEAD: usize = 32;
-
-/// Writes the gradients of unique rows `first ..` to `out`, `stride` floats each. `columns` are all of
-/// the table's, by base.
-pub(crate) fn row_gradients<R: BatchRows>(
-    columns: &[ColumnSource<'_, R>],
-    occurrences: &OccurrenceView<'_>,
+/// Adds the gradients of one gather to those of unique rows `first ..`, `stride` floats each in `out`.
+///
+/// The batch is read in its own order, which a processor foresees, and the unique rows are written in any:
+/// those of one table are few enough for the second-level cache, what is read of the batch is not. Values
+/// of other rows are passed over. Each row so sums its occurrences in ascending order.
+pub(crate) fn add_row_gradients<R: BatchRows>(
+    source: &GatherSource<'_, R>,
     stride: usize,
     first: usize,
     out: &mut [f32],
 ) {
+    let plain =
+        source.column.offsets.is_none() && source.winners.is_none() && source.factors.is_empty();
     let rows = out.len() / stride;
-    let offsets = &occurrences.offsets[first..=first + rows];
-    let (begin, end) = (offsets[0] as usize, offsets[rows] as usize);
-    let mut found = [Occurrence::default(); AHEAD];
     simd!({
-        out.fill(0.0);
-        let mut key = 0;
-        let mut position = begin;
-        for positions in occurrences.positions[begin..end].chunks(AHEAD) {
-            for (found, &position) in found.iter_mut().zip(positions) {
-                *found = find(columns, position as usize);
-            }
-            for found in &found[..positions.len()] {
-                while position >= offsets[key + 1] as usize {
-                    key += 1;
-                }
-                position += 1;
-                add_occurrence(columns, found, &mut out[key * stride..][..stride]);
-            }
+        if plain {
+            add_plain(source, stride, first..first + rows, out);
+        } else {
+            add_pooled(source, stride, first..first + rows, out);
         }
     })
 }
 
+/// One value a row and all factors 1.
 #[inline(always)]
-fn find<R: BatchRows>(columns: &[ColumnSource<'_, R>], position: usize) -> Occurrence {
-    let column = match columns {
-        [_] => 0,
-        _ => columns.partition_point(|c| c.base <= position).saturating_sub(1),
-    };
-    let source = &columns[column];
-    let value = position - source.base;
-    let row = match source.column.offsets {
-        None => value,
-        // Nothing was prepared for a column that the model does not use.
-        Some(_) if source.gathers.is_empty() => 0,
-        Some(_) => source.list.row_of[value] as usize,
-    };
-    for source in &source.gathers {
-        source.gradient.prefetch(if source.gather.pooling.is_some() { row } else { value });
+fn add_plain<R: BatchRows>(
+    source: &GatherSource<'_, R>,
+    stride: usize,
+    keys: std::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    let Gather { offset, dim, .. } = source.gather;
+    let inverse = source.column.inverse;
+    for (row, &key) in inverse.iter().enumerate() {
+        ask(source, stride, &keys, row + AHEAD, row + AHEAD, out);
+        if keys.contains(&(key as usize)) {
+            let to = &mut out[(key as usize - keys.start) * stride + offset..][..dim];
+            match (to, source.gradient.row(row)) {
+                ([to], [from]) => *to += from,
+                (to, from) => add_short(to, from, 1.0),
+            }
+        }
     }
-    Occurrence { column, value, row }
 }
 
 #[inline(always)]
-fn add_occurrence<R: BatchRows>(
-    columns: &[ColumnSource<'_, R>],
-    occurrence: &Occurrence,
+fn add_pooled<R: BatchRows>(
+    source: &GatherSource<'_, R>,
+    stride: usize,
+    keys: std::ops::Range<usize>,
     out: &mut [f32],
 ) {
-    let &Occurrence { column, value, row } = occurrence;
-    for GatherSource { gather, gradient, winners, factors } in &columns[column].gathers {
-        let by = factor(factors, value);
-        let gradient = gradient.row(if gather.pooling.is_some() { row } else { value });
-        let out = &mut out[gather.offset..gather.offset + gather.dim];
-        match winners {
-            None => add_short(out, gradient, by),
+    let Gather { offset, dim, pooling, .. } = source.gather;
+    let column = source.column;
+    for (value, &key) in column.inverse.iter().enumerate() {
+        if !keys.contains(&(key as usize)) {
+            continue;
+        }
+        let row = match column.offsets {
+            None => value,
+            Some(_) => source.list.row_of[value] as usize,
+        };
+        let to = &mut out[(key as usize - keys.start) * stride + offset..][..dim];
+        let gradient = source.gradient.row(if pooling.is_some() { row } else { value });
+        let by = factor(source.factors, value);
+        match &source.winners {
+            None => add_short(to, gradient, by),
             Some(winners) => {
-                let index = (value - columns[column].column.values_of(row).start) as f32;
-                for ((o, &g), &winner) in out.iter_mut().zip(gradient).zip(winners.row(row)) {
+                let index = (value - column.values_of(row).start) as f32;
+                for ((o, &g), &winner) in to.iter_mut().zip(gradient).zip(winners.row(row)) {
                     *o += if winner == index { by * g } else { 0.0 };
                 }
             }
         }
+    }
+}
+
+/// Asks for what a later value reads and writes.
+#[inline(always)]
+fn ask<R: BatchRows>(
+    source: &GatherSource<'_, R>,
+    stride: usize,
+    keys: &std::ops::Range<usize>,
+    value: usize,
+    row: usize,
+    out: &[f32],
+) {
+    if let Some(&key) = source.column.inverse.get(value)
+        && keys.contains(&(key as usize))
+    {
+        source.gradient.prefetch(row);
+        prefetch_write(out, (key as usize - keys.start) * stride + source.gather.offset);
     }
 }
 

@@ -30,11 +30,22 @@ pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, Str
 
 pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
     match (op, inputs) {
-        (Op::Linear, &[x, w]) => linear(tile, x, w, None, out),
-        (Op::Linear, &[x, w, bias]) => linear(tile, x, w, Some(bias), out),
+        (Op::Linear, &[x, w, ref bias @ ..]) => linear(tile, x, w, bias.first(), false, out),
         (Op::MatMulNt, &[g, w]) => matmul_nt(tile, g, w, out),
         (Op::MatMulTn, &[x, g]) => matmul_tn(tile.rows, x, g, out.data, true),
         _ => super::unfit(op),
+    }
+}
+
+/// `max(x·w + b, 0)`, where the product's own last pass can do it; false where nothing was done.
+pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> bool {
+    match inputs {
+        &[x, w, ref bias @ ..] if out.cols > 1 => {
+            let out = ViewMut { data: &mut *out.data, ..*out };
+            linear(tile, x, w, bias.first(), true, out);
+            true
+        }
+        _ => false,
     }
 }
 
@@ -45,8 +56,16 @@ pub(super) fn accumulate(tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut [f3
     }
 }
 
-fn linear(tile: &Tile<'_>, x: View<'_>, w: View<'_>, bias: Option<View<'_>>, out: ViewMut<'_>) {
+fn linear(
+    tile: &Tile<'_>,
+    x: View<'_>,
+    w: View<'_>,
+    bias: Option<&View<'_>>,
+    relu: bool,
+    out: ViewMut<'_>,
+) {
     if out.cols == 1 && w.stride == 1 {
+        debug_assert!(!relu, "a column has no epilogue");
         let bias = bias.map_or(0.0, |b| b.at(0));
         simd!({
             for i in 0..tile.rows {
@@ -55,7 +74,8 @@ fn linear(tile: &Tile<'_>, x: View<'_>, w: View<'_>, bias: Option<View<'_>>, out
         });
         return;
     }
-    let epilogue = Epilogue { bias: bias.map(|bias| bias.row(0)), ..Epilogue::default() };
+    let bias = bias.map(|bias| bias.row(0));
+    let epilogue = Epilogue { bias, relu, ..Epilogue::default() };
     product(tile, x, w, epilogue, out);
 }
 

@@ -3,6 +3,7 @@
 mod batch;
 mod counts;
 mod learning;
+mod passes;
 mod reference;
 mod shapes;
 mod tasks;

@@ -38,7 +38,7 @@ fn training_normalises_by_the_batch_and_moves_the_running_statistics() {
     params.value_mut(params.find("norm.bias").unwrap())[0] = 0.5;
     for lanes in [1, 2, 3] {
         let mut params = params.clone();
-        let settings = Settings { lanes, tile_rows: 1 };
+        let settings = Settings { lanes, tile_rows: 1, ..Settings::default() };
         let mut executor = Executor::new(Program::train(&train, settings).unwrap());
         executor.train(&workers(1), &inputs(&X), &mut params, SEED, &mut []).unwrap();
         // Mean 7/3, biased variance 14/9: (x − 7/3) / √(14/9 + 1e-5) · 2 + 1/2.

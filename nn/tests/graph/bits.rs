@@ -58,7 +58,7 @@ proptest! {
         let train = train();
         let data = Data::new(rows, seed);
         let params = params_of(&train.graph, seed);
-        let settings = Settings { lanes, tile_rows };
+        let settings = Settings { lanes, tile_rows, ..Settings::default() };
         let step = |threads| bits(&train_step(&train, &data, &params, settings, &workers(threads)));
         let one = step(1);
         prop_assert_eq!(&one, &step(2));
@@ -73,7 +73,13 @@ fn another_cut_of_the_batch_adds_in_another_order_and_no_more() {
         let data = Data::new(rows, 5);
         let params = params_of(&train.graph, 5);
         let step = |lanes, tile_rows| {
-            train_step(&train, &data, &params, Settings { lanes, tile_rows }, &workers(2))
+            train_step(
+                &train,
+                &data,
+                &params,
+                Settings { lanes, tile_rows, ..Settings::default() },
+                &workers(2),
+            )
         };
         let whole = step(1, 1 << 16);
         for (lanes, tile_rows) in [(8, 256), (3, 16), (256, 1), (8, 7)] {
@@ -103,8 +109,13 @@ fn assert_near(a: &Step, b: &Step) {
 fn buffers_of_a_large_batch_serve_a_small_one() {
     let train = train();
     let params = params_of(&train.graph, 1);
-    let program =
-        || zillion_nn::Program::train(&train, Settings { lanes: 4, tile_rows: 8 }).unwrap();
+    let program = || {
+        zillion_nn::Program::train(
+            &train,
+            Settings { lanes: 4, tile_rows: 8, ..Settings::default() },
+        )
+        .unwrap()
+    };
     let mut used = zillion_nn::Executor::new(program());
     let workers = workers(2);
     for rows in [100, 3, 77, 1, 100] {

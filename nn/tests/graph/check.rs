@@ -161,7 +161,7 @@ pub(crate) fn check_on(
     let params = params_of(&graph, seed);
     let point = point_of(&params, data);
     let workers = workers(2);
-    let settings = Settings { lanes: 3, tile_rows: 4 };
+    let settings = Settings { lanes: 3, tile_rows: 4, ..Settings::default() };
 
     // Values, node by node.
     let expected = evaluate(&graph, graph.nodes.len(), data, &point, SEED);

@@ -47,7 +47,7 @@ fn run(pooling: Pooling, weights: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
     let sum = b.sum_columns("sum", weighted).unwrap();
     let loss = b.sum_rows("loss", sum).unwrap();
     let train = differentiate(&b.finish(), loss).unwrap();
-    let settings = Settings { lanes: 2, tile_rows: 2 };
+    let settings = Settings { lanes: 2, tile_rows: 2, ..Settings::default() };
     let mut executor = Executor::new(Program::train(&train, settings).unwrap());
     let mut grads = vec![f32::NAN; 12];
     let inputs = inputs(weights, &[1.0, 10.0, 100.0]);
@@ -135,8 +135,9 @@ fn a_rows_gradient_is_added_in_the_order_of_its_occurrences() {
         ..Inputs::default()
     };
     for (lanes, tile_rows) in [(1, 4096), (8, 16), (7, 3)] {
-        let mut executor =
-            Executor::new(Program::train(&train, Settings { lanes, tile_rows }).unwrap());
+        let mut executor = Executor::new(
+            Program::train(&train, Settings { lanes, tile_rows, ..Settings::default() }).unwrap(),
+        );
         let mut grads = [0.0];
         let mut params = Params::init(&[], 0);
         executor.train(&workers(2), &inputs, &mut params, SEED, &mut [&mut grads]).unwrap();

@@ -8,6 +8,7 @@ mod gradients;
 mod learning;
 mod lookups;
 mod params;
+mod passes;
 mod printing;
 mod products;
 mod random;

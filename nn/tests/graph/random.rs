@@ -8,7 +8,7 @@ use zillion_nn::{Binary, Dim, GraphBuilder, NodeId, Op, ParamInit, Result, Unary
 use crate::check::check;
 
 /// One choice: an operation and what it is applied to, all taken modulo what there is.
-type Choice = (u8, u16, u16, u8);
+pub(crate) type Choice = (u8, u16, u16, u8);
 
 fn apply(b: &mut GraphBuilder, i: usize, choice: Choice, pool: &[NodeId]) -> Result<NodeId> {
     let (op, first, second, detail) = choice;
@@ -54,7 +54,7 @@ fn apply(b: &mut GraphBuilder, i: usize, choice: Choice, pool: &[NodeId]) -> Res
     }
 }
 
-fn build(b: &mut GraphBuilder, choices: &[Choice]) -> Result<NodeId> {
+pub(crate) fn build(b: &mut GraphBuilder, choices: &[Choice]) -> Result<NodeId> {
     let mut pool = vec![
         b.gather("item", 0, 0, 4, Pooling::Sum)?,
         b.gather("history", 1, 2, 4, Pooling::Mean)?,

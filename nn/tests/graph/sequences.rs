@@ -168,7 +168,7 @@ fn values_summed_are_the_pooled_lookup() {
     }
     let graph = b.finish();
     let ids: Vec<NodeId> = graph.outputs.iter().map(|&(_, id)| id).collect();
-    let settings = Settings { lanes: 3, tile_rows: 4 };
+    let settings = Settings { lanes: 3, tile_rows: 4, ..Settings::default() };
     let mut executor = Executor::new(Program::infer(&graph, &ids, settings).unwrap());
     let data = Data::with_lists(40, 9, 30);
     executor.infer(&workers(2), &data.inputs(), &params_of(&graph, 1)).unwrap();
@@ -211,7 +211,7 @@ fn threads_do_not_change_a_bit() {
     {
         let data = Data::with_lists(rows, 5, bound);
         let params = params_of(&train.graph, 3);
-        let settings = Settings { lanes, tile_rows };
+        let settings = Settings { lanes, tile_rows, ..Settings::default() };
         let step = |threads| bits(&train_step(&train, &data, &params, settings, &workers(threads)));
         let one = step(1);
         assert_eq!(one, step(2));
@@ -225,7 +225,9 @@ fn buffers_of_long_lists_serve_short_ones() {
     let loss = model(&mut b).unwrap();
     let train = differentiate(&b.finish(), loss).unwrap();
     let params = params_of(&train.graph, 1);
-    let program = || Program::train(&train, Settings { lanes: 4, tile_rows: 8 }).unwrap();
+    let program = || {
+        Program::train(&train, Settings { lanes: 4, tile_rows: 8, ..Settings::default() }).unwrap()
+    };
     let mut used = Executor::new(program());
     let workers = workers(2);
     for (rows, bound) in [(20, 5), (20, 50), (3, 1), (70, 5), (1, 90), (70, 5)] {

@@ -4,7 +4,7 @@ use zillion_device::{Workers, machine};
 use zillion_embedding::{Admission, TableSpec};
 use zillion_feature::{Buckets, FeatureKind};
 use zillion_nn::zoo::LOSS;
-use zillion_nn::{Mode, Program, Settings, differentiate};
+use zillion_nn::{Mode, Program, differentiate};
 use zillion_reader::Estimate;
 
 use super::report::{Findings, MemoryCheck, TableCheck};
@@ -264,7 +264,7 @@ fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     if job.schema.labels.is_empty() {
         return Err(Error::Unsupported("a job needs a label".to_owned()));
     }
-    let settings = Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
+    let settings = job.train.settings()?;
     let graph = model::graph(job, Mode::Train)?;
     let loss = graph
         .output(LOSS)

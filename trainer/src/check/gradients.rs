@@ -108,7 +108,7 @@ pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<Gradi
     for (spec, values) in params.iter_mut().filter(|(spec, _)| spec.trainable) {
         draw(values, random::text_seed(job.seed, &spec.name), 1.0, 0.1);
     }
-    let settings = Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
+    let settings = job.train.settings()?;
     Check::new(&graph, loss, settings, workers, params, table_rows)?.run(&batch, &plan)
 }
 

@@ -6,7 +6,7 @@
 use toml::Value;
 
 /// Keys that a resumed run may change.
-const FREE: [&str; 13] = [
+const FREE: [&str; 14] = [
     "data.root",
     // Other files, at the end of an epoch: the next rows of data that goes on. In the middle of one
     // the training files are held against the checkpoint's (`Checkpoint::check_files`).
@@ -24,6 +24,8 @@ const FREE: [&str; 13] = [
     "train.keep",
     // A run that has begun does not look there again.
     "train.warm_start.registry",
+    // Passes keep what a model computes.
+    "train.passes_off",
     "name",
 ];
 

@@ -154,7 +154,11 @@ impl Publisher {
         let graph = model::graph(job, Mode::Infer)?;
         let train = &job.train;
         let (lanes, tile_rows) = (train.lanes.get(), train.tile_rows.get());
-        let scorer = Scorer::new(&graph, Settings { lanes, tile_rows }, workers.clone())?;
+        let scorer = Scorer::new(
+            &graph,
+            Settings { lanes, tile_rows, ..Settings::default() },
+            workers.clone(),
+        )?;
         let folder = run_folder.join(FOLDER);
         let written = sides.tables().iter().map(|side| write_side(&job.schema, side));
         let frame = Frame {

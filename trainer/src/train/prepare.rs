@@ -9,7 +9,7 @@ use zillion_feature::config::ConfigError;
 use zillion_feature::{Cursor, FeatureSpec, Statistics, TableId};
 use zillion_nn::optim::{Average, DenseOptimizer};
 use zillion_nn::zoo::{self, LOGITS, LOSS};
-use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
+use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, differentiate};
 use zillion_ps::{LocalClient, TrainClient};
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
 use zillion_registry::Scorer;
@@ -75,8 +75,7 @@ impl Run {
             DenseOptimizer::new(job.train.optimizer, job.model.l2(), &graph.params)?;
         optimizer.set_rates(&job.rate_factors(&graph.params)?)?;
         let average = job.train.average.map(|spec| Average::new(spec, &params));
-        let settings =
-            Settings { lanes: job.train.lanes.get(), tile_rows: job.train.tile_rows.get() };
+        let settings = job.train.settings()?;
         let mut differentiated = differentiate(&graph, loss)?;
         let look = observer.look();
         let nodes = fetch::wanted(&differentiated.graph, &look.nodes)?;

@@ -64,7 +64,11 @@ impl Criteo {
         let graph = zillion_trainer::graph(&job, Mode::Infer)?;
         let params = Params::init(&graph.params, SEED);
         let (lanes, tile_rows) = (job.train.lanes.get(), job.train.tile_rows.get());
-        let scorer = Scorer::new(&graph, Settings { lanes, tile_rows }, workers.clone())?;
+        let scorer = Scorer::new(
+            &graph,
+            Settings { lanes, tile_rows, ..Settings::default() },
+            workers.clone(),
+        )?;
         let statistics = Statistics::default();
         let encoder = Encoder::new(&job.schema, &statistics, &[])?;
         let parity = Requests::new(rows, PARITY, 1).get(0).clone();

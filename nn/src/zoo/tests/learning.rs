@@ -20,7 +20,7 @@ fn workers() -> Workers {
 
 /// Small tiles and lanes, so that a small batch is cut.
 fn settings() -> Settings {
-    Settings { lanes: 3, tile_rows: 4 }
+    Settings { lanes: 3, tile_rows: 4, ..Settings::default() }
 }
 
 fn executor(text: &str, batch: &TestBatch, mode: Mode) -> Executor {
@@ -58,8 +58,7 @@ fn inference_gives_what_the_formulas_say() {
             let mut executor = executor(text, &batch, Mode::Infer);
             let params = random_params(&executor, 5);
             executor.infer(&workers(), &batch.view(), &params).unwrap();
-            let output =
-                |name| executor.output(executor.program().graph().output(name).unwrap()).unwrap();
+            let output = |name| executor.named_output(name).unwrap();
             let expected = Reference::new(&batch, &params, false).logits(&spec(text));
             assert_eq!(output(LOGITS).len(), expected.len());
             for ((&logit, &probability), expected) in
@@ -177,7 +176,7 @@ fn dropout_drops_in_training_alone() {
 
     let mut infer = executor(text, &batch, Mode::Infer);
     infer.infer(&workers(), &batch.view(), &params).unwrap();
-    let logits = infer.output(infer.program().graph().output(LOGITS).unwrap()).unwrap();
+    let logits = infer.named_output(LOGITS).unwrap();
     let expected = Reference::new(&batch, &params, false).logits(&spec(text));
     let same = |(&found, expected): (&f32, &f64)| (f64::from(found) - expected).abs() < 1e-5;
     assert!(logits.iter().zip(&expected).all(same));
@@ -195,10 +194,7 @@ fn a_shift_moves_the_logits_of_inference_and_nothing_else() {
             let mut executor = executor(text, batch, Mode::Infer);
             let params = random_params(&executor, 1);
             executor.infer(&workers(), &batch.view(), &params).unwrap();
-            [LOGITS, PROBABILITIES].map(|name| {
-                let node = executor.program().graph().output(name).unwrap();
-                executor.output(node).unwrap().to_vec()
-            })
+            [LOGITS, PROBABILITIES].map(|name| executor.named_output(name).unwrap().to_vec())
         };
         let ([before, _], [after, probabilities]) = (outputs(&plain), outputs(&shifted));
         for ((before, after), probability) in before.iter().zip(after).zip(probabilities) {

@@ -135,7 +135,7 @@ fn scores(reference: &Reference<'_>, spec: &ModelSpec) -> Vec<Vec<f64>> {
 
 fn executor(text: &str, two: &Two, mode: Mode) -> Executor {
     let graph = build(&spec(text), &two.batch.model, mode).unwrap();
-    let settings = Settings { lanes: 3, tile_rows: 4 };
+    let settings = Settings { lanes: 3, tile_rows: 4, ..Settings::default() };
     let program = match mode {
         Mode::Train => {
             let loss = graph.output(LOSS).unwrap();
@@ -172,10 +172,7 @@ fn inference_gives_what_the_formulas_say() {
         let tasks = tasks(&spec, &["click", "buy"]);
         assert_eq!(tasks.len(), expected.len(), "{text}");
         for (index, (task, expected)) in tasks.iter().zip(&expected).enumerate() {
-            let output = |of: &str| {
-                let id = executor.program().graph().output(&task.output(of, index)).unwrap();
-                executor.output(id).unwrap()
-            };
+            let output = |of: &str| executor.named_output(&task.output(of, index)).unwrap();
             for ((&logit, &p), &expected) in
                 output(LOGITS).iter().zip(output(PROBABILITIES)).zip(expected)
             {
@@ -280,8 +277,7 @@ fn the_product_of_two_probabilities_keeps_its_log_odds() {
         let mut rows = vec![0.0; UNIQUE * two.batch.stride];
         let seed = StepSeed::default();
         executor.train(&workers(), &two.view(), &mut params, seed, &mut [&mut rows]).unwrap();
-        let id = executor.program().graph().output("logits/buy").unwrap();
-        for &found in executor.output(id).unwrap() {
+        for &found in executor.named_output("logits/buy").unwrap() {
             assert!((f64::from(found) - expected).abs() < 1e-4, "{found} {expected}");
         }
         assert!(executor.loss().unwrap().is_finite());

@@ -18,7 +18,7 @@ fn workers() -> Workers {
 
 /// The loss of training, and of its definition: vectors and scores of inference, in f64.
 fn losses(text: &str, batch: &TestBatch, correction: Option<&[f32]>) -> (f64, f64) {
-    let settings = Settings { lanes: 3, tile_rows: 4 };
+    let settings = Settings { lanes: 3, tile_rows: 4, ..Settings::default() };
     let spec = spec(text);
     let infer = build(&spec, &batch.model, Mode::Infer).unwrap();
     let outputs = [USER, ITEM, LOGITS].map(|name| infer.output(name).unwrap());

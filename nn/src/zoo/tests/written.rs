@@ -79,7 +79,7 @@ fn train(spec: &ModelSpec, batch: &TestBatch) -> Bits {
     let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
     let graph = zoo::build(spec, &batch.model, Mode::Train).unwrap();
     let train = differentiate(&graph, graph.output(LOSS).unwrap()).unwrap();
-    let settings = Settings { lanes: 3, tile_rows: 8 };
+    let settings = Settings { lanes: 3, tile_rows: 8, ..Settings::default() };
     let mut executor = Executor::new(Program::train(&train, settings).unwrap());
     let mut params = Params::init(&graph.params, 7);
     let workers = Workers::new(NonZeroUsize::MIN).unwrap();

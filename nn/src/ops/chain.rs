@@ -1,0 +1,264 @@
+//! An operation and what happens to each element of its result before anybody else sees it.
+//!
+//! A chain of element-by-element links works in place on the rows that its head has just written, a few rows
+//! at a time where the head allows it, so that what passes between them stays in first-level cache and has
+//! no buffer of its own. A link is also how an operation works in the buffer of an operand that nobody
+//! reads any more. The functions are those of the operations themselves: the bits are the same.
+
+use super::functions::{with_binary, with_unary, with_unary_grad};
+use super::kernel::{Tile, View, ViewMut, simd};
+use super::linear;
+use crate::graph::{Dim, Graph, Shape};
+use crate::op::{Binary, Fused, Link, Op, Unary};
+
+/// Floats of a result that go through head and chain together.
+const BLOCK: usize = 2048;
+
+pub(super) fn shape(fused: &Fused, inputs: &[Shape], graph: &Graph) -> Result<Shape, String> {
+    let needed = fused.head_inputs + fused.chain.iter().map(|link| link.inputs()).sum::<usize>();
+    if inputs.len() != needed {
+        return Err(format!("{} inputs for {needed}", inputs.len()));
+    }
+    if !can_lead(&fused.head) {
+        return Err(format!("nothing can be chained to {}", fused.head.name()));
+    }
+    let (head, operands) = inputs.split_at(fused.head_inputs);
+    let shape = super::shape(&fused.head, head, graph)?;
+    match operands.iter().find(|operand| !is_operand(**operand, shape)) {
+        Some(operand) => Err(format!("{operand} does not broadcast to {shape}")),
+        None => Ok(shape),
+    }
+}
+
+/// Whether a link on rows of this shape can read the operand.
+pub(crate) fn is_operand(operand: Shape, shape: Shape) -> bool {
+    let rows = operand.rows == shape.rows || operand.rows == Dim::Const(1);
+    rows && (operand.cols == shape.cols || operand.cols == 1)
+}
+
+/// Whether an operation can be the head of a chain: it computes rows from rows, and neither the batch's
+/// inputs nor the bounds of its lists are read.
+pub(crate) fn can_lead(op: &Op) -> bool {
+    matches!(op, Op::Linear | Op::MatMulNt) || goes_in_blocks(op)
+}
+
+/// Whether a few rows of a tile can be computed at a time without repeating anything.
+fn goes_in_blocks(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Unary(_)
+            | Op::UnaryGrad(_)
+            | Op::Binary(_)
+            | Op::MulAdd
+            | Op::AddN
+            | Op::RowDot
+            | Op::SumColumns
+            | Op::BroadcastColumns { .. }
+            | Op::SoftmaxColumns
+            | Op::SoftmaxColumnsGrad
+            | Op::LayerNorm { .. }
+            | Op::LayerNormGrad { .. }
+            | Op::FmInteraction { .. }
+            | Op::FmInteractionGrad { .. }
+            | Op::DotInteraction { .. }
+            | Op::DotInteractionGrad { .. }
+    ) || has_factors(op)
+}
+
+/// Batch norm's factors of a column are computed once a call.
+fn has_factors(op: &Op) -> bool {
+    matches!(op, Op::BatchNorm { .. } | Op::BatchNormGrad { .. } | Op::BatchNormFixedGrad { .. })
+}
+
+/// The operation as a link whose running value is one of its inputs; the link's operands are the others, in
+/// order. `None` where it is none.
+pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
+    match (op, running) {
+        (Op::Unary(function), 0) => Some(Link::Unary(*function)),
+        (Op::UnaryGrad(function), 0) => Some(Link::UnaryGrad(*function)),
+        (Op::UnaryGrad(function), 1) => Some(Link::PointOf(*function)),
+        (Op::Binary(function), 0) => Some(Link::Binary(*function)),
+        (Op::Binary(function), 1) => Some(Link::BinaryOf(*function)),
+        (Op::MulAdd, 0) => Some(Link::MulAdd),
+        (Op::MulAdd, 1) => Some(Link::MulAddOf),
+        (Op::MulAdd, 2) => Some(Link::AddProduct),
+        // From left to right: only the first two may change places.
+        (Op::AddN, 0 | 1) if inputs == 2 => Some(Link::Binary(Binary::Add)),
+        _ => None,
+    }
+}
+
+/// Computes a tile of a fused operation.
+pub(super) fn forward(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
+    let ViewMut { data, stride, cols } = out;
+    let (head, operands) = inputs.split_at(fused.head_inputs.min(inputs.len()));
+    if let (Op::Linear, [Link::Unary(Unary::Relu), rest @ ..]) = (&fused.head, &fused.chain[..]) {
+        let mut out = ViewMut { data: &mut *data, stride, cols };
+        if linear::forward_relu(tile, head, &mut out) {
+            return apply(rest, tile.rows, 0, operands, &mut out);
+        }
+    }
+    let whole = !goes_in_blocks(&fused.head) || has_factors(&fused.head);
+    let block = if whole { tile.rows } else { (BLOCK / cols.max(1)).max(1) };
+    let mut views = [View::default(); super::MAX_INPUTS];
+    for start in (0..tile.rows).step_by(block.max(1)) {
+        let rows = block.min(tile.rows - start);
+        for (view, from) in views.iter_mut().zip(head) {
+            *view = below(*from, start);
+        }
+        let mut part = tile.clone();
+        (part.first_row, part.rows) = (tile.first_row + start, rows);
+        let out = ViewMut { data: &mut data[start * stride..], stride, cols };
+        super::forward(&fused.head, &part, &views[..head.len()], out);
+        let mut out = ViewMut { data: &mut data[start * stride..], stride, cols };
+        apply(&fused.chain, rows, start, operands, &mut out);
+    }
+}
+
+/// Computes a tile of an operation into the buffer that holds the rows of one of its inputs. `inputs` has
+/// a view of every input; that of the running one is not looked at.
+pub(crate) fn in_place(
+    op: &Op,
+    tile: &Tile<'_>,
+    running: usize,
+    inputs: &[View<'_>],
+    out: ViewMut<'_>,
+) {
+    let (head, head_inputs, chain) = match op {
+        Op::Fused(fused) => (&fused.head, fused.head_inputs, fused.chain.as_slice()),
+        op => (op, inputs.len(), [].as_slice()),
+    };
+    let Some(first) = link_of(head, running, head_inputs) else { return super::unfit(op) };
+    let mut views = [View::default(); super::MAX_INPUTS];
+    let others = (0..head_inputs).filter(|&input| input != running);
+    for (view, input) in views.iter_mut().zip(others) {
+        *view = inputs[input];
+    }
+    let ViewMut { data, stride, cols } = out;
+    let block = if chain.is_empty() { tile.rows } else { (BLOCK / cols.max(1)).max(1) };
+    for start in (0..tile.rows).step_by(block.max(1)) {
+        let rows = block.min(tile.rows - start);
+        let mut out = ViewMut { data: &mut data[start * stride..], stride, cols };
+        apply(std::slice::from_ref(&first), rows, start, &views, &mut out);
+        apply(chain, rows, start, &inputs[head_inputs..], &mut out);
+    }
+}
+
+/// Puts some rows through the links of a chain. `operands` are of the whole tile, `start` rows before them.
+fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: &mut ViewMut<'_>) {
+    let mut operands = operands.iter().map(|&operand| below(operand, start));
+    let mut next = || operands.next().unwrap_or_default();
+    for link in chain {
+        match *link {
+            Link::Unary(function) => with_unary!(function, each1(rows, out)),
+            Link::UnaryGrad(function) => {
+                let x = next();
+                with_unary_grad!(function, each2(rows, x, out));
+            }
+            Link::PointOf(function) => {
+                let x = next();
+                with_unary_grad!(function, each2_of(rows, x, out));
+            }
+            Link::Binary(function) => {
+                let x = next();
+                with_binary!(function, each2(rows, x, out));
+            }
+            Link::BinaryOf(function) => {
+                let x = next();
+                with_binary!(function, each2_of(rows, x, out));
+            }
+            Link::MulAdd | Link::MulAddOf => {
+                let (x, y) = (next(), next());
+                simd!({ each3(rows, x, y, out, |o, x, y| o * x + y) });
+            }
+            Link::AddProduct => {
+                let (x, y) = (next(), next());
+                simd!({ each3(rows, x, y, out, |o, x, y| x * y + o) });
+            }
+        }
+    }
+}
+
+/// The rows of a view from one on; a row that stands for all stays.
+fn below(view: View<'_>, start: usize) -> View<'_> {
+    View { data: view.data.get(start * view.stride..).unwrap_or_default(), ..view }
+}
+
+/// `out = f(out)`.
+#[inline(always)]
+fn each1(rows: usize, out: &mut ViewMut<'_>, f: impl Fn(f32) -> f32) {
+    for i in 0..rows {
+        for o in out.row(i) {
+            *o = f(*o);
+        }
+    }
+}
+
+/// `out = f(out, x)`; `x` may have one column, which is then broadcast.
+#[inline(always)]
+fn each2(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32, f32) -> f32) {
+    #[inline(always)]
+    fn line(out: &mut [f32], x: &[f32], f: &impl Fn(f32, f32) -> f32) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = f(*o, x);
+        }
+    }
+    let narrow = x.cols == 1 && out.cols > 1;
+    for i in 0..rows {
+        if narrow {
+            let x = x.at(i);
+            for o in out.row(i) {
+                *o = f(*o, x);
+            }
+        } else {
+            line(out.row(i), x.row(i), &f);
+        }
+    }
+}
+
+/// `out = f(x, out)`.
+#[inline(always)]
+fn each2_of(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32, f32) -> f32) {
+    each2(rows, x, out, |o, x| f(x, o));
+}
+
+/// `out = f(out, x, y)`; `x` and `y` may have one column each.
+#[inline(always)]
+fn each3(
+    rows: usize,
+    x: View<'_>,
+    y: View<'_>,
+    out: &mut ViewMut<'_>,
+    f: impl Fn(f32, f32, f32) -> f32,
+) {
+    #[inline(always)]
+    fn line(out: &mut [f32], x: &[f32], y: &[f32], f: &impl Fn(f32, f32, f32) -> f32) {
+        for ((o, &x), &y) in out.iter_mut().zip(x).zip(y) {
+            *o = f(*o, x, y);
+        }
+    }
+    let wide = out.cols > 1;
+    for i in 0..rows {
+        match (wide && x.cols == 1, wide && y.cols == 1) {
+            (false, false) => line(out.row(i), x.row(i), y.row(i), &f),
+            (true, false) => {
+                let x = x.at(i);
+                for (o, &y) in out.row(i).iter_mut().zip(y.row(i)) {
+                    *o = f(*o, x, y);
+                }
+            }
+            (false, true) => {
+                let y = y.at(i);
+                for (o, &x) in out.row(i).iter_mut().zip(x.row(i)) {
+                    *o = f(*o, x, y);
+                }
+            }
+            (true, true) => {
+                let (x, y) = (x.at(i), y.at(i));
+                for o in out.row(i) {
+                    *o = f(*o, x, y);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a graph goes through before it runs: an ordered list of passes, each of which can be switched off.
+//!
+//! A pass takes a graph with its roots and gives one that computes the same. All of these keep every bit:
+//! they remove, share, move and join operations, and the joined ones add and multiply in the order in which
+//! the single ones did. That is why a version need not say which of them were on when it was trained.
+//! The exceptions are the sign of a zero, and a product's own kernel where a pass changes its width.
+//!
+//! To add a pass: a file here, a line in [`PASSES`], a test of the printed graph before and after it. The
+//! test that every model computes the same with each pass on and off finds it by itself.
+
+mod algebra;
+mod common_subexpressions;
+mod constant_folding;
+mod dead_code;
+mod epilogues;
+mod ir;
+mod running_sums;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use zillion_feature::config;
+
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+pub(crate) use ir::Ir;
+
+/// A pass over a graph.
+struct Pass {
+    name: &'static str,
+    what: &'static str,
+    /// `None`: a pass over the plan of the buffers, which no graph shows.
+    run: Option<fn(&Ir) -> Result<Ir>>,
+}
+
+/// All passes, in their order.
+const PASSES: [Pass; 7] = [
+    Pass { name: "dead_code", what: "drops what no result needs", run: Some(dead_code::run) },
+    Pass {
+        name: "common_subexpressions",
+        what: "computes once what is computed twice",
+        run: Some(common_subexpressions::run),
+    },
+    Pass {
+        name: "constant_folding",
+        what: "computes now what depends on no batch and no parameter",
+        run: Some(constant_folding::run),
+    },
+    Pass {
+        name: "algebra",
+        what: "removes operations that change nothing or do what another does as well",
+        run: Some(algebra::run),
+    },
+    Pass {
+        name: "running_sums",
+        what: "adds each term of a sum when it is made",
+        run: Some(running_sums::run),
+    },
+    Pass {
+        name: "epilogues",
+        what: "joins operations on elements to what makes their rows",
+        run: Some(epilogues::run),
+    },
+    Pass { name: "in_place", what: "writes into the buffer of an operand that dies", run: None },
+];
+
+/// Which passes a program's graph goes through: all, unless some are switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passes {
+    off: u32,
+}
+
+/// A graph as a pass left it.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// The pass; of the first stage `None`.
+    pub pass: Option<&'static str>,
+    /// The graph.
+    pub graph: Graph,
+}
+
+impl Passes {
+    /// All of them.
+    pub const ALL: Self = Self { off: 0 };
+    /// None of them.
+    pub const NONE: Self = Self { off: (1 << PASSES.len()) - 1 };
+
+    /// Name and purpose of each pass, in order.
+    pub fn known() -> impl ExactSizeIterator<Item = (&'static str, &'static str)> {
+        PASSES.iter().map(|pass| (pass.name, pass.what))
+    }
+
+    /// All but the named ones; `all` names every one.
+    ///
+    /// # Errors
+    /// A name that no pass has, with the nearest that one has.
+    pub fn without<S: AsRef<str>>(names: &[S]) -> Result<Self> {
+        let mut passes = Self::ALL;
+        for name in names {
+            passes = passes.off(name.as_ref())?;
+        }
+        Ok(passes)
+    }
+
+    /// The same without one more.
+    ///
+    /// # Errors
+    /// As [`Passes::without`].
+    pub fn off(self, name: &str) -> Result<Self> {
+        if name == "all" {
+            return Ok(Self::NONE);
+        }
+        match PASSES.iter().position(|pass| pass.name == name) {
+            Some(index) => Ok(Self { off: self.off | 1 << index }),
+            None => {
+                let near = config::nearest(name, PASSES.iter().map(|pass| pass.name));
+                let hint =
+                    near.map_or_else(String::new, |near| format!(", did you mean {near:?}?"));
+                let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
+                Err(Error::Setting {
+                    name: "passes_off",
+                    reason: format!(
+                        "there is no pass {name:?}{hint} (there are {}, and \"all\" for every one)",
+                        names.join(", ")
+                    ),
+                })
+            }
+        }
+    }
+
+    /// Whether a pass of this name runs.
+    pub fn has(self, name: &str) -> bool {
+        PASSES.iter().position(|pass| pass.name == name).is_some_and(|i| self.off & 1 << i == 0)
+    }
+
+    /// Takes a graph through the passes; `each` sees it after every one that ran.
+    pub(crate) fn run(self, mut ir: Ir, mut each: impl FnMut(&'static str, &Ir)) -> Result<Ir> {
+        for pass in PASSES.iter().filter(|pass| self.has(pass.name)) {
+            if let Some(run) = pass.run {
+                ir = run(&ir)?;
+                each(pass.name, &ir);
+            }
+        }
+        Ok(ir)
+    }
+}
+
+impl fmt::Display for Passes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> =
+            PASSES.iter().map(|pass| pass.name).filter(|name| self.has(name)).collect();
+        f.write_str(&names.join(", "))
+    }
+}

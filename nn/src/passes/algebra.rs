@@ -1,0 +1,137 @@
+//! Removes operations that change nothing or do what another does as well.
+//!
+//! * parts of parts, of concatenations and of broadcasts, and parts that are the whole;
+//! * factors of one, sums of one term, broadcasts to one column;
+//! * a product of elements that is only added to something: one operation instead of two.
+
+use super::ir::{Ir, Rewrite};
+use crate::error::Result;
+use crate::graph::{Dim, Graph, NodeId};
+use crate::op::{Binary, Op, Unary};
+
+pub(super) fn run(ir: &Ir) -> Result<Ir> {
+    let ir = simplified(ir)?;
+    let ir = super::dead_code::run(&ir)?;
+    let ir = added_products(&ir)?;
+    super::dead_code::run(&ir)
+}
+
+/// What a node comes to.
+enum Simpler {
+    Is(NodeId),
+    Op(Op, Vec<NodeId>),
+}
+
+fn simplified(ir: &Ir) -> Result<Ir> {
+    let mut rewrite = Rewrite::new(ir);
+    for id in ir.ids() {
+        let node = ir.graph.node(id);
+        let mut op = node.op.clone();
+        let mut inputs: Vec<NodeId> = node.inputs.iter().map(|&i| rewrite.at(i)).collect();
+        // A part of a part of a concatenation takes several turns; each goes to an earlier node.
+        loop {
+            match simpler(&rewrite.graph, &op, &inputs) {
+                None => {
+                    rewrite.put(id, op, &inputs)?;
+                    break;
+                }
+                Some(Simpler::Is(other)) => {
+                    rewrite.stand_for(id, other);
+                    break;
+                }
+                Some(Simpler::Op(new, of)) => (op, inputs) = (new, of),
+            }
+        }
+    }
+    Ok(rewrite.finish())
+}
+
+fn simpler(graph: &Graph, op: &Op, inputs: &[NodeId]) -> Option<Simpler> {
+    let is_one = |id: NodeId| matches!(graph.node(id).op, Op::Fill { value, .. } if value == 1.0);
+    match (op, inputs) {
+        (Op::Unary(Unary::Scale { by }), &[x]) if *by == 1.0 => Some(Simpler::Is(x)),
+        (Op::Concat | Op::AddN, &[x]) => Some(Simpler::Is(x)),
+        (Op::BroadcastColumns { cols: 1 }, &[x]) => Some(Simpler::Is(x)),
+        (Op::Binary(Binary::Mul), &[a, b]) => {
+            let same = |of: NodeId, by: NodeId| {
+                let (of, by) = (graph.shape(of), graph.shape(by));
+                (by.rows == of.rows || by.rows == Dim::Const(1))
+                    && (by.cols == of.cols || by.cols == 1)
+            };
+            if is_one(b) && same(a, b) {
+                Some(Simpler::Is(a))
+            } else if is_one(a) && same(b, a) {
+                Some(Simpler::Is(b))
+            } else {
+                None
+            }
+        }
+        (Op::Slice { start, len }, &[x]) => part(graph, *start, *len, x),
+        _ => None,
+    }
+}
+
+/// Columns `start .. start + len` of a node.
+fn part(graph: &Graph, start: usize, len: usize, x: NodeId) -> Option<Simpler> {
+    let node = graph.node(x);
+    if start == 0 && len == node.shape.cols {
+        return Some(Simpler::Is(x));
+    }
+    match (&node.op, node.inputs.as_slice()) {
+        (Op::Slice { start: first, .. }, &[of]) => {
+            Some(Simpler::Op(Op::Slice { start: first + start, len }, vec![of]))
+        }
+        (Op::BroadcastColumns { .. }, &[of]) => {
+            Some(Simpler::Op(Op::BroadcastColumns { cols: len }, vec![of]))
+        }
+        (Op::Concat, parts) => {
+            let mut first = 0;
+            for &part in parts {
+                let cols = graph.shape(part).cols;
+                if first <= start && start + len <= first + cols {
+                    return Some(Simpler::Op(Op::Slice { start: start - first, len }, vec![part]));
+                }
+                first += cols;
+            }
+            None
+        }
+        _ => None,
+    }
+}
+
+/// `c + a·b` with a product that nothing else reads, in one operation. Both add the rounded product.
+fn added_products(ir: &Ir) -> Result<Ir> {
+    let uses = ir.uses();
+    let graph = &ir.graph;
+    let product = |id: NodeId, other: NodeId| {
+        let node = graph.node(id);
+        let alone = uses[id.0 as usize] == 1 && graph.shape(other) == node.shape;
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::Binary(Binary::Mul), &[a, b]) if alone && graph.shape(a) == node.shape => {
+                Some([a, b, other])
+            }
+            (Op::Binary(Binary::Mul), &[a, b]) if alone && graph.shape(b) == node.shape => {
+                Some([b, a, other])
+            }
+            _ => None,
+        }
+    };
+    let mut rewrite = Rewrite::new(ir);
+    for id in ir.ids() {
+        let node = graph.node(id);
+        let found = match (&node.op, node.inputs.as_slice()) {
+            (Op::Binary(Binary::Add), &[a, b]) if node.shape.rows.is_tiled() => {
+                product(b, a).or_else(|| product(a, b))
+            }
+            _ => None,
+        };
+        match found {
+            Some(inputs) => {
+                let inputs = inputs.map(|input| rewrite.at(input));
+                rewrite.put(id, Op::MulAdd, &inputs)?;
+            }
+            None => rewrite.keep(id)?,
+        }
+    }
+    Ok(rewrite.finish())
+}

@@ -1,0 +1,27 @@
+//! Computes once what is computed twice: the same operation of the same inputs. Dropout's salt keeps its
+//! layers apart.
+
+use std::collections::HashMap;
+
+use super::ir::{Ir, Rewrite};
+use crate::error::Result;
+use crate::graph::NodeId;
+
+pub(super) fn run(ir: &Ir) -> Result<Ir> {
+    let mut rewrite = Rewrite::new(ir);
+    // An operation has floats in it, which have no equality that a map could use; their text has.
+    let mut seen: HashMap<(String, Vec<NodeId>), NodeId> = HashMap::new();
+    for id in ir.ids() {
+        let node = ir.graph.node(id);
+        let inputs: Vec<NodeId> = node.inputs.iter().map(|&input| rewrite.at(input)).collect();
+        let key = (format!("{:?}", node.op), inputs);
+        match seen.get(&key) {
+            Some(&first) => rewrite.stand_for(id, first),
+            None => {
+                rewrite.keep(id)?;
+                seen.insert(key, rewrite.at(id));
+            }
+        }
+    }
+    super::dead_code::run(&rewrite.finish())
+}

@@ -1,0 +1,168 @@
+//! A graph on its way through the passes, with everything that somebody will ask for.
+
+use std::collections::HashSet;
+
+use crate::autodiff::TrainGraph;
+use crate::builder::push_node;
+use crate::error::Result;
+use crate::graph::{Graph, NodeId, ParamId};
+use crate::op::Op;
+
+/// A graph and its roots. Names of results and aliases go with their nodes, and are no roots themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct Ir {
+    pub(crate) graph: Graph,
+    /// Results, in the order asked for.
+    pub(crate) outputs: Vec<NodeId>,
+    pub(crate) loss: Option<NodeId>,
+    pub(crate) param_grads: Vec<(ParamId, NodeId)>,
+    pub(crate) row_grads: Vec<(usize, NodeId)>,
+    /// Whether running statistics are moved.
+    trains: bool,
+}
+
+impl Ir {
+    /// A training step: its loss, gradients and running statistics, and the graph's named results.
+    pub(crate) fn train(train: &TrainGraph) -> Self {
+        Self {
+            outputs: train.graph.outputs.iter().map(|&(_, id)| id).collect(),
+            loss: Some(train.loss),
+            param_grads: train.param_grads.clone(),
+            row_grads: train.row_grads.clone(),
+            graph: train.graph.clone(),
+            trains: true,
+        }
+    }
+
+    /// Some results of a graph.
+    pub(crate) fn infer(graph: &Graph, outputs: &[NodeId]) -> Self {
+        Self {
+            graph: graph.clone(),
+            outputs: outputs.to_vec(),
+            loss: None,
+            param_grads: Vec::new(),
+            row_grads: Vec::new(),
+            trains: false,
+        }
+    }
+
+    /// Everything that must be computed.
+    pub(crate) fn roots(&self) -> Vec<NodeId> {
+        let mut roots = self.outputs.clone();
+        roots.extend(self.loss);
+        roots.extend(self.param_grads.iter().map(|&(_, id)| id));
+        roots.extend(self.row_grads.iter().map(|&(_, id)| id));
+        if self.trains {
+            roots.extend(self.graph.updates.iter().map(|&(_, id)| id));
+        }
+        roots
+    }
+
+    /// How often each node is read: by others, and by whoever asks.
+    pub(super) fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.graph.nodes.len()];
+        let inputs = self.graph.nodes.iter().flat_map(|node| &node.inputs).copied();
+        for id in inputs.chain(self.roots()) {
+            uses[id.0 as usize] += 1;
+        }
+        uses
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.graph.nodes.len() as u32).map(NodeId)
+    }
+}
+
+/// A graph that is written again, node by node, in the order of the old one.
+pub(super) struct Rewrite<'a> {
+    from: &'a Ir,
+    pub(super) graph: Graph,
+    /// The new node of each old one; `None` where nobody reads it any more.
+    places: Vec<Option<NodeId>>,
+    names: HashSet<&'a str>,
+}
+
+impl<'a> Rewrite<'a> {
+    pub(super) fn new(from: &'a Ir) -> Self {
+        Self {
+            from,
+            graph: Graph { nodes: Vec::new(), ..from.graph.clone() },
+            places: vec![None; from.graph.nodes.len()],
+            names: from.graph.nodes.iter().map(|node| node.name.as_str()).collect(),
+        }
+    }
+
+    /// Where an old node is now. The old graph's order and the passes see to it that it is there.
+    pub(super) fn at(&self, old: NodeId) -> NodeId {
+        self.places[old.0 as usize].unwrap_or(NodeId(u32::MAX))
+    }
+
+    /// Whether an old node has been written.
+    pub(super) fn has(&self, old: NodeId) -> bool {
+        self.places[old.0 as usize].is_some()
+    }
+
+    /// The node as it was.
+    pub(super) fn keep(&mut self, old: NodeId) -> Result<()> {
+        let from = self.from;
+        let node = from.graph.node(old);
+        let inputs: Vec<NodeId> = node.inputs.iter().map(|&input| self.at(input)).collect();
+        self.put(old, node.op.clone(), &inputs)
+    }
+
+    /// Another operation in the node's place, of new inputs.
+    pub(super) fn put(&mut self, old: NodeId, op: Op, inputs: &[NodeId]) -> Result<()> {
+        let name = self.from.graph.node(old).name.clone();
+        let new = push_node(&mut self.graph, name, op, inputs)?;
+        self.stand_for(old, new);
+        Ok(())
+    }
+
+    /// One more node, named after an old one.
+    pub(super) fn insert(
+        &mut self,
+        of: NodeId,
+        what: &str,
+        op: Op,
+        inputs: &[NodeId],
+    ) -> Result<NodeId> {
+        let stem = format!("{}.{what}", self.from.graph.node(of).name);
+        let taken = |name: &str| {
+            self.names.contains(name) || self.graph.nodes.iter().any(|node| node.name == name)
+        };
+        let mut name = stem.clone();
+        let mut number = 2;
+        while taken(&name) {
+            name = format!("{stem}.{number}");
+            number += 1;
+        }
+        push_node(&mut self.graph, name, op, inputs)
+    }
+
+    /// A new node takes the place of an old one.
+    pub(super) fn stand_for(&mut self, old: NodeId, new: NodeId) {
+        self.places[old.0 as usize] = Some(new);
+    }
+
+    /// The new graph with its roots.
+    pub(super) fn finish(self) -> Ir {
+        let Self { from, mut graph, places, .. } = self;
+        let place = |id: NodeId| places[id.0 as usize];
+        let known = |id: NodeId| place(id).unwrap_or(id);
+        let named = |names: &[(String, NodeId)]| -> Vec<(String, NodeId)> {
+            names.iter().filter_map(|(name, id)| Some((name.clone(), place(*id)?))).collect()
+        };
+        graph.outputs = named(&from.graph.outputs);
+        graph.aliases = named(&from.graph.aliases);
+        graph.updates =
+            from.graph.updates.iter().filter_map(|&(p, id)| Some((p, place(id)?))).collect();
+        Ir {
+            graph,
+            outputs: from.outputs.iter().map(|&id| known(id)).collect(),
+            loss: from.loss.map(known),
+            param_grads: from.param_grads.iter().map(|&(p, id)| (p, known(id))).collect(),
+            row_grads: from.row_grads.iter().map(|&(t, id)| (t, known(id))).collect(),
+            trains: from.trains,
+        }
+    }
+}

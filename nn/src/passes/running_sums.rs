@@ -1,0 +1,76 @@
+//! Adds each term of a sum when it is made, from left to right as before, so that the terms of a sum over a
+//! whole model need not be kept until the last one is there.
+
+use std::collections::HashMap;
+
+use super::ir::{Ir, Rewrite};
+use crate::error::Result;
+use crate::graph::NodeId;
+use crate::op::{Binary, Op};
+
+/// How far a sum is.
+struct Sum<'a> {
+    id: NodeId,
+    terms: &'a [NodeId],
+    /// Terms that are in `total`.
+    added: usize,
+    total: Option<NodeId>,
+}
+
+pub(super) fn run(ir: &Ir) -> Result<Ir> {
+    let nodes = ir.ids().map(|id| (id, ir.graph.node(id)));
+    let sums = nodes.filter(|(_, node)| node.op == Op::AddN && node.shape.rows.is_tiled());
+    let mut sums: Vec<Sum<'_>> =
+        sums.map(|(id, node)| Sum { id, terms: &node.inputs, added: 0, total: None }).collect();
+    let mut sums_of: HashMap<NodeId, Vec<usize>> = HashMap::new();
+    for (index, sum) in sums.iter().enumerate() {
+        for &term in sum.terms {
+            let of = sums_of.entry(term).or_default();
+            if of.last() != Some(&index) {
+                of.push(index);
+            }
+        }
+    }
+    let mut rewrite = Rewrite::new(ir);
+    for id in ir.ids() {
+        if !rewrite.has(id) {
+            rewrite.keep(id)?;
+        }
+        // A sum may be a term of another.
+        let mut written = vec![id];
+        while let Some(term) = written.pop() {
+            for &index in sums_of.get(&term).into_iter().flatten() {
+                if advance(&mut sums[index], &mut rewrite)? {
+                    written.push(sums[index].id);
+                }
+            }
+        }
+    }
+    super::dead_code::run(&rewrite.finish())
+}
+
+/// Adds the terms that are there; returns whether these were the last ones.
+fn advance(sum: &mut Sum<'_>, rewrite: &mut Rewrite<'_>) -> Result<bool> {
+    let before = sum.added;
+    while let Some(&term) = sum.terms.get(sum.added).filter(|&&term| rewrite.has(term)) {
+        let term = rewrite.at(term);
+        sum.added += 1;
+        let is_last = sum.added == sum.terms.len();
+        let add = Op::Binary(Binary::Add);
+        sum.total = Some(match sum.total {
+            None if is_last => {
+                rewrite.stand_for(sum.id, term);
+                term
+            }
+            None => term,
+            Some(total) if is_last => {
+                rewrite.put(sum.id, add, &[total, term])?;
+                rewrite.at(sum.id)
+            }
+            Some(total) => {
+                rewrite.insert(sum.id, &format!("{}", sum.added), add, &[total, term])?
+            }
+        });
+    }
+    Ok(before < sum.added && sum.added == sum.terms.len())
+}
