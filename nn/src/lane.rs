@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use zillion_device::matmul::Scratch;
 use zillion_feature::Pooling;
 
 use crate::graph::Dim;
@@ -57,11 +58,13 @@ fn grow(buffer: &mut Vec<f32>, len: usize) {
 #[derive(Debug)]
 pub(crate) struct TileBuffers {
     pub(crate) slots: Vec<Vec<f32>>,
+    /// What products pack for themselves.
+    pub(crate) scratch: Scratch,
 }
 
 impl TileBuffers {
     pub(crate) fn new(buffers: usize) -> Self {
-        Self { slots: vec![Vec::new(); buffers] }
+        Self { slots: vec![Vec::new(); buffers], scratch: Scratch::default() }
     }
 
     /// Makes room for tiles of up to so many rows, and of values of each column, where there is too
