@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use zillion_device::matmul::{self, Epilogue, Panel, Right, View};
+use zillion_device::matmul::{self, Epilogue, Panel, Right, Scratch, View};
 
 const ROWS: usize = 256;
 
@@ -33,6 +33,7 @@ fn products(criterion: &mut Criterion) {
         let flops = 2 * ROWS * k * n;
         let (mut y, mut gx) = (vec![0.0f32; ROWS * n], vec![0.0f32; ROWS * k]);
         let mut gw = vec![0.0f32; k * n];
+        let mut scratch = Scratch::default();
         let to = Epilogue::default();
         bench(&format!("forward {k}->{n}, ours"), flops, &mut || {
             matmul::linear(rows(&x, k), Right::Packed(&plain), to, &mut y, n);
@@ -51,7 +52,7 @@ fn products(criterion: &mut Criterion) {
             black_box(&mut gx);
         });
         bench(&format!("weight gradient {k}->{n}, ours"), flops, &mut || {
-            matmul::outer_product(rows(&x, k), rows(&g, n), true, &mut gw, n);
+            matmul::outer_product(rows(&x, k), rows(&g, n), true, &mut gw, n, &mut scratch);
             black_box(&mut gw);
         });
         bench(&format!("weight gradient {k}->{n}, gemm"), flops, &mut || {

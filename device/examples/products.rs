@@ -6,10 +6,11 @@
 //! ```
 #![expect(clippy::print_stdout, reason = "printing is what this program does")]
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::Instant;
 
-use zillion_device::matmul::{self, Epilogue, Panel, Right, View, gemm};
+use zillion_device::matmul::{self, Epilogue, Panel, Right, Scratch, View, gemm};
 use zillion_device::simd::Level;
 
 /// Rounds whose median is taken, and products of each shape in one.
@@ -95,11 +96,22 @@ fn layer(level: Level, rows: usize, k: usize, n: usize) {
         },
         |gx| gemm(rows, k, n, 1.0, &g, n, 1, &w, 1, n, 0.0, gx, k),
     );
+    let scratch = RefCell::new(Scratch::default());
     report(
         &format!("weight gradient {k}->{n}"),
         flops,
         &mut gw,
-        |gw| matmul::outer_product_at(level, view(&x, k), view(&g, n), true, gw, n),
+        |gw| {
+            matmul::outer_product_at(
+                level,
+                view(&x, k),
+                view(&g, n),
+                true,
+                gw,
+                n,
+                &mut scratch.borrow_mut(),
+            )
+        },
         |gw| gemm(k, n, rows, 1.0, &x, 1, k, &g, n, 1, 1.0, gw, n),
     );
     let mut panels = [packed, turned];

@@ -6,6 +6,7 @@
 //! registers, on the tile, or on the other rows. [`gemm`] and its short forms are the general product, by the
 //! `gemm-f32` crate without its threads; for one shape on one machine its result is always the same.
 
+mod fallback;
 mod panel;
 mod product;
 mod reference;
@@ -18,7 +19,7 @@ mod turn;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
-pub use panel::Panel;
+pub use panel::{Panel, Scratch};
 pub use product::{Epilogue, Right, linear, linear_at, outer_product, outer_product_at};
 
 /// One operand: element (i, j) is at `values[i * row_stride + j * column_stride]`. A transposed view is

@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
+use zillion_device::matmul::Scratch;
 use zillion_feature::Pooling;
 
 use crate::graph::Dim;
@@ -90,11 +91,13 @@ impl DerefMut for Buffer {
 #[derive(Debug)]
 pub(crate) struct TileBuffers {
     pub(crate) slots: Vec<Buffer>,
+    /// What products pack for themselves.
+    pub(crate) scratch: Scratch,
 }
 
 impl TileBuffers {
     pub(crate) fn new(buffers: usize) -> Self {
-        Self { slots: self::buffers(buffers) }
+        Self { slots: self::buffers(buffers), scratch: Scratch::default() }
     }
 
     /// Makes room for tiles of up to so many rows, and of values of each column, where there is too

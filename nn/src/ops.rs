@@ -33,6 +33,8 @@ pub(crate) use columns::copy_part;
 pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
 use kernel::{Tile, View, ViewMut};
 
+use zillion_device::matmul::Scratch;
+
 use crate::autodiff::Backward;
 use crate::error::Result;
 use crate::graph::{Dim, Graph, NodeId, Shape};
@@ -201,10 +203,11 @@ pub(crate) fn accumulate(
     rows_before: usize,
     inputs: &[View<'_>],
     partial: &mut [f32],
+    scratch: &mut Scratch,
 ) {
     let first = rows_before == 0;
     match op {
-        Op::MatMulTn => linear::accumulate(tile, inputs, partial, first),
+        Op::MatMulTn => linear::accumulate(tile, inputs, partial, first, scratch),
         Op::SumRows { .. } => reduce::accumulate(tile, inputs, partial, first),
         Op::BatchNormStats | Op::BatchNormReduce { .. } | Op::LayerNormReduce { .. } => {
             norm::accumulate(op, tile, rows_before, inputs, partial);

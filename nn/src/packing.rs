@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use zillion_device::Workers;
-use zillion_device::matmul::{Panel, View};
+use zillion_device::matmul::{Panel, Scratch, View};
 
 use crate::graph::{Dim, Graph, NodeId, ParamId};
 use crate::op::Op;
@@ -135,12 +135,20 @@ impl Packing {
     }
 }
 
-/// Bytes that the packed weights of a program take in runs of so many rows.
-pub(crate) fn bytes(program: &Program, rows: usize) -> usize {
+/// Bytes that packed operands take in runs of so many rows on so many threads.
+pub(crate) fn bytes(program: &Program, rows: usize, threads: usize) -> usize {
     let packed = |weight: &&Weight| weight.turned || rows >= FORWARD_ROWS;
     let floats = |weight: &Weight| {
         let (rows, cols) = weight.packed_shape();
         Panel::floats(rows, cols)
     };
-    4 * Packing::new(program).weights.iter().filter(packed).map(floats).sum::<usize>()
+    let weights = Packing::new(program).weights.iter().filter(packed).map(floats).sum::<usize>();
+    let steps = program.phases.iter().flat_map(|phase| &phase.tile);
+    let scratch = steps.filter_map(|step| match *step {
+        Step::Accumulate(id) if program.graph.node(id).op == Op::MatMulTn => {
+            Some(Scratch::floats(program.settings.tile_rows, program.graph.shape(id).cols))
+        }
+        _ => None,
+    });
+    4 * (weights + scratch.max().unwrap_or(0) * threads)
 }

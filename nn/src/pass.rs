@@ -153,10 +153,12 @@ impl<'a> Shared<'a> {
         if let Step::Accumulate(_) = step {
             let Some(slot) = self.program.placement.partials[id.0 as usize] else { return id };
             let mut partial = std::mem::take(&mut lane.partials[slot]);
+            let mut scratch = std::mem::take(&mut buffers.scratch);
             let views = self.views(&node.inputs, batch, lane, buffers);
             let views = &views[..node.inputs.len()];
-            ops::accumulate(&node.op, &tile, rows_before, views, &mut partial);
+            ops::accumulate(&node.op, &tile, rows_before, views, &mut partial, &mut scratch);
             lane.partials[slot] = partial;
+            buffers.scratch = scratch;
             return id;
         }
         // The buffer that is written leaves its set, so that the others can be read beside it: no

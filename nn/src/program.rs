@@ -170,7 +170,7 @@ impl Program {
             + a_row(tile_buffers, VALUES_A_ROW) * self.settings.tile_rows * threads
             + a_row(wide_buffers, usize::MAX) * per_lane * lanes
             + sum(partial_lens) * lanes)
-            + packing::bytes(self, rows)
+            + packing::bytes(self, rows, threads)
     }
 
     /// The rows that a tile's share of a node's work is counted in: those of its result, or, of a sum

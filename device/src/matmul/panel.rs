@@ -7,6 +7,7 @@
 //! transposed view as well, which is how an input's gradient reads the weight that the forward product read.
 
 use super::View;
+use super::product::OUTER_BLOCK;
 #[cfg(target_arch = "x86_64")]
 use super::turn::turn;
 use crate::simd::{Level, level};
@@ -17,7 +18,38 @@ pub(super) const LINE: usize = 16;
 /// A cache line of floats.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Line([f32; LINE]);
+pub(super) struct Line(pub(super) [f32; LINE]);
+
+/// Memory for what a product packs for itself. Grows to the largest product and is then reused.
+#[derive(Debug, Default)]
+pub struct Scratch(Vec<Line>);
+
+impl Scratch {
+    /// Floats that [`outer_product`](super::outer_product) takes for so many rows and columns on the right, at most.
+    pub fn floats(rows: usize, columns: usize) -> usize {
+        rows.min(OUTER_BLOCK) * columns.next_multiple_of(LINE)
+    }
+
+    /// So many lines, with whatever they held.
+    pub(super) fn lines(&mut self, count: usize) -> &mut [Line] {
+        if self.0.len() < count {
+            self.0.resize(count, Line([0.0; LINE]));
+        }
+        &mut self.0[..count]
+    }
+}
+
+/// Copies floats to as many lines as they fill; what is behind them in the last line stays.
+#[inline(always)]
+pub(super) fn copy_row(from: &[f32], to: &mut [Line]) {
+    let (whole, rest) = from.as_chunks::<LINE>();
+    for (line, floats) in to.iter_mut().zip(whole) {
+        line.0 = *floats;
+    }
+    if !rest.is_empty() {
+        to[whole.len()].0[..rest.len()].copy_from_slice(rest);
+    }
+}
 
 /// Some columns of a `k x n` matrix, packed. The whole matrix is the panels of [`Panel::list`] in their order.
 #[derive(Clone, Debug)]
@@ -69,10 +101,7 @@ impl Panel {
         let start = &values[self.first * column_stride..];
         if column_stride == 1 {
             for (p, lines) in self.lines.chunks_exact_mut(width).enumerate() {
-                let row = &start[p * row_stride..][..self.columns];
-                for (line, part) in lines.iter_mut().zip(row.chunks(LINE)) {
-                    line.0[..part.len()].copy_from_slice(part);
-                }
+                copy_row(&start[p * row_stride..][..self.columns], lines);
             }
             return;
         }

@@ -6,11 +6,11 @@
 //! instruction set, every way of cutting rows and columns, and the scalar [reference](super::reference) give these
 //! bits.
 
-use super::panel::{Panel, cuts};
-use super::reference;
+use super::panel::{LINE, Panel, Scratch, copy_row, cuts};
 #[cfg(target_arch = "x86_64")]
 use super::tile::{Call, Kernels};
 use super::{View, assert_fits};
+use super::{fallback, reference};
 use crate::simd::{Level, level};
 
 /// Inner dimension of a block. Dense layers are hardly ever wider, so theirs are one block; a panel of
@@ -19,6 +19,10 @@ pub(super) const BLOCK: usize = 512;
 
 /// Rows of a block of [`outer_product`]: what a tile has. Fewer would read and write the result more often.
 pub(super) const OUTER_BLOCK: usize = 256;
+
+/// Tiles of columns of `x` up to which [`outer_product`] reads `g` where it lies.
+#[cfg(target_arch = "x86_64")]
+const GROUPS_IN_PLACE: usize = 4;
 
 /// What happens to a sum before it is written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +46,7 @@ pub enum Right<'a> {
 
 impl Right<'_> {
     /// Rows and columns.
-    fn shape(&self) -> (usize, usize) {
+    pub(super) fn shape(&self) -> (usize, usize) {
         match self {
             Self::Plain(view) => (view.rows, view.columns),
             Self::Packed(panels) => {
@@ -53,7 +57,7 @@ impl Right<'_> {
     }
 
     /// Panics unless this is a matrix that `linear` can read.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         match self {
             Self::Plain(view) => {
                 assert!(view.column_stride == 1, "columns of a plain right operand are contiguous");
@@ -89,7 +93,12 @@ impl Right<'_> {
 ///
 /// Where inner dimensions differ, a matrix does not fit its slice, columns of a plain `w` are not contiguous,
 /// panels are not those of one matrix, or rows of `out` overlap: mistakes of the caller.
+///
+/// A machine without our kernels leaves the sums to [`gemm`](super::gemm): only there the bits are others.
 pub fn linear(x: View<'_>, w: Right<'_>, epilogue: Epilogue<'_>, out: &mut [f32], out_row: usize) {
+    if level() == Level::Scalar {
+        return fallback::linear(x, w, epilogue, out, out_row);
+    }
     linear_at(level(), x, w, epilogue, out, out_row);
 }
 
@@ -205,8 +214,18 @@ fn blocks(
 ///
 /// Where the numbers of rows differ, a matrix does not fit its slice, columns of `g` are not contiguous, or
 /// rows of `out` overlap: mistakes of the caller.
-pub fn outer_product(x: View<'_>, g: View<'_>, accumulate: bool, out: &mut [f32], out_row: usize) {
-    outer_product_at(level(), x, g, accumulate, out, out_row);
+pub fn outer_product(
+    x: View<'_>,
+    g: View<'_>,
+    accumulate: bool,
+    out: &mut [f32],
+    out_row: usize,
+    scratch: &mut Scratch,
+) {
+    if level() == Level::Scalar {
+        return fallback::outer_product(x, g, accumulate, out, out_row);
+    }
+    outer_product_at(level(), x, g, accumulate, out, out_row, scratch);
 }
 
 /// [`outer_product`] with the kernels of a level, or of what the machine has, whichever is lower: for tests
@@ -222,6 +241,7 @@ pub fn outer_product_at(
     accumulate: bool,
     out: &mut [f32],
     out_row: usize,
+    scratch: &mut Scratch,
 ) {
     let (m, n, rows) = (x.columns, g.columns, x.rows);
     if m == 0 || n == 0 {
@@ -235,17 +255,18 @@ pub fn outer_product_at(
     assert!(m == 1 || out_row >= n, "rows of the result overlap: stride {out_row}, {n} columns");
     #[cfg(target_arch = "x86_64")]
     if let Some(kernels) = Kernels::of(wanted.min(level())) {
-        return outer_blocks(kernels, x, g, (m, n, rows), accumulate, out, out_row);
+        return outer_blocks(kernels, x, g, (m, n, rows), accumulate, out, out_row, scratch);
     }
     reference::outer_product(x, g, (m, n, rows), accumulate, out, out_row);
 }
 
-/// The checked product, block by block of the rows, panel by panel of `g`'s columns, columns of `x` by columns.
+/// The checked product, block by block of the rows.
 ///
-/// Both operands are read where they lie: broadcasting needs a float of `x` at a time, and a row of `g` is
-/// contiguous. Tried and no better: packing a panel of `g`, which the first-level cache cannot keep
-/// beside `x`. Packing all of it, with the columns of `x` outermost, gained two percent and would need memory.
+/// Where there are many columns of `x`, a block of `g` is packed: panels of it stream from the second-level
+/// cache in one run, past columns of `x` and rows of the result that stay in the first-level one. Else both are read
+/// where they lie.
 #[cfg(target_arch = "x86_64")]
+#[expect(clippy::too_many_arguments, reason = "a product with its memory, checked before")]
 fn outer_blocks(
     kernels: Kernels,
     x: View<'_>,
@@ -254,38 +275,66 @@ fn outer_blocks(
     accumulate: bool,
     out: &mut [f32],
     out_row: usize,
+    scratch: &mut Scratch,
 ) {
     let groups = m.div_ceil(kernels.rows());
+    let most = kernels.width(m.min(kernels.rows()));
     let mut begin = 0;
     loop {
         let end = rows.min(begin + OUTER_BLOCK);
         let x_from = x.values.as_ptr().wrapping_add(begin * x.row_stride);
-        let g_from = g.values.as_ptr().wrapping_add(begin * g.row_stride);
-        for (first, columns) in cuts(kernels.width(m.min(kernels.rows())), n) {
+        let mut call = |group: usize, (first, columns), right: *const f32, right_step: usize| {
+            let (top, bottom) = (m * group / groups, m * (group + 1) / groups);
+            let call = Call {
+                k: end - begin,
+                left: x_from.wrapping_add(top * x.column_stride),
+                left_row: x.column_stride,
+                left_step: x.row_stride,
+                right,
+                right_step,
+                out: out.as_mut_ptr().wrapping_add(top * out_row + first),
+                out_row,
+                columns,
+                accumulate: accumulate || begin > 0,
+                bias: std::ptr::null(),
+                relu: false,
+            };
+            // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is between one
+            // and the smaller of `m` and the kernels' rows, `columns` between one and the width for that
+            // many rows, which for fewer is no less; so `get` returns the kernel of just these rows and
+            // registers. Columns top..bottom of `x` in rows begin..end, and rows top..bottom and columns
+            // first..first + columns of `out` lie inside of the matrices, which `outer_product_at` has
+            // checked against their slices. `right` is, in the same rows, those columns of `g`, checked
+            // too, or their copy: `end - begin` rows of `right_step` floats, which is no less than `columns`. `out` is
+            // borrowed mutably and overlaps nothing.
+            unsafe { kernels.get(bottom - top, columns)(&call) };
+        };
+        if groups <= GROUPS_IN_PLACE {
+            let g_from = g.values.as_ptr().wrapping_add(begin * g.row_stride);
+            for (first, columns) in cuts(most, n) {
+                for group in 0..groups {
+                    call(group, (first, columns), g_from.wrapping_add(first), g.row_stride);
+                }
+            }
+        } else {
+            let lines = scratch.lines((end - begin) * n.div_ceil(LINE));
+            let mut rest = &mut *lines;
+            for (first, columns) in cuts(most, n) {
+                let width = columns.div_ceil(LINE);
+                let (panel, behind) = rest.split_at_mut((end - begin) * width);
+                for (p, to) in (begin..end).zip(panel.chunks_exact_mut(width)) {
+                    copy_row(&g.values[p * g.row_stride + first..][..columns], to);
+                }
+                rest = behind;
+            }
             for group in 0..groups {
-                let (top, bottom) = (m * group / groups, m * (group + 1) / groups);
-                let call = Call {
-                    k: end - begin,
-                    left: x_from.wrapping_add(top * x.column_stride),
-                    left_row: x.column_stride,
-                    left_step: x.row_stride,
-                    right: g_from.wrapping_add(first),
-                    right_step: g.row_stride,
-                    out: out.as_mut_ptr().wrapping_add(top * out_row + first),
-                    out_row,
-                    columns,
-                    accumulate: accumulate || begin > 0,
-                    bias: std::ptr::null(),
-                    relu: false,
-                };
-                // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is between
-                // one and the smaller of `m` and the kernels' rows, `columns` between one and the width for
-                // that many rows, which for fewer is no less; so `get` returns the kernel of just these rows
-                // and registers. Columns top..bottom of `x` and
-                // first..first + columns of `g`, in rows begin..end, and rows top..bottom and columns
-                // first..first + columns of `out` lie inside of the matrices, which `outer_product_at` has
-                // checked against their slices. `out` is borrowed mutably and overlaps nothing.
-                unsafe { kernels.get(bottom - top, columns)(&call) };
+                let mut rest = &*lines;
+                for (first, columns) in cuts(most, n) {
+                    let width = columns.div_ceil(LINE);
+                    let (panel, behind) = rest.split_at((end - begin) * width);
+                    call(group, (first, columns), panel.as_ptr().cast(), width * LINE);
+                    rest = behind;
+                }
             }
         }
         begin = end;

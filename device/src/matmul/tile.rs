@@ -85,6 +85,7 @@ impl Kernels {
 ///
 /// As of [`Kernel`].
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "the same two indices go through several arrays")]
 unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
     let &Call { k, left_step, right_step, columns, .. } = call;
     // SAFETY: all offsets are those of the elements that `Kernel` asks to be readable or writable: rows below

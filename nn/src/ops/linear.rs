@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use zillion_device::matmul::{self, Epilogue, Right, gemm};
+use zillion_device::matmul::{self, Epilogue, Right, Scratch, gemm};
 
 use super::kernel::{Tile, View, ViewMut, add_scaled, dot, map2, simd};
 use crate::autodiff::Backward;
@@ -32,7 +32,9 @@ pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
     match (op, inputs) {
         (Op::Linear, &[x, w, ref bias @ ..]) => linear(tile, x, w, bias.first(), false, out),
         (Op::MatMulNt, &[g, w]) => matmul_nt(tile, g, w, out),
-        (Op::MatMulTn, &[x, g]) => matmul_tn(tile.rows, x, g, out.data, true),
+        (Op::MatMulTn, &[x, g]) => {
+            matmul_tn(tile.rows, x, g, out.data, true, &mut Scratch::default())
+        }
         _ => super::unfit(op),
     }
 }
@@ -50,9 +52,15 @@ pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: &mut ViewM
 }
 
 /// Adds a tile's `xᵀ·g` to the lane's partial, or begins it.
-pub(super) fn accumulate(tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut [f32], first: bool) {
+pub(super) fn accumulate(
+    tile: &Tile<'_>,
+    inputs: &[View<'_>],
+    partial: &mut [f32],
+    first: bool,
+    scratch: &mut Scratch,
+) {
     if let &[x, g] = inputs {
-        matmul_tn(tile.rows, x, g, partial, first);
+        matmul_tn(tile.rows, x, g, partial, first, scratch);
     }
 }
 
@@ -109,7 +117,14 @@ fn matmul_nt(tile: &Tile<'_>, g: View<'_>, w: View<'_>, mut out: ViewMut<'_>) {
     gemm(tile.rows, k, n, 1.0, g.data, g.stride, 1, w.data, 1, w.stride, 0.0, out.data, out.stride);
 }
 
-fn matmul_tn(rows: usize, x: View<'_>, g: View<'_>, out: &mut [f32], first: bool) {
+fn matmul_tn(
+    rows: usize,
+    x: View<'_>,
+    g: View<'_>,
+    out: &mut [f32],
+    first: bool,
+    scratch: &mut Scratch,
+) {
     let (k, n) = (x.cols, g.cols);
     if n == 1 {
         if first {
@@ -122,7 +137,7 @@ fn matmul_tn(rows: usize, x: View<'_>, g: View<'_>, out: &mut [f32], first: bool
         });
         return;
     }
-    matmul::outer_product(matrix(rows, x), matrix(rows, g), !first, out, n);
+    matmul::outer_product(matrix(rows, x), matrix(rows, g), !first, out, n, scratch);
 }
 
 pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
