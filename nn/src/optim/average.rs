@@ -82,7 +82,9 @@ impl Average {
     pub fn update(&mut self, params: &Params, step: u64, workers: &Workers) -> Result<()> {
         let share = match self.spec {
             AverageSpec::Ema { start, .. } if step <= start => return Ok(()),
-            AverageSpec::Swa { start, every } if step <= start || (step - start) % every != 0 => {
+            AverageSpec::Swa { start, every }
+                if step <= start || !(step - start).is_multiple_of(every) =>
+            {
                 return Ok(());
             }
             AverageSpec::Ema { decay, .. } => {
