@@ -23,15 +23,18 @@ fn threads_and_shards_do_not_change_a_byte() {
 #[test]
 fn rows_on_disk_do_not_change_a_byte() {
     let place = Workplace::new();
-    place.train_ok("reference", &[]);
+    // Rows so wide that they do not fit.
+    let wide = ["--set", "tables.\"*\".dim=64"];
+    place.train_ok("reference", &wide);
     let reference = place.digest("reference/checkpoints");
     for shards in [1, 3] {
         let output = format!("s{shards}");
-        // The least that slabs begin at: some dozens of rows a shard.
+        // The least that slabs begin at: some rows a shard.
         let memory = |table: &str| format!("run.spill.{table}=\"{} KiB\"", 9 * shards);
         let (user, tags) = (memory("user"), memory("tags"));
         let shards = format!("run.shards={shards}");
-        place.train_ok(&output, &["--set", &shards, "--set", &user, "--set", &tags]);
+        let tight = ["--set", &shards, "--set", &user, "--set", &tags];
+        place.train_ok(&output, &[&wide[..], &tight].concat());
         assert_eq!(place.digest(&format!("{output}/checkpoints")), reference, "{output}");
         let left = std::fs::read_dir(place.path(&output).join("spill")).expect("it was made");
         assert_eq!(left.count(), 0, "the files went with the process");
