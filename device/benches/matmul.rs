@@ -1,10 +1,11 @@
-//! Matrix products of a DeepFM step on a tile of 256 rows (429 inputs, hidden layers of 400), on one thread.
-//! Read the throughput as multiplications and additions a second.
+//! Matrix products of a DeepFM step on a tile of 256 rows (429 inputs, hidden layers of 400), on one thread: our
+//! kernels and the `gemm` crate. Read the throughput as multiplications and additions a second. For ratios on
+//! a machine that does other work too, see the example `products`, which takes both in turn.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use zillion_device::matmul;
+use zillion_device::matmul::{self, Epilogue, Panel, Right, View};
 
 const ROWS: usize = 256;
 
@@ -12,35 +13,52 @@ fn values(length: usize) -> Vec<f32> {
     (0..length).map(|i| (i % 17) as f32 * 0.1 - 0.8).collect()
 }
 
-fn products(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("matmul");
-    let mut shape = |name: &str, kind: Kind, m: usize, n: usize, k: usize| {
-        let (a, b) = (values(m * k), values(k * n));
-        let mut c = vec![0.0f32; m * n];
-        group.throughput(Throughput::Elements(2 * (m * n * k) as u64));
-        group.bench_function(format!("{name} {m}x{n}x{k}"), |bencher| {
-            bencher.iter(|| {
-                match kind {
-                    Kind::Forward => matmul::nn(m, n, k, &a, &b, 0.0, &mut c),
-                    Kind::Input => matmul::nt(m, n, k, &a, &b, 0.0, &mut c),
-                    Kind::Weight => matmul::tn(m, n, k, &a, &b, 1.0, &mut c),
-                }
-                black_box(&mut c);
-            });
-        });
-    };
-    for (inputs, outputs) in [(429, 400), (400, 400), (400, 1)] {
-        shape("forward", Kind::Forward, ROWS, outputs, inputs);
-        shape("input gradient", Kind::Input, ROWS, inputs, outputs);
-        shape("weight gradient", Kind::Weight, inputs, outputs, ROWS);
-    }
+fn packed(view: View<'_>, k: usize, n: usize) -> Vec<Panel> {
+    let mut panels = Panel::list(k, n);
+    panels.iter_mut().for_each(|panel| panel.fill(view));
+    panels
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Forward,
-    Input,
-    Weight,
+fn products(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("matmul");
+    let mut bench = |name: &str, flops: usize, product: &mut dyn FnMut()| {
+        group.throughput(Throughput::Elements(flops as u64));
+        group.bench_function(name, |bencher| bencher.iter(&mut *product));
+    };
+    for (k, n) in [(429, 400), (400, 400)] {
+        let (x, g, w) = (values(ROWS * k), values(ROWS * n), values(k * n));
+        let weight = View::packed(&w, k, n);
+        let (plain, turned) = (packed(weight, k, n), packed(weight.transposed(), n, k));
+        let rows = |values, columns| View::packed(values, ROWS, columns);
+        let flops = 2 * ROWS * k * n;
+        let (mut y, mut gx) = (vec![0.0f32; ROWS * n], vec![0.0f32; ROWS * k]);
+        let mut gw = vec![0.0f32; k * n];
+        let to = Epilogue::default();
+        bench(&format!("forward {k}->{n}, ours"), flops, &mut || {
+            matmul::linear(rows(&x, k), Right::Packed(&plain), to, &mut y, n);
+            black_box(&mut y);
+        });
+        bench(&format!("forward {k}->{n}, gemm"), flops, &mut || {
+            matmul::nn(ROWS, n, k, &x, &w, 0.0, &mut y);
+            black_box(&mut y);
+        });
+        bench(&format!("input gradient {k}->{n}, ours"), flops, &mut || {
+            matmul::linear(rows(&g, n), Right::Packed(&turned), to, &mut gx, k);
+            black_box(&mut gx);
+        });
+        bench(&format!("input gradient {k}->{n}, gemm"), flops, &mut || {
+            matmul::nt(ROWS, k, n, &g, &w, 0.0, &mut gx);
+            black_box(&mut gx);
+        });
+        bench(&format!("weight gradient {k}->{n}, ours"), flops, &mut || {
+            matmul::outer_product(rows(&x, k), rows(&g, n), true, &mut gw, n);
+            black_box(&mut gw);
+        });
+        bench(&format!("weight gradient {k}->{n}, gemm"), flops, &mut || {
+            matmul::tn(k, n, ROWS, &x, &g, 1.0, &mut gw);
+            black_box(&mut gw);
+        });
+    }
 }
 
 criterion_group!(benches, products);

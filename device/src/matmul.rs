@@ -1,8 +1,25 @@
 //! Matrix products of f32: row-major, strided, on one thread. Who calls it tiles the rows and hands the
 //! tiles to the pool, so that products of several threads never wait for each other.
 //!
-//! The work is done by the `gemm-f32` crate with its AVX-512 kernels, without its threads. For one shape on
-//! one machine the result is always the same.
+//! Two families. [`linear`] and [`outer_product`] are the products of a dense layer, by kernels of our own: an
+//! element's bits are fixed by a definition (see `product`) and so do not depend on the machine's
+//! registers, on the tile, or on the other rows. [`gemm`] and its short forms are the general product, by the
+//! `gemm-f32` crate without its threads; for one shape on one machine its result is always the same.
+
+mod panel;
+mod product;
+mod reference;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod tile;
+#[cfg(target_arch = "x86_64")]
+mod turn;
+#[cfg(target_arch = "x86_64")]
+mod vector;
+
+pub use panel::Panel;
+pub use product::{Epilogue, Right, linear, linear_at, outer_product, outer_product_at};
 
 /// One operand: element (i, j) is at `values[i * row_stride + j * column_stride]`. A transposed view is
 /// the same values with the strides exchanged.
@@ -179,20 +196,11 @@ pub fn tn(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut
 }
 
 #[cfg(test)]
-mod tests {
+mod general {
     use proptest::prelude::*;
 
+    use super::tests::values;
     use super::*;
-
-    /// Deterministic values in [-1, 1].
-    fn values(length: usize, seed: u64) -> Vec<f32> {
-        (0..length as u64)
-            .map(|i| {
-                let mixed = (i ^ (seed << 32)).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                (mixed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-            })
-            .collect()
-    }
 
     /// The product by definition, in f64, for matrices as `gemm` takes them.
     fn naive(

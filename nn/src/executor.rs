@@ -5,7 +5,7 @@
 //! that a lane adds up it adds in tile order, and lanes are added in lane order, so the result is a
 //! function of the inputs and of [`Settings`](crate::Settings), never of the threads.
 //! Buffers grow to the largest batch seen and are then reused: a run allocates nothing but what the pool
-//! needs to share a phase, the products' library, and blocks of scores of softmax over a batch.
+//! needs to share a phase, and blocks of scores of softmax over a batch.
 //!
 //! # Concurrency
 //! A lane owns its rows of every value that outlives a pass, a thread owns its tile buffers. In a
@@ -23,6 +23,7 @@ use crate::lane::{Lane, TileBuffers};
 use crate::op::Op;
 use crate::ops;
 use crate::ops::kernel::{ListColumn, StepSeed, factor_kind};
+use crate::packing::Packing;
 use crate::params::Params;
 use crate::pass::Shared;
 use crate::placement::Place;
@@ -42,6 +43,7 @@ pub struct Executor {
     lanes: Vec<Lane>,
     tile_buffers: Vec<TileBuffers>,
     lists: Vec<ListColumn>,
+    packing: Packing,
     /// Where each row of the batch lies: the lane in the upper 8 bits, the row in it in the lower 24.
     locate: Vec<u32>,
     outputs: Vec<Vec<f32>>,
@@ -57,12 +59,14 @@ impl Executor {
         let lanes = (0..program.settings.lanes).map(|_| Lane::new(&program.placement)).collect();
         let outputs = vec![Vec::new(); program.outputs.len()];
         let lists = program.columns_read.iter().map(|_| ListColumn::default()).collect();
+        let packing = Packing::new(&program);
         Self {
             program,
             consts,
             lanes,
             tile_buffers: Vec::new(),
             lists,
+            packing,
             locate: Vec::new(),
             outputs,
             longest: Vec::new(),
@@ -186,6 +190,7 @@ impl Executor {
         inputs.check_single(&self.program.graph.inputs, &self.program.single_columns)?;
         self.share_rows(inputs, workers.threads());
         self.prepare_lists(workers, inputs, train);
+        self.packing.pack(workers, params, inputs.rows);
         for phase in 0..self.program.phases.len() {
             self.globals(phase, inputs, params, seed);
             self.pass(workers, phase, inputs, params, seed);
@@ -301,6 +306,7 @@ impl Executor {
                 params,
                 inputs,
                 lists: &self.lists,
+                packing: &self.packing,
                 seed,
             };
             shared.global(id, &mut out);
@@ -330,6 +336,7 @@ impl Executor {
             params,
             inputs,
             lists: &self.lists,
+            packing: &self.packing,
             seed,
         };
         let busy = self.lanes.iter().filter(|lane| !lane.rows.is_empty()).count();

@@ -56,6 +56,7 @@ mod onnx;
 mod op;
 mod ops;
 pub mod optim;
+mod packing;
 mod params;
 mod pass;
 mod passes;

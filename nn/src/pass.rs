@@ -10,6 +10,7 @@ use crate::lane::{Lane, TileBuffers};
 use crate::op::Op;
 use crate::ops::kernel::{ListColumn, StepSeed, Tile, View, ViewMut};
 use crate::ops::{self, MAX_INPUTS};
+use crate::packing::Packing;
 use crate::params::Params;
 use crate::placement::Place;
 use crate::program::{Phase, Program, Step};
@@ -22,6 +23,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) params: &'a Params,
     pub(crate) inputs: &'a Inputs<'a>,
     pub(crate) lists: &'a [ListColumn],
+    pub(crate) packing: &'a Packing,
     pub(crate) seed: StepSeed,
 }
 
@@ -90,6 +92,7 @@ impl<'a> Shared<'a> {
         Tile {
             inputs: self.inputs,
             lists: self.lists,
+            packed: None,
             batch,
             first_row: span.start,
             rows: span.len(),
@@ -140,7 +143,8 @@ impl<'a> Shared<'a> {
         | Step::CopyPart { concat: id, .. }) = step;
         let node = self.program.graph.node(id);
         let rows = self.program.work_rows(id);
-        let tile = self.tile(batch.clone(), rows);
+        let mut tile = self.tile(batch.clone(), rows);
+        tile.packed = self.packing.of(id);
         if tile.rows == 0 {
             // Rows without values, in a column of lists.
             return id;

@@ -8,6 +8,7 @@ use crate::graph::{Dim, Graph, NodeId, ParamId};
 use crate::inputs::Inputs;
 use crate::op::Op;
 use crate::ops::Class;
+use crate::packing;
 use crate::passes::{Ir, Passes, Stage};
 use crate::placement::{Placement, Width};
 use crate::schedule::{Schedule, is_view};
@@ -146,7 +147,7 @@ impl Program {
     }
 
     /// Bytes of buffers for a batch of `rows`, worked on by `threads`, where the lists of a column have
-    /// `list_len(column)` values; what the products allocate is not counted.
+    /// `list_len(column)` values.
     pub fn bytes(&self, rows: usize, threads: usize, list_len: impl Fn(usize) -> usize) -> usize {
         let Placement { const_lens, tile_buffers, wide_buffers, partial_lens, .. } =
             &self.placement;
@@ -169,6 +170,7 @@ impl Program {
             + a_row(tile_buffers, VALUES_A_ROW) * self.settings.tile_rows * threads
             + a_row(wide_buffers, usize::MAX) * per_lane * lanes
             + sum(partial_lens) * lanes)
+            + packing::bytes(self, rows)
     }
 
     /// The rows that a tile's share of a node's work is counted in: those of its result, or, of a sum

@@ -101,10 +101,21 @@ pub(super) fn forward(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: 
         }
         let mut part = tile.clone();
         (part.first_row, part.rows) = (tile.first_row + start, rows);
-        let out = ViewMut { data: &mut data[start * stride..], stride, cols };
-        super::forward(&fused.head, &part, &views[..head.len()], out);
-        let mut out = ViewMut { data: &mut data[start * stride..], stride, cols };
-        apply(&fused.chain, rows, start, operands, &mut out);
+        let mut out = || ViewMut { data: &mut data[start * stride..], stride, cols };
+        let views = &views[..head.len()];
+        // The products' kernels have the most usual link in themselves.
+        let (in_head, rest) = match (&fused.head, fused.chain.as_slice()) {
+            (Op::Linear, [Link::Unary(Unary::Relu), rest @ ..]) => {
+                (super::linear::forward_relu(&part, views, out()), rest)
+            }
+            (_, chain) => (false, chain),
+        };
+        if in_head {
+            apply(rest, rows, start, operands, &mut out());
+        } else {
+            super::forward(&fused.head, &part, views, out());
+            apply(&fused.chain, rows, start, operands, &mut out());
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use zillion_device::matmul::Panel;
 use zillion_feature::Pooling;
 
 use crate::inputs::Inputs;
@@ -69,6 +70,8 @@ pub struct StepSeed {
 pub(crate) struct Tile<'a> {
     pub(crate) inputs: &'a Inputs<'a>,
     pub(crate) lists: &'a [ListColumn],
+    /// The weight of a product, where it was packed.
+    pub(crate) packed: Option<&'a [Panel]>,
     /// Rows of the batch. A kernel between them and their lists' values needs both.
     pub(crate) batch: Range<usize>,
     /// Index of row 0 in the batch, or of the first value in its column.

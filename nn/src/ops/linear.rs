@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use zillion_device::matmul::gemm;
+use zillion_device::matmul::{self, Epilogue, Right, gemm};
 
 use super::kernel::{Tile, View, ViewMut, add_scaled, dot, map2, simd};
 use crate::autodiff::Backward;
@@ -30,12 +30,24 @@ pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, Str
 
 pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
     match (op, inputs) {
-        (Op::Linear, &[x, w]) => linear(tile.rows, x, w, None, out),
-        (Op::Linear, &[x, w, bias]) => linear(tile.rows, x, w, Some(bias), out),
-        (Op::MatMulNt, &[g, w]) => matmul_nt(tile.rows, g, w, out),
+        (Op::Linear, &[x, w]) => linear(tile, x, w, None, false, out),
+        (Op::Linear, &[x, w, bias]) => linear(tile, x, w, Some(bias), false, out),
+        (Op::MatMulNt, &[g, w]) => matmul_nt(tile, g, w, out),
         (Op::MatMulTn, &[x, g]) => matmul_tn(tile.rows, x, g, out.data, true),
         _ => super::unfit(op),
     }
+}
+
+/// A linear layer and relu on its sums before they are written: the bits of both one after the other. `false`
+/// of one that has a single column, which is no product of these kernels; nothing is computed then.
+pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) -> bool {
+    match *inputs {
+        _ if out.cols == 1 => return false,
+        [x, w] => linear(tile, x, w, None, true, out),
+        [x, w, bias] => linear(tile, x, w, Some(bias), true, out),
+        _ => return false,
+    }
+    true
 }
 
 /// Adds a tile's `xᵀ·g` to the lane's partial, or begins it.
@@ -45,35 +57,56 @@ pub(super) fn accumulate(tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut [f3
     }
 }
 
-fn linear(rows: usize, x: View<'_>, w: View<'_>, bias: Option<View<'_>>, mut out: ViewMut<'_>) {
-    let (k, n) = (x.cols, out.cols);
-    if n == 1 && w.stride == 1 {
+fn linear(
+    tile: &Tile<'_>,
+    x: View<'_>,
+    w: View<'_>,
+    bias: Option<View<'_>>,
+    relu: bool,
+    out: ViewMut<'_>,
+) {
+    if out.cols == 1 && w.stride == 1 {
         let bias = bias.map_or(0.0, |b| b.at(0));
         simd!({
-            for i in 0..rows {
-                out.data[i * out.stride] = dot(x.row(i), &w.data[..k]) + bias;
+            for i in 0..tile.rows {
+                out.data[i * out.stride] = dot(x.row(i), &w.data[..x.cols]) + bias;
             }
         });
         return;
     }
-    if let Some(bias) = bias {
-        let bias = bias.row(0);
-        for i in 0..rows {
-            out.row(i).copy_from_slice(bias);
-        }
-    }
-    let beta = if bias.is_some() { 1.0 } else { 0.0 };
-    gemm(rows, n, k, 1.0, x.data, x.stride, 1, w.data, w.stride, 1, beta, out.data, out.stride);
+    let bias = bias.map(|bias| bias.row(0));
+    let epilogue = Epilogue { bias, relu, ..Epilogue::default() };
+    product(tile, x, w, epilogue, out);
 }
 
-fn matmul_nt(rows: usize, g: View<'_>, w: View<'_>, mut out: ViewMut<'_>) {
+/// `x·w` and what follows it, of more than one column. The bits do not depend on whether `w` was packed.
+fn product(tile: &Tile<'_>, x: View<'_>, w: View<'_>, epilogue: Epilogue<'_>, out: ViewMut<'_>) {
+    let right = match tile.packed {
+        Some(panels) => Right::Packed(panels),
+        None => Right::Plain(matmul::View::new(w.data, x.cols, out.cols, w.stride)),
+    };
+    matmul::linear(matrix(tile.rows, x), right, epilogue, out.data, out.stride);
+}
+
+/// Rows as the products take them.
+fn matrix(rows: usize, view: View<'_>) -> matmul::View<'_> {
+    matmul::View::new(view.data, rows, view.cols, view.stride)
+}
+
+fn matmul_nt(tile: &Tile<'_>, g: View<'_>, w: View<'_>, mut out: ViewMut<'_>) {
     let (n, k) = (g.cols, out.cols);
     if n == 1 && w.stride == 1 {
         let w = View { data: w.data, stride: 0, cols: k };
-        simd!({ map2(rows, w, g, &mut out, |w, g| g * w) });
+        simd!({ map2(tile.rows, w, g, &mut out, |w, g| g * w) });
         return;
     }
-    gemm(rows, k, n, 1.0, g.data, g.stride, 1, w.data, 1, w.stride, 0.0, out.data, out.stride);
+    if let Some(panels) = tile.packed {
+        let right = Right::Packed(panels);
+        let epilogue = Epilogue::default();
+        return matmul::linear(matrix(tile.rows, g), right, epilogue, out.data, out.stride);
+    }
+    // A weight that is itself computed.
+    gemm(tile.rows, k, n, 1.0, g.data, g.stride, 1, w.data, 1, w.stride, 0.0, out.data, out.stride);
 }
 
 fn matmul_tn(rows: usize, x: View<'_>, g: View<'_>, out: &mut [f32], first: bool) {
@@ -89,8 +122,7 @@ fn matmul_tn(rows: usize, x: View<'_>, g: View<'_>, out: &mut [f32], first: bool
         });
         return;
     }
-    let beta = if first { 0.0 } else { 1.0 };
-    gemm(k, n, rows, 1.0, x.data, 1, x.stride, g.data, g.stride, 1, beta, out, n);
+    matmul::outer_product(matrix(rows, x), matrix(rows, g), !first, out, n);
 }
 
 pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {

@@ -10,6 +10,7 @@ mod lookups;
 mod params;
 mod passes;
 mod printing;
+mod products;
 mod random;
 mod reference;
 mod refusals;

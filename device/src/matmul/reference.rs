@@ -1,0 +1,74 @@
+//! The products by their definition, element by element: what the kernels are compared with, and what
+//! machines without them run.
+
+use super::View;
+use super::product::{BLOCK, Epilogue, OUTER_BLOCK, Right};
+
+/// The chain of one block.
+fn chain(range: std::ops::Range<usize>, pair: impl Fn(usize) -> (f32, f32)) -> f32 {
+    range.map(pair).fold(0.0, |sum, (a, b)| a.mul_add(b, sum))
+}
+
+/// The blocks' chains, added up in order to `start`, if there is one.
+fn sum(
+    start: Option<f32>,
+    inner: usize,
+    block: usize,
+    pair: impl Fn(usize) -> (f32, f32) + Copy,
+) -> f32 {
+    let mut total = start;
+    let mut begin = 0;
+    loop {
+        let end = inner.min(begin + block);
+        let part = chain(begin..end, pair);
+        let sum = total.map_or(part, |total| total + part);
+        if end == inner {
+            return sum;
+        }
+        (total, begin) = (Some(sum), end);
+    }
+}
+
+/// See [`super::linear`]; shapes were checked.
+pub(super) fn linear(
+    x: View<'_>,
+    w: Right<'_>,
+    (m, k, n): (usize, usize, usize),
+    epilogue: Epilogue<'_>,
+    out: &mut [f32],
+    out_row: usize,
+) {
+    for i in 0..m {
+        for j in 0..n {
+            let out = &mut out[i * out_row + j];
+            let start = epilogue.accumulate.then_some(*out);
+            let pair = |p| (x.values[i * x.row_stride + p * x.column_stride], w.at(p, j));
+            let mut value = sum(start, k, BLOCK, pair);
+            if let Some(bias) = epilogue.bias {
+                value += bias[j];
+            }
+            *out = if epilogue.relu && value < 0.0 { 0.0 } else { value };
+        }
+    }
+}
+
+/// See [`super::outer_product`]; shapes were checked.
+pub(super) fn outer_product(
+    x: View<'_>,
+    g: View<'_>,
+    (m, n, rows): (usize, usize, usize),
+    accumulate: bool,
+    out: &mut [f32],
+    out_row: usize,
+) {
+    for i in 0..m {
+        for j in 0..n {
+            let out = &mut out[i * out_row + j];
+            let start = accumulate.then_some(*out);
+            let pair = |p: usize| {
+                (x.values[p * x.row_stride + i * x.column_stride], g.values[p * g.row_stride + j])
+            };
+            *out = sum(start, rows, OUTER_BLOCK, pair);
+        }
+    }
+}

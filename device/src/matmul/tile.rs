@@ -1,0 +1,217 @@
+//! The innermost loop: a tile of the result in registers over the whole inner dimension.
+//!
+//! Each element is one chain of fused multiplications and additions in ascending order of the inner
+//! dimension, begun at zero. Lanes never mix. So an element's bits depend on its row of the left operand and
+//! its column of the right one and on nothing else: not on the registers' width, not on the tile it is
+//! in, not on whether an operand was packed.
+
+use std::arch::x86_64::{__m256, __m512, _MM_HINT_T0, _mm_prefetch};
+
+use super::vector::Vector;
+use crate::simd::Level;
+
+/// One call of a kernel: `m` rows (the kernel's number) of `columns` (at most the kernel's width).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    /// The inner dimension.
+    pub(super) k: usize,
+    /// Left element (i, p) is at `left + i * left_row + p * left_step`.
+    pub(super) left: *const f32,
+    pub(super) left_row: usize,
+    pub(super) left_step: usize,
+    /// Right element (p, j) is at `right + p * right_step + j`.
+    pub(super) right: *const f32,
+    pub(super) right_step: usize,
+    /// Result element (i, j) is at `out + i * out_row + j`.
+    pub(super) out: *mut f32,
+    pub(super) out_row: usize,
+    pub(super) columns: usize,
+    /// Whether the sum is added to what was there, instead of replacing it.
+    pub(super) accumulate: bool,
+    /// One float a column, added to the sum; null for none.
+    pub(super) bias: *const f32,
+    /// Whether what is below zero becomes zero, at last.
+    pub(super) relu: bool,
+}
+
+/// A kernel.
+///
+/// # Safety
+///
+/// The machine must have the kernel's instructions. `columns` must be above the kernel's width less one
+/// register, and not above the width. With `m` the kernel's rows, left elements (i, p) must be readable for i < m
+/// and p < k, right elements (p, j) for j < columns, `bias` (if not null) for j < columns; result elements
+/// must be readable and writable, and nobody else may use them meanwhile.
+pub(super) type Kernel = unsafe fn(&Call);
+
+/// The kernels of an instruction set, by rows less one and registers a row less one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernels {
+    table: &'static [&'static [Kernel]],
+    /// Floats in a register.
+    lanes: usize,
+}
+
+impl Kernels {
+    /// Those of a level; none for the scalar one.
+    pub(super) fn of(level: Level) -> Option<Self> {
+        match level {
+            Level::Scalar => None,
+            Level::Avx2 => Some(Self { table: AVX2, lanes: 8 }),
+            Level::Avx512 => Some(Self { table: AVX512, lanes: 16 }),
+        }
+    }
+
+    /// The most rows of a tile.
+    pub(super) fn rows(self) -> usize {
+        self.table.len()
+    }
+
+    /// The most columns of a tile of so many rows, which must be between one and [`Kernels::rows`]: where there
+    /// are few, registers are left for more columns, and memory is read in longer runs.
+    pub(super) fn width(self, rows: usize) -> usize {
+        self.table[rows - 1].len() * self.lanes
+    }
+
+    /// The kernel for so many rows and columns, which must be at least one and at most those of a tile.
+    pub(super) fn get(self, rows: usize, columns: usize) -> Kernel {
+        self.table[rows - 1][columns.div_ceil(self.lanes) - 1]
+    }
+}
+
+/// The tile of `M` rows of `N` registers.
+///
+/// # Safety
+///
+/// As of [`Kernel`].
+#[inline(always)]
+unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
+    let &Call { k, left_step, right_step, columns, .. } = call;
+    // SAFETY: all offsets are those of the elements that `Kernel` asks to be readable or writable: rows below
+    // M, inner indices below k; of the last register's columns only those of the mask are touched, and the
+    // registers before it lie wholly inside of `columns`, which is above (N - 1) * LANES.
+    unsafe {
+        let mask = V::mask(columns - (N - 1) * V::LANES);
+        let mut rows = [call.left; M];
+        for (i, row) in rows.iter_mut().enumerate() {
+            *row = call.left.wrapping_add(i * call.left_row);
+        }
+        if call.accumulate {
+            // What is added to comes from far while the sums are made.
+            for i in 0..M {
+                let old = call.out.add(i * call.out_row).cast::<i8>();
+                for v in 0..N {
+                    _mm_prefetch::<_MM_HINT_T0>(old.wrapping_add(v * V::LANES * size_of::<f32>()));
+                }
+            }
+        }
+        let mut sums = [[V::zero(); N]; M];
+        let mut right = call.right;
+        let mut at = 0;
+        for _ in 0..k {
+            let mut values = [V::zero(); N];
+            for (v, value) in values.iter_mut().enumerate() {
+                *value = if v + 1 < N {
+                    V::load(right.add(v * V::LANES))
+                } else {
+                    V::load_part(right.add(v * V::LANES), mask)
+                };
+            }
+            for i in 0..M {
+                let factor = V::splat(rows[i].wrapping_add(at));
+                for v in 0..N {
+                    sums[i][v] = V::mul_add(factor, values[v], sums[i][v]);
+                }
+            }
+            // The last of these addresses are not read, and may lie outside.
+            right = right.wrapping_add(right_step);
+            at += left_step;
+        }
+        // Each stage over all registers, so that none of them has to wait in memory.
+        if call.accumulate {
+            for i in 0..M {
+                let old = call.out.add(i * call.out_row);
+                for v in 0..N {
+                    let old = old.add(v * V::LANES);
+                    let old = if v + 1 < N { V::load(old) } else { V::load_part(old, mask) };
+                    sums[i][v] = V::add(old, sums[i][v]);
+                }
+            }
+        }
+        if !call.bias.is_null() {
+            for v in 0..N {
+                let bias = call.bias.add(v * V::LANES);
+                let bias = if v + 1 < N { V::load(bias) } else { V::load_part(bias, mask) };
+                for sums in &mut sums {
+                    sums[v] = V::add(sums[v], bias);
+                }
+            }
+        }
+        if call.relu {
+            for sums in &mut sums {
+                for sum in sums {
+                    *sum = sum.relu();
+                }
+            }
+        }
+        let whole = columns == N * V::LANES;
+        for i in 0..M {
+            let out = call.out.add(i * call.out_row);
+            for v in 0..N - 1 {
+                sums[i][v].store(out.add(v * V::LANES));
+            }
+            let last = out.add((N - 1) * V::LANES);
+            if whole {
+                sums[i][N - 1].store(last);
+            } else {
+                sums[i][N - 1].store_part(last, mask);
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// As of [`Kernel`].
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma")]
+unsafe fn avx512<const M: usize, const N: usize>(call: &Call) {
+    // SAFETY: the caller's promise, passed on; the frame has the instructions of `__m512`.
+    unsafe { tile::<__m512, M, N>(call) }
+}
+
+/// # Safety
+///
+/// As of [`Kernel`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2<const M: usize, const N: usize>(call: &Call) {
+    // SAFETY: the caller's promise, passed on; the frame has the instructions of `__m256`.
+    unsafe { tile::<__m256, M, N>(call) }
+}
+
+/// The kernels of so many rows, by their number of registers.
+macro_rules! row {
+    ($kernel:ident, $m:literal, [$($n:literal),*]) => { &[$($kernel::<$m, $n>),*] };
+}
+
+/// 8 x 3 registers of 16: 24 sums, 3 right values and the left one in the 32 registers, and eleven loads for 24
+/// multiplications.
+const AVX512: &[&[Kernel]] = &[
+    row!(avx512, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
+    row!(avx512, 2, [1, 2, 3, 4, 5, 6, 7, 8]),
+    row!(avx512, 3, [1, 2, 3, 4, 5, 6, 7, 8]),
+    row!(avx512, 4, [1, 2, 3]),
+    row!(avx512, 5, [1, 2, 3]),
+    row!(avx512, 6, [1, 2, 3]),
+    row!(avx512, 7, [1, 2, 3]),
+    row!(avx512, 8, [1, 2, 3]),
+];
+
+/// 6 x 2 registers of 8: 12 sums, 2 right values and the left one in the 16 registers.
+const AVX2: &[&[Kernel]] = &[
+    row!(avx2, 1, [1, 2, 3, 4, 5, 6]),
+    row!(avx2, 2, [1, 2, 3, 4, 5, 6]),
+    row!(avx2, 3, [1, 2]),
+    row!(avx2, 4, [1, 2]),
+    row!(avx2, 5, [1, 2]),
+    row!(avx2, 6, [1, 2]),
+];

@@ -1,0 +1,52 @@
+//! Sixteen columns that are contiguous, as rows of a panel: the transposed weights, sixteen by sixteen floats
+//! in registers.
+
+use std::arch::x86_64::*;
+
+use super::panel::LINE;
+
+/// For each `p < 16` and `j < 16`: `to[p * to_step + j] = from[j * from_step + p]`.
+///
+/// # Safety
+///
+/// The machine must have AVX-512 F. All those elements must be readable and writable, and `to` must overlap
+/// nothing.
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn turn(from: *const f32, from_step: usize, to: *mut f32, to_step: usize) {
+    // SAFETY: each load reads the sixteen elements of one `j`, each store writes those of one `p`; both are
+    // the caller's promise.
+    unsafe {
+        let mut rows = [_mm512_setzero_ps(); LINE];
+        for (j, row) in rows.iter_mut().enumerate() {
+            *row = _mm512_loadu_ps(from.add(j * from_step));
+        }
+        // Four by four inside of each quarter of a register: of rows 4g..4g+4, `fours[4g + c]` has in its
+        // quarter q the column 4q + c.
+        let mut fours = [_mm512_setzero_ps(); LINE];
+        for g in (0..LINE).step_by(4) {
+            let low01 = _mm512_castps_pd(_mm512_unpacklo_ps(rows[g], rows[g + 1]));
+            let high01 = _mm512_castps_pd(_mm512_unpackhi_ps(rows[g], rows[g + 1]));
+            let low23 = _mm512_castps_pd(_mm512_unpacklo_ps(rows[g + 2], rows[g + 3]));
+            let high23 = _mm512_castps_pd(_mm512_unpackhi_ps(rows[g + 2], rows[g + 3]));
+            fours[g] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+            fours[g + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+            fours[g + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+            fours[g + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+        }
+        // Then the quarters among themselves: column 4q + c is quarter q of the four registers of c.
+        for c in 0..4 {
+            let (a, b, d, e) = (fours[c], fours[4 + c], fours[8 + c], fours[12 + c]);
+            let even_ab = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
+            let odd_ab = _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b);
+            let even_de = _mm512_shuffle_f32x4::<0b10_00_10_00>(d, e);
+            let odd_de = _mm512_shuffle_f32x4::<0b11_01_11_01>(d, e);
+            let store = |q: usize, value: __m512| {
+                _mm512_storeu_ps(to.add((4 * q + c) * to_step), value);
+            };
+            store(0, _mm512_shuffle_f32x4::<0b10_00_10_00>(even_ab, even_de));
+            store(1, _mm512_shuffle_f32x4::<0b10_00_10_00>(odd_ab, odd_de));
+            store(2, _mm512_shuffle_f32x4::<0b11_01_11_01>(even_ab, even_de));
+            store(3, _mm512_shuffle_f32x4::<0b11_01_11_01>(odd_ab, odd_de));
+        }
+    }
+}

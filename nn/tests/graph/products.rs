@@ -1,0 +1,93 @@
+//! Products of layers: packed weights are those of the run, and a row's result is its own.
+
+use zillion_nn::{
+    Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, Params, Program, Settings,
+    StepSeed, differentiate,
+};
+
+use crate::check::{params_of, workers};
+use crate::data::Numbers;
+
+const NUMBERS: usize = 21;
+
+/// Two hidden layers, the first of them as wide as several panels of a kernel.
+fn model(mode: Mode) -> Graph {
+    let numeric = (0..NUMBERS).map(|i| format!("n{i}")).collect();
+    let inputs = GraphInputs { numeric, labels: vec!["label".into()], ..GraphInputs::default() };
+    let mut b = GraphBuilder::new(inputs, mode);
+    let all: Vec<usize> = (0..NUMBERS).collect();
+    let mut h = b.numeric("numbers", &all).unwrap();
+    for (layer, width) in [75, 19].into_iter().enumerate() {
+        h = b.linear(&format!("mlp.{layer}"), h, width).unwrap();
+        h = b.relu(&format!("mlp.{layer}.relu"), h).unwrap();
+    }
+    let logit = b.linear("logit", h, 1).unwrap();
+    b.output("logit", logit).unwrap();
+    b.bce_with_logits("loss", logit, 0).unwrap();
+    b.finish()
+}
+
+fn columns(rows: usize) -> Vec<Vec<f32>> {
+    let mut numbers = Numbers::new(5);
+    (0..NUMBERS).map(|_| (0..rows).map(|_| numbers.signed()).collect()).collect()
+}
+
+fn inputs<'a>(
+    columns: &'a [Vec<f32>],
+    labels: &'a [f32],
+    rows: std::ops::Range<usize>,
+) -> Inputs<'a> {
+    Inputs {
+        rows: rows.len(),
+        numeric: columns.iter().map(|values| &values[rows.clone()]).collect(),
+        labels: vec![LabelView { values: &labels[rows], mask: None }],
+        ..Inputs::default()
+    }
+}
+
+#[test]
+fn a_row_scores_the_same_in_a_batch_of_any_size() {
+    // The whole batch is large enough that its weights are packed; the others are not.
+    let rows = 1500;
+    let graph = model(Mode::Infer);
+    let params = params_of(&graph, 3);
+    let logit = graph.output("logit").unwrap();
+    let program = Program::infer(&graph, &[logit], Settings::default()).unwrap();
+    let mut executor = Executor::new(program);
+    let (columns, labels) = (columns(rows), vec![0.0; rows]);
+    let mut score = |range: std::ops::Range<usize>| -> Vec<u32> {
+        executor.infer(&workers(2), &inputs(&columns, &labels, range), &params).unwrap();
+        executor.output(logit).unwrap().iter().map(|score| score.to_bits()).collect()
+    };
+    let all = score(0..rows);
+    for range in [0..1, 7..8, 100..103, 255..513, 0..300, 300..1400] {
+        assert_eq!(score(range.clone()), all[range.clone()], "{range:?}");
+    }
+    assert_eq!(score(0..rows), all);
+}
+
+#[test]
+fn a_step_multiplies_by_the_weights_of_its_step() {
+    let graph = model(Mode::Train);
+    let train = differentiate(&graph, graph.find("loss").unwrap()).unwrap();
+    let program = Program::train(&train, Settings::default()).unwrap();
+    let mut kept = Executor::new(program.clone());
+    let mut params = Params::init(&train.graph.params, 1);
+    let pool = workers(2);
+    for (step, rows) in [40, 1500, 40, 1100, 300].into_iter().enumerate() {
+        let (columns, labels) = (columns(rows), vec![1.0; rows]);
+        let inputs = inputs(&columns, &labels, 0..rows);
+        let mut run = |executor: &mut Executor| -> Vec<Vec<u32>> {
+            let seed = StepSeed { seed: 1, step: step as u64 };
+            executor.train(&pool, &inputs, &mut params, seed, &mut []).unwrap();
+            let bits = |grad: &[f32]| grad.iter().map(|g| g.to_bits()).collect();
+            executor.param_grads().map(|(_, grad)| bits(grad)).collect()
+        };
+        let fresh = run(&mut Executor::new(program.clone()));
+        assert_eq!(run(&mut kept), fresh, "step {step}");
+        assert!(fresh.iter().any(|grad| grad.iter().any(|&bits| bits != 0)));
+        for (_, values) in params.iter_mut() {
+            values.iter_mut().for_each(|value| *value = 0.9 * *value + 0.01);
+        }
+    }
+}
