@@ -101,20 +101,20 @@ pub(super) fn forward(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: 
         }
         let mut part = tile.clone();
         (part.first_row, part.rows) = (tile.first_row + start, rows);
-        let mut out = || ViewMut { data: &mut data[start * stride..], stride, cols };
         let views = &views[..head.len()];
         // The products' kernels have the most usual link in themselves.
         let (in_head, rest) = match (&fused.head, fused.chain.as_slice()) {
             (Op::Linear, [Link::Unary(Unary::Relu), rest @ ..]) => {
-                (super::linear::forward_relu(&part, views, out()), rest)
+                (super::linear::forward_relu(&part, views, from(data, start, stride, cols)), rest)
             }
             (_, chain) => (false, chain),
         };
         if in_head {
-            apply(rest, rows, start, operands, &mut out());
+            apply(rest, rows, start, operands, &mut from(data, start, stride, cols));
         } else {
-            super::forward(&fused.head, &part, views, out());
-            apply(&fused.chain, rows, start, operands, &mut out());
+            super::forward(&fused.head, &part, views, from(data, start, stride, cols));
+            let mut out = from(data, start, stride, cols);
+            apply(&fused.chain, rows, start, operands, &mut out);
         }
     }
 }
@@ -181,6 +181,11 @@ fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: 
             }
         }
     }
+}
+
+/// The rows of a result from one on.
+fn from(data: &mut [f32], start: usize, stride: usize, cols: usize) -> ViewMut<'_> {
+    ViewMut { data: &mut data[start * stride..], stride, cols }
 }
 
 /// The rows of a view from one on; a row that stands for all stays.
