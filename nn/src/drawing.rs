@@ -221,11 +221,7 @@ fn drawn(graph: &Graph, sizes: &Sizes, top: f64) -> (String, (f64, f64)) {
                 "<path d=\"M{x1:.0} {y1:.0}C{x1:.0} {half:.0} {x2:.0} {half:.0} {x2:.0} {y2:.0}\"/>"
             );
         }
-        let head = match &node.op {
-            Op::Fused(fused) => &fused.head,
-            op => op,
-        };
-        let product = matches!(head, Op::Linear | Op::MatMulNt | Op::MatMulTn);
+        let product = matches!(node.op.head(), Op::Linear | Op::MatMulNt | Op::MatMulTn);
         let class = if product { "p" } else { "b" };
         let _ = writeln!(
             picture,

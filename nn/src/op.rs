@@ -449,6 +449,14 @@ impl Unary {
 }
 
 impl Op {
+    /// What makes the rows: of a fused operation its head, else the operation itself.
+    pub fn head(&self) -> &Self {
+        match self {
+            Self::Fused(fused) => &fused.head,
+            op => op,
+        }
+    }
+
     /// The operation's name, without its attributes.
     pub fn name(&self) -> &'static str {
         match self {

@@ -36,12 +36,7 @@ impl Weight {
     /// The weight of a product whose weight is a whole matrix of parameters, and no single column or row.
     fn of(graph: &Graph, places: &[Place], id: NodeId) -> Option<Self> {
         let node = graph.node(id);
-        // The inputs of a chain begin with those of its head.
-        let op = match &node.op {
-            Op::Fused(fused) => &fused.head,
-            op => op,
-        };
-        let turned = match op {
+        let turned = match node.op.head() {
             Op::Linear => false,
             Op::MatMulNt => true,
             _ => return None,

@@ -262,10 +262,7 @@ impl Placement {
                 Op::Fused(fused) => fused.head_inputs,
                 _ => node.inputs.len(),
             };
-            let head = match &node.op {
-                Op::Fused(fused) => &fused.head,
-                op => op,
-            };
+            let head = node.op.head();
             let able = (0..head_inputs.min(MAX_INPUTS))
                 .filter(|&running| link_of(head, running, head_inputs).is_some());
             let operands_fit = |running: usize| {

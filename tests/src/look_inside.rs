@@ -115,6 +115,21 @@ fn a_node_that_is_not_there_gets_the_nearest() {
     }
     let training = zillion(&["model", "graph", &place.text("job.toml"), "--train"]).output();
     assert!(stdout(&training.expect("it runs")).contains("mlp.0.grad"));
+
+    let shown = |more: &[&str]| {
+        let job = place.text("job.toml");
+        let all: Vec<&str> = ["model", "graph", &job].iter().chain(more).copied().collect();
+        zillion(&all).output().expect("it runs")
+    };
+    let text = stdout(&shown(&["--train", "--pass", "epilogues"]));
+    assert!(text.starts_with("# after running_sums: "), "{text}");
+    assert!(text.contains("\n# after epilogues: ") && text.contains("+relu("), "{text}");
+    let text = stdout(&shown(&["--format", "svg", "--rows", "10"]));
+    assert!(text.starts_with("<svg ") && text.contains("as built"), "{text}");
+    assert!(stdout(&shown(&["--format", "dot"])).starts_with("digraph \"as built\" {"));
+    let refused = shown(&["--pass", "epilogue"]);
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("did you mean \"epilogues\"?"), "{}", stderr(&refused));
 }
 
 #[test]

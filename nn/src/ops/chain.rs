@@ -7,7 +7,6 @@
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::kernel::{Tile, View, ViewMut, simd};
-use super::linear;
 use crate::graph::{Dim, Graph, Shape};
 use crate::op::{Binary, Fused, Link, Op, Unary};
 
@@ -92,12 +91,6 @@ pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
 pub(super) fn forward(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
     let ViewMut { data, stride, cols } = out;
     let (head, operands) = inputs.split_at(fused.head_inputs.min(inputs.len()));
-    if let (Op::Linear, [Link::Unary(Unary::Relu), rest @ ..]) = (&fused.head, &fused.chain[..]) {
-        let mut out = ViewMut { data: &mut *data, stride, cols };
-        if linear::forward_relu(tile, head, &mut out) {
-            return apply(rest, tile.rows, 0, operands, &mut out);
-        }
-    }
     let whole = !goes_in_blocks(&fused.head) || has_factors(&fused.head);
     let block = if whole { tile.rows } else { (BLOCK / cols.max(1)).max(1) };
     let mut views = [View::default(); super::MAX_INPUTS];
@@ -108,10 +101,21 @@ pub(super) fn forward(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: 
         }
         let mut part = tile.clone();
         (part.first_row, part.rows) = (tile.first_row + start, rows);
-        let out = ViewMut { data: &mut data[start * stride..], stride, cols };
-        super::forward(&fused.head, &part, &views[..head.len()], out);
-        let mut out = ViewMut { data: &mut data[start * stride..], stride, cols };
-        apply(&fused.chain, rows, start, operands, &mut out);
+        let views = &views[..head.len()];
+        // The products' kernels have the most usual link in themselves.
+        let (in_head, rest) = match (&fused.head, fused.chain.as_slice()) {
+            (Op::Linear, [Link::Unary(Unary::Relu), rest @ ..]) => {
+                (super::linear::forward_relu(&part, views, from(data, start, stride, cols)), rest)
+            }
+            (_, chain) => (false, chain),
+        };
+        if in_head {
+            apply(rest, rows, start, operands, &mut from(data, start, stride, cols));
+        } else {
+            super::forward(&fused.head, &part, views, from(data, start, stride, cols));
+            let mut out = from(data, start, stride, cols);
+            apply(&fused.chain, rows, start, operands, &mut out);
+        }
     }
 }
 
@@ -177,6 +181,11 @@ fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: 
             }
         }
     }
+}
+
+/// The rows of a result from one on.
+fn from(data: &mut [f32], start: usize, stride: usize, cols: usize) -> ViewMut<'_> {
+    ViewMut { data: &mut data[start * stride..], stride, cols }
 }
 
 /// The rows of a view from one on; a row that stands for all stays.

@@ -30,7 +30,8 @@ pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, Str
 
 pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
     match (op, inputs) {
-        (Op::Linear, &[x, w, ref bias @ ..]) => linear(tile, x, w, bias.first(), false, out),
+        (Op::Linear, &[x, w]) => linear(tile, x, w, None, false, out),
+        (Op::Linear, &[x, w, bias]) => linear(tile, x, w, Some(bias), false, out),
         (Op::MatMulNt, &[g, w]) => matmul_nt(tile, g, w, out),
         (Op::MatMulTn, &[x, g]) => {
             matmul_tn(tile.rows, x, g, out.data, true, &mut Scratch::default())
@@ -39,16 +40,16 @@ pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMu
     }
 }
 
-/// `max(x·w + b, 0)`, where the product's own last pass can do it; false where nothing was done.
-pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> bool {
-    match inputs {
-        &[x, w, ref bias @ ..] if out.cols > 1 => {
-            let out = ViewMut { data: &mut *out.data, ..*out };
-            linear(tile, x, w, bias.first(), true, out);
-            true
-        }
-        _ => false,
+/// A linear layer and relu on its sums before they are written: the bits of both one after the other. `false`
+/// of one that has a single column, which is no product of these kernels; nothing is computed then.
+pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) -> bool {
+    match *inputs {
+        _ if out.cols == 1 => return false,
+        [x, w] => linear(tile, x, w, None, true, out),
+        [x, w, bias] => linear(tile, x, w, Some(bias), true, out),
+        _ => return false,
     }
+    true
 }
 
 /// Adds a tile's `xᵀ·g` to the lane's partial, or begins it.
@@ -68,7 +69,7 @@ fn linear(
     tile: &Tile<'_>,
     x: View<'_>,
     w: View<'_>,
-    bias: Option<&View<'_>>,
+    bias: Option<View<'_>>,
     relu: bool,
     out: ViewMut<'_>,
 ) {
