@@ -57,6 +57,7 @@ pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> Tabl
         dtype: Dtype::F32,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 11,
     }

@@ -8,7 +8,8 @@
 //!
 //! Keys that wait to be admitted are files beside them (`candidates-*.arrow`) with the columns `key`, `count`
 //! and `last_step`, in tables whose admission counts; where it counts in a filter, the filter's blocks are
-//! (`filter-*.arrow`). Where a table keeps statistics of use, rows have `show` and `click` (f32) too.
+//! (`filter-*.arrow`). Rows that are narrow until their keys are frequent are parts of their own (`narrow-*.arrow`),
+//! whose schema is that of the smaller table that they are. Where a table keeps statistics of use, rows have `show` and `click` (f32) too.
 //!
 //! Where a table is cut depends on how many rows each slot has and on nothing else: its bytes are the same
 //! for every number of shards and threads.
@@ -26,8 +27,8 @@ use zillion_feature::SLOTS;
 
 pub(crate) use candidates::{StoredCandidates, write_candidates};
 pub(crate) use filter::{StoredFilter, open_filters, write_filter};
-pub(crate) use read::{Need, StoredPart, open_candidates, open_parts};
-pub(crate) use write::{PartRows, write_part};
+pub(crate) use read::{Need, StoredPart, open_candidates, open_narrow, open_parts};
+pub(crate) use write::{PartRows, write_part, write_rows};
 
 use crate::shape::TableShape;
 use crate::spec::TableLayout;
@@ -44,12 +45,15 @@ const FORMAT: &str = "1";
 pub struct TableParts {
     /// The table's name.
     pub table: String,
-    /// Rows in all parts.
+    /// Rows in all parts, narrow ones included.
     pub rows: u64,
     /// The epoch that changes were marked with when the checkpoint was written.
     pub dirty_epoch: u32,
     /// In slot order: a power of two of them, each with the same number of slots.
     pub parts: Vec<PartInfo>,
+    /// The rows that are not full yet; absent where all rows are from the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub narrow: Option<CandidateParts>,
     /// The keys that wait to be admitted; absent where the table lets every key in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<CandidateParts>,
@@ -58,7 +62,7 @@ pub struct TableParts {
     pub filter: Option<CandidateParts>,
 }
 
-/// The candidates' parts of one table.
+/// The candidates' parts of one table, or those of another kind that are cut by their own number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CandidateParts {
@@ -82,6 +86,20 @@ pub struct PartInfo {
     pub blake3: String,
 }
 
+impl TableParts {
+    /// The table's files.
+    pub fn files(&self) -> impl Iterator<Item = &PartInfo> {
+        let others = [&self.narrow, &self.candidates, &self.filter];
+        let others = others.into_iter().flatten().flat_map(|listed| &listed.parts);
+        self.parts.iter().chain(others)
+    }
+
+    /// Rows that are full.
+    pub(crate) fn full_rows(&self) -> Option<u64> {
+        self.rows.checked_sub(self.narrow.as_ref().map_or(0, |narrow| narrow.rows))
+    }
+}
+
 /// The path of a part below the checkpoint's folder.
 fn file_name(table: &str, kind: &str, part: usize) -> String {
     format!("tables/{table}/{kind}-{part:05}.arrow")
@@ -89,6 +107,7 @@ fn file_name(table: &str, kind: &str, part: usize) -> String {
 
 /// The kinds of files that a table has.
 const ROWS: &str = "part";
+const NARROW: &str = "narrow";
 const CANDIDATES: &str = "candidates";
 const FILTER: &str = "filter";
 

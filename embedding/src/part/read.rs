@@ -9,7 +9,7 @@ use zillion_feature::{FeatureKey, SLOTS, Use};
 
 use super::candidates::StoredCandidates;
 use super::open::Opening;
-use super::{CANDIDATES, PartInfo, ROWS, TableParts, file_name, part_slots};
+use super::{CANDIDATES, NARROW, PartInfo, ROWS, TableParts, file_name, part_slots};
 use crate::error::{Error, Result};
 use crate::shape::{Meta, TableShape};
 use crate::table::{RowWeights, StoredRow};
@@ -31,6 +31,8 @@ pub(crate) struct StoredPart {
     pub(super) dirty_epochs: ScalarBuffer<u32>,
     /// Shows and clicks, where the table keeps them.
     pub(super) uses: Option<(ScalarBuffer<f32>, ScalarBuffer<f32>)>,
+    /// Whether its rows are narrow.
+    pub(super) is_narrow: bool,
 }
 
 /// A part's weights, flat, in the type of its table.
@@ -46,6 +48,11 @@ impl StoredPart {
     pub(crate) fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
         let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
         before(slots.start)..before(slots.end)
+    }
+
+    /// Whether its rows are narrow.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.is_narrow
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -83,6 +90,7 @@ impl StoredPart {
                 shows: shows[row],
                 clicks: clicks[row],
             }),
+            is_narrow: self.is_narrow,
         }
     }
 
@@ -147,6 +155,38 @@ pub(crate) fn open_parts(
     })
 }
 
+/// The same for the narrow rows of each table, of those that have any kind of them. A key that has a row in both
+/// widths is found where they are put together.
+pub(crate) fn open_narrow(
+    workers: &Workers,
+    folder: &Path,
+    shapes: &[&TableShape],
+    tables: &[&TableParts],
+    need: Need,
+) -> Result<Vec<Vec<StoredPart>>> {
+    let mut files = Vec::with_capacity(tables.len());
+    for (shape, table) in shapes.iter().zip(tables) {
+        if let Some(listed) = &table.narrow {
+            check_names(folder, shape, NARROW, &listed.parts, listed.rows)?;
+        }
+        if shape.narrow.is_some() != table.narrow.is_some() {
+            let reason = match table.narrow {
+                Some(_) => "the checkpoint has narrow rows and the job's table does not grow",
+                None => "the job's table has `grow`, and the checkpoint's rows are all full",
+            };
+            let reason = format!("{reason}; use the job that it was written by");
+            return Err(Error::mismatch(shape.name(), reason));
+        }
+        files.push(table.narrow.as_ref().map_or(&[][..], |listed| &listed.parts));
+    }
+    let mut opened = open_files(workers, files, |table, info, slots| {
+        let shape = shapes[table].narrow.as_deref().map_or(shapes[table], |narrow| &narrow.shape);
+        Opening { path: folder.join(&info.file), shape, need }.open(info, slots)
+    })?;
+    opened.iter_mut().flatten().for_each(|part| part.is_narrow = true);
+    Ok(opened)
+}
+
 /// The same for the candidates of each table, of those that have a list.
 pub(crate) fn open_candidates(
     workers: &Workers,
@@ -193,7 +233,9 @@ pub(super) fn open_files<T: Send>(
 
 /// The manifest's list of parts, before any file is opened.
 fn check_listing(folder: &Path, shape: &TableShape, table: &TableParts) -> Result<()> {
-    check_names(folder, shape, ROWS, &table.parts, table.rows)
+    // More narrow rows than rows are as wrong as any other sum.
+    let full = table.full_rows().unwrap_or(u64::MAX);
+    check_names(folder, shape, ROWS, &table.parts, full)
 }
 
 /// The list of one kind of a table's files.

@@ -62,7 +62,7 @@ pub(super) struct Snapshot {
     /// The filters of tables that count keys in one: written at the beginning, because a push may halve all
     /// counters of a slot at once.
     filters: Vec<Option<CandidateParts>>,
-    /// By table, and in a table rows before candidates.
+    /// By table, and in a table full rows before narrow ones, and rows before candidates.
     jobs: Vec<Job>,
     written: Vec<Option<PartInfo>>,
     /// The job that is being filled, or will be.
@@ -145,19 +145,24 @@ impl TableSet {
     /// The files that a table will have.
     fn jobs_of(&self, table: usize, limit: u64) -> Vec<Job> {
         let shape = &self.shapes[table];
-        let jobs = |by_slot: Vec<u64>, is_rows: bool, row_bytes: usize| {
+        let jobs = |by_slot: Vec<u64>, (is_rows, is_narrow): (bool, bool), row_bytes: usize| {
             let parts = part_count(&by_slot, limit);
             (0..parts).map(move |part| {
                 let rows = by_slot[part_slots(part, parts)].iter().sum::<u64>();
-                Job { table, is_rows, part, parts, rows, bytes: rows * row_bytes as u64 }
+                let bytes = rows * row_bytes as u64;
+                Job { table, is_rows, is_narrow, part, parts, rows, bytes }
             })
         };
         let mut all: Vec<Job> =
-            jobs(self.slot_rows(table), true, PartRows::row_bytes(shape)).collect();
+            jobs(self.full_rows(table), (true, false), PartRows::row_bytes(shape)).collect();
+        if let Some(narrow) = &shape.narrow {
+            let row_bytes = PartRows::row_bytes(&narrow.shape);
+            all.extend(jobs(self.narrow_rows(table), (true, true), row_bytes));
+        }
         if counts_exactly(shape) {
             let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
             let by_slot = (0..SLOTS).map(|slot| owner(slot).slot_candidates(slot) as u64).collect();
-            all.extend(jobs(by_slot, false, size_of::<(FeatureKey, Candidate)>()));
+            all.extend(jobs(by_slot, (false, false), size_of::<(FeatureKey, Candidate)>()));
         }
         all
     }
@@ -221,6 +226,7 @@ impl TableSet {
         self.copy_before(&job, slot, &mut filling.content)?;
         let table = self.shards[shard].table_mut(job.table);
         match job.is_rows {
+            true if job.is_narrow => table.narrow_slot_written(slot),
             true => table.slot_written(slot),
             false => table.candidates_mut().into_iter().for_each(|c| c.slot_written(slot)),
         }
@@ -230,7 +236,8 @@ impl TableSet {
             return Ok(());
         }
         snapshot.begin_writing(filling.content, self.shapes[job.table].clone(), workers);
-        if job.part + 1 == job.parts {
+        let is_followed = job.is_rows && !job.is_narrow && self.shapes[job.table].narrow.is_some();
+        if job.part + 1 == job.parts && !is_followed {
             for shard in &mut self.shards {
                 let table = shard.table_mut(job.table);
                 if !job.is_rows {
@@ -249,7 +256,9 @@ impl TableSet {
         match content {
             Content::Rows(rows) => {
                 owner.for_each_before(slot, |key, stored| {
-                    rows.push(key, self.eras.stored(stored))
+                    if stored.is_narrow == job.is_narrow {
+                        rows.push(key, self.eras.stored(stored));
+                    }
                 })?;
             }
             Content::Candidates(candidates) => candidates.extend(owner.candidates_before(slot)),
@@ -320,30 +329,36 @@ impl TableSet {
 
     /// The manifest's entries.
     fn listing(&self, snapshot: &mut Snapshot) -> Vec<TableParts> {
-        let mut infos: Vec<(Vec<PartInfo>, Vec<PartInfo>)> = Vec::new();
+        type Infos = (Vec<PartInfo>, Vec<PartInfo>, Vec<PartInfo>);
+        let mut infos: Vec<Infos> = Vec::new();
         infos.resize_with(self.shapes.len(), Default::default);
         for (job, info) in snapshot.jobs.iter().zip(&mut snapshot.written) {
-            let (rows, candidates) = &mut infos[job.table];
+            let (rows, narrow, candidates) = &mut infos[job.table];
             match job.is_rows {
+                true if job.is_narrow => narrow.extend(info.take()),
                 true => rows.extend(info.take()),
                 false => candidates.extend(info.take()),
             }
         }
         let sum = |parts: &[PartInfo]| parts.iter().map(|part| part.rows).sum::<u64>();
-        type Infos = (Vec<PartInfo>, Vec<PartInfo>);
         let filters = std::mem::take(&mut snapshot.filters);
-        let entry = |((shape, (parts, candidates)), filter): ((&Arc<TableShape>, Infos), _)| {
-            let waits = counts_exactly(shape);
-            TableParts {
-                table: shape.name().to_owned(),
-                rows: sum(&parts),
-                dirty_epoch: snapshot.epoch,
-                parts,
-                candidates: waits
-                    .then(|| CandidateParts { rows: sum(&candidates), parts: candidates }),
-                filter,
-            }
-        };
+        let entry =
+            |((shape, (parts, narrow, candidates)), filter): ((&Arc<TableShape>, Infos), _)| {
+                let waits = counts_exactly(shape);
+                TableParts {
+                    table: shape.name().to_owned(),
+                    rows: sum(&parts) + sum(&narrow),
+                    dirty_epoch: snapshot.epoch,
+                    parts,
+                    narrow: shape
+                        .narrow
+                        .is_some()
+                        .then(|| CandidateParts { rows: sum(&narrow), parts: narrow }),
+                    candidates: waits
+                        .then(|| CandidateParts { rows: sum(&candidates), parts: candidates }),
+                    filter,
+                }
+            };
         self.shapes.iter().zip(infos).zip(filters).map(entry).collect()
     }
 

@@ -170,6 +170,7 @@ mod tests {
             dtype: zillion_embedding::Dtype::F32,
             pinned: Vec::new(),
             statistics: None,
+            grow: None,
             max_bytes: None,
             seed: 1,
         }

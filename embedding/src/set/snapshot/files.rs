@@ -7,7 +7,7 @@ use zillion_feature::FeatureKey;
 
 use crate::candidates::Candidate;
 use crate::error::Result;
-use crate::part::{PartInfo, PartRows, write_candidates, write_part};
+use crate::part::{PartInfo, PartRows, write_candidates, write_rows};
 use crate::shape::TableShape;
 
 /// A file that is written.
@@ -15,6 +15,8 @@ use crate::shape::TableShape;
 pub(super) struct Job {
     pub(super) table: usize,
     pub(super) is_rows: bool,
+    /// Of rows: whether they are the narrow ones.
+    pub(super) is_narrow: bool,
     pub(super) part: usize,
     pub(super) parts: usize,
     pub(super) rows: u64,
@@ -32,7 +34,10 @@ impl Content {
     /// Room for what a job writes.
     pub(super) fn new(job: &Job, shape: &TableShape) -> Self {
         match job.is_rows {
-            true => Self::Rows(PartRows::with_capacity(job.rows as usize, shape)),
+            true => {
+                let shape = shape.of_width(job.is_narrow);
+                Self::Rows(PartRows::with_capacity(job.rows as usize, shape))
+            }
             false => Self::Candidates(Vec::with_capacity(job.rows as usize)),
         }
     }
@@ -46,7 +51,7 @@ impl Content {
     ) -> Result<PartInfo> {
         let place = (job.part, job.parts);
         match self {
-            Self::Rows(rows) => write_part(files, folder, shape, place, rows),
+            Self::Rows(rows) => write_rows(files, folder, shape, place, (rows, job.is_narrow)),
             Self::Candidates(all) => write_candidates(files, folder, shape, place, all.into_iter()),
         }
     }
