@@ -3,6 +3,7 @@
 mod capacity;
 mod changes;
 mod dtypes;
+mod growth;
 mod guards;
 mod invariance;
 mod learning;

@@ -5,7 +5,8 @@
 //! rows anywhere. Old parts are mapped, and one new part a thread is gathered in memory, as by a checkpoint.
 //!
 //! # Invariants
-//! What stays is a function of the table and the rule: rows of equal rank stay in the order of their keys.
+//! What stays is a function of the table and the rule: rows of equal rank stay in the order of their keys, full ones
+//! before narrow ones.
 //! A new part takes the rows of whole old ones.
 
 use std::path::Path;

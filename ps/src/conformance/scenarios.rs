@@ -304,8 +304,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
 
 /// The bytes of all parts of a checkpoint.
 pub(super) fn part_bytes(folder: &Path, parts: &[TableParts]) -> Result<Vec<Vec<u8>>, String> {
-    let parts =
-        parts.iter().flat_map(|t| t.parts.iter().chain(t.candidates.iter().flat_map(|c| &c.parts)));
+    let parts = parts.iter().flat_map(|t| t.files());
     let files = parts.map(|p| folder.join(&p.file));
     files.map(|file| std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))).collect()
 }

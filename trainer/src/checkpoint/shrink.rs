@@ -86,9 +86,7 @@ impl Checkpoint {
         workers: &Workers,
     ) -> Result<()> {
         files.create_dir(folder.join("tables").join(&listed.table))?;
-        let waiting = listed.candidates.iter().flat_map(|candidates| &candidates.parts);
-        let parts = listed.parts.iter().chain(waiting).chain(filter_of(listed)).collect();
-        self.copy_files(parts, folder, files, workers)
+        self.copy_files(listed.files().collect(), folder, files, workers)
     }
 
     fn copy_files(

@@ -121,10 +121,7 @@ impl Rest {
             stage.write_bytes(frequencies::FILE, &bytes)?;
             counted = Some(FileDigest::of(&bytes));
         }
-        let rows = tables.iter().flat_map(|table| &table.parts);
-        let candidates = tables.iter().filter_map(|table| table.candidates.as_ref());
-        let filters = tables.iter().filter_map(|table| table.filter.as_ref());
-        let parts = rows.chain(candidates.chain(filters).flat_map(|listed| &listed.parts));
+        let parts = tables.iter().flat_map(TableParts::files);
         let mut bytes = dense.len() as u64 + parts.map(|part| part.bytes).sum::<u64>();
         bytes += counted.as_ref().map_or(0, |digest| digest.bytes);
         let manifest = manifest(FileDigest::of(&dense), counted, tables).to_bytes();
