@@ -70,14 +70,18 @@ impl TableRows {
     #[inline(always)]
     pub(super) fn prefetch_entry(&self, key: FeatureKey) {
         self.full.prefetch_entry(key);
-        self.narrow.prefetch_entry(key);
+        if !self.narrow.parts.is_empty() {
+            self.narrow.prefetch_entry(key);
+        }
     }
 
     /// Asks for the lines of the keys; the directory's should have arrived.
     #[inline(always)]
     pub(super) fn prefetch_keys(&self, key: FeatureKey) {
         self.full.prefetch_keys(key);
-        self.narrow.prefetch_keys(key);
+        if !self.narrow.parts.is_empty() {
+            self.narrow.prefetch_keys(key);
+        }
     }
 
     /// Asks for the lines of a row.

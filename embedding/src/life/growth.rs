@@ -44,6 +44,17 @@ impl TableSpec {
         Some(first.into_iter().chain(others.iter().cloned()).collect())
     }
 
+    /// Bytes that a table of so many full and so many narrow rows takes in memory on `shards` shards: as
+    /// [`TableSpec::memory`], which is of full rows.
+    pub fn memory_of_widths(&self, full: u64, narrow: u64, shards: usize) -> u64 {
+        let Some(segments) = self.narrow_segments() else {
+            return self.memory(full + narrow, shards);
+        };
+        let small = Self { grow: None, segments, ..self.clone() };
+        let rows = |spec: &Self, rows| spec.memory(rows, shards) - spec.index_memory(rows);
+        rows(self, full) + rows(&small, narrow) + self.index_memory(full + narrow)
+    }
+
     /// Which floats of a full row a narrow one has, in their order.
     pub(crate) fn narrow_layout(&self, full: &[SegmentLayout]) -> Option<Vec<SegmentLayout>> {
         let dim = self.narrow_dim(self.grow?);
