@@ -32,6 +32,7 @@
 //!     dtype: Dtype::F32,
 //!     pinned: Vec::new(),
 //!     statistics: None,
+//!     grow: None,
 //!     max_bytes: None,
 //!     seed: 1,
 //! };
@@ -61,6 +62,7 @@ mod initializer;
 pub mod layer;
 mod life;
 mod limits;
+mod narrow;
 mod optimizer;
 mod part;
 mod part_source;
@@ -79,7 +81,7 @@ mod view;
 pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use initializer::InitializerSpec;
-pub use life::{Admission, ByteSize, Eviction, PinnedId, UseStatistics};
+pub use life::{Admission, ByteSize, Eviction, Growth, PinnedId, UseStatistics};
 pub use optimizer::{Bounds, ClipSpec, OptimizerSpec, Rates};
 pub use part::{CandidateParts, ChangedParts, MAX_PART_ROWS, PartInfo, PartsBelow, TableParts};
 pub use part_source::PartSource;

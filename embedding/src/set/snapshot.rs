@@ -65,7 +65,7 @@ pub(super) struct Snapshot {
     /// The epoch that it began in, and the era that ended then.
     epoch: u32,
     era: u32,
-    /// By table, and in a table rows before what is counted of keys that wait.
+    /// By table, and in a table rows before what is counted of keys that wait, full ones before narrow ones.
     jobs: Vec<Job>,
     written: Vec<Option<Written>>,
     /// The job that is being filled, or will be.
@@ -96,8 +96,8 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, None)
     }
 
-    /// Begins a checkpoint that holds, of tables without whole-table rules, only the rows that changed and the keys
-    /// that went since another one; everything else is whole. It is restored on top of that one.
+    /// Begins a checkpoint that holds, of tables without whole-table rules whose rows do not grow, only the rows that
+    /// changed and the keys that went since another one; everything else is whole. It is restored on top of that one.
     ///
     /// # Errors
     /// As [`TableSet::begin_snapshot`]; [`Error::Mismatch`] where `since` is not the mark of one of the last two
@@ -167,7 +167,7 @@ impl TableSet {
     /// The files that a table will have.
     fn jobs_of(&self, table: usize, limit: u64, since: Option<u32>) -> Vec<Job> {
         let shape = &self.shapes[table];
-        let changed = since.filter(|_| !shape.swept);
+        let changed = since.filter(|_| shape.has_changes());
         let jobs = |by_slot: Vec<u64>, kind: Kind, row_bytes: usize| {
             let since = changed.filter(|_| kind == Kind::Rows);
             let parts = part_count(&by_slot, limit);
@@ -177,12 +177,16 @@ impl TableSet {
                 Job { table, kind, part, parts, rows, bytes, since }
             })
         };
-        let mut all: Vec<Job> =
-            jobs(self.slot_rows(table), Kind::Rows, PartRows::row_bytes(shape)).collect();
         let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
         let by_slot = |kind: Kind| {
             (0..SLOTS).map(|slot| kind.in_slot(owner(slot), slot) as u64).collect::<Vec<_>>()
         };
+        let mut all: Vec<Job> =
+            jobs(by_slot(Kind::Rows), Kind::Rows, PartRows::row_bytes(shape)).collect();
+        if let Some(narrow) = &shape.narrow {
+            let row_bytes = PartRows::row_bytes(&narrow.shape);
+            all.extend(jobs(by_slot(Kind::Narrow), Kind::Narrow, row_bytes));
+        }
         if counts_exactly(shape) {
             let bytes = size_of::<(FeatureKey, Candidate)>();
             all.extend(jobs(by_slot(Kind::Candidates), Kind::Candidates, bytes));
@@ -251,6 +255,7 @@ impl TableSet {
         let table = self.shards[shard].table_mut(job.table);
         match job.kind {
             Kind::Rows => table.slot_written(slot),
+            Kind::Narrow => table.narrow_slot_written(slot),
             Kind::Candidates | Kind::Filter => {
                 table.gate_mut().into_iter().for_each(|gate| gate.slot_written(slot));
             }
@@ -261,10 +266,12 @@ impl TableSet {
             return Ok(copied);
         }
         snapshot.begin_writing(filling.content, self.shapes[job.table].clone(), workers);
-        if job.part + 1 == job.parts {
+        // What is kept of rows is needed until those of both widths are written.
+        let is_followed = job.kind == Kind::Rows && self.shapes[job.table].narrow.is_some();
+        if job.part + 1 == job.parts && !is_followed {
             for shard in &mut self.shards {
                 let table = shard.table_mut(job.table);
-                if job.kind != Kind::Rows {
+                if !matches!(job.kind, Kind::Rows | Kind::Narrow) {
                     table.gate_mut().into_iter().for_each(Gate::end_snapshot);
                 } else if let Some(kept) = table.end_snapshot() {
                     snapshot.dropping.push(workers.spawn(move || drop(kept)));
@@ -280,8 +287,8 @@ impl TableSet {
         match content {
             Content::Rows { rows, gone } => {
                 let before = rows.keys().len();
-                owner.for_each_before(slot, job.since, |key, stored| {
-                    rows.push(key, self.eras.stored(stored))
+                owner.for_each_before(slot, job.kind.is_narrow(), job.since, |key, stored| {
+                    rows.push(key, self.eras.stored(stored));
                 })?;
                 let changed = &rows.keys()[before..];
                 if let Some((gone, since)) = gone.as_mut().zip(job.since) {
@@ -384,6 +391,10 @@ impl TableSet {
                     table.parts.push(part);
                     table.gone.extend(gone);
                 }
+                Kind::Narrow => {
+                    table.rows += job.rows;
+                    table.narrow.push(part);
+                }
                 Kind::Candidates => table.candidates.push(part),
                 Kind::Filter => table.filter.push(part),
             }
@@ -392,7 +403,7 @@ impl TableSet {
         let files = |parts: Vec<PartInfo>| CandidateParts { rows: sum(&parts), parts };
         let entry = |(shape, table): (&Arc<TableShape>, Listed)| {
             let waits = counts_exactly(shape);
-            let Listed { rows, holds_changes, parts, gone, candidates, filter } = table;
+            let Listed { rows, holds_changes, parts, gone, narrow, candidates, filter } = table;
             let changes = holds_changes.then(|| ChangedParts {
                 rows: sum(&parts),
                 gone: shape.priority.is_some().then(|| files(gone)),
@@ -403,6 +414,7 @@ impl TableSet {
                 rows,
                 dirty_epoch: snapshot.epoch,
                 parts,
+                narrow: shape.narrow.is_some().then(|| files(narrow)),
                 candidates: waits.then(|| files(candidates)),
                 filter: shape.filter.is_some().then(|| files(filter)),
                 changes,
@@ -437,6 +449,7 @@ struct Listed {
     holds_changes: bool,
     parts: Vec<PartInfo>,
     gone: Vec<PartInfo>,
+    narrow: Vec<PartInfo>,
     candidates: Vec<PartInfo>,
     filter: Vec<PartInfo>,
 }
@@ -461,7 +474,7 @@ impl Snapshot {
 
     /// Hands a part over to be written.
     fn begin_writing(&mut self, content: Content, shape: Arc<TableShape>, workers: &Workers) {
-        self.jobs[self.next].bytes = content.bytes(&shape);
+        self.jobs[self.next].bytes = content.bytes(&self.jobs[self.next], &shape);
         let (files, folder, job) = (self.files.clone(), self.folder.clone(), self.jobs[self.next]);
         let task = workers.spawn(move || content.write(&files, &folder, &shape, &job));
         self.running.push((self.next, task));

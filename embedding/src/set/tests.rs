@@ -4,6 +4,7 @@ mod capacity;
 mod chains;
 mod changes;
 mod dtypes;
+mod growth;
 mod guards;
 mod invariance;
 mod learning;
