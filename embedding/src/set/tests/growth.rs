@@ -470,7 +470,7 @@ fn checkpoints_of_other_widths_are_refused() {
     let without = vec![TableParts { narrow: None, rows: 20, ..parts[0].clone() }];
     assert!(restore(spec.clone(), &without).unwrap_err().contains("all full"));
     let wider = growing(2, Some(2), TableSpec { grow: None, ..spec.clone() });
-    assert!(restore(wider, &parts).unwrap_err().contains("segments are"));
+    assert!(restore(wider, &parts).unwrap_err().contains("column `weights`"));
     // A key with rows of both widths.
     let mut doubled = parts.clone();
     let narrow = doubled[0].narrow.as_ref().unwrap().rows;
