@@ -33,6 +33,9 @@ use crate::error::{Error, Result};
 use crate::narrow::NarrowShape;
 use crate::shape::{Meta, TableShape, floats, floats_mut};
 
+/// Keys that grow in a push for which memory is kept until the next.
+const KEPT_DUE: usize = 1 << 12;
+
 /// The bit of an index entry that says that its row is narrow.
 const NARROW: u32 = 1 << 31;
 
@@ -269,6 +272,7 @@ impl Table {
         let mut due = std::mem::take(&mut narrow.due);
         let grown = due.iter().try_for_each(|&key| self.grow(key));
         due.clear();
+        due.shrink_to(KEPT_DUE);
         if let Some(narrow) = &mut self.narrow {
             narrow.due = due;
         }

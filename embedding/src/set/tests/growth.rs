@@ -93,6 +93,9 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
+/// The rows of a set: floats that are there, their state, pushes, and whether they are narrow.
+type Live = BTreeMap<FeatureKey, (Vec<f32>, Vec<f32>, u32, bool)>;
+
 /// The set beside its model.
 struct Twin {
     spec: TableSpec,
@@ -201,8 +204,7 @@ impl Twin {
         }
     }
 
-    /// The rows of the set: floats that are there, their state, pushes, and whether they are narrow.
-    fn live(&self) -> BTreeMap<FeatureKey, (Vec<f32>, Vec<f32>, u32, bool)> {
+    fn live(&self) -> Live {
         let mut rows = BTreeMap::new();
         for shard in &self.set.shards {
             for slot in shard.slots() {
@@ -219,10 +221,7 @@ impl Twin {
         rows
     }
 
-    fn compare(
-        &self,
-        live: &BTreeMap<FeatureKey, (Vec<f32>, Vec<f32>, u32, bool)>,
-    ) -> Result<(), TestCaseError> {
+    fn compare(&self, live: &Live) -> Result<(), TestCaseError> {
         prop_assert_eq!(live.len(), self.rows.len());
         let all: Vec<usize> = (0..self.shape.width).collect();
         for ((key, row), (other, wanted)) in live.iter().zip(&self.rows) {
@@ -470,7 +469,7 @@ fn checkpoints_of_other_widths_are_refused() {
     let without = vec![TableParts { narrow: None, rows: 20, ..parts[0].clone() }];
     assert!(restore(spec.clone(), &without).unwrap_err().contains("all full"));
     let wider = growing(2, Some(2), TableSpec { grow: None, ..spec.clone() });
-    assert!(restore(wider, &parts).unwrap_err().contains("segments are"));
+    assert!(restore(wider, &parts).unwrap_err().contains("column `weights`"));
     // A key with rows of both widths.
     let mut doubled = parts.clone();
     let narrow = doubled[0].narrow.as_ref().unwrap().rows;
