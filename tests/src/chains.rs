@@ -71,6 +71,10 @@ fn whoever_reads_checkpoints_reads_chains() {
     assert_eq!(parents, expected);
     let gone = place.digest(&folder("chained", 18));
     assert!(gone.keys().any(|name| name.contains("tables/user/gone-")), "{gone:?}");
+    // Threads and shards do not show.
+    let other = ["--set", "train.keep=100", "--set", "run.threads=1", "--set", "run.shards=7"];
+    place.train_ok("elsewhere", &with(&[&other[..], &CHAINED].concat()));
+    assert!(place.digest("elsewhere/checkpoints") == place.digest("chained/checkpoints"));
     // Whole ones are the same whatever is between them.
     for step in [6, 24, 42, 48] {
         let (a, b) = (folder("whole", step), folder("chained", step));
@@ -251,7 +255,7 @@ fn a_chain_with_a_gap_or_another_link_is_refused_by_name() {
             let good = fs::read(&path).expect("it is there");
             for share in [1, 5, 8] {
                 let mut bad = good.clone();
-                bad[(good.len() - 1) * share / 9] ^= 1 << share % 8;
+                bad[(good.len() - 1) * share / 9] ^= 1 << (share % 8);
                 fs::write(&path, &bad).expect("it can be replaced");
                 let file = path.file_name().and_then(|n| n.to_str()).expect("a plain name");
                 refused(&[file]);
