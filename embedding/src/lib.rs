@@ -32,6 +32,7 @@
 //!     dtype: Dtype::F32,
 //!     pinned: Vec::new(),
 //!     statistics: None,
+//!     grow: None,
 //!     max_bytes: None,
 //!     seed: 1,
 //! };
@@ -62,6 +63,7 @@ mod initializer;
 pub mod layer;
 mod life;
 mod limits;
+mod narrow;
 mod optimizer;
 mod part;
 mod part_source;
@@ -83,7 +85,7 @@ pub use forecast::{SpillForecast, rows_within_shared_limit};
 #[doc(hidden)]
 pub use index::IndexAlone;
 pub use initializer::InitializerSpec;
-pub use life::{Admission, ByteSize, Eviction, PinnedId, UseStatistics};
+pub use life::{Admission, ByteSize, Eviction, Growth, PinnedId, UseStatistics};
 pub use optimizer::{Bounds, ClipSpec, OptimizerSpec, Rates};
 pub use part::{CandidateParts, ChangedParts, MAX_PART_ROWS, PartInfo, PartsBelow, TableParts};
 pub use part_source::PartSource;

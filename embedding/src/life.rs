@@ -15,10 +15,12 @@
 
 mod bytes;
 pub(crate) mod capacity;
+mod growth;
 mod pinned;
 pub(crate) mod priority;
 
 pub use bytes::ByteSize;
+pub use growth::Growth;
 pub(crate) use pinned::Pinned;
 pub use pinned::PinnedId;
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use zillion_device::Workers;
-use zillion_feature::{LookupPlan, RowBuffer, TablePlan, TableRows};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan, TableRows};
 
 use crate::error::Result;
-use crate::part::{Need, RowPart, TableParts, open_rows};
+use crate::part::{Need, RowPart, TableParts, open_narrow, open_rows};
 use crate::set::{listed_parts, shape_rows};
 use crate::shape::TableShape;
 use crate::source::{LookupReport, RowSource};
@@ -26,6 +26,8 @@ struct StoredTable {
     shape: TableShape,
     /// In slot order, a power of two.
     parts: Vec<RowPart>,
+    /// Those of narrow rows; none where all rows are full.
+    narrow: Vec<RowPart>,
 }
 
 impl PartSource {
@@ -45,12 +47,13 @@ impl PartSource {
         let borrowed: Vec<&TableShape> = shapes.iter().collect();
         let listed = listed_parts(&borrowed, parts)?;
         let opened = open_rows(workers, folder, &borrowed, &listed, Need::Weights)?;
+        let narrow = open_narrow(workers, folder, &borrowed, &listed, Need::Weights)?;
         Ok(Self {
             layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
             tables: shapes
                 .into_iter()
-                .zip(opened)
-                .map(|(shape, parts)| StoredTable { shape, parts })
+                .zip(opened.into_iter().zip(narrow))
+                .map(|(shape, (parts, narrow))| StoredTable { shape, parts, narrow })
                 .collect(),
         })
     }
@@ -70,6 +73,7 @@ impl StoredTable {
                     part.weights(row).widen(&mut target[..width]);
                     target[width..].fill(0.0);
                 }
+                None if self.read_narrow(key, target) => {}
                 None => {
                     missing += 1;
                     self.shape.fill_unknown(key, target);
@@ -77,6 +81,18 @@ impl StoredTable {
             }
         }
         missing
+    }
+
+    /// Fills a narrow row, in the initial row of its key; false where there is none.
+    fn read_narrow(&self, key: FeatureKey, target: &mut [f32]) -> bool {
+        let Some(part) = self.narrow.get(key.slot() * self.narrow.len() / zillion_feature::SLOTS)
+        else {
+            return false;
+        };
+        let Some(row) = part.find(key) else { return false };
+        self.shape.fill_initial(key, target);
+        self.shape.layout.spread(&part.weights(row).to_floats(), target);
+        true
     }
 }
 

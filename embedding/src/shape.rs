@@ -11,6 +11,7 @@ use crate::initializer::Initializer;
 use crate::life::Pinned;
 use crate::life::priority::Priority;
 use crate::limits::Reckoning;
+use crate::narrow::NarrowShape;
 use crate::optimizer::{Guard, Kernel, Rates};
 use crate::spec::{META_WORDS, TableLayout, TableSpec, Unknown};
 use crate::table::Room;
@@ -41,6 +42,8 @@ pub(crate) struct TableShape {
     pub(crate) reckoning: Reckoning,
     /// What a filter of candidates is.
     pub(crate) filter: Option<FilterShape>,
+    /// What rows are before they are full, where they grow.
+    pub(crate) narrow: Option<Box<NarrowShape>>,
 }
 
 /// One segment's places and rules.
@@ -63,6 +66,8 @@ pub(crate) struct SegmentShape {
 #[derive(Debug)]
 pub(crate) struct TableStep {
     pub(crate) kernels: Vec<Kernel>,
+    /// Those of the segments of narrow rows, where rows grow.
+    pub(crate) narrow: Vec<Kernel>,
     /// Multiplies gradient and regulariser: the clip.
     pub(crate) scale: f32,
     pub(crate) step: u32,
@@ -88,6 +93,7 @@ impl TableShape {
     pub(crate) fn new(spec: TableSpec) -> Result<Self> {
         spec.validate()?;
         let layout = spec.layout();
+        let narrow = NarrowShape::new(&spec)?.map(Box::new);
         let mut state = 0;
         let segments = spec
             .segments
@@ -121,10 +127,25 @@ impl TableShape {
             candidates_in_slot: spec.candidates_in_slot(),
             reckoning: spec.reckoning(),
             filter: spec.filter(),
+            narrow,
             layout,
             segments,
             spec,
         })
+    }
+
+    /// Whether a checkpoint of changes holds only what changed of the table. Where a rule moves every row that would be
+    /// all of it, and where rows grow a row may have left the files of its width since: such a table is written whole.
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.swept && self.narrow.is_none()
+    }
+
+    /// The shape of a full row, or of a narrow one where there are any.
+    pub(crate) fn of_width(&self, is_narrow: bool) -> &Self {
+        match &self.narrow {
+            Some(narrow) if is_narrow => &narrow.shape,
+            _ => self,
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -174,6 +195,11 @@ impl TableShape {
         words[2] = meta.dirty_epoch;
     }
 
+    /// The words of a companion row behind the state: metadata, and what the row was used for.
+    pub(crate) fn companion_tail(&self) -> Range<usize> {
+        self.state_width..self.state_width + META_WORDS + self.spec.use_words()
+    }
+
     /// What a row was used for, as it had decayed by its last push; zero where nobody counts.
     #[inline(always)]
     pub(crate) fn used(&self, companion: &[u32]) -> Use {
@@ -201,10 +227,19 @@ impl TableShape {
             rule: spec.optimizer.rule(step, rates),
             guard: segment.guard,
         });
-        let kernels = kernels.collect();
+        let kernels: Vec<Kernel> = kernels.collect();
+        let narrow = self.narrow.as_ref().map_or_else(Vec::new, |narrow| narrow.kernels(&kernels));
         // `TableSet` refuses steps that do not fit.
         let rounding = self.rounding.step(step.0);
-        TableStep { kernels, scale, step: step.0 as u32, epoch, rounding, room: Room::default() }
+        TableStep {
+            kernels,
+            narrow,
+            scale,
+            step: step.0 as u32,
+            epoch,
+            rounding,
+            room: Room::default(),
+        }
     }
 }
 

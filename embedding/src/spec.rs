@@ -6,7 +6,7 @@ use zillion_feature::SLOTS;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::initializer::InitializerSpec;
-use crate::life::{Admission, ByteSize, Eviction, PinnedId, UseStatistics};
+use crate::life::{Admission, ByteSize, Eviction, Growth, PinnedId, UseStatistics};
 use crate::optimizer::{Bounds, ClipSpec, OptimizerSpec};
 
 /// Rows that a dense table may have where the job names no cap.
@@ -64,6 +64,9 @@ pub struct TableSpec {
     /// Shows and clicks of each row; absent: they are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<UseStatistics>,
+    /// When rows become full; absent: they are from the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grow: Option<Growth>,
     /// Seed of the initial rows, and of the rounding of weights of 16 bits.
     pub seed: u64,
 }
@@ -125,6 +128,8 @@ pub struct TableLayout {
     pub stride: usize,
     /// In the order of their floats, without gaps.
     pub segments: Vec<SegmentLayout>,
+    /// Which of these floats a narrow row has, in their order; `None` where all rows are full.
+    pub narrow: Option<Vec<SegmentLayout>>,
 }
 
 /// Where one segment's floats are in a row.
@@ -163,6 +168,7 @@ impl TableSpec {
         TableLayout {
             name: self.name.clone(),
             stride: offset.next_multiple_of(STRIDE_UNIT),
+            narrow: self.narrow_layout(&segments),
             segments,
         }
     }
@@ -303,7 +309,10 @@ impl TableSpec {
             }
             self.validate_segment(segment)?;
         }
-        Ok(())
+        match self.growth_problem() {
+            Some((key, reason)) => at(key, &reason),
+            None => Ok(()),
+        }
     }
 
     fn validate_life(&self) -> Result<()> {

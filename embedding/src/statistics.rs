@@ -33,6 +33,10 @@ pub struct Counters {
     pub saturated: u64,
     /// Gradients that were applied or staged.
     pub pushed: u64,
+    /// Of those, gradients for narrow rows: what such a row does not have of them was dropped.
+    pub narrow_gradients: u64,
+    /// Narrow rows that became full.
+    pub grown: u64,
 }
 
 impl Counters {
@@ -51,6 +55,8 @@ impl Counters {
         self.nonfinite += other.nonfinite;
         self.saturated += other.saturated;
         self.pushed += other.pushed;
+        self.narrow_gradients += other.narrow_gradients;
+        self.grown += other.grown;
     }
 
     /// What was counted after `before`.
@@ -69,6 +75,8 @@ impl Counters {
             nonfinite: self.nonfinite - before.nonfinite,
             saturated: self.saturated - before.saturated,
             pushed: self.pushed - before.pushed,
+            narrow_gradients: self.narrow_gradients - before.narrow_gradients,
+            grown: self.grown - before.grown,
         }
     }
 }
@@ -80,6 +88,8 @@ pub struct TableStatistics {
     pub table: String,
     /// Rows.
     pub rows: u64,
+    /// Of those, rows that are narrow until they have been pushed often enough.
+    pub narrow_rows: u64,
     /// Keys that wait to be admitted.
     pub candidates: u64,
     /// Bytes of weights in rows.
@@ -123,6 +133,7 @@ impl TableStatistics {
     /// Adds another shard's part of the same table.
     pub(crate) fn add(&mut self, other: &Self) {
         self.rows += other.rows;
+        self.narrow_rows += other.narrow_rows;
         self.candidates += other.candidates;
         self.payload_bytes += other.payload_bytes;
         self.state_bytes += other.state_bytes;

@@ -9,8 +9,8 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
 use crate::conformance::plan_of;
 use crate::{
-    Admission, Bounds, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, Scope,
-    SegmentSpec, TableParts, TableSet, TableSpec, Unknown, Update,
+    Admission, Bounds, ClipSpec, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec, Rates,
+    Scope, SegmentSpec, TableParts, TableSet, TableSpec, Unknown, Update,
 };
 
 pub(crate) fn workers(threads: usize) -> Workers {
@@ -57,6 +57,7 @@ pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> Tabl
         dtype: Dtype::F32,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 11,
     }
@@ -93,8 +94,30 @@ pub(crate) fn everything() -> Vec<TableSpec> {
         table("dense_motion", true, vec![segment("m", 4, momentum, 0.0), guarded.clone()]),
         table("guarded", false, vec![guarded.clone()]),
         halves(Dtype::Bf16, table("narrow", false, vec![segment("v", 16, rowwise, 0.01)])),
-        halves(Dtype::F16, table("dense_narrow", true, vec![segment("v", 9, adam, 0.05), guarded])),
+        halves(
+            Dtype::F16,
+            table("dense_narrow", true, vec![segment("v", 9, adam, 0.05), guarded.clone()]),
+        ),
+        growing(
+            3,
+            None,
+            table(
+                "growing",
+                false,
+                vec![segment("vector", 10, adam, 0.03), segment("linear", 1, ftrl, 0.0), guarded],
+            ),
+        ),
+        growing(
+            2,
+            Some(2),
+            halves(Dtype::Bf16, table("halves_grow", false, vec![segment("v", 7, rowwise, 0.01)])),
+        ),
     ]
+}
+
+/// The same table with rows that begin narrow.
+pub(crate) fn growing(at: u32, from: Option<usize>, table: TableSpec) -> TableSpec {
+    TableSpec { grow: Some(Growth { at, from }), ..table }
 }
 
 fn halves(dtype: Dtype, table: TableSpec) -> TableSpec {
@@ -172,8 +195,8 @@ pub(crate) fn checkpoint(
     folder: &Path,
 ) -> (Vec<TableParts>, Vec<Vec<u8>>) {
     let parts = set.checkpoint_in_parts(workers, folder, &Files::new(), 50).unwrap();
-    let bytes =
-        parts.iter().flat_map(|t| &t.parts).map(|p| std::fs::read(folder.join(&p.file)).unwrap());
-    let bytes = bytes.collect();
+    let narrow = |t: &'_ TableParts| t.narrow.clone().into_iter().flat_map(|n| n.parts);
+    let files = parts.iter().flat_map(|t| t.parts.clone().into_iter().chain(narrow(t)));
+    let bytes = files.map(|p| std::fs::read(folder.join(&p.file)).unwrap()).collect();
     (parts, bytes)
 }

@@ -18,7 +18,7 @@ use zillion_feature::{FeatureKey, SLOTS, Use};
 use crate::candidates::Candidate;
 use crate::error::Result;
 use crate::part::{
-    Need, PartInfo, RowPart, StoredCandidates, TableParts, open_candidates, open_rows,
+    Need, PartInfo, RowPart, StoredCandidates, TableParts, open_candidates, open_narrow, open_rows,
 };
 use crate::set::listed_parts;
 use crate::shape::TableShape;
@@ -35,8 +35,10 @@ const NORMS: usize = 1 << 22;
 #[derive(Debug)]
 pub struct TableView {
     shape: TableShape,
-    /// In slot order, a power of two.
+    /// In slot order, a power of two; behind them, in the same way, those of narrow rows.
     parts: Vec<RowPart>,
+    /// How many of them are of full rows.
+    full: usize,
     candidates: Vec<StoredCandidates>,
     file_bytes: u64,
 }
@@ -46,10 +48,12 @@ pub struct TableView {
 pub struct RowView<'a> {
     /// Its key.
     pub key: FeatureKey,
-    /// All segments, in f32 and without padding.
+    /// All segments, in f32 and without padding; zeros where a narrow row has nothing.
     pub weights: Cow<'a, [f32]>,
-    /// Optimizer state of all segments.
+    /// Optimizer state of all segments, of a narrow row that of what it has.
     pub state: &'a [f32],
+    /// Whether the row is narrow: not all of its floats are there yet.
+    pub is_narrow: bool,
     /// Pushes.
     pub count: u32,
     /// The step of the last push.
@@ -85,6 +89,8 @@ pub struct TableSurvey {
     pub table: String,
     /// Rows.
     pub rows: u64,
+    /// Of those, rows that are narrow until they have been pushed often enough.
+    pub narrow_rows: u64,
     /// Keys that wait to be admitted.
     pub candidates: u64,
     /// Bytes of weights in memory, padding included.
@@ -204,11 +210,16 @@ impl TableView {
             parts.iter().filter(|p| p.table == shape.name()).cloned().collect();
         let listed = listed_parts(&[&shape], &own)?;
         let mut rows = open_rows(workers, folder, &[&shape], &listed, Need::State)?;
+        let mut narrow = open_narrow(workers, folder, &[&shape], &listed, Need::State)?;
         let mut candidates = open_candidates(workers, folder, &[&shape], &listed)?;
         let files = listed[0].files().chain(listed[0].files_below());
         let file_bytes = files.map(|p: &PartInfo| p.bytes).sum();
+        let mut parts = rows.pop().unwrap_or_default();
+        let full = parts.len();
+        parts.append(&mut narrow.pop().unwrap_or_default());
         Ok(Self {
-            parts: rows.pop().unwrap_or_default(),
+            parts,
+            full,
             candidates: candidates.pop().unwrap_or_default(),
             file_bytes,
             shape,
@@ -227,8 +238,43 @@ impl TableView {
 
     /// The row of a key.
     pub fn get(&self, key: FeatureKey) -> Option<RowView<'_>> {
-        let part = self.parts.get(key.slot() * self.parts.len() / SLOTS)?;
-        part.find(key).map(|row| view(part, row))
+        self.find(key).map(|(part, row)| self.view(part, row))
+    }
+
+    /// The part that has the row of a key, and where it has it.
+    fn find(&self, key: FeatureKey) -> Option<(&RowPart, usize)> {
+        let (full, narrow) = self.parts.split_at(self.full);
+        let among = |parts| {
+            let parts: &[RowPart] = parts;
+            let part = parts.get(key.slot() * parts.len() / SLOTS)?;
+            part.find(key).map(|row| (part, row))
+        };
+        among(full).or_else(|| among(narrow))
+    }
+
+    fn view<'a>(&self, part: &'a RowPart, row: usize) -> RowView<'a> {
+        let mut view = view(part, row);
+        if part.is_narrow() {
+            let mut whole = vec![0.0; self.shape.width];
+            self.shape.layout.spread(&view.weights, &mut whole);
+            view.weights = Cow::Owned(whole);
+        }
+        view
+    }
+
+    /// Rows that are narrow.
+    pub fn narrow_rows(&self) -> u64 {
+        self.parts[self.full..].iter().map(|part| part.len() as u64).sum()
+    }
+
+    /// Bytes of so many rows in memory, so many of them narrow: of weights, and of state and metadata.
+    fn row_bytes(&self, rows: u64, narrow_rows: u64) -> (u64, u64) {
+        let bytes = |shape: &TableShape, rows: u64| {
+            (rows * shape.spec.weight_bytes() as u64, rows * 4 * shape.companion_stride as u64)
+        };
+        let full = bytes(&self.shape, rows - narrow_rows);
+        let narrow = bytes(self.shape.of_width(true), narrow_rows);
+        (full.0 + narrow.0, full.1 + narrow.1)
     }
 
     /// What the table knows of a key that waits for its row.
@@ -260,7 +306,7 @@ impl TableView {
             })
             .collect();
         first(&mut all, n);
-        all.into_iter().map(|(_, _, (part, row))| view(&self.parts[part], row)).collect()
+        all.into_iter().map(|(_, _, (part, row))| self.view(&self.parts[part], row)).collect()
     }
 
     /// Figures over all rows; `step` is what ages count back from.
@@ -280,13 +326,19 @@ impl TableView {
             candidates += 1;
             waiting.add(candidate.count);
         }
-        let slots: Vec<u64> = passes.iter().flat_map(|p| p.slots.iter().copied()).collect();
+        let (full, narrow) = passes.split_at(self.full);
+        let by_slot = |passes: &[Pass]| -> Vec<u64> {
+            passes.iter().flat_map(|p| p.slots.iter().copied()).collect()
+        };
+        let mut slots = by_slot(full);
+        slots.iter_mut().zip(by_slot(narrow)).for_each(|(all, narrow)| *all += narrow);
         let spec = &self.shape.spec;
-        let payload_bytes = rows * spec.weight_bytes() as u64;
-        let state_bytes = rows * 4 * self.shape.companion_stride as u64;
+        let narrow_rows = self.narrow_rows();
+        let (payload_bytes, state_bytes) = self.row_bytes(rows, narrow_rows);
         TableSurvey {
             table: self.shape.name().to_owned(),
             rows,
+            narrow_rows,
             candidates,
             payload_bytes,
             state_bytes,
@@ -314,12 +366,14 @@ impl RowView<'_> {
     }
 }
 
+/// A row as it is stored; a narrow one with the weights that it has, whose norm is that of the row.
 fn view(part: &RowPart, row: usize) -> RowView<'_> {
     let stored = part.stored(row);
     RowView {
         key: part.key(row),
         weights: stored.weights.to_floats(),
         state: stored.state,
+        is_narrow: stored.is_narrow,
         count: stored.meta.count,
         last_step: stored.meta.last_step,
         used: part.keeps_uses().then_some(stored.used),

@@ -32,6 +32,7 @@ fn spec(name: &str) -> TableSpec {
         dtype: Dtype::F32,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 11,
     }

@@ -178,8 +178,8 @@ pub trait TrainClient: Send {
     /// [`TrainClient::follow_checkpoints`].
     fn checkpoint_mark(&mut self) -> Option<SnapshotMark>;
 
-    /// Begins a checkpoint like [`TrainClient::begin_checkpoint`] that holds, of tables without whole-table rules,
-    /// only the rows that changed and the keys that went since another one. What its entries stand on is for the
+    /// Begins a checkpoint like [`TrainClient::begin_checkpoint`] that holds, of tables without whole-table rules
+    /// whose rows do not grow, only the rows that changed and the keys that went since another one. What its entries stand on is for the
     /// caller to say ([`TableParts::stand_on`]) before it is restored.
     ///
     /// `since` is the mark of one of the last two checkpoints that were finished or restored: files that were

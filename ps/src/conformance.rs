@@ -102,6 +102,7 @@ pub fn specs() -> Vec<TableSpec> {
         dtype: Dtype::F32,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 7,
     };

@@ -36,6 +36,7 @@
 //!     dtype: Dtype::F32,
 //!     pinned: Vec::new(),
 //!     statistics: None,
+//!     grow: None,
 //!     max_bytes: None,
 //!     seed: 1,
 //! };

@@ -3,6 +3,7 @@
 //! Rows are streamed: what is held in memory is the row group that is being filled. They come in key order, and
 //! the file says so, so that readers can skip row groups when they look for a key.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
@@ -62,7 +63,7 @@ pub struct KeyedRows {
 }
 
 /// A row: its key, all floats of all segments, its count.
-pub type KeyedRow<'a> = (FeatureKey, &'a [f32], u32);
+pub type KeyedRow<'a> = (FeatureKey, Cow<'a, [f32]>, u32);
 
 impl KeyedRows {
     /// Writes the rows in the order in which they come, whole or not at all, and returns how many they are.
@@ -177,7 +178,7 @@ impl KeyedRows {
                 }
                 None => {}
             }
-            let mut rest = weights;
+            let mut rest: &[f32] = &weights;
             for ((_, dim), floats) in self.segments.iter().zip(&mut floats) {
                 let (own, behind) = rest.split_at(*dim);
                 floats.extend_from_slice(own);
@@ -237,7 +238,7 @@ mod tests {
                 missing: vec![(FeatureKey::missing("user"), "user".into())],
                 metadata: BTreeMap::from([("table".into(), "user".into())]),
             };
-            let given = rows.iter().map(|(key, w, count)| (*key, w.as_slice(), *count));
+            let given = rows.iter().map(|(key, w, count)| (*key, w.as_slice().into(), *count));
             let written = spec.write(&path, &Files::new(), given, |_| {}).unwrap();
             prop_assert_eq!(written, rows.len() as u64);
 
@@ -284,7 +285,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.parquet");
         let mut spec = KeyedRows { segments: vec![("vector".into(), 2)], ..KeyedRows::default() };
-        let row = [(FeatureKey(1), [1.0f32; 3].as_slice(), 1)];
+        let row = [(FeatureKey(1), vec![1.0f32; 3].into(), 1)];
         let error = spec.write(&path, &Files::new(), row.into_iter(), |_| {}).unwrap_err();
         assert!(format!("{error:?}").contains("3 floats instead of 2"), "{error:?}");
         spec.segments[0].0 = "count".into();

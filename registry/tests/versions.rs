@@ -103,6 +103,7 @@ fn spec() -> TableSpec {
         dtype: Dtype::F32,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 7,
     }

@@ -255,7 +255,7 @@ fn a_chain_with_a_gap_or_another_link_is_refused_by_name() {
             let good = fs::read(&path).expect("it is there");
             for share in [1, 5, 8] {
                 let mut bad = good.clone();
-                bad[(good.len() - 1) * share / 9] ^= 1 << share % 8;
+                bad[(good.len() - 1) * share / 9] ^= 1 << (share % 8);
                 fs::write(&path, &bad).expect("it can be replaced");
                 let file = path.file_name().and_then(|n| n.to_str()).expect("a plain name");
                 refused(&[file]);

@@ -18,6 +18,7 @@ mod export;
 mod features;
 mod formats;
 mod frappe;
+mod growth;
 mod grpc;
 mod harness;
 mod histories;

@@ -85,4 +85,10 @@ pub struct TableReport {
     pub nonfinite: u64,
     /// Weights that became the largest number of their type because they were beyond it.
     pub saturated: u64,
+    /// Rows that are narrow until they have been pushed often enough.
+    pub narrow_rows: u64,
+    /// Row gradients for such rows: what they do not have of them was dropped.
+    pub narrow_gradients: u64,
+    /// Narrow rows that became full.
+    pub grown: u64,
 }

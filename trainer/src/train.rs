@@ -404,6 +404,9 @@ impl Run {
                 refused_full: s.counters.refused_full,
                 nonfinite: s.counters.nonfinite,
                 saturated: s.counters.saturated,
+                narrow_rows: s.narrow_rows,
+                narrow_gradients: s.counters.narrow_gradients,
+                grown: s.counters.grown,
             })
             .collect())
     }

@@ -319,6 +319,7 @@ pub(super) fn spec(dim: usize) -> TableSpec {
         dtype: Dtype::F32,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 1,
     }

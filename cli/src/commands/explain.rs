@@ -33,12 +33,14 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let key = key(args, newest)?;
     // Every layer that says something of the key, the newest first: the first one is what counts.
     let mut said = Vec::new();
+    let defaults = default_rows(&newest.tables)?;
     for link in chain.iter().rev() {
         let layer = cache.layer(&model, link, &mut AtOnce)?;
         match layer.find(table, key) {
             Some(Found::Row(row)) => {
+                // What a narrow row does not have is answered from its initial row.
                 said.push(json!({
-                    "version": link.version, "count": row.count, "values": row.weights,
+                    "version": link.version, "count": row.count, "values": defaults.whole(table, key, row),
                 }));
             }
             Some(Found::Tombstone) => {
@@ -49,7 +51,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     }
     let is_default = said.first().is_none_or(|newest| newest.get("tombstone").is_some());
     let values = match is_default {
-        true => json!(default_rows(&newest.tables)?.default_row(table, key)),
+        true => json!(defaults.default_row(table, key)),
         false => said[0]["values"].clone(),
     };
     let answer = json!({

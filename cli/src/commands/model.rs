@@ -159,7 +159,7 @@ fn show(args: &ShowArgs) -> Result<()> {
             table.table,
             table.rows - table.tombstones,
             table.tombstones,
-            table.parts.len()
+            table.parts.len() + table.narrow.as_ref().map_or(0, |narrow| narrow.parts.len())
         ));
     }
     let files = manifest.files();

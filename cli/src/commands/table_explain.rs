@@ -92,6 +92,15 @@ fn words(known: &KeyReport, step: u64) -> Vec<String> {
             occurrences(at_least)
         ),
     });
+    if let Some(row) = &known.row
+        && let Some(at) = row.grows_at
+    {
+        // A row that was restored with enough of them grows at its next push.
+        words.push(format!(
+            "its row is narrow, and what it does not have reads as its initial row: {} more pushes make it full",
+            grouped(u64::from(at.saturating_sub(row.count).max(1)))
+        ));
+    }
     match known.eviction {
         Some(EvictionForecast::Goes { at_step, unseen }) => {
             let what = if known.row.is_some() { "its row goes" } else { "its count is forgotten" };

@@ -63,6 +63,10 @@ fn show(report: &Report) {
     println!("{}", look::table(&rows, 1));
     for t in &report.tables {
         println!("table {}", t.table);
+        if t.narrow_rows > 0 {
+            let full = grouped(t.rows - t.narrow_rows);
+            println!("  widths {full} full rows, {} narrow ones", grouped(t.narrow_rows));
+        }
         if let Some(n) = &t.norms {
             println!(
                 "  norms  min {:.4}  p10 {:.4}  p50 {:.4}  p90 {:.4}  p99 {:.4}  max {:.4}  mean {:.4}",

@@ -62,6 +62,9 @@ struct WholeRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     clicks: Option<f32>,
     norm: f32,
+    /// Whether not all floats are there yet; those that are not are zeros here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_narrow: bool,
     segments: Vec<Segment>,
     /// Optimizer state, segment after segment.
     state: Vec<f32>,
@@ -189,6 +192,7 @@ fn whole(view: &TableView, row: &RowView<'_>) -> WholeRow {
         shows: row.used.map(|used| used.shows),
         clicks: row.used.map(|used| used.clicks),
         norm: row.norm(),
+        is_narrow: row.is_narrow,
         segments: segments.collect(),
         state: row.state.to_vec(),
     }
@@ -206,6 +210,9 @@ fn show_one(one: &One) {
             grouped(one.step),
             row.norm
         );
+        if row.is_narrow {
+            println!("a narrow row: floats that it does not have yet are zeros below");
+        }
         if let (Some(shows), Some(clicks)) = (row.shows, row.clicks) {
             println!("{shows:.3} shows, {clicks:.3} clicks, as they had decayed by then");
         }

@@ -129,6 +129,9 @@ fn summary(report: &TrainReport) {
             (table.refused, "pushes refused (key not in the vocabulary)"),
             (table.nonfinite, "gradients dropped (not finite)"),
             (table.saturated, "weights held at the largest number of their type"),
+            (table.narrow_rows, "narrow rows"),
+            (table.narrow_gradients, "gradients cut to what a narrow row has"),
+            (table.grown, "rows that became full"),
         ] {
             if count > 0 {
                 line.push_str(&format!("  {count} {what}"));

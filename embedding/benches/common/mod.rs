@@ -41,6 +41,7 @@ pub(crate) fn spec(optimizer: OptimizerSpec, dtype: Dtype) -> TableSpec {
         dtype,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 1,
     }

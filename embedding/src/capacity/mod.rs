@@ -92,6 +92,7 @@ impl Grid {
         if let Admission::Count { at_least } = spec.admission {
             thresholds.push(at_least);
         }
+        thresholds.extend(spec.grow.map(|growth| growth.at));
         let decades = (0..=7).map(|power| 10u64.pow(power));
         let mut limits: Vec<u64> = decades.flat_map(|n| [n, 2 * n, 5 * n]).collect();
         if let Eviction::Unseen { steps } = spec.eviction {

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use zillion_device::{Files, Workers};
+use zillion_feature::FeatureKey;
 
-use super::{LayerManifest, LayerWriter, Pace, part_count};
+use super::{LayerManifest, LayerWriter, Pace};
 use crate::error::Result;
-use crate::part::{Need, TableParts, open_rows};
+use crate::part::{Need, RowPart, TableParts, open_narrow, open_rows};
 use crate::set::listed_parts;
 use crate::shape::TableShape;
 use crate::spec::TableSpec;
@@ -34,16 +35,27 @@ pub fn layer_of_checkpoint(
     let borrowed: Vec<&TableShape> = shapes.iter().collect();
     let listed = listed_parts(&borrowed, parts)?;
     let opened = open_rows(workers, checkpoint, &borrowed, &listed, Need::Weights)?;
+    let narrow = open_narrow(workers, checkpoint, &borrowed, &listed, Need::Weights)?;
     let mut writer = LayerWriter::new(files, folder, pace);
-    for (shape, parts) in shapes.iter().zip(opened) {
-        let rows: usize = parts.iter().map(|part| part.len()).sum();
-        writer.table(&shape.layout, part_count(rows as u64, shape.width))?;
-        for part in &parts {
-            for row in 0..part.len() {
-                let weights = part.weights(row).to_floats();
-                writer.push(part.key(row), Some(&weights), part.stored(row).meta.count)?;
-            }
+    for ((shape, parts), narrow) in shapes.iter().zip(&opened).zip(&narrow) {
+        let rows = |parts: &[RowPart]| parts.iter().map(|part| part.len() as u64).sum();
+        writer.table_of_rows(&shape.layout, rows(parts), rows(narrow))?;
+        let (mut parts, mut narrow) = (rows_of(parts).peekable(), rows_of(narrow).peekable());
+        loop {
+            let is_narrow = match (parts.peek(), narrow.peek()) {
+                (Some((full, ..)), Some((narrow, ..))) => narrow < full,
+                (full, narrow) => full.is_none() && narrow.is_some(),
+            };
+            let next = if is_narrow { narrow.next() } else { parts.next() };
+            let Some((key, part, row)) = next else { break };
+            let weights = part.weights(row).to_floats();
+            writer.push(key, Some(&weights), part.stored(row).meta.count)?;
         }
     }
     writer.finish()
+}
+
+/// The rows of parts in key order.
+fn rows_of(parts: &[RowPart]) -> impl Iterator<Item = (FeatureKey, &RowPart, usize)> {
+    parts.iter().flat_map(|part| (0..part.len()).map(move |row| (part.key(row), part, row)))
 }

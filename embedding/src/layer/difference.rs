@@ -9,7 +9,7 @@ use zillion_feature::FeatureKey;
 use super::merge::merged;
 use super::part::{Found, LayerRow};
 use super::write::PIECE_ROWS;
-use super::{Layer, LayerManifest, LayerWriter, Pace, part_count};
+use super::{Layer, LayerManifest, LayerWriter, Pace};
 use crate::error::Result;
 use crate::spec::TableLayout;
 
@@ -30,10 +30,16 @@ pub fn difference(
     new: &Layer,
     pace: &mut dyn Pace,
 ) -> Result<LayerManifest> {
-    let mut rows = vec![0; layouts.len()];
-    for (table, rows) in rows.iter_mut().enumerate() {
+    // Full rows and tombstones, and narrow rows.
+    let mut rows = vec![(0, 0); layouts.len()];
+    for (table, (full, narrow)) in rows.iter_mut().enumerate() {
+        let width = layouts[table].width();
         for (compared, change) in compare(old, new, table).enumerate() {
-            *rows += u64::from(change.is_some());
+            match change {
+                Some((_, Found::Row(row))) if row.weights.len() < width => *narrow += 1,
+                Some(_) => *full += 1,
+                None => {}
+            }
             if compared.is_multiple_of(PIECE_ROWS) {
                 pace.piece();
             }
@@ -41,7 +47,7 @@ pub fn difference(
     }
     let mut writer = LayerWriter::new(files, folder, pace);
     for (table, layout) in layouts.iter().enumerate() {
-        writer.table(layout, part_count(rows[table], layout.width()))?;
+        writer.table_of_rows(layout, rows[table].0, rows[table].1)?;
         for (compared, change) in compare(old, new, table).enumerate() {
             match change {
                 Some((key, Found::Row(row))) => writer.push(key, Some(row.weights), row.count)?,

@@ -6,7 +6,7 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::part::Found;
-use super::{Layer, LayerManifest, LayerWriter, Pace, part_count};
+use super::{Layer, LayerManifest, LayerWriter, Pace};
 use crate::error::Result;
 use crate::spec::TableLayout;
 
@@ -29,8 +29,9 @@ pub fn merge_layers(
     let mut writer = LayerWriter::new(files, folder, pace);
     for (table, layout) in layouts.iter().enumerate() {
         // An upper bound of the rows: counting them would be another merge.
-        let rows = layers.iter().map(|layer| layer.rows(table)).sum();
-        writer.table(layout, part_count(rows, layout.width()))?;
+        let rows: u64 = layers.iter().map(|layer| layer.rows(table)).sum();
+        let narrow = layers.iter().map(|layer| layer.narrow_rows(table)).sum();
+        writer.table_of_rows(layout, rows - narrow, narrow)?;
         merge_table(&mut writer, table, layers, is_base)?;
     }
     writer.finish()

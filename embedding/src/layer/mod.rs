@@ -6,6 +6,10 @@
 //! `weights` (a fixed-size list of f32: all segments of a row), `count` (u32: how often training pushed the
 //! row) and `tombstone` (u8: 1 where the key left), without nulls. Any Arrow tool opens them.
 //!
+//! Where rows grow, those that are narrow have parts of their own, whose rows are as wide as they are; tombstones
+//! are among the full ones. What a narrow row does not have is read as the initial row of its key, which the
+//! version's description of the table tells. A key of a layer is in one of both.
+//!
 //! One more file, the *directory*, makes a part ready without reading it. Keys are mixed, so the first
 //! bits of a key say about where it stands; the directory says exactly: entry `b` of a part with `n` bits is
 //! the number of its first row whose key has `b` or more in the `n` bits below those that name the part.
@@ -77,11 +81,26 @@ pub struct LayerTable {
     pub table: String,
     /// Names and floats of the segments of a row, in order.
     pub segments: Vec<(String, usize)>,
-    /// Keys, tombstones included.
+    /// Keys, tombstones and narrow rows included.
     pub rows: u64,
     /// Keys that left.
     pub tombstones: u64,
     /// In key order: a power of two of them, or none where the table has no row.
+    pub parts: Vec<LayerPart>,
+    /// The rows that are not full; absent where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub narrow: Option<NarrowRows>,
+}
+
+/// The narrow rows of a table of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NarrowRows {
+    /// Names and floats of what such a row has, in order.
+    pub segments: Vec<(String, usize)>,
+    /// Keys.
+    pub rows: u64,
+    /// In key order: a power of two of them.
     pub parts: Vec<LayerPart>,
 }
 
@@ -127,7 +146,10 @@ impl LayerFile {
 impl LayerManifest {
     /// Every file, the directory last.
     pub fn files(&self) -> impl Iterator<Item = &LayerFile> {
-        let parts = self.tables.iter().flat_map(|t| t.parts.iter().map(|p| &p.file));
+        let parts = self.tables.iter().flat_map(|t| {
+            let narrow = t.narrow.iter().flat_map(|narrow| &narrow.parts);
+            t.parts.iter().chain(narrow).map(|part| &part.file)
+        });
         parts.chain([&self.directory])
     }
 
@@ -138,6 +160,13 @@ impl LayerManifest {
 }
 
 impl LayerTable {
+    /// Floats of a row.
+    pub fn width(&self) -> usize {
+        self.segments.iter().map(|(_, dim)| dim).sum()
+    }
+}
+
+impl NarrowRows {
     /// Floats of a row.
     pub fn width(&self) -> usize {
         self.segments.iter().map(|(_, dim)| dim).sum()

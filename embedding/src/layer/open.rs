@@ -10,8 +10,8 @@ use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::Field;
 use zillion_device::mmap;
 
-use super::part::{Found, PartRows, TableRows};
-use super::write::{directory_fields, part_fields};
+use super::part::{Found, PartRows, TableRows, WidthRows};
+use super::write::{directory_fields, part_fields, part_label};
 use super::{FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Pace, entry_of, part_of};
 use crate::arrow_file::ArrowFile;
 use crate::error::{Error, Result};
@@ -61,8 +61,18 @@ impl Layer {
         check_listing(manifest, layouts).map_err(refuse)?;
         let starts = open_directory(places, &manifest.directory)?;
         let tables = manifest.tables.iter().map(|table| {
-            let parts = (0..table.parts.len()).map(|i| open_part(places, table, i, &starts));
-            Ok(TableRows { width: table.width(), parts: parts.collect::<Result<_>>()? })
+            let rows = |parts: &[LayerPart], width: usize, is_narrow: bool| -> Result<WidthRows> {
+                let listed = Listed { table: &table.table, parts, width, is_narrow };
+                let parts = (0..parts.len()).map(|i| open_part(places, &listed, i, &starts));
+                Ok(WidthRows { width, parts: parts.collect::<Result<_>>()? })
+            };
+            Ok(TableRows {
+                full: rows(&table.parts, table.width(), false)?,
+                narrow: match &table.narrow {
+                    Some(narrow) => rows(&narrow.parts, narrow.width(), true)?,
+                    None => rows(&[], 0, true)?,
+                },
+            })
         });
         Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
     }
@@ -76,6 +86,12 @@ impl Layer {
     pub fn find(&self, table: usize, key: FeatureKey) -> Option<Found<'_>> {
         let rows = self.tables.get(table)?;
         rows.find(key).map(|place| rows.at(place))
+    }
+
+    /// Of the keys of a table, those whose rows are narrow.
+    pub(super) fn narrow_rows(&self, table: usize) -> u64 {
+        let rows = self.tables.get(table).map(|rows| &rows.narrow.parts);
+        rows.into_iter().flatten().map(|part| part.keys.len() as u64).sum()
     }
 
     /// Keys of a table, tombstones included.
@@ -110,14 +126,20 @@ pub fn verify_layer(
     let layer = Layer::open(places, manifest, layouts)?;
     for (table, rows) in manifest.tables.iter().zip(layer.tables.iter()) {
         let mut tombstones = 0;
-        for (index, part) in rows.parts.iter().enumerate() {
+        let narrow = table.narrow.iter().flat_map(|narrow| &narrow.parts);
+        let full = (0..rows.full.parts.len()).map(|index| (&rows.full, index));
+        let all = full.chain((0..rows.narrow.parts.len()).map(|index| (&rows.narrow, index)));
+        for ((rows, index), listed) in all.zip(table.parts.iter().chain(narrow)) {
             verify_rows(rows, index).map_err(|reason| Error::Part {
-                path: places.path(&table.parts[index].file.name()),
+                path: places.path(&listed.file.name()),
                 reason: format!("{reason}; {REMEDY}"),
             })?;
-            tombstones += part.tombstones.iter().map(|&t| u64::from(t)).sum::<u64>();
+            let column = &rows.parts[index].tombstones;
+            tombstones += column.iter().map(|&t| u64::from(t)).sum::<u64>();
             pace.piece();
         }
+        verify_narrow(table, rows)
+            .map_err(|(file, reason)| Error::Part { path: places.path(&file.name()), reason })?;
         if tombstones != table.tombstones {
             let reason = format!(
                 "table `{}` has {tombstones} tombstones and the manifest says {}; {REMEDY}",
@@ -153,7 +175,24 @@ fn verify_file(
     Ok(())
 }
 
-fn verify_rows(rows: &TableRows, index: usize) -> Result<(), String> {
+/// Narrow rows are rows, and of other keys than the full ones.
+fn verify_narrow(table: &LayerTable, rows: &TableRows) -> Result<(), (LayerFile, String)> {
+    let listed = table.narrow.iter().flat_map(|narrow| &narrow.parts);
+    for (part, listed) in rows.narrow.parts.iter().zip(listed) {
+        let refuse = |reason: String| Err((listed.file.clone(), format!("{reason}; {REMEDY}")));
+        if let Some(row) = part.tombstones.iter().position(|&t| t != 0) {
+            return refuse(format!("row {row}: a tombstone among narrow rows"));
+        }
+        let is_full = |&key: &u64| rows.full.find(FeatureKey(key)).is_some();
+        if let Some(row) = part.keys.iter().position(is_full) {
+            let key = part.keys[row];
+            return refuse(format!("row {row}: key {key:#018x} has a full row too"));
+        }
+    }
+    Ok(())
+}
+
+fn verify_rows(rows: &WidthRows, index: usize) -> Result<(), String> {
     let (part, parts) = (&rows.parts[index], rows.parts.len());
     let keys = &part.keys[..];
     if let Some(row) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
@@ -193,17 +232,43 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
                 table.table, layout.name
             ));
         }
-        let parts = table.parts.len();
-        if parts > SLOTS || !(parts == 0 || parts.is_power_of_two()) {
-            return Err(format!("table `{}` has {parts} parts; {REMEDY}", table.table));
+        for parts in
+            [table.parts.len()].into_iter().chain(table.narrow.iter().map(|n| n.parts.len()))
+        {
+            if parts > SLOTS || !(parts == 0 || parts.is_power_of_two()) {
+                return Err(format!("table `{}` has {parts} parts; {REMEDY}", table.table));
+            }
         }
-        let rows: u64 = table.parts.iter().map(|p| p.rows).sum();
+        check_narrow(table, layout)?;
+        let narrow = table.narrow.as_ref().map_or(0, |narrow| narrow.rows);
+        let rows = table.parts.iter().map(|p| p.rows).sum::<u64>().saturating_add(narrow);
         if rows != table.rows || table.tombstones > table.rows {
             return Err(format!(
                 "table `{}`: parts of {rows} rows in all, {} rows and {} tombstones do not agree; {REMEDY}",
                 table.table, table.rows, table.tombstones
             ));
         }
+    }
+    Ok(())
+}
+
+/// What narrow rows have is what the job says, or the reader would put it elsewhere.
+fn check_narrow(table: &LayerTable, layout: &TableLayout) -> Result<(), String> {
+    let Some(narrow) = &table.narrow else { return Ok(()) };
+    let wanted = layout.narrow.iter().flatten().map(|s| (s.name.clone(), s.dim));
+    let wanted: Vec<_> = wanted.collect();
+    if narrow.segments != wanted || wanted.is_empty() {
+        return Err(format!(
+            "the narrow rows of the layer's table `{}` have segments {:?}, the job's {wanted:?}; {REMEDY}",
+            table.table, narrow.segments
+        ));
+    }
+    let rows: u64 = narrow.parts.iter().map(|part| part.rows).sum();
+    if rows != narrow.rows {
+        return Err(format!(
+            "table `{}`: parts of {rows} narrow rows in all and {} narrow rows do not agree; {REMEDY}",
+            table.table, narrow.rows
+        ));
     }
     Ok(())
 }
@@ -215,21 +280,29 @@ fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<S
     })
 }
 
+/// The parts of one width of a table, as the manifest lists them.
+struct Listed<'a> {
+    table: &'a str,
+    parts: &'a [LayerPart],
+    width: usize,
+    is_narrow: bool,
+}
+
 fn open_part(
     places: &(impl Places + ?Sized),
-    table: &LayerTable,
+    table: &Listed<'_>,
     index: usize,
     starts: &ScalarBuffer<u32>,
 ) -> Result<PartRows> {
     let LayerPart { file, rows, first_entry, bits } = &table.parts[index];
     open_file(places, file, |file| {
-        check_schema(file, "part", &part_fields(table.width()))?;
+        check_schema(file, "part", &part_fields(table.width))?;
         if file.rows as u64 != *rows {
             let found = file.rows;
             return Err(format!("it has {found} rows and the manifest says {rows}"));
         }
         let said = |key: &str| file.said(key);
-        let expected = format!("{index} of {}", table.parts.len());
+        let expected = part_label(index, table.parts.len(), table.is_narrow);
         if said("zillion.table") != table.table || said("zillion.part") != expected {
             return Err(format!(
                 "it is part {} of table `{}` and not {expected} of `{}`",
@@ -252,7 +325,7 @@ fn open_part(
             bits: *bits,
             starts: starts.slice(first, entries),
             keys: columns.numbers("key")?,
-            weights: columns.lists("weights", table.width())?,
+            weights: columns.lists("weights", table.width)?,
             counts: columns.numbers("count")?,
             tombstones: columns.numbers("tombstone")?,
         })

@@ -9,6 +9,14 @@ use super::{entry_of, part_of};
 /// Rows of a table in one layer.
 #[derive(Clone, Debug)]
 pub(super) struct TableRows {
+    pub(super) full: WidthRows,
+    /// Empty where no row is narrow.
+    pub(super) narrow: WidthRows,
+}
+
+/// Rows of one width.
+#[derive(Clone, Debug)]
+pub(super) struct WidthRows {
     pub(super) width: usize,
     /// In key order; a power of two, or none.
     pub(super) parts: Vec<PartRows>,
@@ -30,6 +38,8 @@ pub(super) struct PartRows {
 pub(super) struct Place {
     pub(super) part: u32,
     pub(super) row: u32,
+    /// Whether the part is one of narrow rows.
+    pub(super) is_narrow: bool,
 }
 
 /// What a layer says of a key.
@@ -44,33 +54,102 @@ pub enum Found<'a> {
 /// A row of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerRow<'a> {
-    /// All segments.
+    /// All segments; of a narrow row the floats that it has (see
+    /// [`LayerSource::whole`](super::LayerSource::whole)).
     pub weights: &'a [f32],
     /// How often training had pushed it.
     pub count: u32,
 }
 
 impl TableRows {
-    /// Asks for the line of the directory that a lookup of `key` will read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.full.parts.is_empty() && self.narrow.parts.is_empty()
+    }
+
+    /// Asks for the lines of the directory that a lookup of `key` will read.
     #[inline(always)]
     pub(super) fn prefetch_entry(&self, key: FeatureKey) {
-        if let Some(part) = self.part(key) {
-            prefetch_read(&part.starts, self.entry(part, key));
+        self.full.prefetch_entry(key);
+        if !self.narrow.parts.is_empty() {
+            self.narrow.prefetch_entry(key);
         }
     }
 
-    /// Asks for the line of the keys; the directory's should have arrived.
+    /// Asks for the lines of the keys; the directory's should have arrived.
     #[inline(always)]
     pub(super) fn prefetch_keys(&self, key: FeatureKey) {
-        if let Some(part) = self.part(key) {
-            let start = part.starts.get(self.entry(part, key)).copied().unwrap_or_default();
-            prefetch_read(&part.keys, start as usize);
+        self.full.prefetch_keys(key);
+        if !self.narrow.parts.is_empty() {
+            self.narrow.prefetch_keys(key);
         }
     }
 
     /// Asks for the lines of a row.
     #[inline(always)]
     pub(super) fn prefetch_row(&self, place: Place) {
+        self.of_width(place.is_narrow).prefetch_row(place);
+    }
+
+    /// Where `key` is.
+    #[inline(always)]
+    pub(super) fn find(&self, key: FeatureKey) -> Option<Place> {
+        match self.full.find(key) {
+            None if self.narrow.parts.is_empty() => None,
+            None => self.narrow.find(key).map(|place| Place { is_narrow: true, ..place }),
+            found => found,
+        }
+    }
+
+    /// What stands at a place. A place that is not there reads as a tombstone, which no writer makes.
+    #[inline(always)]
+    pub(super) fn at(&self, place: Place) -> Found<'_> {
+        self.of_width(place.is_narrow).at(place)
+    }
+
+    #[inline(always)]
+    fn of_width(&self, is_narrow: bool) -> &WidthRows {
+        if is_narrow { &self.narrow } else { &self.full }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.full.rows() + self.narrow.rows()
+    }
+
+    /// Bytes of the columns and of the entries of the directory.
+    pub(super) fn bytes(&self) -> usize {
+        self.full.bytes() + self.narrow.bytes()
+    }
+
+    /// All rows in key order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
+        let mut full = self.full.iter().peekable();
+        let mut narrow = self.narrow.iter().peekable();
+        std::iter::from_fn(move || match (full.peek(), narrow.peek()) {
+            (Some((first, _)), Some((other, _))) if other < first => narrow.next(),
+            (None, _) => narrow.next(),
+            _ => full.next(),
+        })
+    }
+}
+
+impl WidthRows {
+    #[inline(always)]
+    fn prefetch_entry(&self, key: FeatureKey) {
+        if let Some(part) = self.part(key) {
+            prefetch_read(&part.starts, self.entry(part, key));
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_keys(&self, key: FeatureKey) {
+        if let Some(part) = self.part(key) {
+            let start = part.starts.get(self.entry(part, key)).copied().unwrap_or_default();
+            prefetch_read(&part.keys, start as usize);
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_row(&self, place: Place) {
         if let Some(part) = self.parts.get(place.part as usize) {
             let first = place.row as usize * self.width;
             prefetch_read(&part.weights, first);
@@ -79,7 +158,6 @@ impl TableRows {
         }
     }
 
-    /// Where `key` is.
     #[inline(always)]
     pub(super) fn find(&self, key: FeatureKey) -> Option<Place> {
         let part = self.part(key)?;
@@ -88,12 +166,12 @@ impl TableRows {
             (*part.starts.get(entry)? as usize, *part.starts.get(entry + 1)? as usize);
         let among = part.keys.get(start..end)?;
         let row = start + among.iter().position(|&k| k == key.0)?;
-        Some(Place { part: part_of(key.0, self.parts.len()) as u32, row: row as u32 })
+        let part = part_of(key.0, self.parts.len()) as u32;
+        Some(Place { part, row: row as u32, is_narrow: false })
     }
 
-    /// What stands at a place. A place that is not there reads as a tombstone, which no writer makes.
     #[inline(always)]
-    pub(super) fn at(&self, place: Place) -> Found<'_> {
+    fn at(&self, place: Place) -> Found<'_> {
         let row = place.row as usize;
         let found = self.parts.get(place.part as usize).and_then(|part| {
             if *part.tombstones.get(row)? != 0 {
@@ -105,22 +183,20 @@ impl TableRows {
         found.map_or(Found::Tombstone, Found::Row)
     }
 
-    pub(super) fn rows(&self) -> usize {
+    fn rows(&self) -> usize {
         self.parts.iter().map(|part| part.keys.len()).sum()
     }
 
-    /// Bytes of the columns and of the entries of the directory.
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         let row = size_of::<u64>() + size_of::<u32>() + 1 + self.width * size_of::<f32>();
         self.parts.iter().map(|p| p.keys.len() * row + p.starts.len() * size_of::<u32>()).sum()
     }
 
-    /// All rows in key order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
+    fn iter(&self) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         (0u32..).zip(&self.parts).flat_map(move |(part, rows)| {
-            (0u32..)
-                .zip(rows.keys.iter())
-                .map(move |(row, &key)| (FeatureKey(key), self.at(Place { part, row })))
+            (0u32..).zip(rows.keys.iter()).map(move |(row, &key)| {
+                (FeatureKey(key), self.at(Place { part, row, is_narrow: false }))
+            })
         })
     }
 

@@ -1,5 +1,6 @@
 //! A version's rows: a few layers, the newest first, as a [`RowSource`].
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use zillion_device::Workers;
@@ -55,6 +56,19 @@ impl LayerSource {
         &self.layers
     }
 
+    /// All floats of a row that a layer of a table has: where it is narrow, in the initial row of its key.
+    pub fn whole<'a>(&self, table: usize, key: FeatureKey, row: LayerRow<'a>) -> Cow<'a, [f32]> {
+        match self.shapes.get(table) {
+            Some(shape) if row.weights.len() < shape.width => {
+                let mut whole = vec![0.0; shape.stride()];
+                fill_narrow(shape, key, row.weights, &mut whole);
+                whole.truncate(shape.width);
+                Cow::Owned(whole)
+            }
+            _ => Cow::Borrowed(row.weights),
+        }
+    }
+
     /// Every row of a table in key order: of equal keys the newest, without those that left.
     pub fn rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, LayerRow<'_>)> {
         merged(self.layers.iter(), table).filter_map(|(key, found)| match found {
@@ -97,7 +111,7 @@ impl LayerSource {
         let mut places: [(u8, Option<Place>); BLOCK] = [(0, None); BLOCK];
         for (index, layer) in self.layers.iter().enumerate().rev() {
             let rows: &TableRows = &layer.tables[table];
-            if rows.parts.is_empty() {
+            if rows.is_empty() {
                 continue;
             }
             each_bit(open, |i| rows.prefetch_entry(keys[i]));
@@ -118,6 +132,9 @@ impl LayerSource {
         for ((&key, target), &(layer, place)) in keys.iter().zip(targets).zip(&places) {
             let found = place.map(|place| self.layers[usize::from(layer)].tables[table].at(place));
             match found {
+                Some(Found::Row(row)) if row.weights.len() < shape.width => {
+                    fill_narrow(shape, key, row.weights, target);
+                }
                 Some(Found::Row(row)) => {
                     target[..shape.width].copy_from_slice(row.weights);
                     target[shape.width..].fill(0.0);
@@ -150,6 +167,13 @@ impl LayerSource {
         });
         shares.iter().map(|(_, _, missing)| missing).sum()
     }
+}
+
+/// Writes a narrow row in the initial row of its key, padding included.
+#[cold]
+fn fill_narrow(shape: &TableShape, key: FeatureKey, weights: &[f32], target: &mut [f32]) {
+    shape.fill_initial(key, target);
+    shape.layout.spread(weights, target);
 }
 
 /// Calls `each` with the place of every bit that is set, in ascending order.

@@ -40,6 +40,7 @@ fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
         dtype: Dtype::F32,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 7,
     }

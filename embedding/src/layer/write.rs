@@ -13,11 +13,11 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::{
-    FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, PART_BYTES, Pace, entry_bits,
-    entry_of, part_of, row_bytes,
+    FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES, Pace,
+    entry_bits, entry_of, part_count, part_of, row_bytes,
 };
 use crate::error::{Error, Result};
-use crate::spec::TableLayout;
+use crate::spec::{SegmentLayout, TableLayout};
 
 /// Bytes that are written and hashed between two calls of [`Pace::piece`]: about 0.1 ms.
 const PIECE_BYTES: usize = 64 << 10;
@@ -28,7 +28,7 @@ pub(super) const PIECE_ROWS: usize = 512;
 /// Writes a layer's files into a folder.
 ///
 /// The caller must begin the tables in the order of the schema and add each table's rows in ascending order
-/// of their keys. A part is held in memory until it is whole, and no more than one.
+/// of their keys, of whatever width. A part is held in memory until it is whole, and no more than one of each width.
 pub struct LayerWriter<'a> {
     files: &'a Files,
     folder: &'a Path,
@@ -40,15 +40,26 @@ pub struct LayerWriter<'a> {
 
 /// The table that rows are added to.
 struct OpenTable {
+    last: Option<u64>,
+    full: OpenRows,
+    /// Where rows may be narrow.
+    narrow: Option<OpenRows>,
+    name: String,
+    tombstones: u64,
+}
+
+/// Its rows of one width.
+struct OpenRows {
+    is_narrow: bool,
+    segments: Vec<(String, usize)>,
     parts: usize,
     width: usize,
-    last: Option<u64>,
     rows: Rows,
     /// Rows that a part can have.
     room: usize,
     /// The part that `rows` belong to.
     part: usize,
-    done: LayerTable,
+    done: Vec<LayerPart>,
 }
 
 /// Rows of a part in columns.
@@ -67,28 +78,37 @@ impl<'a> LayerWriter<'a> {
     }
 
     /// Ends the table before and begins the next one, in `parts` parts: what
-    /// [`part_count`](super::part_count) says, 0 for a table without rows.
+    /// [`part_count`] says, 0 for a table without rows. None of its rows is narrow.
     ///
     /// # Errors
     /// Where the disk refuses the last part of the table before.
     pub fn table(&mut self, layout: &TableLayout, parts: usize) -> Result<()> {
+        self.begin(layout, parts, 0)
+    }
+
+    /// The same for a table that will have so many full rows and tombstones, and so many narrow rows (or fewer).
+    ///
+    /// # Errors
+    /// As [`LayerWriter::table`].
+    pub fn table_of_rows(&mut self, layout: &TableLayout, full: u64, narrow: u64) -> Result<()> {
+        let narrow = part_count(narrow, layout.narrow_width());
+        self.begin(layout, part_count(full, layout.width()), narrow)
+    }
+
+    fn begin(&mut self, layout: &TableLayout, parts: usize, narrow_parts: usize) -> Result<()> {
         self.end_table()?;
-        let segments = layout.segments.iter().map(|s| (s.name.clone(), s.dim)).collect();
-        let done = LayerTable {
-            table: layout.name.clone(),
-            segments,
-            rows: 0,
+        let narrow = layout.narrow.as_ref().filter(|_| narrow_parts > 0);
+        self.open = Some(OpenTable {
+            last: None,
+            full: OpenRows::new(&layout.segments, parts, false),
+            narrow: narrow.map(|segments| OpenRows::new(segments, narrow_parts, true)),
+            name: layout.name.clone(),
             tombstones: 0,
-            parts: Vec::with_capacity(parts),
-        };
-        let width = layout.width();
-        let room = usize::try_from(PART_BYTES / row_bytes(width)).unwrap_or(usize::MAX);
-        let rows = Rows::default();
-        self.open = Some(OpenTable { parts, width, last: None, rows, room, part: 0, done });
+        });
         Ok(())
     }
 
-    /// Adds a row, or a tombstone where `weights` is `None`.
+    /// Adds a row, or a tombstone where `weights` is `None`. A row that has as many floats as a narrow one is one.
     ///
     /// # Errors
     /// A key that is not above the one before it, a row of another width, a row of a table that was begun
@@ -97,36 +117,38 @@ impl<'a> LayerWriter<'a> {
         let Some(open) = &mut self.open else {
             return Err(Error::mismatch("*", "a row is added before its table is begun"));
         };
-        let refuse = |open: &OpenTable, reason: String| Error::mismatch(&open.done.table, reason);
+        let refuse = |open: &OpenTable, reason: String| Error::mismatch(&open.name, reason);
         if open.last.is_some_and(|last| last >= key.0) {
             return Err(refuse(
                 open,
                 format!("key {:#018x} is not above the one before it", key.0),
             ));
         }
-        if open.parts == 0 {
+        let is_narrow = |rows: &OpenRows| weights.is_some_and(|row| row.len() == rows.width);
+        let is_narrow = open.narrow.as_ref().is_some_and(is_narrow);
+        let rows = open.rows_of(is_narrow);
+        if rows.parts == 0 {
             return Err(refuse(open, "a row is added to a table that was begun as empty".into()));
         }
         if let Some(row) = weights
-            && row.len() != open.width
+            && row.len() != rows.width
         {
-            return Err(refuse(
-                open,
-                format!("a row has {} floats, not {}", row.len(), open.width),
-            ));
+            let reason = format!("a row has {} floats, not {}", row.len(), rows.width);
+            return Err(refuse(open, reason));
         }
-        let part = part_of(key.0, open.parts);
-        while self.open.as_ref().is_some_and(|open| open.part < part) {
-            self.end_part()?;
+        let part = part_of(key.0, rows.parts);
+        while self.open.as_mut().is_some_and(|open| open.rows_of(is_narrow).part < part) {
+            self.end_part(is_narrow)?;
         }
         let Some(open) = &mut self.open else { return Ok(()) };
-        if open.rows.keys.is_empty() {
-            open.rows.reserve(open.room, open.width);
-        }
         open.last = Some(key.0);
-        open.rows.push(key.0, weights, open.width, count);
-        open.done.tombstones += u64::from(weights.is_none());
-        if open.rows.keys.len().is_multiple_of(PIECE_ROWS) {
+        open.tombstones += u64::from(weights.is_none());
+        let OpenRows { rows, room, width, .. } = open.rows_of(is_narrow);
+        if rows.keys.is_empty() {
+            rows.reserve(*room, *width);
+        }
+        rows.push(key.0, weights, *width, count);
+        if rows.keys.len().is_multiple_of(PIECE_ROWS) {
             self.pace.piece();
         }
         Ok(())
@@ -151,28 +173,35 @@ impl<'a> LayerWriter<'a> {
     }
 
     fn end_table(&mut self) -> Result<()> {
-        while self.open.as_ref().is_some_and(|open| open.part < open.parts) {
-            self.end_part()?;
+        for is_narrow in [false, true] {
+            let has_more = |open: &mut OpenTable| {
+                let rows = open.rows_of(is_narrow);
+                rows.part < rows.parts
+            };
+            while self.open.as_mut().is_some_and(has_more) {
+                self.end_part(is_narrow)?;
+            }
         }
-        self.tables.extend(self.open.take().map(|open| open.done));
+        self.tables.extend(self.open.take().map(OpenTable::done));
         Ok(())
     }
 
-    /// Writes the rows at hand as the current part and moves to the next.
-    fn end_part(&mut self) -> Result<()> {
-        let Some(mut open) = self.open.take() else { return Ok(()) };
+    /// Writes the rows of one width at hand as the current part and moves to the next.
+    fn end_part(&mut self, is_narrow: bool) -> Result<()> {
+        let Some(mut table) = self.open.take() else { return Ok(()) };
+        let name = table.name.clone();
+        let open = table.rows_of(is_narrow);
+        let schema = part_schema(&name, open);
         let rows = std::mem::take(&mut open.rows);
         let count = rows.keys.len();
         let bits = entry_bits(count);
         let first_entry = self.starts.len() as u64;
         list_entries(&rows.keys, open.parts, bits, &mut self.starts, self.pace);
-        let schema = part_schema(&open);
         let width = open.width;
         let file = self.write(&schema, || rows.columns(width))?;
-        open.done.rows += count as u64;
-        open.done.parts.push(LayerPart { file, rows: count as u64, first_entry, bits });
+        open.done.push(LayerPart { file, rows: count as u64, first_entry, bits });
         open.part += 1;
-        self.open = Some(open);
+        self.open = Some(table);
         Ok(())
     }
 
@@ -200,6 +229,43 @@ impl<'a> LayerWriter<'a> {
         pace.waited();
         let blake3 = name.trim_end_matches(".arrow").to_owned();
         Ok(LayerFile { blake3, bytes })
+    }
+}
+
+impl OpenTable {
+    /// The rows of one width; the full ones where there are no others.
+    fn rows_of(&mut self, is_narrow: bool) -> &mut OpenRows {
+        match &mut self.narrow {
+            Some(narrow) if is_narrow => narrow,
+            _ => &mut self.full,
+        }
+    }
+
+    fn done(self) -> LayerTable {
+        let rows = |parts: &[LayerPart]| parts.iter().map(|part| part.rows).sum::<u64>();
+        let narrow = self.narrow.map(|narrow| NarrowRows {
+            segments: narrow.segments,
+            rows: rows(&narrow.done),
+            parts: narrow.done,
+        });
+        LayerTable {
+            table: self.name,
+            segments: self.full.segments,
+            rows: rows(&self.full.done) + narrow.as_ref().map_or(0, |narrow| narrow.rows),
+            tombstones: self.tombstones,
+            parts: self.full.done,
+            narrow,
+        }
+    }
+}
+
+impl OpenRows {
+    fn new(segments: &[SegmentLayout], parts: usize, is_narrow: bool) -> Self {
+        let segments: Vec<_> = segments.iter().map(|s| (s.name.clone(), s.dim)).collect();
+        let width = segments.iter().map(|(_, dim)| dim).sum();
+        let room = usize::try_from(PART_BYTES / row_bytes(width)).unwrap_or(usize::MAX);
+        let done = Vec::with_capacity(parts);
+        Self { is_narrow, segments, parts, width, rows: Rows::default(), room, part: 0, done }
     }
 }
 
@@ -273,16 +339,21 @@ fn item() -> Arc<Field> {
     Arc::new(Field::new("item", DataType::Float32, false))
 }
 
-fn part_schema(open: &OpenTable) -> Arc<Schema> {
-    let segments = open.done.segments.iter().map(|(name, dim)| format!("{name}:{dim}"));
+fn part_schema(table: &str, open: &OpenRows) -> Arc<Schema> {
+    let segments = open.segments.iter().map(|(name, dim)| format!("{name}:{dim}"));
     let mut schema = Schema::clone(&schema("part", part_fields(open.width)));
     let said = [
-        ("zillion.part", format!("{} of {}", open.part, open.parts)),
+        ("zillion.part", part_label(open.part, open.parts, open.is_narrow)),
         ("zillion.segments", segments.collect::<Vec<_>>().join(",")),
-        ("zillion.table", open.done.table.clone()),
+        ("zillion.table", table.to_owned()),
     ];
     schema.metadata.extend(said.map(|(key, value)| (key.to_owned(), value)));
     Arc::new(schema)
+}
+
+/// What a part says it is.
+pub(super) fn part_label(part: usize, parts: usize, is_narrow: bool) -> String {
+    format!("{part} of {parts}{}", if is_narrow { " narrow" } else { "" })
 }
 
 fn schema(what: &str, fields: Vec<Field>) -> Arc<Schema> {

@@ -43,6 +43,16 @@ struct Pick {
 }
 
 impl RowPart {
+    /// The rows of one file.
+    pub(super) fn of_file(slots: Range<usize>, file: StoredPart) -> Self {
+        Self { slots, files: vec![Arc::new(file)], picks: None }
+    }
+
+    /// Whether its rows are narrow.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.files[0].is_narrow()
+    }
+
     fn place(&self, row: usize) -> (&StoredPart, usize) {
         match &self.picks {
             None => (&self.files[0], row),
@@ -133,11 +143,11 @@ pub(crate) fn open_rows(
     let merged: Vec<Vec<RowPart>> = merged.collect();
     for ((shape, listed), parts) in shapes.iter().zip(tables).zip(&merged) {
         let rows: usize = parts.iter().map(RowPart::len).sum();
-        if rows as u64 != listed.rows {
+        let listed = full_rows(listed);
+        if rows as u64 != listed {
             let path = folder.join(format!("tables/{}", shape.name()));
             let reason = format!(
-                "the chain of checkpoints has {rows} rows and this one says {}; {REMEDY}",
-                listed.rows
+                "the chain of checkpoints has {rows} rows and this one says {listed}; {REMEDY}",
             );
             return Err(Error::Part { path, reason });
         }
@@ -148,6 +158,11 @@ pub(crate) fn open_rows(
 /// A checkpoint's files of one table, opened.
 type Opened = (Vec<Arc<StoredPart>>, Vec<StoredGone>);
 
+/// Rows that are full. More narrow rows than rows are as wrong as any other sum.
+fn full_rows(listed: &TableParts) -> u64 {
+    listed.full_rows().unwrap_or(u64::MAX)
+}
+
 /// The chain of one table, the whole checkpoint first, before any file is opened.
 fn links_of<'a>(
     folder: &Path,
@@ -155,13 +170,16 @@ fn links_of<'a>(
     listed: &'a TableParts,
 ) -> Result<Vec<Link<'a>>> {
     let Some(changes) = &listed.changes else {
-        check_names(folder, shape, ROWS, &listed.parts, listed.rows)?;
+        check_names(folder, shape, ROWS, &listed.parts, full_rows(listed))?;
         return Ok(vec![Link { folder: folder.to_owned(), parts: &listed.parts, gone: &[] }]);
     };
     let refuse = |reason: &str| {
         let path = folder.join(format!("tables/{}", shape.name()));
         Err(Error::Part { path, reason: format!("{reason}; {REMEDY}") })
     };
+    if listed.narrow.is_some() {
+        return refuse("its parts hold changes, and a table whose rows grow is written whole");
+    }
     let whole = changes.below.first();
     if whole.is_none_or(|whole| whole.gone.is_some()) {
         return refuse("its parts hold changes, and nothing whole is below them");

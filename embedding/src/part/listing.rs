@@ -52,7 +52,7 @@ impl TableParts {
     /// Every file of this table in the checkpoint's own folder.
     pub fn files(&self) -> impl Iterator<Item = &PartInfo> {
         let gone = self.changes.iter().filter_map(|changes| changes.gone.as_ref());
-        let others = gone.chain(&self.candidates).chain(&self.filter);
+        let others = gone.chain(&self.narrow).chain(&self.candidates).chain(&self.filter);
         self.parts.iter().chain(others.flat_map(|listed| &listed.parts))
     }
 

@@ -8,7 +8,8 @@
 //!
 //! Keys that wait to be admitted are files beside them (`candidates-*.arrow`) with the columns `key`, `count`
 //! and `last_step`, in tables whose admission counts; where it counts in a filter, the filter's blocks are
-//! (`filter-*.arrow`). Where a table keeps statistics of use, rows have `show` and `click` (f32) too.
+//! (`filter-*.arrow`). Rows that are narrow until their keys are frequent are parts of their own (`narrow-*.arrow`),
+//! whose schema is that of the smaller table that they are. Where a table keeps statistics of use, rows have `show` and `click` (f32) too.
 //!
 //! In a checkpoint that stands on another one, parts may hold only the rows that changed since, and beside them lie
 //! the keys that went (`gone-*.arrow`); [`RowPart`] is all that a chain of checkpoints says together.
@@ -21,6 +22,7 @@ mod chain;
 mod filter;
 mod gone;
 mod listing;
+mod narrow;
 mod open;
 mod read;
 mod search;
@@ -36,8 +38,9 @@ pub(crate) use chain::{RowPart, open_rows};
 pub(crate) use filter::{StoredFilter, open_filters, write_filter};
 pub(crate) use gone::write_gone;
 pub use listing::{ChangedParts, PartsBelow};
+pub(crate) use narrow::open_narrow;
 pub(crate) use read::{Need, open_candidates};
-pub(crate) use write::{PartRows, write_part};
+pub(crate) use write::{PartRows, write_part, write_rows};
 
 use crate::shape::TableShape;
 use crate::spec::TableLayout;
@@ -54,12 +57,15 @@ const FORMAT: &str = "1";
 pub struct TableParts {
     /// The table's name.
     pub table: String,
-    /// Rows of the table: those in all parts, unless these hold changes alone.
+    /// Rows of the table, narrow ones included: those in all parts, unless these hold changes alone.
     pub rows: u64,
     /// The epoch that changes were marked with when the checkpoint was written.
     pub dirty_epoch: u32,
     /// In slot order: a power of two of them, each with the same number of slots.
     pub parts: Vec<PartInfo>,
+    /// The rows that are not full yet; absent where all rows are from the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub narrow: Option<CandidateParts>,
     /// The keys that wait to be admitted; absent where the table lets every key in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<CandidateParts>,
@@ -71,7 +77,7 @@ pub struct TableParts {
     pub changes: Option<ChangedParts>,
 }
 
-/// The candidates' parts of one table.
+/// The candidates' parts of one table, or those of another kind that are cut by their own number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CandidateParts {
@@ -95,6 +101,13 @@ pub struct PartInfo {
     pub blake3: String,
 }
 
+impl TableParts {
+    /// Rows that are full.
+    pub(crate) fn full_rows(&self) -> Option<u64> {
+        self.rows.checked_sub(self.narrow.as_ref().map_or(0, |narrow| narrow.rows))
+    }
+}
+
 /// The path of a part below the checkpoint's folder.
 fn file_name(table: &str, kind: &str, part: usize) -> String {
     format!("tables/{table}/{kind}-{part:05}.arrow")
@@ -102,6 +115,7 @@ fn file_name(table: &str, kind: &str, part: usize) -> String {
 
 /// The kinds of files that a table has.
 const ROWS: &str = "part";
+const NARROW: &str = "narrow";
 const CANDIDATES: &str = "candidates";
 const FILTER: &str = "filter";
 const GONE: &str = "gone";

@@ -122,6 +122,7 @@ impl Opening<'_> {
                 slots,
                 width,
                 state_width,
+                is_narrow: false,
             })
         })
     }

@@ -32,6 +32,8 @@ pub(crate) struct StoredPart {
     pub(super) dirty_epochs: ScalarBuffer<u32>,
     /// Shows and clicks, where the table keeps them.
     pub(super) uses: Option<(ScalarBuffer<f32>, ScalarBuffer<f32>)>,
+    /// Whether its rows are narrow.
+    pub(super) is_narrow: bool,
 }
 
 /// A part's weights, flat, in the type of its table.
@@ -47,6 +49,11 @@ impl StoredPart {
     pub(crate) fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
         let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
         before(slots.start)..before(slots.end)
+    }
+
+    /// Whether its rows are narrow.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.is_narrow
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -80,6 +87,7 @@ impl StoredPart {
                 shows: shows[row],
                 clicks: clicks[row],
             }),
+            is_narrow: self.is_narrow,
         }
     }
 

@@ -28,6 +28,7 @@ fn reopen(folder: &Path, parts: &[TableParts]) -> Result<TableSet, String> {
 fn listing(parts: Vec<PartInfo>) -> Vec<TableParts> {
     let rows = parts.iter().map(|p| p.rows).sum();
     vec![TableParts {
+        narrow: None,
         table: "ids".to_owned(),
         rows,
         dirty_epoch: 1,

@@ -15,7 +15,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::{FeatureKey, Use};
 
-use super::{FORMAT, PartInfo, ROWS, describe_segments, file_name, part_slots};
+use super::{FORMAT, NARROW, PartInfo, ROWS, describe_segments, file_name, part_slots};
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::shape::TableShape;
@@ -215,13 +215,37 @@ pub(crate) fn write_part(
     files: &Files,
     folder: &Path,
     shape: &TableShape,
-    (part, parts): (usize, usize),
+    place: (usize, usize),
+    rows: PartRows,
+) -> Result<PartInfo> {
+    write_file_of(files, folder, shape, (place, ROWS), rows)
+}
+
+/// The same for rows of either width of a table: `shape` is the table's.
+pub(crate) fn write_rows(
+    files: &Files,
+    folder: &Path,
+    shape: &TableShape,
+    place: (usize, usize),
+    (rows, is_narrow): (PartRows, bool),
+) -> Result<PartInfo> {
+    match shape.narrow.as_deref().filter(|_| is_narrow) {
+        Some(narrow) => write_file_of(files, folder, &narrow.shape, (place, NARROW), rows),
+        None => write_part(files, folder, shape, place, rows),
+    }
+}
+
+fn write_file_of(
+    files: &Files,
+    folder: &Path,
+    shape: &TableShape,
+    ((part, parts), kind): ((usize, usize), &str),
     rows: PartRows,
 ) -> Result<PartInfo> {
     let count = rows.keys.len() as u64;
     let schema = Arc::new(schema(shape, part, parts));
     let batch = || batch(rows, shape, schema.clone());
-    write_file(files, folder, file_name(shape.name(), ROWS, part), count, &schema, batch)
+    write_file(files, folder, file_name(shape.name(), kind, part), count, &schema, batch)
 }
 
 /// Writes and syncs one record batch as a file below `folder`.

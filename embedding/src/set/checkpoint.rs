@@ -18,9 +18,9 @@ use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::life::Admission;
 use crate::part::{
-    CandidateParts, MAX_PART_ROWS, Need, PartInfo, PartRows, StoredCandidates, StoredFilter,
-    TableParts, open_candidates, open_filters, open_rows, part_count, part_slots, write_candidates,
-    write_filter, write_part,
+    CandidateParts, MAX_PART_ROWS, Need, PartInfo, PartRows, RowPart, StoredCandidates,
+    StoredFilter, TableParts, open_candidates, open_filters, open_narrow, open_rows, part_count,
+    part_slots, write_candidates, write_filter, write_part, write_rows,
 };
 use crate::shape::TableShape;
 use crate::table::Table;
@@ -53,7 +53,7 @@ impl TableSet {
             files.create_dir(tables.join(shape.name()))?;
         }
         let cuts: Vec<usize> =
-            (0..self.shapes.len()).map(|table| part_count(&self.slot_rows(table), limit)).collect();
+            (0..self.shapes.len()).map(|table| part_count(&self.full_rows(table), limit)).collect();
         let jobs: Vec<(usize, usize)> = cuts
             .iter()
             .enumerate()
@@ -61,7 +61,7 @@ impl TableSet {
             .collect();
         let written = workers.map(jobs.len(), |job| {
             let (table, part) = jobs[job];
-            let rows = self.gather(table, part, cuts[table])?;
+            let rows = self.gather(table, part, cuts[table], false)?;
             write_part(files, folder, &self.shapes[table], (part, cuts[table]), rows)
         });
         let mut written = written.into_iter();
@@ -69,13 +69,16 @@ impl TableSet {
         for (shape, &parts) in self.shapes.iter().zip(&cuts) {
             let parts: Vec<PartInfo> = written.by_ref().take(parts).collect::<Result<_>>()?;
             let table = manifest.len();
+            let narrow = self.write_narrow(workers, folder, files, table, limit)?;
             let candidates = self.write_candidates(workers, folder, files, table, limit)?;
             let filter = self.write_filter(workers, folder, files, table, limit)?;
             manifest.push(TableParts {
                 table: shape.name().to_owned(),
-                rows: parts.iter().map(|p| p.rows).sum(),
+                rows: parts.iter().map(|p| p.rows).sum::<u64>()
+                    + narrow.as_ref().map_or(0, |narrow| narrow.rows),
                 dirty_epoch: self.dirty_epoch(),
                 parts,
+                narrow,
                 candidates,
                 filter,
                 changes: None,
@@ -83,6 +86,28 @@ impl TableSet {
         }
         sync(files, folder, self.shapes.iter().map(|shape| shape.name().to_owned()).collect())?;
         Ok(manifest)
+    }
+
+    /// Writes the rows of one table that are not full yet, if its rows grow.
+    fn write_narrow(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        table: usize,
+        limit: u64,
+    ) -> Result<Option<CandidateParts>> {
+        let shape = &self.shapes[table];
+        if shape.narrow.is_none() {
+            return Ok(None);
+        }
+        let parts = part_count(&self.narrow_rows(table), limit);
+        let written = workers.map(parts, |part| {
+            let rows = self.gather(table, part, parts, true)?;
+            write_rows(files, folder, shape, (part, parts), (rows, true))
+        });
+        let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
+        Ok(Some(CandidateParts { rows: parts.iter().map(|p| p.rows).sum(), parts }))
     }
 
     /// Writes the keys of one table that wait to be admitted, if it lets them wait.
@@ -185,6 +210,7 @@ impl TableSet {
             }
         }
         let opened = open_rows(workers, folder, &shapes, &listed, Need::State)?;
+        let narrow = open_narrow(workers, folder, &shapes, &listed, Need::State)?;
         let candidates = open_candidates(workers, folder, &shapes, &listed)?;
         let filters = open_filters(workers, folder, &shapes, &listed)?;
         let mut shards = empty_shards(&self.shapes, &self.map)?;
@@ -198,6 +224,7 @@ impl TableSet {
                         table.restore_row(part.key(row), part.stored(row))?;
                     }
                 }
+                narrow[index].iter().try_for_each(|part| restore_narrow(table, part, &slots))?;
                 table.restored();
                 candidates[index]
                     .iter()
@@ -228,15 +255,36 @@ impl TableSet {
         rows
     }
 
-    /// The rows of one part, from whichever shards have them.
-    fn gather(&self, table: usize, part: usize, parts: usize) -> Result<PartRows> {
+    /// The same of those that are full.
+    pub(super) fn full_rows(&self, table: usize) -> Vec<u64> {
+        let all = self.slot_rows(table).into_iter();
+        all.zip(self.narrow_rows(table)).map(|(all, narrow)| all - narrow).collect()
+    }
+
+    /// The same of those that are not.
+    pub(super) fn narrow_rows(&self, table: usize) -> Vec<u64> {
+        let shards = self.shards.iter();
+        let rows = shards.flat_map(|shard| {
+            shard.slots().map(move |slot| shard.table(table).slot_narrow_rows(slot) as u64)
+        });
+        rows.collect()
+    }
+
+    /// The rows of one part, full or narrow ones, from whichever shards have them.
+    fn gather(&self, table: usize, part: usize, parts: usize, is_narrow: bool) -> Result<PartRows> {
         let slots = part_slots(part, parts);
         let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
-        let count = slots.clone().map(|slot| owner(slot).slot_rows(slot)).sum();
-        let mut rows = PartRows::with_capacity(count, &self.shapes[table]);
+        let in_slot = |slot: usize| match is_narrow {
+            true => owner(slot).slot_narrow_rows(slot),
+            false => owner(slot).slot_rows(slot) - owner(slot).slot_narrow_rows(slot),
+        };
+        let count = slots.clone().map(in_slot).sum();
+        let mut rows = PartRows::with_capacity(count, self.shapes[table].of_width(is_narrow));
         for slot in slots {
             owner(slot).for_each_in_slot(slot, |key, stored| {
-                rows.push(key, self.eras.stored(stored));
+                if stored.is_narrow == is_narrow {
+                    rows.push(key, self.eras.stored(stored));
+                }
             })?;
         }
         Ok(rows)
@@ -254,6 +302,21 @@ fn restore_filter(table: &mut Table, part: &StoredFilter, slots: &Range<usize>) 
     for (slot, block, words) in part.in_slots(slots) {
         filter.restore(slot, block, words);
     }
+}
+
+/// The narrow rows of one part that belong to a shard's slots.
+fn restore_narrow(table: &mut Table, part: &RowPart, slots: &Range<usize>) -> Result<()> {
+    for row in part.rows_in(slots) {
+        let key = part.key(row);
+        if !table.restore_narrow_row(key, part.stored(row))? {
+            let reason = format!(
+                "key {:#018x} has a full row and a narrow one; take another checkpoint",
+                key.0
+            );
+            return Err(Error::mismatch(table.name(), reason));
+        }
+    }
+    Ok(())
 }
 
 /// The candidates of one part that belong to a shard's slots.

@@ -12,7 +12,7 @@ use zillion_feature::SLOTS;
 
 use super::TableSet;
 use crate::error::{Error, Result};
-use crate::layer::{LayerManifest, LayerWriter, Pace, part_count};
+use crate::layer::{LayerManifest, LayerWriter, Pace};
 use crate::table::{Changed, RowRun, Table};
 
 /// Keys that are looked up as one piece of work.
@@ -131,7 +131,8 @@ impl TableSet {
         };
         let layout = &self.layouts[table];
         let rows: usize = pieces.iter().map(|(_, rows)| rows).sum();
-        writer.table(layout, part_count(rows as u64, layout.width()))?;
+        let narrow = self.narrow_of(workers, table, chosen);
+        writer.table_of_rows(layout, rows as u64 - narrow, narrow)?;
         let row_bytes = layout.width() * size_of::<f32>();
         for held in groups(&pieces, HELD_BYTES / row_bytes.max(1)) {
             let held = &pieces[held];
@@ -143,6 +144,18 @@ impl TableSet {
             }
         }
         Ok(())
+    }
+
+    /// How many of the rows that a layer gets are narrow.
+    fn narrow_of(&self, workers: &Workers, table: usize, chosen: &Chosen) -> u64 {
+        let counted = workers.map(self.shards.len(), |shard| {
+            let owner = self.shards[shard].table(table);
+            match chosen {
+                Chosen::All => owner.narrow_rows(),
+                Chosen::Keys(by_shard) => owner.narrow_among(&by_shard[shard]),
+            }
+        });
+        counted.into_iter().sum()
     }
 
     fn copy(&self, table: usize, piece: &Piece<'_>) -> Result<RowRun> {

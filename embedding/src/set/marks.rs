@@ -31,8 +31,8 @@ pub(super) struct Marks {
 }
 
 impl TableSet {
-    /// Remembers from now on what checkpoints of changes need ([`TableSet::begin_changes`]), in tables without
-    /// whole-table rules: 16 bytes a key whose row goes, or is spilled after it has changed. The first checkpoint
+    /// Remembers from now on what checkpoints of changes need ([`TableSet::begin_changes`]), in tables that
+    /// are not written whole: 16 bytes a key whose row goes, or is spilled after it has changed. The first checkpoint
     /// that is finished from here on, or restored, is the first that another one can stand on.
     pub fn follow_snapshots(&mut self) {
         if self.marks.is_none() {

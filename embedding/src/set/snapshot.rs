@@ -61,7 +61,7 @@ pub(super) struct Snapshot {
     /// The epoch that it began in, and the era that ended then.
     epoch: u32,
     era: u32,
-    /// By table, and in a table rows before what is counted of keys that wait.
+    /// By table, and in a table rows before what is counted of keys that wait, full ones before narrow ones.
     jobs: Vec<Job>,
     written: Vec<Option<Written>>,
     /// The job that is being filled, or will be.
@@ -92,8 +92,8 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, None)
     }
 
-    /// Begins a checkpoint that holds, of tables without whole-table rules, only the rows that changed and the keys
-    /// that went since another one; everything else is whole. It is restored on top of that one.
+    /// Begins a checkpoint that holds, of tables without whole-table rules whose rows do not grow, only the rows that
+    /// changed and the keys that went since another one; everything else is whole. It is restored on top of that one.
     ///
     /// # Errors
     /// As [`TableSet::begin_snapshot`]; [`Error::Mismatch`] where `since` is not the mark of one of the last two
@@ -218,6 +218,7 @@ impl TableSet {
         let table = self.shards[shard].table_mut(job.table);
         match job.kind {
             Kind::Rows => table.slot_written(slot),
+            Kind::Narrow => table.narrow_slot_written(slot),
             Kind::Candidates | Kind::Filter => {
                 table.gate_mut().into_iter().for_each(|gate| gate.slot_written(slot));
             }
@@ -228,10 +229,12 @@ impl TableSet {
             return Ok(copied);
         }
         snapshot.begin_writing(filling.content, self.shapes[job.table].clone(), workers);
-        if job.part + 1 == job.parts {
+        // What is kept of rows is needed until those of both widths are written.
+        let is_followed = job.kind == Kind::Rows && self.shapes[job.table].narrow.is_some();
+        if job.part + 1 == job.parts && !is_followed {
             for shard in &mut self.shards {
                 let table = shard.table_mut(job.table);
-                if job.kind != Kind::Rows {
+                if !matches!(job.kind, Kind::Rows | Kind::Narrow) {
                     table.gate_mut().into_iter().for_each(Gate::end_snapshot);
                 } else if let Some(kept) = table.end_snapshot() {
                     snapshot.dropping.push(workers.spawn(move || drop(kept)));
@@ -247,8 +250,8 @@ impl TableSet {
         match content {
             Content::Rows { rows, gone } => {
                 let before = rows.keys().len();
-                owner.for_each_before(slot, job.since, |key, stored| {
-                    rows.push(key, self.eras.stored(stored))
+                owner.for_each_before(slot, job.kind.is_narrow(), job.since, |key, stored| {
+                    rows.push(key, self.eras.stored(stored));
                 })?;
                 let changed = &rows.keys()[before..];
                 if let Some((gone, since)) = gone.as_mut().zip(job.since) {
@@ -376,7 +379,7 @@ impl Snapshot {
 
     /// Hands a part over to be written.
     fn begin_writing(&mut self, content: Content, shape: Arc<TableShape>, workers: &Workers) {
-        self.jobs[self.next].bytes = content.bytes(&shape);
+        self.jobs[self.next].bytes = content.bytes(&self.jobs[self.next], &shape);
         let (files, folder, job) = (self.files.clone(), self.folder.clone(), self.jobs[self.next]);
         let task = workers.spawn(move || content.write(&files, &folder, &shape, &job));
         self.running.push((self.next, task));

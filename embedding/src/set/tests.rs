@@ -6,6 +6,7 @@ mod chains;
 mod changes;
 mod dtypes;
 mod frozen;
+mod growth;
 mod guards;
 mod invariance;
 mod learning;

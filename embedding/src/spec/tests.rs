@@ -24,6 +24,7 @@ fn spec(dense: bool) -> TableSpec {
         dtype: Dtype::F32,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 1,
     }

@@ -206,6 +206,9 @@ impl TableSpec {
         } else if !self.eviction.is_never() {
             "eviction looks at every row of a table, in memory and on disk; set `eviction = { kind = \"never\" }` for \
              the table, or remove this"
+        } else if self.grow.is_some() {
+            "records on disk are of one size, and the rows of this table begin narrow; set `grow = { at = 1 }` for the \
+             table, or remove this"
         } else {
             return Ok(());
         };

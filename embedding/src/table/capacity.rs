@@ -108,14 +108,14 @@ impl Table {
         std::mem::take(&mut self.wanted)
     }
 
-    /// What a row is worth.
+    /// What a row is worth; of its norm, as far as it has floats.
     pub(super) fn worth(&self, priority: Priority, row: u32) -> f64 {
-        let companion = self.companion.row(row);
+        let (shape, companion) = self.companion_of(row);
         let weights = match priority.needs_weights() {
-            true => self.weights.stored(row, self.shape.width).to_floats(),
+            true => self.weights_of(row).to_floats(),
             false => Cow::Borrowed(&[][..]),
         };
-        priority.of(self.shape.meta(companion), self.shape.used(companion), &weights)
+        priority.of(shape.meta(companion), shape.used(companion), &weights)
     }
 
     /// The rows of the slots that a visit looks at, but for those that are pinned.
@@ -130,9 +130,9 @@ impl Table {
             entries.extend(self.index.slot_entries(slot).filter(|(key, _)| !pinned.contains(key)));
             for (i, &(key, row)) in entries.iter().enumerate() {
                 if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                    self.companion.prefetch(row);
+                    self.prefetch_companion(row);
                     if priority.needs_weights() {
-                        self.weights.prefetch(row);
+                        self.prefetch_weights(row);
                     }
                 }
                 let rank = (ordered(self.worth(priority, row)), key);
@@ -157,7 +157,7 @@ impl Table {
             let goes = |found: &&Looked| found.rank <= highest;
             let mut gone = 0;
             for &Looked { rank: (_, key), row } in looked[run.clone()].iter().filter(goes) {
-                let meta = self.shape.meta(self.companion.row(row));
+                let meta = self.meta_of(row);
                 self.evict_row(key, row, meta);
                 gone += 1;
             }

@@ -14,7 +14,6 @@ use std::collections::VecDeque;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
-use super::spill::is_cold;
 use super::{DROPPED, Table};
 use crate::error::Result;
 use crate::shape::TableShape;
@@ -182,15 +181,15 @@ impl Table {
             let cold = self.cold_rows(&entries)?;
             for (i, &(key, row)) in entries.iter().enumerate() {
                 if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                    self.companion.prefetch(row);
+                    self.prefetch_companion(row);
                 }
-                let companion = if is_cold(row) {
+                let meta = if self.is_cold(row) {
                     self.thaw(&cold, key, row, &mut thawed)?;
-                    thawed.companion.as_slice()
+                    self.shape.meta(&thawed.companion)
                 } else {
-                    self.companion.row(row)
+                    self.meta_of(row)
                 };
-                if self.shape.meta(companion).dirty_epoch == epoch {
+                if meta.dirty_epoch == epoch {
                     changes.note(key);
                 }
             }

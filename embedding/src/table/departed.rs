@@ -132,10 +132,10 @@ impl Departed {
 }
 
 impl Table {
-    /// From now on remembers what checkpoints of changes need, and forgets what it remembered. Tables whose rules
-    /// move every row have none of these.
+    /// From now on remembers what checkpoints of changes need, and forgets what it remembered. Tables that
+    /// are written whole have none of these.
     pub(crate) fn follow_snapshots(&mut self) {
-        if !self.shape.swept {
+        if self.shape.has_changes() {
             self.departed = Some(Box::new(Departed::new(self.index.slots())));
         }
     }

@@ -8,6 +8,7 @@
 use zillion_feature::FeatureKey;
 
 use super::Table;
+use super::narrow::is_narrow;
 use crate::error::Result;
 use crate::life::Due;
 use crate::life::priority::Priority;
@@ -17,6 +18,11 @@ use crate::shape::Meta;
 const AHEAD: usize = 16;
 /// Rows may lie this part beyond the number of rows before they are moved.
 const LOOSE: u64 = 8;
+
+/// Whether a row's number lies beyond what so many rows need.
+pub(super) fn is_loose(row: u32, rows: u64) -> bool {
+    u64::from(row) > rows + rows / LOOSE
+}
 
 impl Table {
     /// Takes out what has expired in the slots whose turn it is.
@@ -43,11 +49,11 @@ impl Table {
         let mut stay = 0;
         for i in 0..entries.len() {
             if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                self.companion.prefetch(row);
+                self.prefetch_companion(row);
             }
             let (key, row) = entries[i];
             if self.worth(priority, row) < floor && !pinned.contains(&key) {
-                let meta = self.shape.meta(self.companion.row(row));
+                let meta = self.meta_of(row);
                 self.evict_row(key, row, meta);
             } else {
                 entries[stay] = (key, row);
@@ -62,8 +68,11 @@ impl Table {
 
     /// Moves a row down whose number lies beyond what the table needs.
     pub(super) fn place_low(&mut self, key: FeatureKey, row: u32) -> Result<()> {
-        let rows = self.rows();
-        if u64::from(row) > rows + rows / LOOSE { self.move_down(key, row) } else { Ok(()) }
+        if self.narrow.is_some() && is_narrow(row) {
+            return self.place_narrow_low(key, row);
+        }
+        let rows = self.rows() - self.narrow_rows();
+        if is_loose(row, rows) { self.move_down(key, row) } else { Ok(()) }
     }
 
     /// Every row that is evicted goes here: what must be told of it (a delta's tombstone, a checkpoint's) begins at
@@ -79,8 +88,7 @@ impl Table {
         }
         self.save_evicted(key, row);
         self.index.remove(key);
-        self.weights.free(row);
-        self.companion.free(row);
+        self.free_row(key, row);
         self.counters.evicted += 1;
     }
 

@@ -2,7 +2,6 @@
 
 use zillion_feature::FeatureKey;
 
-use super::spill::is_cold;
 use super::{Table, UNKNOWN};
 use crate::error::Result;
 use crate::spill::Thawed;
@@ -13,20 +12,25 @@ const AHEAD: usize = 16;
 /// A run of rows in key order.
 #[derive(Debug, Default)]
 pub(crate) struct RowRun {
-    width: usize,
     keys: Vec<FeatureKey>,
-    /// In f32, whatever the table's type, and without padding; zeros where a key has no row.
+    /// In f32, whatever the table's type, and without padding: as many of each row as it has.
     weights: Vec<f32>,
-    /// `None` where a key has no row.
-    counts: Vec<Option<u32>>,
+    /// Where a row's weights end, and its pushes; `None` where a key has no row.
+    rows: Vec<Option<(usize, u32)>>,
 }
 
 impl RowRun {
-    /// The keys, and the weights and pushes of those that have a row.
+    /// The keys, and the weights and pushes of those that have a row; of a narrow row, the weights that it has.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Option<(&[f32], u32)>)> {
-        let weights = self.weights.chunks_exact(self.width);
-        let rows = weights.zip(&self.counts).map(|(w, count)| count.map(|count| (w, count)));
-        self.keys.iter().copied().zip(rows)
+        let mut start = 0;
+        self.keys.iter().zip(&self.rows).map(move |(&key, row)| {
+            let row = row.map(|(end, count)| {
+                let weights = &self.weights[start..end];
+                start = end;
+                (weights, count)
+            });
+            (key, row)
+        })
     }
 }
 
@@ -54,31 +58,30 @@ impl Table {
     fn run_of(&self, entries: &[(FeatureKey, u32)]) -> Result<RowRun> {
         let width = self.shape.width;
         let mut run = RowRun {
-            width,
             keys: Vec::with_capacity(entries.len()),
             weights: Vec::with_capacity(entries.len() * width),
-            counts: Vec::with_capacity(entries.len()),
+            rows: Vec::with_capacity(entries.len()),
         };
         let cold = self.cold_rows(entries)?;
         let mut thawed = Thawed::default();
         for (i, &(key, row)) in entries.iter().enumerate() {
             if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                self.weights.prefetch(row);
-                self.companion.prefetch(row);
+                self.prefetch_weights(row);
+                self.prefetch_companion(row);
             }
             run.keys.push(key);
             if row == UNKNOWN {
-                run.weights.resize(run.weights.len() + width, 0.0);
-                run.counts.push(None);
-            } else if is_cold(row) {
+                run.rows.push(None);
+            } else if self.is_cold(row) {
                 self.thaw(&cold, key, row, &mut thawed)?;
                 run.weights.extend_from_slice(&thawed.weights(&self.shape).to_floats());
-                run.counts.push(Some(self.shape.meta(&thawed.companion).count));
+                let count = self.shape.meta(&thawed.companion).count;
+                run.rows.push(Some((run.weights.len(), count)));
             } else {
-                let start = run.weights.len();
-                run.weights.resize(start + width, 0.0);
-                self.weights.stored(row, width).widen(&mut run.weights[start..]);
-                run.counts.push(Some(self.shape.meta(self.companion.row(row)).count));
+                let (start, weights) = (run.weights.len(), self.weights_of(row));
+                run.weights.resize(start + weights.len(), 0.0);
+                weights.widen(&mut run.weights[start..]);
+                run.rows.push(Some((run.weights.len(), self.meta_of(row).count)));
             }
         }
         Ok(run)

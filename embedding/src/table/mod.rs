@@ -17,6 +17,7 @@ mod departed;
 mod evict;
 mod gather;
 mod images;
+mod narrow;
 mod pull;
 mod push;
 mod snapshot;
@@ -47,6 +48,7 @@ use crate::spill::{Spill, Thawed};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
 use departed::Departed;
+use narrow::Narrow;
 use snapshot::TableSnapshot;
 use weights::WeightSlab;
 
@@ -77,6 +79,8 @@ pub(crate) struct Table {
     departed: Option<Box<Departed>>,
     /// Present where rows may leave memory: index entries may then be records.
     spill: Option<Box<Spill>>,
+    /// Present where rows are narrow at first: index entries may then be of its slabs.
+    narrow: Option<Box<Narrow>>,
 }
 
 /// One row as a checkpoint keeps it.
@@ -87,6 +91,8 @@ pub(crate) struct StoredRow<'a> {
     pub(crate) meta: Meta,
     /// Zero where the table keeps no statistics of use.
     pub(crate) used: Use,
+    /// Whether weights and state are those of a narrow row.
+    pub(crate) is_narrow: bool,
 }
 
 impl Table {
@@ -103,6 +109,7 @@ impl Table {
             snapshot: None,
             departed: None,
             spill: None,
+            narrow: Narrow::new(&shape, &slots)?,
             index: Index::new(slots),
             shape,
         })
@@ -137,16 +144,24 @@ impl Table {
         self.index.slot_len(slot)
     }
 
-    /// Makes the row of a key that is not there: initial weights, initial state.
+    /// Makes the row of a key that is not there: initial weights, initial state. Narrow, where rows grow.
     fn create(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
-        let row = self.allocate_for(key)?;
-        self.weights.fill(row, &mut self.scratch, |weights| self.shape.fill_initial(key, weights));
-        self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
+        let row = match self.narrow {
+            Some(_) => self.make_narrow(key, epoch)?,
+            None => self.make_full(key, epoch)?,
+        };
         self.counters.created += 1;
         self.wanted += 1;
         if let Some(changes) = &mut self.changes {
             changes.note(key);
         }
+        Ok(row)
+    }
+
+    fn make_full(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
+        let row = self.allocate_for(key)?;
+        self.weights.fill(row, &mut self.scratch, |weights| self.shape.fill_initial(key, weights));
+        self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
         Ok(row)
     }
 
@@ -172,7 +187,7 @@ impl Table {
             }
         };
         debug_assert_eq!(row, twin, "both slabs hand out the lowest free row");
-        if row >= DROPPED {
+        if row >= DROPPED || self.narrow.is_some() && narrow::is_narrow(row) {
             return Err(Error::ShardFull { table: self.shape.name().to_owned() });
         }
         Ok(row)
@@ -244,27 +259,24 @@ impl Table {
         let cold = self.cold_rows(&entries)?;
         let mut thawed = Thawed::default();
         for (key, row) in entries {
-            let (weights, companion) = if spill::is_cold(row) {
+            if self.is_cold(row) {
                 self.thaw(&cold, key, row, &mut thawed)?;
-                (thawed.weights(&self.shape), thawed.companion.as_slice())
+                let (weights, companion) = (thawed.weights(&self.shape), &thawed.companion);
+                f(key, StoredRow::new(&self.shape, weights, companion, false));
             } else {
-                (self.weights.stored(row, self.shape.width), self.companion.row(row))
-            };
-            f(
-                key,
-                StoredRow {
-                    weights,
-                    state: crate::shape::floats(&companion[..self.shape.state_width]),
-                    meta: self.shape.meta(companion),
-                    used: self.shape.used(companion),
-                },
-            );
+                f(key, self.stored_of(row));
+            }
         }
         Ok(())
     }
 
     pub(crate) fn statistics(&self) -> TableStatistics {
-        let (weights, companion) = (self.weights.bytes(), self.companion.bytes());
+        let (mut weights, mut companion) = (self.weights.bytes(), self.companion.bytes());
+        if let Some(narrow) = &self.narrow {
+            weights = narrow::both(weights, narrow.weights.bytes());
+            companion = narrow::both(companion, narrow.companion.bytes());
+            weights.bookkeeping += narrow.bookkeeping();
+        }
         let staged = self.dense.as_ref().map_or(0, Dense::bytes);
         let reserved = weights.reserved + weights.bookkeeping;
         let companion_reserved = companion.reserved + companion.bookkeeping;
@@ -272,6 +284,7 @@ impl Table {
         TableStatistics {
             table: self.shape.name().to_owned(),
             rows: self.rows(),
+            narrow_rows: self.narrow_rows(),
             candidates: self.candidates.as_ref().map_or(0, |c| c.len() as u64),
             payload_bytes: weights.used as u64,
             state_bytes: companion.used as u64,

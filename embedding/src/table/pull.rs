@@ -28,6 +28,9 @@ impl Table {
         counts: Option<&mut [u32]>,
         absent: Absent,
     ) -> Result<u64> {
+        if self.narrow.is_some() {
+            return self.read_widths(keys, out, counts, absent);
+        }
         let stride = self.shape.stride();
         let weights = match &self.weights {
             WeightSlab::F32(weights) => weights,
@@ -92,7 +95,7 @@ impl Table {
 
     /// Finds the rows of a block, and asks for the lines of each that is there.
     #[inline(always)]
-    fn find(&self, keys: &[FeatureKey], rows: &mut [u32; BLOCK], ask: impl Fn(u32)) {
+    pub(super) fn find(&self, keys: &[FeatureKey], rows: &mut [u32; BLOCK], ask: impl Fn(u32)) {
         let found = |row: u32| {
             ask(row);
             row
@@ -133,12 +136,16 @@ impl Table {
             };
         }
         if row == UNKNOWN {
-            match absent {
-                Absent::Initial => self.shape.fill_initial(key, target),
-                Absent::Declared => self.shape.fill_unknown(key, target),
-            }
+            self.fill_absent(absent, key, target);
         }
         u64::from(row == UNKNOWN)
+    }
+
+    pub(super) fn fill_absent(&self, absent: Absent, key: FeatureKey, target: &mut [f32]) {
+        match absent {
+            Absent::Initial => self.shape.fill_initial(key, target),
+            Absent::Declared => self.shape.fill_unknown(key, target),
+        }
     }
 
     /// `STRIDE` is the stride, or 0 for any.

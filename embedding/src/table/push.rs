@@ -46,6 +46,7 @@ impl Table {
     ) -> Result<()> {
         let shape = self.shape.clone();
         let stride = shape.stride();
+        let grows = self.narrow.is_some();
         let mut push = Push { table: self, rows: [[UNKNOWN; BLOCK]; 2] };
         in_blocks(
             &mut push,
@@ -58,10 +59,23 @@ impl Table {
             },
             |push, block, half| {
                 let gradients = &gradients[block.start * stride..block.end * stride];
-                push.table.resolve(keys, block, gradients, occurrences, step, &mut push.rows[half])
+                let rows = &mut push.rows[half];
+                match grows {
+                    false => {
+                        push.table.resolve::<false>(keys, block, gradients, occurrences, step, rows)
+                    }
+                    true => {
+                        push.table.resolve::<true>(keys, block, gradients, occurrences, step, rows)
+                    }
+                }
             },
             |push, block, half| {
                 let gradients = &gradients[block.start * stride..block.end * stride];
+                if push.table.narrow.is_some() {
+                    let (keys, rows) = (&keys[block.clone()], &mut push.rows[half]);
+                    let uses = (occurrences, block.clone());
+                    push.table.push_narrow(&shape, keys, gradients, uses, rows, step);
+                }
                 let rows = &push.rows[half][..block.len()];
                 let Table { weights, companion, changes, scratch, counters, snapshot, .. } =
                     &mut *push.table;
@@ -85,11 +99,12 @@ impl Table {
                 }
                 touch(&shape, companion, rows, step);
             },
-        )
+        )?;
+        self.grow_due()
     }
 
-    /// Finds or makes the rows of a block and asks for their lines.
-    fn resolve(
+    /// Finds or makes the rows of a block and asks for their lines. `GROWS`: rows may be narrow.
+    fn resolve<const GROWS: bool>(
         &mut self,
         keys: &[FeatureKey],
         block: Range<usize>,
@@ -109,7 +124,7 @@ impl Table {
                 continue;
             }
             match self.index.get_at_home(key) {
-                AtHome::Row(number) => *row = self.found(number),
+                AtHome::Row(number) => *row = self.found::<GROWS>(number),
                 // Made, or looked for further on, when the others are on their way.
                 AtHome::Absent | AtHome::Beyond => elsewhere |= 1 << i,
             }
@@ -132,17 +147,21 @@ impl Table {
                 None if !self.admit(key, || occurrences.of(first + i), step.step) => continue,
                 None => self.create(key, step.epoch)?,
             };
-            rows[i] = self.found(number);
+            rows[i] = self.found::<GROWS>(number);
         }
         Ok(())
     }
 
     /// Counts a row that a gradient goes to, and asks for its lines.
     #[inline(always)]
-    fn found(&mut self, row: u32) -> u32 {
+    fn found<const GROWS: bool>(&mut self, row: u32) -> u32 {
         self.counters.pushed += 1;
-        self.weights.prefetch_mut(row);
-        self.companion.prefetch_mut(row);
+        if GROWS {
+            self.prefetch_either(row);
+        } else {
+            self.weights.prefetch_mut(row);
+            self.companion.prefetch_mut(row);
+        }
         row
     }
 }

@@ -19,12 +19,12 @@ use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
 use super::images::{Images, NONE};
-use super::spill::is_cold;
+use super::narrow::{is_narrow, narrow_number};
 use super::weights::{RowWeights, WeightSlab};
 use super::{DROPPED, StoredRow, Table};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::shape::{TableShape, floats};
+use crate::shape::TableShape;
 use crate::spill::Thawed;
 
 /// Rows that are asked for before they are looked at.
@@ -35,16 +35,24 @@ const AHEAD: usize = 16;
 pub(crate) struct TableSnapshot {
     /// Rows of later eras have changed since.
     era: u32,
+    /// Whether every row that could change has an image, because a rule has moved them all.
+    is_whole: bool,
+    full: Kept,
+    /// Narrow rows, where rows grow. They are written to files of their own, behind those of the full ones.
+    narrow: Option<Kept>,
+    /// Why an image is missing.
+    failure: Option<Error>,
+}
+
+/// The images of rows of one width.
+#[derive(Debug)]
+struct Kept {
     slots: Range<usize>,
     /// The first slot that is not written yet.
     pending: usize,
-    /// Whether every row that could change has an image, because a rule has moved them all.
-    is_whole: bool,
     /// By slot, the newest image; empty until there is one.
     newest: Vec<u32>,
     images: Images,
-    /// Why an image is missing.
-    failure: Option<Error>,
 }
 
 /// Where a row of the snapshot is now.
@@ -54,63 +62,29 @@ enum Place {
     Image(u32),
 }
 
-impl TableSnapshot {
-    fn new(shape: &TableShape, slots: Range<usize>, era: u32) -> Self {
-        Self {
-            era,
-            pending: slots.start,
-            slots,
-            is_whole: false,
-            newest: Vec::new(),
-            images: Images::new(
-                shape.spec.weight_bytes() / size_of::<u32>(),
-                shape.companion_stride,
-            ),
-            failure: None,
-        }
-    }
-
-    /// Keeps the images of rows that are about to change or to go, where they have none. `rows` may hold
-    /// [`DROPPED`].
-    pub(super) fn save(
-        &mut self,
-        shape: &TableShape,
-        weights: &WeightSlab,
-        companion: &Slab<u32>,
-        keys: &[FeatureKey],
-        rows: &[u32],
-    ) {
-        for (&key, &row) in keys.iter().zip(rows) {
-            if row == DROPPED || key.slot() < self.pending {
-                continue;
-            }
-            let twin = companion.row(row);
-            if shape.meta(twin).dirty_epoch <= self.era {
-                self.keep(key, weights.words(row), twin);
-            }
-        }
+impl Kept {
+    fn new(shape: &TableShape, slots: Range<usize>) -> Self {
+        let weights = shape.spec.weight_bytes() / size_of::<u32>();
+        let images = Images::new(weights, shape.companion_stride);
+        Self { pending: slots.start, slots, newest: Vec::new(), images }
     }
 
     /// Adds an image to the list of its slot.
     #[inline]
-    fn keep(&mut self, key: FeatureKey, weights: &[u32], companion: &[u32]) {
+    fn keep(&mut self, key: FeatureKey, weights: &[u32], companion: &[u32]) -> Result<()> {
         if self.newest.is_empty() {
             self.newest = vec![NONE; self.slots.len()];
         }
         let newest = &mut self.newest[key.slot() - self.slots.start];
-        match self.images.keep(key, *newest, weights, companion) {
-            Ok(image) => *newest = image,
-            Err(e) => self.spoil(e),
-        }
+        *newest = self.images.keep(key, *newest, weights, companion)?;
+        Ok(())
     }
 
-    /// Gives up: nothing is kept from here on.
-    #[cold]
-    fn spoil(&mut self, failure: Error) {
+    /// Keeps nothing from here on.
+    fn give_up(&mut self) {
         self.pending = self.slots.end;
         self.newest = Vec::new();
         self.images = Images::new(0, 0);
-        self.failure = Some(failure);
     }
 
     /// The images of a slot and their keys.
@@ -122,6 +96,12 @@ impl TableSnapshot {
             next = before;
             Some((key, image))
         })
+    }
+
+    fn row(&self, image: u32, shape: &TableShape, is_narrow: bool) -> StoredRow<'_> {
+        let (words, companion) = self.images.row(image);
+        let weights = RowWeights::of_words(words, shape.spec.dtype, shape.width);
+        StoredRow::new(shape, weights, companion, is_narrow)
     }
 
     /// Forgets the images of a slot, which is written.
@@ -138,6 +118,81 @@ impl TableSnapshot {
     fn bytes(&self) -> usize {
         self.images.bytes() + self.newest.capacity() * size_of::<u32>()
     }
+}
+
+impl TableSnapshot {
+    fn new(shape: &TableShape, slots: Range<usize>, era: u32) -> Self {
+        let narrow = shape.narrow.as_deref();
+        Self {
+            era,
+            is_whole: false,
+            full: Kept::new(shape, slots.clone()),
+            narrow: narrow.map(|narrow| Kept::new(&narrow.shape, slots)),
+            failure: None,
+        }
+    }
+
+    /// Keeps the images of rows that are about to change or to go, where they have none. `rows` may hold
+    /// [`DROPPED`].
+    pub(super) fn save(
+        &mut self,
+        shape: &TableShape,
+        weights: &WeightSlab,
+        companion: &Slab<u32>,
+        keys: &[FeatureKey],
+        rows: &[u32],
+    ) {
+        let kept = save(&mut self.full, self.era, shape, (weights, companion), keys, rows);
+        kept.unwrap_or_else(|e| self.spoil(e));
+    }
+
+    /// The same for narrow rows, by their numbers in their slabs.
+    pub(super) fn save_narrow(
+        &mut self,
+        shape: &TableShape,
+        weights: &WeightSlab,
+        companion: &Slab<u32>,
+        keys: &[FeatureKey],
+        rows: &[u32],
+    ) {
+        let Some(narrow) = &mut self.narrow else { return };
+        let kept = save(narrow, self.era, shape, (weights, companion), keys, rows);
+        kept.unwrap_or_else(|e| self.spoil(e));
+    }
+
+    /// Gives up: nothing is kept from here on.
+    #[cold]
+    fn spoil(&mut self, failure: Error) {
+        self.full.give_up();
+        self.narrow.as_mut().into_iter().for_each(Kept::give_up);
+        self.failure = Some(failure);
+    }
+
+    fn bytes(&self) -> usize {
+        self.full.bytes() + self.narrow.as_ref().map_or(0, Kept::bytes)
+    }
+}
+
+/// Keeps the images of rows of one width.
+#[inline(always)]
+fn save(
+    kept: &mut Kept,
+    era: u32,
+    shape: &TableShape,
+    (weights, companion): (&WeightSlab, &Slab<u32>),
+    keys: &[FeatureKey],
+    rows: &[u32],
+) -> Result<()> {
+    for (&key, &row) in keys.iter().zip(rows) {
+        if row == DROPPED || key.slot() < kept.pending {
+            continue;
+        }
+        let twin = companion.row(row);
+        if shape.meta(twin).dirty_epoch <= era {
+            kept.keep(key, weights.words(row), twin)?;
+        }
+    }
+    Ok(())
 }
 
 impl Table {
@@ -157,7 +212,7 @@ impl Table {
         if std::mem::replace(&mut snapshot.is_whole, true) {
             return;
         }
-        for slot in snapshot.pending..snapshot.slots.end {
+        for slot in snapshot.full.pending..snapshot.full.slots.end {
             for (key, row) in index.slot_entries(slot) {
                 snapshot.save(shape, weights, companion, &[key], &[row]);
             }
@@ -166,16 +221,24 @@ impl Table {
 
     /// Keeps the image of a row that is about to go.
     pub(super) fn save_evicted(&mut self, key: FeatureKey, row: u32) {
-        if let Some(snapshot) = &mut self.snapshot {
-            snapshot.save(&self.shape, &self.weights, &self.companion, &[key], &[row]);
+        let Some(snapshot) = &mut self.snapshot else { return };
+        match (&self.narrow, self.shape.narrow.as_deref()) {
+            (Some(narrow), Some(shape)) if is_narrow(row) => {
+                let rows = [narrow_number(row)];
+                let (weights, companion) = (&narrow.weights, &narrow.companion);
+                snapshot.save_narrow(&shape.shape, weights, companion, &[key], &rows);
+            }
+            _ => snapshot.save(&self.shape, &self.weights, &self.companion, &[key], &[row]),
         }
     }
 
-    /// Calls `f` for the rows that one slot had when the snapshot began, in key order; with `since`, for those of them
-    /// that changed after the end of that era. The slot is pending.
+    /// Calls `f` for the rows that one slot had when the snapshot began, in key order: the full ones, or those that were
+    /// narrow; with `since`, for those of them that changed after the end of that era. The slot is pending for this
+    /// width.
     pub(crate) fn for_each_before(
         &self,
         slot: usize,
+        of_narrow: bool,
         since: Option<u32>,
         mut f: impl FnMut(FeatureKey, StoredRow<'_>),
     ) -> Result<()> {
@@ -184,12 +247,13 @@ impl Table {
         // Of rows on disk only those are read that may have changed.
         let departed = self.departed.as_ref().zip(since);
         let changed = departed.map(|(departed, since)| departed.spilled_since(slot, since));
-        let entries = self.index.slot_entries(slot);
+        let is_of_width = |row: u32| (self.narrow.is_some() && is_narrow(row)) == of_narrow;
+        let entries = self.index.slot_entries(slot).filter(|&(_, row)| is_of_width(row));
         let entries: Vec<(FeatureKey, u32)> = match &changed {
             None => entries.collect(),
             Some(changed) => {
                 let is_listed = |key: FeatureKey| changed.binary_search(&key.0).is_ok();
-                entries.filter(|&(key, row)| !is_cold(row) || is_listed(key)).collect()
+                entries.filter(|&(key, row)| !self.is_cold(row) || is_listed(key)).collect()
             }
         };
         let cold = self.cold_rows(&entries)?;
@@ -197,56 +261,60 @@ impl Table {
         let mut places = Vec::with_capacity(entries.len());
         for (i, &(key, row)) in entries.iter().enumerate() {
             if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                self.companion.prefetch(row);
+                self.prefetch_companion(row);
             }
-            let companion = if is_cold(row) {
+            let meta = if self.is_cold(row) {
                 self.thaw(&cold, key, row, &mut thawed)?;
-                &thawed.companion
+                self.shape.meta(&thawed.companion)
             } else {
-                self.companion.row(row)
+                self.meta_of(row)
             };
-            if is_asked(self.shape.meta(companion).dirty_epoch) {
+            if is_asked(meta.dirty_epoch) {
                 places.push((key, Place::Live(row)));
             }
         }
-        places.extend(snapshot.images(slot).filter_map(|(key, image)| {
-            let (_, companion) = snapshot.images.row(image);
-            is_asked(self.shape.meta(companion).dirty_epoch).then_some((key, Place::Image(image)))
+        let kept = match of_narrow {
+            true => snapshot.narrow.as_ref(),
+            false => Some(&snapshot.full),
+        };
+        let Some(kept) = kept else { return Ok(()) };
+        let shape = self.shape.of_width(of_narrow);
+        places.extend(kept.images(slot).filter_map(|(key, image)| {
+            let era = kept.row(image, shape, of_narrow).meta.dirty_epoch;
+            is_asked(era).then_some((key, Place::Image(image)))
         }));
         places.sort_unstable();
         for (i, &(key, place)) in places.iter().enumerate() {
             if let Some(&(_, Place::Live(row))) = places.get(i + AHEAD) {
-                self.weights.prefetch(row);
+                self.prefetch_weights(row);
             }
-            let (dtype, width) = (self.shape.spec.dtype, self.shape.width);
-            let (weights, companion) = match place {
-                Place::Live(row) if is_cold(row) => {
+            let stored = match place {
+                Place::Live(row) if self.is_cold(row) => {
                     self.thaw(&cold, key, row, &mut thawed)?;
-                    (thawed.weights(&self.shape), thawed.companion.as_slice())
+                    let weights = thawed.weights(&self.shape);
+                    StoredRow::new(&self.shape, weights, &thawed.companion, false)
                 }
-                Place::Live(row) => (self.weights.stored(row, width), self.companion.row(row)),
-                Place::Image(image) => {
-                    let (words, companion) = snapshot.images.row(image);
-                    (RowWeights::of_words(words, dtype, width), companion)
-                }
-            };
-            let stored = StoredRow {
-                weights,
-                state: floats(&companion[..self.shape.state_width]),
-                meta: self.shape.meta(companion),
-                used: self.shape.used(companion),
+                Place::Live(row) => self.stored_of(row),
+                Place::Image(image) => kept.row(image, shape, of_narrow),
             };
             f(key, stored);
         }
         Ok(())
     }
 
-    /// Notes that a slot's rows are written: nothing of it is kept any more.
+    /// Notes that a slot's full rows are written: nothing of them is kept any more.
     pub(crate) fn slot_written(&mut self, slot: usize) {
         if let Some(snapshot) = &mut self.snapshot {
-            snapshot.forget(slot);
+            snapshot.full.forget(slot);
         }
         self.trim_departed(slot);
+    }
+
+    /// The same for its narrow rows.
+    pub(crate) fn narrow_slot_written(&mut self, slot: usize) {
+        if let Some(narrow) = self.snapshot.as_mut().and_then(|snapshot| snapshot.narrow.as_mut()) {
+            narrow.forget(slot);
+        }
     }
 
     /// Ends the snapshot of the rows. What was kept is for the caller to drop where that costs no step its time.

@@ -128,6 +128,9 @@ impl Table {
         room: &Room,
         step: u32,
     ) -> f64 {
+        if self.narrow.is_some() {
+            return self.run_squares_of_widths(keys, gradients, occurrences, room, step);
+        }
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let has_l2 = self.shape.segments.iter().any(|s| s.l2 != 0.0);
         let (mut initial, mut scratch) = (Vec::new(), Vec::new());
@@ -179,6 +182,9 @@ impl Table {
         if touched().next().is_none() {
             return 0.0;
         }
+        if self.narrow.is_some() {
+            return self.run_regulariser_of_widths(keys);
+        }
         let (mut initial, mut scratch) = (Vec::new(), Vec::new());
         let mut sum = 0.0;
         for &key in keys {
@@ -200,7 +206,12 @@ impl Table {
 }
 
 /// The sum of squares of `raw + l2 * w` over a segment; without `raw`, of `l2 * w`.
-fn segment_square(raw: Option<&[f32]>, weights: &[f32], segment: &SegmentShape, l2: f32) -> f64 {
+pub(super) fn segment_square(
+    raw: Option<&[f32]>,
+    weights: &[f32],
+    segment: &SegmentShape,
+    l2: f32,
+) -> f64 {
     let weights = &weights[segment.weights.clone()];
     let shaping = Shaping { l2, scale: 1.0 };
     match raw {
@@ -232,7 +243,7 @@ fn segment_square(raw: Option<&[f32]>, weights: &[f32], segment: &SegmentShape, 
 }
 
 /// `(l2 / 2) * |w|^2` of a segment.
-fn regulariser(weights: &[f32], segment: &SegmentShape) -> f64 {
+pub(super) fn regulariser(weights: &[f32], segment: &SegmentShape) -> f64 {
     let weights = &weights[segment.weights.clone()];
     let squares = vectorised(
         #[inline(always)]

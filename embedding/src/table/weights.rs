@@ -9,6 +9,7 @@
 //! * A row that is not moved keeps its bits: rounding leaves what has its type already.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use zillion_device::simd::vectorised;
 use zillion_device::slab::{Slab, SlabBytes};
@@ -17,6 +18,7 @@ use zillion_feature::FeatureKey;
 use super::{DROPPED, UNKNOWN};
 use crate::dtype::{Bf16, Dtype, F16, Half, StepRounding, nearest, stochastic, widen};
 use crate::error::Result;
+use crate::narrow::NarrowShape;
 use crate::shape::TableShape;
 
 /// Rows by number.
@@ -167,6 +169,17 @@ impl WeightSlab {
         }
     }
 
+    /// Writes the weights of a narrow row where they belong in a full one, bit by bit.
+    pub(super) fn spread(&mut self, row: u32, narrow: RowWeights<'_>, shape: &NarrowShape) {
+        match (self, narrow) {
+            (Self::F32(slab), RowWeights::F32(own)) => shape.spread(own, slab.row_mut(row)),
+            (Self::F16(slab), RowWeights::F16(own)) | (Self::Bf16(slab), RowWeights::Bf16(own)) => {
+                shape.spread(own, slab.row_mut(row));
+            }
+            _ => unreachable!("a table has one type of weights"),
+        }
+    }
+
     /// The row in f32: where it lies, or widened.
     pub(super) fn floats<'a>(&'a self, row: u32, scratch: &'a mut Vec<f32>) -> &'a [f32] {
         match self {
@@ -234,6 +247,15 @@ impl<'a> RowWeights<'a> {
         match self {
             Self::F32(w) => w.len(),
             Self::F16(w) | Self::Bf16(w) => w.len(),
+        }
+    }
+
+    /// Some of the weights.
+    pub(crate) fn part(self, range: Range<usize>) -> Self {
+        match self {
+            Self::F32(w) => Self::F32(&w[range]),
+            Self::F16(w) => Self::F16(&w[range]),
+            Self::Bf16(w) => Self::Bf16(&w[range]),
         }
     }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 use zillion_device::Workers;
 use zillion_feature::FeatureKey;
 
-use super::{TableView, Waiting, view};
+use super::{TableView, Waiting};
 use crate::life::{Admission, Eviction};
 
 /// Steps within which a slot has its turn at the latest.
@@ -38,6 +38,9 @@ pub struct KeyReport {
 /// A row, beside the others of its table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RowReport {
+    /// Where the row is narrow, the pushes that make it full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grows_at: Option<u32>,
     /// Pushes.
     pub count: u32,
     /// Share of the table's rows that were pushed less often.
@@ -201,7 +204,7 @@ impl TableView {
             let part = &self.parts[i];
             let mut below = vec![0u64; 3 + own.len()];
             for at in 0..part.len() {
-                let other = view(part, at);
+                let other = self.view(part, at);
                 below[0] += u64::from(other.count < row.count);
                 below[1] += u64::from(other.last_step < row.last_step);
                 below[2] += u64::from(other.norm() < whole);
@@ -214,15 +217,17 @@ impl TableView {
         });
         let rows = self.rows().max(1) as f64;
         let share = |what: usize| below.iter().map(|b| b[what]).sum::<u64>() as f64 / rows;
-        let part = self.parts.get(key.slot() * self.parts.len() / zillion_feature::SLOTS)?;
-        let meta = part.stored(part.find(key)?).meta;
+        let (part, at) = self.find(key)?;
+        let meta = part.stored(at).meta;
         let segments = segments.iter().zip(&own).enumerate().map(|(i, (s, &norm))| SegmentReport {
             name: s.name.clone(),
             dim: s.dim,
             norm,
             norm_above: share(3 + i),
         });
+        let growth = self.shape.spec.grow.filter(|_| row.is_narrow);
         Some(RowReport {
+            grows_at: growth.map(|growth| growth.at),
             count: row.count,
             count_above: share(0),
             last_step: row.last_step,

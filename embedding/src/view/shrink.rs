@@ -5,7 +5,8 @@
 //! rows anywhere. Old parts are mapped, and one new part a thread is gathered in memory, as by a checkpoint.
 //!
 //! # Invariants
-//! What stays is a function of the table and the rule: rows of equal rank stay in the order of their keys.
+//! What stays is a function of the table and the rule: rows of equal rank stay in the order of their keys, full ones
+//! before narrow ones.
 //! A new part takes the rows of whole old ones.
 
 use std::path::Path;
@@ -18,7 +19,7 @@ use super::{Order, RowView, TableView, view};
 use crate::error::{Error, Result};
 use crate::part::{
     CandidateParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count, part_slots,
-    write_candidates, write_part,
+    write_candidates, write_rows,
 };
 
 /// Bits of a rank that one pass counts.
@@ -67,8 +68,10 @@ pub struct Shrink {
     ties: Option<Vec<u64>>,
     /// Candidates stay that were seen in this step or later.
     oldest: u32,
-    /// Rows that stay, by slot.
+    /// Full rows that stay, by slot.
     by_slot: Vec<u64>,
+    /// Narrow rows that stay, by slot; empty where there are none.
+    narrow_by_slot: Vec<u64>,
     /// What the table is.
     pub before: TableSize,
     /// What it will be.
@@ -117,9 +120,17 @@ impl TableView {
             };
             counts.into_iter().map(share).collect()
         });
-        let before = self.size(self.rows(), self.waiting_keys(0));
-        let mut shrink =
-            Shrink { order, least, ties, oldest, by_slot: Vec::new(), before, after: before };
+        let before = self.size(self.rows(), self.narrow_rows(), self.waiting_keys(0));
+        let mut shrink = Shrink {
+            order,
+            least,
+            ties,
+            oldest,
+            by_slot: Vec::new(),
+            narrow_by_slot: Vec::new(),
+            before,
+            after: before,
+        };
         let counted = workers.map(self.parts.len(), |i| {
             let slots = self.parts[i].slots();
             let mut by_slot = vec![0u64; slots.len()];
@@ -127,8 +138,12 @@ impl TableView {
                 .for_each(self, i, |row| by_slot[self.parts[i].key(row).slot() - slots.start] += 1);
             by_slot
         });
-        shrink.by_slot = counted.into_iter().flatten().collect();
-        shrink.after = self.size(shrink.by_slot.iter().sum(), self.waiting_keys(oldest));
+        let (full, narrow) = counted.split_at(self.full);
+        shrink.by_slot = full.concat();
+        shrink.narrow_by_slot = narrow.concat();
+        let narrow: u64 = shrink.narrow_by_slot.iter().sum();
+        let rows = shrink.by_slot.iter().sum::<u64>() + narrow;
+        shrink.after = self.size(rows, narrow, self.waiting_keys(oldest));
         shrink
     }
 
@@ -147,20 +162,14 @@ impl TableView {
     ) -> Result<TableParts> {
         let own = folder.join("tables").join(self.shape.name());
         files.create_dir(&own)?;
-        // Old parts are taken whole.
-        let parts = part_count(&shrink.by_slot, MAX_PART_ROWS).min(self.parts.len());
-        let merged = self.parts.len() / parts;
-        let written = workers.map(parts, |part| {
-            let slots = part_slots(part, parts);
-            let count = shrink.by_slot[slots].iter().sum::<u64>() as usize;
-            let mut rows = PartRows::with_capacity(count, &self.shape);
-            for old in part * merged..(part + 1) * merged {
-                let stored = &self.parts[old];
-                shrink.for_each(self, old, |row| rows.push(stored.key(row), stored.stored(row)));
+        let written = self.write_width(workers, folder, files, shrink, false)?;
+        let narrow = match &listed.narrow {
+            Some(_) => {
+                let parts = self.write_width(workers, folder, files, shrink, true)?;
+                Some(CandidateParts { rows: parts.iter().map(|part| part.rows).sum(), parts })
             }
-            write_part(files, folder, &self.shape, (part, parts), rows)
-        });
-        let written: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
+            None => None,
+        };
         let candidates = match &listed.candidates {
             Some(_) => Some(self.write_waiting(workers, folder, files, shrink.oldest)?),
             None => None,
@@ -168,13 +177,43 @@ impl TableView {
         files.sync_dir(&own)?;
         Ok(TableParts {
             table: listed.table.clone(),
-            rows: written.iter().map(|part| part.rows).sum(),
+            rows: shrink.after.rows,
             dirty_epoch: listed.dirty_epoch,
             parts: written,
+            narrow,
             candidates,
             filter: listed.filter.clone(),
             changes: None,
         })
+    }
+
+    /// The rows of one width that stay.
+    fn write_width(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        shrink: &Shrink,
+        is_narrow: bool,
+    ) -> Result<Vec<PartInfo>> {
+        let (by_slot, first, old_parts) = match is_narrow {
+            true => (&shrink.narrow_by_slot, self.full, self.parts.len() - self.full),
+            false => (&shrink.by_slot, 0, self.full),
+        };
+        // Old parts are taken whole.
+        let parts = part_count(by_slot, MAX_PART_ROWS).min(old_parts);
+        let merged = old_parts / parts;
+        let written = workers.map(parts, |part| {
+            let slots = part_slots(part, parts);
+            let count = by_slot[slots].iter().sum::<u64>() as usize;
+            let mut rows = PartRows::with_capacity(count, self.shape.of_width(is_narrow));
+            for old in first + part * merged..first + (part + 1) * merged {
+                let stored = &self.parts[old];
+                shrink.for_each(self, old, |row| rows.push(stored.key(row), stored.stored(row)));
+            }
+            write_rows(files, folder, &self.shape, (part, parts), (rows, is_narrow))
+        });
+        written.into_iter().collect()
     }
 
     fn write_waiting(
@@ -208,14 +247,19 @@ impl TableView {
         all.filter(|(_, candidate)| candidate.last_step >= oldest).count() as u64
     }
 
-    fn size(&self, rows: u64, candidates: u64) -> TableSize {
+    fn size(&self, rows: u64, narrow: u64, candidates: u64) -> TableSize {
         let spec = &self.shape.spec;
-        let row = (spec.weight_bytes() + 4 * self.shape.companion_stride) as u64;
+        let (weights, state) = self.row_bytes(rows, narrow);
+        let narrow_file_bytes = self.shape.of_width(true).spec.checkpoint_bytes_per_row();
         TableSize {
             rows,
             candidates,
-            memory_bytes: rows * row + spec.index_memory(rows) + spec.candidate_memory(candidates),
-            file_bytes: rows * spec.checkpoint_bytes_per_row()
+            memory_bytes: weights
+                + state
+                + spec.index_memory(rows)
+                + spec.candidate_memory(candidates),
+            file_bytes: (rows - narrow) * spec.checkpoint_bytes_per_row()
+                + narrow * narrow_file_bytes
                 + candidates * spec.checkpoint_bytes_per_candidate(),
         }
     }

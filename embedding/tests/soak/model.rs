@@ -36,6 +36,7 @@ pub(crate) fn spec(dtype: Dtype) -> TableSpec {
         dtype,
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: 77,
     }

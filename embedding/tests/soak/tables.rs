@@ -56,6 +56,7 @@ fn table(chance: &mut Chance, name: &str) -> TableSpec {
         dtype: chance.pick(&Dtype::ALL),
         pinned: Vec::new(),
         statistics: None,
+        grow: None,
         max_bytes: None,
         seed: chance.bits(),
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use zillion_embedding::{
-    Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec,
+    Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec,
     PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics,
 };
 use zillion_feature::Schema;
@@ -70,6 +70,9 @@ pub struct TableConfig {
     /// Shows and clicks of each row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<UseStatistics>,
+    /// When rows become full, and what they are before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grow: Option<Growth>,
     /// Settings of the linear segment that differ from the vector's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear: Option<LinearConfig>,
@@ -115,6 +118,7 @@ impl Default for TableConfig {
             pinned: Vec::new(),
             pinned_file: None,
             statistics: None,
+            grow: None,
             max_bytes: None,
             linear: None,
         }
@@ -239,6 +243,7 @@ impl TableConfig {
             dtype: self.dtype,
             pinned: self.pinned,
             statistics: self.statistics,
+            grow: self.grow.filter(|grow| !grow.is_off()),
             seed,
         }
     }
@@ -268,6 +273,7 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
             pinned: table.pinned.clone(),
             pinned_file: None,
             statistics: table.statistics,
+            grow: table.grow,
             linear: linear.map(|s| LinearConfig {
                 initializer: Some(s.initializer),
                 optimizer: Some(s.optimizer),

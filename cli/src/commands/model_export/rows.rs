@@ -28,7 +28,9 @@ impl Export<'_> {
             // An upper bound: keys that several layers have are counted in each.
             let most = source.layers().iter().map(|layer| layer.rows(index)).sum();
             let mut bar = Bar::new(&table.name, most, "rows");
-            let rows = source.rows_of(index).map(|(key, row)| (key, row.weights, row.count));
+            let rows = source
+                .rows_of(index)
+                .map(|(key, row)| (key, source.whole(index, key, row), row.count));
             let written = spec.write(&target, &self.files, rows, |seen| bar.at(seen))?;
             drop(bar);
             let bytes = std::fs::metadata(&target)?.len();

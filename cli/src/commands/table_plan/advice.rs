@@ -27,6 +27,7 @@ pub(super) fn of(table: &Planned<'_>) -> Vec<String> {
         );
     } else {
         said.push(admission(table));
+        said.extend(widths(table));
         said.push(eviction(table));
     }
     said.push(cache(table));
@@ -57,6 +58,22 @@ fn admission(table: &Planned<'_>) -> String {
         bytes(table.admitted_bytes(point)),
         bytes(table.bytes(usage.keys))
     )
+}
+
+/// What the growth that the job has now saves. A row is pushed once a step, so that no more of them become full than
+/// occur so often.
+fn widths(table: &Planned<'_>) -> Option<String> {
+    let usage = &table.plan.usage;
+    let at = table.spec.grow?.at;
+    let full = usage.admission.iter().find(|point| point.at_least == at)?.rows.min(usage.keys);
+    let memory = table.spec.memory_of_widths(full, usage.keys - full, table.shards);
+    Some(format!(
+        "rows that grow at {at} updates: at most {} of {} keys become full (memory {} instead of {})",
+        grouped(full),
+        grouped(usage.keys),
+        bytes(memory),
+        bytes(table.bytes(usage.keys))
+    ))
 }
 
 fn eviction(table: &Planned<'_>) -> String {
@@ -170,6 +187,7 @@ mod tests {
             dtype: zillion_embedding::Dtype::F32,
             pinned: Vec::new(),
             statistics: None,
+            grow: None,
             max_bytes: None,
             seed: 1,
         }
@@ -177,7 +195,8 @@ mod tests {
 
     #[test]
     fn rare_keys_are_seen() {
-        let spec = spec();
+        let grow = Some(zillion_embedding::Growth { at: 7, from: None });
+        let spec = TableSpec { grow, ..spec() };
         let mut tracker = Tracker::new(Grid::of(&spec), 1 << 20);
         // A hundred keys in every step, and one that comes once.
         for step in 0..500u64 {
@@ -197,6 +216,7 @@ mod tests {
             said.contains("admission count 10 removes 83.3 % of rows and 1.8 % of values"),
             "{said}"
         );
+        assert!(said.contains("grow at 7 updates: at most 100 of 600 keys become full"), "{said}");
         assert!(said.contains("eviction after 1 unseen steps holds 102 rows"), "{said}");
         assert!(said.contains("a cache of 128 rows"), "{said}");
     }

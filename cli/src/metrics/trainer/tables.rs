@@ -7,6 +7,7 @@ use super::{Maker, follow, whole};
 
 pub(super) struct Tables {
     rows: IntGaugeVec,
+    narrow: IntGaugeVec,
     candidates: IntGaugeVec,
     bytes: IntGaugeVec,
     pulled: IntCounterVec,
@@ -22,6 +23,8 @@ pub(super) struct Tables {
     refused_full: IntCounterVec,
     nonfinite: IntCounterVec,
     saturated: IntCounterVec,
+    narrow_gradients: IntCounterVec,
+    grown: IntCounterVec,
     hot: IntGaugeVec,
     cold: IntGaugeVec,
     budget: IntGaugeVec,
@@ -42,6 +45,10 @@ impl Tables {
         let counters = |name: &str, help: &str| make.counters(name, help, &["table"]);
         Ok(Self {
             rows: gauges("zillion_embedding_rows", "Rows of a table.")?,
+            narrow: gauges(
+                "zillion_embedding_narrow_rows",
+                "Of these, rows that do not have all of their floats yet.",
+            )?,
             candidates: gauges("zillion_embedding_candidates", "Keys that wait to be admitted.")?,
             bytes: make.gauges(
                 "zillion_embedding_bytes",
@@ -97,6 +104,11 @@ impl Tables {
                 "zillion_embedding_saturated_weights_total",
                 "Weights that became the largest number of their type because they were beyond it.",
             )?,
+            narrow_gradients: counters(
+                "zillion_embedding_narrow_gradients_total",
+                "Row gradients for narrow rows: what these do not have of them was dropped.",
+            )?,
+            grown: counters("zillion_embedding_grown_rows_total", "Narrow rows that became full.")?,
             hot: gauges("zillion_embedding_hot_rows", "Rows in memory.")?,
             cold: gauges("zillion_embedding_cold_rows", "Rows on disk.")?,
             budget: gauges(
@@ -134,6 +146,7 @@ impl Tables {
         for figures in tables {
             let table = figures.table.as_str();
             self.rows.with_label_values(&[table]).set(whole(figures.rows));
+            self.narrow.with_label_values(&[table]).set(whole(figures.narrow_rows));
             self.candidates.with_label_values(&[table]).set(whole(figures.candidates));
             for (kind, bytes) in [
                 ("payload", figures.payload_bytes),
@@ -166,6 +179,8 @@ impl Tables {
                 (&self.refused_full, counted.refused_full),
                 (&self.nonfinite, counted.nonfinite),
                 (&self.saturated, counted.saturated),
+                (&self.narrow_gradients, counted.narrow_gradients),
+                (&self.grown, counted.grown),
             ] {
                 follow(&series.with_label_values(&[table]), count);
             }

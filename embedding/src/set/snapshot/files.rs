@@ -9,7 +9,7 @@ use crate::candidates::Candidate;
 use crate::error::{Error, Result};
 use crate::filter::BLOCK_WORDS;
 use crate::gate::Gate;
-use crate::part::{PartInfo, PartRows, write_candidates, write_filter, write_gone, write_part};
+use crate::part::{PartInfo, PartRows, write_candidates, write_filter, write_gone, write_rows};
 use crate::shape::TableShape;
 use crate::table::Table;
 
@@ -17,15 +17,23 @@ use crate::table::Table;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Rows,
+    /// Those that are not full yet.
+    Narrow,
     Candidates,
     Filter,
 }
 
 impl Kind {
+    /// Whether it is of narrow rows.
+    pub(super) fn is_narrow(self) -> bool {
+        self == Self::Narrow
+    }
+
     /// How many of it a slot of a table has.
     pub(super) fn in_slot(self, table: &Table, slot: usize) -> usize {
         match self {
-            Self::Rows => table.slot_rows(slot),
+            Self::Rows => table.slot_rows(slot) - table.slot_narrow_rows(slot),
+            Self::Narrow => table.slot_narrow_rows(slot),
             Self::Candidates => table.slot_candidates(slot),
             Self::Filter => {
                 table.gate().and_then(Gate::filter).map_or(0, |filter| filter.slot_len(slot))
@@ -75,11 +83,11 @@ impl Content {
     /// Room for what a job writes.
     pub(super) fn new(job: &Job, shape: &TableShape) -> Self {
         match job.kind {
-            Kind::Rows => {
+            Kind::Rows | Kind::Narrow => {
                 let is_whole = job.since.is_none();
                 let expected = if is_whole { job.rows as usize } else { 0 };
                 Self::Rows {
-                    rows: PartRows::with_capacity(expected, shape),
+                    rows: PartRows::with_capacity(expected, shape.of_width(job.kind.is_narrow())),
                     gone: (!is_whole && shape.priority.is_some()).then(Vec::new),
                 }
             }
@@ -89,11 +97,12 @@ impl Content {
     }
 
     /// What it takes in memory.
-    pub(super) fn bytes(&self, shape: &TableShape) -> u64 {
+    pub(super) fn bytes(&self, job: &Job, shape: &TableShape) -> u64 {
         let bytes = match self {
             Self::Rows { rows, gone } => {
                 let gone = gone.as_ref().map_or(0, Vec::len);
-                rows.keys().len() * PartRows::row_bytes(shape) + gone * size_of::<u64>()
+                let row_bytes = PartRows::row_bytes(shape.of_width(job.kind.is_narrow()));
+                rows.keys().len() * row_bytes + gone * size_of::<u64>()
             }
             Self::Candidates(all) => all.len() * size_of::<(FeatureKey, Candidate)>(),
             Self::Filter(all) => all.len() * size_of::<FilterBlock>(),
@@ -111,7 +120,7 @@ impl Content {
         let place = (job.part, job.parts);
         match self {
             Self::Rows { rows, gone } => {
-                let part = write_part(files, folder, shape, place, rows)?;
+                let part = write_rows(files, folder, shape, place, (rows, job.kind.is_narrow()))?;
                 let gone = gone.map(|keys| write_gone(files, folder, shape, place, keys));
                 Ok(Written { part, gone: gone.transpose()? })
             }

@@ -22,6 +22,7 @@ struct Listed {
     holds_changes: bool,
     parts: Vec<PartInfo>,
     gone: Vec<PartInfo>,
+    narrow: Vec<PartInfo>,
     candidates: Vec<PartInfo>,
     filter: Vec<PartInfo>,
 }
@@ -30,7 +31,7 @@ impl TableSet {
     /// The files that a table will have.
     pub(super) fn jobs_of(&self, table: usize, limit: u64, since: Option<u32>) -> Vec<Job> {
         let shape = &self.shapes[table];
-        let changed = since.filter(|_| !shape.swept);
+        let changed = since.filter(|_| shape.has_changes());
         let jobs = |by_slot: Vec<u64>, kind: Kind, row_bytes: usize| {
             let since = changed.filter(|_| kind == Kind::Rows);
             let parts = part_count(&by_slot, limit);
@@ -40,12 +41,16 @@ impl TableSet {
                 Job { table, kind, part, parts, rows, bytes, since }
             })
         };
-        let mut all: Vec<Job> =
-            jobs(self.slot_rows(table), Kind::Rows, PartRows::row_bytes(shape)).collect();
         let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
         let by_slot = |kind: Kind| {
             (0..SLOTS).map(|slot| kind.in_slot(owner(slot), slot) as u64).collect::<Vec<_>>()
         };
+        let mut all: Vec<Job> =
+            jobs(by_slot(Kind::Rows), Kind::Rows, PartRows::row_bytes(shape)).collect();
+        if let Some(narrow) = &shape.narrow {
+            let row_bytes = PartRows::row_bytes(&narrow.shape);
+            all.extend(jobs(by_slot(Kind::Narrow), Kind::Narrow, row_bytes));
+        }
         if counts_exactly(shape) {
             let bytes = size_of::<(FeatureKey, Candidate)>();
             all.extend(jobs(by_slot(Kind::Candidates), Kind::Candidates, bytes));
@@ -69,6 +74,10 @@ impl TableSet {
                     table.parts.push(part);
                     table.gone.extend(gone);
                 }
+                Kind::Narrow => {
+                    table.rows += job.rows;
+                    table.narrow.push(part);
+                }
                 Kind::Candidates => table.candidates.push(part),
                 Kind::Filter => table.filter.push(part),
             }
@@ -77,7 +86,7 @@ impl TableSet {
         let files = |parts: Vec<PartInfo>| CandidateParts { rows: sum(&parts), parts };
         let entry = |(shape, table): (&Arc<TableShape>, Listed)| {
             let waits = counts_exactly(shape);
-            let Listed { rows, holds_changes, parts, gone, candidates, filter } = table;
+            let Listed { rows, holds_changes, parts, gone, narrow, candidates, filter } = table;
             let changes = holds_changes.then(|| ChangedParts {
                 rows: sum(&parts),
                 gone: shape.priority.is_some().then(|| files(gone)),
@@ -88,6 +97,7 @@ impl TableSet {
                 rows,
                 dirty_epoch: snapshot.epoch,
                 parts,
+                narrow: shape.narrow.is_some().then(|| files(narrow)),
                 candidates: waits.then(|| files(candidates)),
                 filter: shape.filter.is_some().then(|| files(filter)),
                 changes,

@@ -217,7 +217,7 @@ proptest! {
                     );
                     let dense = |table: &TableParts| table.table.starts_with("dense");
                     for table in &parts {
-                        let holds_changes = since.is_some() && !table.changes.is_none();
+                        let holds_changes = since.is_some() && table.changes.is_some();
                         prop_assert!(holds_changes || since.is_none() || dense(table), "{}", table.table);
                     }
                     let parts = match (&saved, since) {

@@ -33,7 +33,9 @@ pub(super) fn specs() -> Vec<TableSpec> {
         dtype: Dtype::Bf16,
         ..table("going", false, vec![segment("v", 3, sgd, 0.0)])
     };
-    everything().into_iter().chain([living("living", 2, 3), living("rare", 4, 9), going]).collect()
+    let growing = growing(3, None, living("living_grows", 2, 3));
+    let all = [living("living", 2, 3), living("rare", 4, 9), going, growing];
+    everything().into_iter().chain(all).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -98,7 +100,8 @@ pub(super) fn train(set: &mut TableSet, workers: &Workers, step: &mut u64, act: 
 /// Every file of a checkpoint.
 fn bytes(folder: &Path, parts: &[TableParts]) -> BTreeMap<String, Vec<u8>> {
     let candidates = parts.iter().filter_map(|t| t.candidates.as_ref()).flat_map(|c| &c.parts);
-    let files = parts.iter().flat_map(|t| &t.parts).chain(candidates);
+    let narrow = parts.iter().filter_map(|t| t.narrow.as_ref()).flat_map(|n| &n.parts);
+    let files = parts.iter().flat_map(|t| &t.parts).chain(narrow).chain(candidates);
     files.map(|p| (p.file.clone(), std::fs::read(folder.join(&p.file)).unwrap())).collect()
 }
 

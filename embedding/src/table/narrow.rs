@@ -1,0 +1,358 @@
+//! Rows that are narrow until their key has shown that it is frequent: where they lie, how they come and grow.
+//!
+//! Narrow rows have slabs of their own, with strides of their own, so that what a rare key does not have takes no
+//! memory. The top bit of an index entry says which slabs its row number is of. Rows of both widths go through
+//! the same rules, narrow ones by the shape of the smaller table that they are (`crate::narrow`).
+//!
+//! What a narrow row does not have reads as the initial row of its key: in training, in evaluation, and from a layer.
+//! Growing writes these same numbers, so that no answer changes by it.
+//!
+//! # Invariants
+//! * An entry with the top bit is a row of the narrow slabs, and any other of the full ones. Tables that spill
+//!   use this bit for records and have no narrow rows; dense tables neither.
+//! * Between two pushes no narrow row has as many pushes as make it full, unless a checkpoint has brought it: those
+//!   grow at their next push. Growth goes one way.
+//! * Whether a row grows is a matter of its own pushes, and so not of shards, threads or time.
+//!
+//! # Concurrency
+//! A plain value, owned by one shard's part of a table.
+
+mod pull;
+mod push;
+mod sums;
+
+use std::ops::Range;
+
+use zillion_device::slab::{Slab, SlabBytes};
+use zillion_feature::FeatureKey;
+
+use super::evict::is_loose;
+use super::weights::{RowWeights, WeightSlab};
+use super::{DROPPED, StoredRow, Table};
+use crate::error::{Error, Result};
+use crate::narrow::NarrowShape;
+use crate::shape::{Meta, TableShape, floats, floats_mut};
+
+/// Keys that grow in a push for which memory is kept until the next.
+const KEPT_DUE: usize = 1 << 12;
+
+/// The bit of an index entry that says that its row is narrow.
+const NARROW: u32 = 1 << 31;
+
+/// Whether an index entry of a table with narrow rows is one.
+#[inline(always)]
+pub(super) fn is_narrow(row: u32) -> bool {
+    row & NARROW != 0 && row < DROPPED
+}
+
+/// The number of such a row in its slabs.
+pub(super) fn narrow_number(row: u32) -> u32 {
+    row & !NARROW
+}
+
+/// The memory of two slabs.
+pub(super) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
+    SlabBytes {
+        reserved: a.reserved + b.reserved,
+        used: a.used + b.used,
+        bookkeeping: a.bookkeeping + b.bookkeeping,
+    }
+}
+
+/// The narrow rows of one shard's part of a table.
+#[derive(Debug)]
+pub(super) struct Narrow {
+    pub(super) weights: WeightSlab,
+    pub(super) companion: Slab<u32>,
+    /// A block's rows in f32, where weights have another type.
+    scratch: Vec<f32>,
+    /// What narrow rows have of a block's gradients.
+    gradients: Vec<f32>,
+    /// Keys whose rows grow at the end of the push.
+    due: Vec<FeatureKey>,
+    first_slot: usize,
+    /// Rows of each slot.
+    by_slot: Vec<u32>,
+}
+
+impl Narrow {
+    /// No rows yet; `None` where the rows of the table are all full.
+    pub(super) fn new(shape: &TableShape, slots: &Range<usize>) -> Result<Option<Box<Self>>> {
+        let Some(NarrowShape { shape, .. }) = shape.narrow.as_deref() else { return Ok(None) };
+        Ok(Some(Box::new(Self {
+            weights: WeightSlab::new(shape)?,
+            companion: Slab::new(shape.companion_stride)?,
+            scratch: Vec::new(),
+            gradients: Vec::new(),
+            due: Vec::new(),
+            first_slot: slots.start,
+            by_slot: vec![0; slots.len()],
+        })))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// Bytes beside the rows.
+    pub(super) fn bookkeeping(&self) -> usize {
+        self.by_slot.capacity() * size_of::<u32>()
+            + self.due.capacity() * size_of::<FeatureKey>()
+            + (self.scratch.capacity() + self.gradients.capacity()) * size_of::<f32>()
+    }
+
+    /// A row of zeros in both slabs, of a key of this shard.
+    fn allocate(&mut self) -> Result<u32> {
+        let row = self.weights.alloc()?;
+        match self.companion.alloc() {
+            Ok(twin) => debug_assert_eq!(row, twin, "both slabs hand out the lowest free row"),
+            Err(e) => {
+                self.weights.free(row);
+                return Err(e.into());
+            }
+        }
+        Ok(row)
+    }
+
+    fn free(&mut self, row: u32) {
+        self.weights.free(row);
+        self.companion.free(row);
+    }
+
+    fn of_slot(&mut self, key: FeatureKey) -> &mut u32 {
+        &mut self.by_slot[key.slot() - self.first_slot]
+    }
+}
+
+impl Table {
+    /// Whether an index entry is a row on disk.
+    #[inline(always)]
+    pub(super) fn is_cold(&self, row: u32) -> bool {
+        self.narrow.is_none() && super::spill::is_cold(row)
+    }
+
+    /// Narrow rows.
+    pub(crate) fn narrow_rows(&self) -> u64 {
+        self.narrow.as_ref().map_or(0, |narrow| narrow.len() as u64)
+    }
+
+    /// Narrow rows of one of this shard's slots.
+    pub(crate) fn slot_narrow_rows(&self, slot: usize) -> usize {
+        let rows = self.narrow.as_ref().map(|narrow| narrow.by_slot[slot - narrow.first_slot]);
+        rows.unwrap_or(0) as usize
+    }
+
+    /// How many of some keys have a narrow row.
+    pub(crate) fn narrow_among(&self, keys: &[u64]) -> u64 {
+        if self.narrow.is_none() {
+            return 0;
+        }
+        let narrow = |&&key: &&u64| self.index.get(FeatureKey(key)).is_some_and(is_narrow);
+        keys.iter().filter(narrow).count() as u64
+    }
+
+    /// The slabs and the shape of narrow rows, where the table has them.
+    #[inline(always)]
+    fn narrow_parts(&self) -> Option<(&Narrow, &NarrowShape)> {
+        self.narrow.as_deref().zip(self.shape.narrow.as_deref())
+    }
+
+    /// The companion row of an index entry of either width, in memory, and the shape that it has.
+    #[inline(always)]
+    pub(super) fn companion_of(&self, row: u32) -> (&TableShape, &[u32]) {
+        match self.narrow_parts() {
+            Some((narrow, shape)) if is_narrow(row) => {
+                (&shape.shape, narrow.companion.row(row & !NARROW))
+            }
+            _ => (&self.shape, self.companion.row(row)),
+        }
+    }
+
+    pub(super) fn meta_of(&self, row: u32) -> Meta {
+        let (shape, companion) = self.companion_of(row);
+        shape.meta(companion)
+    }
+
+    /// The weights of an index entry of either width, in memory and without padding.
+    pub(super) fn weights_of(&self, row: u32) -> RowWeights<'_> {
+        match self.narrow_parts() {
+            Some((narrow, shape)) if is_narrow(row) => {
+                narrow.weights.stored(row & !NARROW, shape.shape.width)
+            }
+            _ => self.weights.stored(row, self.shape.width),
+        }
+    }
+
+    /// The row of an index entry of either width, in memory.
+    pub(super) fn stored_of(&self, row: u32) -> StoredRow<'_> {
+        let (shape, companion) = self.companion_of(row);
+        StoredRow::new(
+            shape,
+            self.weights_of(row),
+            companion,
+            self.narrow.is_some() && is_narrow(row),
+        )
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch_companion(&self, row: u32) {
+        match &self.narrow {
+            Some(narrow) if is_narrow(row) => narrow.companion.prefetch(row & !NARROW),
+            _ => self.companion.prefetch(row),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch_weights(&self, row: u32) {
+        match &self.narrow {
+            Some(narrow) if is_narrow(row) => narrow.weights.prefetch(row & !NARROW),
+            _ => self.weights.prefetch(row),
+        }
+    }
+
+    /// Adds a narrow row of zeros that the key leads to, which must not be there; returns its number in the slabs.
+    fn allocate_narrow_for(&mut self, key: FeatureKey) -> Result<u32> {
+        let name = || Error::ShardFull { table: self.shape.name().to_owned() };
+        let Some(narrow) = &mut self.narrow else {
+            return Err(Error::mismatch(self.shape.name(), "its rows are full from the start"));
+        };
+        let row = narrow.allocate()?;
+        // The two highest entries mean something else.
+        if NARROW | row >= DROPPED || row >= NARROW {
+            narrow.free(row);
+            return Err(name());
+        }
+        if let Err(e) = self.index.insert(key, NARROW | row) {
+            narrow.free(row);
+            return Err(e.into());
+        }
+        *narrow.of_slot(key) += 1;
+        Ok(row)
+    }
+
+    /// Makes the narrow row of a key that is not there; returns its index entry.
+    pub(super) fn make_narrow(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
+        let row = self.allocate_narrow_for(key)?;
+        if let (Some(narrow), Some(NarrowShape { shape, .. })) =
+            (&mut self.narrow, self.shape.narrow.as_deref())
+        {
+            narrow
+                .weights
+                .fill(row, &mut narrow.scratch, |weights| shape.fill_initial(key, weights));
+            shape.fill_initial_companion(narrow.companion.row_mut(row), epoch);
+        }
+        Ok(NARROW | row)
+    }
+
+    /// Adds a narrow row as a checkpoint kept it. False where the key has a row.
+    pub(crate) fn restore_narrow_row(
+        &mut self,
+        key: FeatureKey,
+        stored: StoredRow<'_>,
+    ) -> Result<bool> {
+        if self.has(key) {
+            return Ok(false);
+        }
+        let row = self.allocate_narrow_for(key)?;
+        if let (Some(narrow), Some(NarrowShape { shape, .. })) =
+            (&mut self.narrow, self.shape.narrow.as_deref())
+        {
+            narrow.weights.restore(row, stored.weights);
+            let companion = narrow.companion.row_mut(row);
+            floats_mut(&mut companion[..shape.state_width]).copy_from_slice(stored.state);
+            shape.set_meta(companion, stored.meta);
+            shape.set_used(companion, stored.used);
+        }
+        Ok(true)
+    }
+
+    /// Gives the rows that a push has made frequent the rest of their floats.
+    pub(super) fn grow_due(&mut self) -> Result<()> {
+        let Some(narrow) = &mut self.narrow else { return Ok(()) };
+        let mut due = std::mem::take(&mut narrow.due);
+        let grown = due.iter().try_for_each(|&key| self.grow(key));
+        due.clear();
+        due.shrink_to(KEPT_DUE);
+        if let Some(narrow) = &mut self.narrow {
+            narrow.due = due;
+        }
+        grown
+    }
+
+    /// Moves a narrow row to the full slabs: what it has stays, weights and state, and the rest begins.
+    fn grow(&mut self, key: FeatureKey) -> Result<()> {
+        let Some(entry) = self.index.get(key).filter(|&row| is_narrow(row)) else { return Ok(()) };
+        let (row, shape) = (entry & !NARROW, self.shape.clone());
+        let to = self.allocate()?;
+        let Self { weights, companion, scratch, narrow: Some(narrow), .. } = self else {
+            return Ok(());
+        };
+        let Some(small) = shape.narrow.as_deref() else { return Ok(()) };
+        weights.fill(to, scratch, |weights| shape.fill_initial(key, weights));
+        weights.spread(to, narrow.weights.stored(row, small.shape.width), small);
+        let twin = companion.row_mut(to);
+        shape.fill_initial_companion(twin, 0);
+        small.spread_companion(&shape, narrow.companion.row(row), twin);
+        narrow.free(row);
+        *narrow.of_slot(key) -= 1;
+        if let Some(stored) = self.index.row_mut(key) {
+            *stored = to;
+        }
+        self.counters.grown += 1;
+        Ok(())
+    }
+
+    /// Takes the row of an index entry of either width back; the entry is gone already.
+    pub(super) fn free_row(&mut self, key: FeatureKey, row: u32) {
+        match &mut self.narrow {
+            Some(narrow) if is_narrow(row) => {
+                narrow.free(row & !NARROW);
+                *narrow.of_slot(key) -= 1;
+            }
+            _ => {
+                self.weights.free(row);
+                self.companion.free(row);
+            }
+        }
+    }
+
+    /// Moves a narrow row down whose number lies beyond what the narrow rows need.
+    pub(super) fn place_narrow_low(&mut self, key: FeatureKey, entry: u32) -> Result<()> {
+        let Some(narrow) = &mut self.narrow else { return Ok(()) };
+        let row = entry & !NARROW;
+        if !is_loose(row, narrow.len() as u64) {
+            return Ok(());
+        }
+        let to = narrow.allocate()?;
+        if to > row {
+            narrow.free(to);
+            return Ok(());
+        }
+        narrow.weights.copy_row(row, to);
+        let companion = narrow.companion.row(row).to_vec();
+        narrow.companion.row_mut(to).copy_from_slice(&companion);
+        narrow.free(row);
+        if let Some(stored) = self.index.row_mut(key) {
+            *stored = NARROW | to;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> StoredRow<'a> {
+    /// A row by its words.
+    pub(super) fn new(
+        shape: &TableShape,
+        weights: RowWeights<'a>,
+        companion: &'a [u32],
+        is_narrow: bool,
+    ) -> Self {
+        Self {
+            weights,
+            state: floats(&companion[..shape.state_width]),
+            meta: shape.meta(companion),
+            used: shape.used(companion),
+            is_narrow,
+        }
+    }
+}
