@@ -74,8 +74,7 @@ impl Writing {
         since: Option<SnapshotMark>,
         (params, optimizer): (&Params, &DenseOptimizer),
         frequencies: Option<&Frequencies>,
-        manifest: MakeManifest,
-        then: Then,
+        (manifest, then): (MakeManifest, Then),
     ) -> Result<Self> {
         let stage = files.stage(target)?;
         let dense = write_dense(params, optimizer)?;
