@@ -74,8 +74,7 @@ impl Writing {
         since: Option<SnapshotMark>,
         (params, optimizer, average): (&Params, &DenseOptimizer, Option<&Average>),
         frequencies: Option<&Frequencies>,
-        manifest: MakeManifest,
-        then: Then,
+        (manifest, then): (MakeManifest, Then),
     ) -> Result<Self> {
         let stage = files.stage(target)?;
         let dense = write_dense_with(params, optimizer, average)?;

@@ -71,20 +71,22 @@ impl Run {
             since,
             (&self.params, &self.optimizer, self.average.as_ref()),
             self.frequencies.as_ref(),
-            Box::new(move |dense, frequencies, tables| Manifest {
-                hash: HASH_ID.to_owned(),
-                step,
-                parent,
-                cursor,
-                progress,
-                statistics,
-                dense,
-                frequencies,
-                tables,
-                files: training_files,
-                job: portable,
-            }),
-            Box::new(move || dir.retain(keep, best, &files)),
+            (
+                Box::new(move |dense, frequencies, tables| Manifest {
+                    hash: HASH_ID.to_owned(),
+                    step,
+                    parent,
+                    cursor,
+                    progress,
+                    statistics,
+                    dense,
+                    frequencies,
+                    tables,
+                    files: training_files,
+                    job: portable,
+                }),
+                Box::new(move || dir.retain(keep, best, &files)),
+            ),
         )?;
         self.checkpointed = Some(step);
         self.saving = Some(Saving { writing, step, began, behind });
