@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_embedding::PartSource;
 use zillion_feature::{Batch, Cursor, Statistics};
-use zillion_nn::{Mode, Params, Settings};
+use zillion_nn::{Mode, Params};
 use zillion_reader::{BatchOrder, Dataset};
 use zillion_registry::Scorer;
 

@@ -4,7 +4,7 @@ use zillion_device::{Workers, machine};
 use zillion_embedding::Admission;
 use zillion_feature::{Buckets, FeatureKind};
 use zillion_nn::zoo::LOSS;
-use zillion_nn::{Mode, Program, Settings, differentiate};
+use zillion_nn::{Mode, Program, differentiate};
 use zillion_reader::Estimate;
 
 use super::report::{Findings, MemoryCheck, TableCheck};

@@ -8,7 +8,7 @@ use zillion_embedding::{SpillHome, TableSet};
 use zillion_feature::{Cursor, Statistics, TableId};
 use zillion_nn::optim::DenseOptimizer;
 use zillion_nn::zoo::{self, LOGITS, LOSS};
-use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, Settings, differentiate};
+use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, differentiate};
 use zillion_ps::LocalClient;
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
 use zillion_registry::Scorer;
