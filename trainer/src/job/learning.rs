@@ -374,7 +374,7 @@ mod tests {
             ),
             ("[train.warm_start]\nversion = 3", "train.warm_start"),
             ("[train]\nitem_counts = 'table'", "train.item_counts"),
-            ("[train.average]\nkind = 'ema'\ndecay = 1", "train.average.decay"),
+            ("[train.average]\nkind = 'ema'\ndecay = 1", "`train.average`: must be above 0"),
             ("[train]\naccumulate = 0", "train.accumulate"),
         ] {
             let error = job(settings).expect_err(settings).to_string();
