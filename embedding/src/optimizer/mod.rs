@@ -49,6 +49,13 @@ impl Gradient for Shaping {
 /// One rule on one row segment. `state` has [`OptimizerSpec::state_len`] floats.
 pub(crate) trait RowKernel {
     fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient);
+
+    /// The rule where a row's step needs a root and a quotient: they are taken for a block of rows together, to
+    /// the same bits, because one row after the other would wait for each.
+    #[inline(always)]
+    fn rowwise(&self) -> Option<&RowwiseAdagradKernel> {
+        None
+    }
 }
 
 /// The rule of one segment in one step.

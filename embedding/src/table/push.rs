@@ -11,7 +11,7 @@ use super::weights::{FloatRows, Lent};
 use super::{BLOCK, DROPPED, Table, UNKNOWN, in_blocks};
 use crate::error::Result;
 use crate::index::AtHome;
-use crate::optimizer::{Kernel, RowKernel, Shaping, with_kernel};
+use crate::optimizer::{Kernel, RowKernel, RowwiseAdagradKernel, Shaping, with_kernel};
 use crate::shape::{Meta, SegmentShape, TableShape, TableStep, floats_mut};
 
 /// What the stages of a push share.
@@ -235,6 +235,9 @@ fn apply_rows<'g, K: RowKernel>(
     raw: impl Fn(usize, u32) -> &'g [f32],
     shaping: impl Fn(usize) -> Shaping,
 ) {
+    if let Some(kernel) = kernel.rowwise() {
+        return apply_rowwise(kernel, weights, companion, rows, segment, raw, shaping);
+    }
     vectorised(
         #[inline(always)]
         || {
@@ -245,6 +248,42 @@ fn apply_rows<'g, K: RowKernel>(
                 let weights = &mut weights.row_mut(i, row)[segment.weights.clone()];
                 let state = floats_mut(&mut companion.row_mut(row)[segment.state.clone()]);
                 kernel.row(weights, state, &raw(i, row)[segment.weights.clone()], shaping(i));
+            }
+        },
+    );
+}
+
+/// [`apply_rows`] of a rule whose step sizes are computed for a block of rows at a time.
+#[inline(always)]
+fn apply_rowwise<'g>(
+    kernel: &RowwiseAdagradKernel,
+    weights: &mut impl FloatRows,
+    companion: &mut Slab<u32>,
+    rows: &[u32],
+    segment: &SegmentShape,
+    raw: impl Fn(usize, u32) -> &'g [f32],
+    shaping: impl Fn(usize) -> Shaping,
+) {
+    let (floats, state) = (segment.weights.clone(), segment.state.start);
+    vectorised(
+        #[inline(always)]
+        || {
+            for first in (0..rows.len()).step_by(BLOCK) {
+                let block = &rows[first..rows.len().min(first + BLOCK)];
+                let (mut sums, mut squares) = ([0.0; BLOCK], [0.0; BLOCK]);
+                for (at, &row) in block.iter().enumerate().filter(|(_, row)| **row != DROPPED) {
+                    let i = first + at;
+                    let weights = &weights.row_mut(i, row)[floats.clone()];
+                    sums[at] = f32::from_bits(companion.row(row)[state]);
+                    squares[at] = kernel.squares(weights, &raw(i, row)[floats.clone()], shaping(i));
+                }
+                let steps = kernel.steps(&mut sums, squares, floats.len());
+                for (at, &row) in block.iter().enumerate().filter(|(_, row)| **row != DROPPED) {
+                    let i = first + at;
+                    companion.row_mut(row)[state] = sums[at].to_bits();
+                    let weights = &mut weights.row_mut(i, row)[floats.clone()];
+                    kernel.advance(weights, &raw(i, row)[floats.clone()], steps[at], shaping(i));
+                }
             }
         },
     );
