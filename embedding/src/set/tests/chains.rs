@@ -40,7 +40,8 @@ fn specs() -> Vec<TableSpec> {
 fn make(n: usize, home: Option<&SpillHome>) -> TableSet {
     let mut set = TableSet::new(specs(), shards(n)).unwrap();
     if let Some(home) = home {
-        let may_spill = |spec: &TableSpec| !spec.dense && spec.eviction.is_never();
+        let may_spill =
+            |spec: &TableSpec| !spec.dense && spec.eviction.is_never() && spec.grow.is_none();
         for (id, _) in (0..).map(TableId).zip(specs()).filter(|(_, spec)| may_spill(spec)) {
             set.spill(id, SHARD_MEMORY * n as u64, home).unwrap();
         }
@@ -215,10 +216,10 @@ proptest! {
                         bytes(folder.path(), &parts) == bytes(folder_again.path(), &same),
                         "a set that was restored writes other changes"
                     );
-                    let dense = |table: &TableParts| table.table.starts_with("dense");
-                    for table in &parts {
-                        let holds_changes = since.is_some() && table.changes.is_some();
-                        prop_assert!(holds_changes || since.is_none() || dense(table), "{}", table.table);
+                    for (table, spec) in parts.iter().zip(specs()) {
+                        let is_whole = spec.has_whole_table_rule() || spec.grow.is_some();
+                        let holds_changes = since.is_some() && !is_whole;
+                        prop_assert_eq!(table.changes.is_some(), holds_changes, "{}", table.table);
                     }
                     let parts = match (&saved, since) {
                         (Some((below, ..)), Some(_)) => below.resolved(parts),
@@ -334,7 +335,7 @@ fn all_who_read_checkpoints_read_chains() {
         let plain = flat.write_shrunk(&workers, other.path(), &files, &plain, listed).unwrap();
         // A filter's files are copied, and these two were cut by other numbers of rows.
         assert_eq!((written.rows, &written.parts), (plain.rows, &plain.parts));
-        assert_eq!(written.candidates, plain.candidates);
+        assert_eq!((written.narrow, written.candidates), (plain.narrow, plain.candidates));
     }
 }
 
@@ -424,4 +425,81 @@ fn checkpoints_of_changes_need_one_to_stand_on() {
     other.restore(&workers, folders[0].path(), &parts).unwrap();
     assert_eq!(other.snapshot_mark(), None);
     assert!(other.begin_changes(&workers, folders[2].path(), &Files::new(), mark).is_err());
+}
+
+#[test]
+fn a_table_whose_rows_grow_is_whole_in_a_chain() {
+    let workers = workers(2);
+    let segments = || {
+        let adagrad = OptimizerSpec::Adagrad { lr: 0.25, initial_accumulator: 0.5, eps: 1e-8 };
+        vec![segment("v", 4, adagrad, 0.0), segment("linear", 1, adagrad, 0.0)]
+    };
+    let spec = |name: &str| TableSpec {
+        eviction: Eviction::Unseen { steps: 6 },
+        ..table(name, false, segments())
+    };
+    let specs = || vec![growing(3, None, spec("grows")), spec("plain")];
+    let mut set = TableSet::new(specs(), shards(3)).unwrap();
+    set.follow_snapshots();
+    let mut step = 0;
+    // Some ids in every step, others for a while: rows grow, go, and come back narrow.
+    let mut train = |set: &mut TableSet| {
+        step += 1;
+        let ids = (0..20).chain((0..30).map(|i| 20 + (step * 9 + i) % 130));
+        let plan = crate::conformance::plan_of(&vec![ids.map(key).collect(); 2]);
+        let (raw, now) = (gradients(set, &plan, step), update(step, 1.0));
+        set.push(&workers, &plan, &raw, now).unwrap();
+        set.sweep(&workers, now).unwrap();
+    };
+    let mut saved: Option<Saved> = None;
+    let mut folders = Vec::new();
+    let mut widths: Vec<(u64, u64)> = Vec::new();
+    for round in 0..4 {
+        (0..7).for_each(|_| train(&mut set));
+        let expected = whole(&set, &workers);
+        let folder = tempfile::tempdir().unwrap();
+        let since = set.snapshot_mark();
+        begin(&mut set, &workers, folder.path(), since).unwrap();
+        for rows in [30, 60, 100] {
+            train(&mut set);
+            set.advance_snapshot(&workers, rows);
+        }
+        let mut parts = set.finish_snapshot(&workers).unwrap();
+        let narrow = parts[0].narrow.clone().unwrap();
+        widths.push((parts[0].rows - narrow.rows, narrow.rows));
+        assert_eq!(parts[0], TableParts { changes: None, ..expected.0[0].clone() });
+        assert_eq!((parts[1].changes.is_some(), parts[1].narrow.is_some()), (round > 0, false));
+        for (file, written) in bytes(folder.path(), &parts[..1]) {
+            assert!(written == expected.1[&file], "{file}");
+        }
+        if let Some(below) = &saved {
+            parts = below.resolved(parts);
+        }
+        for n in [1, 2, 5] {
+            let mut restored = TableSet::new(specs(), shards(n)).unwrap();
+            restored.restore(&workers, folder.path(), &parts).unwrap();
+            assert!(whole(&restored, &workers) == expected, "{n} shards");
+        }
+        saved = Some(Saved { folder: folder.path().to_owned(), parts });
+        folders.push(folder);
+    }
+    assert!(widths.iter().all(|&(full, narrow)| full >= 20 && narrow >= 10), "{widths:?}");
+    let counters = set.statistics();
+    let counters = &counters[0].counters;
+    assert!(counters.evicted > 100 && counters.grown > 50, "{counters:?}");
+    // What nobody asks for is not kept.
+    let kept = |table: usize| -> usize {
+        let spilled_or_gone = |slot| {
+            let shard = set.shards.iter().find(|shard| shard.slots().contains(&slot)).unwrap();
+            shard.table(table).gone_between(slot, 0, u32::MAX).len()
+        };
+        (0..zillion_feature::SLOTS).map(spilled_or_gone).sum()
+    };
+    assert!(kept(0) == 0 && kept(1) > 0);
+    // Changes of such a table are nothing that was ever written.
+    let mut parts = saved.unwrap().parts;
+    parts[0].changes = parts[1].changes.clone();
+    let mut restored = TableSet::new(specs(), shards(2)).unwrap();
+    let error = restored.restore(&workers, folders[3].path(), &parts).unwrap_err().to_string();
+    assert!(error.contains("tables/grows") && error.contains("written whole"), "{error}");
 }
