@@ -119,6 +119,6 @@ mod tests {
         let start = value("process_start_time_seconds");
         assert!((1.6e9..=now.as_secs_f64() + 2.0).contains(&start), "{start}");
         assert_eq!(value("zillion_build_info"), 1.0);
-        assert!(Process::new().unwrap().desc().len() == 7);
+        assert!(Process::new().unwrap().desc().len() == 8);
     }
 }

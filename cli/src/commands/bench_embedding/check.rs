@@ -116,11 +116,11 @@ mod tests {
 
     #[test]
     fn a_model_is_what_the_rule_says_and_a_row_beside_it_is_wrong() {
-        let rule = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.5, eps: 0.0 };
+        let rule = OptimizerSpec::RowwiseAdagrad { lr: 0.125, initial_accumulator: 0.5, eps: 0.0 };
         let moved = Pushes(vec![1, 3]).moved(rule, 2.0).unwrap();
         assert_eq!(moved.len(), 4);
-        assert!((moved[1] - 0.2 / 4.5f64.sqrt()).abs() < 1e-9);
-        assert!((moved[2] - moved[1] - 0.2 / 8.5f64.sqrt()).abs() < 1e-9);
+        assert!((moved[1] - 0.25 / 4.5f64.sqrt()).abs() < 1e-9);
+        assert!((moved[2] - moved[1] - 0.25 / 8.5f64.sqrt()).abs() < 1e-9);
         assert!(Pushes(vec![1]).moved(OptimizerSpec::Sgd { lr: 0.1 }, 1.0).is_err());
         // A push more or less is far beyond the tolerance of f32.
         let one = moved[3] - moved[2];
