@@ -17,7 +17,7 @@ use zillion_feature::{LookupPlan, RowBuffer};
 
 const KEYS: u64 = 1000;
 /// Rows that are copied behind a push.
-const COPIED: usize = KEYS as usize / 8;
+const COPIED: usize = KEYS as usize / 12;
 /// Plans that are used over and over, so that making them is no part of it.
 const PLANS: u64 = 2000;
 

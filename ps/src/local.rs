@@ -19,11 +19,11 @@ use crate::pending::Pending;
 
 /// Rows of an open checkpoint that are copied at the end of a step or by a poll, at least: so that small steps
 /// get through it.
-const COPIED_ROWS: usize = 128;
+const COPIED_ROWS: usize = 64;
 
 /// Of the rows that a step pushes, the part that is copied at its end. A push that keeps the images of its rows
 /// and writing the parts take their time too: most of it stays with training.
-const COPIED_PART: u64 = 8;
+const COPIED_PART: u64 = 12;
 
 /// The same of a poll. Who polls between steps has something else to do in them, beside which a copy is little.
 const POLLED_PART: u64 = 2;

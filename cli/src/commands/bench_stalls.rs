@@ -25,8 +25,8 @@ use crate::args::BenchStallsArgs;
 const KEYS: u64 = 1000;
 /// Plans that are made before the clock runs; operations cycle through them.
 const PLANS: u64 = 4096;
-/// Rows of the snapshot that the end of a step copies on: as `ps` does, an eighth of what it pushed.
-const COPIED: usize = 128;
+/// Rows of the snapshot that the end of a step copies on: as `ps` does, a twelfth of what it pushed.
+const COPIED: usize = KEYS as usize / 12;
 /// Operations alone, before the checkpoint.
 const ALONE: u64 = 20_000;
 
