@@ -7,12 +7,13 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
-use zillion_trainer::profile::{Limits, ProfileOptions, Summary, Timeline, What};
+use zillion_trainer::profile::{Limits, ProfileOptions, Summary, Timeline};
 use zillion_trainer::{StageSeconds, TrainReport};
 
 use crate::args::ProfileArgs;
+use crate::exit::Stop;
 
 /// Spans of recorded batches in a file; one is 130 to 200 bytes.
 const MOST_SPANS: usize = 90_000;
@@ -24,7 +25,8 @@ pub(crate) fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     let Some(path) = &args.profile else { return Ok(None) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if folder.is_some_and(|folder| !folder.is_dir()) || path.is_dir() {
-        bail!("--profile names a file in a folder that exists: {}", path.display());
+        let message = format!("--profile names a file in a folder that exists: {}", path.display());
+        return Err(Stop::Usage(message).into());
     }
     Ok(Some(ProfileOptions { every: args.profile_every, most_spans: MOST_SPANS }))
 }
@@ -112,8 +114,6 @@ fn write(
     for span in timeline.spans() {
         out.write_all(separator)?;
         separator = b",\n";
-        // A phase's pass says by its name what it is; a node's operation is worth an argument.
-        let kind = timeline.kind(span).filter(|_| matches!(span.what, What::Kernel(_)));
         let event = Event {
             name: timeline.name(span),
             cat: timeline.category(span),
@@ -122,7 +122,7 @@ fn write(
             dur: span.nanos as f64 / 1e3,
             pid: 1,
             tid: span.thread,
-            args: Args { kind, lane: span.lane, name: None },
+            args: Args { kind: timeline.kind(span), lane: span.lane, name: None },
         };
         serde_json::to_writer(&mut out, &event)?;
     }
