@@ -185,7 +185,8 @@ fn text(summary: &Summary) -> Vec<String> {
     if let Some(bound) = summary.bound_samples_per_second {
         lines.push(format!("products alone, at the probed rate: {bound:.0} samples/s"));
     }
-    let shares = summary.shares.sorted().map(|(b, share)| format!("{} {}", b.name(), percent(share)));
+    let shares =
+        summary.shares.sorted().map(|(b, share)| format!("{} {}", b.name(), percent(share)));
     lines.push(format!("bound by {}: {}", summary.bound.name(), shares.join(", ")));
     lines.extend(summary.advice.iter().map(|line| format!("  {line}")));
     lines

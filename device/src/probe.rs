@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::error::DeviceError;
-use crate::{matmul, simd};
 use crate::slab::Slab;
+use crate::{matmul, simd};
 
 pub use disk::{DiskSpeed, disk_speed};
 

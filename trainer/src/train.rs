@@ -40,8 +40,8 @@ use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::observer::{EpochReport, Observer, StepReport};
 use crate::pipeline::Pipeline;
-use crate::profile::{Note, ProfileOptions, Profiler, Stage};
 use crate::predict::Loaded;
+use crate::profile::{Note, ProfileOptions, Profiler, Stage};
 use crate::publish::RunId;
 use crate::rejects::RejectFile;
 use crate::report::{TableReport, TrainReport};
@@ -407,8 +407,7 @@ impl Run {
         }
         self.check_published(&checkpoint)?;
         let profiler = self.profiler.take();
-        let profile =
-            profiler.map(|p| p.finish(&self.options.workers, &mut self.executor));
+        let profile = profiler.map(|p| p.finish(&self.options.workers, &mut self.executor));
         let training = self.seconds.training();
         let rate = self.rows_trained as f64 / training;
         Ok(TrainReport {

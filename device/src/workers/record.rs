@@ -57,7 +57,12 @@ impl Record {
     }
 
     /// The end of a stretch of this thread.
-    pub(super) fn end(&self, begun: Option<Instant>, activity: Activity, starter: Option<ThreadId>) {
+    pub(super) fn end(
+        &self,
+        begun: Option<Instant>,
+        activity: Activity,
+        starter: Option<ThreadId>,
+    ) {
         let Some(begin) = begun else { return };
         let end = Instant::now();
         let thread = thread::current().id();

@@ -181,13 +181,20 @@ pub fn advice(shares: &Shares, known: &Circumstances) -> Vec<String> {
         }
     }
     let beside = [
-        (known.checkpoint, "checkpoints", "write fewer: `train.checkpoint_every`; or changes only: `train.full_every`"),
+        (
+            known.checkpoint,
+            "checkpoints",
+            "write fewer: `train.checkpoint_every`; or changes only: `train.full_every`",
+        ),
         (known.publish, "versions", "publish less often: `publish.every`"),
         (known.validate, "validation", "validate on fewer rows: `data.valid`"),
     ];
     for (share, what, change) in beside {
         if share >= WORTH_A_WORD {
-            lines.push(format!("beside the steps, {what} took {} of the run: {change}", percent(share)));
+            lines.push(format!(
+                "beside the steps, {what} took {} of the run: {change}",
+                percent(share)
+            ));
         }
     }
     lines

@@ -121,21 +121,16 @@ impl Timeline {
         kernels.sort_by(|a, b| b.ms.total_cmp(&a.ms));
 
         let stage = |stage: Stage| nanos_of(counted, stage) as f64;
-        let stages = [
-            Stage::Wait,
-            Stage::Pull,
-            Stage::Model,
-            Stage::Push,
-            Stage::Optimizer,
-            Stage::Other,
-        ];
+        let stages =
+            [Stage::Wait, Stage::Pull, Stage::Model, Stage::Push, Stage::Optimizer, Stage::Other];
         let tables = table_figures(counted, limits);
         let shares = self.shares(counted, &sums);
         let products = sums.values().filter(|sum| sum.is_product);
         let (product_flops, product_nanos) =
             products.fold((0, 0), |(flops, nanos), sum| (flops + sum.flops, nanos + sum.nanos));
         let reached = product_flops as f64 / product_nanos.max(1) as f64 * 1e9;
-        let run = seconds.of_the_driver().iter().map(|(_, s)| s).sum::<f64>().max(f64::MIN_POSITIVE);
+        let run =
+            seconds.of_the_driver().iter().map(|(_, s)| s).sum::<f64>().max(f64::MIN_POSITIVE);
         let known = Circumstances {
             threads: self.workers,
             lanes: self.lanes,
@@ -245,9 +240,8 @@ fn table_figures(counted: &[Sampled], limits: &Limits) -> TableFigures {
 /// Nanoseconds, over all threads, that decoding, planning and other background tasks had while the model ran.
 fn decoding_beside_the_model(sampled: &Sampled) -> u64 {
     let of_model = |span: &&super::Span| span.what == What::Stage(Stage::Model);
-    let in_background = |what: What| {
-        matches!(what, What::Decode | What::Plan | What::Pool(Activity::Task, _))
-    };
+    let in_background =
+        |what: What| matches!(what, What::Decode | What::Plan | What::Pool(Activity::Task, _));
     let mut nanos = 0;
     for model in sampled.spans.iter().filter(of_model) {
         let beside = sampled.spans.iter().filter(|span| in_background(span.what));

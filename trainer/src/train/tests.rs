@@ -403,9 +403,8 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     for sampled in &timeline.sampled {
         assert_eq!(sampled.rows, 64);
         let of = |what: What| sampled.spans.iter().find(|s| s.what == what).copied().unwrap();
-        let inside = |inner: &Span, outer: &Span| {
-            outer.begin <= inner.begin && inner.end() <= outer.end()
-        };
+        let inside =
+            |inner: &Span, outer: &Span| outer.begin <= inner.begin && inner.end() <= outer.end();
         let step = of(What::Step(sampled.step));
         for stage in
             [Stage::Wait, Stage::Pull, Stage::Model, Stage::Push, Stage::Optimizer, Stage::Other]
