@@ -7,6 +7,7 @@ mod first_run;
 mod load;
 mod look;
 mod predict;
+mod profile;
 mod registry;
 mod table;
 mod table_tools;
@@ -30,6 +31,7 @@ pub(crate) use first_run::{
 pub(crate) use load::{BenchServeArgs, LoadgenArgs, Protocol};
 pub(crate) use look::{FetchArgs, GraphArgs, GraphFormat};
 pub(crate) use predict::{PredictArgs, StdinFormat};
+pub(crate) use profile::ProfileArgs;
 pub(crate) use registry::{
     DiffArgs, ExplainArgs, GcArgs, KeyType, ListArgs, ModelArgs, ModelCommand, ModelRef, PinArgs,
     PromoteArgs, PublishArgs, RollbackArgs, ServeArgs, ShowArgs, VerifyArgs,
@@ -156,6 +158,8 @@ pub(crate) struct TrainArgs {
     /// Print the job with every default and override, and stop
     #[arg(long)]
     pub(crate) print_config: bool,
+    #[command(flatten)]
+    pub(crate) profile: ProfileArgs,
     #[command(flatten)]
     pub(crate) fetch: FetchArgs,
     /// Print values of nodes every N steps
@@ -414,6 +418,8 @@ pub(crate) struct BenchTrainArgs {
     /// Override a key of the benchmark's job (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) profile: ProfileArgs,
     /// Print one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -12,6 +12,7 @@ mod exit;
 mod job_file;
 mod load;
 mod metrics;
+mod profile;
 mod progress;
 mod signals;
 mod svg;

@@ -46,4 +46,4 @@ pub use counting::CountingAllocator;
 pub use durable::{Failpoint, Failpoints, Files};
 pub use error::DeviceError;
 pub use slab::Slab;
-pub use workers::{Task, Workers};
+pub use workers::{Activity, Stretch, Task, Workers};

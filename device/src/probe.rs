@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::error::DeviceError;
-use crate::matmul;
 use crate::slab::Slab;
+use crate::{matmul, simd};
 
 pub use disk::{DiskSpeed, disk_speed};
 
@@ -89,6 +89,29 @@ pub fn gemm_flops_per_second(duration: Duration) -> f64 {
     f64::from(products) * 2.0 * (SIZE * SIZE * SIZE) as f64 / start.elapsed().as_secs_f64()
 }
 
+/// Bytes a second that this thread moves between its registers and its near cache: a loop over elements that
+/// reads two lists and writes one, all of which stay there.
+pub fn cached_bytes_per_second(duration: Duration) -> f64 {
+    const FLOATS: usize = 8192;
+    const TURNS: usize = 64;
+    let from = vec![0.5f32; FLOATS];
+    let mut to = vec![0.25f32; FLOATS];
+    let start = Instant::now();
+    let mut rounds = 0u64;
+    while rounds == 0 || start.elapsed() < duration {
+        for _ in 0..TURNS {
+            let (from, to) = (black_box(&from), black_box(&mut to));
+            simd::vectorised(
+                #[inline(always)]
+                || to.iter_mut().zip(from).for_each(|(to, from)| *to = *to * 0.5 + from),
+            );
+        }
+        rounds += 1;
+    }
+    let moved = (3 * size_of::<f32>() * FLOATS * TURNS) as f64;
+    rounds as f64 * moved / start.elapsed().as_secs_f64()
+}
+
 /// How often `body` runs a second, called with 0, 1, 2 and so on.
 #[inline(always)]
 fn rate(duration: Duration, mut body: impl FnMut(u64)) -> f64 {
@@ -118,6 +141,7 @@ mod tests {
         assert!(rows.reads_per_second(moment) > 1e5);
         assert!(rows.updates_per_second(moment) > 1e5);
         assert!(gemm_flops_per_second(moment) > 1e7);
+        assert!(cached_bytes_per_second(moment) > 1e7);
     }
 
     #[test]

@@ -16,6 +16,6 @@ pub(crate) mod atomic {
 pub(crate) mod thread {
     //! Threads, and waiting for them.
     pub(crate) use std::thread::{
-        Builder, JoinHandle, Thread, available_parallelism, current, park,
+        Builder, JoinHandle, Thread, ThreadId, available_parallelism, current, park,
     };
 }

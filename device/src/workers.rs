@@ -21,10 +21,12 @@
 
 mod phase;
 mod pool;
+mod record;
 mod slices;
 mod task;
 #[cfg(test)]
 mod tests;
 
 pub use pool::Workers;
+pub use record::{Activity, Stretch};
 pub use task::Task;

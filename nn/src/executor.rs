@@ -12,7 +12,6 @@
 //! pass, threads claim lanes; nothing else is shared but constants, which nobody writes meanwhile.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use zillion_device::Workers;
 
@@ -30,6 +29,7 @@ use crate::placement::Place;
 use crate::profile::Profile;
 use crate::program::{Program, Settings};
 use crate::rows::Finished;
+use crate::trace::{Event, Log, Work};
 
 /// Elements of a sum over the batch that are added up at a time: small enough to share the work,
 /// large enough to be worth a claim.
@@ -50,6 +50,10 @@ pub struct Executor {
     /// The most values that a tile of the batch has, for each column.
     longest: Vec<usize>,
     profile: Option<Profile>,
+    log: Log,
+    is_recorded: bool,
+    /// Events of the log that earlier runs left there.
+    logged: usize,
 }
 
 impl Executor {
@@ -71,6 +75,9 @@ impl Executor {
             outputs,
             longest: Vec::new(),
             profile: None,
+            log: Log::default(),
+            is_recorded: false,
+            logged: 0,
         }
     }
 
@@ -90,6 +97,18 @@ impl Executor {
         self.profile.as_ref()
     }
 
+    /// Begins or ends the recording of what each thread computes, and when. It changes no result.
+    pub fn record(&mut self, on: bool) {
+        self.is_recorded = on;
+    }
+
+    /// Appends what was recorded since it was last asked for: lanes in order, each in the order of time, then what
+    /// belongs to no lane.
+    pub fn take_events(&mut self, events: &mut Vec<Event>) {
+        self.lanes.iter_mut().for_each(|lane| events.append(&mut lane.events));
+        events.append(&mut self.log.events());
+    }
+
     /// Runs a training program: computes the loss and all gradients, and moves running statistics in
     /// `params`. Gradients of table rows are written to `row_grads`, one slice a table of
     /// `unique × stride` floats with the stride of the inputs; a table that the loss does not depend
@@ -104,13 +123,8 @@ impl Executor {
     ) -> Result<()> {
         self.check_row_grads(inputs, row_grads)?;
         self.run(workers, inputs, params, seed)?;
-        let begun = Instant::now();
-        self.finished().row_gradients(workers, inputs, row_grads);
-        if let (Some(profile), Some(&(_, node))) =
-            (&mut self.profile, self.program.row_grads.first())
-        {
-            profile.nanos[node.0 as usize] += begun.elapsed().as_nanos() as u64;
-        }
+        self.finished().row_gradients(workers, inputs, row_grads, &self.log);
+        self.add_up_log();
         for &(param, node) in &self.program.updates {
             if let Some(value) = constant(&self.program, &self.consts, node) {
                 params.value_mut(param).copy_from_slice(value);
@@ -121,7 +135,9 @@ impl Executor {
 
     /// Runs an inference program.
     pub fn infer(&mut self, workers: &Workers, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
-        self.run(workers, inputs, params, StepSeed::default())
+        self.run(workers, inputs, params, StepSeed::default())?;
+        self.add_up_log();
+        Ok(())
     }
 
     /// A result of the last run, row after row, of a node of the graph that was given. `None` of one that was
@@ -190,14 +206,16 @@ impl Executor {
         inputs.check_single(&self.program.graph.inputs, &self.program.single_columns)?;
         self.share_rows(inputs, workers.threads());
         self.prepare_lists(workers, inputs, train);
-        self.packing.pack(workers, params, inputs.rows);
+        self.packing.pack(workers, params, inputs.rows, &self.log);
         for phase in 0..self.program.phases.len() {
             self.globals(phase, inputs, params, seed);
             self.pass(workers, phase, inputs, params, seed);
             self.sums(workers, phase, inputs);
             self.collect(phase);
         }
+        let begun = self.log.begin();
         self.collect_outputs(inputs, params);
+        self.log.end(begun, Work::Collect);
         if let Some(profile) = &mut self.profile {
             profile.runs += 1;
             for lane in &mut self.lanes {
@@ -209,10 +227,33 @@ impl Executor {
         Ok(())
     }
 
+    /// Adds the times of what belongs to no lane to the profile, behind a run.
+    fn add_up_log(&mut self) {
+        let mut events = self.log.events();
+        if let Some(profile) = &mut self.profile {
+            for event in &events[self.logged..] {
+                if let Work::Node(id) = event.work {
+                    profile.nanos[id.0 as usize] += (event.end - event.begin).as_nanos() as u64;
+                }
+            }
+        }
+        if !self.is_recorded {
+            events.clear();
+        }
+    }
+
+    /// Whether nodes are timed, for a profile or a recording.
+    fn is_timed(&self) -> bool {
+        self.profile.is_some() || self.is_recorded
+    }
+
     /// Cuts the batch and makes room for it.
     fn share_rows(&mut self, inputs: &Inputs<'_>, threads: usize) {
         let Settings { lanes, tile_rows, .. } = self.program.settings;
         let rows = inputs.rows;
+        let timed = self.is_timed();
+        self.log.is_on = timed;
+        self.logged = self.log.events().len();
         let tiles = rows.div_ceil(tile_rows);
         self.locate.clear();
         for (index, lane) in self.lanes.iter_mut().enumerate() {
@@ -221,8 +262,20 @@ impl Executor {
             lane.set_rows(first..end, &self.program.placement, inputs);
             let lane_bits = (index as u32) << 24;
             self.locate.extend((0..(end - first) as u32).map(|local| lane_bits | local));
-            if self.profile.is_some() {
+            lane.is_recorded = self.is_recorded;
+            if timed {
+                lane.nanos.clear();
                 lane.nanos.resize(self.program.graph.nodes.len(), 0);
+            }
+            if self.is_recorded {
+                let mut tiles = 0;
+                let mut first = lane.rows.start;
+                while first < lane.rows.end {
+                    first = self.program.tile(inputs, first, lane.rows.end).end;
+                    tiles += 1;
+                }
+                let steps = self.program.phases.iter().map(|phase| tiles * phase.tile.len() + 1);
+                lane.events.reserve(steps.sum());
             }
         }
         let buffers = &self.program.placement.tile_buffers;
@@ -265,6 +318,7 @@ impl Executor {
         let read = &self.program.columns_read;
         let values = &self.program.value_columns;
         let lanes = &self.lanes;
+        let log = &self.log;
         let plain = |c: &ColumnView<'_>| c.offsets.is_none() && c.weights.is_none();
         if inputs.columns.iter().all(plain) {
             self.lists.iter_mut().for_each(ListColumn::clear);
@@ -276,6 +330,7 @@ impl Executor {
             if !read[index] || plain(column) {
                 return;
             }
+            let begun = log.begin();
             if train {
                 list.set_rows(column, inputs.rows);
                 if values.contains(&index) {
@@ -289,6 +344,7 @@ impl Executor {
                     list.set_factors(column, factor_kind(gather.pooling), inputs.rows);
                 }
             }
+            log.end(begun, Work::Lists);
         });
     }
 
@@ -298,7 +354,7 @@ impl Executor {
             let Place::Const { slot, .. } = self.program.placement.places[id.0 as usize] else {
                 continue;
             };
-            let begun = self.profile.is_some().then(Instant::now);
+            let begun = self.log.begin();
             let mut out = std::mem::take(&mut self.consts[slot]);
             let shared = Shared {
                 program: &self.program,
@@ -311,9 +367,7 @@ impl Executor {
             };
             shared.global(id, &mut out);
             self.consts[slot] = out;
-            if let (Some(profile), Some(begun)) = (&mut self.profile, begun) {
-                profile.nanos[id.0 as usize] += begun.elapsed().as_nanos() as u64;
-            }
+            self.log.end(begun, Work::Node(id));
         }
     }
 
@@ -325,7 +379,8 @@ impl Executor {
         params: &Params,
         seed: StepSeed,
     ) {
-        let timed = self.profile.is_some();
+        let timed = self.is_timed();
+        let number = phase as u32;
         let phase = &self.program.phases[phase];
         if phase.tile.is_empty() {
             return;
@@ -341,11 +396,12 @@ impl Executor {
         };
         let busy = self.lanes.iter().filter(|lane| !lane.rows.is_empty()).count();
         let tasks = busy.min(workers.threads()).max(1);
-        let queue = Mutex::new(self.lanes.iter_mut().filter(|lane| !lane.rows.is_empty()));
+        let lanes = (0..).zip(self.lanes.iter_mut());
+        let queue = Mutex::new(lanes.filter(|(_, lane)| !lane.rows.is_empty()));
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         workers.for_each_mut(&mut self.tile_buffers[..tasks], |_, buffers| {
             while let Some(lane) = next() {
-                shared.lane_pass(phase, lane, buffers, timed);
+                shared.lane_pass((number, phase), lane, buffers, timed);
             }
         });
     }
@@ -359,7 +415,7 @@ impl Executor {
             out: &'a mut [f32],
             id: NodeId,
         }
-        let Self { program, consts, lanes, profile, .. } = self;
+        let Self { program, consts, lanes, log, .. } = self;
         let program: &Program = program;
         let sums = &program.phases[phase].sums;
         if sums.is_empty() {
@@ -374,7 +430,7 @@ impl Executor {
         };
         // Slots ascend with nodes, so that one walk over the constants meets them all.
         let mut wanted = sums.iter().filter_map(placed).peekable();
-        let mut parts = consts
+        let parts = consts
             .iter_mut()
             .enumerate()
             .filter_map(|(at, out)| {
@@ -399,30 +455,23 @@ impl Executor {
             let total = inputs.span(rows, &(0..inputs.rows)).len();
             ops::combine(part.op, partials, part.start, total, part.out);
         };
-        match profile {
-            None => {
-                // Taken from a queue rather than listed, so that a step allocates nothing.
-                let queue = Mutex::new(parts);
-                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-                workers.for_each(workers.threads(), |_| {
-                    while let Some(part) = next() {
-                        add_up(part);
-                    }
-                });
-            }
-            Some(profile) => parts.by_ref().for_each(|part| {
-                let id = part.id;
-                let begun = Instant::now();
+        // Taken from a queue rather than listed, so that a step allocates nothing.
+        let queue = Mutex::new(parts);
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        workers.for_each(workers.threads(), |_| {
+            while let Some(part) = next() {
+                let (id, begun) = (part.id, log.begin());
                 add_up(part);
-                profile.nanos[id.0 as usize] += begun.elapsed().as_nanos() as u64;
-            }),
-        }
+                log.end(begun, Work::Node(id));
+            }
+        });
     }
 
     /// Puts the lanes' rows of a value together.
     fn collect(&mut self, phase: usize) {
-        let Self { program, consts, lanes, .. } = self;
+        let Self { program, consts, lanes, log, .. } = self;
         for &id in &program.phases[phase].collects {
+            let begun = log.begin();
             let node = program.graph.node(id);
             let places = &program.placement.places;
             let (Place::Const { slot: to, .. }, Place::Wide { slot, offset, stride }) =
@@ -438,6 +487,7 @@ impl Executor {
                     out.extend_from_slice(&lane.wide[slot][start..start + node.shape.cols]);
                 }
             }
+            log.end(begun, Work::Node(id));
         }
     }
 

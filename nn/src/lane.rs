@@ -9,6 +9,7 @@ use crate::graph::Dim;
 use crate::inputs::{ColumnView, Inputs};
 use crate::ops::kernel::ListColumn;
 use crate::placement::{LINE, Placement, Width};
+use crate::trace::Event;
 
 /// A contiguous share of the batch, with its rows of every value that outlives a pass and its
 /// partials of the sums over the batch.
@@ -19,13 +20,16 @@ pub(crate) struct Lane {
     pub(crate) partials: Vec<Buffer>,
     /// Time by node, if the run is profiled.
     pub(crate) nanos: Vec<u64>,
+    /// When each node was computed, if the run is recorded.
+    pub(crate) events: Vec<Event>,
+    pub(crate) is_recorded: bool,
 }
 
 impl Lane {
     pub(crate) fn new(placement: &Placement) -> Self {
         let wide = buffers(placement.wide_buffers.len());
         let partials = buffers(placement.partial_lens.len());
-        Self { rows: 0..0, wide, partials, nanos: Vec::new() }
+        Self { wide, partials, ..Self::default() }
     }
 
     /// Sets the share, and makes room for it where there is too little.

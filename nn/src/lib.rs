@@ -65,6 +65,7 @@ mod profile;
 mod program;
 mod rows;
 mod schedule;
+pub mod trace;
 pub mod zoo;
 
 pub use autodiff::{TrainGraph, differentiate};

@@ -18,6 +18,7 @@ use crate::op::Op;
 use crate::params::Params;
 use crate::placement::Place;
 use crate::program::{Program, Step};
+use crate::trace::{Log, Work};
 
 /// Rows of a run from which on forward weights are packed: packing costs what 10 to 40 rows of the product
 /// cost, and the product gains up to seven percent.
@@ -100,7 +101,7 @@ impl Packing {
     }
 
     /// Packs what a run of so many rows reads.
-    pub(crate) fn pack(&mut self, workers: &Workers, params: &Params, rows: usize) {
+    pub(crate) fn pack(&mut self, workers: &Workers, params: &Params, rows: usize, log: &Log) {
         self.forward = rows >= FORWARD_ROWS;
         let turned = self.weights.iter().take_while(|weight| weight.turned).count();
         let wanted = if self.forward { self.weights.len() } else { turned };
@@ -116,7 +117,9 @@ impl Packing {
         let end = wanted.checked_sub(1).map_or(0, |last| panels_of[last].end);
         workers.for_each_mut(&mut panels[..end], |at, panel| {
             let index = panels_of[..wanted].partition_point(|panels| panels.end <= at);
+            let begun = log.begin();
             panel.fill(weights[index].view(params));
+            log.end(begun, Work::Pack);
         });
     }
 

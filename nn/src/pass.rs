@@ -2,6 +2,7 @@
 //! operations of a phase.
 
 use std::ops::Range;
+use std::thread;
 use std::time::Instant;
 
 use crate::graph::{Dim, NodeId, Shape};
@@ -14,6 +15,7 @@ use crate::packing::Packing;
 use crate::params::Params;
 use crate::placement::Place;
 use crate::program::{Phase, Program, Step};
+use crate::trace::{Event, Work};
 
 /// What all threads of a pass read.
 #[derive(Clone, Copy)]
@@ -104,23 +106,34 @@ impl<'a> Shared<'a> {
     /// Takes a lane's tiles through a phase.
     pub(crate) fn lane_pass(
         &self,
-        phase: &Phase,
-        lane: &mut Lane,
+        (number, phase): (u32, &Phase),
+        (index, lane): (u32, &mut Lane),
         buffers: &mut TileBuffers,
         timed: bool,
     ) {
         let rows = lane.rows.clone();
+        let entered = timed.then(|| (thread::current().id(), Instant::now()));
+        let note = |lane: &mut Lane, work, thread, begin, end| {
+            if lane.is_recorded {
+                lane.events.push(Event { work, lane: Some(index), thread, begin, end });
+            }
+        };
         let mut first = rows.start;
         while first < rows.end {
             let batch = self.program.tile(self.inputs, first, rows.end);
             first = batch.end;
             for &step in &phase.tile {
-                let begun = timed.then(Instant::now);
+                let begun = entered.map(|(thread, _)| (thread, Instant::now()));
                 let node = self.step(step, &batch, lane, buffers);
-                if let Some(begun) = begun {
-                    lane.nanos[node.0 as usize] += begun.elapsed().as_nanos() as u64;
+                if let Some((thread, begin)) = begun {
+                    let end = Instant::now();
+                    lane.nanos[node.0 as usize] += (end - begin).as_nanos() as u64;
+                    note(lane, Work::Node(node), thread, begin, end);
                 }
             }
+        }
+        if let Some((thread, begin)) = entered {
+            note(lane, Work::Pass(number), thread, begin, Instant::now());
         }
     }
 

@@ -14,6 +14,7 @@ use crate::ops::kernel::ListColumn;
 use crate::ops::{self, BatchRows, GatherSource};
 use crate::placement::Place;
 use crate::program::Program;
+use crate::trace::{Log, Work};
 
 /// Shares of the work for each thread, so that none waits long for the last.
 const SHARES: usize = 4;
@@ -36,6 +37,7 @@ impl<'a> Finished<'a> {
         workers: &Workers,
         inputs: &Inputs<'_>,
         row_grads: &mut [&mut [f32]],
+        log: &Log,
     ) {
         let tasks = if workers.threads() == 1 { 1 } else { SHARES * workers.threads() };
         let values = |table: usize| -> usize {
@@ -54,7 +56,12 @@ impl<'a> Finished<'a> {
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         workers.for_each(tasks.min(workers.threads()), |_| {
             while let Some((table, first, out)) = next() {
+                let begun = log.begin();
                 self.table_gradients(inputs, table, first, out);
+                if let Some(&(_, node)) = self.program.row_grads.iter().find(|&&(t, _)| t == table)
+                {
+                    log.end(begun, Work::Node(node));
+                }
             }
         });
     }

@@ -29,6 +29,7 @@ mod left_out;
 mod life;
 mod load;
 mod look_inside;
+mod profile;
 mod quickstart;
 mod retrieval;
 mod schedule;

@@ -31,6 +31,7 @@ mod observer;
 mod pipeline;
 mod plan;
 mod predict;
+pub mod profile;
 mod publish;
 mod recent;
 mod rejects;

@@ -4,6 +4,7 @@
 //! alone, never on values of the tables, so that running ahead does not change a result.
 
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use zillion_device::{Task, Workers};
@@ -40,6 +41,18 @@ pub(crate) struct Pipeline {
     pub(crate) ending: Ending,
     /// Seconds that decoding and planning took, wherever they ran.
     pub(crate) seconds: f64,
+    /// When and where the batch that came last was made.
+    pub(crate) decoding: Option<Decoding>,
+}
+
+/// When a batch was decoded and planned, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decoding {
+    pub(crate) thread: ThreadId,
+    pub(crate) begin: Instant,
+    /// The end of decoding, and the beginning of planning.
+    pub(crate) decoded: Instant,
+    pub(crate) end: Instant,
 }
 
 struct Source {
@@ -51,21 +64,22 @@ struct Source {
 struct Fetched {
     source: Source,
     item: Option<zillion_reader::Result<Planned>>,
-    seconds: f64,
+    decoding: Decoding,
 }
 
 impl Pipeline {
     pub(crate) fn new(batches: BatchStream, schema: Arc<Schema>, workers: Arc<Workers>) -> Self {
         let source = Source { batches, schema, scratch: PlanScratch::default() };
         let next = Some(workers.spawn(move || source.fetch()));
-        Self { workers, next, ending: Ending::default(), seconds: 0.0 }
+        Self { workers, next, ending: Ending::default(), seconds: 0.0, decoding: None }
     }
 
     /// The next batch; `None` at the end of the epoch.
     pub(crate) fn next(&mut self) -> Result<Option<Planned>> {
         let Some(task) = self.next.take() else { return Ok(None) };
-        let Fetched { mut source, item, seconds } = task.join();
-        self.seconds += seconds;
+        let Fetched { mut source, item, decoding } = task.join();
+        self.seconds += (decoding.end - decoding.begin).as_secs_f64();
+        self.decoding = Some(decoding);
         match item {
             None => {
                 let rejected = source.batches.take_rejected();
@@ -83,8 +97,10 @@ impl Pipeline {
 
 impl Source {
     fn fetch(mut self) -> Fetched {
-        let start = Instant::now();
-        let item = self.batches.next().map(|item| {
+        let begin = Instant::now();
+        let item = self.batches.next();
+        let decoded = Instant::now();
+        let item = item.map(|item| {
             item.map(|(batch, cursor)| {
                 let plan = LookupPlan::build(&batch, &self.schema, &mut self.scratch);
                 Planned { batch, plan: Arc::new(plan), cursor, rejected: Vec::new() }
@@ -93,6 +109,8 @@ impl Source {
         let item = item.map(|item| {
             item.map(|planned| Planned { rejected: self.batches.take_rejected(), ..planned })
         });
-        Fetched { source: self, item, seconds: start.elapsed().as_secs_f64() }
+        let decoding =
+            Decoding { thread: thread::current().id(), begin, decoded, end: Instant::now() };
+        Fetched { source: self, item, decoding }
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::evaluate::EvalReport;
+use crate::profile::Timeline;
 use crate::stages::StageSeconds;
 
 /// What a training run came to.
@@ -50,6 +51,9 @@ pub struct TrainReport {
     pub missing_side_rows: BTreeMap<String, u64>,
     /// Where the time of this sitting went.
     pub seconds: StageSeconds,
+    /// What was recorded of it, where that was asked for.
+    #[serde(skip)]
+    pub profile: Option<Timeline>,
 }
 
 /// A table at the end of a run, with the counters of this sitting.

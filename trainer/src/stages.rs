@@ -51,6 +51,13 @@ impl StageSeconds {
     }
 }
 
+/// What a stopwatch added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lap {
+    pub(crate) begin: Instant,
+    pub(crate) end: Instant,
+}
+
 /// Adds the time since it was started (or last asked) to a stage.
 pub(crate) struct Stopwatch(Instant);
 
@@ -59,9 +66,15 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
-    pub(crate) fn lap(&mut self, stage: &mut f64) {
-        let now = Instant::now();
-        *stage += (now - self.0).as_secs_f64();
-        self.0 = now;
+    pub(crate) fn lap(&mut self, stage: &mut f64) -> Lap {
+        let lap = Lap { begin: self.0, end: Instant::now() };
+        *stage += (lap.end - lap.begin).as_secs_f64();
+        self.0 = lap.end;
+        lap
+    }
+
+    /// The time since it was started, of no stage that is counted.
+    pub(crate) fn time(&self) -> Lap {
+        Lap { begin: self.0, end: Instant::now() }
     }
 }

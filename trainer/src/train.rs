@@ -41,6 +41,7 @@ use crate::job::Job;
 use crate::observer::{EpochReport, Observer, StepReport};
 use crate::pipeline::Pipeline;
 use crate::predict::Loaded;
+use crate::profile::{Note, ProfileOptions, Profiler, Stage};
 use crate::publish::RunId;
 use crate::rejects::RejectFile;
 use crate::report::{TableReport, TrainReport};
@@ -70,6 +71,8 @@ pub struct TrainOptions {
     pub files: Files,
     /// Set from outside to finish the batch, write a checkpoint and return.
     pub stop: Arc<AtomicBool>,
+    /// Where the run's time goes is recorded ([`TrainReport::profile`]); it changes nothing of the run.
+    pub profile: Option<ProfileOptions>,
 }
 
 impl TrainOptions {
@@ -85,6 +88,7 @@ impl TrainOptions {
             workers: Arc::new(Workers::new(threads)?),
             files: Files::new(),
             stop: Arc::default(),
+            profile: None,
         })
     }
 }
@@ -94,7 +98,15 @@ impl TrainOptions {
 /// # Errors
 /// Bad configuration or data, a full disk, a diverged loss. Checkpoints written before are intact.
 pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Result<TrainReport> {
+    let mut profiler = options.profile.map(|profile| {
+        let watch = Stopwatch::start();
+        (Box::new(Profiler::new(profile, &options.workers)), watch)
+    });
     let mut run = Run::prepare(job, options, observer)?;
+    if let Some((profiler, watch)) = &mut profiler {
+        profiler.stage(Stage::Prepare, watch.time());
+    }
+    run.profiler = profiler.map(|(profiler, _)| profiler);
     run.count(None, observer)?;
     let trained = run.epochs(observer);
     let trained = run.saving_checkpoint(trained, observer);
@@ -156,6 +168,7 @@ struct Run {
     skipped_steps: u64,
     seconds: StageSeconds,
     counting: Counting,
+    profiler: Option<Box<Profiler>>,
 }
 
 impl Run {
@@ -210,9 +223,11 @@ impl Run {
             Pipeline::new(batches, Arc::new(self.job.schema.clone()), self.options.workers.clone());
         let epoch_rows = self.train_data.rows().or(self.epoch_rows);
         let mut window = Window::new(epoch_rows, self.cursor, self.job.tasks());
+        self.profile_next();
         let mut watch = Stopwatch::start();
         let mut next = pipeline.next()?;
-        watch.lap(&mut self.seconds.wait);
+        watch.lap(&mut self.seconds.wait).note(&mut self.profiler, Stage::Wait);
+        self.profile_decoding(&pipeline);
         let decoded_before = self.seconds.decode_and_plan;
         while let Some(planned) = next {
             let rows = planned.batch.rows as u64;
@@ -221,7 +236,10 @@ impl Run {
             // its turn comes.
             let several = self.job.train.accumulate.get() > 1;
             let following = (several || self.client.looks_ahead()).then(|| pipeline.next());
-            watch.lap(&mut self.seconds.wait);
+            watch.lap(&mut self.seconds.wait).note(&mut self.profiler, Stage::Wait);
+            if following.is_some() {
+                self.profile_decoding(&pipeline);
+            }
             let ahead = match &following {
                 Some(Ok(Some(planned))) => Some(planned.plan.as_ref()),
                 _ => None,
@@ -239,9 +257,14 @@ impl Run {
                 self.count(Some(Lately { loss, aucs }), observer)?;
             }
             self.last_plan = Some(planned.plan);
-            watch.lap(&mut self.seconds.other);
+            watch.lap(&mut self.seconds.other).note(&mut self.profiler, Stage::Other);
+            let is_ahead = following.is_some();
+            self.profile_next();
             next = following.unwrap_or_else(|| pipeline.next())?;
-            watch.lap(&mut self.seconds.wait);
+            watch.lap(&mut self.seconds.wait).note(&mut self.profiler, Stage::Wait);
+            if !is_ahead {
+                self.profile_decoding(&pipeline);
+            }
             // The last step of an epoch is checkpointed with what its validation decides, not before.
             // Nor is the last one of a run that is stopped, which is whole.
             let is_stopped = is_between && self.is_stopped();
@@ -250,8 +273,9 @@ impl Run {
             }
             self.advance_checkpoint(observer)?;
             if next.is_some() && is_between && self.is_publishing_due() {
+                watch = Stopwatch::start();
                 self.publish(BTreeMap::new(), observer)?;
-                watch.lap(&mut self.seconds.publish);
+                watch.lap(&mut self.seconds.publish).note(&mut self.profiler, Stage::Publish);
             }
             if next.is_some() && is_stopped {
                 observer.note("stopped after a whole batch; a checkpoint is written");
@@ -259,6 +283,7 @@ impl Run {
                 return Ok(());
             }
         }
+        self.profile_end();
         self.seconds.decode_and_plan = decoded_before + pipeline.seconds;
         self.epoch_rows = Some(pipeline.ending.rows);
         self.progress.rejected += pipeline.ending.rejected.len() as u64;
@@ -268,6 +293,25 @@ impl Run {
         // An epoch may be over before its first report.
         self.count(window.rest(), observer)?;
         self.end_epoch(epoch, began, observer)
+    }
+
+    /// What is recorded of the batch before ends, and that of the next one begins where its turn is.
+    fn profile_next(&mut self) {
+        if let Some(profiler) = &mut self.profiler {
+            profiler.begin_batch(&self.options.workers, &mut self.executor);
+        }
+    }
+
+    fn profile_end(&mut self) {
+        if let Some(profiler) = &mut self.profiler {
+            profiler.end_batch(&self.options.workers, &mut self.executor);
+        }
+    }
+
+    fn profile_decoding(&mut self, pipeline: &Pipeline) {
+        if let Some(profiler) = &mut self.profiler {
+            profiler.decoded(pipeline.decoding);
+        }
     }
 
     fn is_due(&self) -> bool {
@@ -302,7 +346,7 @@ impl Run {
         self.checkpoint(observer)?;
         let mut watch = Stopwatch::start();
         self.publish_epoch(mean_loss, valid.as_ref(), is_best, observer)?;
-        watch.lap(&mut self.seconds.publish);
+        watch.lap(&mut self.seconds.publish).note(&mut self.profiler, Stage::Publish);
         observer.epoch(&EpochReport {
             epoch,
             mean_loss,
@@ -340,13 +384,14 @@ impl Run {
             workers: &self.options.workers,
         };
         let report = judge.evaluate(dataset)?;
-        watch.lap(&mut self.seconds.validate);
+        watch.lap(&mut self.seconds.validate).note(&mut self.profiler, Stage::Validate);
         Ok(Some(report))
     }
 
     /// Tests the best epoch, from its checkpoint: the path that `eval` takes.
     fn finish(mut self, observer: &mut dyn Observer) -> Result<TrainReport> {
         let interrupted = !self.is_finished();
+        self.profile_end();
         if interrupted {
             self.checkpoint(observer)?;
         }
@@ -355,10 +400,14 @@ impl Run {
         let mut test = None;
         if let Some(dataset) = self.test_data.clone().filter(|_| !interrupted) {
             let workers = self.options.workers.clone();
+            let watch = Stopwatch::start();
             let tested = Loaded::from_checkpoint(best, workers)?.evaluate(&dataset);
+            watch.time().note(&mut self.profiler, Stage::Test);
             test = Some(self.saving_rejects(tested)?);
         }
         self.check_published(&checkpoint)?;
+        let profiler = self.profiler.take();
+        let profile = profiler.map(|p| p.finish(&self.options.workers, &mut self.executor));
         let training = self.seconds.training();
         let rate = self.rows_trained as f64 / training;
         Ok(TrainReport {
@@ -380,6 +429,7 @@ impl Run {
             epoch_rows: self.epoch_trained,
             missing_side_rows: evaluate::missing_side_rows(&self.job, &self.missing_sides),
             seconds: self.seconds,
+            profile,
         })
     }
 

@@ -37,6 +37,9 @@ pub(crate) struct GraphArgs {
     /// Rows of the batch that bytes and operations are counted for; absent: the job's batch size
     #[arg(long, value_name = "N")]
     pub(crate) rows: Option<NonZeroUsize>,
+    /// Values a row that bytes and operations are counted for in columns of lists
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "model")]
+    pub(crate) list_len: NonZeroUsize,
     /// The model whose version it is
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,

@@ -91,6 +91,7 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
                 workers: workers.clone(),
                 files: files()?,
                 stop: stop.clone(),
+                profile: None,
             };
             let report = zillion_trainer::train(job, options, &mut Silent)?;
             if report.interrupted {

@@ -12,12 +12,13 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection
 use serde::Serialize;
 use toml::{Table, Value};
 use zillion_device::machine::CpuTimes;
+use zillion_trainer::profile::Summary;
 use zillion_trainer::{Job, StageSeconds, TrainOptions};
 
 use super::{files, print_json, workers};
 use crate::args::{BenchModel, BenchTrainArgs};
 use crate::progress::Progress;
-use crate::{job_file, signals};
+use crate::{job_file, profile, signals};
 
 #[derive(Serialize)]
 struct Outcome {
@@ -35,6 +36,8 @@ struct Outcome {
     own_cpus: f64,
     other_cpus: Option<f64>,
     seconds: StageSeconds,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Summary>,
 }
 
 pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
@@ -59,6 +62,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
         workers: workers(Some(args.threads))?,
         files: files()?,
         stop: signals::stop_flag()?,
+        profile: profile::options(&args.profile)?,
     };
     let before = CpuTimes::now();
     let report = zillion_trainer::train(job, options, &mut Progress::new())?;
@@ -66,6 +70,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     if report.interrupted {
         bail!("stopped by a signal");
     }
+    let profile = profile::report(&args.profile, &report)?;
     let outcome = Outcome {
         model: name(args.model),
         threads: args.threads.get(),
@@ -79,6 +84,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
         own_cpus: cpus.own_cpus,
         other_cpus: cpus.other_cpus,
         seconds: report.seconds,
+        profile,
     };
     if args.json {
         print_json(&outcome)?;

@@ -18,8 +18,9 @@ use crate::job_file;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(super) fn run(args: &GraphArgs) -> Result<()> {
-    let (built, passes, job_rows) = built(args)?;
-    let sizes = Sizes::of(args.rows.map_or(job_rows, NonZeroUsize::get));
+    let (built, passes, of_job) = built(args)?;
+    let rows = args.rows.map_or(of_job.rows, NonZeroUsize::get);
+    let sizes = Sizes { rows, ..of_job };
     if args.format.is_none() && args.pass.is_none() {
         print!("{}", listing(built.graph()));
         return Ok(());
@@ -62,8 +63,8 @@ impl Built {
     }
 }
 
-/// The graph that arguments name, the passes that its job leaves on, and the rows of a batch.
-fn built(args: &GraphArgs) -> Result<(Built, Passes, usize)> {
+/// The graph that arguments name, the passes that its job leaves on, and how large a batch is.
+fn built(args: &GraphArgs) -> Result<(Built, Passes, Sizes)> {
     if let Some(name) = &args.model {
         if args.train || !args.set.is_empty() {
             let message =
@@ -71,7 +72,8 @@ fn built(args: &GraphArgs) -> Result<(Built, Passes, usize)> {
             return Err(Stop::Usage(message.to_owned()).into());
         }
         let graph = published(args, name)?;
-        return Ok((Built::Infer(graph), Passes::ALL, TrainConfig::default().batch_size.get()));
+        let sizes = Sizes::of(TrainConfig::default().batch_size.get());
+        return Ok((Built::Infer(graph), Passes::ALL, sizes));
     }
     let job = job(&args.job, &args.set)?;
     let mode = if args.train { Mode::Train } else { Mode::Infer };
@@ -80,7 +82,10 @@ fn built(args: &GraphArgs) -> Result<(Built, Passes, usize)> {
         Some(loss) => Built::Train(differentiate(&graph, loss)?),
         None => Built::Infer(graph),
     };
-    Ok((built, job.train.settings()?.passes, job.train.batch_size.get()))
+    let values = |is_list: bool| if is_list { args.list_len.get() } else { 1 };
+    let list_len = job.schema.sparse().map(|feature| values(feature.pooling().is_some()));
+    let sizes = Sizes { rows: job.train.batch_size.get(), list_len: list_len.collect() };
+    Ok((built, job.train.settings()?.passes, sizes))
 }
 
 /// The graph of a version.

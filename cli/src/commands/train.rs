@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use zillion_trainer::profile::Summary;
 use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 
 use super::{figure, files, print_json, workers};
@@ -9,7 +10,7 @@ use crate::args::TrainArgs;
 use crate::metrics::{Listener, TrainerMetrics};
 use crate::progress::Progress;
 use crate::watch::{Choice, Stepper, Watch};
-use crate::{job_file, metrics, signals};
+use crate::{job_file, metrics, profile, signals};
 
 /// Rows of a batch whose values are printed where nothing is said.
 const FETCHED_ROWS: u64 = 5;
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         workers: workers(job.run.threads)?,
         files: files()?,
         stop: signals::stop_flag()?,
+        profile: profile::options(&args.profile)?,
     };
     let fetch = &args.fetch;
     let mut watch = Watch {
@@ -44,8 +46,9 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     };
     let report = zillion_trainer::train(job, options, &mut watch)?;
     summary(&report);
+    let profile = profile::report(&args.profile, &report)?;
     if args.json {
-        print_json(&Outcome::new(&report))?;
+        print_json(&Outcome { profile, ..Outcome::new(&report) })?;
     }
     Ok(())
 }
@@ -72,6 +75,8 @@ struct Outcome<'a> {
     test_auc: Option<f64>,
     test_logloss: Option<f64>,
     calibration: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Summary>,
     #[serde(flatten)]
     report: &'a TrainReport,
 }
@@ -83,6 +88,7 @@ impl<'a> Outcome<'a> {
             test_auc: test.and_then(|t| t.auc),
             test_logloss: test.and_then(|t| t.logloss),
             calibration: test.and_then(|t| t.calibration),
+            profile: None,
             report,
         }
     }

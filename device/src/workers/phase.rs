@@ -6,6 +6,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::pool::{Shared, spin_until};
+use super::record::Activity;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Mutex, PoisonError};
@@ -63,13 +64,17 @@ pub(super) fn run<F: Fn(usize) + Sync>(shared: &Shared, count: usize, body: &F) 
         caller: thread::current(),
     });
     shared.publish(count - 1, |queue| queue.phases.push(phase.clone()));
-    phase.help();
+    phase.help_recorded(shared);
     shared.lock().phases.retain(|open| !Arc::ptr_eq(open, &phase));
 
-    if !spin_until(shared.spin, || phase.is_finished()) {
-        while !phase.is_finished() {
-            thread::park();
+    if !phase.is_finished() {
+        let begun = shared.record.begin();
+        if !spin_until(shared.spin, || phase.is_finished()) {
+            while !phase.is_finished() {
+                thread::park();
+            }
         }
+        shared.record.end(begun, Activity::Wait, None);
     }
     let panic = phase.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(panic) = panic {
@@ -86,6 +91,13 @@ impl Phase {
     /// Acquire: what the tasks wrote is visible to whoever saw them finished.
     fn is_finished(&self) -> bool {
         self.finished.0.load(Ordering::Acquire) == self.count
+    }
+
+    /// [`Phase::help`], noted where somebody wants to know.
+    pub(super) fn help_recorded(&self, shared: &Shared) {
+        let begun = shared.record.begin();
+        self.help();
+        shared.record.end(begun, Activity::Phase, Some(self.caller.id()));
     }
 
     /// Claims indices and runs them until none is left. Does not unwind.

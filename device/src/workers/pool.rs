@@ -6,10 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::phase::{self, Phase};
+use super::record::{Activity, Record, Stretch};
 use super::task::{Job, Task};
 use crate::error::DeviceError;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::thread::{self, JoinHandle};
+use crate::sync::thread::{self, JoinHandle, ThreadId};
 use crate::sync::{Arc, Condvar, Instant, Mutex, MutexGuard, PoisonError, spin_loop};
 
 /// How long a thread without work watches for the next phase before it sleeps. Waking a sleeping
@@ -36,6 +37,7 @@ impl Workers {
             wake: Condvar::new(),
             helpers: threads.get() - 1,
             spin,
+            record: Record::new(),
         });
         let mut workers = Self { shared, handles: Vec::new() };
         for index in 1..threads.get() {
@@ -68,6 +70,22 @@ impl Workers {
             return;
         }
         phase::run(&self.shared, count, &body);
+    }
+
+    /// Begins or ends the recording of what the threads do. It changes nothing of what they do.
+    pub fn record(&self, on: bool) {
+        self.shared.record.set(on);
+    }
+
+    /// What was recorded since it was last asked for.
+    pub fn take_record(&self) -> Vec<Stretch> {
+        self.shared.record.take()
+    }
+
+    /// The pool's own threads with their names; the callers of phases are not among them.
+    pub fn names(&self) -> impl Iterator<Item = (ThreadId, String)> {
+        let threads = self.handles.iter().map(JoinHandle::thread);
+        threads.map(|thread| (thread.id(), thread.name().unwrap_or("zillion-worker").to_owned()))
     }
 
     /// Begins `work` in the background. It runs on a worker thread when no phase needs one, or on the
@@ -109,6 +127,7 @@ pub(super) struct Shared {
     /// Threads beside the caller of a phase.
     pub(super) helpers: usize,
     pub(super) spin: Duration,
+    pub(super) record: Record,
 }
 
 /// What there is to do.
@@ -148,14 +167,16 @@ impl Shared {
             // Read before looking, so that what is published after the look changes it.
             let seen = self.epoch.load(Ordering::Acquire);
             match self.next() {
-                Some(Work::Phase(phase)) => phase.help(),
+                Some(Work::Phase(phase)) => phase.help_recorded(self),
                 Some(Work::Job(job)) => {
+                    let begun = self.record.begin();
                     // The result of a task whose handle is gone is dropped here, and that may panic.
                     let end = catch_unwind(AssertUnwindSafe(|| {
                         job.run();
                         drop(job);
                     }));
                     std::mem::forget(end);
+                    self.record.end(begun, Activity::Task, None);
                 }
                 Some(Work::Stop) => return,
                 None => self.rest(seen),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use super::Workers;
+use super::{Activity, Workers};
 
 fn pool(threads: usize) -> Workers {
     Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
@@ -358,6 +358,31 @@ fn a_task_may_own_the_last_reference_to_its_pool() {
         wait_ended.recv_timeout(Duration::from_secs(20)).unwrap();
         task.join();
     }
+}
+
+#[test]
+fn what_threads_did_is_recorded_where_it_is_asked_for() {
+    let workers = pool(3);
+    workers.for_each(20, |_| ());
+    assert!(workers.take_record().is_empty());
+    workers.record(true);
+    let begun = Instant::now();
+    workers.for_each(20, |_| std::thread::yield_now());
+    let here = std::thread::current().id();
+    let known: Vec<_> = workers.names().map(|(id, _)| id).chain([here]).collect();
+    let record = workers.take_record();
+    assert!(record.iter().any(|s| s.thread == here && s.activity == Activity::Phase));
+    for stretch in &record {
+        assert!(begun <= stretch.begin && stretch.begin <= stretch.end);
+        assert!(known.contains(&stretch.thread) && stretch.starter == here);
+    }
+    workers.record(false);
+    workers.take_record();
+    workers.for_each(20, |_| ());
+    // A thread may still be noting the phase before.
+    assert!(workers.take_record().iter().all(|s| s.thread != here));
+    let names: Vec<String> = workers.names().map(|(_, name)| name).collect();
+    assert_eq!(names, ["zillion-worker-1", "zillion-worker-2"]);
 }
 
 #[test]

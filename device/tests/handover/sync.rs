@@ -14,7 +14,7 @@ pub(crate) mod thread {
     use std::io;
     use std::num::NonZeroUsize;
 
-    pub(crate) use shuttle::thread::{Builder, JoinHandle, Thread, current, park};
+    pub(crate) use shuttle::thread::{Builder, JoinHandle, Thread, ThreadId, current, park};
 
     thread_local! {
         /// What the machine of a scenario has, all of which runs on one thread of the test.

@@ -167,6 +167,7 @@ impl Run {
             skipped_steps: 0,
             seconds: StageSeconds::default(),
             counting: Counting::new(observer.wants_figures()),
+            profiler: None,
             options,
         };
         run.dir.prepare(&run.options.files)?;

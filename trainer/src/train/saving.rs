@@ -15,6 +15,7 @@ use crate::checkpoint::{Link, Manifest, Writing, Written};
 use crate::error::Result;
 use crate::figures::CheckpointReport;
 use crate::observer::Observer;
+use crate::profile::{Note, Stage};
 use crate::spans::span;
 use crate::stages::Stopwatch;
 
@@ -90,7 +91,7 @@ impl Run {
         )?;
         self.checkpointed = Some(step);
         self.saving = Some(Saving { writing, step, began, behind });
-        watch.lap(&mut self.seconds.checkpoint);
+        watch.lap(&mut self.seconds.checkpoint).note(&mut self.profiler, Stage::Checkpoint);
         // Without a thread beside this one, nothing would be written before it is waited for, and all rows that
         // change until then would be kept twice.
         if self.options.workers.threads() == 1 {
@@ -106,7 +107,7 @@ impl Run {
         let (writing, is_done) =
             saving.writing.poll(self.client.as_mut(), &self.options.workers)?;
         self.saving = Some(Saving { writing, ..saving });
-        watch.lap(&mut self.seconds.checkpoint);
+        watch.lap(&mut self.seconds.checkpoint).note(&mut self.profiler, Stage::Checkpoint);
         match is_done {
             true => self.finish_checkpoint(observer),
             false => Ok(()),
@@ -121,7 +122,7 @@ impl Run {
         let mut watch = Stopwatch::start();
         let Written { bytes, blake3, mark } = writing.finish(self.client.as_mut())?;
         self.link = mark.map(|mark| Link::new(&self.dir, step, blake3, mark, behind));
-        watch.lap(&mut self.seconds.checkpoint);
+        watch.lap(&mut self.seconds.checkpoint).note(&mut self.profiler, Stage::Checkpoint);
         let seconds = began.elapsed().as_secs_f64();
         observer.checkpointed(&CheckpointReport { step, seconds, bytes });
         self.count(None, observer)

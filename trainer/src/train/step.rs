@@ -17,6 +17,7 @@ use crate::evaluate;
 use crate::fetch::{self, Wanted};
 use crate::observer::{Observer, Stepped};
 use crate::pipeline::Planned;
+use crate::profile::{Note, Stage};
 use crate::stages::Stopwatch;
 
 /// Buffers that go round from step to step, and where the graph's results are.
@@ -124,7 +125,10 @@ impl Run {
         if let Some(next) = next.filter(|_| self.client.looks_ahead()) {
             self.client.look_ahead(&[next])?;
         }
-        watch.lap(&mut self.seconds.pull);
+        watch.lap(&mut self.seconds.pull).note(&mut self.profiler, Stage::Pull);
+        if let Some(profiler) = &mut self.profiler {
+            profiler.batch(planned, &rows, step);
+        }
 
         let mut inputs = Inputs::new(&planned.batch, &planned.plan, &rows, true);
         if let Some(column) = self.buffers.item_column {
@@ -147,7 +151,7 @@ impl Run {
         if !loss.is_finite() {
             return Err(Error::Diverged { step, loss });
         }
-        watch.lap(&mut self.seconds.model);
+        watch.lap(&mut self.seconds.model).note(&mut self.profiler, Stage::Model);
         let batches = self.job.train.accumulate.get() as u64;
         if batches > 1 {
             self.accumulated.add(&planned.plan, &grads, &self.executor);
@@ -158,7 +162,7 @@ impl Run {
                     self.looking.norms(norm, &grads);
                 }
                 self.end_batch(planned, rows, grads);
-                watch.lap(&mut self.seconds.dense);
+                watch.lap(&mut self.seconds.dense).note(&mut self.profiler, Stage::Optimizer);
                 return Ok(loss);
             }
         }
@@ -171,7 +175,7 @@ impl Run {
             &self.options.workers,
         )?;
         self.looking.norms(dense_sq_norm, &grads);
-        watch.lap(&mut self.seconds.dense);
+        watch.lap(&mut self.seconds.dense).note(&mut self.profiler, Stage::Optimizer);
         if !dense_sq_norm.is_finite() {
             self.client.discard()?;
             return Ok(self.end_step(planned, rows, grads, loss, false));
@@ -182,7 +186,7 @@ impl Run {
             None => {
                 let grads = self.client.push(&plan, grads, PushMode::Apply)?.wait()?;
                 self.client.sweep()?;
-                watch.lap(&mut self.seconds.push);
+                watch.lap(&mut self.seconds.push).note(&mut self.profiler, Stage::Push);
                 grads
             }
             Some(max) => {
@@ -194,7 +198,7 @@ impl Run {
                     return Ok(self.end_step(planned, rows, grads, loss, false));
                 }
                 self.client.apply(grad_scale)?;
-                watch.lap(&mut self.seconds.push);
+                watch.lap(&mut self.seconds.push).note(&mut self.profiler, Stage::Push);
                 grads
             }
         };
@@ -206,7 +210,7 @@ impl Run {
             &self.options.workers,
         )?;
         self.average()?;
-        watch.lap(&mut self.seconds.dense);
+        watch.lap(&mut self.seconds.dense).note(&mut self.profiler, Stage::Optimizer);
         Ok(self.end_step(planned, rows, grads, loss, true))
     }
 

@@ -375,3 +375,91 @@ fn how_often_items_come_may_be_read_from_their_rows() {
     super::train(place.job("parts", &table), options, &mut Silent).unwrap();
     assert_eq!(place.files("parts"), place.files("table"));
 }
+
+#[test]
+fn a_profile_covers_its_steps_and_changes_no_byte() {
+    use crate::profile::{Limits, ProfileOptions, Span, Stage, What};
+    use std::num::NonZeroU64;
+
+    let place = Place::new();
+    let more = "[model]\nkind = 'deepfm'\nhidden = [8]\n\
+                [train]\nbatch_size = 64\nepochs = 2\ncheckpoint_every = 4\n";
+    place.run("plain", more);
+    let every = NonZeroU64::new(5).unwrap();
+    let profiled = |output: &str, most_spans| {
+        let profile = Some(ProfileOptions { every, most_spans });
+        let options = TrainOptions { profile, ..TrainOptions::new(2).unwrap() };
+        train(place.job(output, more), options, &mut Silent).unwrap()
+    };
+    let report = profiled("profiled", usize::MAX);
+    let timeline = report.profile.as_ref().unwrap();
+    assert_eq!(place.files("plain"), place.files("profiled"));
+
+    // Ten batches an epoch: the first and one in five.
+    assert_eq!(timeline.batches, 20);
+    let steps: Vec<u64> = timeline.sampled.iter().map(|sampled| sampled.step).collect();
+    assert_eq!(steps, [1, 6, 11, 16]);
+    assert_eq!(timeline.threads[0], "training");
+    for sampled in &timeline.sampled {
+        assert_eq!(sampled.rows, 64);
+        let of = |what: What| sampled.spans.iter().find(|s| s.what == what).copied().unwrap();
+        let inside =
+            |inner: &Span, outer: &Span| outer.begin <= inner.begin && inner.end() <= outer.end();
+        let step = of(What::Step(sampled.step));
+        for stage in
+            [Stage::Wait, Stage::Pull, Stage::Model, Stage::Push, Stage::Optimizer, Stage::Other]
+        {
+            assert!(inside(&of(What::Stage(stage)), &step), "{stage:?}");
+        }
+        of(What::Decode);
+        of(What::Plan);
+        let model = of(What::Stage(Stage::Model));
+        let kernels: Vec<&Span> =
+            sampled.spans.iter().filter(|s| matches!(s.what, What::Kernel(_))).collect();
+        assert!(kernels.len() > 10, "{}", kernels.len());
+        assert!(kernels.iter().all(|kernel| inside(kernel, &model)));
+        // A lane's kernels lie in its passes, and a thread does one thing at a time.
+        let kind = |s: &&&Span| timeline.kind(s).is_some();
+        for kernel in kernels.iter().filter(kind).filter(|s| s.lane.is_some()) {
+            let passes = kernels.iter().filter(|s| timeline.kind(s).is_none());
+            let own = passes.filter(|s| s.lane == kernel.lane && s.thread == kernel.thread);
+            assert_eq!(own.filter(|pass| inside(kernel, pass)).count(), 1, "{kernel:?}");
+        }
+    }
+    // On every thread, spans nest.
+    let mut open: Vec<&Span> = Vec::new();
+    for span in timeline.spans() {
+        open.retain(|outer| outer.thread == span.thread && outer.end() > span.begin);
+        if let Some(outer) = open.last() {
+            assert!(span.end() <= outer.end(), "{span:?} in {outer:?}");
+        }
+        open.push(span);
+    }
+    for stage in [Stage::Prepare, Stage::Checkpoint, Stage::Validate, Stage::Test] {
+        let spans = timeline.beside.iter().filter(|s| s.what == What::Stage(stage));
+        assert!(spans.count() > 0, "{stage:?}");
+    }
+
+    let limits = Limits {
+        threads: 2,
+        product_flops: 1e11,
+        cached_bytes: 1e11,
+        row_reads: 1e8,
+        row_updates: 1e8,
+    };
+    let summary = timeline.summary(&limits, &report.seconds);
+    assert_eq!(summary.counted, 3);
+    let shares: f64 = summary.shares.sorted().iter().map(|(_, share)| share).sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{:?}", summary.shares);
+    let shares: f64 = summary.kernels.iter().map(|kernel| kernel.share).sum();
+    assert!((shares - 1.0).abs() < 1e-9);
+    let product = summary.kernels.iter().find(|kernel| kernel.is_product).unwrap();
+    assert!(product.gflops > 0.0 && product.of_limit.is_some());
+    assert!(summary.bound_samples_per_second.unwrap() > 0.0);
+    assert!(summary.advice[0].contains("this job"), "{:?}", summary.advice);
+
+    // Where there is room for little, one batch in twenty is left of one in five, over the whole run.
+    let small = profiled("small", 1).profile.unwrap();
+    assert_eq!((small.sampled.len(), small.sampled[0].step), (1, 1));
+    assert!(small.every > 5 && small.every % 5 == 0);
+}

@@ -162,6 +162,7 @@ fn sitting(
         workers: workers.clone(),
         files: files()?,
         stop: stop.clone(),
+        profile: None,
     };
     Ok(train(Job::from_value(value)?, options, observer)?)
 }

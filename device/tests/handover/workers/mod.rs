@@ -4,6 +4,8 @@
 mod phase;
 #[path = "../../../src/workers/pool.rs"]
 mod pool;
+#[path = "../../../src/workers/record.rs"]
+mod record;
 #[path = "../../../src/workers/slices.rs"]
 mod slices;
 #[path = "../../../src/workers/task.rs"]

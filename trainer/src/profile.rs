@@ -1,0 +1,219 @@
+//! Where a run's time goes, thread by thread: the collecting of it.
+//!
+//! Every N-th batch is recorded whole, from the wait for it to the end of its step: stages by the thread that drives
+//! the run, what the pool's threads did, kernels by lane, decoding and planning. Between them, only what stands beside
+//! the steps is (validation, checkpoints, versions). Where that comes to more than a file should have, every second
+//! recorded batch is forgotten and N is doubled, so that what is left always covers the whole run.
+//!
+//! # Invariants
+//! Recording reads clocks and nothing else: what a run computes is the same with and without.
+
+mod advice;
+mod limits;
+mod summary;
+mod timeline;
+
+use std::num::NonZeroU64;
+use std::thread::ThreadId;
+use std::time::Instant;
+
+use zillion_device::Workers;
+use zillion_feature::RowBuffer;
+use zillion_nn::Executor;
+use zillion_nn::trace::{Event, Work};
+
+use crate::pipeline::{Decoding, Planned};
+use crate::stages::Lap;
+pub use advice::{Bound, Shares, advice};
+pub use limits::Limits;
+pub use summary::{KernelFigures, Summary, TableFigures};
+pub use timeline::{Sampled, Span, Stage, Timeline, What};
+
+/// Spans of stages beside the steps that are kept.
+const MOST_BESIDE: usize = 20_000;
+/// Beside the steps, what is shorter is not worth a span: a look at a checkpoint that goes on by itself.
+const SHORTEST_BESIDE: u64 = 20_000;
+
+/// How a run is profiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileOptions {
+    /// The first batch is recorded, and one in so many.
+    pub every: NonZeroU64,
+    /// Spans that are kept of recorded batches, unless one alone has more.
+    pub most_spans: usize,
+}
+
+/// Collects the spans of a run.
+#[derive(Debug)]
+pub(crate) struct Profiler {
+    options: ProfileOptions,
+    origin: Instant,
+    every: u64,
+    /// Threads by their numbers in spans; the one that drives the run comes first.
+    threads: Vec<(ThreadId, String)>,
+    /// Batches that were begun.
+    batches: u64,
+    open: Option<Sampled>,
+    sampled: Vec<Sampled>,
+    beside: Vec<Span>,
+    left_out: u64,
+    events: Vec<Event>,
+}
+
+impl Profiler {
+    /// A profiler whose time begins now, driven by this thread.
+    pub(crate) fn new(options: ProfileOptions, workers: &Workers) -> Self {
+        let driver = (std::thread::current().id(), "training".to_owned());
+        Self {
+            options,
+            origin: Instant::now(),
+            every: options.every.get(),
+            threads: std::iter::once(driver).chain(workers.names()).collect(),
+            batches: 0,
+            open: None,
+            sampled: Vec::new(),
+            beside: Vec::new(),
+            left_out: 0,
+            events: Vec::new(),
+        }
+    }
+
+    fn thread(&mut self, id: ThreadId) -> u32 {
+        let known = self.threads.iter().position(|&(known, _)| known == id);
+        let at = known.unwrap_or_else(|| {
+            self.threads.push((id, format!("thread {}", self.threads.len())));
+            self.threads.len() - 1
+        });
+        at as u32
+    }
+
+    fn span(&mut self, what: What, thread: ThreadId, begin: Instant, end: Instant) -> Span {
+        let thread = self.thread(thread);
+        let since = |at: Instant| at.saturating_duration_since(self.origin).as_nanos() as u64;
+        Span { what, thread, lane: None, begin: since(begin), nanos: since(end) - since(begin) }
+    }
+
+    /// The batch before has ended; the next one is waited for. Decides whether it is recorded.
+    pub(crate) fn begin_batch(&mut self, workers: &Workers, executor: &mut Executor) {
+        self.end_batch(workers, executor);
+        let number = self.batches;
+        self.batches += 1;
+        if number.is_multiple_of(self.every) {
+            self.open = Some(Sampled::new(number));
+            workers.take_record();
+            workers.record(true);
+            executor.record(true);
+        }
+    }
+
+    /// What is recorded ends here.
+    pub(crate) fn end_batch(&mut self, workers: &Workers, executor: &mut Executor) {
+        let Some(mut open) = self.open.take() else { return };
+        workers.record(false);
+        executor.record(false);
+        let mut events = std::mem::take(&mut self.events);
+        executor.take_events(&mut events);
+        for event in events.drain(..) {
+            let span = self.span(What::Kernel(event.work), event.thread, event.begin, event.end);
+            open.spans.push(Span { lane: event.lane, ..span });
+        }
+        self.events = events;
+        for stretch in workers.take_record() {
+            let starter = self.thread(stretch.starter);
+            let what = What::Pool(stretch.activity, starter);
+            let span = self.span(what, stretch.thread, stretch.begin, stretch.end);
+            open.spans.push(span);
+        }
+        if open.rows == 0 {
+            // There was no further batch.
+            self.batches -= 1;
+            return;
+        }
+        open.add_step();
+        self.sampled.push(open);
+        let spans = |sampled: &[Sampled]| sampled.iter().map(|s| s.spans.len()).sum::<usize>();
+        while spans(&self.sampled) > self.options.most_spans && self.sampled.len() > 1 {
+            self.every *= 2;
+            let every = self.every;
+            self.sampled.retain(|sampled| sampled.batch.is_multiple_of(every));
+        }
+    }
+
+    /// A stage of the thread that drives the run.
+    pub(crate) fn stage(&mut self, stage: Stage, lap: Lap) {
+        let span = self.span(What::Stage(stage), std::thread::current().id(), lap.begin, lap.end);
+        if !stage.is_beside_steps() {
+            if let Some(open) = &mut self.open {
+                open.spans.push(span);
+            }
+        } else if span.nanos >= SHORTEST_BESIDE {
+            match self.beside.len() < MOST_BESIDE {
+                true => self.beside.push(span),
+                false => self.left_out += 1,
+            }
+        }
+    }
+
+    /// What decoded and planned a batch, which was waited for just now.
+    pub(crate) fn decoded(&mut self, decoding: Option<Decoding>) {
+        let (Some(_), Some(Decoding { thread, begin, decoded, end })) = (&self.open, decoding)
+        else {
+            return;
+        };
+        let spans = [
+            self.span(What::Decode, thread, begin, decoded),
+            self.span(What::Plan, thread, decoded, end),
+        ];
+        if let Some(open) = &mut self.open {
+            open.spans.extend(spans);
+        }
+    }
+
+    /// The batch that the open recording is of, with its rows.
+    pub(crate) fn batch(&mut self, planned: &Planned, rows: &RowBuffer, step: u64) {
+        let Some(open) = &mut self.open else { return };
+        open.step = step;
+        open.rows = planned.batch.rows;
+        let values = |inverse: &Vec<u32>| inverse.len().div_ceil(open.rows.max(1)).max(1);
+        open.list_len = planned.plan.columns.iter().map(|c| values(&c.inverse)).collect();
+        open.unique_rows = rows.tables.iter().map(|t| t.rows() as u64).sum();
+        let lines = |floats: usize| (4 * floats as u64).div_ceil(64);
+        open.row_lines = rows.tables.iter().map(|t| t.rows() as u64 * lines(t.stride)).sum();
+    }
+
+    /// Everything, with what its nodes are.
+    pub(crate) fn finish(mut self, workers: &Workers, executor: &mut Executor) -> Timeline {
+        self.end_batch(workers, executor);
+        let program = executor.program();
+        Timeline {
+            threads: self.threads.into_iter().map(|(_, name)| name).collect(),
+            graph: program.graph().clone(),
+            lanes: program.settings().lanes,
+            workers: workers.threads(),
+            every: self.every,
+            batches: self.batches,
+            sampled: self.sampled,
+            beside: self.beside,
+            left_out: self.left_out,
+        }
+    }
+}
+
+/// Hands a lap on to the profiler, where there is one.
+pub(crate) trait Note {
+    /// The lap was this stage.
+    fn note(self, profiler: &mut Option<Box<Profiler>>, stage: Stage);
+}
+
+impl Note for Lap {
+    fn note(self, profiler: &mut Option<Box<Profiler>>, stage: Stage) {
+        if let Some(profiler) = profiler {
+            profiler.stage(stage, self);
+        }
+    }
+}
+
+/// Whether a kernel is work of its own, rather than what other spans lie in.
+fn is_kernel(work: Work) -> bool {
+    !matches!(work, Work::Pass(_))
+}

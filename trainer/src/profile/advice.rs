@@ -1,0 +1,251 @@
+//! What bounds a job, and what to change, in words.
+
+use serde::Serialize;
+
+/// What a job's steps spend most of their time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// Reading, decoding and planning batches.
+    Reader,
+    /// Pulling and pushing rows.
+    Table,
+    /// Matrix products.
+    Products,
+    /// Kernels that move values rather than multiply, and the dense optimizer.
+    Memory,
+    /// Threads without work.
+    Waiting,
+}
+
+impl Bound {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reader => "reader",
+            Self::Table => "table",
+            Self::Products => "products",
+            Self::Memory => "memory",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
+/// Shares of the steps' time, of all threads' time where the threads work side by side. They add up to one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Shares {
+    /// Reading: waiting for batches, and decoding beside the model.
+    pub reader: f64,
+    /// Pulling and pushing rows.
+    pub table: f64,
+    /// Matrix products.
+    pub products: f64,
+    /// Other kernels, and the dense optimizer.
+    pub memory: f64,
+    /// Threads without work in the model, and the driver's own work between steps.
+    pub waiting: f64,
+}
+
+impl Shares {
+    /// The shares by what they are of, largest first.
+    pub fn sorted(&self) -> [(Bound, f64); 5] {
+        let mut shares = [
+            (Bound::Reader, self.reader),
+            (Bound::Table, self.table),
+            (Bound::Products, self.products),
+            (Bound::Memory, self.memory),
+            (Bound::Waiting, self.waiting),
+        ];
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        shares
+    }
+
+    /// What bounds the job: the largest share.
+    pub fn bound(&self) -> Bound {
+        self.sorted()[0].0
+    }
+}
+
+/// What is known beside the shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Circumstances {
+    /// Threads of the pool.
+    pub threads: usize,
+    /// Lanes that share a batch.
+    pub lanes: usize,
+    /// What the products reach of the rate that was probed, where there are any.
+    pub products_of_limit: Option<f64>,
+    /// What pulls reach of the rate at which random rows can be read.
+    pub pulls_of_limit: Option<f64>,
+    /// Of the run's time, what checkpoints, versions and validations took.
+    pub checkpoint: f64,
+    /// Versions.
+    pub publish: f64,
+    /// Validations.
+    pub validate: f64,
+}
+
+/// From this share of a run's time on, what stands beside the steps is worth a word.
+const WORTH_A_WORD: f64 = 0.2;
+/// From this part of a probed rate on, nothing but less work makes it faster.
+const NEAR_THE_LIMIT: f64 = 0.6;
+
+/// Advice, most useful first: what bounds the job, and settings by their names.
+pub fn advice(shares: &Shares, known: &Circumstances) -> Vec<String> {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let [(bound, share), ..] = shares.sorted();
+    let share = percent(share);
+    let mut lines = Vec::new();
+    match bound {
+        Bound::Reader => {
+            lines.push(format!(
+                "the reader bounds this job: {share} of the steps' time goes to reading, decoding and planning batches"
+            ));
+            lines.push(
+                "convert text to Parquet once (`zillion data convert`), and leave columns out that no feature reads"
+                    .to_owned(),
+            );
+            lines.push(format!(
+                "decoding runs beside the model: more threads than {} (`run.threads`) help where the machine has them",
+                known.threads
+            ));
+        }
+        Bound::Table => {
+            lines.push(format!(
+                "the tables bound this job: {share} of the steps' time goes to pulling and pushing rows"
+            ));
+            lines.push(
+                "larger batches (`train.batch_size`) look every frequent row up once for more samples; \
+                 `admission` in `[tables.X]` keeps rows of rare keys from being made"
+                    .to_owned(),
+            );
+            lines.push(
+                "smaller rows move less: `dim`, or `dtype = \"bf16\"`, in `[tables.X]`; `rowwise_adagrad` has the least state"
+                    .to_owned(),
+            );
+            if let Some(part) = known.pulls_of_limit {
+                lines.push(format!(
+                    "pulls reach {} of the rate at which this machine reads random rows",
+                    percent(part)
+                ));
+            }
+        }
+        Bound::Products => {
+            lines.push(format!(
+                "matrix products bound this job: {share} of all threads' time in the steps"
+            ));
+            match known.products_of_limit {
+                Some(part) if part >= NEAR_THE_LIMIT => lines.push(format!(
+                    "they run at {} of the probed product rate: only fewer products (narrower `model.hidden`) or more \
+                     threads (`run.threads`) are faster",
+                    percent(part)
+                )),
+                Some(part) => lines.push(format!(
+                    "they run at {} of the probed product rate: layers too narrow for their kernels (widths in \
+                     `model.hidden` that are multiples of 16 use them whole), or tiles too short (`train.tile_rows`)",
+                    percent(part)
+                )),
+                None => {}
+            }
+        }
+        Bound::Memory => {
+            lines.push(format!(
+                "moving values bounds this job: {share} of the steps' time goes to kernels that are no products, and to \
+                 the dense optimizer"
+            ));
+            lines.push(
+                "see that no pass is left out (`train.passes_off`), and that a tile's values fit the cache (`train.tile_rows`)"
+                    .to_owned(),
+            );
+            lines.push(
+                "the dense optimizer costs the same for any batch: larger `train.batch_size`, or `train.accumulate`, have \
+                 fewer of its steps"
+                    .to_owned(),
+            );
+        }
+        Bound::Waiting => {
+            lines.push(format!(
+                "waiting bounds this job: in {share} of the steps' time threads have no work"
+            ));
+            match known.threads > known.lanes {
+                true => lines.push(format!(
+                    "{} lanes occupy {} of {} threads: raise `train.lanes` (it is part of the result), or take fewer `run.threads`",
+                    known.lanes, known.lanes, known.threads
+                )),
+                false => lines.push(format!(
+                    "batches are too small for {} threads: raise `train.batch_size`, or take fewer `run.threads`; see also \
+                     that no other program has the processors",
+                    known.threads
+                )),
+            }
+        }
+    }
+    let beside = [
+        (
+            known.checkpoint,
+            "checkpoints",
+            "write fewer: `train.checkpoint_every`; or changes only: `train.full_every`",
+        ),
+        (known.publish, "versions", "publish less often: `publish.every`"),
+        (known.validate, "validation", "validate on fewer rows: `data.valid`"),
+    ];
+    for (share, what, change) in beside {
+        if share >= WORTH_A_WORD {
+            lines.push(format!(
+                "beside the steps, {what} took {} of the run: {change}",
+                percent(share)
+            ));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shares of which one is large.
+    fn mostly(bound: Bound) -> Shares {
+        let share = |other: Bound| if other == bound { 0.6 } else { 0.1 };
+        Shares {
+            reader: share(Bound::Reader),
+            table: share(Bound::Table),
+            products: share(Bound::Products),
+            memory: share(Bound::Memory),
+            waiting: share(Bound::Waiting),
+        }
+    }
+
+    #[test]
+    fn the_largest_share_is_the_bound_and_its_setting_is_named() {
+        let known = Circumstances { threads: 2, lanes: 8, ..Default::default() };
+        for (bound, words, setting) in [
+            (Bound::Reader, "the reader bounds", "`run.threads`"),
+            (Bound::Table, "the tables bound", "`admission`"),
+            (Bound::Products, "matrix products bound", "60 %"),
+            (Bound::Memory, "moving values bounds", "`train.passes_off`"),
+            (Bound::Waiting, "waiting bounds", "`train.batch_size`"),
+        ] {
+            let shares = mostly(bound);
+            assert_eq!(shares.bound(), bound);
+            let lines = advice(&shares, &known);
+            assert!(lines[0].starts_with(words) && lines[0].contains("60 %"), "{lines:?}");
+            assert!(lines.iter().any(|line| line.contains(setting)), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn advice_goes_by_what_is_known() {
+        let about = |shares: &Shares, known: Circumstances| advice(shares, &known).join("\n");
+        let many = Circumstances { threads: 16, lanes: 8, ..Default::default() };
+        assert!(about(&mostly(Bound::Waiting), many).contains("raise `train.lanes`"));
+        let products = mostly(Bound::Products);
+        let near = Circumstances { products_of_limit: Some(0.8), ..Default::default() };
+        assert!(about(&products, near).contains("narrower `model.hidden`"));
+        let far = Circumstances { products_of_limit: Some(0.3), ..Default::default() };
+        assert!(about(&products, far).contains("`train.tile_rows`"));
+        let beside = Circumstances { checkpoint: 0.5, publish: 0.1, ..Default::default() };
+        let lines = about(&products, beside);
+        assert!(lines.contains("`train.checkpoint_every`") && !lines.contains("`publish.every`"));
+    }
+}

@@ -1,0 +1,64 @@
+//! What the machine does at best, measured in the run that is compared with it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use zillion_device::DeviceError;
+use zillion_device::probe::{RowProbe, cached_bytes_per_second, gemm_flops_per_second};
+
+use crate::error::Result;
+
+/// How long each rate is measured.
+const MOMENT: Duration = Duration::from_millis(100);
+/// Rows of 64 bytes that are probed, over all threads: more than caches hold.
+const ROWS: u32 = 1 << 21;
+
+/// Rates of all threads together, side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Limits {
+    /// Threads that were measured at once.
+    pub threads: usize,
+    /// Floating-point operations a second of a large product.
+    pub product_flops: f64,
+    /// Bytes a second between registers and the near caches.
+    pub cached_bytes: f64,
+    /// Random rows of 64 bytes read a second.
+    pub row_reads: f64,
+    /// The same, changed and written back.
+    pub row_updates: f64,
+}
+
+impl Limits {
+    /// Measures this machine, for less than a second.
+    ///
+    /// # Errors
+    /// Memory or threads that the system refuses.
+    pub fn probe(threads: usize) -> Result<Self> {
+        let rows = (ROWS / threads.max(1) as u32).max(1 << 14);
+        let mut probes = Vec::new();
+        for _ in 0..threads.max(1) {
+            probes.push(RowProbe::new(rows)?);
+        }
+        let product_flops = together(&mut probes, |_| gemm_flops_per_second(MOMENT))?;
+        let cached_bytes = together(&mut probes, |_| cached_bytes_per_second(MOMENT))?;
+        let row_reads = together(&mut probes, |probe| probe.reads_per_second(MOMENT))?;
+        let row_updates = together(&mut probes, |probe| probe.updates_per_second(MOMENT))?;
+        let threads = probes.len();
+        Ok(Self { threads, product_flops, cached_bytes, row_reads, row_updates })
+    }
+}
+
+/// The sum of what all threads reach at the same time.
+fn together(probes: &mut [RowProbe], rate: impl Fn(&mut RowProbe) -> f64 + Sync) -> Result<f64> {
+    let rate = &rate;
+    std::thread::scope(|scope| {
+        let mut running = Vec::new();
+        for (index, probe) in probes.iter_mut().enumerate() {
+            let thread = std::thread::Builder::new().name("zillion-probe".to_owned());
+            let thread = thread.spawn_scoped(scope, move || rate(probe));
+            running.push(thread.map_err(|source| DeviceError::Thread { index, source })?);
+        }
+        let ended = |thread: std::thread::ScopedJoinHandle<'_, f64>| thread.join().unwrap_or(0.0);
+        Ok(running.into_iter().map(ended).sum())
+    })
+}

@@ -1,0 +1,289 @@
+//! What a timeline comes to: time, rates and distance from the machine's limits by kind of kernel, the share of each
+//! part of the work, and what bounds the job.
+//!
+//! A kernel's limit is its roofline: the time that its operations take at the probed product rate, or its bytes at the
+//! probed rate of the near caches, whichever is longer. Tiles stay in those caches, so that neither is out of
+//! reach; what reads rows of tables has the limit of random rows instead.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use zillion_device::Activity;
+use zillion_nn::trace::{Work, moved_bytes};
+use zillion_nn::{Op, cost};
+
+use super::timeline::{Sampled, Stage, Timeline, What, kind_of};
+use super::{Bound, Limits, Shares, advice, is_kernel};
+use crate::profile::advice::Circumstances;
+use crate::stages::StageSeconds;
+
+/// What kernels of one kind come to, a batch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct KernelFigures {
+    /// The operation, with what is fused to it.
+    pub kind: String,
+    /// Nodes of this kind.
+    pub nodes: usize,
+    /// Milliseconds a batch, over all threads.
+    pub ms: f64,
+    /// Share of all kernels' time.
+    pub share: f64,
+    /// Floating-point operations a second and thread, in billions.
+    pub gflops: f64,
+    /// Bytes that are moved a second and thread, at least, in billions.
+    pub gbytes: f64,
+    /// Part of the limit that is reached: 1 is the roofline. Absent where nothing is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of_limit: Option<f64>,
+    /// Whether it is a matrix product.
+    pub is_product: bool,
+}
+
+/// What tables' rows come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TableFigures {
+    /// Rows that a batch pulls.
+    pub rows: f64,
+    /// Millions of them that are pulled a second.
+    pub pull_mrows_s: f64,
+    /// Part of the rate at which random cache lines are read.
+    pub pull_of_limit: f64,
+    /// Millions that are pushed a second.
+    pub push_mrows_s: f64,
+    /// Part of the rate at which they are changed; optimizer state comes on top.
+    pub push_of_limit: f64,
+}
+
+/// What a profile comes to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Batches of this sitting.
+    pub batches: u64,
+    /// One in so many was recorded.
+    pub every: u64,
+    /// Recorded batches that are counted here: the first, whose buffers grow, only where there is no other.
+    pub counted: usize,
+    /// Milliseconds a batch, by stage of the thread that drives the run.
+    pub stages: Vec<(&'static str, f64)>,
+    /// By time.
+    pub kernels: Vec<KernelFigures>,
+    /// Rows of tables.
+    pub tables: TableFigures,
+    /// The machine's limits.
+    pub limits: Limits,
+    /// Samples a second if the model's operations all ran at the probed product rate and nothing else took time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound_samples_per_second: Option<f64>,
+    /// Where the steps' time goes.
+    pub shares: Shares,
+    /// What bounds the job.
+    pub bound: Bound,
+    /// What to change.
+    pub advice: Vec<String>,
+}
+
+#[derive(Default)]
+struct Sum {
+    nodes: std::collections::BTreeSet<Work>,
+    nanos: u64,
+    flops: u64,
+    bytes: u64,
+    is_product: bool,
+}
+
+impl Timeline {
+    /// What it comes to on a machine of these limits, in a run whose stages took so long.
+    pub fn summary(&self, limits: &Limits, seconds: &StageSeconds) -> Summary {
+        let later = self.sampled.get(1..).filter(|later| !later.is_empty());
+        let counted = later.unwrap_or(&self.sampled);
+        let batches = counted.len().max(1) as f64;
+        let sums = self.sums(counted);
+        let all: u64 = sums.values().map(|sum| sum.nanos).sum();
+        let threads = limits.threads.max(1) as f64;
+        let flops: u64 = sums.values().map(|sum| sum.flops).sum();
+        let figures = |(kind, sum): (&String, &Sum)| {
+            let seconds = sum.nanos as f64 / 1e9;
+            let least = (sum.flops as f64 / limits.product_flops)
+                .max(sum.bytes as f64 / limits.cached_bytes)
+                * threads;
+            KernelFigures {
+                kind: kind.clone(),
+                nodes: sum.nodes.len(),
+                ms: 1e3 * seconds / batches,
+                share: sum.nanos as f64 / all.max(1) as f64,
+                gflops: sum.flops as f64 / sum.nanos.max(1) as f64,
+                gbytes: sum.bytes as f64 / sum.nanos.max(1) as f64,
+                of_limit: (least > 0.0 && seconds > 0.0).then(|| least / seconds),
+                is_product: sum.is_product,
+            }
+        };
+        let mut kernels: Vec<KernelFigures> = sums.iter().map(figures).collect();
+        kernels.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+
+        let stage = |stage: Stage| nanos_of(counted, stage) as f64;
+        let stages =
+            [Stage::Wait, Stage::Pull, Stage::Model, Stage::Push, Stage::Optimizer, Stage::Other];
+        let tables = table_figures(counted, limits);
+        let shares = self.shares(counted, &sums);
+        let products = sums.values().filter(|sum| sum.is_product);
+        let (product_flops, product_nanos) =
+            products.fold((0, 0), |(flops, nanos), sum| (flops + sum.flops, nanos + sum.nanos));
+        let reached = product_flops as f64 / product_nanos.max(1) as f64 * 1e9;
+        let run =
+            seconds.of_the_driver().iter().map(|(_, s)| s).sum::<f64>().max(f64::MIN_POSITIVE);
+        let known = Circumstances {
+            threads: self.workers,
+            lanes: self.lanes,
+            products_of_limit: (product_flops > 0)
+                .then(|| reached * threads / limits.product_flops),
+            pulls_of_limit: (tables.rows > 0.0).then_some(tables.pull_of_limit),
+            checkpoint: seconds.checkpoint / run,
+            publish: seconds.publish / run,
+            validate: seconds.validate / run,
+        };
+        let rows: usize = counted.iter().map(|sampled| sampled.rows).sum();
+        Summary {
+            batches: self.batches,
+            every: self.every,
+            counted: counted.len(),
+            stages: stages.map(|s| (s.name(), stage(s) / 1e6 / batches)).to_vec(),
+            kernels,
+            tables,
+            limits: *limits,
+            bound_samples_per_second: (flops > 0)
+                .then(|| rows as f64 * limits.product_flops / flops as f64),
+            bound: shares.bound(),
+            advice: advice(&shares, &known),
+            shares,
+        }
+    }
+
+    /// Kernels by kind.
+    fn sums(&self, counted: &[Sampled]) -> BTreeMap<String, Sum> {
+        let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+        for sampled in counted {
+            let mut met = std::collections::BTreeSet::new();
+            for span in &sampled.spans {
+                let What::Kernel(work) = span.what else { continue };
+                if !is_kernel(work) {
+                    continue;
+                }
+                let sum = sums.entry(kind_of(&self.graph, work)).or_default();
+                sum.nanos += span.nanos;
+                sum.nodes.insert(work);
+                if let (Work::Node(id), true) = (work, met.insert(work)) {
+                    // Once a batch, whose tiles are spans of their own.
+                    let sizes = sampled.sizes();
+                    sum.flops += cost(&self.graph, id, &sizes).flops;
+                    sum.bytes += moved_bytes(&self.graph, id, &sizes);
+                    sum.is_product = matches!(
+                        self.graph.node(id).op.head(),
+                        Op::Linear
+                            | Op::MatMulNt
+                            | Op::MatMulTn
+                            | Op::InBatchLse(_)
+                            | Op::InBatchQueryGrad(_)
+                            | Op::InBatchItemGrad(_)
+                    );
+                }
+            }
+        }
+        sums
+    }
+
+    /// Where the time of the steps goes: of the model, all threads' time, of the other stages, the driver's.
+    fn shares(&self, counted: &[Sampled], sums: &BTreeMap<String, Sum>) -> Shares {
+        let stage = |stage: Stage| nanos_of(counted, stage) as f64;
+        let threads = self.workers.max(1) as f64;
+        let kernels = |products: bool| -> f64 {
+            let of = sums.values().filter(|sum| sum.is_product == products);
+            of.map(|sum| sum.nanos).sum::<u64>() as f64 / threads
+        };
+        let model = stage(Stage::Model);
+        let (products, others) = (kernels(true), kernels(false));
+        let decoding = counted.iter().map(decoding_beside_the_model).sum::<u64>() as f64 / threads;
+        let idle = (model - products - others - decoding).max(0.0);
+        let reader = stage(Stage::Wait) + decoding;
+        let table = stage(Stage::Pull) + stage(Stage::Push);
+        let memory = others + stage(Stage::Optimizer);
+        let waiting = idle + stage(Stage::Other);
+        let total = (reader + table + products + memory + waiting).max(f64::MIN_POSITIVE);
+        Shares {
+            reader: reader / total,
+            table: table / total,
+            products: products / total,
+            memory: memory / total,
+            waiting: waiting / total,
+        }
+    }
+}
+
+fn nanos_of(counted: &[Sampled], stage: Stage) -> u64 {
+    let spans = counted.iter().flat_map(|sampled| &sampled.spans);
+    spans.filter(|span| span.what == What::Stage(stage)).map(|span| span.nanos).sum()
+}
+
+fn table_figures(counted: &[Sampled], limits: &Limits) -> TableFigures {
+    let rows: u64 = counted.iter().map(|sampled| sampled.unique_rows).sum();
+    let lines: u64 = counted.iter().map(|sampled| sampled.row_lines).sum();
+    let seconds = |stage| nanos_of(counted, stage) as f64 / 1e9;
+    let rate = |count: u64, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+    TableFigures {
+        rows: rows as f64 / counted.len().max(1) as f64,
+        pull_mrows_s: rate(rows, seconds(Stage::Pull)) / 1e6,
+        pull_of_limit: rate(lines, seconds(Stage::Pull)) / limits.row_reads,
+        push_mrows_s: rate(rows, seconds(Stage::Push)) / 1e6,
+        push_of_limit: rate(lines, seconds(Stage::Push)) / limits.row_updates,
+    }
+}
+
+/// Nanoseconds, over all threads, that decoding, planning and other background tasks had while the model ran.
+fn decoding_beside_the_model(sampled: &Sampled) -> u64 {
+    let of_model = |span: &&super::Span| span.what == What::Stage(Stage::Model);
+    let in_background =
+        |what: What| matches!(what, What::Decode | What::Plan | What::Pool(Activity::Task, _));
+    let mut nanos = 0;
+    for model in sampled.spans.iter().filter(of_model) {
+        let beside = sampled.spans.iter().filter(|span| in_background(span.what));
+        let mut stretches: Vec<(u32, u64, u64)> = beside
+            .map(|s| (s.thread, s.begin.max(model.begin), s.end().min(model.end())))
+            .filter(|&(_, begin, end)| begin < end)
+            .collect();
+        // Decoding lies inside of its task where the whole of that was seen: counted once.
+        stretches.sort_unstable();
+        let (mut thread, mut seen) = (None, 0);
+        for (of, begin, end) in stretches {
+            if thread != Some(of) {
+                (thread, seen) = (Some(of), 0);
+            }
+            nanos += end.saturating_sub(begin.max(seen));
+            seen = seen.max(end);
+        }
+    }
+    nanos
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Span;
+
+    fn span(what: What, thread: u32, begin: u64, end: u64) -> Span {
+        Span { what, thread, lane: None, begin, nanos: end - begin }
+    }
+
+    #[test]
+    fn background_work_is_counted_once_and_only_beside_the_model() {
+        let spans = vec![
+            span(What::Stage(Stage::Pull), 0, 0, 100),
+            span(What::Stage(Stage::Model), 0, 100, 200),
+            // From before the model to its middle, seen as a task and as decoding; another inside of the first.
+            span(What::Pool(Activity::Task, 1), 1, 50, 150),
+            span(What::Decode, 1, 60, 140),
+            span(What::Plan, 1, 140, 150),
+            span(What::Decode, 2, 190, 260),
+        ];
+        let sampled = Sampled { spans, ..Sampled::default() };
+        assert_eq!(decoding_beside_the_model(&sampled), 50 + 10);
+    }
+}
