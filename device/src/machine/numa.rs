@@ -4,10 +4,6 @@ use std::sync::OnceLock;
 
 use super::numa_nodes;
 
-/// How much less a thread of [`yield_to_others`] wants a processor.
-#[cfg(target_os = "linux")]
-const NICENESS: libc::c_int = 10;
-
 /// Whether the machine has more than one memory node.
 pub(crate) fn has_many_nodes() -> bool {
     static MANY: OnceLock<bool> = OnceLock::new();
@@ -33,14 +29,4 @@ pub(crate) fn current_node() -> usize {
         }
     }
     0
-}
-
-/// Lets others have the processor first: for a thread that works ahead of what is asked for.
-pub(crate) fn yield_to_others() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: the call takes numbers only. On Linux it changes the one thread whose number it is given, and 0 is the
-    // thread that asks. Where it is refused, the thread works as any other.
-    unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS);
-    }
 }

@@ -16,7 +16,8 @@
 //!
 //! # Concurrency
 //! One mutex a NUMA node around a list; it is held for a push or a pop, never while pages are mapped or touched. A taker gets
-//! chunks of the node that it runs on.
+//! chunks of the node that it runs on. The thread has the priority of all others: while it touches pages it holds the
+//! kernel's lock on the process's mappings, and whoever maps something meanwhile would wait for a thread that yields.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,8 +26,8 @@ use super::CHUNK_BYTES;
 use super::pages::Pages;
 use crate::machine::numa;
 
-/// The most chunks that are kept for one node.
-const MOST: usize = 16;
+/// The most chunks that are kept for one node: what a table that is held at its limit may have beside its accounts.
+const MOST: usize = 8;
 /// Chunks that are taken without one before the reserve begins.
 const MISSES: usize = 3;
 /// How long the reserve waits for a taker.
@@ -98,7 +99,6 @@ impl Reserve {
 
     /// Keeps the reserve full until nobody wants it.
     fn fill(&self, node: usize) {
-        numa::yield_to_others();
         let mut state = self.lock();
         loop {
             if state.ready.len() < state.goal {
