@@ -1,14 +1,13 @@
 //! Rows that are narrow until their key is frequent, in a job: the same bytes whatever the threads, shards and
 //! interruptions; a version answers as the checkpoint does; the tools know both widths.
 
-use std::fmt::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use zillion_feature::random::mix64;
 
-use crate::harness::{Workplace, csv, row, stderr, stdout, zillion};
+use crate::harness::{Workplace, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, floats, instances, operate};
 
 /// Users begin with their linear weight alone, tags with two floats of the vector beside it, in 16 bits.
@@ -25,19 +24,6 @@ const GROW: [&str; 10] = [
     "tables.user.eviction={ kind = 'unseen', steps = 30 }",
 ];
 
-/// The usual job, on rows of which some users come once an epoch.
-fn place() -> Workplace {
-    let place = Workplace::new();
-    let mut text = csv(0, 1200);
-    for index in 0..300 {
-        let line = row(9, index);
-        writeln!(text, "once{index},{}", line.split_once(',').unwrap_or_default().1)
-            .expect("a string takes text");
-    }
-    place.write("train.csv", &text);
-    place
-}
-
 /// What a command says in JSON.
 fn asked(arguments: &[&str]) -> Value {
     let result = zillion(arguments).output().expect("the binary runs");
@@ -47,7 +33,7 @@ fn asked(arguments: &[&str]) -> Value {
 
 #[test]
 fn threads_shards_and_kills_do_not_change_when_rows_grow() {
-    let place = place();
+    let place = Workplace::with_rare_users();
     let began = Instant::now();
     let result = place.train_ok("reference", &[&GROW[..], &["--json"]].concat());
     let whole_run = began.elapsed();
@@ -87,7 +73,7 @@ fn threads_shards_and_kills_do_not_change_when_rows_grow() {
 
 #[test]
 fn a_version_answers_as_the_checkpoint_does() {
-    let place = place();
+    let place = Workplace::with_rare_users();
     let registry = place.text(REGISTRY);
     let publish = format!("publish.registry={registry}");
     let often = ["--set", &publish, "--set", "publish.every=7", "--set", "train.keep=100"];

@@ -100,6 +100,19 @@ impl Workplace {
         workplace
     }
 
+    /// The usual job, on rows of which some users come once and never again.
+    pub(crate) fn with_rare_users() -> Self {
+        let workplace = Self::new();
+        let mut text = csv(0, 1200);
+        for index in 0..300 {
+            let line = row(9, index);
+            let rest = line.split_once(',').unwrap_or_default().1;
+            writeln!(text, "once{index},{rest}").expect("a string takes text");
+        }
+        workplace.write("train.csv", &text);
+        workplace
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use zillion_feature::random::mix64;
 
-use crate::harness::{Workplace, csv, row, stderr, stdout, zillion};
+use crate::harness::{Workplace, stderr, stdout, zillion};
 
 const LIFE: [&str; 8] = [
     "--set",
@@ -20,19 +20,6 @@ const LIFE: [&str; 8] = [
     "--set",
     "tables.tags.eviction={ kind = 'unseen', steps = 2 }",
 ];
-
-/// The usual job, on rows of which some users come once and never again.
-fn place() -> Workplace {
-    let place = Workplace::new();
-    let mut text = csv(0, 1200);
-    for index in 0..300 {
-        let line = row(9, index);
-        writeln!(text, "once{index},{}", line.split_once(',').unwrap_or_default().1)
-            .expect("a string takes text");
-    }
-    place.write("train.csv", &text);
-    place
-}
 
 fn outcome(place: &Workplace, output: &str, more: &[&str]) -> Value {
     let result = place.train_ok(output, &[&LIFE[..], &["--json"], more].concat());
@@ -46,7 +33,7 @@ fn table<'a>(outcome: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn threads_and_shards_do_not_change_the_life_of_a_key() {
-    let place = place();
+    let place = Workplace::with_rare_users();
     let reference = outcome(&place, "reference", &[]);
     let (user, tags) = (table(&reference, "user"), table(&reference, "tags"));
     for (what, table) in [("user", user), ("tags", tags)] {
@@ -82,7 +69,7 @@ fn threads_and_shards_do_not_change_the_life_of_a_key() {
 
 #[test]
 fn killed_and_resumed_on_other_shards_it_ends_in_the_same_bytes() {
-    let place = place();
+    let place = Workplace::with_rare_users();
     let began = Instant::now();
     place.train_ok("reference", &LIFE);
     let whole_run = began.elapsed();
@@ -129,7 +116,7 @@ const LIMITED: [&str; 18] = [
 
 #[test]
 fn tables_at_their_limits_end_in_the_same_bytes_on_any_shards_and_resumed() {
-    let place = place();
+    let place = Workplace::with_rare_users();
     let result = place.train_ok("reference", &[&LIMITED[..], &["--json"]].concat());
     let reference: Value = serde_json::from_str(stdout(&result).trim()).expect("JSON");
     for (name, limit) in [("user", 12), ("tags", 6)] {
@@ -276,7 +263,7 @@ fn what_makes_no_sense_is_refused_with_a_remedy() {
 
 #[test]
 fn check_says_what_admission_will_do() {
-    let place = place();
+    let place = Workplace::with_rare_users();
     let root = format!("data.root={}", place.text(""));
     let check = |more: &[&str]| -> Value {
         let job = place.text("job.toml");

@@ -87,6 +87,13 @@ pub struct CandidateParts {
     pub parts: Vec<PartInfo>,
 }
 
+impl CandidateParts {
+    /// A list of files that were written.
+    pub(crate) fn of(parts: Vec<PartInfo>) -> Self {
+        Self { rows: parts.iter().map(|part| part.rows).sum(), parts }
+    }
+}
+
 /// One part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

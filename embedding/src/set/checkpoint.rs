@@ -106,8 +106,7 @@ impl TableSet {
             let rows = self.gather(table, part, parts, true)?;
             write_rows(files, folder, shape, (part, parts), (rows, true))
         });
-        let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
-        Ok(Some(CandidateParts { rows: parts.iter().map(|p| p.rows).sum(), parts }))
+        Ok(Some(CandidateParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
     /// Writes the keys of one table that wait to be admitted, if it lets them wait.
@@ -132,8 +131,7 @@ impl TableSet {
                 part_slots(part, parts).flat_map(|slot| owner(slot).candidates_in(slot));
             write_candidates(files, folder, shape, (part, parts), candidates)
         });
-        let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
-        Ok(Some(CandidateParts { rows: parts.iter().map(|p| p.rows).sum(), parts }))
+        Ok(Some(CandidateParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
     /// Writes the filter that keys of one table are counted in, if it has one.
@@ -161,8 +159,7 @@ impl TableSet {
             let contents = part_slots(part, parts).flat_map(blocks);
             write_filter(files, folder, (shape, filter), (part, parts), contents)
         });
-        let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
-        Ok(Some(CandidateParts { rows: parts.iter().map(|p| p.rows).sum(), parts }))
+        Ok(Some(CandidateParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
     /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped. Where

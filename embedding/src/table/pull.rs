@@ -121,7 +121,7 @@ impl Table {
     /// What is left to do when the rows that are there have been copied: writes what a key without a row reads as, and
     /// the count, where it is wanted. Returns the number of keys without a row.
     #[inline(always)]
-    fn complete(
+    pub(super) fn complete(
         &self,
         key: FeatureKey,
         row: u32,
@@ -132,7 +132,7 @@ impl Table {
         if let Some(count) = count {
             *count = match row {
                 UNKNOWN => 0,
-                _ => self.shape.meta(self.companion.row(row)).count,
+                _ => self.meta_of(row).count,
             };
         }
         if row == UNKNOWN {
@@ -141,7 +141,7 @@ impl Table {
         u64::from(row == UNKNOWN)
     }
 
-    pub(super) fn fill_absent(&self, absent: Absent, key: FeatureKey, target: &mut [f32]) {
+    fn fill_absent(&self, absent: Absent, key: FeatureKey, target: &mut [f32]) {
         match absent {
             Absent::Initial => self.shape.fill_initial(key, target),
             Absent::Declared => self.shape.fill_unknown(key, target),

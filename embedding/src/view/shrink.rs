@@ -166,7 +166,7 @@ impl TableView {
         let narrow = match &listed.narrow {
             Some(_) => {
                 let parts = self.write_width(workers, folder, files, shrink, true)?;
-                Some(CandidateParts { rows: parts.iter().map(|part| part.rows).sum(), parts })
+                Some(CandidateParts::of(parts))
             }
             None => None,
         };
@@ -238,7 +238,7 @@ impl TableView {
             write_candidates(files, folder, &self.shape, (part, parts), stay)
         });
         let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
-        Ok(CandidateParts { rows: parts.iter().map(|part| part.rows).sum(), parts })
+        Ok(CandidateParts::of(parts))
     }
 
     /// Keys that wait and were seen in `oldest` or later.

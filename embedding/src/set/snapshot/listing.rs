@@ -82,14 +82,12 @@ impl TableSet {
                 Kind::Filter => table.filter.push(part),
             }
         }
-        let sum = |parts: &[PartInfo]| parts.iter().map(|part| part.rows).sum::<u64>();
-        let files = |parts: Vec<PartInfo>| CandidateParts { rows: sum(&parts), parts };
         let entry = |(shape, table): (&Arc<TableShape>, Listed)| {
             let waits = counts_exactly(shape);
             let Listed { rows, holds_changes, parts, gone, narrow, candidates, filter } = table;
             let changes = holds_changes.then(|| ChangedParts {
-                rows: sum(&parts),
-                gone: shape.priority.is_some().then(|| files(gone)),
+                rows: parts.iter().map(|part| part.rows).sum(),
+                gone: shape.priority.is_some().then(|| CandidateParts::of(gone)),
                 below: Vec::new(),
             });
             TableParts {
@@ -97,9 +95,9 @@ impl TableSet {
                 rows,
                 dirty_epoch: snapshot.epoch,
                 parts,
-                narrow: shape.narrow.is_some().then(|| files(narrow)),
-                candidates: waits.then(|| files(candidates)),
-                filter: shape.filter.is_some().then(|| files(filter)),
+                narrow: shape.narrow.is_some().then(|| CandidateParts::of(narrow)),
+                candidates: waits.then(|| CandidateParts::of(candidates)),
+                filter: shape.filter.is_some().then(|| CandidateParts::of(filter)),
                 changes,
             }
         };

@@ -36,15 +36,11 @@ impl Table {
                 let targets =
                     out[block.start * stride..block.end * stride].chunks_exact_mut(stride);
                 for ((target, &row), i) in targets.zip(&rows[half]).zip(block) {
-                    if row == UNKNOWN {
-                        missing += 1;
-                        self.fill_absent(absent, keys[i], target);
-                    } else {
+                    if row != UNKNOWN {
                         self.read_row(keys[i], row, target);
                     }
-                    if let Some(counts) = counts.as_deref_mut() {
-                        counts[i] = if row == UNKNOWN { 0 } else { self.meta_of(row).count };
-                    }
+                    let count = counts.as_deref_mut().map(|counts| &mut counts[i]);
+                    missing += self.complete(keys[i], row, target, count, absent);
                 }
             },
         )?;
