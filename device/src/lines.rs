@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::DeviceError;
-use crate::slab::{CHUNK_BYTES, Pages};
+use crate::slab::{CHUNK_BYTES, Pages, announce};
 
 /// The words of a cache line.
 pub const WORDS: usize = 16;
@@ -127,7 +127,13 @@ impl LineArena {
         // SAFETY: the stretch of `lines` lines that was taken lies inside of this mapping.
         let start = unsafe { taken.pages.start().cast::<CacheLine>().add(first as usize) };
         let used_before = taken.fresh.saturating_sub(first).min(lines);
-        taken.fresh = taken.fresh.max(first + lines);
+        let fresh = taken.fresh;
+        taken.fresh = fresh.max(first + lines);
+        // The next mapping will be a chunk where this one is.
+        let near_end = (taken.pages.bytes() / LINE_BYTES * 7 / 8) as u32;
+        if taken.pages.bytes() == CHUNK_BYTES && (fresh..taken.fresh).contains(&near_end) {
+            announce();
+        }
         drop(shared);
         let mut run = Run { start, lines, mapping, arena: self.clone() };
         run[..used_before as usize].fill(CacheLine::ZERO);

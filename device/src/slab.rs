@@ -34,6 +34,7 @@ use crate::prefetch::{line_for_reading, line_for_writing};
 use chunk::Chunk;
 pub(crate) use pages::Pages;
 use places::Places;
+pub(crate) use reserve::announce;
 pub use reserve::reserve_bytes;
 
 /// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
@@ -189,6 +190,10 @@ impl<T: Pod> Slab<T> {
         }
         if self.spare == Some(number) {
             self.spare = None;
+        }
+        // The next one is a whole chunk where this one is, or will be when it doubles.
+        if chunk.bytes() >= CHUNK_BYTES / 2 && chunk.nears_its_end(index) {
+            announce();
         }
         self.live += 1;
         let row = (number as usize * self.places.rows_per_chunk() + index) as u32;

@@ -2,6 +2,8 @@
 
 use std::ptr::NonNull;
 
+#[cfg(target_os = "linux")]
+use super::CHUNK_BYTES;
 use super::pages::Pages;
 use crate::error::DeviceError;
 
@@ -88,21 +90,38 @@ impl Chunk {
         self.hint = self.hint.min(index / 64);
     }
 
-    /// Moves to a mapping of `bytes` bytes, more than now; returns by how many it grew.
+    /// Grows to `bytes` bytes, more than now; returns by how many. Rows keep their content and may move.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<usize, DeviceError> {
-        let pages = Pages::zeroed(bytes)?;
+        let grown = bytes - self.pages.bytes();
+        #[cfg(target_os = "linux")]
+        if bytes < CHUNK_BYTES {
+            self.pages.extend(bytes)?;
+        } else {
+            self.move_to(Pages::zeroed(bytes)?);
+        }
+        #[cfg(not(target_os = "linux"))]
+        self.move_to(Pages::zeroed(bytes)?);
+        self.rows = bytes / self.row_bytes;
+        self.bits.resize(self.rows.div_ceil(64), 0);
+        Ok(grown)
+    }
+
+    /// Copies the rows to other pages.
+    fn move_to(&mut self, pages: Pages) {
         let used = self.fresh * self.row_bytes;
-        assert!(used <= self.pages.bytes() && used <= bytes, "rows do not fit the mapping");
+        assert!(used <= self.pages.bytes() && used <= pages.bytes(), "rows do not fit the mapping");
         // SAFETY: both mappings hold `used` bytes (just asserted), they are distinct, and `&mut self` says
         // that nobody else uses them: slices of rows borrow the slab that owns this chunk.
         unsafe {
             let (from, to) = (self.pages.start(), pages.start());
             std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), used);
         }
-        let grown = bytes - self.pages.bytes();
         self.pages = pages;
-        self.rows = bytes / self.row_bytes;
-        self.bits.resize(self.rows.div_ceil(64), 0);
-        Ok(grown)
+    }
+
+    /// Whether the row that was handed out last is the one at which whoever fills this chunk should make sure of the
+    /// next: an eighth before its end. Such a moment comes once in a chunk's life.
+    pub(super) fn nears_its_end(&self, index: usize) -> bool {
+        index + 1 == self.fresh && index == self.rows - self.rows / 8
     }
 }

@@ -65,6 +65,21 @@ impl Pages {
         Ok(pages)
     }
 
+    /// More bytes, fewer than a chunk's, the first of which are those that are there: nothing is copied, only the address
+    /// changes.
+    #[cfg(target_os = "linux")]
+    pub(super) fn extend(&mut self, bytes: usize) -> Result<(), DeviceError> {
+        assert!(self.bytes < bytes && bytes < CHUNK_BYTES, "small pages grow by other small pages");
+        // SAFETY: the old range is this value's own mapping, made by one call and never split (it is smaller than a
+        // chunk), and `&mut self` says that nobody uses it; where the kernel refuses, it stays as it was.
+        let address = unsafe {
+            libc::mremap(self.start.as_ptr().cast(), self.bytes, bytes, libc::MREMAP_MAYMOVE)
+        };
+        self.start = mapped(address, bytes)?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
     /// The same with every page in memory, of this node where it has room.
     pub(super) fn touched(bytes: usize, node: usize) -> Result<Self, DeviceError> {
         let pages = Self::new(bytes)?;
@@ -139,6 +154,11 @@ fn map(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, DeviceError> {
             0,
         )
     };
+    mapped(address, bytes)
+}
+
+/// What the operating system answers when it was asked to map `bytes` bytes.
+fn mapped(address: *mut libc::c_void, bytes: usize) -> Result<NonNull<u8>, DeviceError> {
     let refused = || DeviceError::OutOfMemory { bytes, source: io::Error::last_os_error() };
     if address == libc::MAP_FAILED {
         return Err(refused());

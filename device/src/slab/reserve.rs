@@ -1,16 +1,17 @@
 //! Chunks that are in memory before they are asked for.
 //!
 //! The kernel zeroes a page when it is first touched: 2 MiB take 0.1 ms where memory is at hand, and several
-//! milliseconds in a virtual machine whose host has to find it. Whoever adds rows should not wait for that,
-//! so a process that takes chunk after chunk has a thread that touches the next few, and only the taking of a list
-//! entry is left on the way of a row.
+//! milliseconds in a virtual machine whose host has to find it. Whoever adds rows should not wait for that: a slab whose
+//! last chunk is nearly full announces that it will want another one, a thread maps and touches it, and only the taking of
+//! a list entry is left on the way of a row. Equal loads make the slabs of a table's shards want chunks at one
+//! time; all of them have announced it.
 //!
-//! The reserve is there while a process grows. Nobody who takes a few chunks pays for it: it begins at the third miss, doubles
-//! with each further one up to [`MOST`], and after [`IDLE`] without a taker it goes back to the
-//! operating system, its thread with it.
+//! What was announced and is not taken within [`IDLE`] goes back to the operating system, and the thread with it.
 //!
 //! # Invariants
 //! * A chunk of the reserve is zeros, mapped and touched, and nobody's.
+//! * There are never more than were announced, nor more than [`MOST`]; one is too many where its taker came while it
+//!   was being touched.
 //! * Without a reserve, or where it is empty or cannot be filled, the caller maps a chunk himself: the reserve
 //!   changes no result and hides no error.
 //!
@@ -26,10 +27,8 @@ use super::CHUNK_BYTES;
 use super::pages::Pages;
 use crate::machine::numa;
 
-/// The most chunks that are kept for one node: what a table that is held at its limit may have beside its accounts.
-const MOST: usize = 8;
-/// Chunks that are taken without one before the reserve begins.
-const MISSES: usize = 3;
+/// The most chunks that are kept for one node: 64 MiB.
+const MOST: usize = 32;
 /// How long the reserve waits for a taker.
 const IDLE: Duration = Duration::from_secs(1);
 /// Nodes that have a reserve of their own; the others share the last one.
@@ -40,24 +39,28 @@ static RESERVES: [Reserve; NODES] = [const { Reserve::new() }; NODES];
 /// Touched chunks of one node.
 struct Reserve {
     state: Mutex<State>,
-    taken: Condvar,
+    wanted: Condvar,
 }
 
 struct State {
     ready: Vec<Pages>,
-    /// How many are to be ready.
-    goal: usize,
-    /// Takers that found none, since the reserve was last given back.
-    misses: usize,
-    /// Whether there was a taker since the thread looked.
+    /// Chunks that were announced and have not been taken.
+    announced: usize,
+    /// Whether there was a taker or an announcement since the thread looked.
     is_wanted: bool,
     has_thread: bool,
 }
 
-/// A chunk of the reserve, if there is one; asks for more.
+/// Says that the caller will soon take a chunk.
+pub(crate) fn announce() {
+    let node = numa::current_node();
+    RESERVES[node.min(NODES - 1)].announce(node);
+}
+
+/// A chunk of the reserve, if there is one.
 pub(super) fn take() -> Option<Pages> {
     let node = numa::current_node();
-    RESERVES[node.min(NODES - 1)].take(node)
+    RESERVES[node.min(NODES - 1)].take()
 }
 
 /// Bytes that are in memory for tables that grow, beside what they have.
@@ -67,9 +70,8 @@ pub fn reserve_bytes() -> usize {
 
 impl Reserve {
     const fn new() -> Self {
-        let state =
-            State { ready: Vec::new(), goal: 0, misses: 0, is_wanted: false, has_thread: false };
-        Self { state: Mutex::new(state), taken: Condvar::new() }
+        let state = State { ready: Vec::new(), announced: 0, is_wanted: false, has_thread: false };
+        Self { state: Mutex::new(state), wanted: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -77,31 +79,31 @@ impl Reserve {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&'static self, node: usize) -> Option<Pages> {
+    fn announce(&'static self, node: usize) {
         let mut state = self.lock();
-        let chunk = state.ready.pop();
+        state.announced += 1;
         state.is_wanted = true;
-        if chunk.is_none() {
-            state.misses += 1;
-            if state.misses >= MISSES {
-                state.goal = (state.goal * 2).clamp(1, MOST);
-            }
-        }
-        if state.goal > 0 && !state.has_thread {
+        if !state.has_thread {
             let thread = std::thread::Builder::new().name("zillion-memory".to_owned());
             // Without a thread there is no reserve, which costs time only.
             state.has_thread = thread.spawn(move || self.fill(node)).is_ok();
         }
         drop(state);
-        self.taken.notify_one();
-        chunk
+        self.wanted.notify_one();
     }
 
-    /// Keeps the reserve full until nobody wants it.
+    fn take(&self) -> Option<Pages> {
+        let mut state = self.lock();
+        state.announced = state.announced.saturating_sub(1);
+        state.is_wanted = true;
+        state.ready.pop()
+    }
+
+    /// Keeps ready what was announced, until nobody wants it.
     fn fill(&self, node: usize) {
         let mut state = self.lock();
         loop {
-            if state.ready.len() < state.goal {
+            if state.ready.len() < state.announced.min(MOST) {
                 drop(state);
                 let chunk = Pages::touched(CHUNK_BYTES, node);
                 state = self.lock();
@@ -114,14 +116,14 @@ impl Reserve {
             }
             state.is_wanted = false;
             let (woken, timeout) =
-                self.taken.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+                self.wanted.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             if timeout.timed_out() && !state.is_wanted {
                 break;
             }
         }
         let rest = std::mem::take(&mut state.ready);
-        (state.goal, state.misses, state.has_thread) = (0, 0, false);
+        (state.announced, state.has_thread) = (0, false);
         drop(state);
         drop(rest);
     }
@@ -136,27 +138,30 @@ mod tests {
     static RESERVE: Reserve = Reserve::new();
 
     #[test]
-    fn a_reserve_begins_with_need_and_ends_with_it() {
-        assert!((0..MISSES).all(|_| RESERVE.take(0).is_none()));
+    fn what_was_announced_is_ready_and_goes_back_when_nobody_takes_it() {
+        assert!(RESERVE.take().is_none());
         let patience = Instant::now() + Duration::from_secs(30);
         let mut taken = Vec::new();
-        while taken.len() < 3 * MOST {
-            match RESERVE.take(0) {
-                Some(chunk) => taken.push(chunk),
-                None => std::thread::yield_now(),
+        for _ in 0..3 {
+            (0..MOST + 4).for_each(|_| RESERVE.announce(0));
+            while RESERVE.lock().ready.len() < MOST {
+                std::thread::yield_now();
+                assert!(Instant::now() < patience);
             }
-            assert!(RESERVE.lock().ready.len() <= MOST);
-            assert!(Instant::now() < patience, "{} chunks", taken.len());
+            taken.extend(std::iter::repeat_with(|| RESERVE.take()).take(MOST + 4).flatten());
+            assert!(RESERVE.lock().ready.is_empty(), "what nobody announced");
         }
+        assert!(taken.len() >= 3 * MOST, "{} chunks", taken.len());
         for chunk in &taken {
             assert_eq!(chunk.bytes(), CHUNK_BYTES);
             assert!(chunk.start().as_ptr().addr().is_multiple_of(CHUNK_BYTES));
         }
+        RESERVE.announce(0);
         while RESERVE.lock().has_thread {
             std::thread::sleep(Duration::from_millis(10));
             assert!(Instant::now() < patience, "the thread stays");
         }
         let state = RESERVE.lock();
-        assert_eq!((state.ready.len(), state.goal, state.misses), (0, 0, 0));
+        assert_eq!((state.ready.len(), state.announced), (0, 0));
     }
 }

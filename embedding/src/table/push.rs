@@ -184,21 +184,27 @@ impl Times<'_> {
     }
 }
 
-/// One bit a row of `values`, set where all of the first `width` floats are finite. At most 64 rows.
+/// One bit a row of `values`, set where all of the first `width` floats are finite. At most 64 rows; those behind the
+/// last one are set or not.
 pub(super) fn finite_rows(values: &[f32], stride: usize, width: usize) -> u64 {
+    // Nearly always all of them are, padding included, which one look over the block tells.
+    if all_are_finite(values) {
+        return u64::MAX;
+    }
+    let rows = values.chunks_exact(stride).enumerate();
+    rows.map(|(i, row)| u64::from(row[..width].iter().all(|x| x.is_finite())) << i).sum()
+}
+
+fn all_are_finite(values: &[f32]) -> bool {
     vectorised(
         #[inline(always)]
         || {
-            let mut finite = 0;
-            for (i, row) in values.chunks_exact(stride).enumerate() {
-                // The largest bit pattern tells: those of infinities and NaNs are above all others.
-                let mut largest = 0;
-                for x in &row[..width] {
-                    largest = (x.to_bits() & (u32::MAX >> 1)).max(largest);
-                }
-                finite |= u64::from(largest < f32::INFINITY.to_bits()) << i;
+            // The largest bit pattern tells: those of infinities and NaNs are above all others.
+            let mut largest = 0;
+            for x in values {
+                largest = (x.to_bits() & (u32::MAX >> 1)).max(largest);
             }
-            finite
+            largest < f32::INFINITY.to_bits()
         },
     )
 }
