@@ -129,9 +129,8 @@ impl LineArena {
         let used_before = taken.fresh.saturating_sub(first).min(lines);
         let fresh = taken.fresh;
         taken.fresh = fresh.max(first + lines);
-        // The next mapping will be a chunk where this one is.
-        let near_end = (taken.pages.bytes() / LINE_BYTES * 7 / 8) as u32;
-        if taken.pages.bytes() == CHUNK_BYTES && (fresh..taken.fresh).contains(&near_end) {
+        let half = (taken.pages.bytes() / LINE_BYTES / 2) as u32;
+        if (fresh..taken.fresh).contains(&half) && shared.next_bytes() == CHUNK_BYTES {
             announce();
         }
         drop(shared);
@@ -298,14 +297,18 @@ impl Mappings {
         }
     }
 
-    /// Maps room for `lines` lines more: a quarter of what there is, up to a huge page.
+    /// What is mapped next: a quarter of what there is, up to a huge page.
+    fn next_bytes(&self) -> usize {
+        (self.bytes.reserved / 4).next_power_of_two().clamp(FIRST_BYTES, CHUNK_BYTES)
+    }
+
+    /// Maps room for `lines` lines more.
     fn extend(&mut self, lines: u32) -> Result<(u32, u32, u32), DeviceError> {
         let wanted = lines as usize * LINE_BYTES;
         let bytes = if wanted > CHUNK_BYTES {
             wanted.next_multiple_of(CHUNK_BYTES)
         } else {
-            let quarter = (self.bytes.reserved / 4).next_power_of_two();
-            quarter.clamp(FIRST_BYTES, CHUNK_BYTES).max(wanted.next_power_of_two())
+            self.next_bytes().max(wanted.next_power_of_two())
         };
         let pages = Pages::zeroed(bytes)?;
         let mapping = Mapping { pages, free: BTreeMap::new(), fresh: 0, live: 0 };

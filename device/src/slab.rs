@@ -192,7 +192,7 @@ impl<T: Pod> Slab<T> {
             self.spare = None;
         }
         // The next one is a whole chunk where this one is, or will be when it doubles.
-        if chunk.bytes() >= CHUNK_BYTES / 2 && chunk.nears_its_end(index) {
+        if chunk.bytes() >= CHUNK_BYTES / 2 && chunk.is_half_full_now(index) {
             announce();
         }
         self.live += 1;

@@ -3,7 +3,7 @@
 //! A pass takes a graph with its roots and gives one that computes the same. All of these keep every bit:
 //! they remove, share, move and join operations, and the joined ones add and multiply in the order in which
 //! the single ones did. That is why a version need not say which of them were on when it was trained.
-//! The exceptions are the sign of a zero, and a product's own kernel where a pass changes its width.
+//! The exception is the sign of a zero.
 //!
 //! To add a pass: a file here, a line in [`PASSES`], a test of the printed graph before and after it. The
 //! test that every model computes the same with each pass on and off finds it by itself.

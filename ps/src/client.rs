@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::Files;
-use zillion_embedding::layer::{LayerManifest, LayerRow};
+use zillion_embedding::layer::{LayerManifest, WholeRow};
 use zillion_embedding::{
     Adopted, Counters, LookupReport, Rates, SnapshotMark, TableLayout, TableParts, TableStatistics,
 };
@@ -149,7 +149,7 @@ pub trait TrainClient: Send {
         &mut self,
         table: TableId,
         from: &TableLayout,
-        rows: &mut dyn Iterator<Item = (FeatureKey, LayerRow<'a>)>,
+        rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted>;
 
     /// Writes every table below `folder` and returns what the manifest must keep.

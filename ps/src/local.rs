@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::{Files, Workers};
-use zillion_embedding::layer::{AtOnce, LayerManifest, LayerRow};
+use zillion_embedding::layer::{AtOnce, LayerManifest, WholeRow};
 use zillion_embedding::{
     Adopted, Counters, LookupReport, Rates, SnapshotMark, SpillHome, TableLayout, TableParts,
     TableSet, TableSpec, TableStatistics, Update,
@@ -304,7 +304,7 @@ impl TrainClient for LocalClient {
         &mut self,
         table: TableId,
         from: &TableLayout,
-        rows: &mut dyn Iterator<Item = (FeatureKey, LayerRow<'a>)>,
+        rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted> {
         self.check_whole()?;
         self.order.nothing_waits("adopt")?;

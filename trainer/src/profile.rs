@@ -97,7 +97,6 @@ impl Profiler {
     pub(crate) fn begin_batch(&mut self, workers: &Workers, executor: &mut Executor) {
         self.end_batch(workers, executor);
         let number = self.batches;
-        self.batches += 1;
         if number.is_multiple_of(self.every) {
             self.open = Some(Sampled::new(number));
             workers.take_record();
@@ -126,7 +125,6 @@ impl Profiler {
         }
         if open.rows == 0 {
             // There was no further batch.
-            self.batches -= 1;
             return;
         }
         open.add_step();
@@ -171,6 +169,7 @@ impl Profiler {
 
     /// The batch that the open recording is of, with its rows.
     pub(crate) fn batch(&mut self, planned: &Planned, rows: &RowBuffer, step: u64) {
+        self.batches += 1;
         let Some(open) = &mut self.open else { return };
         open.step = step;
         open.rows = planned.batch.rows;

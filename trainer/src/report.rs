@@ -31,6 +31,8 @@ pub struct TrainReport {
     pub test: Option<EvalReport>,
     /// Rows trained a second in this sitting, validation and checkpoints left out.
     pub samples_per_second: Option<f64>,
+    /// From the call to the end of the first step of this sitting.
+    pub first_step_seconds: Option<f64>,
     /// Largest resident memory of the process, in MiB.
     pub peak_rss_mib: Option<f64>,
     /// The best epoch's checkpoint.

@@ -98,11 +98,12 @@ impl TrainOptions {
 /// # Errors
 /// Bad configuration or data, a full disk, a diverged loss. Checkpoints written before are intact.
 pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Result<TrainReport> {
+    let began = Instant::now();
     let mut profiler = options.profile.map(|profile| {
         let watch = Stopwatch::start();
         (Box::new(Profiler::new(profile, &options.workers)), watch)
     });
-    let mut run = Run::prepare(job, options, observer)?;
+    let mut run = Run::prepare(job, options, began, observer)?;
     if let Some((profiler, watch)) = &mut profiler {
         profiler.stage(Stage::Prepare, watch.time());
     }
@@ -420,6 +421,7 @@ impl Run {
             valid_auc: self.progress.best.and_then(|b| b.valid_auc),
             test,
             samples_per_second: (self.rows_trained > 0).then_some(rate),
+            first_step_seconds: self.counting.first_step_seconds,
             peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
             checkpoint,
             dense_parameters: dense_parameters(&self.params),

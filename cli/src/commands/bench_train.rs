@@ -3,7 +3,9 @@
 //! The job is the one that the peers run: batch 4096, dim 16, row-wise adagrad tables that grow as keys
 //! come, adam for the dense part, one epoch over the first four fifths, test on the rest.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +14,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection
 use serde::Serialize;
 use toml::{Table, Value};
 use zillion_device::machine::CpuTimes;
-use zillion_trainer::profile::Summary;
+use zillion_trainer::profile::{ProfileOptions, Summary};
 use zillion_trainer::{Job, StageSeconds, TrainOptions};
 
 use super::{files, print_json, workers};
@@ -20,11 +22,19 @@ use crate::args::{BenchModel, BenchTrainArgs};
 use crate::progress::Progress;
 use crate::{job_file, profile, signals};
 
+/// Without a profile a few batches are recorded all the same, which says how many operations a sample takes.
+const FOR_THE_BOUND: ProfileOptions =
+    ProfileOptions { every: NonZeroU64::new(100).expect("not zero"), most_spans: 10_000 };
+
 #[derive(Serialize)]
 struct Outcome {
     model: &'static str,
     threads: usize,
     samples_per_second: Option<f64>,
+    /// What the products alone would allow at the best rate that was probed after the run.
+    bound_samples_per_second: Option<f64>,
+    /// From the call to the end of the first step: the job is checked, files are opened, statistics are read.
+    first_step_seconds: Option<f64>,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,
     rows_trained: u64,
@@ -36,6 +46,8 @@ struct Outcome {
     own_cpus: f64,
     other_cpus: Option<f64>,
     seconds: StageSeconds,
+    /// The part of the run's time that each stage of its driving thread had.
+    shares: BTreeMap<&'static str, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Summary>,
 }
@@ -62,7 +74,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
         workers: workers(Some(args.threads))?,
         files: files()?,
         stop: signals::stop_flag()?,
-        profile: profile::options(&args.profile)?,
+        profile: profile::options(&args.profile)?.or(Some(FOR_THE_BOUND)),
     };
     let before = CpuTimes::now();
     let report = zillion_trainer::train(job, options, &mut Progress::new())?;
@@ -70,11 +82,17 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     if report.interrupted {
         bail!("stopped by a signal");
     }
+    let bound = report.profile.as_ref().map(|timeline| profile::summary(timeline, &report));
+    let bound = bound.transpose()?.and_then(|summary| summary.bound_samples_per_second);
     let profile = profile::report(&args.profile, &report)?;
+    let stages = report.seconds.of_the_driver();
+    let all: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
     let outcome = Outcome {
         model: name(args.model),
         threads: args.threads.get(),
         samples_per_second: report.samples_per_second,
+        bound_samples_per_second: bound,
+        first_step_seconds: report.first_step_seconds,
         test_auc: report.test.as_ref().and_then(|t| t.auc),
         test_logloss: report.test.as_ref().and_then(|t| t.logloss),
         rows_trained,
@@ -84,6 +102,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
         own_cpus: cpus.own_cpus,
         other_cpus: cpus.other_cpus,
         seconds: report.seconds,
+        shares: stages.map(|(stage, seconds)| (stage, seconds / all)).into(),
         profile,
     };
     if args.json {

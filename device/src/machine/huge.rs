@@ -3,6 +3,8 @@
 use std::fs;
 #[cfg(target_os = "linux")]
 use std::sync::OnceLock;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// When the kernel makes huge pages of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +28,21 @@ pub fn huge_pages() -> Option<HugePages> {
 #[cfg(target_os = "linux")]
 pub(crate) fn are_set_aside() -> bool {
     static SET_ASIDE: OnceLock<bool> = OnceLock::new();
-    *SET_ASIDE.get_or_init(|| {
+    let are_there = *SET_ASIDE.get_or_init(|| {
         let pages = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
         pages.is_ok_and(|pages| pages.trim().parse().is_ok_and(|pages: u64| pages > 0))
-    })
+    });
+    are_there && !REFUSED.load(Ordering::Relaxed)
+}
+
+/// Whether this process was refused such pages though they could be mapped.
+#[cfg(target_os = "linux")]
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Leaves pages that were set aside to others from here on.
+#[cfg(target_os = "linux")]
+pub(crate) fn use_no_more() {
+    REFUSED.store(true, Ordering::Relaxed);
 }
 
 /// The word in brackets of "always [madvise] never".

@@ -120,8 +120,8 @@ impl Chunk {
     }
 
     /// Whether the row that was handed out last is the one at which whoever fills this chunk should make sure of the
-    /// next: an eighth before its end. Such a moment comes once in a chunk's life.
-    pub(super) fn nears_its_end(&self, index: usize) -> bool {
-        index + 1 == self.fresh && index == self.rows - self.rows / 8
+    /// next: half-way. Such a moment comes once in a chunk's life.
+    pub(super) fn is_half_full_now(&self, index: usize) -> bool {
+        index + 1 == self.fresh && index == self.rows / 2
     }
 }

@@ -8,6 +8,9 @@ use crate::error::DeviceError;
 #[cfg(target_os = "linux")]
 use crate::machine::{huge, numa};
 
+/// The least that the kernel maps.
+const PAGE_BYTES: usize = 4 << 10;
+
 /// A private mapping of `bytes` bytes. A mapping of whole chunks is aligned to one, so that it can be huge
 /// pages: those that the machine has set aside, as long as there are any, else what the kernel makes of others.
 #[derive(Debug)]
@@ -40,11 +43,10 @@ impl Pages {
             return Ok(Self { start: map(bytes, 0)?, bytes });
         }
         #[cfg(target_os = "linux")]
-        if huge::are_set_aside() {
-            // Aligned by their size. None may be left; then there are others.
-            if let Ok(start) = map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB) {
-                return Ok(Self { start, bytes });
-            }
+        if huge::are_set_aside()
+            && let Some(pages) = Self::set_aside(bytes)
+        {
+            return Ok(pages);
         }
         // With a chunk more it surely holds aligned ones; what lies around them is given back at once.
         let whole = map(bytes + CHUNK_BYTES, 0)?;
@@ -63,6 +65,23 @@ impl Pages {
         // A kernel without huge pages refuses it, which costs speed only.
         pages.advise(libc::MADV_HUGEPAGE);
         Ok(pages)
+    }
+
+    /// Some of the pages that the machine has set aside, in memory; aligned by their size. `None` may be left, and then
+    /// there are others.
+    ///
+    /// A mapping alone is no promise: where a control group limits such pages without reserving them, the first touch of
+    /// one too many ends the process. So they are asked for here, where a refusal is an answer.
+    #[cfg(target_os = "linux")]
+    fn set_aside(bytes: usize) -> Option<Self> {
+        let start = map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB).ok()?;
+        let pages = Self { start, bytes };
+        // Linux before 5.14 cannot say it: those pages are left alone there.
+        let is_there = pages.advise(libc::MADV_POPULATE_WRITE);
+        if !is_there {
+            huge::use_no_more();
+        }
+        is_there.then_some(pages)
     }
 
     /// More bytes, fewer than a chunk's, the first of which are those that are there: nothing is copied, only the address
@@ -84,20 +103,22 @@ impl Pages {
     pub(super) fn touched(bytes: usize, node: usize) -> Result<Self, DeviceError> {
         let pages = Self::new(bytes)?;
         #[cfg(target_os = "linux")]
-        {
-            pages.prefer(node);
-            // Linux before 5.14 does not know it; the pages are then touched by whoever takes them.
-            pages.advise(libc::MADV_POPULATE_WRITE);
+        pages.prefer(node);
+        // Asking the kernel for it (MADV_POPULATE_WRITE) would hold its lock on all mappings of the process meanwhile, and
+        // an allocator that wants to grow would wait; a fault holds that of the one mapping.
+        for offset in (0..bytes).step_by(PAGE_BYTES) {
+            // SAFETY: the byte is inside of this value's own mapping, which nobody else knows yet.
+            unsafe { pages.start.add(offset).write_volatile(0) };
         }
         Ok(pages)
     }
 
-    /// Gives the kernel an advice that does not change what the pages hold.
+    /// Gives the kernel an advice that does not change what the pages hold; whether it took it.
     #[cfg(target_os = "linux")]
-    fn advise(&self, advice: libc::c_int) {
+    fn advise(&self, advice: libc::c_int) -> bool {
         debug_assert!([libc::MADV_HUGEPAGE, libc::MADV_POPULATE_WRITE].contains(&advice));
         // SAFETY: the range is this value's own mapping, and both kinds of advice leave its content as it is.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) };
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) == 0 }
     }
 
     /// Asks for memory of a node; another is used where it has none.

@@ -2,7 +2,7 @@
 //!
 //! The kernel zeroes a page when it is first touched: 2 MiB take 0.1 ms where memory is at hand, and several
 //! milliseconds in a virtual machine whose host has to find it. Whoever adds rows should not wait for that: a slab whose
-//! last chunk is nearly full announces that it will want another one, a thread maps and touches it, and only the taking of
+//! last chunk is half full announces that it will want another one, a thread maps and touches it, and only the taking of
 //! a list entry is left on the way of a row. Equal loads make the slabs of a table's shards want chunks at one
 //! time; all of them have announced it.
 //!
@@ -17,8 +17,8 @@
 //!
 //! # Concurrency
 //! One mutex a NUMA node around a list; it is held for a push or a pop, never while pages are mapped or touched. A taker gets
-//! chunks of the node that it runs on. The thread has the priority of all others: while it touches pages it holds the
-//! kernel's lock on the process's mappings, and whoever maps something meanwhile would wait for a thread that yields.
+//! chunks of the node that it runs on. The thread has the priority of all others: while it touches pages it may hold a
+//! lock of the kernel, and whoever maps something meanwhile would wait for a thread that yields.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

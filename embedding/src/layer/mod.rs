@@ -40,7 +40,7 @@ pub use checkpoint::layer_of_checkpoint;
 pub use difference::difference;
 pub use merge::merge_layers;
 pub use open::{Layer, Places, verify_layer};
-pub use part::{Found, LayerRow};
+pub use part::{Found, LayerRow, WholeRow};
 pub use source::{LayerSource, MAX_LAYERS};
 pub use write::LayerWriter;
 

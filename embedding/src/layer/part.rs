@@ -1,5 +1,7 @@
 //! One part, mapped: where a key is, and its row.
 
+use std::borrow::Cow;
+
 use arrow_buffer::ScalarBuffer;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::FeatureKey;
@@ -57,6 +59,15 @@ pub struct LayerRow<'a> {
     /// All segments; of a narrow row the floats that it has (see
     /// [`LayerSource::whole`](super::LayerSource::whole)).
     pub weights: &'a [f32],
+    /// How often training had pushed it.
+    pub count: u32,
+}
+
+/// A row of a layer with all its floats.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WholeRow<'a> {
+    /// All segments; where the row is narrow, in the initial row of its key.
+    pub weights: Cow<'a, [f32]>,
     /// How often training had pushed it.
     pub count: u32,
 }

@@ -8,7 +8,7 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
 
 use super::Layer;
 use super::merge::merged;
-use super::part::{Found, LayerRow, Place, TableRows};
+use super::part::{Found, LayerRow, Place, TableRows, WholeRow};
 use crate::error::{Error, Result};
 use crate::set::shape_rows;
 use crate::shape::TableShape;
@@ -74,6 +74,13 @@ impl LayerSource {
         merged(self.layers.iter(), table).filter_map(|(key, found)| match found {
             Found::Row(row) => Some((key, row)),
             Found::Tombstone => None,
+        })
+    }
+
+    /// The same with all floats of each row.
+    pub fn whole_rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, WholeRow<'_>)> {
+        self.rows_of(table).map(move |(key, row)| {
+            (key, WholeRow { weights: self.whole(table, key, row), count: row.count })
         })
     }
 

@@ -11,7 +11,7 @@ use zillion_feature::{FeatureKey, TableId};
 
 use super::TableSet;
 use crate::error::{Error, Result};
-use crate::layer::LayerRow;
+use crate::layer::WholeRow;
 use crate::spec::TableLayout;
 
 /// What taking rows over came to.
@@ -28,17 +28,17 @@ pub(crate) type Moves = Vec<(Range<usize>, Range<usize>)>;
 
 impl TableSet {
     /// Takes the rows of a version's table over, given in key order with their layout there. Segments go by name:
-    /// one that the version does not have begins as in any new row. Counts come along, so that what is popular
+    /// one that the version does not have begins as in any new row. Where rows grow, those that are taken over are full. Counts come along, so that what is popular
     /// stays so for eviction; steps do not.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for a segment of another length, or where no segment is there;
+    /// [`Error::Mismatch`] for a segment or a row of another length, or where no segment is there;
     /// [`Error::TooManyRows`] beyond the table's limit; no memory.
     pub fn adopt<'a>(
         &mut self,
         table: TableId,
         from: &TableLayout,
-        rows: &mut dyn Iterator<Item = (FeatureKey, LayerRow<'a>)>,
+        rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted> {
         let shape = self.shape(table)?.clone();
         let mut moves = Moves::new();
@@ -66,8 +66,16 @@ impl TableSet {
                 let (table, rows) = (shape.name().to_owned(), adopted.rows + 1);
                 return Err(Error::TooManyRows { table, rows, cap: cap.unwrap_or_default() });
             }
+            if row.weights.len() != from.width() {
+                let reason = format!(
+                    "a row has {} floats and its layout {}",
+                    row.weights.len(),
+                    from.width()
+                );
+                return Err(Error::mismatch(shape.name(), reason));
+            }
             let shard = &mut self.shards[self.map.shard_of(key.slot())];
-            let taken = shard.table_mut(table.index()).adopt(key, row, &moves, epoch)?;
+            let taken = shard.table_mut(table.index()).adopt(key, &row, &moves, epoch)?;
             adopted.rows += u64::from(taken);
             adopted.unknown += u64::from(!taken);
         }

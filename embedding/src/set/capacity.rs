@@ -110,7 +110,7 @@ impl TableSet {
     fn limits(
         &self,
         needs: impl Fn(usize, u64) -> u64,
-        keeps: impl Fn(&TableShape) -> bool,
+        keeps: impl Fn(usize, &TableShape) -> bool,
     ) -> Vec<Option<u64>> {
         let own = |shape: &TableShape| shape.most_rows.unwrap_or(u64::MAX);
         let mut limits: Vec<Option<u64>> = self.shapes.iter().map(|s| s.most_rows).collect();
@@ -122,7 +122,7 @@ impl TableSet {
             .map(|(table, shape)| {
                 let rows = self.rows(TableId(table as u16));
                 let bytes = |rows| shape.reckoning.memory(rows);
-                let least = if keeps(shape) { bytes(rows) } else { bytes(1) };
+                let least = if keeps(table, shape) { bytes(rows) } else { bytes(1) };
                 let most = bytes(needs(table, rows).min(own(shape)));
                 Claim { least, most: most.max(least) }
             })
@@ -157,7 +157,7 @@ impl TableSet {
         let moving = plan.tables.iter().filter(|t| !self.frozen[t.table.index()]);
         moving.for_each(|t| keys[t.table.index()] += t.keys.len() as u64);
         // In the middle of a step no row goes.
-        let limits = self.limits(|table, rows| rows + keys[table], |_| true);
+        let limits = self.limits(|table, rows| rows + keys[table], |_, _| true);
         for (table, values) in plan.tables.iter().zip(&gradients.tables) {
             let index = table.table.index();
             let Some(limit) = limits[index] else { continue };
@@ -194,7 +194,7 @@ impl TableSet {
         let wanted: Vec<u64> = tables.clone().map(of_table).collect();
         let limits = self.limits(
             |table, rows| rows + 2 * wanted[table],
-            |shape| shape.priority.is_none() || shape.spec.dense,
+            |table, shape| shape.priority.is_none() || shape.spec.dense || self.frozen[table],
         );
         let visits: Vec<Option<Visit>> = tables
             .clone()

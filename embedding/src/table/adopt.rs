@@ -4,7 +4,7 @@ use zillion_feature::FeatureKey;
 
 use super::Table;
 use crate::error::Result;
-use crate::layer::LayerRow;
+use crate::layer::WholeRow;
 use crate::set::Moves;
 
 impl Table {
@@ -13,7 +13,7 @@ impl Table {
     pub(crate) fn adopt(
         &mut self,
         key: FeatureKey,
-        from: LayerRow<'_>,
+        from: &WholeRow<'_>,
         moves: &Moves,
         epoch: u32,
     ) -> Result<bool> {

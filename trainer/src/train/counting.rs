@@ -13,8 +13,12 @@ use crate::observer::Observer;
 use crate::pipeline::Planned;
 
 /// What is counted between two figures.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counting {
+    /// When the run was asked for.
+    began: Instant,
+    /// From then to the end of the first step of this sitting.
+    pub(super) first_step_seconds: Option<f64>,
     is_wanted: bool,
     step_seconds: Vec<f64>,
     /// Rows that training has gone over in this sitting, and the bad ones of them.
@@ -31,8 +35,15 @@ pub(super) struct Lately {
 }
 
 impl Counting {
-    pub(super) fn new(is_wanted: bool) -> Self {
-        Self { is_wanted, ..Self::default() }
+    pub(super) fn new(began: Instant, is_wanted: bool) -> Self {
+        Self {
+            began,
+            first_step_seconds: None,
+            is_wanted,
+            step_seconds: Vec::new(),
+            passed_rows: 0,
+            bad_rows: 0,
+        }
     }
 }
 
@@ -46,6 +57,8 @@ impl Run {
         let before = self.cursor.row;
         let began = Instant::now();
         let loss = self.train_step(planned, next)?;
+        let since = self.counting.began.elapsed();
+        self.counting.first_step_seconds.get_or_insert(since.as_secs_f64());
         self.counting.passed_rows += self.cursor.row - before;
         self.counting.bad_rows += planned.rejected.len() as u64;
         if self.counting.is_wanted {

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use zillion_embedding::{SpillHome, TableSet};
 use zillion_feature::config::ConfigError;
@@ -35,6 +36,7 @@ impl Run {
     pub(super) fn prepare(
         job: Job,
         options: TrainOptions,
+        began: Instant,
         observer: &mut dyn Observer,
     ) -> Result<Self> {
         let dir = RunDir::new(job.output());
@@ -166,7 +168,7 @@ impl Run {
             publishing: Publishing::default(),
             skipped_steps: 0,
             seconds: StageSeconds::default(),
-            counting: Counting::new(observer.wants_figures()),
+            counting: Counting::new(began, observer.wants_figures()),
             profiler: None,
             options,
         };

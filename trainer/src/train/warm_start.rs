@@ -110,7 +110,7 @@ impl Run {
                 observer.note(&format!("table {name} begins empty: the version does not have it"));
                 continue;
             };
-            let mut rows = origin.version.rows().rows_of(table);
+            let mut rows = origin.version.rows().whole_rows_of(table);
             let adopted =
                 self.client.adopt(id, &theirs[table].layout(), &mut rows).map_err(|problem| {
                     Error::WarmStart {

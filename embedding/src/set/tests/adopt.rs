@@ -28,7 +28,7 @@ fn learned(folder: &std::path::Path, spec: TableSpec) -> (TableSet, LayerSource)
 }
 
 fn adopt(set: &mut TableSet, from: &TableSpec, source: &LayerSource) -> crate::Result<Adopted> {
-    set.adopt(TableId(0), &from.layout(), &mut source.rows_of(0))
+    set.adopt(TableId(0), &from.layout(), &mut source.whole_rows_of(0))
 }
 
 #[test]
@@ -95,5 +95,36 @@ fn types_bounds_vocabularies_and_limits_are_the_new_tables() {
         let error = adopt(&mut set, &old, &source).unwrap_err().to_string();
         assert!(error.contains("`ids`"), "{error}");
         assert_eq!(set.rows(TableId(0)), 0);
+    }
+}
+
+#[test]
+fn rows_that_were_narrow_come_along_as_they_were_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut growing = spec(&[("vector", 4), ("linear", 6)]);
+    growing.grow = Some(crate::Growth { at: 3, from: None });
+    let (_, source) = learned(folder.path(), growing.clone());
+    let narrow = source.rows_of(0).filter(|(_, row)| row.weights.len() == 6).count();
+    assert!(narrow > 0 && narrow < source.rows_of(0).count(), "{narrow} rows are narrow");
+    let workers = workers(1);
+    for own in [growing.clone(), spec(&[("vector", 4)]), spec(&[("linear", 6), ("vector", 4)])] {
+        let mut set = TableSet::new(vec![own.clone()], shards(2)).unwrap();
+        adopt(&mut set, &growing, &source).unwrap();
+        let keys: Vec<_> = source.whole_rows_of(0).map(|(key, _)| key).collect();
+        let mut rows = Default::default();
+        let plan = crate::conformance::plan_of(std::slice::from_ref(&keys));
+        set.pull(&workers, &plan, true, &mut rows).unwrap();
+        let (theirs, layout) = (growing.layout(), own.layout());
+        for (key, whole) in source.whole_rows_of(0) {
+            let at = plan.tables[0].keys.iter().position(|k| *k == key).unwrap();
+            for segment in &layout.segments {
+                let from = theirs.segment(&segment.name).unwrap();
+                assert_eq!(
+                    rows.tables[0].row(at)[segment.offset..segment.offset + segment.dim],
+                    whole.weights[from.offset..from.offset + from.dim],
+                );
+            }
+            assert_eq!(rows.tables[0].counts.as_ref().unwrap()[at], whole.count);
+        }
     }
 }

@@ -201,6 +201,34 @@ fn tables_share_a_limit_and_small_ones_get_what_they_need() {
 }
 
 #[test]
+fn beside_a_frozen_table_another_makes_room_in_what_is_left() {
+    let workers = workers(2);
+    let lru = spec(Admission::All, Eviction::Lru);
+    let named = |name: &str| TableSpec { name: name.to_owned(), ..lru.clone() };
+    let mut set = TableSet::new(vec![named("frozen"), named("learning")], shards(2)).unwrap();
+    set.limit_bytes(Some(ByteSize(8 << 20))).unwrap();
+    let mut counted = Counters::default();
+    let mut run = |set: &mut TableSet, step: u64, keys: [Vec<FeatureKey>; 2]| {
+        let plan = plan_of(&keys);
+        let raw = pushed(set, &plan, step);
+        set.push(&workers, &plan, &raw, update(step, 1.0)).unwrap();
+        counted.add(set.sweep(&workers, update(step, 1.0)).unwrap());
+        counted.displaced
+    };
+    // One table takes most of the limit while the other is small, and is then frozen.
+    (1..=40).for_each(|step| _ = run(&mut set, step, [stream_keys(step, 100, 3000), vec![key(1)]]));
+    set.freeze(&[TableId(0)]).unwrap();
+    let rows = set.rows(TableId(0));
+    let before = run(&mut set, 41, [vec![key(1)], stream_keys(41, 100, 3000)]);
+    let mut after = before;
+    for step in 42..=100 {
+        after = run(&mut set, step, [vec![key(1)], stream_keys(step, 100, 3000)]);
+    }
+    assert!(after > before + 10_000, "{} rows made room for new ones", after - before);
+    assert_eq!(set.rows(TableId(0)), rows);
+}
+
+#[test]
 fn shows_are_pushed_where_they_are_kept_and_nowhere_else() {
     let workers = workers(1);
     let score =
