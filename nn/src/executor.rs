@@ -251,14 +251,15 @@ impl Executor {
     fn share_rows(&mut self, inputs: &Inputs<'_>, threads: usize) {
         let Settings { lanes, tile_rows, .. } = self.program.settings;
         let rows = inputs.rows;
+        let share = self.program.share_rows(rows);
         let timed = self.is_timed();
         self.log.is_on = timed;
         self.logged = self.log.events().len();
-        let tiles = rows.div_ceil(tile_rows);
+        let shares = rows.div_ceil(share);
         self.locate.clear();
         for (index, lane) in self.lanes.iter_mut().enumerate() {
-            let first = (tiles * index / lanes * tile_rows).min(rows);
-            let end = (tiles * (index + 1) / lanes * tile_rows).min(rows);
+            let first = (shares * index / lanes * share).min(rows);
+            let end = (shares * (index + 1) / lanes * share).min(rows);
             lane.set_rows(first..end, &self.program.placement, inputs);
             let lane_bits = (index as u32) << 24;
             self.locate.extend((0..(end - first) as u32).map(|local| lane_bits | local));

@@ -31,6 +31,9 @@ impl Default for Settings {
     }
 }
 
+/// Rows for which it pays to wake another thread in a step: below it the lanes' partial sums cost more than they save.
+const LEAST_SHARE: usize = 64;
+
 /// Bytes of a program's buffers for one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
@@ -171,6 +174,16 @@ impl Program {
             + a_row(wide_buffers, usize::MAX) * per_lane * lanes
             + sum(partial_lens) * lanes)
             + packing::bytes(self, rows, threads)
+    }
+
+    /// The least that lanes get of a batch, each a multiple of it: a tile, or less where a step would else leave lanes
+    /// without work. What only scores is cut by tiles: many small requests side by side are better off on a thread each.
+    pub(crate) fn share_rows(&self, rows: usize) -> usize {
+        let Settings { lanes, tile_rows, .. } = self.settings;
+        if self.param_grads.is_empty() {
+            return tile_rows;
+        }
+        rows.div_ceil(lanes).next_multiple_of(LEAST_SHARE).min(tile_rows)
     }
 
     /// The rows that a tile's share of a node's work is counted in: those of its result, or, of a sum

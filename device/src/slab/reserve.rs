@@ -6,7 +6,8 @@
 //! a list entry is left on the way of a row. Equal loads make the slabs of a table's shards want chunks at one
 //! time; all of them have announced it.
 //!
-//! What was announced and is not taken within [`IDLE`] goes back to the operating system, and the thread with it.
+//! What is ready for a whole [`PERIOD`] and not taken goes back to the operating system, and in the end the thread: a table
+//! that has stopped growing, or is held at its limit, has announced chunks that it will not take.
 //!
 //! # Invariants
 //! * A chunk of the reserve is zeros, mapped and touched, and nobody's.
@@ -21,7 +22,7 @@
 //! lock of the kernel, and whoever maps something meanwhile would wait for a thread that yields.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::CHUNK_BYTES;
 use super::pages::Pages;
@@ -29,8 +30,8 @@ use crate::machine::numa;
 
 /// The most chunks that are kept for one node: 64 MiB.
 const MOST: usize = 32;
-/// How long the reserve waits for a taker.
-const IDLE: Duration = Duration::from_secs(1);
+/// How long a chunk waits for a taker.
+const PERIOD: Duration = Duration::from_secs(1);
 /// Nodes that have a reserve of their own; the others share the last one.
 const NODES: usize = 8;
 
@@ -46,8 +47,8 @@ struct State {
     ready: Vec<Pages>,
     /// Chunks that were announced and have not been taken.
     announced: usize,
-    /// Whether there was a taker or an announcement since the thread looked.
-    is_wanted: bool,
+    /// The fewest that were ready in this period: so many were not needed in it.
+    unneeded: usize,
     has_thread: bool,
 }
 
@@ -70,7 +71,7 @@ pub fn reserve_bytes() -> usize {
 
 impl Reserve {
     const fn new() -> Self {
-        let state = State { ready: Vec::new(), announced: 0, is_wanted: false, has_thread: false };
+        let state = State { ready: Vec::new(), announced: 0, unneeded: 0, has_thread: false };
         Self { state: Mutex::new(state), wanted: Condvar::new() }
     }
 
@@ -82,7 +83,6 @@ impl Reserve {
     fn announce(&'static self, node: usize) {
         let mut state = self.lock();
         state.announced += 1;
-        state.is_wanted = true;
         if !state.has_thread {
             let thread = std::thread::Builder::new().name("zillion-memory".to_owned());
             // Without a thread there is no reserve, which costs time only.
@@ -95,44 +95,53 @@ impl Reserve {
     fn take(&self) -> Option<Pages> {
         let mut state = self.lock();
         state.announced = state.announced.saturating_sub(1);
-        state.is_wanted = true;
-        state.ready.pop()
+        let chunk = state.ready.pop();
+        state.unneeded = state.unneeded.min(state.ready.len());
+        chunk
     }
 
-    /// Keeps ready what was announced, until nobody wants it.
+    /// Keeps ready what was announced, as long as there is something to wait for.
     fn fill(&self, node: usize) {
         let mut state = self.lock();
+        let mut period = Instant::now();
         loop {
-            if state.ready.len() < state.announced.min(MOST) {
+            while state.ready.len() < state.announced.min(MOST) {
                 drop(state);
                 let chunk = Pages::touched(CHUNK_BYTES, node);
                 state = self.lock();
                 match chunk {
                     Ok(chunk) => state.ready.push(chunk),
                     // Memory ends: whoever needs it shall have it, and see the error.
-                    Err(_) => break,
+                    Err(_) => state.announced = 0,
                 }
+            }
+            let left = PERIOD.saturating_sub(period.elapsed());
+            if !left.is_zero() {
+                let woken = self.wanted.wait_timeout(state, left);
+                state = woken.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            state.is_wanted = false;
-            let (woken, timeout) =
-                self.wanted.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            if timeout.timed_out() && !state.is_wanted {
-                break;
+            let stay = state.ready.len() - state.unneeded;
+            let rest = state.ready.split_off(stay);
+            state.announced = state.announced.saturating_sub(rest.len()).max(stay);
+            state.unneeded = stay;
+            let is_over = stay == 0;
+            if is_over {
+                (state.announced, state.has_thread) = (0, false);
             }
+            drop(state);
+            drop(rest);
+            if is_over {
+                return;
+            }
+            period = Instant::now();
+            state = self.lock();
         }
-        let rest = std::mem::take(&mut state.ready);
-        (state.announced, state.has_thread) = (0, false);
-        drop(state);
-        drop(rest);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     static RESERVE: Reserve = Reserve::new();
