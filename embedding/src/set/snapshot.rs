@@ -7,9 +7,9 @@
 //! [`TableSet::finish_snapshot`] does at once what is left.
 //!
 //! # Invariants
-//! * The files are those that [`TableSet::checkpoint`] would have written at the beginning, byte for byte:
-//!   where parts are cut is decided there, from the rows of each slot, and in which order they are copied is
-//!   the order of slots.
+//! * The files of a whole checkpoint are those that [`TableSet::checkpoint`] would have written at the beginning, byte
+//!   for byte; those of changes hold the rows of it that changed. Where parts are cut is decided there, from the
+//!   rows of each slot, and in which order they are copied is the order of slots.
 //! * Parts in memory: the one being filled, and those being written, which are more than one only while they
 //!   have at most [`HELD_BYTES`] together.
 //!
@@ -285,7 +285,7 @@ impl TableSet {
         })
     }
 
-    /// Writes what is left of the checkpoint that has begun, and returns what the manifest must keep: the
+    /// Writes what is left of the checkpoint that has begun, and returns what the manifest must keep: of a whole one the
     /// same as [`TableSet::checkpoint`] at the beginning.
     ///
     /// # Errors
