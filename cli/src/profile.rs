@@ -31,16 +31,12 @@ pub(crate) fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     Ok(Some(ProfileOptions { every: args.profile_every, most_spans: MOST_SPANS }))
 }
 
-/// Measures the machine, and says what the run comes to on it.
-pub(crate) fn summary(timeline: &Timeline, report: &TrainReport) -> Result<Summary> {
-    let limits = Limits::probe(timeline.workers)?;
-    Ok(timeline.summary(&limits, &report.seconds))
-}
-
-/// Writes the file, measures the machine, and says what the run comes to.
+/// Measures the machine, and says what a recorded run comes to on it; where a file is wanted, writes it and tells.
 pub(crate) fn report(args: &ProfileArgs, report: &TrainReport) -> Result<Option<Summary>> {
-    let (Some(path), Some(timeline)) = (&args.profile, &report.profile) else { return Ok(None) };
-    let summary = summary(timeline, report)?;
+    let Some(timeline) = &report.profile else { return Ok(None) };
+    let limits = Limits::probe(timeline.workers)?;
+    let summary = timeline.summary(&limits, &report.seconds);
+    let Some(path) = &args.profile else { return Ok(Some(summary)) };
     write(path, timeline, &summary, &report.seconds)
         .with_context(|| format!("cannot write {}", path.display()))?;
     for line in text(&summary) {

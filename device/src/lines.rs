@@ -130,10 +130,12 @@ impl LineArena {
         let fresh = taken.fresh;
         taken.fresh = fresh.max(first + lines);
         let half = (taken.pages.bytes() / LINE_BYTES / 2) as u32;
-        if (fresh..taken.fresh).contains(&half) && shared.next_bytes() == CHUNK_BYTES {
+        let is_half_full_now = (fresh..taken.fresh).contains(&half);
+        let wants_chunk = is_half_full_now && shared.next_bytes() == CHUNK_BYTES;
+        drop(shared);
+        if wants_chunk {
             announce();
         }
-        drop(shared);
         let mut run = Run { start, lines, mapping, arena: self.clone() };
         run[..used_before as usize].fill(CacheLine::ZERO);
         run

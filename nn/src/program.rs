@@ -336,3 +336,32 @@ fn phases(graph: &Graph, schedule: &Schedule, placement: &Placement) -> Vec<Phas
     }
     phases
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GraphBuilder, GraphInputs, Mode, differentiate};
+
+    #[test]
+    fn small_steps_leave_no_lane_without_work_and_requests_stay_whole() {
+        let inputs = GraphInputs {
+            numeric: vec!["x".into()],
+            labels: vec!["label".into()],
+            ..GraphInputs::default()
+        };
+        let mut b = GraphBuilder::new(inputs, Mode::Train);
+        let x = b.numeric("x", &[0]).unwrap();
+        let logit = b.linear("l", x, 1).unwrap();
+        let loss = b.bce_with_logits("loss", logit, 0).unwrap();
+        let graph = b.finish();
+        let settings = Settings::default();
+        let train = Program::train(&differentiate(&graph, loss).unwrap(), settings).unwrap();
+        let shares = [1, 64, 256, 512, 513, 1024, 2048, 4096].map(|rows| train.share_rows(rows));
+        assert_eq!(shares, [64, 64, 64, 64, 128, 128, 256, 256]);
+        let small = Settings { tile_rows: 20, ..settings };
+        let small = Program::train(&differentiate(&graph, loss).unwrap(), small).unwrap();
+        assert_eq!(small.share_rows(300), 20, "a tile is the most");
+        let infer = Program::infer(&graph, &[logit], settings).unwrap();
+        assert_eq!(infer.share_rows(100), settings.tile_rows);
+    }
+}

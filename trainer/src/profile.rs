@@ -51,7 +51,7 @@ pub(crate) struct Profiler {
     every: u64,
     /// Threads by their numbers in spans; the one that drives the run comes first.
     threads: Vec<(ThreadId, String)>,
-    /// Batches that were begun.
+    /// Batches that there were.
     batches: u64,
     open: Option<Sampled>,
     sampled: Vec<Sampled>,

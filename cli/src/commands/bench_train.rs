@@ -82,8 +82,6 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     if report.interrupted {
         bail!("stopped by a signal");
     }
-    let bound = report.profile.as_ref().map(|timeline| profile::summary(timeline, &report));
-    let bound = bound.transpose()?.and_then(|summary| summary.bound_samples_per_second);
     let profile = profile::report(&args.profile, &report)?;
     let stages = report.seconds.of_the_driver();
     let all: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
@@ -91,7 +89,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
         model: name(args.model),
         threads: args.threads.get(),
         samples_per_second: report.samples_per_second,
-        bound_samples_per_second: bound,
+        bound_samples_per_second: profile.as_ref().and_then(|p| p.bound_samples_per_second),
         first_step_seconds: report.first_step_seconds,
         test_auc: report.test.as_ref().and_then(|t| t.auc),
         test_logloss: report.test.as_ref().and_then(|t| t.logloss),
@@ -103,7 +101,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
         other_cpus: cpus.other_cpus,
         seconds: report.seconds,
         shares: stages.map(|(stage, seconds)| (stage, seconds / all)).into(),
-        profile,
+        profile: profile.filter(|_| args.profile.profile.is_some()),
     };
     if args.json {
         print_json(&outcome)?;

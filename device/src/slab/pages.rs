@@ -33,18 +33,18 @@ impl Pages {
         {
             return Ok(chunk);
         }
-        Self::new(bytes)
+        Self::new(bytes, None)
     }
 
-    /// Maps them.
-    fn new(bytes: usize) -> Result<Self, DeviceError> {
+    /// Maps them, of a node's memory where it has room.
+    fn new(bytes: usize, node: Option<usize>) -> Result<Self, DeviceError> {
         debug_assert!(bytes.is_power_of_two() || bytes.is_multiple_of(CHUNK_BYTES));
         if bytes < CHUNK_BYTES {
             return Ok(Self { start: map(bytes, 0)?, bytes });
         }
         #[cfg(target_os = "linux")]
         if huge::are_set_aside()
-            && let Some(pages) = Self::set_aside(bytes)
+            && let Some(pages) = Self::set_aside(bytes, node)
         {
             return Ok(pages);
         }
@@ -62,8 +62,11 @@ impl Pages {
         };
         let pages = Self { start, bytes };
         #[cfg(target_os = "linux")]
-        // A kernel without huge pages refuses it, which costs speed only.
-        pages.advise(libc::MADV_HUGEPAGE);
+        {
+            pages.prefer(node);
+            // A kernel without huge pages refuses it, which costs speed only.
+            pages.advise(libc::MADV_HUGEPAGE);
+        }
         Ok(pages)
     }
 
@@ -73,9 +76,10 @@ impl Pages {
     /// A mapping alone is no promise: where a control group limits such pages without reserving them, the first touch of
     /// one too many ends the process. So they are asked for here, where a refusal is an answer.
     #[cfg(target_os = "linux")]
-    fn set_aside(bytes: usize) -> Option<Self> {
+    fn set_aside(bytes: usize, node: Option<usize>) -> Option<Self> {
         let start = map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB).ok()?;
         let pages = Self { start, bytes };
+        pages.prefer(node);
         // Linux before 5.14 cannot say it: those pages are left alone there.
         let is_there = pages.advise(libc::MADV_POPULATE_WRITE);
         if !is_there {
@@ -101,9 +105,7 @@ impl Pages {
 
     /// The same with every page in memory, of this node where it has room.
     pub(super) fn touched(bytes: usize, node: usize) -> Result<Self, DeviceError> {
-        let pages = Self::new(bytes)?;
-        #[cfg(target_os = "linux")]
-        pages.prefer(node);
+        let pages = Self::new(bytes, Some(node))?;
         // Asking the kernel for it (MADV_POPULATE_WRITE) would hold its lock on all mappings of the process meanwhile, and
         // an allocator that wants to grow would wait; a fault holds that of the one mapping.
         for offset in (0..bytes).step_by(PAGE_BYTES) {
@@ -123,7 +125,8 @@ impl Pages {
 
     /// Asks for memory of a node; another is used where it has none.
     #[cfg(target_os = "linux")]
-    fn prefer(&self, node: usize) {
+    fn prefer(&self, node: Option<usize>) {
+        let Some(node) = node else { return };
         if !numa::has_many_nodes() || node >= u64::BITS as usize {
             return;
         }

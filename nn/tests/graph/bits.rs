@@ -53,7 +53,7 @@ proptest! {
         rows in 1usize..300,
         seed in any::<u64>(),
         lanes in 1usize..12,
-        tile_rows in 1usize..70,
+        tile_rows in 1usize..300,
     ) {
         let train = train();
         let data = Data::new(rows, seed);

@@ -57,8 +57,8 @@ impl Run {
         let before = self.cursor.row;
         let began = Instant::now();
         let loss = self.train_step(planned, next)?;
-        let since = self.counting.began.elapsed();
-        self.counting.first_step_seconds.get_or_insert(since.as_secs_f64());
+        let Counting { began: run_began, first_step_seconds, .. } = &mut self.counting;
+        first_step_seconds.get_or_insert_with(|| run_began.elapsed().as_secs_f64());
         self.counting.passed_rows += self.cursor.row - before;
         self.counting.bad_rows += planned.rejected.len() as u64;
         if self.counting.is_wanted {
