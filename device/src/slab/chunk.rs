@@ -5,7 +5,14 @@ use std::ptr::NonNull;
 #[cfg(target_os = "linux")]
 use super::CHUNK_BYTES;
 use super::pages::Pages;
+use super::{LINE_BYTES, PREFETCH_BYTES};
 use crate::error::DeviceError;
+use crate::prefetch::line_for_writing;
+
+/// Free rows that are asked for before they are handed out.
+const LEAD: usize = 8;
+/// Words of bits that are looked through for one: where free rows are rarer than that, nobody takes many.
+const FARTHEST: usize = 32;
 
 /// Rows in one mapping, with a bit for each that says whether it is live.
 #[derive(Debug)]
@@ -19,6 +26,10 @@ pub(super) struct Chunk {
     fresh: usize,
     /// No word below this one has a free row.
     hint: usize,
+    /// The last free row that was asked for, to be written when it is handed out.
+    asked: usize,
+    /// Free rows that were asked for and not handed out yet.
+    lead: usize,
     /// Bit `i % 64` of word `i / 64`: row `i` is live. Bits at `rows` and above are zero.
     bits: Vec<u64>,
 }
@@ -34,6 +45,8 @@ impl Chunk {
             live: 0,
             fresh: 0,
             hint: 0,
+            asked: 0,
+            lead: 0,
             bits: vec![0; rows.div_ceil(64)],
         })
     }
@@ -80,7 +93,43 @@ impl Chunk {
         self.live += 1;
         let used_before = index < self.fresh;
         self.fresh = self.fresh.max(index + 1);
+        if used_before {
+            self.ask_ahead(index);
+        }
         (index, used_before)
+    }
+
+    /// Asks for the lines of rows that will be handed out soon after row `index`, where others had them before: they lie
+    /// here and there, and who makes a row writes to it at once.
+    fn ask_ahead(&mut self, index: usize) {
+        self.lead = self.lead.saturating_sub(1);
+        // Two at a time, so that the first few of a chunk do not wait for all of its lead.
+        for _ in 0..2 {
+            if self.lead >= LEAD {
+                break;
+            }
+            let Some(next) = self.free_from(self.asked.max(index) + 1) else { break };
+            (self.asked, self.lead) = (next, self.lead + 1);
+            let start = self.start().as_ptr().cast_const().wrapping_add(next * self.row_bytes);
+            for offset in (0..self.row_bytes.min(PREFETCH_BYTES)).step_by(LINE_BYTES) {
+                line_for_writing(start.wrapping_add(offset));
+            }
+        }
+    }
+
+    /// The first free row from `index` on that others had before, where it is not far.
+    fn free_from(&self, index: usize) -> Option<usize> {
+        let first = index / 64;
+        let mut word = first;
+        let mut free = !self.bits.get(word)? & (u64::MAX << (index % 64));
+        while free == 0 {
+            word += 1;
+            if word * 64 >= self.fresh || word > first + FARTHEST {
+                return None;
+            }
+            free = !self.bits[word];
+        }
+        Some(word * 64 + free.trailing_zeros() as usize).filter(|&row| row < self.fresh)
     }
 
     /// Takes row `index` back, which must be live.
@@ -88,6 +137,8 @@ impl Chunk {
         self.bits[index / 64] &= !(1 << (index % 64));
         self.live -= 1;
         self.hint = self.hint.min(index / 64);
+        // It may be handed out before those that were asked for.
+        (self.asked, self.lead) = (0, 0);
     }
 
     /// Grows to `bytes` bytes, more than now; returns by how many. Rows keep their content and may move.
@@ -123,5 +174,32 @@ impl Chunk {
     /// next: half-way. Such a moment comes once in a chunk's life.
     pub(super) fn is_half_full_now(&self, index: usize) -> bool {
         index + 1 == self.fresh && index == self.rows / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_what_will_be_handed_out() {
+        let mut chunk = Chunk::new(4096, 16).unwrap();
+        (0..200).for_each(|_| _ = chunk.alloc());
+        let free = [3, 64, 65, 100, 127, 128, 190];
+        free.iter().for_each(|&row| chunk.free(row));
+        assert_eq!(chunk.free_from(0), Some(3));
+        assert_eq!(chunk.free_from(66), Some(100));
+        assert_eq!(chunk.free_from(191), None, "rows that nobody had are in order anyway");
+        let handed: Vec<usize> = free
+            .iter()
+            .map(|_| {
+                let (row, _) = chunk.alloc();
+                // Ahead of the row, and never beyond the last that is free.
+                assert!(chunk.lead == 0 || chunk.asked > row && chunk.asked <= 190, "{chunk:?}");
+                row
+            })
+            .collect();
+        assert_eq!(handed, free);
+        assert_eq!(chunk.alloc(), (200, false));
     }
 }
