@@ -1,5 +1,6 @@
-//! What a table is made of, one part at a time: index, copies of rows, pulls by type, pushes by rule, inserts, and the
-//! slice of a checkpoint that stands behind a push. One thread; a million rows of 16 weights, which no cache holds.
+//! What a table is made of, one part at a time: the order of its stages, index, copies of rows, pulls by type, pushes
+//! by rule, inserts, and the slice of a checkpoint that stands behind a push. One thread; a million rows of 16
+//! weights, which no cache holds.
 //!
 //! The index is held against `std`'s map, which is hashbrown, with keys that are mixed already and so need no hash.
 //! `cargo bench -p zillion-embedding --bench kernels -- push` runs some of them.
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::{DIM, gradients, plan_of_range, random_plan, rowwise, spec, update};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use zillion_device::prefetch::prefetch_read;
 use zillion_device::{Files, Slab, Workers};
 use zillion_embedding::{DEFAULT_SHARDS, Dtype, IndexAlone, OptimizerSpec, TableSet};
 use zillion_feature::random::mix64;
@@ -238,9 +240,60 @@ fn slices(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// A cache line, aligned as one.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line([f32; 16]);
+
+/// Three random lines and some work a key, as a push has them, in the two orders that they can be asked for in: key by
+/// key, or a block of sixteen at a stage. The work is a chain of so many multiplications.
+fn orders(c: &mut Criterion) {
+    const LINES: usize = 1 << 20;
+    const AHEAD: usize = 16;
+    let memory: [Vec<Line>; 3] = std::array::from_fn(|_| vec![Line([1.0; 16]); LINES]);
+    let keys: Vec<[usize; 3]> = (0..1 << 20)
+        .map(|i| std::array::from_fn(|of| mix64(3 * i + of as u64) as usize % LINES))
+        .collect();
+    let ask = |of: usize, key: &[usize; 3]| prefetch_read(&memory[of], key[of]);
+    let work = |key: &[usize; 3], length: u32| {
+        let at = key[0] % 16;
+        let start: f32 = (0..3).map(|of| memory[of][key[of]].0[at]).sum();
+        (0..length).fold(start, |x, _| x * black_box(0.999))
+    };
+    let mut group = c.benchmark_group("order");
+    group.throughput(Throughput::Elements((keys.len() - 2 * AHEAD) as u64));
+    for length in [0, 4, 16] {
+        group.bench_function(BenchmarkId::new("key by key", length), |b| {
+            b.iter(|| {
+                let mut sum = 0.0;
+                for window in keys.windows(2 * AHEAD + 1) {
+                    ask(0, &window[2 * AHEAD]);
+                    ask(1, &window[AHEAD]);
+                    ask(2, &window[AHEAD]);
+                    sum += work(&window[0], length);
+                }
+                sum
+            });
+        });
+        group.bench_function(BenchmarkId::new("in blocks", length), |b| {
+            b.iter(|| {
+                let mut sum = 0.0;
+                for block in keys.windows(3 * AHEAD).step_by(AHEAD) {
+                    block[2 * AHEAD..].iter().for_each(|key| ask(0, key));
+                    block[AHEAD..2 * AHEAD].iter().for_each(|key| ask(1, key));
+                    block[AHEAD..2 * AHEAD].iter().for_each(|key| ask(2, key));
+                    sum += block[..AHEAD].iter().map(|key| work(key, length)).sum::<f32>();
+                }
+                sum
+            });
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(20).measurement_time(Duration::from_secs(2));
-    targets = index, copies, pulls, pushes, inserts, slices
+    targets = orders, index, copies, pulls, pushes, inserts, slices
 }
 criterion_main!(benches);

@@ -50,6 +50,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+mod ahead;
 mod arrow_file;
 mod candidates;
 pub mod capacity;

@@ -152,6 +152,7 @@ impl TableShape {
         &self.spec.name
     }
 
+    #[inline(always)]
     pub(crate) fn stride(&self) -> usize {
         self.layout.stride
     }
@@ -182,6 +183,7 @@ impl TableShape {
         self.set_meta(companion, Meta { count: 0, last_step: 0, dirty_epoch: epoch });
     }
 
+    #[inline(always)]
     pub(crate) fn meta(&self, companion: &[u32]) -> Meta {
         let words = &companion[self.state_width..self.state_width + META_WORDS];
         Meta { count: words[0], last_step: words[1], dirty_epoch: words[2] }

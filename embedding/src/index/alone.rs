@@ -4,11 +4,7 @@ use zillion_device::DeviceError;
 use zillion_feature::{FeatureKey, SLOTS};
 
 use super::{AtHome, Index};
-
-/// Keys that are asked for before they are looked at: a pull's block.
-const BLOCK: usize = 16;
-/// What a key that is not there reads as.
-const ABSENT: u32 = u32::MAX;
+use crate::ahead::{LATER, NO_ROW, in_turn};
 
 /// An index of all slots.
 #[derive(Debug)]
@@ -39,33 +35,25 @@ impl IndexAlone {
         self.0.len() == 0
     }
 
-    /// Writes the rows of keys as a pull finds them, a block ahead; returns how many keys are there.
+    /// Writes the rows of keys as a pull finds them; returns how many keys are there.
     pub fn find(&self, keys: &[FeatureKey], rows: &mut [u32]) -> usize {
-        let ask = |block: &[FeatureKey]| block.iter().for_each(|&key| self.0.prefetch(key));
-        keys.chunks(BLOCK).take(1).for_each(ask);
         let mut found = 0;
-        for (i, (block, rows)) in keys.chunks(BLOCK).zip(rows.chunks_mut(BLOCK)).enumerate() {
-            keys.chunks(BLOCK).skip(i + 1).take(1).for_each(ask);
-            let mut is_beyond = false;
-            for (row, &key) in rows.iter_mut().zip(block) {
-                *row = match self.0.get_at_home(key) {
-                    AtHome::Row(row) => row,
-                    AtHome::Absent => ABSENT,
-                    AtHome::Beyond => {
-                        is_beyond = true;
-                        // No row has this number, nor the one above it.
-                        ABSENT - 1
-                    }
-                };
-            }
-            if is_beyond {
-                for (row, &key) in rows.iter_mut().zip(block).filter(|(row, _)| **row == ABSENT - 1)
-                {
-                    *row = self.0.get(key).unwrap_or(ABSENT);
-                }
-            }
-            found += rows.iter().filter(|&&row| row != ABSENT).count();
-        }
+        let done = in_turn(
+            &mut found,
+            keys.len(),
+            |_, i| self.0.prefetch(keys[i]),
+            |_, i| match self.0.get_at_home(keys[i]) {
+                AtHome::Row(row) => row,
+                AtHome::Absent => NO_ROW,
+                AtHome::Beyond => LATER,
+            },
+            |_, i| Ok(self.0.get(keys[i]).unwrap_or(NO_ROW)),
+            |found, i, row| {
+                rows[i] = row;
+                *found += usize::from(row != NO_ROW);
+            },
+        );
+        debug_assert!(done.is_ok(), "no stage fails");
         found
     }
 }
@@ -84,7 +72,7 @@ mod tests {
         let mut rows = vec![0; asked.len()];
         assert_eq!(index.find(&asked, &mut rows), 10_000);
         assert!(rows[..10_000].iter().zip(10_000..).all(|(&row, expected)| row == expected));
-        assert!(rows[10_000..].iter().all(|&row| row == ABSENT));
+        assert!(rows[10_000..].iter().all(|&row| row == NO_ROW));
         assert!(!index.is_empty() && index.find(&[], &mut []) == 0);
     }
 }

@@ -49,13 +49,6 @@ impl Gradient for Shaping {
 /// One rule on one row segment. `state` has [`OptimizerSpec::state_len`] floats.
 pub(crate) trait RowKernel {
     fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient);
-
-    /// The rule where a row's step needs a root and a quotient: they are taken for a block of rows together, to
-    /// the same bits, because one row after the other would wait for each.
-    #[inline(always)]
-    fn rowwise(&self) -> Option<&RowwiseAdagradKernel> {
-        None
-    }
 }
 
 /// The rule of one segment in one step.
@@ -70,8 +63,8 @@ pub(crate) enum Rule {
     GroupFtrl(GroupFtrlKernel),
 }
 
-/// A segment's rule with what guards it. Matched once a block of rows (by [`with_kernel`]), never in a row's
-/// loop.
+/// A segment's rule with what guards it. Matched by [`with_kernel`]: once a push in tables of one segment, else once a
+/// row, which goes the same way every time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(crate) rule: Rule,
@@ -112,7 +105,7 @@ pub(crate) use with_kernel;
 
 /// A number of independent sums that fills the widest vector register of the machines we know; fixed,
 /// so that sums are the same bits on all of them.
-const LANES: usize = 8;
+pub(crate) const LANES: usize = 8;
 
 /// The sum of `f(i)^2` over `0..n`, in eight lanes and a fixed tree.
 #[inline(always)]

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 
-use super::push::finite_rows;
+use super::push::is_finite;
 use super::{Table, Times};
 use crate::error::Result;
 use crate::life::capacity::Visit;
@@ -77,7 +77,7 @@ impl Table {
                 self.index.prefetch(key);
             }
             let is_new = self.index.get(key).is_none()
-                && finite_rows(raw, stride, width) != 0
+                && is_finite(raw, width)
                 && !self.waits(key, || occurrences.of(i), step);
             if is_new {
                 positions.push((occurrences.first + i) as u32);

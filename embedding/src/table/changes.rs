@@ -11,12 +11,10 @@
 
 use std::collections::VecDeque;
 
-use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
-use super::{DROPPED, Table};
+use super::Table;
 use crate::error::Result;
-use crate::shape::TableShape;
 use crate::spill::Thawed;
 
 /// Companion rows that are asked for before they are looked at.
@@ -67,6 +65,7 @@ impl Changed {
 
 impl Changes {
     /// The epoch that changes belong to now.
+    #[inline(always)]
     pub(super) fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -84,22 +83,6 @@ impl Changes {
     /// Notes that every row moved.
     pub(super) fn note_everything(&mut self) {
         self.open = Changed::Everything;
-    }
-
-    /// Lists those of a block's keys whose rows are not of this epoch yet. To be called before they are
-    /// marked with it.
-    pub(super) fn note_pushed(
-        &mut self,
-        shape: &TableShape,
-        companion: &Slab<u32>,
-        keys: &[FeatureKey],
-        rows: &[u32],
-    ) {
-        for (&key, &row) in keys.iter().zip(rows).filter(|(_, row)| **row != DROPPED) {
-            if shape.meta(companion.row(row)).dirty_epoch != self.epoch {
-                self.note(key);
-            }
-        }
     }
 
     /// Keys in all lists.

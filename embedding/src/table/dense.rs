@@ -10,7 +10,7 @@ use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
 use super::Table;
-use super::push::finite_rows;
+use super::push::is_finite;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::shape::Meta;
@@ -197,7 +197,7 @@ impl Table {
         };
         let (staged, _) = dense.staging(stride)?;
         for (&key, gradient) in keys.iter().zip(gradients.chunks_exact(stride)) {
-            if finite_rows(gradient, stride, width) == 0 {
+            if !is_finite(gradient, width) {
                 self.counters.nonfinite += 1;
                 continue;
             }

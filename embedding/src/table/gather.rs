@@ -2,7 +2,8 @@
 
 use zillion_feature::FeatureKey;
 
-use super::{Table, UNKNOWN};
+use super::Table;
+use crate::ahead::NO_ROW;
 use crate::error::Result;
 use crate::spill::Thawed;
 
@@ -50,7 +51,7 @@ impl Table {
                 self.index.prefetch(FeatureKey(key));
             }
             let key = FeatureKey(key);
-            entries.push((key, self.index.get(key).unwrap_or(UNKNOWN)));
+            entries.push((key, self.index.get(key).unwrap_or(NO_ROW)));
         }
         self.run_of(&entries)
     }
@@ -70,7 +71,7 @@ impl Table {
                 self.prefetch_companion(row);
             }
             run.keys.push(key);
-            if row == UNKNOWN {
+            if row == NO_ROW {
                 run.rows.push(None);
             } else if self.is_cold(row) {
                 self.thaw(&cold, key, row, &mut thawed)?;

@@ -39,6 +39,7 @@ use std::sync::Arc;
 use zillion_device::slab::Slab;
 use zillion_feature::{FeatureKey, Use};
 
+use crate::ahead::ROWS_END;
 use crate::candidates::Candidate;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
@@ -52,17 +53,13 @@ use narrow::Narrow;
 use snapshot::TableSnapshot;
 use weights::WeightSlab;
 
-/// Row numbers that mean something else, at the top where no slab reaches.
-const UNKNOWN: u32 = u32::MAX;
-const DROPPED: u32 = u32::MAX - 1;
-
 #[derive(Debug)]
 pub(crate) struct Table {
     shape: Arc<TableShape>,
     index: Index,
     weights: WeightSlab,
     companion: Slab<u32>,
-    /// A block's rows in f32, where weights have another type.
+    /// A row in f32, where weights have another type.
     scratch: Vec<f32>,
     counters: Counters,
     /// Present where keys wait for their rows.
@@ -187,7 +184,7 @@ impl Table {
             }
         };
         debug_assert_eq!(row, twin, "both slabs hand out the lowest free row");
-        if row >= DROPPED || self.narrow.is_some() && narrow::is_narrow(row) {
+        if row >= ROWS_END || self.narrow.is_some() && narrow::is_narrow(row) {
             return Err(Error::ShardFull { table: self.shape.name().to_owned() });
         }
         Ok(row)
@@ -299,34 +296,4 @@ impl Table {
             counters: self.counters,
         }
     }
-}
-
-/// Keys looked at together: while one block is worked on, the rows of the next are on their way from
-/// memory, and the buckets of the one after that.
-const BLOCK: usize = 16;
-
-/// The blocks of `0..n` in three overlapping stages: `ask` two blocks ahead, `resolve` one ahead, `work`.
-/// The last argument is which of two scratch arrays the block has.
-#[inline(always)]
-fn in_blocks<S>(
-    state: &mut S,
-    n: usize,
-    mut ask: impl FnMut(&mut S, Range<usize>),
-    mut resolve: impl FnMut(&mut S, Range<usize>, usize) -> Result<()>,
-    mut work: impl FnMut(&mut S, Range<usize>, usize),
-) -> Result<()> {
-    let blocks = n.div_ceil(BLOCK);
-    let range = |block: usize| block * BLOCK..((block + 1) * BLOCK).min(n);
-    for round in 0..blocks + 2 {
-        if round < blocks {
-            ask(state, range(round));
-        }
-        if (1..=blocks).contains(&round) {
-            resolve(state, range(round - 1), (round - 1) % 2)?;
-        }
-        if round >= 2 {
-            work(state, range(round - 2), round % 2);
-        }
-    }
-    Ok(())
 }

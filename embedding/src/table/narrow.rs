@@ -18,7 +18,6 @@
 //! A plain value, owned by one shard's part of a table.
 
 mod pull;
-mod push;
 mod sums;
 
 use std::ops::Range;
@@ -28,7 +27,8 @@ use zillion_feature::FeatureKey;
 
 use super::evict::is_loose;
 use super::weights::{RowWeights, WeightSlab};
-use super::{DROPPED, StoredRow, Table};
+use super::{StoredRow, Table};
+use crate::ahead::ROWS_END;
 use crate::error::{Error, Result};
 use crate::narrow::NarrowShape;
 use crate::shape::{Meta, TableShape, floats, floats_mut};
@@ -42,10 +42,11 @@ const NARROW: u32 = 1 << 31;
 /// Whether an index entry of a table with narrow rows is one.
 #[inline(always)]
 pub(super) fn is_narrow(row: u32) -> bool {
-    row & NARROW != 0 && row < DROPPED
+    row & NARROW != 0 && row < ROWS_END
 }
 
 /// The number of such a row in its slabs.
+#[inline(always)]
 pub(super) fn narrow_number(row: u32) -> u32 {
     row & !NARROW
 }
@@ -64,12 +65,10 @@ pub(super) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
 pub(super) struct Narrow {
     pub(super) weights: WeightSlab,
     pub(super) companion: Slab<u32>,
-    /// A block's rows in f32, where weights have another type.
-    scratch: Vec<f32>,
-    /// What narrow rows have of a block's gradients.
-    gradients: Vec<f32>,
+    /// What a narrow row has of its key's gradient.
+    pub(super) gradient: Vec<f32>,
     /// Keys whose rows grow at the end of the push.
-    due: Vec<FeatureKey>,
+    pub(super) due: Vec<FeatureKey>,
     first_slot: usize,
     /// Rows of each slot.
     by_slot: Vec<u32>,
@@ -82,8 +81,7 @@ impl Narrow {
         Ok(Some(Box::new(Self {
             weights: WeightSlab::new(shape)?,
             companion: Slab::new(shape.companion_stride)?,
-            scratch: Vec::new(),
-            gradients: Vec::new(),
+            gradient: Vec::new(),
             due: Vec::new(),
             first_slot: slots.start,
             by_slot: vec![0; slots.len()],
@@ -98,7 +96,7 @@ impl Narrow {
     pub(super) fn bookkeeping(&self) -> usize {
         self.by_slot.capacity() * size_of::<u32>()
             + self.due.capacity() * size_of::<FeatureKey>()
-            + (self.scratch.capacity() + self.gradients.capacity()) * size_of::<f32>()
+            + self.gradient.capacity() * size_of::<f32>()
     }
 
     /// A row of zeros in both slabs, of a key of this shard.
@@ -168,6 +166,7 @@ impl Table {
         }
     }
 
+    #[inline(always)]
     pub(super) fn meta_of(&self, row: u32) -> Meta {
         let (shape, companion) = self.companion_of(row);
         shape.meta(companion)
@@ -217,8 +216,8 @@ impl Table {
             return Err(Error::mismatch(self.shape.name(), "its rows are full from the start"));
         };
         let row = narrow.allocate()?;
-        // The two highest entries mean something else.
-        if NARROW | row >= DROPPED || row >= NARROW {
+        // The highest entries mean something else.
+        if NARROW | row >= ROWS_END || row >= NARROW {
             narrow.free(row);
             return Err(name());
         }
@@ -236,9 +235,7 @@ impl Table {
         if let (Some(narrow), Some(NarrowShape { shape, .. })) =
             (&mut self.narrow, self.shape.narrow.as_deref())
         {
-            narrow
-                .weights
-                .fill(row, &mut narrow.scratch, |weights| shape.fill_initial(key, weights));
+            narrow.weights.fill(row, &mut self.scratch, |weights| shape.fill_initial(key, weights));
             shape.fill_initial_companion(narrow.companion.row_mut(row), epoch);
         }
         Ok(NARROW | row)

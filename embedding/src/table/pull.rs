@@ -1,11 +1,13 @@
 //! Reading rows: never inserts.
 
+use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
-use super::weights::{WeightSlab, copy_halves};
-use super::{BLOCK, Table, UNKNOWN, in_blocks};
-use crate::dtype::{Bf16, F16, Half};
+use super::Table;
+use super::weights::WeightSlab;
+use crate::ahead::{LATER, NO_ROW, in_turn};
+use crate::dtype::{Bf16, F16, Half, widen};
 use crate::error::Result;
 use crate::index::AtHome;
 
@@ -18,6 +20,15 @@ pub(crate) enum Absent {
     Declared,
 }
 
+/// What is read.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    keys: &'a [FeatureKey],
+    absent: Absent,
+    /// Floats of a row in the answer.
+    stride: usize,
+}
+
 impl Table {
     /// Copies the rows of `keys` to `out` (`keys.len()` strides) and how often each has been pushed to
     /// `counts`. Returns the number of keys that are not there.
@@ -28,100 +39,127 @@ impl Table {
         counts: Option<&mut [u32]>,
         absent: Absent,
     ) -> Result<u64> {
-        if self.narrow.is_some() {
-            return self.read_widths(keys, out, counts, absent);
-        }
         let stride = self.shape.stride();
+        let wanted = Wanted { keys, absent, stride };
+        if self.narrow.is_some() {
+            let ask = |row| self.prefetch_weights(row);
+            return self.read_rows(wanted, out, counts, ask, |key, row, target| {
+                self.copy_of_either_width(key, row, target);
+            });
+        }
         let weights = match &self.weights {
             WeightSlab::F32(weights) => weights,
-            WeightSlab::F16(halves) => {
-                return self.read_halves::<F16>(halves, keys, out, counts, absent);
-            }
+            WeightSlab::F16(halves) => return self.read_halves::<F16>(wanted, halves, out, counts),
             WeightSlab::Bf16(halves) => {
-                return self.read_halves::<Bf16>(halves, keys, out, counts, absent);
+                return self.read_halves::<Bf16>(wanted, halves, out, counts);
             }
         };
         // The widths of most tables, so that a row is a few moves and not a call.
         match stride {
-            4 => self.read_rows::<4>(weights, keys, out, counts, absent),
-            8 => self.read_rows::<8>(weights, keys, out, counts, absent),
-            12 => self.read_rows::<12>(weights, keys, out, counts, absent),
-            16 => self.read_rows::<16>(weights, keys, out, counts, absent),
-            20 => self.read_rows::<20>(weights, keys, out, counts, absent),
-            32 => self.read_rows::<32>(weights, keys, out, counts, absent),
-            64 => self.read_rows::<64>(weights, keys, out, counts, absent),
-            _ => self.read_rows::<0>(weights, keys, out, counts, absent),
+            4 => self.read_floats::<4>(wanted, weights, out, counts),
+            8 => self.read_floats::<8>(wanted, weights, out, counts),
+            12 => self.read_floats::<12>(wanted, weights, out, counts),
+            16 => self.read_floats::<16>(wanted, weights, out, counts),
+            20 => self.read_floats::<20>(wanted, weights, out, counts),
+            32 => self.read_floats::<32>(wanted, weights, out, counts),
+            64 => self.read_floats::<64>(wanted, weights, out, counts),
+            _ => self.read_floats::<0>(wanted, weights, out, counts),
         }
     }
 
-    /// The same where weights have 16 bits: a block is widened in one go, and what is not there put over it.
+    /// `STRIDE` is the stride, or 0 for any.
+    fn read_floats<const STRIDE: usize>(
+        &self,
+        wanted: Wanted<'_>,
+        weights: &Slab<f32>,
+        out: &mut [f32],
+        counts: Option<&mut [u32]>,
+    ) -> Result<u64> {
+        let stride = if STRIDE == 0 { wanted.stride } else { STRIDE };
+        self.read_rows(
+            Wanted { stride, ..wanted },
+            out,
+            counts,
+            #[inline(always)]
+            |row| weights.prefetch(row),
+            #[inline(always)]
+            |_, row, target| target.copy_from_slice(&weights.row(row)[..stride]),
+        )
+    }
+
+    /// The same where weights have 16 bits.
     fn read_halves<H: Half>(
         &self,
+        wanted: Wanted<'_>,
         halves: &Slab<u16>,
-        keys: &[FeatureKey],
+        out: &mut [f32],
+        counts: Option<&mut [u32]>,
+    ) -> Result<u64> {
+        self.read_rows(
+            wanted,
+            out,
+            counts,
+            #[inline(always)]
+            |row| halves.prefetch(row),
+            #[inline(always)]
+            |_, row, target| widen::<H>(halves.row(row), target),
+        )
+    }
+
+    /// What reading is, whatever rows are made of: `ask` asks for the lines of a row, `copy` copies it to where it goes.
+    #[inline(always)]
+    fn read_rows(
+        &self,
+        Wanted { keys, absent, stride }: Wanted<'_>,
         out: &mut [f32],
         mut counts: Option<&mut [u32]>,
-        absent: Absent,
+        ask: impl Fn(u32),
+        copy: impl Fn(FeatureKey, u32, &mut [f32]),
     ) -> Result<u64> {
-        let stride = self.shape.stride();
         let wants_counts = counts.is_some();
-        let mut rows = [[UNKNOWN; BLOCK]; 2];
+        let found = |row: u32| {
+            ask(row);
+            if wants_counts {
+                self.prefetch_companion(row);
+            }
+            row
+        };
         let mut missing = 0;
-        in_blocks(
-            &mut rows,
-            keys.len(),
-            |_, block| keys[block].iter().for_each(|&key| self.index.prefetch(key)),
-            |rows, block, half| {
-                self.find(&keys[block], &mut rows[half], |row| {
-                    halves.prefetch(row);
-                    if wants_counts {
-                        self.companion.prefetch(row);
-                    }
-                });
-                Ok(())
-            },
-            |rows, block, half| {
-                let rows = &rows[half][..block.len()];
-                let targets = &mut out[block.start * stride..block.end * stride];
-                copy_halves::<H>(halves, rows, targets, stride);
-                for ((target, &row), i) in targets.chunks_exact_mut(stride).zip(rows).zip(block) {
-                    let count = counts.as_deref_mut().map(|counts| &mut counts[i]);
-                    missing += self.complete(keys[i], row, target, count, absent);
-                }
+        vectorised(
+            #[inline(always)]
+            || {
+                in_turn(
+                    &mut missing,
+                    keys.len(),
+                    #[inline(always)]
+                    |_, i| self.index.prefetch(keys[i]),
+                    #[inline(always)]
+                    |_, i| match self.index.get_at_home(keys[i]) {
+                        AtHome::Row(row) => found(row),
+                        AtHome::Absent => NO_ROW,
+                        AtHome::Beyond => LATER,
+                    },
+                    #[inline(always)]
+                    |_, i| Ok(self.index.get(keys[i]).map_or(NO_ROW, &found)),
+                    #[inline(always)]
+                    |missing, i, row| {
+                        let target = &mut out[i * stride..(i + 1) * stride];
+                        if row != NO_ROW {
+                            copy(keys[i], row, target);
+                        }
+                        let count = counts.as_deref_mut().map(|counts| &mut counts[i]);
+                        *missing += self.complete(keys[i], row, target, count, absent);
+                    },
+                )
             },
         )?;
         Ok(missing)
     }
 
-    /// Finds the rows of a block, and asks for the lines of each that is there.
-    #[inline(always)]
-    pub(super) fn find(&self, keys: &[FeatureKey], rows: &mut [u32; BLOCK], ask: impl Fn(u32)) {
-        let found = |row: u32| {
-            ask(row);
-            row
-        };
-        let mut beyond = 0u32;
-        for (i, (row, &key)) in rows.iter_mut().zip(keys).enumerate() {
-            *row = match self.index.get_at_home(key) {
-                AtHome::Row(row) => found(row),
-                AtHome::Absent => UNKNOWN,
-                AtHome::Beyond => {
-                    beyond |= 1 << i;
-                    UNKNOWN
-                }
-            };
-        }
-        while beyond != 0 {
-            let i = beyond.trailing_zeros() as usize;
-            rows[i] = self.index.get(keys[i]).map_or(UNKNOWN, found);
-            beyond &= beyond - 1;
-        }
-    }
-
     /// What is left to do when the rows that are there have been copied: writes what a key without a row reads as, and
     /// the count, where it is wanted. Returns the number of keys without a row.
     #[inline(always)]
-    pub(super) fn complete(
+    fn complete(
         &self,
         key: FeatureKey,
         row: u32,
@@ -131,14 +169,14 @@ impl Table {
     ) -> u64 {
         if let Some(count) = count {
             *count = match row {
-                UNKNOWN => 0,
+                NO_ROW => 0,
                 _ => self.meta_of(row).count,
             };
         }
-        if row == UNKNOWN {
+        if row == NO_ROW {
             self.fill_absent(absent, key, target);
         }
-        u64::from(row == UNKNOWN)
+        u64::from(row == NO_ROW)
     }
 
     fn fill_absent(&self, absent: Absent, key: FeatureKey, target: &mut [f32]) {
@@ -146,47 +184,6 @@ impl Table {
             Absent::Initial => self.shape.fill_initial(key, target),
             Absent::Declared => self.shape.fill_unknown(key, target),
         }
-    }
-
-    /// `STRIDE` is the stride, or 0 for any.
-    fn read_rows<const STRIDE: usize>(
-        &self,
-        weights: &Slab<f32>,
-        keys: &[FeatureKey],
-        out: &mut [f32],
-        mut counts: Option<&mut [u32]>,
-        absent: Absent,
-    ) -> Result<u64> {
-        let stride = if STRIDE == 0 { self.shape.stride() } else { STRIDE };
-        let wants_counts = counts.is_some();
-        let mut rows = [[UNKNOWN; BLOCK]; 2];
-        let mut missing = 0;
-        in_blocks(
-            &mut rows,
-            keys.len(),
-            |_, block| keys[block].iter().for_each(|&key| self.index.prefetch(key)),
-            |rows, block, half| {
-                self.find(&keys[block], &mut rows[half], |row| {
-                    weights.prefetch(row);
-                    if wants_counts {
-                        self.companion.prefetch(row);
-                    }
-                });
-                Ok(())
-            },
-            |rows, block, half| {
-                let targets =
-                    out[block.start * stride..block.end * stride].chunks_exact_mut(stride);
-                for ((target, &row), i) in targets.zip(&rows[half]).zip(block) {
-                    if row != UNKNOWN {
-                        target.copy_from_slice(&weights.row(row)[..stride]);
-                    }
-                    let count = counts.as_deref_mut().map(|counts| &mut counts[i]);
-                    missing += self.complete(keys[i], row, target, count, absent);
-                }
-            },
-        )?;
-        Ok(missing)
     }
 
     /// [`Table::read`] for training: counted.

@@ -1,24 +1,26 @@
 //! Writing rows: the lookup, the creation of unknown keys and the optimizer in one pass.
 
-use std::ops::Range;
-
 use zillion_device::simd::vectorised;
-use zillion_device::slab::Slab;
 use zillion_feature::{FeatureKey, Use};
 
-use super::uses::note_uses;
-use super::weights::{FloatRows, Lent};
-use super::{BLOCK, DROPPED, Table, UNKNOWN, in_blocks};
+use super::narrow::{Narrow, is_narrow, narrow_number};
+use super::uses::note_use;
+use super::{Changes, Table};
+use crate::ahead::{LATER, NO_ROW, in_turn};
 use crate::error::Result;
 use crate::index::AtHome;
-use crate::optimizer::{Kernel, RowKernel, RowwiseAdagradKernel, Shaping, with_kernel};
+use crate::narrow::NarrowShape;
+use crate::optimizer::{Kernel, LANES, RowKernel, Shaping, with_kernel};
 use crate::shape::{Meta, SegmentShape, TableShape, TableStep, floats_mut};
 
-/// What the stages of a push share.
+/// What the stages of a push go by.
 struct Push<'a> {
-    table: &'a mut Table,
-    /// Row numbers of two blocks.
-    rows: [[u32; BLOCK]; 2],
+    shape: &'a TableShape,
+    keys: &'a [FeatureKey],
+    /// One stride a key.
+    gradients: &'a [f32],
+    occurrences: Times<'a>,
+    step: &'a TableStep,
 }
 
 impl Table {
@@ -33,6 +35,23 @@ impl Table {
         admitted
     }
 
+    /// Counts a row that a gradient goes to, and asks for its lines.
+    #[inline(always)]
+    fn found(&mut self, row: u32) -> u32 {
+        self.counters.pushed += 1;
+        match &self.narrow {
+            Some(narrow) if is_narrow(row) => {
+                narrow.weights.prefetch_mut(narrow_number(row));
+                narrow.companion.prefetch_mut(narrow_number(row));
+            }
+            _ => {
+                self.weights.prefetch_mut(row);
+                self.companion.prefetch_mut(row);
+            }
+        }
+        row
+    }
+
     /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown keys
     /// are created when they are admitted, or refused where the vocabulary is fixed; rows with a number that
     /// is not finite are dropped. All of it is counted. `occurrences` is of the keys, where admission counts
@@ -44,125 +63,214 @@ impl Table {
         occurrences: Times<'_>,
         step: &TableStep,
     ) -> Result<()> {
-        let shape = self.shape.clone();
-        let stride = shape.stride();
-        let grows = self.narrow.is_some();
-        let mut push = Push { table: self, rows: [[UNKNOWN; BLOCK]; 2] };
-        in_blocks(
-            &mut push,
-            keys.len(),
-            |push, block| {
-                keys[block.clone()].iter().for_each(|&key| push.table.index.prefetch(key));
-                if let Some(candidates) = &push.table.candidates {
-                    keys[block].iter().for_each(|&key| candidates.prefetch(key));
-                }
-            },
-            |push, block, half| {
-                let gradients = &gradients[block.start * stride..block.end * stride];
-                let rows = &mut push.rows[half];
-                match grows {
-                    false => {
-                        push.table.resolve::<false>(keys, block, gradients, occurrences, step, rows)
-                    }
-                    true => {
-                        push.table.resolve::<true>(keys, block, gradients, occurrences, step, rows)
-                    }
-                }
-            },
-            |push, block, half| {
-                let gradients = &gradients[block.start * stride..block.end * stride];
-                if push.table.narrow.is_some() {
-                    let (keys, rows) = (&keys[block.clone()], &mut push.rows[half]);
-                    let uses = (occurrences, block.clone());
-                    push.table.push_narrow(&shape, keys, gradients, uses, rows, step);
-                }
-                let rows = &push.rows[half][..block.len()];
-                let Table { weights, companion, changes, scratch, counters, snapshot, .. } =
-                    &mut *push.table;
-                if let Some(snapshot) = snapshot {
-                    snapshot.save(&shape, weights, companion, &keys[block.clone()], rows);
-                }
-                let mut lent = weights.lend(rows, stride, scratch);
-                for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
-                    let shaping = Shaping { l2: segment.l2, scale: step.scale };
-                    let raw = |i: usize, _row: u32| &gradients[i * stride..(i + 1) * stride];
-                    apply_kernel(kernel, &mut lent, companion, rows, segment, raw, |_| shaping);
-                }
-                let key = |i: usize| keys[block.start + i];
-                counters.saturated +=
-                    weights.take_back(rows, shape.width, stride, scratch, step.rounding, key);
-                if let Some(changes) = changes {
-                    changes.note_pushed(&shape, companion, &keys[block.clone()], rows);
-                }
-                if let (Some(statistics), Some(uses)) = (&shape.spec.statistics, occurrences.uses) {
-                    note_uses(&shape, statistics, companion, rows, &uses[block], step.step);
-                }
-                touch(&shape, companion, rows, step);
-            },
-        )?;
+        let shape = &*self.shape.clone();
+        let push = Push { shape, keys, gradients, occurrences, step };
+        match (&shape.segments[..], &step.kernels[..]) {
+            // Most tables: the rule is chosen here and not for each row.
+            ([segment], [kernel]) => {
+                let shaping = Shaping { l2: segment.l2, scale: step.scale };
+                with_kernel!(kernel, rule => push.run(self, &OneRule { rule, segment, shaping }))?;
+            }
+            (segments, kernels) => {
+                push.run(self, &AllRules { segments, kernels, scale: step.scale })?;
+            }
+        }
         self.grow_due()
     }
+}
 
-    /// Finds or makes the rows of a block and asks for their lines. `GROWS`: rows may be narrow.
-    fn resolve<const GROWS: bool>(
-        &mut self,
-        keys: &[FeatureKey],
-        block: Range<usize>,
-        gradients: &[f32],
-        occurrences: Times<'_>,
-        step: &TableStep,
-        rows: &mut [u32; BLOCK],
-    ) -> Result<()> {
-        let finite = finite_rows(gradients, self.shape.stride(), self.shape.width);
-        let first = block.start;
-        let keys = &keys[block];
-        let mut elsewhere = 0u32;
-        for (i, (row, &key)) in rows.iter_mut().zip(keys).enumerate() {
-            *row = DROPPED;
-            if finite & (1 << i) == 0 {
-                self.counters.nonfinite += 1;
-                continue;
-            }
-            match self.index.get_at_home(key) {
-                AtHome::Row(number) => *row = self.found::<GROWS>(number),
-                // Made, or looked for further on, when the others are on their way.
-                AtHome::Absent | AtHome::Beyond => elsewhere |= 1 << i,
-            }
+/// What changes a row by its gradient.
+trait Rules {
+    /// `raw` is the gradient; `companion` begins with the state.
+    fn apply(&self, weights: &mut [f32], companion: &mut [u32], raw: &[f32]);
+}
+
+/// The rule of a table with one segment.
+struct OneRule<'a, K> {
+    rule: &'a K,
+    segment: &'a SegmentShape,
+    shaping: Shaping,
+}
+
+impl<K: RowKernel> Rules for OneRule<'_, K> {
+    #[inline(always)]
+    fn apply(&self, weights: &mut [f32], companion: &mut [u32], raw: &[f32]) {
+        apply_rule(self.rule, self.segment, self.shaping, weights, companion, raw);
+    }
+}
+
+/// Those of several segments, which are chosen for each row.
+struct AllRules<'a> {
+    segments: &'a [SegmentShape],
+    kernels: &'a [Kernel],
+    scale: f32,
+}
+
+impl Rules for AllRules<'_> {
+    #[inline(always)]
+    fn apply(&self, weights: &mut [f32], companion: &mut [u32], raw: &[f32]) {
+        for (segment, kernel) in self.segments.iter().zip(self.kernels) {
+            let shaping = Shaping { l2: segment.l2, scale: self.scale };
+            with_kernel!(kernel, k => apply_rule(k, segment, shaping, weights, companion, raw));
         }
-        while elsewhere != 0 {
-            let i = elsewhere.trailing_zeros() as usize;
-            elsewhere &= elsewhere - 1;
-            let key = keys[i];
-            let number = match self.index.get(key) {
-                Some(number) => number,
-                None if self.dense.is_some() => {
-                    self.counters.refused += 1;
-                    continue;
-                }
-                None if !step.room.has(occurrences.first + first + i)
-                    && self.crowded_out(key, || occurrences.of(first + i), step.step) =>
-                {
-                    continue;
-                }
-                None if !self.admit(key, || occurrences.of(first + i), step.step) => continue,
-                None => self.create(key, step.epoch)?,
-            };
-            rows[i] = self.found::<GROWS>(number);
-        }
-        Ok(())
+    }
+}
+
+impl Push<'_> {
+    fn run(&self, table: &mut Table, rules: &impl Rules) -> Result<()> {
+        vectorised(
+            #[inline(always)]
+            || {
+                in_turn(
+                    table,
+                    self.keys.len(),
+                    #[inline(always)]
+                    |table, i| self.ask(table, i),
+                    #[inline(always)]
+                    |table, i| self.look(table, i),
+                    #[inline(always)]
+                    |table, i| self.look_again(table, i),
+                    #[inline(always)]
+                    |table, i, row| self.apply(rules, table, i, row),
+                )
+            },
+        )
     }
 
-    /// Counts a row that a gradient goes to, and asks for its lines.
     #[inline(always)]
-    fn found<const GROWS: bool>(&mut self, row: u32) -> u32 {
-        self.counters.pushed += 1;
-        if GROWS {
-            self.prefetch_either(row);
-        } else {
-            self.weights.prefetch_mut(row);
-            self.companion.prefetch_mut(row);
+    fn gradient(&self, i: usize) -> &[f32] {
+        let stride = self.shape.stride();
+        &self.gradients[i * stride..(i + 1) * stride]
+    }
+
+    #[inline(always)]
+    fn ask(&self, table: &Table, i: usize) {
+        table.index.prefetch(self.keys[i]);
+        if let Some(candidates) = &table.candidates {
+            candidates.prefetch(self.keys[i]);
         }
-        row
+    }
+
+    #[inline(always)]
+    fn look(&self, table: &mut Table, i: usize) -> u32 {
+        if !finite(self.gradient(i), self.shape.width) {
+            table.counters.nonfinite += 1;
+            return NO_ROW;
+        }
+        match table.index.get_at_home(self.keys[i]) {
+            AtHome::Row(row) => table.found(row),
+            // Made, or looked for further on, when its lines are there.
+            AtHome::Absent | AtHome::Beyond => LATER,
+        }
+    }
+
+    /// Finds or makes the row of a key that is not where it is looked for first.
+    #[inline(never)]
+    fn look_again(&self, table: &mut Table, i: usize) -> Result<u32> {
+        let Self { occurrences, step, .. } = *self;
+        let key = self.keys[i];
+        let row = match table.index.get(key) {
+            Some(row) => row,
+            None if table.dense.is_some() => {
+                table.counters.refused += 1;
+                return Ok(NO_ROW);
+            }
+            None if !step.room.has(occurrences.first + i)
+                && table.crowded_out(key, || occurrences.of(i), step.step) =>
+            {
+                return Ok(NO_ROW);
+            }
+            None if !table.admit(key, || occurrences.of(i), step.step) => return Ok(NO_ROW),
+            None => table.create(key, step.epoch)?,
+        };
+        Ok(table.found(row))
+    }
+
+    /// Applies a key's gradient to its row, and notes that in all that goes with it.
+    #[inline(always)]
+    fn apply(&self, rules: &impl Rules, table: &mut Table, i: usize, row: u32) {
+        if row == NO_ROW {
+            return;
+        }
+        if table.narrow.is_some() && is_narrow(row) {
+            return self.apply_to_narrow(table, i, narrow_number(row));
+        }
+        let Table { weights, companion, changes, scratch, counters, snapshot, .. } = table;
+        let companion = companion.row_mut(row);
+        if let Some(snapshot) = snapshot {
+            snapshot.save(self.shape, self.keys[i], weights.words(row), companion);
+        }
+        counters.saturated += weights.change(
+            row,
+            scratch,
+            self.shape.width,
+            #[inline(always)]
+            || self.step.rounding.row(self.keys[i].0),
+            #[inline(always)]
+            |weights| rules.apply(weights, companion, self.gradient(i)),
+        );
+        self.note(self.shape, changes, companion, i);
+    }
+
+    /// The same for a row that has a part of its floats: the same rules on what it has of the gradient. Rows that
+    /// have been pushed often enough grow when all keys are done. Not inlined, for what full rows go through to be
+    /// short.
+    #[inline(never)]
+    fn apply_to_narrow(&self, table: &mut Table, i: usize, row: u32) {
+        let Table { narrow: Some(narrow), changes, scratch, counters, snapshot, .. } = table else {
+            return;
+        };
+        let Some(small) = self.shape.narrow.as_deref() else { return };
+        let NarrowShape { at, shape, .. } = small;
+        let Narrow { weights, companion, gradient, due, .. } = &mut **narrow;
+        counters.narrow_gradients += 1;
+        let companion = companion.row_mut(row);
+        if let Some(snapshot) = snapshot {
+            snapshot.save_narrow(shape, self.keys[i], weights.words(row), companion);
+        }
+        let (segments, kernels) = (&shape.segments[..], &self.step.narrow[..]);
+        let rules = AllRules { segments, kernels, scale: self.step.scale };
+        gradient.resize(shape.stride(), 0.0);
+        small.gather(self.gradient(i), gradient);
+        counters.saturated += vectorised(
+            #[inline(always)]
+            || {
+                weights.change(
+                    row,
+                    scratch,
+                    shape.width,
+                    #[inline(always)]
+                    || self.step.rounding.row(self.keys[i].0),
+                    #[inline(always)]
+                    |weights| rules.apply(weights, companion, gradient),
+                )
+            },
+        );
+        self.note(shape, changes, companion, i);
+        if shape.meta(companion).count >= *at {
+            due.push(self.keys[i]);
+        }
+    }
+
+    /// Notes a push in what lies beside a row's weights, and in the list of changes; both ask when the row was pushed
+    /// before, which `touch` overwrites at last.
+    #[inline(always)]
+    fn note(
+        &self,
+        shape: &TableShape,
+        changes: &mut Option<Changes>,
+        companion: &mut [u32],
+        i: usize,
+    ) {
+        if let Some(changes) = changes
+            && shape.meta(companion).dirty_epoch != changes.epoch()
+        {
+            changes.note(self.keys[i]);
+        }
+        if let (Some(statistics), Some(uses)) = (&shape.spec.statistics, self.occurrences.uses) {
+            note_use(shape, statistics, companion, uses[i], self.step.step);
+        }
+        touch(shape, companion, self.step);
     }
 }
 
@@ -184,123 +292,57 @@ impl Times<'_> {
     }
 }
 
-/// One bit a row of `values`, set where all of the first `width` floats are finite. At most 64 rows; those behind the
-/// last one are set or not.
-pub(super) fn finite_rows(values: &[f32], stride: usize, width: usize) -> u64 {
-    // Nearly always all of them are, padding included, which one look over the block tells.
-    if all_are_finite(values) {
-        return u64::MAX;
-    }
-    let rows = values.chunks_exact(stride).enumerate();
-    rows.map(|(i, row)| u64::from(row[..width].iter().all(|x| x.is_finite())) << i).sum()
-}
-
-fn all_are_finite(values: &[f32]) -> bool {
+/// Whether the first `width` floats of a row are finite.
+pub(super) fn is_finite(row: &[f32], width: usize) -> bool {
     vectorised(
         #[inline(always)]
-        || {
-            // The largest bit pattern tells: those of infinities and NaNs are above all others.
-            let mut largest = 0;
-            for x in values {
-                largest = (x.to_bits() & (u32::MAX >> 1)).max(largest);
-            }
-            largest < f32::INFINITY.to_bits()
-        },
+        || finite(row, width),
     )
 }
 
-/// Runs one segment's rule over some rows. `raw(i, row)` is the gradient row of `rows[i]`, and
-/// `shaping(i)` its scale and regulariser.
+/// The same for code that is vectorised itself.
 #[inline(always)]
-pub(super) fn apply_kernel<'g>(
-    kernel: &Kernel,
-    weights: &mut Lent<'_>,
-    companion: &mut Slab<u32>,
-    rows: &[u32],
-    segment: &SegmentShape,
-    raw: impl Fn(usize, u32) -> &'g [f32],
-    shaping: impl Fn(usize) -> Shaping,
-) {
-    match weights {
-        Lent::InPlace(weights) => with_kernel!(
-            kernel, k => apply_rows(k, *weights, companion, rows, segment, raw, shaping)
-        ),
-        Lent::Widened(weights) => with_kernel!(
-            kernel, k => apply_rows(k, weights, companion, rows, segment, raw, shaping)
-        ),
-    }
+fn finite(row: &[f32], width: usize) -> bool {
+    // Nearly always all of them are, padding included.
+    all_are_finite(row) || row[..width].iter().all(|x| x.is_finite())
 }
 
 #[inline(always)]
-fn apply_rows<'g, K: RowKernel>(
-    kernel: &K,
-    weights: &mut impl FloatRows,
-    companion: &mut Slab<u32>,
-    rows: &[u32],
-    segment: &SegmentShape,
-    raw: impl Fn(usize, u32) -> &'g [f32],
-    shaping: impl Fn(usize) -> Shaping,
-) {
-    if let Some(kernel) = kernel.rowwise() {
-        return apply_rowwise(kernel, weights, companion, rows, segment, raw, shaping);
+fn all_are_finite(row: &[f32]) -> bool {
+    // The largest bit pattern tells: those of infinities and NaNs are above all others.
+    const MAGNITUDE: u32 = u32::MAX >> 1;
+    let (whole, rest) = row.as_chunks::<LANES>();
+    let mut largest = [0; LANES];
+    for chunk in whole {
+        for (largest, &x) in largest.iter_mut().zip(chunk) {
+            *largest = (x.to_bits() & MAGNITUDE).max(*largest);
+        }
     }
-    vectorised(
-        #[inline(always)]
-        || {
-            for (i, &row) in rows.iter().enumerate() {
-                if row == DROPPED {
-                    continue;
-                }
-                let weights = &mut weights.row_mut(i, row)[segment.weights.clone()];
-                let state = floats_mut(&mut companion.row_mut(row)[segment.state.clone()]);
-                kernel.row(weights, state, &raw(i, row)[segment.weights.clone()], shaping(i));
-            }
-        },
-    );
+    for (largest, &x) in largest.iter_mut().zip(rest) {
+        *largest = (x.to_bits() & MAGNITUDE).max(*largest);
+    }
+    largest.iter().all(|&bits| bits < f32::INFINITY.to_bits())
 }
 
-/// [`apply_rows`] of a rule whose step sizes are computed for a block of rows at a time.
+/// Runs one segment's rule on one row.
 #[inline(always)]
-fn apply_rowwise<'g>(
-    kernel: &RowwiseAdagradKernel,
-    weights: &mut impl FloatRows,
-    companion: &mut Slab<u32>,
-    rows: &[u32],
+pub(super) fn apply_rule(
+    rule: &impl RowKernel,
     segment: &SegmentShape,
-    raw: impl Fn(usize, u32) -> &'g [f32],
-    shaping: impl Fn(usize) -> Shaping,
+    shaping: Shaping,
+    weights: &mut [f32],
+    companion: &mut [u32],
+    raw: &[f32],
 ) {
-    let (floats, state) = (segment.weights.clone(), segment.state.start);
-    vectorised(
-        #[inline(always)]
-        || {
-            for first in (0..rows.len()).step_by(BLOCK) {
-                let block = &rows[first..rows.len().min(first + BLOCK)];
-                let (mut sums, mut squares) = ([0.0; BLOCK], [0.0; BLOCK]);
-                for (at, &row) in block.iter().enumerate().filter(|(_, row)| **row != DROPPED) {
-                    let i = first + at;
-                    let weights = &weights.row_mut(i, row)[floats.clone()];
-                    sums[at] = f32::from_bits(companion.row(row)[state]);
-                    squares[at] = kernel.squares(weights, &raw(i, row)[floats.clone()], shaping(i));
-                }
-                let steps = kernel.steps(&mut sums, squares, floats.len());
-                for (at, &row) in block.iter().enumerate().filter(|(_, row)| **row != DROPPED) {
-                    let i = first + at;
-                    companion.row_mut(row)[state] = sums[at].to_bits();
-                    let weights = &mut weights.row_mut(i, row)[floats.clone()];
-                    kernel.advance(weights, &raw(i, row)[floats.clone()], steps[at], shaping(i));
-                }
-            }
-        },
-    );
+    let weights = &mut weights[segment.weights.clone()];
+    let state = floats_mut(&mut companion[segment.state.clone()]);
+    rule.row(weights, state, &raw[segment.weights.clone()], shaping);
 }
 
-/// Notes a push in the metadata of the rows.
-pub(super) fn touch(shape: &TableShape, companion: &mut Slab<u32>, rows: &[u32], step: &TableStep) {
-    for &row in rows.iter().filter(|&&row| row != DROPPED) {
-        let companion = companion.row_mut(row);
-        let count = shape.meta(companion).count.saturating_add(1);
-        let meta = Meta { count, last_step: step.step, dirty_epoch: step.epoch };
-        shape.set_meta(companion, meta);
-    }
+/// Notes a push in the metadata of a row.
+#[inline(always)]
+pub(super) fn touch(shape: &TableShape, companion: &mut [u32], step: &TableStep) {
+    let count = shape.meta(companion).count.saturating_add(1);
+    let meta = Meta { count, last_step: step.step, dirty_epoch: step.epoch };
+    shape.set_meta(companion, meta);
 }

@@ -15,13 +15,12 @@
 
 use std::ops::Range;
 
-use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
 use super::images::{Images, NONE};
 use super::narrow::{is_narrow, narrow_number};
-use super::weights::{RowWeights, WeightSlab};
-use super::{DROPPED, StoredRow, Table};
+use super::weights::RowWeights;
+use super::{StoredRow, Table};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::shape::TableShape;
@@ -80,6 +79,22 @@ impl Kept {
         Ok(())
     }
 
+    /// Keeps the image of a row of a pending slot that has not changed since the end of `era`.
+    #[inline(always)]
+    fn save(
+        &mut self,
+        era: u32,
+        shape: &TableShape,
+        key: FeatureKey,
+        weights: &[u32],
+        companion: &[u32],
+    ) -> Result<()> {
+        if key.slot() < self.pending || shape.meta(companion).dirty_epoch > era {
+            return Ok(());
+        }
+        self.keep(key, weights, companion)
+    }
+
     /// Keeps nothing from here on.
     fn give_up(&mut self) {
         self.pending = self.slots.end;
@@ -132,31 +147,30 @@ impl TableSnapshot {
         }
     }
 
-    /// Keeps the images of rows that are about to change or to go, where they have none. `rows` may hold
-    /// [`DROPPED`].
+    /// Keeps the image of a full row in memory that is about to change or to go, where it has none.
+    #[inline(always)]
     pub(super) fn save(
         &mut self,
         shape: &TableShape,
-        weights: &WeightSlab,
-        companion: &Slab<u32>,
-        keys: &[FeatureKey],
-        rows: &[u32],
+        key: FeatureKey,
+        weights: &[u32],
+        companion: &[u32],
     ) {
-        let kept = save(&mut self.full, self.era, shape, (weights, companion), keys, rows);
+        let kept = self.full.save(self.era, shape, key, weights, companion);
         kept.unwrap_or_else(|e| self.spoil(e));
     }
 
-    /// The same for narrow rows, by their numbers in their slabs.
+    /// The same for a narrow row.
+    #[inline(always)]
     pub(super) fn save_narrow(
         &mut self,
         shape: &TableShape,
-        weights: &WeightSlab,
-        companion: &Slab<u32>,
-        keys: &[FeatureKey],
-        rows: &[u32],
+        key: FeatureKey,
+        weights: &[u32],
+        companion: &[u32],
     ) {
         let Some(narrow) = &mut self.narrow else { return };
-        let kept = save(narrow, self.era, shape, (weights, companion), keys, rows);
+        let kept = narrow.save(self.era, shape, key, weights, companion);
         kept.unwrap_or_else(|e| self.spoil(e));
     }
 
@@ -171,28 +185,6 @@ impl TableSnapshot {
     fn bytes(&self) -> usize {
         self.full.bytes() + self.narrow.as_ref().map_or(0, Kept::bytes)
     }
-}
-
-/// Keeps the images of rows of one width.
-#[inline(always)]
-fn save(
-    kept: &mut Kept,
-    era: u32,
-    shape: &TableShape,
-    (weights, companion): (&WeightSlab, &Slab<u32>),
-    keys: &[FeatureKey],
-    rows: &[u32],
-) -> Result<()> {
-    for (&key, &row) in keys.iter().zip(rows) {
-        if row == DROPPED || key.slot() < kept.pending {
-            continue;
-        }
-        let twin = companion.row(row);
-        if shape.meta(twin).dirty_epoch <= era {
-            kept.keep(key, weights.words(row), twin)?;
-        }
-    }
-    Ok(())
 }
 
 impl Table {
@@ -214,7 +206,7 @@ impl Table {
         }
         for slot in snapshot.full.pending..snapshot.full.slots.end {
             for (key, row) in index.slot_entries(slot) {
-                snapshot.save(shape, weights, companion, &[key], &[row]);
+                snapshot.save(shape, key, weights.words(row), companion.row(row));
             }
         }
     }
@@ -224,11 +216,14 @@ impl Table {
         let Some(snapshot) = &mut self.snapshot else { return };
         match (&self.narrow, self.shape.narrow.as_deref()) {
             (Some(narrow), Some(shape)) if is_narrow(row) => {
-                let rows = [narrow_number(row)];
-                let (weights, companion) = (&narrow.weights, &narrow.companion);
-                snapshot.save_narrow(&shape.shape, weights, companion, &[key], &rows);
+                let row = narrow_number(row);
+                let (weights, companion) = (narrow.weights.words(row), narrow.companion.row(row));
+                snapshot.save_narrow(&shape.shape, key, weights, companion);
             }
-            _ => snapshot.save(&self.shape, &self.weights, &self.companion, &[key], &[row]),
+            _ => {
+                let (weights, companion) = (self.weights.words(row), self.companion.row(row));
+                snapshot.save(&self.shape, key, weights, companion);
+            }
         }
     }
 

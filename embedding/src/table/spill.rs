@@ -7,7 +7,8 @@
 use zillion_device::direct_io::Pieces;
 use zillion_feature::FeatureKey;
 
-use super::{BLOCK, DROPPED, Table};
+use super::Table;
+use crate::ahead::ROWS_END;
 use crate::error::{Error, Result};
 use crate::spill::{
     COLD, COMPARED, Compaction, Fetch, LEAVING, Missing, Spill, SpillHome, SpillStatistics, Thawed,
@@ -23,7 +24,7 @@ const LOOKED_AT: usize = 2;
 /// Whether an index entry is the number of a record.
 #[inline(always)]
 pub(super) fn is_cold(row: u32) -> bool {
-    row & COLD != 0 && row < DROPPED
+    row & COLD != 0 && row < ROWS_END
 }
 
 /// Records of some keys, read for one look.
@@ -162,7 +163,7 @@ impl Table {
     /// Where each key that the table has is, its index entry.
     fn for_each_place(&self, keys: &[FeatureKey], mut f: impl FnMut(FeatureKey, u32)) {
         for (i, &key) in keys.iter().enumerate() {
-            if let Some(&key) = keys.get(i + BLOCK) {
+            if let Some(&key) = keys.get(i + AHEAD) {
                 self.index.prefetch(key);
             }
             if let Some(row) = self.index.get(key) {

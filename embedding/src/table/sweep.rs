@@ -6,11 +6,12 @@ use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
 use super::dense::Staged;
-use super::push::{apply_kernel, finite_rows, touch};
+use super::push::{apply_rule, is_finite, touch};
 use super::weights::WeightSlab;
-use super::{Room, Table, Times, UNKNOWN};
+use super::{Room, Table, Times};
+use crate::ahead::NO_ROW;
 use crate::error::Result;
-use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64};
+use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64, with_kernel};
 use crate::shape::{SegmentShape, TableShape, TableStep};
 
 /// Rows swept together.
@@ -27,31 +28,44 @@ struct Swept<'a> {
 }
 
 impl Swept<'_> {
-    /// Runs the rules of some segments over a block of rows. `keys` are by row, where weights are rounded.
+    /// Runs the rules of the segments that are swept, or of the others, over a block of rows. `keys` are by row, where weights are rounded.
     /// Returns how many weights were beyond the largest number of their type.
     #[inline(never)]
-    fn apply(
-        &mut self,
-        rows: &[u32],
-        keys: &[FeatureKey],
-        is_meant: fn(&SegmentShape) -> bool,
-    ) -> u64 {
+    fn apply(&mut self, rows: &[u32], keys: &[FeatureKey], is_swept: bool) -> u64 {
         let Self { shape, staged, step, weights, companion, scratch } = self;
-        let (stride, width) = (shape.stride(), shape.width);
-        let mut lent = weights.lend(rows, stride, scratch);
-        let raw = |_: usize, row: u32| staged.gradients.row(row);
-        for (segment, kernel) in shape.segments.iter().zip(&step.kernels) {
-            if !is_meant(segment) {
-                continue;
-            }
-            let shaping = |i: usize| {
-                let pulled = segment.l2_is_whole || staged.is_touched[rows[i] as usize];
-                Shaping { l2: if pulled { segment.l2 } else { 0.0 }, scale: step.scale }
-            };
-            apply_kernel(kernel, &mut lent, companion, rows, segment, raw, shaping);
-        }
-        let key = |i: usize| keys[rows[i] as usize];
-        weights.take_back(rows, width, stride, scratch, step.rounding, key)
+        let mut saturated = 0;
+        vectorised(
+            #[inline(always)]
+            || {
+                for &row in rows {
+                    let (raw, companion) = (staged.gradients.row(row), companion.row_mut(row));
+                    let is_touched = staged.is_touched[row as usize];
+                    saturated += weights.change(
+                        row,
+                        scratch,
+                        shape.width,
+                        #[inline(always)]
+                        || step.rounding.row(keys[row as usize].0),
+                        #[inline(always)]
+                        |weights| {
+                            let rules = shape.segments.iter().zip(&step.kernels);
+                            for (segment, kernel) in rules {
+                                if segment.is_swept != is_swept {
+                                    continue;
+                                }
+                                let pulled = segment.l2_is_whole || is_touched;
+                                let l2 = if pulled { segment.l2 } else { 0.0 };
+                                let shaping = Shaping { l2, scale: step.scale };
+                                with_kernel!(kernel, k => {
+                                    apply_rule(k, segment, shaping, weights, companion, raw);
+                                });
+                            }
+                        },
+                    );
+                }
+            },
+        );
+        saturated
     }
 }
 
@@ -79,7 +93,7 @@ impl Table {
                 *row = start + i as u32;
             }
             let block = &block[..length];
-            counters.saturated += swept.apply(block, keys, |segment| segment.is_swept);
+            counters.saturated += swept.apply(block, keys, true);
             for &row in block {
                 let companion = swept.companion.row_mut(row);
                 let meta = Self::mark_moved(shape.meta(companion), step.epoch);
@@ -88,10 +102,12 @@ impl Table {
         }
         if shape.segments.iter().any(|segment| !segment.is_swept) {
             for block in touched.chunks(SWEEP as usize) {
-                counters.saturated += swept.apply(block, keys, |segment| !segment.is_swept);
+                counters.saturated += swept.apply(block, keys, false);
             }
         }
-        touch(&shape, companion, &staged.touched, step);
+        for &row in &staged.touched {
+            touch(&shape, companion.row_mut(row), step);
+        }
         staged.clear();
         Ok(())
     }
@@ -136,7 +152,7 @@ impl Table {
         let (mut initial, mut scratch) = (Vec::new(), Vec::new());
         let mut sum = 0.0;
         for (i, (&key, raw)) in keys.iter().zip(gradients.chunks_exact(stride)).enumerate() {
-            if finite_rows(raw, stride, width) == 0 {
+            if !is_finite(raw, width) {
                 continue;
             }
             // The weights matter to the regulariser, and whether they are there to what can refuse a key.
@@ -188,9 +204,9 @@ impl Table {
         let (mut initial, mut scratch) = (Vec::new(), Vec::new());
         let mut sum = 0.0;
         for &key in keys {
-            let weights = match self.index.get(key).unwrap_or(UNKNOWN) {
-                UNKNOWN if self.dense.is_some() || self.candidates.is_some() => continue,
-                UNKNOWN => self.initial_row(key, &mut initial),
+            let weights = match self.index.get(key).unwrap_or(NO_ROW) {
+                NO_ROW if self.dense.is_some() || self.candidates.is_some() => continue,
+                NO_ROW => self.initial_row(key, &mut initial),
                 row => self.weights.floats(row, &mut scratch),
             };
             sum += touched().map(|s| regulariser(weights, s)).sum::<f64>();

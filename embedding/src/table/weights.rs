@@ -1,8 +1,8 @@
 //! The weights of one shard's part of a table, in the table's type.
 //!
-//! What is in memory is matched here, once a block of rows. In f32 a rule moves rows where they lie. Rows of
-//! 16 bits are widened into a scratch of a block, moved there, and written back by stochastic rounding; the
-//! scratch stays in the nearest cache, so that what such a table saves in memory it saves in time as well.
+//! What is in memory is matched here. In f32 a rule moves rows where they lie. Rows of 16 bits are widened into a
+//! scratch, moved there, and written back by stochastic rounding; the scratch stays in the nearest cache, so that what
+//! such a table saves in memory it saves in time as well.
 //!
 //! # Invariants
 //! * The padding of a row is zeros, in every type.
@@ -13,10 +13,8 @@ use std::ops::Range;
 
 use zillion_device::simd::vectorised;
 use zillion_device::slab::{Slab, SlabBytes};
-use zillion_feature::FeatureKey;
 
-use super::{DROPPED, UNKNOWN};
-use crate::dtype::{Bf16, Dtype, F16, Half, StepRounding, nearest, stochastic, widen};
+use crate::dtype::{Bf16, Dtype, F16, Half, RowRounding, nearest, stochastic, widen};
 use crate::error::Result;
 use crate::narrow::NarrowShape;
 use crate::shape::TableShape;
@@ -35,39 +33,6 @@ pub(crate) enum RowWeights<'a> {
     F32(&'a [f32]),
     F16(&'a [u16]),
     Bf16(&'a [u16]),
-}
-
-/// Rows that a rule may move.
-pub(super) enum Lent<'a> {
-    /// Where they lie, by number.
-    InPlace(&'a mut Slab<f32>),
-    /// Widened, one after another.
-    Widened(Widened<'a>),
-}
-
-/// A block's rows in f32.
-pub(super) struct Widened<'a> {
-    floats: &'a mut [f32],
-    stride: usize,
-}
-
-/// Rows of f32 that a kernel goes over: by their place in the block, or by their number.
-pub(super) trait FloatRows {
-    fn row_mut(&mut self, place: usize, row: u32) -> &mut [f32];
-}
-
-impl FloatRows for Slab<f32> {
-    #[inline(always)]
-    fn row_mut(&mut self, _place: usize, row: u32) -> &mut [f32] {
-        Slab::row_mut(self, row)
-    }
-}
-
-impl FloatRows for Widened<'_> {
-    #[inline(always)]
-    fn row_mut(&mut self, place: usize, _row: u32) -> &mut [f32] {
-        &mut self.floats[place * self.stride..(place + 1) * self.stride]
-    }
 }
 
 /// The same expression for whichever slab there is.
@@ -197,38 +162,24 @@ impl WeightSlab {
         });
     }
 
-    /// Lends the rows of a block to its rules; `scratch` is theirs until [`WeightSlab::take_back`]. Rows that
-    /// are dropped are not looked at.
+    /// Lets a rule change a row's `width` weights: where they lie, or widened and then rounded stochastically to the
+    /// row's type. Returns how many were beyond the largest number of the type. To be called where code is vectorised.
     #[inline(always)]
-    pub(super) fn lend<'a>(
-        &'a mut self,
-        rows: &[u32],
-        stride: usize,
-        scratch: &'a mut Vec<f32>,
-    ) -> Lent<'a> {
-        match self {
-            Self::F32(slab) => Lent::InPlace(slab),
-            Self::F16(slab) => Lent::Widened(widen_block::<F16>(slab, rows, stride, scratch)),
-            Self::Bf16(slab) => Lent::Widened(widen_block::<Bf16>(slab, rows, stride, scratch)),
-        }
-    }
-
-    /// Writes the rows of a block back where they were lent widened. `key` says whose row is at a place.
-    /// Returns how many weights were beyond the largest number of the type.
-    #[inline(always)]
-    pub(super) fn take_back(
+    pub(super) fn change(
         &mut self,
-        rows: &[u32],
+        row: u32,
+        scratch: &mut Vec<f32>,
         width: usize,
-        stride: usize,
-        scratch: &[f32],
-        rounding: StepRounding,
-        key: impl Fn(usize) -> FeatureKey,
+        rounding: impl FnOnce() -> RowRounding,
+        rule: impl FnOnce(&mut [f32]),
     ) -> u64 {
         match self {
-            Self::F32(_) => 0,
-            Self::F16(s) => narrow::<F16>(s, rows, width, stride, scratch, rounding, key),
-            Self::Bf16(s) => narrow::<Bf16>(s, rows, width, stride, scratch, rounding, key),
+            Self::F32(slab) => {
+                rule(slab.row_mut(row));
+                0
+            }
+            Self::F16(s) => change::<F16>(s.row_mut(row), scratch, width, rounding(), rule),
+            Self::Bf16(s) => change::<Bf16>(s.row_mut(row), scratch, width, rounding(), rule),
         }
     }
 }
@@ -279,20 +230,6 @@ impl<'a> RowWeights<'a> {
     }
 }
 
-/// Copies the rows of a block to a caller's rows of `stride` floats; those that are not known are left out.
-pub(super) fn copy_halves<H: Half>(slab: &Slab<u16>, rows: &[u32], out: &mut [f32], stride: usize) {
-    vectorised(
-        #[inline(always)]
-        || {
-            for (target, &row) in out.chunks_exact_mut(stride).zip(rows) {
-                if row != UNKNOWN {
-                    widen::<H>(slab.row(row), target);
-                }
-            }
-        },
-    );
-}
-
 fn widen_row<H: Half>(row: &[u16], out: &mut [f32]) {
     vectorised(
         #[inline(always)]
@@ -320,50 +257,18 @@ fn fill_half<H: Half>(row: &mut [u16], scratch: &mut Vec<f32>, fill: impl FnOnce
 }
 
 #[inline(always)]
-fn widen_block<'a, H: Half>(
-    slab: &Slab<u16>,
-    rows: &[u32],
-    stride: usize,
-    scratch: &'a mut Vec<f32>,
-) -> Widened<'a> {
-    if scratch.len() < rows.len() * stride {
-        scratch.resize(rows.len() * stride, 0.0);
-    }
-    vectorised(
-        #[inline(always)]
-        || {
-            for (target, &row) in scratch.chunks_exact_mut(stride).zip(rows) {
-                if row != DROPPED {
-                    widen::<H>(slab.row(row), target);
-                }
-            }
-        },
-    );
-    Widened { floats: scratch, stride }
-}
-
-#[inline(always)]
-fn narrow<H: Half>(
-    slab: &mut Slab<u16>,
-    rows: &[u32],
+fn change<H: Half>(
+    row: &mut [u16],
+    scratch: &mut Vec<f32>,
     width: usize,
-    stride: usize,
-    scratch: &[f32],
-    rounding: StepRounding,
-    key: impl Fn(usize) -> FeatureKey,
+    rounding: RowRounding,
+    rule: impl FnOnce(&mut [f32]),
 ) -> u64 {
-    vectorised(
-        #[inline(always)]
-        || {
-            let mut beyond = 0;
-            for (i, (floats, &row)) in scratch.chunks_exact(stride).zip(rows).enumerate() {
-                if row != DROPPED {
-                    let rounding = rounding.row(key(i).0);
-                    let row = &mut slab.row_mut(row)[..width];
-                    beyond += u64::from(stochastic::<H>(&floats[..width], rounding, row));
-                }
-            }
-            beyond
-        },
-    )
+    if scratch.len() < row.len() {
+        scratch.resize(row.len(), 0.0);
+    }
+    let floats = &mut scratch[..row.len()];
+    widen::<H>(row, floats);
+    rule(floats);
+    u64::from(stochastic::<H>(&floats[..width], rounding, &mut row[..width]))
 }

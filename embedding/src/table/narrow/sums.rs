@@ -2,7 +2,7 @@
 
 use zillion_feature::FeatureKey;
 
-use super::super::push::finite_rows;
+use super::super::push::is_finite;
 use super::super::sweep::{regulariser, segment_square};
 use super::super::{Room, Table, Times};
 use super::is_narrow;
@@ -31,7 +31,7 @@ impl Table {
         let mut scratch = Scratch::default();
         let mut sum = 0.0;
         for (i, (&key, raw)) in keys.iter().zip(gradients.chunks_exact(stride)).enumerate() {
-            if finite_rows(raw, stride, width) == 0 {
+            if !is_finite(raw, width) {
                 continue;
             }
             let row = self.index.get(key);
