@@ -2,23 +2,26 @@
 //!
 //! A slab grows by chunks of 2 MiB, each aligned and advised to be one huge page: random rows then cost
 //! one miss of the cache and hardly any of the address translation. The first chunk begins at 4 KiB and
-//! doubles, so that the thousand small tables of a model stay small. Rows are handed out lowest first,
+//! grows by a quarter, so that the thousand small tables of a model stay small. Rows are handed out lowest first,
 //! which keeps the live ones together; a chunk without live rows goes back to the operating system.
 //!
 //! # Invariants
 //!
 //! * A row number is below 2^32 and stays with its row until it is freed; its address changes only while
-//!   the first chunk grows.
+//!   the first chunk grows or shrinks.
 //! * `alloc` returns a row of zeros.
 //! * Freeing a row that is not live panics: it would hand one row to two owners.
 //! * At most one chunk without live rows is kept (so that a table at the edge of a chunk does not map and
 //!   unmap it at every turn), and none when the slab is empty. [`Slab::bytes`] counts what is mapped.
+//! * Where the first chunk alone has rows, it is larger than these are worth by a half at most, if they lie no more than an
+//!   eighth beyond their number (`growth`).
 //!
 //! # Concurrency
 //!
 //! A plain value: `&self` reads, `&mut self` writes. A shard owns its slabs.
 
 mod chunk;
+mod growth;
 mod pages;
 mod places;
 mod reserve;
@@ -39,7 +42,7 @@ pub use reserve::reserve_bytes;
 
 /// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// The size at which the first chunk begins: a page.
+/// The size at which the first chunk begins, unless a row is larger: a page.
 const FIRST_BYTES: usize = 4 << 10;
 /// The largest row. A chunk holds at least two, which the division by multiplication needs.
 pub const MAX_ROW_BYTES: usize = CHUNK_BYTES / 2;
@@ -191,8 +194,7 @@ impl<T: Pod> Slab<T> {
         if self.spare == Some(number) {
             self.spare = None;
         }
-        // The next one is a whole chunk where this one is, or will be when it doubles.
-        if chunk.bytes() >= CHUNK_BYTES / 2 && chunk.is_half_full_now(index) {
+        if chunk.bytes() == CHUNK_BYTES && chunk.is_half_full_now(index) {
             announce();
         }
         self.live += 1;
@@ -221,13 +223,21 @@ impl<T: Pod> Slab<T> {
         self.live -= 1;
         if self.live == 0 {
             self.clear();
-        } else if emptied {
+            return;
+        }
+        if emptied {
             // Of two chunks without rows the lower is kept: it is the one that fills next.
             let spare = self.spare.map_or(number, |spare| spare.min(number));
             if let Some(former) = self.spare {
                 self.release(former.max(number) as usize);
             }
             self.spare = Some(spare);
+        }
+        if let Some(first) = &self.chunks[0]
+            && first.len() == self.live
+            && first.is_sparse()
+        {
+            self.shrink_first();
         }
     }
 
@@ -239,6 +249,15 @@ impl<T: Pod> Slab<T> {
         self.spare = None;
         self.live = 0;
         self.reserved = 0;
+    }
+
+    /// Bytes that a slab of `rows` rows of `row_bytes` bytes has mapped, where no row has gone.
+    ///
+    /// # Panics
+    ///
+    /// Where such rows are refused (see [`Slab::new`]).
+    pub fn mapped_bytes(rows: usize, row_bytes: usize) -> usize {
+        growth::mapped(rows, row_bytes)
     }
 
     /// The bytes of one row.
@@ -261,12 +280,16 @@ impl<T: Pod> Slab<T> {
 
     /// Makes room where every chunk is full; returns the number of the chunk that has it.
     fn extend(&mut self) -> Result<u32, DeviceError> {
+        let row_bytes = self.row_bytes();
         if let [Some(first)] = self.chunks.as_mut_slice()
             && first.bytes() < CHUNK_BYTES
         {
-            self.reserved += first.grow(first.bytes() * 2)?;
+            self.reserved += first.grow(growth::larger(first.bytes(), row_bytes))?;
             self.places.set(0, first.start().cast(), first.rows());
             self.open.insert(0);
+            if growth::larger(first.bytes(), row_bytes) == CHUNK_BYTES {
+                announce();
+            }
             return Ok(0);
         }
         let number = self.chunks.len();
@@ -280,13 +303,26 @@ impl<T: Pod> Slab<T> {
         Ok(number as u32)
     }
 
+    /// Makes the first chunk, which alone has rows, as small as these are few.
+    #[cold]
+    fn shrink_first(&mut self) {
+        if let Some(spare) = self.spare.take() {
+            self.release(spare as usize);
+        }
+        let [Some(first)] = self.chunks.as_mut_slice() else { return };
+        // Where there is no memory to move to it stays as it is: the next row that goes asks again.
+        if let Ok(given) = first.shrink()
+            && given > 0
+        {
+            self.reserved -= given;
+            self.places.set(0, first.start().cast(), first.rows());
+        }
+    }
+
     /// Maps the chunk `number`, which is `None`.
     fn map_chunk(&mut self, number: usize) -> Result<(), DeviceError> {
-        let bytes = if self.chunks.len() == 1 {
-            self.row_bytes().next_power_of_two().clamp(FIRST_BYTES, CHUNK_BYTES)
-        } else {
-            CHUNK_BYTES
-        };
+        let bytes =
+            if self.chunks.len() == 1 { growth::first(self.row_bytes()) } else { CHUNK_BYTES };
         let chunk = Chunk::new(bytes, self.row_bytes())?;
         self.reserved += chunk.bytes();
         self.places.set(number, chunk.start().cast(), chunk.rows());

@@ -5,12 +5,13 @@
 //! is an upper bound for [`RECKONED_SHARDS`] shards; each one more can add the unfilled end of a chunk in each of
 //! its slabs.
 
+use zillion_device::slab::CHUNK_BYTES;
 use zillion_feature::SLOTS;
 
 use crate::filter::FilterShape;
 use crate::life::capacity::rows_within;
 use crate::life::{Admission, ByteSize, Eviction};
-use crate::spec::{BUCKET_BYTES, CHUNK_BYTES, FIRST_BYTES, INDEX_BYTES, SLOT_BYTES, TableSpec};
+use crate::spec::{BUCKET_BYTES, INDEX_BYTES, SLOT_BYTES, TableSpec};
 
 /// Shards that limits in bytes are reckoned with: what a job has unless it says otherwise.
 const RECKONED_SHARDS: u64 = crate::set::DEFAULT_SHARDS.get() as u64;
@@ -19,6 +20,9 @@ const CANDIDATES_PART: u64 = 8;
 /// Bytes of a shard's slabs beside their rows, and rows for which these keep a bit each.
 const BOOKKEEPING_BYTES: u64 = 1024;
 const BITS_ROWS: u64 = 4;
+/// What a slab begins with, and what it grows by when it is large.
+const PAGE: u64 = 4 << 10;
+const CHUNK: u64 = CHUNK_BYTES as u64;
 
 /// What rows of a table take.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +31,10 @@ pub(crate) struct Reckoning {
     weights: u64,
     /// Bytes of its state and metadata.
     companion: u64,
-    /// Whether gradients are staged by row.
-    is_staged: bool,
+    /// Bytes of a staged gradient, where gradients are staged by row.
+    staged: u64,
+    /// Bytes of its key, where rows know theirs.
+    key: u64,
     /// Bytes of a filter of waiting keys.
     filter: u64,
 }
@@ -37,21 +43,32 @@ impl Reckoning {
     /// An upper bound of the memory that `rows` rows take, the index at the worst moment of its growth and a
     /// filter of waiting keys included. Exact counts of waiting keys are not: they have their own part.
     pub(crate) fn memory(&self, rows: u64) -> u64 {
-        let slab = |row: u64| {
-            // A shard's first chunk doubles as it grows; from there on chunks are of one size.
-            let bytes = rows * row;
-            let doubling = 2 * bytes + RECKONED_SHARDS * FIRST_BYTES;
-            doubling.min(bytes + RECKONED_SHARDS * CHUNK_BYTES)
-        };
-        let staged = if self.is_staged { slab(self.weights) } else { 0 };
+        let slab = |row: u64| slab_memory(rows, row);
+        let staged = if self.staged > 0 { slab(self.staged) } else { 0 };
         let bookkeeping = RECKONED_SHARDS * BOOKKEEPING_BYTES + rows / BITS_ROWS;
         let slabs = slab(self.weights) + slab(self.companion) + staged;
-        index_memory(rows) + slabs + bookkeeping + self.filter
+        index_memory(rows) + slabs + rows * self.key + bookkeeping + self.filter
     }
 
     /// Rows whose memory is within a limit.
     pub(crate) fn rows_within(&self, limit: u64) -> u64 {
         rows_within(limit, |rows| self.memory(rows))
+    }
+}
+
+/// An upper bound of what a slab of each shard maps for `rows` rows, over all shards: as many as there are reckoned with, or
+/// fewer.
+///
+/// Up to a chunk a slab has half as much again as its rows are worth at most, if they lie no more than an eighth beyond their
+/// number, as those of evicting tables do; a page and a row more by rounding. From there on it has chunks of one size, the
+/// last of which may have one row. Shards do not have the same number of rows, hence an eighth again.
+fn slab_memory(rows: u64, row: u64) -> u64 {
+    let bytes = rows * row;
+    let beginning = RECKONED_SHARDS * (PAGE + row);
+    // The most shards that have filled a chunk and begun another.
+    match (9 * bytes / 8 / CHUNK).min(RECKONED_SHARDS) {
+        0 => 3 * bytes / 2 + beginning,
+        shards => bytes + shards * CHUNK + beginning,
     }
 }
 
@@ -69,9 +86,10 @@ impl TableSpec {
     /// What rows of this table take.
     pub(crate) fn reckoning(&self) -> Reckoning {
         Reckoning {
-            weights: 4 * self.layout().stride as u64,
+            weights: self.weight_bytes() as u64,
             companion: 4 * self.companion_stride() as u64,
-            is_staged: self.has_whole_table_rule(),
+            staged: if self.has_whole_table_rule() { 4 * self.layout().stride as u64 } else { 0 },
+            key: self.key_bytes(),
             filter: self.filter().map_or(0, |filter| filter.bytes()),
         }
     }

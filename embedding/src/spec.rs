@@ -1,6 +1,7 @@
 //! What a table is: segments, their rules, and the layout of a row that follows from them.
 
 use serde::{Deserialize, Serialize};
+use zillion_device::Slab;
 use zillion_feature::SLOTS;
 
 use crate::dtype::Dtype;
@@ -23,9 +24,6 @@ pub(crate) const INDEX_BYTES: u64 = 20;
 /// Bytes of an empty slot of the index, and of a bucket.
 pub(crate) const SLOT_BYTES: u64 = 32;
 pub(crate) const BUCKET_BYTES: u64 = 64;
-/// Bytes that a slab begins with, and that it grows by when it is large.
-pub(crate) const FIRST_BYTES: u64 = 4 << 10;
-pub(crate) const CHUNK_BYTES: u64 = 2 << 20;
 /// More dimensions than this in a segment are taken for a mistake.
 const MAX_DIM: usize = 1 << 16;
 
@@ -209,7 +207,7 @@ impl TableSpec {
     }
 
     /// Bytes of a row's key, where a sweep must know it to round the row.
-    fn key_bytes(&self) -> u64 {
+    pub(crate) fn key_bytes(&self) -> u64 {
         if self.has_whole_table_rule() && !self.dtype.is_f32() { 8 } else { 0 }
     }
 
@@ -223,18 +221,12 @@ impl TableSpec {
 
     /// Bytes that a table of `rows` rows takes in memory on `shards` shards: [`TableSpec::bytes_per_row`], and
     /// what small tables notice: the directory of slots, a bucket of the index for the first row of each,
-    /// and slabs that grow by doubling up to a chunk and by chunks from there.
+    /// and slabs that grow by a quarter up to a chunk and by chunks from there.
     pub fn memory(&self, rows: u64, shards: usize) -> u64 {
         let index = self.index_memory(rows);
         let shards = shards.max(1) as u64;
         let slab = |row_bytes: usize| {
-            let bytes = rows.div_ceil(shards) * row_bytes as u64;
-            let reserved = match bytes {
-                0 => 0,
-                b if b < CHUNK_BYTES => b.next_power_of_two().max(FIRST_BYTES),
-                b => b.next_multiple_of(CHUNK_BYTES),
-            };
-            shards * reserved
+            shards * Slab::<f32>::mapped_bytes(rows.div_ceil(shards) as usize, row_bytes) as u64
         };
         let staged = if self.has_whole_table_rule() { slab(4 * self.layout().stride) } else { 0 };
         let rows_in_slabs = slab(self.weight_bytes()) + slab(4 * self.companion_stride());

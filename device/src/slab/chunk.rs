@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 #[cfg(target_os = "linux")]
 use super::CHUNK_BYTES;
 use super::pages::Pages;
-use super::{LINE_BYTES, PREFETCH_BYTES};
+use super::{LINE_BYTES, PREFETCH_BYTES, growth};
 use crate::error::DeviceError;
 use crate::prefetch::line_for_writing;
 
@@ -75,6 +75,11 @@ impl Chunk {
 
     pub(super) fn is_empty(&self) -> bool {
         self.live == 0
+    }
+
+    /// Live rows.
+    pub(super) fn len(&self) -> usize {
+        self.live
     }
 
     pub(super) fn is_live(&self, index: usize) -> bool {
@@ -155,6 +160,36 @@ impl Chunk {
         self.rows = bytes / self.row_bytes;
         self.bits.resize(self.rows.div_ceil(64), 0);
         Ok(grown)
+    }
+
+    /// Whether it may shrink.
+    #[inline(always)]
+    pub(super) fn is_sparse(&self) -> bool {
+        growth::is_sparse(self.live, self.rows)
+    }
+
+    /// Gives memory back that its rows are not worth (see [`growth::smaller`]); returns how many bytes. The rows move.
+    pub(super) fn shrink(&mut self) -> Result<usize, DeviceError> {
+        let before = self.pages.bytes();
+        let end = self.end();
+        let Some(bytes) = growth::smaller(before, self.live, end, self.row_bytes) else {
+            return Ok(0);
+        };
+        let pages = Pages::zeroed(bytes)?;
+        // What lies behind the last row that lives is not taken along: it is new again.
+        self.fresh = end;
+        self.move_to(pages);
+        self.rows = bytes / self.row_bytes;
+        self.bits.truncate(self.rows.div_ceil(64));
+        self.bits.shrink_to_fit();
+        (self.asked, self.lead) = (0, 0);
+        Ok(before - bytes)
+    }
+
+    /// One more than the last row that lives.
+    fn end(&self) -> usize {
+        let last = self.bits.iter().rposition(|&word| word != 0);
+        last.map_or(0, |word| 64 * (word + 1) - self.bits[word].leading_zeros() as usize)
     }
 
     /// Copies the rows to other pages.

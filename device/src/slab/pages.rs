@@ -26,7 +26,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// `bytes` zeroed bytes: a power of two from a page of 4 KiB to a chunk, or a number of chunks.
+    /// `bytes` zeroed bytes: a number of pages of 4 KiB below a chunk, or a number of chunks.
     pub(crate) fn zeroed(bytes: usize) -> Result<Self, DeviceError> {
         if bytes == CHUNK_BYTES
             && let Some(chunk) = reserve::take()
@@ -38,7 +38,11 @@ impl Pages {
 
     /// Maps them, of a node's memory where it has room.
     fn new(bytes: usize, node: Option<usize>) -> Result<Self, DeviceError> {
-        debug_assert!(bytes.is_power_of_two() || bytes.is_multiple_of(CHUNK_BYTES));
+        debug_assert!(bytes.is_multiple_of(if bytes < CHUNK_BYTES {
+            PAGE_BYTES
+        } else {
+            CHUNK_BYTES
+        }));
         if bytes < CHUNK_BYTES {
             return Ok(Self { start: map(bytes, 0)?, bytes });
         }

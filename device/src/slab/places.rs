@@ -80,10 +80,14 @@ impl<T> Places<T> {
         self.starts.push(None);
     }
 
-    /// Notes the address of a chunk, and how many rows it holds.
+    /// Notes the address of a chunk, and how many rows it holds: as many as any, unless it is the last.
     pub(super) fn set(&mut self, chunk: usize, start: NonNull<T>, rows: usize) {
         self.starts[chunk] = Some(start);
-        self.capacity = self.capacity.max(chunk * self.rows_per_chunk + rows);
+        let is_last = chunk + 1 == self.starts.len();
+        assert!(is_last || rows == self.rows_per_chunk, "a chunk with others behind it is whole");
+        if is_last {
+            self.capacity = chunk * self.rows_per_chunk + rows;
+        }
     }
 
     /// Forgets the address of a chunk.

@@ -174,7 +174,10 @@ impl TableSet {
                 self.shards[i].table(index).would_create(keys, raw, times, step)
             });
             let mut positions = new.concat();
-            if positions.len() as u64 > free {
+            // In a filter keys share counters: some of this step's may lift others over the threshold that would wait by
+            // what it holds now. Those wait once more where room is scarce, for it was given out without them.
+            let may_be_more = matches!(self.shapes[index].spec.admission, Admission::Bloom { .. });
+            if positions.len() as u64 > free || may_be_more {
                 positions.truncate(free as usize);
                 rooms[index] = Room::at(positions);
             }

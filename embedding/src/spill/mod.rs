@@ -26,8 +26,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
-use zillion_device::Files;
 use zillion_device::direct_io::{DirectFile, Readers};
+use zillion_device::{Files, Slab};
 
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
@@ -45,9 +45,6 @@ pub(crate) const MOST_RECORDS: u32 = COLD - 2;
 
 /// Reads in flight. More than this gives no more on the disks that were measured.
 const READERS: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
-/// A chunk of memory of a slab: see `zillion_device::slab`.
-const SLAB_CHUNK: u64 = zillion_device::slab::CHUNK_BYTES as u64;
-const SLAB_FIRST: u64 = 4 << 10;
 /// Bytes beside a row in memory: until when it is wanted.
 const STAMP_BYTES: u64 = 4;
 /// A shard's file takes at most so much for each byte of its rows, beside the segment that is filled and the one that
@@ -300,7 +297,8 @@ pub(crate) fn budget_rows(memory: u64, shape: &TableShape) -> Result<u64> {
         0 => {
             let key = format!("run.spill.{}", shape.name());
             let reason = format!(
-                "{memory} bytes a shard hold no row: raise it, or use fewer shards (a slab begins at {SLAB_FIRST} bytes)"
+                "{memory} bytes a shard hold no row: raise it, or use fewer shards (a slab begins at {} bytes)",
+                Slab::<f32>::mapped_bytes(1, shape.spec.weight_bytes())
             );
             Err(Error::Spec { key, reason })
         }
@@ -310,11 +308,8 @@ pub(crate) fn budget_rows(memory: u64, shape: &TableShape) -> Result<u64> {
 
 /// The largest number of rows whose slabs take no more than `memory` bytes.
 fn rows_in(memory: u64, shape: &TableShape) -> u64 {
-    let slab = |rows: u64, row_bytes: usize| match rows * row_bytes as u64 {
-        0 => 0,
-        b if b <= SLAB_CHUNK => b.next_power_of_two().max(SLAB_FIRST),
-        b => b.next_multiple_of(SLAB_CHUNK),
-    };
+    let slab =
+        |rows: u64, row_bytes: usize| Slab::<f32>::mapped_bytes(rows as usize, row_bytes) as u64;
     let needed = |rows: u64| {
         slab(rows, shape.spec.weight_bytes())
             + slab(rows, size_of::<u32>() * shape.companion_stride)

@@ -117,13 +117,6 @@ impl Table {
         copy: impl Fn(FeatureKey, u32, &mut [f32]),
     ) -> Result<u64> {
         let wants_counts = counts.is_some();
-        let found = |row: u32| {
-            ask(row);
-            if wants_counts {
-                self.prefetch_companion(row);
-            }
-            row
-        };
         let mut missing = 0;
         vectorised(
             #[inline(always)]
@@ -135,12 +128,17 @@ impl Table {
                     |_, i| self.index.prefetch(keys[i]),
                     #[inline(always)]
                     |_, i| match self.index.get_at_home(keys[i]) {
-                        AtHome::Row(row) => found(row),
+                        AtHome::Row(row) => self.asked(row, wants_counts, &ask),
                         AtHome::Absent => NO_ROW,
                         AtHome::Beyond => LATER,
                     },
                     #[inline(always)]
-                    |_, i| Ok(self.index.get(keys[i]).map_or(NO_ROW, &found)),
+                    |_, i| {
+                        Ok(match self.index.get(keys[i]) {
+                            Some(row) => self.asked(row, wants_counts, &ask),
+                            None => NO_ROW,
+                        })
+                    },
                     #[inline(always)]
                     |missing, i, row| {
                         let target = &mut out[i * stride..(i + 1) * stride];
@@ -154,6 +152,16 @@ impl Table {
             },
         )?;
         Ok(missing)
+    }
+
+    /// Asks for all that is read of a row.
+    #[inline(always)]
+    fn asked(&self, row: u32, wants_counts: bool, ask: impl Fn(u32)) -> u32 {
+        ask(row);
+        if wants_counts {
+            self.prefetch_companion(row);
+        }
+        row
     }
 
     /// What is left to do when the rows that are there have been copied: writes what a key without a row reads as, and

@@ -1,0 +1,28 @@
+//! What the system says of a slab's memory: in a process of its own, for it says it of the process.
+
+use zillion_device::{Slab, machine};
+
+#[test]
+fn freed_chunks_go_back_to_the_system() {
+    const ROWS: u32 = (512 << 20) / 256;
+    const TOLERANCE: i64 = 200 << 20;
+    let resident = || machine::resident().unwrap() as i64;
+    let start = resident();
+    let mut slab = Slab::<f32>::new(64).unwrap();
+    for _ in 0..ROWS {
+        let row = slab.alloc().unwrap();
+        slab.row_mut(row)[0] = 1.0;
+    }
+    let full = resident() - start;
+    assert!((full - (512 << 20)).abs() < TOLERANCE, "{full} bytes resident for 512 MiB of rows");
+    // Every row of the upper half, and of the lower one all but the first.
+    for row in (1..ROWS).rev() {
+        slab.free(row);
+    }
+    assert_eq!(slab.bytes().reserved, Slab::<f32>::mapped_bytes(1, 256), "a page for one row");
+    let rest = resident() - start;
+    assert!(rest < TOLERANCE, "{rest} bytes stay resident");
+    assert_eq!(slab.row(0)[0], 1.0);
+    slab.free(0);
+    assert_eq!(slab.bytes().reserved, 0);
+}
