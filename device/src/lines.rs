@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::DeviceError;
-use crate::slab::{CHUNK_BYTES, Pages, announce};
+use crate::slab::{CHUNK_BYTES, Notice, Pages};
 
 /// The words of a cache line.
 pub const WORDS: usize = 16;
@@ -129,12 +129,13 @@ impl LineArena {
         let used_before = taken.fresh.saturating_sub(first).min(lines);
         let fresh = taken.fresh;
         taken.fresh = fresh.max(first + lines);
-        let half = (taken.pages.bytes() / LINE_BYTES / 2) as u32;
-        let is_half_full_now = (fresh..taken.fresh).contains(&half);
-        let wants_chunk = is_half_full_now && shared.next_bytes() == CHUNK_BYTES;
+        let whole = taken.pages.bytes() / LINE_BYTES;
+        let left = |fresh: u32| whole - fresh as usize;
+        let notice = Notice::when(left(fresh), left(taken.fresh), whole);
+        let notice = notice.filter(|_| shared.next_bytes() == CHUNK_BYTES);
         drop(shared);
-        if wants_chunk {
-            announce();
+        if let Some(notice) = notice {
+            notice.give();
         }
         let mut run = Run { start, lines, mapping, arena: self.clone() };
         run[..used_before as usize].fill(CacheLine::ZERO);

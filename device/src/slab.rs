@@ -37,7 +37,7 @@ use crate::prefetch::{line_for_reading, line_for_writing};
 use chunk::Chunk;
 pub(crate) use pages::Pages;
 use places::Places;
-pub(crate) use reserve::announce;
+pub(crate) use reserve::Notice;
 pub use reserve::reserve_bytes;
 
 /// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
@@ -75,6 +75,8 @@ pub struct Slab<T: Pod> {
     spare: Option<u32>,
     live: usize,
     reserved: usize,
+    /// Its number among those that fill alike.
+    place: usize,
 }
 
 impl<T: Pod> Slab<T> {
@@ -96,7 +98,15 @@ impl<T: Pod> Slab<T> {
             spare: None,
             live: 0,
             reserved: 0,
+            place: 0,
         })
+    }
+
+    /// The same as number `place` of slabs that fill at the same pace: they do not become whole chunks, which costs a copy,
+    /// at the same time.
+    #[must_use]
+    pub fn staggered(self, place: usize) -> Self {
+        Self { place, ..self }
     }
 
     /// Elements per row.
@@ -194,8 +204,11 @@ impl<T: Pod> Slab<T> {
         if self.spare == Some(number) {
             self.spare = None;
         }
-        if chunk.bytes() == CHUNK_BYTES && chunk.is_half_full_now(index) {
-            announce();
+        if !used_before
+            && chunk.bytes() == CHUNK_BYTES
+            && let Some(notice) = chunk.notice(index)
+        {
+            notice.give();
         }
         self.live += 1;
         let row = (number as usize * self.places.rows_per_chunk() + index) as u32;
@@ -251,7 +264,8 @@ impl<T: Pod> Slab<T> {
         self.reserved = 0;
     }
 
-    /// Bytes that a slab of `rows` rows of `row_bytes` bytes has mapped, where no row has gone.
+    /// Bytes that a slab of `rows` rows of `row_bytes` bytes has mapped, where no row has gone; a little less or more
+    /// where it is [`Slab::staggered`].
     ///
     /// # Panics
     ///
@@ -284,11 +298,11 @@ impl<T: Pod> Slab<T> {
         if let [Some(first)] = self.chunks.as_mut_slice()
             && first.bytes() < CHUNK_BYTES
         {
-            self.reserved += first.grow(growth::larger(first.bytes(), row_bytes))?;
+            self.reserved += first.grow(growth::larger(first.bytes(), row_bytes, self.place))?;
             self.places.set(0, first.start().cast(), first.rows());
             self.open.insert(0);
-            if growth::larger(first.bytes(), row_bytes) == CHUNK_BYTES {
-                announce();
+            if growth::larger(first.bytes(), row_bytes, self.place) == CHUNK_BYTES {
+                Notice::Announce.give();
             }
             return Ok(0);
         }

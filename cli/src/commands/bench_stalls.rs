@@ -3,8 +3,11 @@
 //!
 //! An operation is a pull or a push of a thousand keys. The table grows from nothing: half of the keys of a push are
 //! new. The same operations are then timed alone, and while a checkpoint goes on; the ratio of their means is
-//! what the checkpoint costs training. Times are of the clock: whatever else the machine does is in them.
+//! what the checkpoint costs training. Times are of the clock: whatever else the machine does is in them. What that is, a
+//! control says: between the operations that let the table grow, as many lines of memory are read that have been there
+//! all along, which nothing but the machine can hold up.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +33,11 @@ const COPIED: usize = KEYS as usize / 12;
 /// Operations alone, before the checkpoint.
 const ALONE: u64 = 20_000;
 
+/// Words of memory that the control reads from, far more than caches hold, and how many it reads: they take about as long as
+/// an operation.
+const CONTROL_WORDS: u64 = 1 << 24;
+const CONTROL_READS: u64 = 10 * KEYS;
+
 /// Times of one kind of operation, in microseconds.
 #[derive(Serialize)]
 struct Latency {
@@ -48,6 +56,8 @@ struct Outcome {
     keys_an_operation: u64,
     growth_pull: Latency,
     growth_push: Latency,
+    /// Reads of memory between these, without any table.
+    growth_control: Latency,
     alone: Latency,
     checkpoint: Latency,
     /// Operations a second during the checkpoint against those alone.
@@ -73,7 +83,7 @@ pub(crate) fn run(args: &BenchStallsArgs) -> Result<()> {
         step: 0,
     };
     eprintln!("growing to {} rows", args.rows);
-    let (growth_pull, growth_push) = bench.grow(args.rows)?;
+    let (growth_pull, growth_push, growth_control) = bench.grow(args.rows)?;
     let plans: Vec<LookupPlan> = (0..PLANS)
         .map(|plan| plan_of_ids((0..KEYS).map(|i| mix64(plan * KEYS + i) % args.rows)))
         .collect();
@@ -91,6 +101,7 @@ pub(crate) fn run(args: &BenchStallsArgs) -> Result<()> {
         keys_an_operation: KEYS,
         growth_pull,
         growth_push,
+        growth_control,
         throughput_during_checkpoint: alone.mean_us / checkpoint.during.mean_us,
         alone,
         checkpoint_seconds: checkpoint.seconds,
@@ -132,9 +143,10 @@ fn plan_of_ids(ids: impl Iterator<Item = u64>) -> LookupPlan {
 }
 
 impl Bench {
-    /// Pulls and pushes of known and new keys until the table has so many rows.
-    fn grow(&mut self, rows: u64) -> Result<(Latency, Latency)> {
-        let (mut pulls, mut pushes) = (Vec::new(), Vec::new());
+    /// Pulls and pushes of known and new keys until the table has so many rows, and the control between them.
+    fn grow(&mut self, rows: u64) -> Result<(Latency, Latency, Latency)> {
+        let (mut pulls, mut pushes, mut controls) = (Vec::new(), Vec::new(), Vec::new());
+        let words: Vec<u64> = (0..CONTROL_WORDS).collect();
         let mut known = 0;
         while known < rows {
             let new = (KEYS / 2).min(rows - known);
@@ -145,8 +157,9 @@ impl Bench {
             self.set.pull(&self.workers, &plan, false, &mut self.pulled)?;
             pulls.push(began.elapsed());
             pushes.push(self.push(&plan)?);
+            controls.push(control(&words, self.step));
         }
-        Ok((latency(&mut pulls), latency(&mut pushes)))
+        Ok((latency(&mut pulls), latency(&mut pushes), latency(&mut controls)))
     }
 
     /// One pull and one push.
@@ -195,6 +208,14 @@ impl Bench {
             kept,
         })
     }
+}
+
+/// Reads here and there in memory.
+fn control(words: &[u64], step: u64) -> Duration {
+    let began = Instant::now();
+    let places = (0..CONTROL_READS).map(|i| mix64(step * CONTROL_READS + i) % CONTROL_WORDS);
+    black_box(places.map(|place| words[place as usize]).fold(0, u64::wrapping_add));
+    began.elapsed()
 }
 
 fn micros(time: Duration) -> f64 {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 #[cfg(target_os = "linux")]
 use super::CHUNK_BYTES;
 use super::pages::Pages;
-use super::{LINE_BYTES, PREFETCH_BYTES, growth};
+use super::{LINE_BYTES, Notice, PREFETCH_BYTES, growth};
 use crate::error::DeviceError;
 use crate::prefetch::line_for_writing;
 
@@ -205,10 +205,10 @@ impl Chunk {
         self.pages = pages;
     }
 
-    /// Whether the row that was handed out last is the one at which whoever fills this chunk should make sure of the
-    /// next: half-way. Such a moment comes once in a chunk's life.
-    pub(super) fn is_half_full_now(&self, index: usize) -> bool {
-        index + 1 == self.fresh && index == self.rows / 2
+    /// What there is to say of the next chunk when row `index` has been handed out that nobody had before.
+    #[inline(always)]
+    pub(super) fn notice(&self, index: usize) -> Option<Notice> {
+        Notice::when(self.rows - index, self.rows - index - 1, self.rows)
     }
 }
 

@@ -1,24 +1,36 @@
 //! How large the first chunk of a slab is: as much memory as its rows are worth, and never much more.
 //!
 //! It begins with a page and grows by a quarter. Moving pages costs no copy, so that small steps cost little, and a table
-//! whose memory is limited can use three quarters of its limit. Near the size of a chunk it becomes one, a huge page.
-//! Where rows go it gives memory back, in steps that are an eighth of it at least: a row at the edge does not move it to
-//! and fro.
+//! whose memory is limited can use most of its limit. Near the size of a chunk it becomes one, a huge page, which does cost
+//! a copy: the shards of a table, which fill at the same pace, do that at different sizes. Where rows go it gives memory
+//! back, in steps that are an eighth of it at least: a row at the edge does not move it to and fro.
 
 use super::{CHUNK_BYTES, FIRST_BYTES};
 
 /// From this size on it is a whole chunk.
 const NEARLY_WHOLE: usize = CHUNK_BYTES / 8 * 7;
+/// The size before a whole chunk, of the first of so many slabs that fill alike, and what each one more has.
+const LAST: usize = CHUNK_BYTES / 16 * 11;
+const STAGGERS: usize = 8;
+const STAGGER: usize = CHUNK_BYTES / 64;
 
 /// The first chunk with its first row.
 pub(super) fn first(row_bytes: usize) -> usize {
     holding(1, row_bytes)
 }
 
-/// The next size after `bytes`, which are full of rows; a whole chunk at most.
-pub(super) fn larger(bytes: usize, row_bytes: usize) -> usize {
+/// The next size after `bytes`, which are full of rows, of slab number `place` among those that fill alike; a whole chunk at
+/// most.
+pub(super) fn larger(bytes: usize, row_bytes: usize, place: usize) -> usize {
     let rows = bytes / row_bytes;
-    holding((rows + rows / 4).max(rows + 1), row_bytes)
+    let next = holding((rows + rows / 4).max(rows + 1), row_bytes);
+    if next < LAST {
+        return next;
+    }
+    let last = LAST + place % STAGGERS * STAGGER;
+    // Large rows may leave nothing between this size and a chunk.
+    let is_between = (rows + 1..CHUNK_BYTES / row_bytes).contains(&(last / row_bytes));
+    if bytes < last && is_between { last } else { CHUNK_BYTES }
 }
 
 /// Whether rows are so few that their chunk may shrink.
@@ -35,7 +47,7 @@ pub(super) fn smaller(bytes: usize, live: usize, end: usize, row_bytes: usize) -
     (fitting <= bytes / 8 * 7).then_some(fitting)
 }
 
-/// What a slab of `rows` rows has mapped that has only grown.
+/// What a slab of `rows` rows has mapped that has only grown, the first of those that fill alike.
 pub(crate) fn mapped(rows: usize, row_bytes: usize) -> usize {
     let whole = CHUNK_BYTES / row_bytes;
     if rows > whole {
@@ -43,7 +55,7 @@ pub(crate) fn mapped(rows: usize, row_bytes: usize) -> usize {
     }
     let mut bytes = if rows > 0 { first(row_bytes) } else { 0 };
     while bytes / row_bytes < rows {
-        bytes = larger(bytes, row_bytes);
+        bytes = larger(bytes, row_bytes, 0);
     }
     bytes
 }
@@ -53,4 +65,55 @@ fn holding(rows: usize, row_bytes: usize) -> usize {
     let bytes = (rows * row_bytes).next_multiple_of(FIRST_BYTES);
     let is_whole = bytes >= NEARLY_WHOLE || bytes / row_bytes >= CHUNK_BYTES / row_bytes;
     if is_whole { CHUNK_BYTES } else { bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes that a slab goes through until it is a chunk.
+    fn sizes(row_bytes: usize, place: usize) -> Vec<usize> {
+        let next = |&bytes: &usize| {
+            (bytes < CHUNK_BYTES).then(|| larger(bytes, row_bytes, place)).filter(|&b| b > bytes)
+        };
+        std::iter::successors(Some(first(row_bytes)), next).collect()
+    }
+
+    #[test]
+    fn every_size_has_more_rows_and_little_room_for_others() {
+        for row_bytes in [1, 16, 64, 80, 1000, 5000, 70_000, 300_000, 700_000, CHUNK_BYTES / 2] {
+            for place in 0..STAGGERS {
+                let sizes = sizes(row_bytes, place);
+                assert_eq!(sizes.last(), Some(&CHUNK_BYTES), "{row_bytes} bytes a row");
+                for pair in sizes.windows(2) {
+                    let full = pair[0] / row_bytes;
+                    assert!(pair[1] / row_bytes > full, "{pair:?}, {row_bytes} bytes a row");
+                    // As soon as there is one row more.
+                    let worth = (full + 1) * row_bytes;
+                    assert!(pair[1] <= worth * 3 / 2 + FIRST_BYTES, "{pair:?}, {row_bytes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slabs_that_fill_alike_become_chunks_at_different_times() {
+        let last = |place| sizes(80, place).into_iter().rev().nth(1).unwrap();
+        let mut lasts: Vec<usize> = (0..STAGGERS).map(last).collect();
+        assert!(lasts.iter().all(|bytes| (LAST..NEARLY_WHOLE).contains(bytes)), "{lasts:?}");
+        lasts.sort_unstable();
+        assert!(lasts.windows(2).all(|pair| pair[1] - pair[0] >= STAGGER), "{lasts:?}");
+    }
+
+    #[test]
+    fn what_shrinks_is_worth_it_and_does_not_grow_at_once() {
+        for (bytes, rows) in [(1 << 20, 16_384), (CHUNK_BYTES, 32_768), (64 << 10, 1024)] {
+            assert!(!is_sparse(rows * 2 / 3 + 1, rows) && is_sparse(rows / 2, rows));
+            let live = rows / 2;
+            let fitting = smaller(bytes, live, live, 64).unwrap();
+            assert!(fitting <= bytes / 8 * 7 && fitting / 64 > live + live / 8);
+            assert_eq!(smaller(bytes, live, rows, 64), None, "the last row stays where it is");
+        }
+        assert_eq!(smaller(FIRST_BYTES, 1, 1, 64), None);
+    }
 }

@@ -7,7 +7,9 @@
 //! time; all of them have announced it.
 //!
 //! What is ready for a whole [`PERIOD`] and not taken goes back to the operating system, and in the end the thread: a table
-//! that has stopped growing, or is held at its limit, has announced chunks that it will not take.
+//! that has stopped growing, or is held at its limit, has announced chunks that it will not take. One that grows slowly
+//! takes longer than that for half a chunk. It reminds of its announcement whenever what is left has halved: a chunk
+//! that went back is then made ready once more.
 //!
 //! # Invariants
 //! * A chunk of the reserve is zeros, mapped and touched, and nobody's.
@@ -47,15 +49,48 @@ struct State {
     ready: Vec<Pages>,
     /// Chunks that were announced and have not been taken.
     announced: usize,
+    /// Announcements whose chunks went back, of those that have not been taken.
+    forgotten: usize,
     /// The fewest that were ready in this period: so many were not needed in it.
     unneeded: usize,
     has_thread: bool,
 }
 
-/// Says that the caller will soon take a chunk.
-pub(crate) fn announce() {
-    let node = numa::current_node();
-    RESERVES[node.min(NODES - 1)].announce(node);
+/// Chunks that are nearly full remind no more.
+const LEAST_LEFT: usize = 256;
+
+/// What a slab has to say of the chunk that it will want next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// It will want one.
+    Announce,
+    /// It still will.
+    Remind,
+}
+
+impl Notice {
+    /// What there is to say when what is left of a chunk goes from `before` to `after` of `whole`.
+    #[inline(always)]
+    pub(crate) fn when(before: usize, after: usize, whole: usize) -> Option<Self> {
+        let half = whole / 2;
+        if after < half && half <= before {
+            return Some(Self::Announce);
+        }
+        // Whether a power of two lies between them.
+        let is_halved = before > 0 && after < 1 << before.ilog2() && before <= half;
+        (is_halved && before >= whole / LEAST_LEFT).then_some(Self::Remind)
+    }
+
+    /// Says so.
+    #[cold]
+    pub(crate) fn give(self) {
+        let node = numa::current_node();
+        let reserve = &RESERVES[node.min(NODES - 1)];
+        match self {
+            Self::Announce => reserve.announce(node),
+            Self::Remind => reserve.remind(node),
+        }
+    }
 }
 
 /// A chunk of the reserve, if there is one.
@@ -71,7 +106,8 @@ pub fn reserve_bytes() -> usize {
 
 impl Reserve {
     const fn new() -> Self {
-        let state = State { ready: Vec::new(), announced: 0, unneeded: 0, has_thread: false };
+        let state =
+            State { ready: Vec::new(), announced: 0, forgotten: 0, unneeded: 0, has_thread: false };
         Self { state: Mutex::new(state), wanted: Condvar::new() }
     }
 
@@ -81,7 +117,19 @@ impl Reserve {
     }
 
     fn announce(&'static self, node: usize) {
+        self.expect(self.lock(), node);
+    }
+
+    /// The caller has announced a chunk, and it may have gone back.
+    fn remind(&'static self, node: usize) {
         let mut state = self.lock();
+        if let Some(rest) = state.forgotten.checked_sub(1) {
+            state.forgotten = rest;
+            self.expect(state, node);
+        }
+    }
+
+    fn expect(&'static self, mut state: MutexGuard<'static, State>, node: usize) {
         state.announced += 1;
         if !state.has_thread {
             let thread = std::thread::Builder::new().name("zillion-memory".to_owned());
@@ -94,7 +142,10 @@ impl Reserve {
 
     fn take(&self) -> Option<Pages> {
         let mut state = self.lock();
-        state.announced = state.announced.saturating_sub(1);
+        match state.announced.checked_sub(1) {
+            Some(rest) => state.announced = rest,
+            None => state.forgotten = state.forgotten.saturating_sub(1),
+        }
         let chunk = state.ready.pop();
         state.unneeded = state.unneeded.min(state.ready.len());
         chunk
@@ -123,12 +174,12 @@ impl Reserve {
             }
             let stay = state.ready.len() - state.unneeded;
             let rest = state.ready.split_off(stay);
-            state.announced = state.announced.saturating_sub(rest.len()).max(stay);
-            state.unneeded = stay;
             let is_over = stay == 0;
-            if is_over {
-                (state.announced, state.has_thread) = (0, false);
-            }
+            let announced = state.announced.saturating_sub(rest.len()).max(stay);
+            let announced = if is_over { 0 } else { announced };
+            state.forgotten += state.announced.saturating_sub(announced);
+            (state.announced, state.unneeded) = (announced, stay);
+            state.has_thread = !is_over;
             drop(state);
             drop(rest);
             if is_over {
@@ -172,5 +223,37 @@ mod tests {
         }
         let state = RESERVE.lock();
         assert_eq!((state.ready.len(), state.announced), (0, 0));
+        let forgotten = state.forgotten;
+        assert!(forgotten > 0);
+        drop(state);
+        // Who reminds of it gets it back, once.
+        RESERVE.remind(0);
+        while RESERVE.lock().ready.is_empty() {
+            std::thread::yield_now();
+            assert!(Instant::now() < patience);
+        }
+        assert_eq!(RESERVE.lock().forgotten, forgotten - 1);
+        assert!(RESERVE.take().is_some());
+        (0..forgotten + 5).for_each(|_| _ = RESERVE.take());
+        RESERVE.remind(0);
+        let state = RESERVE.lock();
+        assert_eq!((state.announced, state.forgotten), (0, 0), "all were taken, announced or not");
+    }
+
+    #[test]
+    fn a_chunk_is_announced_once_and_reminded_of_as_it_fills() {
+        for (whole, stride) in [(32_768, 1), (26_214, 1), (32_768, 300), (2, 1), (3, 1)] {
+            let (mut left, mut said) = (whole, Vec::new());
+            while left > 0 {
+                let after = usize::saturating_sub(left, stride);
+                said.extend(Notice::when(left, after, whole));
+                left = after;
+            }
+            assert_eq!(said.first(), Some(&Notice::Announce), "{whole}, {stride}");
+            assert!(said[1..].iter().all(|&notice| notice == Notice::Remind), "{said:?}");
+            if whole > 1000 {
+                assert!((4..10).contains(&said.len()), "{said:?} of {whole}");
+            }
+        }
     }
 }
