@@ -238,13 +238,13 @@ impl TableSet {
         self.check_gradients(plan, gradients)?;
         let ranges = self.ranges(plan);
         let mut steps = self.steps(update, false)?;
-        let rooms = self.rooms(workers, plan, gradients, update.step.0 as u32);
+        self.bring_in(workers, plan)?;
+        let rooms = self.rooms(workers, plan, gradients, update.step.0 as u32)?;
         for (step, room) in steps.iter_mut().zip(rooms) {
             if let Some(step) = step {
                 step.room = room;
             }
         }
-        self.bring_in(workers, plan)?;
         let counted = counted(&mut self.shards, |shards| {
             each(workers, shards, |i, shard| shard.push(plan, &ranges[i], gradients, &steps))
         });

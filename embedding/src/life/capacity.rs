@@ -55,7 +55,7 @@ impl Visit {
         }
         let looks = excess.saturating_mul(LOOKS).clamp(FEWEST_LOOKS, MOST_LOOKS);
         let slots = (looks * SLOTS as u64).div_ceil(rows).clamp(1, SLOTS as u64);
-        let period = SLOTS / slots.next_power_of_two() as usize;
+        let period = SLOTS / slots as usize;
         Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
     }
 

@@ -20,7 +20,7 @@ use crate::limits::candidates_within;
 use crate::shape::TableShape;
 use crate::shard::times;
 use crate::spec::TableSpec;
-use crate::table::{Looked, Room};
+use crate::table::{Foreseen, Looked, Room};
 
 /// The part of the set's limit that exact counts of waiting keys may take, all tables together.
 const CANDIDATES_PART: u64 = 8;
@@ -139,19 +139,19 @@ impl TableSet {
         limits
     }
 
-    /// Which keys of a step may get a row, by table.
+    /// Which keys of a step may get a row, by table. What is known of rows holds until the next step.
     pub(super) fn rooms(
         &self,
         workers: &Workers,
         plan: &LookupPlan,
         gradients: &RowBuffer,
         step: u32,
-    ) -> Vec<Room> {
+    ) -> Result<Vec<Room>> {
         let mut rooms = vec![Room::default(); self.shapes.len()];
         let is_limited = self.shared.rows.is_some()
             || plan.tables.iter().any(|t| self.shapes[t.table.index()].most_rows.is_some());
         if !is_limited {
-            return rooms;
+            return Ok(rooms);
         }
         let mut keys = vec![0; self.shapes.len()];
         let moving = plan.tables.iter().filter(|t| !self.frozen[t.table.index()]);
@@ -166,14 +166,19 @@ impl TableSet {
                 continue;
             }
             let ranges: Vec<Range<usize>> = table.shard_ranges(&self.map);
-            let new = workers.map(self.shards.len(), |i| {
+            let foreseen = workers.map(self.shards.len(), |i| {
                 let range = ranges[i].clone();
                 let (keys, stride) = (&table.keys[range.clone()], values.stride);
                 let raw = &values.values[range.start * stride..range.end * stride];
                 let times = times(table, values, range);
-                self.shards[i].table(index).would_create(keys, raw, times, step)
+                self.shards[i].table(index).foresee(keys, raw, times, step)
             });
-            let mut positions = new.concat();
+            let (mut positions, mut rows) = (Vec::new(), Vec::with_capacity(table.keys.len()));
+            for foreseen in foreseen {
+                let Foreseen { new, rows: found } = foreseen?;
+                positions.extend(new);
+                rows.extend(found);
+            }
             // In a filter keys share counters: some of this step's may lift others over the threshold that would wait by
             // what it holds now. Those wait once more where room is scarce, for it was given out without them.
             let may_be_more = matches!(self.shapes[index].spec.admission, Admission::Bloom { .. });
@@ -181,8 +186,12 @@ impl TableSet {
                 positions.truncate(free as usize);
                 rooms[index] = Room::at(positions);
             }
+            // A plan has a table once; one that has it twice says of neither what it knows.
+            if keys[index] == table.keys.len() as u64 {
+                rooms[index] = std::mem::take(&mut rooms[index]).knowing(rows);
+            }
         }
-        rooms
+        Ok(rooms)
     }
 
     /// Ends a step in tables at their limits: the least rows go.

@@ -30,7 +30,7 @@ impl TableSet {
         self.bring_in(workers, plan)?;
         // Steps that do not fit are refused when gradients are applied.
         let step = step.0 as u32;
-        let rooms = self.rooms(workers, plan, gradients, step);
+        let rooms = self.rooms(workers, plan, gradients, step)?;
         let run = |position: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
             let rows = &gradients.tables[position];
             slot_runs(table, range, |keys, run| {

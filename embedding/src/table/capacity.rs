@@ -5,30 +5,38 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use zillion_device::simd::vectorised;
 use zillion_feature::FeatureKey;
 
-use super::push::is_finite;
+use super::push::finite;
 use super::{Table, Times};
+use crate::ahead::{LATER, NO_ROW, in_turn};
 use crate::error::Result;
+use crate::index::AtHome;
 use crate::life::capacity::Visit;
 use crate::life::priority::{Priority, ordered};
 
 /// Rows that are asked for before they are looked at.
 const AHEAD: usize = 16;
-/// Keys whose buckets are asked for before they are looked up.
-const KEYS_AHEAD: usize = 16;
 
-/// Which keys of a step may get a row.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Which keys of a step may get a row, and what was found when that was decided.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Room {
     /// Positions in the plan, ascending; `None`: all of them.
     positions: Option<Vec<u32>>,
+    /// By position in the plan, the row of a key or [`NO_ROW`]; `None` where nobody has looked. A push need not look again.
+    rows: Option<Vec<u32>>,
 }
 
 impl Room {
     /// Room for the keys at these positions of the plan, ascending, and no other.
     pub(crate) fn at(positions: Vec<u32>) -> Self {
-        Self { positions: Some(positions) }
+        Self { positions: Some(positions), rows: None }
+    }
+
+    /// The same, with the rows that the plan's keys have.
+    pub(crate) fn knowing(self, rows: Vec<u32>) -> Self {
+        Self { rows: Some(rows), ..self }
     }
 
     pub(crate) fn is_limited(&self) -> bool {
@@ -43,6 +51,20 @@ impl Room {
             Some(positions) => positions.binary_search(&(position as u32)).is_ok(),
         }
     }
+
+    /// The rows of the keys at these positions of the plan, if they are known.
+    pub(super) fn rows(&self, positions: Range<usize>) -> Option<&[u32]> {
+        self.rows.as_ref().map(|rows| &rows[positions])
+    }
+}
+
+/// What a push would do with the keys of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Foreseen {
+    /// Positions in the plan of the keys that it would make rows of.
+    pub(crate) new: Vec<u32>,
+    /// By key, its row or [`NO_ROW`].
+    pub(crate) rows: Vec<u32>,
 }
 
 /// A row that was looked at: what it is worth, and where it is.
@@ -61,29 +83,51 @@ impl Looked {
 }
 
 impl Table {
-    /// The positions in the plan of the keys that a push would make rows of: those without one whose gradients are
-    /// finite and that are admitted.
-    pub(crate) fn would_create(
+    /// What a push would do: rows are made of keys without one whose gradients are finite and that are admitted.
+    pub(crate) fn foresee(
         &self,
         keys: &[FeatureKey],
         gradients: &[f32],
         occurrences: Times<'_>,
         step: u32,
-    ) -> Vec<u32> {
+    ) -> Result<Foreseen> {
         let (stride, width) = (self.shape.stride(), self.shape.width);
-        let mut positions = Vec::new();
-        for (i, (&key, raw)) in keys.iter().zip(gradients.chunks_exact(stride)).enumerate() {
-            if let Some(&key) = keys.get(i + KEYS_AHEAD) {
-                self.index.prefetch(key);
-            }
-            let is_new = self.index.get(key).is_none()
-                && is_finite(raw, width)
-                && !self.waits(key, || occurrences.of(i), step);
-            if is_new {
-                positions.push((occurrences.first + i) as u32);
-            }
-        }
-        positions
+        let mut foreseen = Foreseen { new: Vec::new(), rows: vec![NO_ROW; keys.len()] };
+        vectorised(
+            #[inline(always)]
+            || {
+                in_turn(
+                    &mut foreseen,
+                    keys.len(),
+                    #[inline(always)]
+                    |_, i| {
+                        self.index.prefetch(keys[i]);
+                        if let Some(candidates) = &self.candidates {
+                            candidates.prefetch(keys[i]);
+                        }
+                    },
+                    #[inline(always)]
+                    |_, i| match self.index.get_at_home(keys[i]) {
+                        AtHome::Row(row) => row,
+                        AtHome::Absent => NO_ROW,
+                        AtHome::Beyond => LATER,
+                    },
+                    #[inline(always)]
+                    |_, i| Ok(self.index.get(keys[i]).unwrap_or(NO_ROW)),
+                    #[inline(always)]
+                    |foreseen, i, row| {
+                        foreseen.rows[i] = row;
+                        let is_new = row == NO_ROW
+                            && finite(&gradients[i * stride..(i + 1) * stride], width)
+                            && !self.waits(keys[i], || occurrences.of(i), step);
+                        if is_new {
+                            foreseen.new.push((occurrences.first + i) as u32);
+                        }
+                    },
+                )
+            },
+        )?;
+        Ok(foreseen)
     }
 
     /// Whether a key without room would get a row in this step, had it room; counted. A key that would wait
@@ -109,6 +153,7 @@ impl Table {
     }
 
     /// What a row is worth; of its norm, as far as it has floats.
+    #[inline(always)]
     pub(super) fn worth(&self, priority: Priority, row: u32) -> f64 {
         let (shape, companion) = self.companion_of(row);
         let weights = match priority.needs_weights() {
@@ -149,25 +194,30 @@ impl Table {
         looked: &[Looked],
         highest: (u64, FeatureKey),
     ) -> Result<()> {
+        let goes = |found: &Looked| found.rank <= highest;
+        let mut next = 0;
         // Rows come by slot, each slot's in one run.
-        let mut run: Range<usize> = 0..0;
         for slot in visit.turn.slots(self.index.slots()) {
-            let rest = looked[run.end..].iter().take_while(|found| found.rank.1.slot() == slot);
-            run = run.end..run.end + rest.count();
-            let goes = |found: &&Looked| found.rank <= highest;
             let mut gone = 0;
-            for &Looked { rank: (_, key), row } in looked[run.clone()].iter().filter(goes) {
-                let meta = self.meta_of(row);
-                self.evict_row(key, row, meta);
-                gone += 1;
+            while let Some(&Looked { rank: (_, key), row }) = looked.get(next)
+                && key.slot() == slot
+            {
+                if let Some(soon) = looked.get(next + AHEAD).filter(|soon| goes(soon)) {
+                    self.index.prefetch(soon.rank.1);
+                    self.prefetch_companion(soon.row);
+                }
+                if goes(&looked[next]) {
+                    let meta = self.meta_of(row);
+                    self.evict_row(key, row, meta);
+                    gone += 1;
+                } else {
+                    self.place_low(key, row)?;
+                }
+                next += 1;
             }
             if gone > 0 {
                 self.counters.displaced += gone;
                 self.index.tidy(slot);
-            }
-            let stay = looked[run.clone()].iter().filter(|found| found.rank > highest);
-            for &Looked { rank: (_, key), row } in stay {
-                self.place_low(key, row)?;
             }
         }
         Ok(())

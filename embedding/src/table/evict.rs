@@ -67,6 +67,7 @@ impl Table {
     }
 
     /// Moves a row down whose number lies beyond what the table needs.
+    #[inline(always)]
     pub(super) fn place_low(&mut self, key: FeatureKey, row: u32) -> Result<()> {
         if self.narrow.is_some() && is_narrow(row) {
             return self.place_narrow_low(key, row);

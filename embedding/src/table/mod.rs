@@ -26,7 +26,7 @@ mod sweep;
 mod uses;
 mod weights;
 
-pub(crate) use capacity::{Looked, Room};
+pub(crate) use capacity::{Foreseen, Looked, Room};
 pub(crate) use changes::{Changed, Changes};
 pub(crate) use gather::RowRun;
 pub(crate) use pull::Absent;
@@ -94,9 +94,10 @@ pub(crate) struct StoredRow<'a> {
 
 impl Table {
     pub(crate) fn new(shape: Arc<TableShape>, slots: Range<usize>) -> Result<Self> {
+        let shard = shard_with(&slots);
         Ok(Self {
-            weights: WeightSlab::new(&shape)?,
-            companion: Slab::new(shape.companion_stride)?,
+            weights: WeightSlab::new(&shape, shard)?,
+            companion: Slab::new(shape.companion_stride)?.staggered(shard),
             scratch: Vec::new(),
             counters: Counters::default(),
             candidates: Gate::new(&shape, slots.clone()),
@@ -296,4 +297,9 @@ impl Table {
             counters: self.counters,
         }
     }
+}
+
+/// The number of the shard that has these slots, or nearly: shards have equal parts of them.
+fn shard_with(slots: &Range<usize>) -> usize {
+    slots.start / slots.len().max(1)
 }

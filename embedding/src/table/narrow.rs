@@ -27,7 +27,7 @@ use zillion_feature::FeatureKey;
 
 use super::evict::is_loose;
 use super::weights::{RowWeights, WeightSlab};
-use super::{StoredRow, Table};
+use super::{StoredRow, Table, shard_with};
 use crate::ahead::ROWS_END;
 use crate::error::{Error, Result};
 use crate::narrow::NarrowShape;
@@ -78,9 +78,10 @@ impl Narrow {
     /// No rows yet; `None` where the rows of the table are all full.
     pub(super) fn new(shape: &TableShape, slots: &Range<usize>) -> Result<Option<Box<Self>>> {
         let Some(NarrowShape { shape, .. }) = shape.narrow.as_deref() else { return Ok(None) };
+        let shard = shard_with(slots);
         Ok(Some(Box::new(Self {
-            weights: WeightSlab::new(shape)?,
-            companion: Slab::new(shape.companion_stride)?,
+            weights: WeightSlab::new(shape, shard)?,
+            companion: Slab::new(shape.companion_stride)?.staggered(shard),
             gradient: Vec::new(),
             due: Vec::new(),
             first_slot: slots.start,

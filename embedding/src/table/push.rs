@@ -21,6 +21,8 @@ struct Push<'a> {
     gradients: &'a [f32],
     occurrences: Times<'a>,
     step: &'a TableStep,
+    /// The keys' rows, where they have been looked up for this step.
+    known: Option<&'a [u32]>,
 }
 
 impl Table {
@@ -64,7 +66,8 @@ impl Table {
         step: &TableStep,
     ) -> Result<()> {
         let shape = &*self.shape.clone();
-        let push = Push { shape, keys, gradients, occurrences, step };
+        let known = step.room.rows(occurrences.first..occurrences.first + keys.len());
+        let push = Push { shape, keys, gradients, occurrences, step, known };
         match (&shape.segments[..], &step.kernels[..]) {
             // Most tables: the rule is chosen here and not for each row.
             ([segment], [kernel]) => {
@@ -145,6 +148,9 @@ impl Push<'_> {
 
     #[inline(always)]
     fn ask(&self, table: &Table, i: usize) {
+        if self.known.is_some_and(|rows| rows[i] != NO_ROW) {
+            return;
+        }
         table.index.prefetch(self.keys[i]);
         if let Some(candidates) = &table.candidates {
             candidates.prefetch(self.keys[i]);
@@ -157,11 +163,15 @@ impl Push<'_> {
             table.counters.nonfinite += 1;
             return NO_ROW;
         }
-        match table.index.get_at_home(self.keys[i]) {
-            AtHome::Row(row) => table.found(row),
-            // Made, or looked for further on, when its lines are there.
-            AtHome::Absent | AtHome::Beyond => LATER,
-        }
+        let row = match self.known {
+            Some(rows) => rows[i],
+            None => match table.index.get_at_home(self.keys[i]) {
+                AtHome::Row(row) => row,
+                AtHome::Absent | AtHome::Beyond => NO_ROW,
+            },
+        };
+        // Made, or looked for further on, when its lines are there.
+        if row == NO_ROW { LATER } else { table.found(row) }
     }
 
     /// Finds or makes the row of a key that is not where it is looked for first.
@@ -302,7 +312,7 @@ pub(super) fn is_finite(row: &[f32], width: usize) -> bool {
 
 /// The same for code that is vectorised itself.
 #[inline(always)]
-fn finite(row: &[f32], width: usize) -> bool {
+pub(super) fn finite(row: &[f32], width: usize) -> bool {
     // Nearly always all of them are, padding included.
     all_are_finite(row) || row[..width].iter().all(|x| x.is_finite())
 }

@@ -46,12 +46,12 @@ macro_rules! each {
 }
 
 impl WeightSlab {
-    pub(super) fn new(shape: &TableShape) -> Result<Self> {
+    pub(super) fn new(shape: &TableShape, shard: usize) -> Result<Self> {
         let stride = shape.spec.weight_bytes() / shape.spec.dtype.bytes();
         Ok(match shape.spec.dtype {
-            Dtype::F32 => Self::F32(Slab::new(stride)?),
-            Dtype::F16 => Self::F16(Slab::new(stride)?),
-            Dtype::Bf16 => Self::Bf16(Slab::new(stride)?),
+            Dtype::F32 => Self::F32(Slab::new(stride)?.staggered(shard)),
+            Dtype::F16 => Self::F16(Slab::new(stride)?.staggered(shard)),
+            Dtype::Bf16 => Self::Bf16(Slab::new(stride)?.staggered(shard)),
         })
     }
 
