@@ -264,12 +264,8 @@ impl<T: Pod> Slab<T> {
         self.reserved = 0;
     }
 
-    /// Bytes that a slab of `rows` rows of `row_bytes` bytes has mapped, where no row has gone; a little less or more
-    /// where it is [`Slab::staggered`].
-    ///
-    /// # Panics
-    ///
-    /// Where such rows are refused (see [`Slab::new`]).
+    /// Bytes that a slab of `rows` rows of `row_bytes` bytes has mapped at most, where no row has gone; none for rows that are
+    /// larger than a chunk, which no slab has.
     pub fn mapped_bytes(rows: usize, row_bytes: usize) -> usize {
         growth::mapped(rows, row_bytes)
     }
@@ -301,6 +297,7 @@ impl<T: Pod> Slab<T> {
             self.reserved += first.grow(growth::larger(first.bytes(), row_bytes, self.place))?;
             self.places.set(0, first.start().cast(), first.rows());
             self.open.insert(0);
+            // It will be a chunk when it is full, or is one and the next will be wanted.
             if growth::larger(first.bytes(), row_bytes, self.place) == CHUNK_BYTES {
                 Notice::Announce.give();
             }

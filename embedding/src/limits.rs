@@ -60,16 +60,26 @@ impl Reckoning {
 /// fewer.
 ///
 /// Up to a chunk a slab has half as much again as its rows are worth at most, if they lie no more than an eighth beyond their
-/// number, as those of evicting tables do; a page and a row more by rounding. From there on it has chunks of one size, the
-/// last of which may have one row. Shards do not have the same number of rows, hence an eighth again.
+/// number, as those of evicting tables do; a page and a row more by rounding. From there on it has chunks of one size, as many
+/// as it had rows for when it had most, the last of which may have one row.
 fn slab_memory(rows: u64, row: u64) -> u64 {
-    let bytes = rows * row;
     let beginning = RECKONED_SHARDS * (PAGE + row);
+    let small = 3 * rows * row / 2;
+    // Rows of a chunk take its end as well, where that is no row.
+    let in_chunk = CHUNK.div_ceil((CHUNK / row).max(1));
+    let most = most_in_shards(rows) * in_chunk;
     // The most shards that have filled a chunk and begun another.
-    match (9 * bytes / 8 / CHUNK).min(RECKONED_SHARDS) {
-        0 => 3 * bytes / 2 + beginning,
-        shards => bytes + shards * CHUNK + beginning,
+    match (most / CHUNK).min(RECKONED_SHARDS) {
+        0 => small + beginning,
+        shards => small.max(most + shards * CHUNK) + beginning,
     }
+}
+
+/// The sum of the most rows that each shard has had, at whatever time, of a table that never has more than `rows`: keys are
+/// mixed, so that a shard's number of them is a binomial one, and four times its deviation is beyond what is met.
+fn most_in_shards(rows: u64) -> u64 {
+    let in_shard = rows.div_ceil(RECKONED_SHARDS);
+    (rows + RECKONED_SHARDS * 4 * in_shard.isqrt()).min(RECKONED_SHARDS * rows)
 }
 
 /// An upper bound of the index of `keys` keys: of those of a small slot most lie in a bucket that is not full.

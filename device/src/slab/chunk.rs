@@ -52,7 +52,7 @@ impl Chunk {
     }
 
     /// The first of `bytes` bytes, which are initialised, aligned to 4 KiB at least, and mapped until the
-    /// chunk grows or goes.
+    /// chunk grows, shrinks or goes.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.pages.start()
     }
@@ -158,7 +158,9 @@ impl Chunk {
         #[cfg(not(target_os = "linux"))]
         self.move_to(Pages::zeroed(bytes)?);
         self.rows = bytes / self.row_bytes;
-        self.bits.resize(self.rows.div_ceil(64), 0);
+        let words = self.rows.div_ceil(64);
+        self.bits.reserve_exact(words - self.bits.len());
+        self.bits.resize(words, 0);
         Ok(grown)
     }
 

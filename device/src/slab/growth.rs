@@ -47,17 +47,24 @@ pub(super) fn smaller(bytes: usize, live: usize, end: usize, row_bytes: usize) -
     (fitting <= bytes / 8 * 7).then_some(fitting)
 }
 
-/// What a slab of `rows` rows has mapped that has only grown, the first of those that fill alike.
+/// What a slab of `rows` rows has mapped at most that has only grown, whatever its place.
 pub(crate) fn mapped(rows: usize, row_bytes: usize) -> usize {
     let whole = CHUNK_BYTES / row_bytes;
+    if rows == 0 || whole == 0 {
+        return 0;
+    }
     if rows > whole {
         return rows.div_ceil(whole) * CHUNK_BYTES;
     }
-    let mut bytes = if rows > 0 { first(row_bytes) } else { 0 };
-    while bytes / row_bytes < rows {
-        bytes = larger(bytes, row_bytes, 0);
-    }
-    bytes
+    let of_place = |place| {
+        let mut bytes = first(row_bytes);
+        while bytes / row_bytes < rows {
+            bytes = larger(bytes, row_bytes, place);
+        }
+        bytes
+    };
+    // Those between become chunks later than the first, and smaller than the last.
+    of_place(0).max(of_place(STAGGERS - 1))
 }
 
 /// The pages of so many rows; a whole chunk where little is missing, or where they are as many as it holds.

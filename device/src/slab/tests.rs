@@ -143,7 +143,7 @@ fn a_small_slab_is_small() {
             bytes.used.next_multiple_of(CHUNK_BYTES)
         };
         assert!((bytes.used..=most).contains(&bytes.reserved), "{bytes:?}");
-        assert_eq!(bytes.reserved, Slab::<f32>::mapped_bytes(rows, 64));
+        assert!(bytes.reserved <= Slab::<f32>::mapped_bytes(rows, 64));
         // A bit a row, and little beside it.
         assert!(bytes.bookkeeping <= rows / 4 + 2048, "{} for {rows}", bytes.bookkeeping);
     }

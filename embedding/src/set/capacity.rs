@@ -188,7 +188,7 @@ impl TableSet {
             }
             // A plan has a table once; one that has it twice says of neither what it knows.
             if keys[index] == table.keys.len() as u64 {
-                rooms[index] = std::mem::take(&mut rooms[index]).knowing(rows);
+                rooms[index].know(rows);
             }
         }
         Ok(rooms)

@@ -34,9 +34,9 @@ impl Room {
         Self { positions: Some(positions), rows: None }
     }
 
-    /// The same, with the rows that the plan's keys have.
-    pub(crate) fn knowing(self, rows: Vec<u32>) -> Self {
-        Self { rows: Some(rows), ..self }
+    /// Takes down the rows that the plan's keys have.
+    pub(crate) fn know(&mut self, rows: Vec<u32>) {
+        self.rows = Some(rows);
     }
 
     pub(crate) fn is_limited(&self) -> bool {
@@ -194,6 +194,7 @@ impl Table {
         looked: &[Looked],
         highest: (u64, FeatureKey),
     ) -> Result<()> {
+        let shape = self.shape.clone();
         let goes = |found: &Looked| found.rank <= highest;
         let mut next = 0;
         // Rows come by slot, each slot's in one run.
@@ -214,6 +215,11 @@ impl Table {
                     self.place_low(key, row)?;
                 }
                 next += 1;
+            }
+            for &key in shape.pinned.of_slot(slot) {
+                if let Some(row) = self.index.get(key) {
+                    self.place_low(key, row)?;
+                }
             }
             if gone > 0 {
                 self.counters.displaced += gone;

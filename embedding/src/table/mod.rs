@@ -299,7 +299,8 @@ impl Table {
     }
 }
 
-/// The number of the shard that has these slots, or nearly: shards have equal parts of them.
+/// The number of the shard that has these slots: shards have equal parts of them, but for one slot.
 fn shard_with(slots: &Range<usize>) -> usize {
-    slots.start / slots.len().max(1)
+    let len = slots.len().max(1);
+    (slots.start + len / 2) / len
 }
