@@ -140,7 +140,7 @@ fn limits_below_one_step_are_named() {
         &["one step asks", "train.batch_size"],
     );
     let report = place.check(&format!(
-        "[tables.\"*\"]\n{lru}\n[train]\nmax_table_bytes = '1600 KiB'\nbatch_size = 4000"
+        "[tables.\"*\"]\n{lru}\n[train]\nmax_table_bytes = '1200 KiB'\nbatch_size = 4000"
     ));
     finds(
         &report,
