@@ -64,14 +64,13 @@ impl Reckoning {
 /// as it had rows for when it had most, the last of which may have one row.
 fn slab_memory(rows: u64, row: u64) -> u64 {
     let beginning = RECKONED_SHARDS * (PAGE + row);
-    let small = 3 * rows * row / 2;
     // Rows of a chunk take its end as well, where that is no row.
     let in_chunk = CHUNK.div_ceil((CHUNK / row).max(1));
     let most = most_in_shards(rows) * in_chunk;
     // The most shards that have filled a chunk and begun another.
     match (most / CHUNK).min(RECKONED_SHARDS) {
-        0 => small + beginning,
-        shards => small.max(most + shards * CHUNK) + beginning,
+        0 => 3 * rows * row / 2 + beginning,
+        shards => most + shards * CHUNK + beginning,
     }
 }
 
