@@ -14,7 +14,7 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use super::{TableSet, each_with};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::life::capacity::{Claim, Visit, shares};
+use crate::life::capacity::{Claim, Demand, Visit, shares};
 use crate::life::{Admission, ByteSize};
 use crate::limits::candidates_within;
 use crate::shape::TableShape;
@@ -202,10 +202,10 @@ impl TableSet {
         let tables = 0..self.shapes.len();
         let shards = &mut self.shards;
         let of_table =
-            |table| shards.iter_mut().map(|shard| shard.table_mut(table).take_wanted()).sum();
-        let wanted: Vec<u64> = tables.clone().map(of_table).collect();
+            |table| shards.iter_mut().map(|shard| shard.table_mut(table).take_demand()).sum();
+        let demands: Vec<Demand> = tables.clone().map(of_table).collect();
         let limits = self.limits(
-            |table, rows| rows + 2 * wanted[table],
+            |table, rows| rows + 2 * demands[table].rows,
             |table, shape| shape.priority.is_none() || shape.spec.dense || self.frozen[table],
         );
         let visits: Vec<Option<Visit>> = tables
@@ -213,7 +213,7 @@ impl TableSet {
             .map(|table| {
                 self.shapes[table].priority.filter(|_| !self.frozen[table])?;
                 let rows = self.rows(TableId(table as u16));
-                Visit::new(rows, limits[table]?, wanted[table], step)
+                Visit::new(rows, limits[table]?, demands[table], step)
             })
             .collect();
         if visits.iter().all(Option::is_none) {

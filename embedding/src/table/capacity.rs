@@ -13,7 +13,7 @@ use super::{Table, Times};
 use crate::ahead::{LATER, NO_ROW, in_turn};
 use crate::error::Result;
 use crate::index::AtHome;
-use crate::life::capacity::Visit;
+use crate::life::capacity::{Demand, Visit};
 use crate::life::priority::{Priority, ordered};
 
 /// Rows that are asked for before they are looked at.
@@ -143,13 +143,13 @@ impl Table {
             return false;
         }
         self.counters.refused_full += 1;
-        self.wanted += 1;
+        self.demand.rows += 1;
         true
     }
 
-    /// Rows that were made, or would have been, since the last call.
-    pub(crate) fn take_wanted(&mut self) -> u64 {
-        std::mem::take(&mut self.wanted)
+    /// What was asked since the last call.
+    pub(crate) fn take_demand(&mut self) -> Demand {
+        std::mem::take(&mut self.demand)
     }
 
     /// What a row is worth; of its norm, as far as it has floats.
@@ -208,8 +208,7 @@ impl Table {
                     self.prefetch_companion(soon.row);
                 }
                 if goes(&looked[next]) {
-                    let meta = self.meta_of(row);
-                    self.evict_row(key, row, meta);
+                    self.evict_row(key, row);
                     gone += 1;
                 } else {
                     self.place_low(key, row)?;

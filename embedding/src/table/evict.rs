@@ -12,7 +12,6 @@ use super::narrow::is_narrow;
 use crate::error::Result;
 use crate::life::Due;
 use crate::life::priority::Priority;
-use crate::shape::Meta;
 
 /// Entries whose rows are asked for before they are looked at.
 const AHEAD: usize = 16;
@@ -53,8 +52,7 @@ impl Table {
             }
             let (key, row) = entries[i];
             if self.worth(priority, row) < floor && !pinned.contains(&key) {
-                let meta = self.meta_of(row);
-                self.evict_row(key, row, meta);
+                self.evict_row(key, row);
             } else {
                 entries[stay] = (key, row);
                 stay += 1;
@@ -78,9 +76,11 @@ impl Table {
 
     /// Every row that is evicted goes here: what must be told of it (a delta's tombstone, a checkpoint's) begins at
     /// this place.
-    pub(super) fn evict_row(&mut self, key: FeatureKey, row: u32, meta: Meta) {
-        if let Some(changes) = &mut self.changes
-            && meta.dirty_epoch != changes.epoch()
+    pub(super) fn evict_row(&mut self, key: FeatureKey, row: u32) {
+        // What is beside the row is read only where somebody asks for it.
+        let epoch = self.changes.as_ref().map(|_| self.meta_of(row).dirty_epoch);
+        if let (Some(changes), Some(epoch)) = (&mut self.changes, epoch)
+            && epoch != changes.epoch()
         {
             changes.note(key);
         }

@@ -44,6 +44,7 @@ use crate::candidates::Candidate;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::index::Index;
+use crate::life::capacity::Demand;
 use crate::shape::{Meta, TableShape};
 use crate::spill::{Spill, Thawed};
 use crate::statistics::{Counters, TableStatistics};
@@ -64,8 +65,8 @@ pub(crate) struct Table {
     counters: Counters,
     /// Present where keys wait for their rows.
     candidates: Option<Gate>,
-    /// Rows that this step made or would have made, had there been room.
-    wanted: u64,
+    /// What this step asked so far.
+    demand: Demand,
     /// Present where the vocabulary is fixed.
     dense: Option<Dense>,
     /// Present while changes are tracked.
@@ -101,7 +102,7 @@ impl Table {
             scratch: Vec::new(),
             counters: Counters::default(),
             candidates: Gate::new(&shape, slots.clone()),
-            wanted: 0,
+            demand: Demand::default(),
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
             snapshot: None,
@@ -149,7 +150,7 @@ impl Table {
             None => self.make_full(key, epoch)?,
         };
         self.counters.created += 1;
-        self.wanted += 1;
+        self.demand.rows += 1;
         if let Some(changes) = &mut self.changes {
             changes.note(key);
         }

@@ -66,6 +66,7 @@ impl Table {
         step: &TableStep,
     ) -> Result<()> {
         let shape = &*self.shape.clone();
+        self.demand.keys += keys.len() as u64;
         let known = step.room.rows(occurrences.first..occurrences.first + keys.len());
         let push = Push { shape, keys, gradients, occurrences, step, known };
         match (&shape.segments[..], &step.kernels[..]) {

@@ -9,7 +9,7 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
 use super::stored;
 use crate::candidates::Candidate;
 use crate::conformance::plan_of;
-use crate::life::capacity::headroom;
+use crate::life::capacity::{Demand, headroom};
 use crate::life::is_drawn;
 use crate::testing::*;
 use crate::{
@@ -121,7 +121,8 @@ impl Model {
         let offsets = &table.occurrences.offsets;
         let limit = spec.max_rows.unwrap_or(u64::MAX);
         let mut free = limit.saturating_sub(self.rows.len() as u64);
-        let (mut wanted, mut squares) = (0, 0.0);
+        let mut demand = Demand { keys: table.keys.len() as u64, rows: 0 };
+        let mut squares = 0.0;
         for (i, &key) in table.keys.iter().enumerate() {
             let times = offsets[i + 1] - offsets[i];
             let gradient = &raw.tables[0].row(i)[..DIM];
@@ -141,7 +142,7 @@ impl Model {
                     }
                     continue;
                 }
-                wanted += 1;
+                demand.rows += 1;
                 if free == 0 {
                     self.counters.refused_full += 1;
                     continue;
@@ -174,7 +175,7 @@ impl Model {
             squares += gradient.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>();
         }
         self.schedule(spec, step);
-        self.make_room(spec, limit, wanted);
+        self.make_room(spec, limit, demand);
         squares
     }
 
@@ -203,12 +204,12 @@ impl Model {
     }
 
     /// The table is small: exactly its least rows go.
-    fn make_room(&mut self, spec: &TableSpec, limit: u64, wanted: u64) {
+    fn make_room(&mut self, spec: &TableSpec, limit: u64, demand: Demand) {
         if spec.eviction.is_never() || limit == u64::MAX {
             return;
         }
         let rows = self.rows.len() as u64;
-        let excess = (rows + headroom(limit, wanted)).saturating_sub(limit) as usize;
+        let excess = (rows + headroom(limit, demand)).saturating_sub(limit) as usize;
         let free = self.rows.iter().filter(|(key, _)| !is_pinned(spec, **key));
         let mut ranks: Vec<(f64, FeatureKey)> =
             free.map(|(key, row)| (Self::worth(spec, row), *key)).collect();
