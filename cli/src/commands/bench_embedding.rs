@@ -3,6 +3,9 @@
 //! Plans (unique keys in slot order, as training makes them) are built before the clock runs: the
 //! figures are those of the table. A key of the table is drawn uniformly, or by Zipf's law; the Zipf
 //! figures count unique rows, and `*_raw` the values of the batch that they stand for.
+//!
+//! `push_*` push plans that nobody has pulled. `push_after_pull_*` push as a training step does: the plan has been
+//! pulled, so that its rows are known, and then other data has gone through the caches, as a model's would.
 
 mod check;
 
@@ -32,6 +35,8 @@ pub(super) const BATCH_VALUES: usize = 26 * 4096;
 const PLANS: usize = 64;
 /// The gradient of every weight in every push.
 const GRADIENT: f32 = 1e-3;
+/// What goes through the caches between a pull and its push: more than they hold.
+const OTHER_DATA_BYTES: usize = 64 << 20;
 /// The exponent of the skewed draws.
 const ZIPF: f64 = 1.05;
 
@@ -47,6 +52,8 @@ struct Outcome {
     push_uniform_mrows_s: f64,
     push_zipf_mrows_s: f64,
     push_zipf_raw_mrows_s: f64,
+    push_after_pull_uniform_mrows_s: f64,
+    push_after_pull_zipf_mrows_s: f64,
     insert_mrows_s: f64,
     bytes_per_row: f64,
     /// The largest seen while the table grew from half of its rows to all.
@@ -78,6 +85,8 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     let push_uniform = bench.push(&workers, &uniform)?;
     let pull_zipf = bench.pull(&workers, &zipf)?;
     let push_zipf = bench.push(&workers, &zipf)?;
+    let step_uniform = bench.push_after_pull(&workers, &uniform)?;
+    let step_zipf = bench.push_after_pull(&workers, &zipf)?;
     let use_of_cpus = CpuTimes::now().since(&before);
     let (worst, worst_small) = (bench.worst, bench.worst_small);
     let mut checked = None;
@@ -86,6 +95,8 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
         let mut pushes = Pushes::of_filled(args.rows);
         pushes.add(&uniform, push_uniform.calls);
         pushes.add(&zipf, push_zipf.calls);
+        pushes.add(&uniform, step_uniform.calls);
+        pushes.add(&zipf, step_zipf.calls);
         checked = Some(bench.check(&workers, &pushes)?);
     }
     drop(bench);
@@ -102,6 +113,8 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
         push_uniform_mrows_s: push_uniform.unique,
         push_zipf_mrows_s: push_zipf.unique,
         push_zipf_raw_mrows_s: push_zipf.values,
+        push_after_pull_uniform_mrows_s: step_uniform.unique,
+        push_after_pull_zipf_mrows_s: step_zipf.unique,
         insert_mrows_s: insert,
         bytes_per_row,
         bytes_per_row_worst: worst,
@@ -151,6 +164,30 @@ struct Rate {
     values: f64,
     /// Plans that were worked on, one after another from the first, with the one that warmed the buffers.
     calls: u64,
+}
+
+/// The same gradient for every weight of a plan's rows.
+struct Gradients(RowBuffer);
+
+impl Gradients {
+    /// Room for the gradients of each of the plans.
+    fn new(stride: usize, plans: &[LookupPlan]) -> Self {
+        let unique = plans.iter().map(|p| p.tables[0].keys.len()).max().unwrap_or(0);
+        let mut gradients = RowBuffer::default();
+        gradients.reshape([(unique, stride)].into_iter());
+        gradients.tables[0].values.fill(GRADIENT);
+        Self(gradients)
+    }
+
+    fn of(&mut self, plan: &LookupPlan) -> &RowBuffer {
+        let table = &mut self.0.tables[0];
+        let before = table.values.len();
+        table.reshape(plan.tables[0].keys.len(), table.stride);
+        // What a smaller plan has cut off comes back as zeros.
+        let kept = before.min(table.values.len());
+        table.values[kept..].fill(GRADIENT);
+        &self.0
+    }
 }
 
 struct Bench {
@@ -238,51 +275,60 @@ impl Bench {
     fn pull(&mut self, workers: &Workers, plans: &[LookupPlan]) -> Result<Rate> {
         let mut rows = RowBuffer::default();
         self.measure(plans, |tables, plan, _| {
-            Ok(tables.pull(workers, plan, false, &mut rows).map(drop)?)
+            let began = Instant::now();
+            tables.pull(workers, plan, false, &mut rows)?;
+            Ok(began.elapsed())
         })
     }
 
     fn push(&mut self, workers: &Workers, plans: &[LookupPlan]) -> Result<Rate> {
-        let mut grads = RowBuffer::default();
-        let unique = plans.iter().map(|p| p.tables[0].keys.len()).max().unwrap_or(0);
-        let stride = self.tables.layouts()[0].stride;
-        grads.reshape([(unique, stride)].into_iter());
-        grads.tables[0].values.fill(GRADIENT);
+        let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
         self.measure(plans, |tables, plan, update| {
-            let before = grads.tables[0].values.len();
-            grads.tables[0].reshape(plan.tables[0].keys.len(), stride);
-            // What a smaller plan has cut off comes back as zeros.
-            let values = &mut grads.tables[0].values;
-            let kept = before.min(values.len());
-            values[kept..].fill(GRADIENT);
-            Ok(tables.push(workers, plan, &grads, update).map(drop)?)
+            let gradients = gradients.of(plan);
+            let began = Instant::now();
+            tables.push(workers, plan, gradients, update)?;
+            Ok(began.elapsed())
         })
     }
 
+    /// Pushes alone are on the clock.
+    fn push_after_pull(&mut self, workers: &Workers, plans: &[LookupPlan]) -> Result<Rate> {
+        let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
+        let mut rows = RowBuffer::default();
+        let mut other_data = vec![0u64; OTHER_DATA_BYTES / size_of::<u64>()];
+        self.measure(plans, |tables, plan, update| {
+            tables.pull(workers, plan, false, &mut rows)?;
+            other_data.iter_mut().for_each(|word| *word += 1);
+            let gradients = gradients.of(plan);
+            let began = Instant::now();
+            tables.push(workers, plan, gradients, update)?;
+            Ok(began.elapsed())
+        })
+    }
+
+    /// Works on plan after plan until the times that `work` says have filled the time there is.
     fn measure(
         &mut self,
         plans: &[LookupPlan],
-        mut work: impl FnMut(&mut TableSet, &LookupPlan, Update) -> Result<()>,
+        mut work: impl FnMut(&mut TableSet, &LookupPlan, Update) -> Result<Duration>,
     ) -> Result<Rate> {
-        let (mut unique, mut values, mut calls) = (0, 0, 1);
-        let mut next = plans.iter().cycle();
-        // One batch warms the buffers.
-        for plan in next.by_ref().take(1) {
+        let (mut unique, mut values, mut calls) = (0, 0, 0);
+        let mut busy = Duration::ZERO;
+        for plan in plans.iter().cycle() {
             let update = self.update();
-            work(&mut self.tables, plan, update)?;
-        }
-        let began = Instant::now();
-        while began.elapsed() < self.duration {
-            for plan in next.by_ref().take(1) {
-                let update = self.update();
-                work(&mut self.tables, plan, update)?;
+            let took = work(&mut self.tables, plan, update)?;
+            calls += 1;
+            // The first batch warms the buffers.
+            if calls > 1 {
+                busy += took;
                 unique += plan.tables[0].keys.len();
                 values += plan.rows;
-                calls += 1;
+            }
+            if busy >= self.duration {
+                break;
             }
         }
-        let seconds = began.elapsed().as_secs_f64();
-        let rate = |n: usize| n as f64 / seconds / 1e6;
+        let rate = |n: usize| n as f64 / busy.as_secs_f64() / 1e6;
         Ok(Rate { unique: rate(unique), values: rate(values), calls })
     }
 

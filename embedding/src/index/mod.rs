@@ -39,6 +39,7 @@ pub(crate) struct Index<L = Compact> {
     slots: Vec<SlotIndex<L>>,
     arena: LineArena,
     keys: usize,
+    moves: u64,
 }
 
 impl<L: Line> Index<L> {
@@ -51,12 +52,18 @@ impl<L: Line> Index<L> {
             slots: range.map(|_| SlotIndex::new(&arena)).collect(),
             arena,
             keys: 0,
+            moves: 0,
         }
     }
 
     /// Number of keys.
     pub(crate) fn len(&self) -> usize {
         self.keys
+    }
+
+    /// How often a key left, or may have been led elsewhere: while this stays, rows that were found are still those.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
     }
 
     /// The slots that this index owns.
@@ -116,11 +123,13 @@ impl<L: Line> Index<L> {
         let position = self.position(key);
         let row = self.slots[position].remove(key.0)?;
         self.keys -= 1;
+        self.moves += 1;
         Some(row)
     }
 
     /// The row of a key, to write.
     pub(crate) fn row_mut(&mut self, key: FeatureKey) -> Option<&mut u32> {
+        self.moves += 1;
         let position = self.position(key);
         self.slots[position].row_mut(key.0)
     }

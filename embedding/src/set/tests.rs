@@ -9,6 +9,7 @@ mod frozen;
 mod growth;
 mod guards;
 mod invariance;
+mod known;
 mod learning;
 mod life;
 mod limits;

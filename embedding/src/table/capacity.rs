@@ -92,6 +92,7 @@ impl Table {
         step: u32,
     ) -> Result<Foreseen> {
         let (stride, width) = (self.shape.stride(), self.shape.width);
+        let known = self.known.rows(keys, &self.index);
         let mut foreseen = Foreseen { new: Vec::new(), rows: vec![NO_ROW; keys.len()] };
         vectorised(
             #[inline(always)]
@@ -101,16 +102,22 @@ impl Table {
                     keys.len(),
                     #[inline(always)]
                     |_, i| {
+                        if known.is_some_and(|rows| rows[i] != NO_ROW) {
+                            return;
+                        }
                         self.index.prefetch(keys[i]);
                         if let Some(candidates) = &self.candidates {
                             candidates.prefetch(keys[i]);
                         }
                     },
                     #[inline(always)]
-                    |_, i| match self.index.get_at_home(keys[i]) {
-                        AtHome::Row(row) => row,
-                        AtHome::Absent => NO_ROW,
-                        AtHome::Beyond => LATER,
+                    |_, i| match known {
+                        Some(rows) if rows[i] != NO_ROW => rows[i],
+                        _ => match self.index.get_at_home(keys[i]) {
+                            AtHome::Row(row) => row,
+                            AtHome::Absent => NO_ROW,
+                            AtHome::Beyond => LATER,
+                        },
                     },
                     #[inline(always)]
                     |_, i| Ok(self.index.get(keys[i]).unwrap_or(NO_ROW)),

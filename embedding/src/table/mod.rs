@@ -17,6 +17,7 @@ mod departed;
 mod evict;
 mod gather;
 mod images;
+mod known;
 mod narrow;
 mod pull;
 mod push;
@@ -50,6 +51,7 @@ use crate::spill::{Spill, Thawed};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
 use departed::Departed;
+use known::Known;
 use narrow::Narrow;
 use snapshot::TableSnapshot;
 use weights::WeightSlab;
@@ -65,6 +67,8 @@ pub(crate) struct Table {
     counters: Counters,
     /// Present where keys wait for their rows.
     candidates: Option<Gate>,
+    /// Where the last pull found its keys.
+    known: Known,
     /// What this step asked so far.
     demand: Demand,
     /// Present where the vocabulary is fixed.
@@ -102,6 +106,7 @@ impl Table {
             scratch: Vec::new(),
             counters: Counters::default(),
             candidates: Gate::new(&shape, slots.clone()),
+            known: Known::default(),
             demand: Demand::default(),
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,

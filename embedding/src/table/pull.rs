@@ -29,6 +29,14 @@ struct Wanted<'a> {
     stride: usize,
 }
 
+/// Where it goes, beside the rows.
+struct Notes<'a> {
+    /// How often each row has been pushed.
+    counts: Option<&'a mut [u32]>,
+    /// By key, its row or [`NO_ROW`].
+    rows: Option<&'a mut [u32]>,
+}
+
 impl Table {
     /// Copies the rows of `keys` to `out` (`keys.len()` strides) and how often each has been pushed to
     /// `counts`. Returns the number of keys that are not there.
@@ -39,31 +47,41 @@ impl Table {
         counts: Option<&mut [u32]>,
         absent: Absent,
     ) -> Result<u64> {
+        self.read_noting(keys, out, Notes { counts, rows: None }, absent)
+    }
+
+    fn read_noting(
+        &self,
+        keys: &[FeatureKey],
+        out: &mut [f32],
+        notes: Notes<'_>,
+        absent: Absent,
+    ) -> Result<u64> {
         let stride = self.shape.stride();
         let wanted = Wanted { keys, absent, stride };
         if self.narrow.is_some() {
             let ask = |row| self.prefetch_weights(row);
-            return self.read_rows(wanted, out, counts, ask, |key, row, target| {
+            return self.read_rows(wanted, out, notes, ask, |key, row, target| {
                 self.copy_of_either_width(key, row, target);
             });
         }
         let weights = match &self.weights {
             WeightSlab::F32(weights) => weights,
-            WeightSlab::F16(halves) => return self.read_halves::<F16>(wanted, halves, out, counts),
+            WeightSlab::F16(halves) => return self.read_halves::<F16>(wanted, halves, out, notes),
             WeightSlab::Bf16(halves) => {
-                return self.read_halves::<Bf16>(wanted, halves, out, counts);
+                return self.read_halves::<Bf16>(wanted, halves, out, notes);
             }
         };
         // The widths of most tables, so that a row is a few moves and not a call.
         match stride {
-            4 => self.read_floats::<4>(wanted, weights, out, counts),
-            8 => self.read_floats::<8>(wanted, weights, out, counts),
-            12 => self.read_floats::<12>(wanted, weights, out, counts),
-            16 => self.read_floats::<16>(wanted, weights, out, counts),
-            20 => self.read_floats::<20>(wanted, weights, out, counts),
-            32 => self.read_floats::<32>(wanted, weights, out, counts),
-            64 => self.read_floats::<64>(wanted, weights, out, counts),
-            _ => self.read_floats::<0>(wanted, weights, out, counts),
+            4 => self.read_floats::<4>(wanted, weights, out, notes),
+            8 => self.read_floats::<8>(wanted, weights, out, notes),
+            12 => self.read_floats::<12>(wanted, weights, out, notes),
+            16 => self.read_floats::<16>(wanted, weights, out, notes),
+            20 => self.read_floats::<20>(wanted, weights, out, notes),
+            32 => self.read_floats::<32>(wanted, weights, out, notes),
+            64 => self.read_floats::<64>(wanted, weights, out, notes),
+            _ => self.read_floats::<0>(wanted, weights, out, notes),
         }
     }
 
@@ -73,13 +91,13 @@ impl Table {
         wanted: Wanted<'_>,
         weights: &Slab<f32>,
         out: &mut [f32],
-        counts: Option<&mut [u32]>,
+        notes: Notes<'_>,
     ) -> Result<u64> {
         let stride = if STRIDE == 0 { wanted.stride } else { STRIDE };
         self.read_rows(
             Wanted { stride, ..wanted },
             out,
-            counts,
+            notes,
             #[inline(always)]
             |row| weights.prefetch(row),
             #[inline(always)]
@@ -93,12 +111,12 @@ impl Table {
         wanted: Wanted<'_>,
         halves: &Slab<u16>,
         out: &mut [f32],
-        counts: Option<&mut [u32]>,
+        notes: Notes<'_>,
     ) -> Result<u64> {
         self.read_rows(
             wanted,
             out,
-            counts,
+            notes,
             #[inline(always)]
             |row| halves.prefetch(row),
             #[inline(always)]
@@ -112,7 +130,7 @@ impl Table {
         &self,
         Wanted { keys, absent, stride }: Wanted<'_>,
         out: &mut [f32],
-        mut counts: Option<&mut [u32]>,
+        Notes { mut counts, mut rows }: Notes<'_>,
         ask: impl Fn(u32),
         copy: impl Fn(FeatureKey, u32, &mut [f32]),
     ) -> Result<u64> {
@@ -142,6 +160,9 @@ impl Table {
                     #[inline(always)]
                     |missing, i, row| {
                         let target = &mut out[i * stride..(i + 1) * stride];
+                        if let Some(rows) = rows.as_deref_mut() {
+                            rows[i] = row;
+                        }
                         if row != NO_ROW {
                             copy(keys[i], row, target);
                         }
@@ -194,14 +215,17 @@ impl Table {
         }
     }
 
-    /// [`Table::read`] for training: counted.
+    /// [`Table::read`] for training: counted, and where rows were found is known to the push of the same keys.
     pub(crate) fn pull(
         &mut self,
         keys: &[FeatureKey],
         out: &mut [f32],
         counts: Option<&mut [u32]>,
     ) -> Result<()> {
-        let missing = self.read(keys, out, counts, Absent::Initial)?;
+        let mut known = std::mem::take(&mut self.known);
+        let rows = Some(known.begin(keys, &self.index));
+        let missing = self.read_noting(keys, out, Notes { counts, rows }, Absent::Initial)?;
+        self.known = known;
         self.counters.pulled += keys.len() as u64;
         self.counters.missing += missing;
         Ok(())

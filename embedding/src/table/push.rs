@@ -21,7 +21,7 @@ struct Push<'a> {
     gradients: &'a [f32],
     occurrences: Times<'a>,
     step: &'a TableStep,
-    /// The keys' rows, where they have been looked up for this step.
+    /// The keys' rows, where they have been looked up for this step. Keys that had none may have one now.
     known: Option<&'a [u32]>,
 }
 
@@ -67,7 +67,9 @@ impl Table {
     ) -> Result<()> {
         let shape = &*self.shape.clone();
         self.demand.keys += keys.len() as u64;
-        let known = step.room.rows(occurrences.first..occurrences.first + keys.len());
+        let pulled = std::mem::take(&mut self.known);
+        let looked_up = step.room.rows(occurrences.first..occurrences.first + keys.len());
+        let known = looked_up.or_else(|| pulled.rows(keys, &self.index));
         let push = Push { shape, keys, gradients, occurrences, step, known };
         match (&shape.segments[..], &step.kernels[..]) {
             // Most tables: the rule is chosen here and not for each row.
@@ -79,6 +81,7 @@ impl Table {
                 push.run(self, &AllRules { segments, kernels, scale: step.scale })?;
             }
         }
+        self.known = pulled;
         self.grow_due()
     }
 }
