@@ -290,10 +290,18 @@ impl Placement {
 /// Floats of a cache line.
 pub(crate) const LINE: usize = 16;
 
+/// Lines of a row from which on their number is made odd.
+const WIDE_LINES: usize = 8;
+
 /// Floats from one row of a buffer to the next: whole cache lines, so that a register is loaded from one line
-/// and not from two, unless rows are shorter than that.
+/// and not from two, unless rows are shorter than that. Of wide rows an odd number of lines: a product goes down a
+/// column, and with 32 lines a row all of it would lie in two sets of the first-level cache.
 fn stride_of(cols: usize) -> usize {
-    if cols < LINE { cols } else { cols.next_multiple_of(LINE) }
+    if cols < LINE {
+        return cols;
+    }
+    let lines = cols.div_ceil(LINE);
+    LINE * if lines < WIDE_LINES { lines } else { lines | 1 }
 }
 
 /// From the first to the last touch of a buffer.

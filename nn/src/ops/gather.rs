@@ -5,7 +5,7 @@
 //! the gradients of its occurrences, gather by gather, in ascending order of position: the sum has one
 //! order, whatever the threads, and rows are disjoint work.
 
-use zillion_device::prefetch::prefetch_write;
+use zillion_device::prefetch::{prefetch_read, prefetch_write};
 use zillion_feature::Pooling;
 
 use super::kernel::{Tile, View, ViewMut, add_scaled, simd};
@@ -145,13 +145,22 @@ fn table_row<'a>(
 
 #[inline(always)]
 fn copy_rows(gather: &Gather, inverse: &[u32], table: View<'_>, out: &mut ViewMut<'_>) {
+    let ask = |i: usize, floats: usize| {
+        if let Some(&key) = inverse.get(i + AHEAD) {
+            let start = key as usize * table.stride + gather.offset;
+            prefetch_read(table.data, start);
+            prefetch_read(table.data, start + floats - 1);
+        }
+    };
     if gather.dim == 1 {
         for (i, &key) in inverse.iter().enumerate() {
+            ask(i, 1);
             out.data[i * out.stride] = table.data[key as usize * table.stride + gather.offset];
         }
         return;
     }
     for (i, &key) in inverse.iter().enumerate() {
+        ask(i, gather.dim);
         let from = &table.data[key as usize * table.stride + gather.offset..][..gather.dim];
         // In pieces of fixed size: a call of memcpy costs more than these few bytes.
         let (from, from_rest) = from.as_chunks::<WIDTH>();
@@ -232,7 +241,7 @@ pub(crate) struct GatherSource<'a, R> {
     pub(crate) factors: &'a [f32],
 }
 
-/// Values before one is added that its gradient and its row are asked for.
+/// Values before one is copied, or added, that its row (and its gradient) are asked for.
 const AHEAD: usize = 16;
 
 /// Adds the gradients of one gather to those of unique rows `first ..`, `stride` floats each in `out`.
