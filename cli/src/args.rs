@@ -418,6 +418,9 @@ pub(crate) struct BenchTrainArgs {
     /// Override a key of the benchmark's job (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Decode and plan all batches before the first step, to see what reading beside the steps costs
+    #[arg(long)]
+    pub(crate) in_memory: bool,
     #[command(flatten)]
     pub(crate) profile: ProfileArgs,
     /// Print one line of JSON on stdout

@@ -1,7 +1,8 @@
 //! Batches and their lookup plans, one ahead of the step that uses them.
 //!
 //! Decoding and planning the next batch is one background task on the pool. It depends on the data
-//! alone, never on values of the tables, so that running ahead does not change a result.
+//! alone, never on values of the tables, so that running ahead does not change a result; nor does making all of them
+//! beforehand, which shows what reading beside the steps costs.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -36,13 +37,21 @@ pub(crate) struct Ending {
 /// A stream of planned batches.
 pub(crate) struct Pipeline {
     workers: Arc<Workers>,
-    next: Option<Task<Fetched>>,
+    next: Next,
     /// Known once there is no further batch.
     pub(crate) ending: Ending,
     /// Seconds that decoding and planning took, wherever they ran.
     pub(crate) seconds: f64,
     /// When and where the batch that came last was made.
     pub(crate) decoding: Option<Decoding>,
+}
+
+/// Where the next batch comes from.
+enum Next {
+    /// It is being made. Nothing comes behind the last one, nor behind an error.
+    Made(Option<Task<Fetched>>),
+    /// All were made before the first was asked for.
+    Held(std::vec::IntoIter<Planned>),
 }
 
 /// When a batch was decoded and planned, and by whom.
@@ -70,13 +79,31 @@ struct Fetched {
 impl Pipeline {
     pub(crate) fn new(batches: BatchStream, schema: Arc<Schema>, workers: Arc<Workers>) -> Self {
         let source = Source { batches, schema, scratch: PlanScratch::default() };
-        let next = Some(workers.spawn(move || source.fetch()));
+        let next = Next::Made(Some(workers.spawn(move || source.fetch())));
         Self { workers, next, ending: Ending::default(), seconds: 0.0, decoding: None }
+    }
+
+    /// The same batches, all made now and held until they are asked for.
+    pub(crate) fn in_memory(
+        batches: BatchStream,
+        schema: Arc<Schema>,
+        workers: Arc<Workers>,
+    ) -> Result<Self> {
+        let mut pipeline = Self::new(batches, schema, workers);
+        let mut planned = Vec::new();
+        while let Some(next) = pipeline.next()? {
+            planned.push(next);
+        }
+        Ok(Self { next: Next::Held(planned.into_iter()), decoding: None, ..pipeline })
     }
 
     /// The next batch; `None` at the end of the epoch.
     pub(crate) fn next(&mut self) -> Result<Option<Planned>> {
-        let Some(task) = self.next.take() else { return Ok(None) };
+        let task = match &mut self.next {
+            Next::Made(task) => task.take(),
+            Next::Held(batches) => return Ok(batches.next()),
+        };
+        let Some(task) = task else { return Ok(None) };
         let Fetched { mut source, item, decoding } = task.join();
         self.seconds += (decoding.end - decoding.begin).as_secs_f64();
         self.decoding = Some(decoding);
@@ -88,7 +115,7 @@ impl Pipeline {
             }
             Some(planned) => {
                 let planned = planned?;
-                self.next = Some(self.workers.spawn(move || source.fetch()));
+                self.next = Next::Made(Some(self.workers.spawn(move || source.fetch())));
                 Ok(Some(planned))
             }
         }

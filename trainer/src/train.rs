@@ -73,6 +73,9 @@ pub struct TrainOptions {
     pub stop: Arc<AtomicBool>,
     /// Where the run's time goes is recorded ([`TrainReport::profile`]); it changes nothing of the run.
     pub profile: Option<ProfileOptions>,
+    /// All batches of an epoch are decoded and planned before its first step and held in memory, which must have room
+    /// for them: for a benchmark of what reading beside the steps costs. It changes nothing else.
+    pub in_memory: bool,
 }
 
 impl TrainOptions {
@@ -89,6 +92,7 @@ impl TrainOptions {
             files: Files::new(),
             stop: Arc::default(),
             profile: None,
+            in_memory: false,
         })
     }
 }
@@ -220,8 +224,11 @@ impl Run {
             .train_data
             .batches(order, self.cursor, self.options.workers.clone())?
             .with_rejected(self.progress.rejected);
-        let mut pipeline =
-            Pipeline::new(batches, Arc::new(self.job.schema.clone()), self.options.workers.clone());
+        let (schema, workers) = (Arc::new(self.job.schema.clone()), self.options.workers.clone());
+        let mut pipeline = match self.options.in_memory {
+            true => Pipeline::in_memory(batches, schema, workers)?,
+            false => Pipeline::new(batches, schema, workers),
+        };
         let epoch_rows = self.train_data.rows().or(self.epoch_rows);
         let mut window = Window::new(epoch_rows, self.cursor, self.job.tasks());
         self.profile_next();

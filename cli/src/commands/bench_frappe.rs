@@ -92,6 +92,7 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
                 files: files()?,
                 stop: stop.clone(),
                 profile: None,
+                in_memory: false,
             };
             let report = zillion_trainer::train(job, options, &mut Silent)?;
             if report.interrupted {

@@ -30,6 +30,8 @@ const FOR_THE_BOUND: ProfileOptions =
 struct Outcome {
     model: &'static str,
     threads: usize,
+    /// Whether all batches were decoded and planned before the first step.
+    in_memory: bool,
     samples_per_second: Option<f64>,
     /// What the products alone would allow at the best rate that was probed after the run.
     bound_samples_per_second: Option<f64>,
@@ -75,6 +77,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
         files: files()?,
         stop: signals::stop_flag()?,
         profile: profile::options(&args.profile)?.or(Some(FOR_THE_BOUND)),
+        in_memory: args.in_memory,
     };
     let before = CpuTimes::now();
     let report = zillion_trainer::train(job, options, &mut Progress::new())?;
@@ -88,6 +91,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     let outcome = Outcome {
         model: name(args.model),
         threads: args.threads.get(),
+        in_memory: args.in_memory,
         samples_per_second: report.samples_per_second,
         bound_samples_per_second: profile.as_ref().and_then(|p| p.bound_samples_per_second),
         first_step_seconds: report.first_step_seconds,

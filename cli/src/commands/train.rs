@@ -33,6 +33,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         files: files()?,
         stop: signals::stop_flag()?,
         profile: profile::options(&args.profile)?,
+        in_memory: false,
     };
     let fetch = &args.fetch;
     let mut watch = Watch {

@@ -377,6 +377,16 @@ fn how_often_items_come_may_be_read_from_their_rows() {
 }
 
 #[test]
+fn batches_that_are_held_in_memory_change_no_byte() {
+    let place = Place::new();
+    let more = "[train]\nbatch_size = 64\nepochs = 2\ncheckpoint_every = 4\n";
+    place.run("plain", more);
+    let options = TrainOptions { in_memory: true, ..TrainOptions::new(2).unwrap() };
+    train(place.job("held", more), options, &mut Silent).unwrap();
+    assert_eq!(place.files("plain"), place.files("held"));
+}
+
+#[test]
 fn a_profile_covers_its_steps_and_changes_no_byte() {
     use crate::profile::{Limits, ProfileOptions, Span, Stage, What};
     use std::num::NonZeroU64;

@@ -163,6 +163,7 @@ fn sitting(
         files: files()?,
         stop: stop.clone(),
         profile: None,
+        in_memory: false,
     };
     Ok(train(Job::from_value(value)?, options, observer)?)
 }
