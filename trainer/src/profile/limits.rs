@@ -8,11 +8,11 @@ use zillion_device::probe::{RowProbe, cached_bytes_per_second, gemm_flops_per_se
 
 use crate::error::Result;
 
-/// How long each rate is measured.
-const MOMENT: Duration = Duration::from_millis(100);
-/// Products are measured so often, and the best counts: what bounds a model is what the machine can do, not what else
-/// it did in that moment.
-const PRODUCT_MOMENTS: usize = 3;
+/// How long each rate is measured at a time.
+const MOMENT: Duration = Duration::from_millis(50);
+/// All rates are measured in turn so often, and the best of each counts: what bounds a job is what the machine can do,
+/// not what else it did in that moment.
+const ROUNDS: usize = 4;
 /// Rows of 64 bytes that are probed, over all threads: more than caches hold.
 const ROWS: u32 = 1 << 21;
 
@@ -42,16 +42,18 @@ impl Limits {
         for _ in 0..threads.max(1) {
             probes.push(RowProbe::new(rows)?);
         }
-        let mut product_flops: f64 = 0.0;
-        for _ in 0..PRODUCT_MOMENTS {
-            let reached = together(&mut probes, |_| gemm_flops_per_second(MOMENT))?;
-            product_flops = product_flops.max(reached);
+        let mut best = [0.0f64; 4];
+        for _ in 0..ROUNDS {
+            let reached = [
+                together(&mut probes, |_| gemm_flops_per_second(MOMENT))?,
+                together(&mut probes, |_| cached_bytes_per_second(MOMENT))?,
+                together(&mut probes, |probe| probe.reads_per_second(MOMENT))?,
+                together(&mut probes, |probe| probe.updates_per_second(MOMENT))?,
+            ];
+            best.iter_mut().zip(reached).for_each(|(best, reached)| *best = best.max(reached));
         }
-        let cached_bytes = together(&mut probes, |_| cached_bytes_per_second(MOMENT))?;
-        let row_reads = together(&mut probes, |probe| probe.reads_per_second(MOMENT))?;
-        let row_updates = together(&mut probes, |probe| probe.updates_per_second(MOMENT))?;
-        let threads = probes.len();
-        Ok(Self { threads, product_flops, cached_bytes, row_reads, row_updates })
+        let [product_flops, cached_bytes, row_reads, row_updates] = best;
+        Ok(Self { threads: probes.len(), product_flops, cached_bytes, row_reads, row_updates })
     }
 }
 

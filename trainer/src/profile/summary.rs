@@ -93,12 +93,13 @@ struct Sum {
 
 impl Timeline {
     /// What it comes to on a machine of these limits, in a run whose stages took so long.
-    pub fn summary(&self, limits: &Limits, seconds: &StageSeconds) -> Summary {
+    pub fn summary(&self, probed: &Limits, seconds: &StageSeconds) -> Summary {
         let later = self.sampled.get(1..).filter(|later| !later.is_empty());
         let counted = later.unwrap_or(&self.sampled);
         let batches = counted.len().max(1) as f64;
         let sums = self.sums(counted);
         let all: u64 = sums.values().map(|sum| sum.nanos).sum();
+        let limits = &at_least_reached(probed, &sums);
         let threads = limits.threads.max(1) as f64;
         let flops: u64 = sums.values().map(|sum| sum.flops).sum();
         let figures = |(kind, sum): (&String, &Sum)| {
@@ -216,6 +217,15 @@ impl Timeline {
             waiting: waiting / total,
         }
     }
+}
+
+/// Limits as they were probed, but for products that were faster: a probe may have met a moment in which another
+/// process had the processors.
+fn at_least_reached(probed: &Limits, sums: &BTreeMap<String, Sum>) -> Limits {
+    let products = sums.values().filter(|sum| sum.is_product && sum.nanos > 0);
+    let rates = products.map(|sum| sum.flops as f64 / (sum.nanos as f64 / 1e9));
+    let reached = rates.fold(0.0, f64::max) * probed.threads.max(1) as f64;
+    Limits { product_flops: probed.product_flops.max(reached), ..*probed }
 }
 
 fn nanos_of(counted: &[Sampled], stage: Stage) -> u64 {

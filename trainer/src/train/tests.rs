@@ -379,7 +379,7 @@ fn how_often_items_come_may_be_read_from_their_rows() {
 #[test]
 fn batches_that_are_held_in_memory_change_no_byte() {
     let place = Place::new();
-    let more = "[train]\nbatch_size = 64\nepochs = 2\ncheckpoint_every = 4\n";
+    let more = "[model]\nkind = 'lr'\n[train]\nbatch_size = 64\nepochs = 2\ncheckpoint_every = 4\n";
     place.run("plain", more);
     let options = TrainOptions { in_memory: true, ..TrainOptions::new(2).unwrap() };
     train(place.job("held", more), options, &mut Silent).unwrap();
@@ -465,6 +465,10 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     assert!((shares - 1.0).abs() < 1e-9);
     let product = summary.kernels.iter().find(|kernel| kernel.is_product).unwrap();
     assert!(product.gflops > 0.0 && product.of_limit.is_some());
+    // A probe cannot say that products are slower than they were.
+    let busy = timeline.summary(&Limits { product_flops: 1.0, ..limits }, &report.seconds);
+    assert!(busy.limits.product_flops >= 2e9 * product.gflops * (1.0 - 1e-9));
+    assert!(busy.kernels.iter().all(|k| !k.is_product || k.of_limit.unwrap() <= 1.0 + 1e-9));
     assert!(summary.bound_samples_per_second.unwrap() > 0.0);
     assert!(summary.advice[0].contains("this job"), "{:?}", summary.advice);
 
