@@ -37,6 +37,8 @@ pub(crate) struct Reckoning {
     key: u64,
     /// Bytes of a filter of waiting keys.
     filter: u64,
+    /// Whether rows go where others want their place, slot after slot.
+    evicts: bool,
 }
 
 impl Reckoning {
@@ -47,7 +49,10 @@ impl Reckoning {
         let staged = if self.staged > 0 { slab(self.staged) } else { 0 };
         let bookkeeping = RECKONED_SHARDS * BOOKKEEPING_BYTES + rows / BITS_ROWS;
         let slabs = slab(self.weights) + slab(self.companion) + staged;
-        index_memory(rows) + slabs + rows * self.key + bookkeeping + self.filter
+        // A slot whose turn it is loses up to a third of its rows and fills up until its next turn, so that before that it
+        // has a fifth more than the average one; its buckets stay.
+        let most_in_slots = if self.evicts { rows + rows.div_ceil(5) } else { rows };
+        index_memory(most_in_slots) + slabs + rows * self.key + bookkeeping + self.filter
     }
 
     /// Rows whose memory is within a limit.
@@ -100,6 +105,7 @@ impl TableSpec {
             staged: if self.has_whole_table_rule() { 4 * self.layout().stride as u64 } else { 0 },
             key: self.key_bytes(),
             filter: self.filter().map_or(0, |filter| filter.bytes()),
+            evicts: !self.dense && !self.eviction.is_never(),
         }
     }
 

@@ -88,10 +88,10 @@ impl Visit {
         Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
     }
 
-    /// How many of `seen` rows go: of a sample no more than half, so that the rest is not lost for being
-    /// looked at; what is missing goes in the next steps.
+    /// How many of `seen` rows go: of a sample no more than one in [`LOOKS`], so that the rest is not lost for being
+    /// looked at, and slots keep about the same size; what is missing goes in the next steps.
     pub(crate) fn goes(&self, seen: u64) -> u64 {
-        if self.is_whole { self.excess.min(seen) } else { self.excess.min(seen.div_ceil(2)) }
+        if self.is_whole { self.excess.min(seen) } else { self.excess.min(seen.div_ceil(LOOKS)) }
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
         let slots = visit.turn.slots(0..SLOTS).count() as u64;
         let looks = slots * most / SLOTS as u64;
         assert!((120_000..=240_000).contains(&looks), "{looks}");
-        assert_eq!(visit.goes(60_000), 30_000);
+        assert_eq!(visit.goes(60_000), 20_000);
         let mut seen = vec![false; SLOTS];
         for step in 0..SLOTS as u32 {
             let turn = Visit::new(most, most, rows(20_000), step).unwrap().turn;
