@@ -277,7 +277,7 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// Seconds that each figure is measured for
+    /// Seconds that each figure is measured for, on the clock
     #[arg(long, default_value = "2")]
     pub(crate) seconds: f64,
     /// At the end hold every row against what was pushed (off the clock)

@@ -184,7 +184,7 @@ fn text(summary: &Summary) -> Vec<String> {
         lines.push(format!("{count} more kinds: {}", percent(share)));
     }
     if let Some(bound) = summary.bound_samples_per_second {
-        lines.push(format!("products alone, at the probed rate: {bound:.0} samples/s"));
+        lines.push(format!("products alone, at the best rate: {bound:.0} samples/s"));
     }
     let shares =
         summary.shares.sorted().map(|(b, share)| format!("{} {}", b.name(), percent(share)));

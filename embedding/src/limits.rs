@@ -37,7 +37,7 @@ pub(crate) struct Reckoning {
     key: u64,
     /// Bytes of a filter of waiting keys.
     filter: u64,
-    /// Whether rows go where others want their place, slot after slot.
+    /// Whether the table evicts, slot after slot.
     evicts: bool,
 }
 
@@ -49,9 +49,9 @@ impl Reckoning {
         let staged = if self.staged > 0 { slab(self.staged) } else { 0 };
         let bookkeeping = RECKONED_SHARDS * BOOKKEEPING_BYTES + rows / BITS_ROWS;
         let slabs = slab(self.weights) + slab(self.companion) + staged;
-        // A slot whose turn it is loses up to a third of its rows and fills up until its next turn, so that before that it
-        // has a fifth more than the average one; its buckets stay.
-        let most_in_slots = if self.evicts { rows + rows.div_ceil(5) } else { rows };
+        // A slot whose turn it is loses up to two fifths of its rows and fills up until its next turn, so that before that it
+        // has a quarter more than the average one; its buckets stay.
+        let most_in_slots = if self.evicts { rows + rows.div_ceil(4) } else { rows };
         index_memory(most_in_slots) + slabs + rows * self.key + bookkeeping + self.filter
     }
 

@@ -74,7 +74,8 @@ pub struct TrainOptions {
     /// Where the run's time goes is recorded ([`TrainReport::profile`]); it changes nothing of the run.
     pub profile: Option<ProfileOptions>,
     /// All batches of an epoch are decoded and planned before its first step and held in memory, which must have room
-    /// for them: for a benchmark of what reading beside the steps costs. It changes nothing else.
+    /// for them: for a benchmark of what reading beside the steps costs. Data that cannot be read then ends the epoch before
+    /// its first step, and a stop is heeded once all are there; what is trained is the same.
     pub in_memory: bool,
 }
 

@@ -11,9 +11,9 @@
 //! Looking at every row of a large table would stop training. Keys are mixed, so that a slot is a fair sample
 //! of the table: some slots are looked at, with a good many rows for each one that must go, and the least of
 //! them all go. Which slots is a matter of the step. Where the table is small all slots are looked at, and
-//! exactly the least rows of the table go. With three looks a row nothing goes that is not of the lowest third of what
-//! was seen, and on average it is at the lowest sixth: where the least of five random rows is, which is how caches
-//! sample that take one at a time.
+//! exactly the least rows of the table go. Else, with two and a half to five looks a row, nothing goes that is not of the
+//! lowest two fifths of what was seen, and on average it is at the lowest seventh: where the least of six random rows is,
+//! which is how caches sample that take one at a time.
 //!
 //! All of it follows from numbers of rows over all shards, and from the step: there is nothing to remember
 //! from step to step, to save in a checkpoint, or to depend on the number of shards.
@@ -24,9 +24,9 @@ use zillion_feature::SLOTS;
 
 use super::Turn;
 
-/// Rows that are looked at for each one that goes.
-const LOOKS: u64 = 3;
-/// Rows that are looked at in any case: a table of no more loses exactly its least. A tenth of a millisecond or two.
+/// Rows that are looked at for two that go, or up to twice as many, because slots come round in powers of two.
+const LOOKS_FOR_TWO: u64 = 5;
+/// Rows that are looked at in any case (0.2 ms): a table of no more loses exactly its least.
 const FEWEST_LOOKS: u64 = 8192;
 /// Rows that are looked at in one step at most (unless a single slot has more): some milliseconds.
 const MOST_LOOKS: u64 = 1 << 20;
@@ -34,8 +34,8 @@ const MOST_LOOKS: u64 = 1 << 20;
 const SPARE: u64 = 256;
 /// The part of a limit that is kept free at most.
 const MOST_SPARE: u64 = 4;
-/// The part of a limit that may be kept free for keys to need no look beforehand.
-const EASE: u64 = 64;
+/// The part of a limit that may be kept free for keys to need no lookup beforehand.
+const SKIPS_LOOKUP: u64 = 64;
 
 /// What a step asked of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +44,16 @@ pub(crate) struct Demand {
     pub(crate) keys: u64,
     /// Rows that it made or would have made, had there been room.
     pub(crate) rows: u64,
+}
+
+impl Demand {
+    /// Rows that are left free for the next step, of a table that may have so many.
+    pub(crate) fn room(self, most: u64) -> u64 {
+        // Steps differ a little in how many keys they have.
+        let all = self.keys + self.keys / 16;
+        let skips_lookup = if all <= most / SKIPS_LOOKUP { all } else { 0 };
+        self.rows.saturating_mul(2).max(skips_lookup)
+    }
 }
 
 impl Sum for Demand {
@@ -68,10 +78,7 @@ pub(crate) struct Visit {
 
 /// Rows that a step may make room for beforehand.
 pub(crate) fn headroom(limit: u64, demand: Demand) -> u64 {
-    // Steps differ a little in how many keys they have.
-    let all = demand.keys + demand.keys / 16;
-    let ease = if all <= limit / EASE { all } else { 0 };
-    (limit / SPARE).max(demand.rows.saturating_mul(2)).max(ease).min(limit.div_ceil(MOST_SPARE))
+    (limit / SPARE).max(demand.room(limit)).min(limit.div_ceil(MOST_SPARE))
 }
 
 impl Visit {
@@ -82,16 +89,18 @@ impl Visit {
         if excess == 0 {
             return None;
         }
-        let looks = excess.saturating_mul(LOOKS).clamp(FEWEST_LOOKS, MOST_LOOKS);
+        let looks = (excess.saturating_mul(LOOKS_FOR_TWO) / 2).clamp(FEWEST_LOOKS, MOST_LOOKS);
         let slots = (looks * SLOTS as u64).div_ceil(rows).clamp(1, SLOTS as u64);
-        let period = SLOTS / slots as usize;
+        // A power of two: where steps differ in what they want, one period divides the other, and no slot misses its turn.
+        let period = 1 << (SLOTS / slots as usize).ilog2();
         Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
     }
 
-    /// How many of `seen` rows go: of a sample no more than one in [`LOOKS`], so that the rest is not lost for being
-    /// looked at, and slots keep about the same size; what is missing goes in the next steps.
+    /// How many of `seen` rows go: of a sample no more than two in [`LOOKS_FOR_TWO`], so that the rest is not lost for
+    /// being looked at, and slots keep about the same size; what is missing goes in the next steps.
     pub(crate) fn goes(&self, seen: u64) -> u64 {
-        if self.is_whole { self.excess.min(seen) } else { self.excess.min(seen.div_ceil(LOOKS)) }
+        let most = if self.is_whole { seen } else { (2 * seen).div_ceil(LOOKS_FOR_TWO) };
+        self.excess.min(most)
     }
 }
 
@@ -170,8 +179,8 @@ mod tests {
         assert_eq!(visit.excess, 40_000);
         let slots = visit.turn.slots(0..SLOTS).count() as u64;
         let looks = slots * most / SLOTS as u64;
-        assert!((120_000..=240_000).contains(&looks), "{looks}");
-        assert_eq!(visit.goes(60_000), 20_000);
+        assert!((100_000..=210_000).contains(&looks), "{looks}");
+        assert_eq!(visit.goes(60_000), 24_000);
         let mut seen = vec![false; SLOTS];
         for step in 0..SLOTS as u32 {
             let turn = Visit::new(most, most, rows(20_000), step).unwrap().turn;
@@ -181,6 +190,22 @@ mod tests {
         // However much must go, a step looks at so many rows and no more.
         let all = Visit::new(most, most, rows(most), 3).unwrap();
         assert!(all.turn.slots(0..SLOTS).count() as u64 * most / SLOTS as u64 <= 2 * MOST_LOOKS);
+    }
+
+    #[test]
+    fn no_slot_misses_its_turn_where_steps_differ() {
+        let (rows, mut longest) = (10_000_000, 0);
+        let mut last = vec![0; SLOTS];
+        for step in 1..4000u32 {
+            let wanted = 10_000 + u64::from(step.wrapping_mul(0x9e37_79b9) >> 18);
+            let visit = Visit::new(rows, rows, Demand { keys: wanted, rows: wanted }, step);
+            let slots: Vec<usize> = visit.unwrap().turn.slots(0..SLOTS).collect();
+            longest = longest.max(SLOTS / slots.len());
+            slots.iter().for_each(|&slot| last[slot] = step);
+            let waiting = last.iter().map(|&last| step - last).max();
+            assert!(waiting.unwrap() as usize <= longest, "step {step}, {longest}");
+        }
+        assert!(longest >= 128, "periods differ: {longest}");
     }
 
     #[test]

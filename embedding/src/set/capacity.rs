@@ -205,7 +205,7 @@ impl TableSet {
             |table| shards.iter_mut().map(|shard| shard.table_mut(table).take_demand()).sum();
         let demands: Vec<Demand> = tables.clone().map(of_table).collect();
         let limits = self.limits(
-            |table, rows| rows + 2 * demands[table].rows,
+            |table, rows| rows + demands[table].room(rows),
             |table, shape| shape.priority.is_none() || shape.spec.dense || self.frozen[table],
         );
         let visits: Vec<Option<Visit>> = tables

@@ -241,7 +241,7 @@ pub(crate) struct GatherSource<'a, R> {
     pub(crate) factors: &'a [f32],
 }
 
-/// Values before one is copied, or added, that its row (and its gradient) are asked for.
+/// How many values ahead rows, and gradients, are asked for.
 const AHEAD: usize = 16;
 
 /// Adds the gradients of one gather to those of unique rows `first ..`, `stride` floats each in `out`.

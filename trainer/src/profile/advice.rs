@@ -73,7 +73,7 @@ pub struct Circumstances {
     pub threads: usize,
     /// Lanes that share a batch.
     pub lanes: usize,
-    /// What the products reach of the rate that was probed, where there are any.
+    /// What the products reach of the best rate, where there are any.
     pub products_of_limit: Option<f64>,
     /// What pulls reach of the rate at which random rows can be read.
     pub pulls_of_limit: Option<f64>,
@@ -136,12 +136,12 @@ pub fn advice(shares: &Shares, known: &Circumstances) -> Vec<String> {
             ));
             match known.products_of_limit {
                 Some(part) if part >= NEAR_THE_LIMIT => lines.push(format!(
-                    "they run at {} of the probed product rate: only fewer products (narrower `model.hidden`) or more \
+                    "they run at {} of the best product rate: only fewer products (narrower `model.hidden`) or more \
                      threads (`run.threads`) are faster",
                     percent(part)
                 )),
                 Some(part) => lines.push(format!(
-                    "they run at {} of the probed product rate: layers too narrow for their kernels (widths in \
+                    "they run at {} of the best product rate: layers too narrow for their kernels (widths in \
                      `model.hidden` that are multiples of 16 use them whole), or tiles too short (`train.tile_rows`)",
                     percent(part)
                 )),

@@ -1,8 +1,8 @@
 //! What a timeline comes to: time, rates and distance from the machine's limits by kind of kernel, the share of each
 //! part of the work, and what bounds the job.
 //!
-//! A kernel's limit is its roofline: the time that its operations take at the probed product rate, or its bytes at the
-//! probed rate of the near caches, whichever is longer. Tiles stay in those caches, so that neither is out of
+//! A kernel's limit is its roofline: the time that its operations take at the best product rate (probed, or reached by a
+//! product of the run itself), or its bytes at the probed rate of the near caches, whichever is longer. Tiles stay in those caches, so that neither is out of
 //! reach; what reads rows of tables has the limit of random rows instead.
 
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub struct Summary {
     pub tables: TableFigures,
     /// The machine's limits.
     pub limits: Limits,
-    /// Samples a second if the model's operations all ran at the probed product rate and nothing else took time.
+    /// Samples a second if the model's operations all ran at the best product rate and nothing else took time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_samples_per_second: Option<f64>,
     /// Where the steps' time goes.
@@ -99,7 +99,7 @@ impl Timeline {
         let batches = counted.len().max(1) as f64;
         let sums = self.sums(counted);
         let all: u64 = sums.values().map(|sum| sum.nanos).sum();
-        let limits = &at_least_reached(probed, &sums);
+        let limits = &at_least_reached(probed, &sums, self.lanes);
         let threads = limits.threads.max(1) as f64;
         let flops: u64 = sums.values().map(|sum| sum.flops).sum();
         let figures = |(kind, sum): (&String, &Sum)| {
@@ -219,12 +219,12 @@ impl Timeline {
     }
 }
 
-/// Limits as they were probed, but for products that were faster: a probe may have met a moment in which another
-/// process had the processors.
-fn at_least_reached(probed: &Limits, sums: &BTreeMap<String, Sum>) -> Limits {
+/// Limits as they were probed, but for products that were faster on the threads that the lanes keep busy: a probe may have
+/// met a moment in which another process had the processors.
+fn at_least_reached(probed: &Limits, sums: &BTreeMap<String, Sum>, lanes: usize) -> Limits {
     let products = sums.values().filter(|sum| sum.is_product && sum.nanos > 0);
     let rates = products.map(|sum| sum.flops as f64 / (sum.nanos as f64 / 1e9));
-    let reached = rates.fold(0.0, f64::max) * probed.threads.max(1) as f64;
+    let reached = rates.fold(0.0, f64::max) * probed.threads.min(lanes).max(1) as f64;
     Limits { product_flops: probed.product_flops.max(reached), ..*probed }
 }
 
