@@ -182,7 +182,12 @@ impl Follower {
     fn refresh(&mut self) -> Result<(), Error> {
         let mut labels = BTreeMap::new();
         for pointer in self.model.pointers()? {
-            labels.insert(pointer.clone(), self.model.pointer(&pointer)?.to.version);
+            match self.model.pointer(&pointer) {
+                Ok(moved) => _ = labels.insert(pointer, moved.to.version),
+                // It has gone since it was listed: what follows from that is said below.
+                Err(Error::NoPointer { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         let follow = self.host.follow();
         let current = match &follow {
