@@ -52,7 +52,7 @@ fn new_set(home: &SpillHome) -> TableSet {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_push_does_the_same_with_and_without_a_pull_before_it(
