@@ -224,9 +224,10 @@ impl<T: Pod> Slab<T> {
     ///
     /// Where `row` is not live.
     pub fn free(&mut self, row: u32) {
-        assert!(self.is_live(row), "row {row} is freed but not live");
         let (number, index) = self.places.split(row);
-        let chunk = self.chunks[number].as_mut().expect("a live row is in a chunk");
+        let chunk = self.chunks.get_mut(number).and_then(Option::as_mut);
+        let chunk = chunk.filter(|chunk| chunk.is_live(index));
+        let chunk = chunk.unwrap_or_else(|| panic!("row {row} is freed but not live"));
         let number = number as u32;
         if chunk.is_full() {
             self.open.insert(number);

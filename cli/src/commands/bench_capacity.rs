@@ -1,9 +1,10 @@
 //! `zillion bench capacity`: what a table at its limit costs, under a stream in which new keys never end.
 //!
 //! Batches are four parts keys of a fixed set by Zipf's law and one part keys that were never seen. They are pulled and
-//! pushed, and the step is ended, in a table without a limit, then in one that is full and evicts the least
-//! frequently used. Plans are built outside of the clock. Memory is what the system says of this process, above
-//! what it had before the table was there.
+//! pushed, and the step is ended, in a table that is full and evicts the least frequently used, and in one without a
+//! limit. The two take turns of a quarter of a second, so that both have the same of a machine that is now faster, now
+//! slower; the ratio is the median of the turns'. Plans are built outside of the clock. Memory is what the
+//! system says of this process, above what it had before the table was there, before the other table is made.
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ use crate::args::BenchCapacityArgs;
 const NEW: u64 = 5;
 /// Steps after which a row's pushes count half.
 const HALF_LIFE: u64 = 1000;
+/// How long one table's turn is.
+const TURN: Duration = Duration::from_millis(250);
 
 #[derive(Serialize)]
 struct Outcome {
@@ -33,7 +36,7 @@ struct Outcome {
     threads: usize,
     free: Figures,
     limited: Figures,
-    /// Rows a second of the table at its limit against those of the one without.
+    /// Rows a second of the table at its limit against those of the one without, the median of their turns.
     rate_ratio: f64,
     /// Resident memory of the table at its limit against the limit.
     resident_of_limit: Option<f64>,
@@ -51,7 +54,6 @@ struct Figures {
     rows: u64,
     total_bytes: u64,
     largest_total_bytes: u64,
-    resident_bytes: Option<u64>,
     counters: Counters,
 }
 
@@ -66,17 +68,36 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
     };
     // The rows that fit are what both tables are filled with.
     let rows = max_bytes / limited.bytes_per_row();
+    let zipf = Zipf::new(rows);
+    let duration = Duration::from_secs_f64(args.seconds);
+
     eprintln!("at the limit of {} MiB", args.max_mib);
-    let limited = measure(&workers, limited, rows, args.seconds)?;
-    eprintln!("without a limit");
-    let free = measure(&workers, spec(16), rows, args.seconds)?;
+    let resident = machine::resident();
+    let mut limited = Stream::new(&workers, &zipf, limited)?;
+    limited.fill(rows)?;
+    limited.run(duration)?;
+    let resident = machine::resident().zip(resident).map(|(now, then)| now.saturating_sub(then));
+    limited.forget();
+
+    eprintln!("in turn with a table without a limit");
+    let mut free = Stream::new(&workers, &zipf, spec(16))?;
+    free.fill(rows)?;
+    free.run(TURN)?;
+    free.forget();
+    let mut ratios = Vec::new();
+    while free.busy < duration {
+        let free_rate = free.run(TURN)?;
+        ratios.push(limited.run(TURN)? / free_rate);
+    }
+
     let use_of_cpus = CpuTimes::now().since(&before);
     let of_limit = |bytes: u64| bytes as f64 / max_bytes as f64;
+    let (free, limited) = (free.figures(), limited.figures());
     let outcome = Outcome {
         max_bytes,
         threads: args.threads.get(),
-        rate_ratio: limited.unique_mrows_s / free.unique_mrows_s,
-        resident_of_limit: limited.resident_bytes.map(of_limit),
+        rate_ratio: median(&mut ratios),
+        resident_of_limit: resident.map(of_limit),
         accounted_of_limit: of_limit(limited.largest_total_bytes),
         free,
         limited,
@@ -91,63 +112,118 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
     Ok(())
 }
 
-/// Fills a table with `rows` rows, then runs the stream for a time.
-fn measure(workers: &Workers, spec: TableSpec, rows: u64, seconds: f64) -> Result<Figures> {
-    let resident = machine::resident();
-    let mut set = TableSet::new(vec![spec], DEFAULT_SHARDS)?;
-    let mut buffer = RowBuffer::default();
-    let mut step = 0;
-    let mut longest = Duration::ZERO;
-    let mut apply = |set: &mut TableSet, keys: Vec<FeatureKey>| -> Result<(Duration, usize)> {
-        step += 1;
-        let plan = plan_of(&[keys]);
-        let update = Update { step: Step(step), rates: Rates::default(), scale: 1.0 };
-        let began = Instant::now();
-        set.pull(workers, &plan, false, &mut buffer)?;
-        set.push(workers, &plan, &buffer, update)?;
-        set.sweep(workers, update)?;
-        Ok((began.elapsed(), plan.tables[0].keys.len()))
-    };
-    let mut next = 0;
-    while next < rows {
-        let end = (next + BATCH_VALUES as u64).min(rows);
-        apply(&mut set, (next..end).map(FeatureKey::from_u64).collect())?;
-        next = end;
+/// The upper median; there is at least one.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A table and the stream of keys that it is given.
+struct Stream<'a> {
+    workers: &'a Workers,
+    zipf: &'a Zipf,
+    set: TableSet,
+    buffer: RowBuffer,
+    step: u64,
+    /// Ids below were given to the table.
+    next: u64,
+    draws: u64,
+    busy: Duration,
+    unique: usize,
+    steps: u64,
+    longest: Duration,
+    largest: u64,
+}
+
+impl<'a> Stream<'a> {
+    fn new(workers: &'a Workers, zipf: &'a Zipf, spec: TableSpec) -> Result<Self> {
+        Ok(Self {
+            workers,
+            zipf,
+            set: TableSet::new(vec![spec], DEFAULT_SHARDS)?,
+            buffer: RowBuffer::default(),
+            step: 0,
+            next: 0,
+            draws: 0,
+            busy: Duration::ZERO,
+            unique: 0,
+            steps: 0,
+            longest: Duration::ZERO,
+            largest: 0,
+        })
     }
-    let zipf = Zipf::new(rows);
-    let (mut busy, mut unique, mut steps, mut largest) = (Duration::ZERO, 0, 0, 0);
-    let mut draws = 0;
-    while busy.as_secs_f64() < seconds {
+
+    /// One step with these keys; how long it took.
+    fn apply(&mut self, keys: Vec<FeatureKey>) -> Result<Duration> {
+        self.step += 1;
+        let plan = plan_of(&[keys]);
+        let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
+        let began = Instant::now();
+        self.set.pull(self.workers, &plan, false, &mut self.buffer)?;
+        self.set.push(self.workers, &plan, &self.buffer, update)?;
+        self.set.sweep(self.workers, update)?;
+        Ok(began.elapsed())
+    }
+
+    /// Makes `rows` rows.
+    fn fill(&mut self, rows: u64) -> Result<()> {
+        while self.next < rows {
+            let end = (self.next + BATCH_VALUES as u64).min(rows);
+            self.apply((self.next..end).map(FeatureKey::from_u64).collect())?;
+            self.next = end;
+        }
+        Ok(())
+    }
+
+    /// Goes on for a time; returns rows a second.
+    fn run(&mut self, duration: Duration) -> Result<f64> {
+        let (mut busy, mut unique) = (Duration::ZERO, 0);
+        while busy < duration {
+            let keys = self.draw();
+            unique += keys.len();
+            let took = self.apply(keys)?;
+            busy += took;
+            self.steps += 1;
+            self.longest = self.longest.max(took);
+            self.largest = self.set.statistics()[0].total_bytes().max(self.largest);
+        }
+        self.busy += busy;
+        self.unique += unique;
+        Ok(unique as f64 / busy.as_secs_f64())
+    }
+
+    /// The keys of a batch.
+    fn draw(&mut self) -> Vec<FeatureKey> {
         let ids = (0..BATCH_VALUES as u64).map(|i| {
-            draws += 1;
+            self.draws += 1;
             if i % NEW == 0 {
-                next += 1;
-                next
+                self.next += 1;
+                self.next
             } else {
-                zipf.draw(mix64(draws))
+                self.zipf.draw(mix64(self.draws))
             }
         });
         let mut keys: Vec<FeatureKey> = ids.map(FeatureKey::from_u64).collect();
         keys.sort_unstable();
         keys.dedup();
-        let (took, rows) = apply(&mut set, keys)?;
-        busy += took;
-        unique += rows;
-        steps += 1;
-        longest = longest.max(took);
-        largest = set.statistics()[0].total_bytes().max(largest);
+        keys
     }
-    let table = set.statistics().remove(0);
-    Ok(Figures {
-        unique_mrows_s: unique as f64 / busy.as_secs_f64() / 1e6,
-        steps,
-        longest_step_ms: longest.as_secs_f64() * 1e3,
-        rows: table.rows,
-        total_bytes: table.total_bytes(),
-        largest_total_bytes: largest,
-        resident_bytes: machine::resident()
-            .zip(resident)
-            .map(|(now, before)| now.saturating_sub(before)),
-        counters: table.counters,
-    })
+
+    /// Begins to measure rates anew.
+    fn forget(&mut self) {
+        (self.busy, self.unique, self.steps) = (Duration::ZERO, 0, 0);
+    }
+
+    fn figures(&self) -> Figures {
+        let table = self.set.statistics().remove(0);
+        Figures {
+            unique_mrows_s: self.unique as f64 / self.busy.as_secs_f64() / 1e6,
+            steps: self.steps,
+            longest_step_ms: self.longest.as_secs_f64() * 1e3,
+            rows: table.rows,
+            total_bytes: table.total_bytes(),
+            largest_total_bytes: self.largest,
+            counters: table.counters,
+        }
+    }
 }

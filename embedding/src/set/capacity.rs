@@ -216,6 +216,9 @@ impl TableSet {
                 Visit::new(rows, limits[table]?, demands[table], step)
             })
             .collect();
+        for table in tables.clone().filter(|&table| visits[table].is_none()) {
+            self.shards.iter_mut().for_each(|shard| shard.table_mut(table).keep_vacant(0));
+        }
         if visits.iter().all(Option::is_none) {
             return Ok(());
         }

@@ -174,22 +174,22 @@ impl Table {
     pub(crate) fn look(&self, visit: &Visit) -> Vec<Looked> {
         let Some(priority) = self.shape.priority else { return Vec::new() };
         let slots = visit.turn.slots(self.index.slots());
-        let mut looked = Vec::with_capacity(slots.map(|slot| self.index.slot_len(slot)).sum());
-        let mut entries: Vec<(FeatureKey, u32)> = Vec::new();
+        let rows = slots.map(|slot| self.index.slot_len(slot)).sum();
+        let mut looked: Vec<Looked> = Vec::with_capacity(rows);
         for slot in visit.turn.slots(self.index.slots()) {
             let pinned = self.shape.pinned.of_slot(slot);
-            entries.clear();
-            entries.extend(self.index.slot_entries(slot).filter(|(key, _)| !pinned.contains(key)));
-            for (i, &(key, row)) in entries.iter().enumerate() {
-                if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                    self.prefetch_companion(row);
-                    if priority.needs_weights() {
-                        self.prefetch_weights(row);
-                    }
+            let entries = self.index.slot_entries(slot).filter(|(key, _)| !pinned.contains(key));
+            looked.extend(entries.map(|(key, row)| Looked { rank: (0, key), row }));
+        }
+        for i in 0..looked.len() {
+            if let Some(soon) = looked.get(i + AHEAD) {
+                self.prefetch_companion(soon.row);
+                if priority.needs_weights() {
+                    self.prefetch_weights(soon.row);
                 }
-                let rank = (ordered(self.worth(priority, row)), key);
-                looked.push(Looked { rank, row });
             }
+            let found = &mut looked[i];
+            found.rank.0 = ordered(self.worth(priority, found.row));
         }
         looked
     }
@@ -203,7 +203,8 @@ impl Table {
     ) -> Result<()> {
         let shape = self.shape.clone();
         let goes = |found: &Looked| found.rank <= highest;
-        let mut next = 0;
+        let keeps_vacant = self.keeps_vacant();
+        let (mut next, mut all_gone) = (0, 0);
         // Rows come by slot, each slot's in one run.
         for slot in visit.turn.slots(self.index.slots()) {
             let mut gone = 0;
@@ -212,10 +213,13 @@ impl Table {
             {
                 if let Some(soon) = looked.get(next + AHEAD).filter(|soon| goes(soon)) {
                     self.index.prefetch(soon.rank.1);
-                    self.prefetch_companion(soon.row);
                 }
                 if goes(&looked[next]) {
-                    self.evict_row(key, row);
+                    self.take_out(key, row);
+                    match keeps_vacant {
+                        true => self.vacate(row),
+                        false => self.free_row(key, row),
+                    }
                     gone += 1;
                 } else {
                     self.place_low(key, row)?;
@@ -230,8 +234,10 @@ impl Table {
             if gone > 0 {
                 self.counters.displaced += gone;
                 self.index.tidy(slot);
+                all_gone += gone as usize;
             }
         }
+        self.keep_vacant(2 * all_gone);
         Ok(())
     }
 }

@@ -52,7 +52,8 @@ impl Table {
             }
             let (key, row) = entries[i];
             if self.worth(priority, row) < floor && !pinned.contains(&key) {
-                self.evict_row(key, row);
+                self.take_out(key, row);
+                self.free_row(key, row);
             } else {
                 entries[stay] = (key, row);
                 stay += 1;
@@ -70,13 +71,13 @@ impl Table {
         if self.narrow.is_some() && is_narrow(row) {
             return self.place_narrow_low(key, row);
         }
-        let rows = self.rows() - self.narrow_rows();
+        let rows = self.rows() - self.narrow_rows() + self.vacant.len() as u64;
         if is_loose(row, rows) { self.move_down(key, row) } else { Ok(()) }
     }
 
-    /// Every row that is evicted goes here: what must be told of it (a delta's tombstone, a checkpoint's) begins at
-    /// this place.
-    pub(super) fn evict_row(&mut self, key: FeatureKey, row: u32) {
+    /// Takes a key out of the index. Every row that is evicted goes here: what must be told of it (a delta's tombstone,
+    /// a checkpoint's) begins at this place. Its place in the slabs is still its own.
+    pub(super) fn take_out(&mut self, key: FeatureKey, row: u32) {
         // What is beside the row is read only where somebody asks for it.
         let epoch = self.changes.as_ref().map(|_| self.meta_of(row).dirty_epoch);
         if let (Some(changes), Some(epoch)) = (&mut self.changes, epoch)
@@ -89,7 +90,6 @@ impl Table {
         }
         self.save_evicted(key, row);
         self.index.remove(key);
-        self.free_row(key, row);
         self.counters.evicted += 1;
     }
 

@@ -25,6 +25,7 @@ mod snapshot;
 mod spill;
 mod sweep;
 mod uses;
+mod vacant;
 mod weights;
 
 pub(crate) use capacity::{Foreseen, Looked, Room};
@@ -54,6 +55,7 @@ use departed::Departed;
 use known::Known;
 use narrow::Narrow;
 use snapshot::TableSnapshot;
+use vacant::Vacant;
 use weights::WeightSlab;
 
 #[derive(Debug)]
@@ -69,6 +71,8 @@ pub(crate) struct Table {
     candidates: Option<Gate>,
     /// Where the last pull found its keys.
     known: Known,
+    /// Rows that went for the limit and whose places are kept.
+    vacant: Vacant,
     /// What this step asked so far.
     demand: Demand,
     /// Present where the vocabulary is fixed.
@@ -107,6 +111,7 @@ impl Table {
             counters: Counters::default(),
             candidates: Gate::new(&shape, slots.clone()),
             known: Known::default(),
+            vacant: Vacant::default(),
             demand: Demand::default(),
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
@@ -163,9 +168,22 @@ impl Table {
     }
 
     fn make_full(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
-        let row = self.allocate_for(key)?;
+        let row = match self.take_vacant() {
+            Some(row) => self.refill(key, row)?,
+            None => self.allocate_for(key)?,
+        };
         self.weights.fill(row, &mut self.scratch, |weights| self.shape.fill_initial(key, weights));
         self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
+        Ok(row)
+    }
+
+    /// A row that another key had, for a key that is not there; its weights are as that one left them.
+    fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
+        if let Err(e) = self.index.insert(key, row) {
+            self.vacate(row);
+            return Err(e.into());
+        }
+        self.companion.row_mut(row).fill(0);
         Ok(row)
     }
 
@@ -276,6 +294,9 @@ impl Table {
 
     pub(crate) fn statistics(&self) -> TableStatistics {
         let (mut weights, mut companion) = (self.weights.bytes(), self.companion.bytes());
+        weights.used -= self.vacant.len() * self.shape.spec.weight_bytes();
+        companion.used -= self.vacant.len() * self.shape.companion_stride * size_of::<u32>();
+        weights.bookkeeping += self.vacant.bytes();
         if let Some(narrow) = &self.narrow {
             weights = narrow::both(weights, narrow.weights.bytes());
             companion = narrow::both(companion, narrow.companion.bytes());

@@ -161,6 +161,31 @@ fn memory_stays_within_its_limit() {
 }
 
 #[test]
+fn places_of_rows_that_went_are_slack_and_go_back_when_nobody_comes() {
+    let limited = spec(Admission::All, Eviction::Lru);
+    let limited = TableSpec { max_rows: Some(20_000), ..limited };
+    let workers = workers(2);
+    let mut set = TableSet::new(vec![limited], shards(3)).unwrap();
+    let weights = set.specs().next().unwrap().weight_bytes() as u64;
+    for step in 1..=40 {
+        train(&mut set, &workers, &stream_keys(step, 500, 1500), step);
+        let table = set.statistics().remove(0);
+        assert_eq!(table.payload_bytes, table.rows * weights, "step {step}");
+    }
+    let full = set.statistics().remove(0);
+    assert!(full.counters.displaced > 10_000, "{:?}", full.counters);
+    // The last places go where nobody takes out more: nothing that a map of bits does not know is left.
+    train(&mut set, &workers, &[], 41);
+    let (quiet, folder) = (set.statistics().remove(0), tempfile::tempdir().unwrap());
+    assert!(quiet.slack_bytes < full.slack_bytes, "{quiet:?} after {full:?}");
+    // Rows are what they were: a set that never kept a place has the same.
+    let (parts, _) = checkpoint(&set, &workers, folder.path());
+    let mut fresh = TableSet::new(set.specs().cloned().collect(), shards(3)).unwrap();
+    fresh.restore(&workers, folder.path(), &parts).unwrap();
+    assert_eq!(contents(&fresh), contents(&set));
+}
+
+#[test]
 fn rows_that_move_from_shard_to_shard_take_their_memory_along() {
     let workers = workers(2);
     let limit = 3 << 20;
