@@ -19,6 +19,7 @@
 //! can always finish it alone, and it waits only for indices that others are running at that moment,
 //! so that waiting follows the nesting of calls and cannot form a circle.
 
+mod join;
 mod phase;
 mod pool;
 mod record;

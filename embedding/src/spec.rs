@@ -213,6 +213,8 @@ impl TableSpec {
 
     /// Bytes that a row takes in memory, all told: weights, state and metadata, its share of the index at
     /// the worst moment of its growth, and the staged gradient where a step moves the whole table.
+    /// Not counted here is what a limit in bytes reckons with where rows go: a quarter more of the index, because slots keep the
+    /// buckets of their fullest moment until their turn comes.
     pub fn bytes_per_row(&self) -> u64 {
         let staged = if self.has_whole_table_rule() { self.layout().stride } else { 0 };
         let floats = 4 * (self.companion_stride() + staged) as u64;

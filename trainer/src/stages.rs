@@ -15,7 +15,7 @@ pub struct StageSeconds {
     pub model: f64,
     /// Pushing row gradients, and applying them.
     pub push: f64,
-    /// The dense optimizer and the gradient norm.
+    /// The gradient norm, and what the dense optimizer, which runs beside the push, takes longer than that.
     pub dense: f64,
     /// What the driver does between steps: the figures of the progress line.
     pub other: f64,
@@ -67,7 +67,12 @@ impl Stopwatch {
     }
 
     pub(crate) fn lap(&mut self, stage: &mut f64) -> Lap {
-        let lap = Lap { begin: self.0, end: Instant::now() };
+        self.lap_until(Instant::now(), stage)
+    }
+
+    /// [`Stopwatch::lap`] that ended at `end`, not before it began.
+    pub(crate) fn lap_until(&mut self, end: Instant, stage: &mut f64) -> Lap {
+        let lap = Lap { begin: self.0, end: end.max(self.0) };
         *stage += (lap.end - lap.begin).as_secs_f64();
         self.0 = lap.end;
         lap

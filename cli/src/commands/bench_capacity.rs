@@ -4,11 +4,12 @@
 //! pushed, and the step is ended, in a table that is full and evicts the least frequently used, and in one without a
 //! limit. The two take turns of a quarter of a second, so that both have the same of a machine that is now faster, now
 //! slower; the ratio is the median of the turns'. Plans are built outside of the clock. Memory is what the
-//! system says of this process, above what it had before the table was there, before the other table is made.
+//! system says of this process, above what it had before the table was there, before the other table is made; both are
+//! in memory in the end, and the one without a limit grows in its turns.
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use zillion_device::Workers;
 use zillion_device::machine::{self, CpuTimes};
@@ -66,10 +67,12 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
         eviction: Eviction::Lfu { half_life: HALF_LIFE, below: None, every: None },
         ..spec(16)
     };
-    // The rows that fit are what both tables are filled with.
+    // What both tables are filled with: about the rows that fit. A limit reckons with more for the index, so that the limited
+    // table evicts from before the end of its filling on.
     let rows = max_bytes / limited.bytes_per_row();
     let zipf = Zipf::new(rows);
-    let duration = Duration::from_secs_f64(args.seconds);
+    let duration = Duration::try_from_secs_f64(args.seconds)
+        .with_context(|| format!("--seconds {} is no time to measure for", args.seconds))?;
 
     eprintln!("at the limit of {} MiB", args.max_mib);
     let resident = machine::resident();
@@ -85,9 +88,12 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
     free.run(TURN)?;
     free.forget();
     let mut ratios = Vec::new();
-    while free.busy < duration {
+    loop {
         let free_rate = free.run(TURN)?;
         ratios.push(limited.run(TURN)? / free_rate);
+        if free.busy >= duration {
+            break;
+        }
     }
 
     let use_of_cpus = CpuTimes::now().since(&before);
@@ -209,9 +215,10 @@ impl<'a> Stream<'a> {
         keys
     }
 
-    /// Begins to measure rates anew.
+    /// Begins to measure times anew; the largest memory stays.
     fn forget(&mut self) {
         (self.busy, self.unique, self.steps) = (Duration::ZERO, 0, 0);
+        self.longest = Duration::ZERO;
     }
 
     fn figures(&self) -> Figures {

@@ -115,6 +115,48 @@ fn phases_inside_of_phases_end() {
 }
 
 #[test]
+fn two_things_run_at_once_and_begin_phases() {
+    for threads in [1, 2, 3] {
+        let workers = pool(threads);
+        let both = Barrier::new(threads.min(2));
+        let (mut squares, mut sum) = (vec![0; 1000], 0);
+        let (first, second) = workers.join(
+            || {
+                both.wait();
+                workers.for_each_mut(&mut squares, |i, square| *square = i * i);
+                "squares"
+            },
+            || {
+                both.wait();
+                sum = workers.map(100, |i| i).iter().sum();
+                vec![sum]
+            },
+        );
+        assert_eq!((first, second), ("squares", vec![4950]));
+        assert_eq!((squares[999], sum), (998_001, 4950));
+    }
+}
+
+#[test]
+fn the_panic_of_one_of_two_things_goes_on_behind_both() {
+    for threads in [1, 2] {
+        let workers = pool(threads);
+        let ended = AtomicBool::new(false);
+        let first = || {
+            std::thread::sleep(Duration::from_millis(2));
+            ended.store(true, SeqCst);
+        };
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            workers.join(first, || panic!("the second thing"));
+        }));
+        let panic = *caught.unwrap_err().downcast::<&str>().unwrap();
+        assert_eq!(panic, "the second thing");
+        assert!(ended.load(SeqCst), "the first had been begun");
+        assert_eq!(workers.join(|| 1, || 2), (1, 2), "the pool lives on");
+    }
+}
+
+#[test]
 fn several_threads_start_phases_at_once() {
     let workers = pool(3);
     std::thread::scope(|scope| {

@@ -115,6 +115,29 @@ fn a_panic_reaches_the_caller_when_nothing_runs_any_more() {
 }
 
 #[test]
+fn two_things_at_once_end_with_the_phases_that_they_begin() {
+    for threads in [2, 3] {
+        explore(move || {
+            let workers = pool(threads);
+            let (mut items, ran) = ([0; 3], AtomicUsize::new(0));
+            let sides = workers.join(
+                || workers.for_each_mut(&mut items, |index, item| *item = index + 1),
+                || workers.map(2, |_| ran.fetch_add(1, SeqCst)).len(),
+            );
+            assert_eq!((sides, items, ran.load(SeqCst)), (((), 2), [1, 2, 3], 2));
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                workers.join(
+                    || workers.for_each(2, |_| _ = ran.fetch_add(1, SeqCst)),
+                    || resume_unwind(Box::new("one side")),
+                )
+            }));
+            assert!(outcome.is_err());
+            assert_eq!(workers.map(2, |index| index), [0, 1], "the pool lives on");
+        });
+    }
+}
+
+#[test]
 fn tasks_end_once_whoever_runs_them() {
     explore(|| {
         let workers = pool(2);

@@ -11,7 +11,7 @@ use std::ops::Range;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 
-use super::{TableSet, each_with};
+use super::{TableSet, each, each_with};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::life::capacity::{Claim, Demand, Visit, shares};
@@ -216,8 +216,12 @@ impl TableSet {
                 Visit::new(rows, limits[table]?, demands[table], step)
             })
             .collect();
-        for table in tables.clone().filter(|&table| visits[table].is_none()) {
-            self.shards.iter_mut().for_each(|shard| shard.table_mut(table).keep_vacant(0));
+        let quiet: Vec<usize> = tables.clone().filter(|&table| visits[table].is_none()).collect();
+        if self.shards.iter().any(|s| quiet.iter().any(|&table| s.table(table).has_vacant())) {
+            each(workers, &mut self.shards, |_, shard| {
+                quiet.iter().for_each(|&table| shard.table_mut(table).keep_vacant(0));
+                Ok(())
+            })?;
         }
         if visits.iter().all(Option::is_none) {
             return Ok(());
@@ -240,8 +244,13 @@ impl TableSet {
             .collect();
         each_with(workers, &mut self.shards, looked, |shard, _, looked| {
             for (table, looked) in looked.iter().enumerate() {
-                if let (Some(visit), Some(highest)) = (&visits[table], highest[table]) {
-                    shard.table_mut(table).make_room(visit, looked, highest)?;
+                match (&visits[table], highest[table]) {
+                    (Some(visit), Some(highest)) => {
+                        shard.table_mut(table).make_room(visit, looked, highest)?;
+                    }
+                    // All that was looked at is pinned.
+                    (Some(_), None) => shard.table_mut(table).keep_vacant(0),
+                    (None, _) => (),
                 }
             }
             Ok(())

@@ -204,6 +204,8 @@ impl Table {
         let shape = self.shape.clone();
         let goes = |found: &Looked| found.rank <= highest;
         let keeps_vacant = self.keeps_vacant();
+        // Where nobody asks, what lies beside a row is not read again.
+        let reads_companion = self.changes.is_some() || self.snapshot.is_some();
         let (mut next, mut all_gone) = (0, 0);
         // Rows come by slot, each slot's in one run.
         for slot in visit.turn.slots(self.index.slots()) {
@@ -213,6 +215,9 @@ impl Table {
             {
                 if let Some(soon) = looked.get(next + AHEAD).filter(|soon| goes(soon)) {
                     self.index.prefetch(soon.rank.1);
+                    if reads_companion {
+                        self.prefetch_companion(soon.row);
+                    }
                 }
                 if goes(&looked[next]) {
                     self.take_out(key, row);

@@ -76,7 +76,7 @@ impl Table {
     }
 
     /// Takes a key out of the index. Every row that is evicted goes here: what must be told of it (a delta's tombstone,
-    /// a checkpoint's) begins at this place. Its place in the slabs is still its own.
+    /// a checkpoint's) begins at this place. The row stays live in the slabs: who calls this frees or vacates it.
     pub(super) fn take_out(&mut self, key: FeatureKey, row: u32) {
         // What is beside the row is read only where somebody asks for it.
         let epoch = self.changes.as_ref().map(|_| self.meta_of(row).dirty_epoch);

@@ -1,7 +1,7 @@
 //! One shard's part of one table: index, weight slab, companion slab.
 //!
 //! # Invariants
-//! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key; both slabs
+//! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key, or are vacant; both slabs
 //!   hand out the lowest free number and see the same calls.
 //! * In a dense table rows are numbered in key order: a slot's rows are one run, so that a sweep walks
 //!   memory from one end to the other and sums in an order that does not depend on history.
@@ -210,6 +210,8 @@ impl Table {
         };
         debug_assert_eq!(row, twin, "both slabs hand out the lowest free row");
         if row >= ROWS_END || self.narrow.is_some() && narrow::is_narrow(row) {
+            self.weights.free(row);
+            self.companion.free(row);
             return Err(Error::ShardFull { table: self.shape.name().to_owned() });
         }
         Ok(row)

@@ -1,14 +1,16 @@
 //! Rows that nobody has and whose places the slabs keep, for the keys that come next.
 //!
-//! A table at its limit takes rows out at the end of each step and makes about as many in the next. Were they handed back
-//! to the slabs, each would be looked for twice in two maps of bits; kept here, the last that went is the first that
+//! A table at its limit takes rows out at the end of each step and makes about as many in the next. Handing them back to the
+//! slabs and out again clears and searches two maps of bits a row; kept here, the last that went is the first that
 //! is made again. To the limit they are free, in the accounts they are slack.
 //!
-//! # Invariant
-//! A step that takes no row out for the limit hands all of them back, and one that does keeps no more than twice what it
-//! took: memory goes back to the system as it does without this.
+//! # Invariants
+//! * A step that takes no row out for the limit hands all of them back, and one that does keeps no more than twice what it
+//!   took.
+//! * None is kept whose number lies beyond what the table needs: chunks empty as they do without this.
 
 use super::Table;
+use super::evict::is_loose;
 
 /// Rows that are asked for before they are handed out.
 const AHEAD: usize = 8;
@@ -31,9 +33,16 @@ impl Vacant {
 }
 
 impl Table {
-    /// Whether rows that go for the limit stay here. Rows of two widths and rows that leave memory have other ways.
+    /// Whether rows that go for the limit stay here. Rows of two widths have slabs of their own, and tables that spill
+    /// have no limit.
     pub(super) fn keeps_vacant(&self) -> bool {
-        self.narrow.is_none() && self.spill.is_none()
+        debug_assert!(self.spill.is_none(), "a table that spills evicts nothing");
+        self.narrow.is_none()
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_vacant(&self) -> bool {
+        !self.vacant.rows.is_empty()
     }
 
     /// Keeps the place of a row that no key leads to any more.
@@ -53,15 +62,22 @@ impl Table {
         Some(row)
     }
 
-    /// Hands rows back to the slabs, those that went first, until `most` are left.
+    /// Hands rows back to the slabs: those that went first, until `most` are left, and those whose number lies beyond what the
+    /// table needs, which would keep their chunks from going.
     pub(crate) fn keep_vacant(&mut self, most: usize) {
         let more = self.vacant.rows.len().saturating_sub(most);
-        for row in self.vacant.rows.drain(..more) {
-            self.weights.free(row);
-            self.companion.free(row);
-        }
-        if most == 0 {
-            self.vacant = Vacant::default();
-        }
+        let needed = self.rows() + most.min(self.vacant.rows.len()) as u64;
+        let Self { vacant, weights, companion, .. } = self;
+        let mut at = 0;
+        vacant.rows.retain(|&row| {
+            let stays = at >= more && !is_loose(row, needed);
+            at += 1;
+            if !stays {
+                weights.free(row);
+                companion.free(row);
+            }
+            stays
+        });
+        vacant.rows.shrink_to(2 * most);
     }
 }

@@ -17,7 +17,7 @@ pub enum Stage {
     Model,
     /// Pushing row gradients.
     Push,
-    /// The dense optimizer and the gradient norm.
+    /// The gradient norm, and the dense optimizer as far as it takes longer than the push beside it.
     Optimizer,
     /// Figures of the progress line.
     Other,

@@ -1,8 +1,10 @@
-//! One step: pull, forward and backward, push, the dense optimizer.
+//! One step: pull, forward and backward, then push and the dense optimizer at once.
 //!
 //! With clipping, gradients are staged first, because the norm is over everything: tables, their
 //! regularisers (over whole tables where those are dense) and dense parameters. Without it, push and
 //! apply are one.
+
+use std::time::Instant;
 
 use zillion_embedding::Rates;
 use zillion_feature::{LookupPlan, RowBuffer, Step, TableRows};
@@ -182,33 +184,38 @@ impl Run {
         }
 
         let mut grad_scale = 1.0;
-        let grads = match self.job.train.clip_norm {
-            None => {
-                let grads = self.client.push(&plan, grads, PushMode::Apply)?.wait()?;
-                self.client.sweep()?;
-                watch.lap(&mut self.seconds.push).note(&mut self.profiler, Stage::Push);
-                grads
+        let mut grads = grads;
+        if let Some(max) = self.job.train.clip_norm {
+            grads = self.client.push(&plan, grads, PushMode::Stage)?.wait()?;
+            let tables = self.client.grad_sq_norm()?;
+            grad_scale = clip_scale((tables + dense_sq_norm).sqrt(), max);
+            if !grad_scale.is_finite() {
+                self.client.discard()?;
+                return Ok(self.end_step(planned, rows, grads, loss, false));
             }
-            Some(max) => {
-                let grads = self.client.push(&plan, grads, PushMode::Stage)?.wait()?;
-                let tables = self.client.grad_sq_norm()?;
-                grad_scale = clip_scale((tables + dense_sq_norm).sqrt(), max);
-                if !grad_scale.is_finite() {
-                    self.client.discard()?;
-                    return Ok(self.end_step(planned, rows, grads, loss, false));
+        }
+        // Rows and dense weights know nothing of each other, so that a thread that is idle in one works on the other. An error
+        // of either ends the run, and nothing is saved of what the other has moved.
+        let Self { client, optimizer, params, executor, accumulated, options, job, .. } = self;
+        let (workers, is_staged) = (&*options.workers, job.train.clip_norm.is_some());
+        let (pushed, moved) = workers.join(
+            || {
+                if is_staged {
+                    client.apply(grad_scale)?;
+                } else {
+                    grads = client.push(&plan, grads, PushMode::Apply)?.wait()?;
+                    client.sweep()?;
                 }
-                self.client.apply(grad_scale)?;
-                watch.lap(&mut self.seconds.push).note(&mut self.profiler, Stage::Push);
-                grads
-            }
-        };
-        self.optimizer.step(
-            &mut self.params,
-            param_grad(&self.executor, &self.accumulated),
-            rate_scale,
-            grad_scale,
-            &self.options.workers,
-        )?;
+                Ok::<_, Error>((grads, Instant::now()))
+            },
+            || {
+                let grad = param_grad(executor, accumulated);
+                optimizer.step(params, grad, rate_scale, grad_scale, workers)
+            },
+        );
+        let (grads, pushed_at) = pushed?;
+        moved?;
+        watch.lap_until(pushed_at, &mut self.seconds.push).note(&mut self.profiler, Stage::Push);
         self.average()?;
         watch.lap(&mut self.seconds.dense).note(&mut self.profiler, Stage::Optimizer);
         Ok(self.end_step(planned, rows, grads, loss, true))

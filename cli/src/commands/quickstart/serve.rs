@@ -43,6 +43,9 @@ pub(super) struct Served {
     seconds_to_roll_back: f64,
     /// The command that serves it.
     serve: String,
+    /// An id of the example request, to look into.
+    #[serde(skip)]
+    id: Option<String>,
     /// The server's process, where it was left running.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<u32>,
@@ -131,6 +134,7 @@ pub(super) fn run(
     );
     let probabilities = [&first, &second, &third].map(|answer| answer.probabilities[0]);
     question.save(place)?;
+    let id = question.id();
     let url = server.url().to_owned();
     let server = match args.keep_serving {
         true => Some(server.leave()),
@@ -145,6 +149,7 @@ pub(super) fn run(
         delta_rows,
         seconds_to_serve,
         seconds_to_roll_back,
+        id,
         serve: format!(
             "{} serve --registry {} --model {}",
             place::program(),
@@ -154,6 +159,9 @@ pub(super) fn run(
         server,
     })
 }
+
+/// The table whose row one of the commands is about: few ids, none missing, so that the example's has been trained.
+const LOOKED_INTO: &str = "C1";
 
 /// A request, and where its rows come from: the first batch of the test file, because the same rows in the same
 /// batch have the same bits.
@@ -190,6 +198,16 @@ impl Question {
             std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
         };
         write(&place.request, &self.example)
+    }
+
+    /// The id that the example's first row has in [`LOOKED_INTO`].
+    fn id(&self) -> Option<String> {
+        let example: serde_json::Value = serde_json::from_slice(&self.example).ok()?;
+        match &example["instances"][0][LOOKED_INTO] {
+            serde_json::Value::String(id) => Some(id.clone()),
+            serde_json::Value::Number(id) => Some(id.to_string()),
+            _ => None,
+        }
     }
 }
 
@@ -282,7 +300,6 @@ pub(super) fn commands(place: &Place, served: &Served) -> Vec<(&'static str, Str
             "what the second version changes",
             format!("{zillion} model diff {} {} {at}", served.versions[0], served.versions[1]),
         ),
-        ("which version wrote a row last", format!("{zillion} explain {at} --table C3 --key 1")),
         (
             "train on other rows from what was learned",
             format!(
@@ -295,6 +312,12 @@ pub(super) fn commands(place: &Place, served: &Served) -> Vec<(&'static str, Str
         ("forward again", format!("{zillion} model promote {} {at}", served.versions[1])),
         ("and back", format!("{zillion} model rollback {at}")),
     ];
+    if let Some(id) = &served.id {
+        commands.push((
+            "which version wrote a row of the example last",
+            format!("{zillion} explain {at} --table {LOOKED_INTO} --key {}", place::word(id)),
+        ));
+    }
     if served.server.is_some() {
         let url = format!("{}/v1/models/{}:predict", served.url, job::NAME);
         commands.push(("ask the server", format!("curl -s {url} -d @{}", word(&place.request))));

@@ -1,5 +1,7 @@
 //! `src/workers.rs`: the same modules, without its own tests, which run on real threads.
 
+#[path = "../../../src/workers/join.rs"]
+mod join;
 #[path = "../../../src/workers/phase.rs"]
 mod phase;
 #[path = "../../../src/workers/pool.rs"]

@@ -161,28 +161,37 @@ fn memory_stays_within_its_limit() {
 }
 
 #[test]
-fn places_of_rows_that_went_are_slack_and_go_back_when_nobody_comes() {
-    let limited = spec(Admission::All, Eviction::Lru);
-    let limited = TableSpec { max_rows: Some(20_000), ..limited };
-    let workers = workers(2);
-    let mut set = TableSet::new(vec![limited], shards(3)).unwrap();
-    let weights = set.specs().next().unwrap().weight_bytes() as u64;
-    for step in 1..=40 {
-        train(&mut set, &workers, &stream_keys(step, 500, 1500), step);
+fn places_of_rows_that_went_are_slack_and_keep_no_chunk() {
+    let (workers, folder) = (workers(2), tempfile::tempdir().unwrap());
+    let lru = |rows| TableSpec { max_rows: Some(rows), ..spec(Admission::All, Eviction::Lru) };
+    let reserved = |set: &TableSet| {
         let table = set.statistics().remove(0);
-        assert_eq!(table.payload_bytes, table.rows * weights, "step {step}");
+        assert_eq!(table.payload_bytes, table.rows * lru(1).weight_bytes() as u64, "{table:?}");
+        table.payload_bytes + table.state_bytes + table.slack_bytes
+    };
+    // Six chunks a slab of either shard, then rows for one of them.
+    let mut large = TableSet::new(vec![lru(2_000_000)], shards(2)).unwrap();
+    for step in 1..=8 {
+        train(&mut large, &workers, &stream_keys(step, 500, 200_000), step);
     }
-    let full = set.statistics().remove(0);
-    assert!(full.counters.displaced > 10_000, "{:?}", full.counters);
-    // The last places go where nobody takes out more: nothing that a map of bits does not know is left.
-    train(&mut set, &workers, &[], 41);
-    let (quiet, folder) = (set.statistics().remove(0), tempfile::tempdir().unwrap());
-    assert!(quiet.slack_bytes < full.slack_bytes, "{quiet:?} after {full:?}");
-    // Rows are what they were: a set that never kept a place has the same.
-    let (parts, _) = checkpoint(&set, &workers, folder.path());
-    let mut fresh = TableSet::new(set.specs().cloned().collect(), shards(3)).unwrap();
-    fresh.restore(&workers, folder.path(), &parts).unwrap();
-    assert_eq!(contents(&fresh), contents(&set));
+    let (parts, _) = checkpoint(&large, &workers, folder.path());
+    let mut set = TableSet::new(vec![lru(200_000)], shards(2)).unwrap();
+    set.restore(&workers, folder.path(), &parts).unwrap();
+    assert!(reserved(&set) > reserved(&large) / 2);
+    // A few more steps than it takes to look at every slot once.
+    for step in 9..=28 {
+        train(&mut set, &workers, &stream_keys(step, 500, 3000), step);
+        reserved(&set);
+    }
+    assert!(set.statistics()[0].counters.displaced > 1_400_000);
+    // A table that never had more has its rows in the same chunks, or in one more a slab.
+    let mut small = TableSet::new(vec![lru(200_000)], shards(2)).unwrap();
+    train(&mut small, &workers, &stream_keys(1, 500, 199_000), 1);
+    let chunks = 2 * 2 * (2 << 20);
+    assert!(reserved(&set) <= reserved(&small) + chunks, "of {} bytes", reserved(&large));
+    // And nothing is kept when nobody comes.
+    train(&mut set, &workers, &[], 29);
+    assert!(set.shards.iter().all(|shard| !shard.table(0).has_vacant()));
 }
 
 #[test]
