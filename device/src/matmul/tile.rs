@@ -90,47 +90,43 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
     let &Call { k, left_step, right_step, columns, .. } = call;
     // SAFETY: all offsets are those of the elements that `Kernel` asks to be readable or writable: rows below
     // M, inner indices below k; of the last register's columns only those of the mask are touched, and the
-    // registers before it lie wholly inside of `columns`, which is above (N - 1) * LANES. `done` is below `end`, which is at
-    // most k. A prefetch may be of any address.
+    // registers before it lie wholly inside of `columns`, which is above (N - 1) * LANES.
     unsafe {
         let mask = V::mask(columns - (N - 1) * V::LANES);
         let mut rows = [call.left; M];
         for (i, row) in rows.iter_mut().enumerate() {
             *row = call.left.wrapping_add(i * call.left_row);
         }
-        let mut sums = [[V::zero(); N]; M];
-        let mut right = call.right;
-        let (mut at, mut done) = (0, 0);
-        for row in 0..M {
-            if call.accumulate {
-                // What is added to comes from far while the sums are made: row by row, because a processor waits for ten to
-                // twenty lines at a time and no more, and the operands need some of those.
-                let old = call.out.add(row * call.out_row).cast::<i8>();
+        if call.accumulate {
+            // What is added to comes from far while the sums are made.
+            for i in 0..M {
+                let old = call.out.add(i * call.out_row).cast::<i8>();
                 for v in 0..N {
                     _mm_prefetch::<_MM_HINT_T0>(old.wrapping_add(v * V::LANES * size_of::<f32>()));
                 }
             }
-            let end = if call.accumulate { k * (row + 1) / M } else { k };
-            while done < end {
-                let mut values = [V::zero(); N];
-                for (v, value) in values.iter_mut().enumerate() {
-                    *value = if v + 1 < N {
-                        V::load(right.add(v * V::LANES))
-                    } else {
-                        V::load_part(right.add(v * V::LANES), mask)
-                    };
-                }
-                for i in 0..M {
-                    let factor = V::splat(rows[i].wrapping_add(at));
-                    for v in 0..N {
-                        sums[i][v] = V::mul_add(factor, values[v], sums[i][v]);
-                    }
-                }
-                // The last of these addresses are not read, and may lie outside.
-                right = right.wrapping_add(right_step);
-                at += left_step;
-                done += 1;
+        }
+        let mut sums = [[V::zero(); N]; M];
+        let mut right = call.right;
+        let mut at = 0;
+        for _ in 0..k {
+            let mut values = [V::zero(); N];
+            for (v, value) in values.iter_mut().enumerate() {
+                *value = if v + 1 < N {
+                    V::load(right.add(v * V::LANES))
+                } else {
+                    V::load_part(right.add(v * V::LANES), mask)
+                };
             }
+            for i in 0..M {
+                let factor = V::splat(rows[i].wrapping_add(at));
+                for v in 0..N {
+                    sums[i][v] = V::mul_add(factor, values[v], sums[i][v]);
+                }
+            }
+            // The last of these addresses are not read, and may lie outside.
+            right = right.wrapping_add(right_step);
+            at += left_step;
         }
         // Each stage over all registers, so that none of them has to wait in memory.
         if call.accumulate {
