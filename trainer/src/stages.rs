@@ -1,6 +1,6 @@
 //! Where the time of a run goes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -13,9 +13,9 @@ pub struct StageSeconds {
     pub pull: f64,
     /// Forward and backward of the dense model.
     pub model: f64,
-    /// Pushing row gradients, and applying them.
+    /// Pushing row gradients, and applying them; with several threads, beside it the dense optimizer, where that is the shorter.
     pub push: f64,
-    /// The gradient norm, and what the dense optimizer, which runs beside the push, takes longer than that.
+    /// The gradient norm and the dense optimizer; with several threads, beside that the push, where that is the shorter.
     pub dense: f64,
     /// What the driver does between steps: the figures of the progress line.
     pub other: f64,
@@ -67,12 +67,12 @@ impl Stopwatch {
     }
 
     pub(crate) fn lap(&mut self, stage: &mut f64) -> Lap {
-        self.lap_until(Instant::now(), stage)
+        self.lap_for(self.0.elapsed(), stage)
     }
 
-    /// [`Stopwatch::lap`] that ended at `end`, not before it began.
-    pub(crate) fn lap_until(&mut self, end: Instant, stage: &mut f64) -> Lap {
-        let lap = Lap { begin: self.0, end: end.max(self.0) };
+    /// [`Stopwatch::lap`] that took so long.
+    pub(crate) fn lap_for(&mut self, took: Duration, stage: &mut f64) -> Lap {
+        let lap = Lap { begin: self.0, end: self.0 + took };
         *stage += (lap.end - lap.begin).as_secs_f64();
         self.0 = lap.end;
         lap

@@ -15,9 +15,9 @@ pub enum Stage {
     Pull,
     /// Forward and backward of the dense model.
     Model,
-    /// Pushing row gradients.
+    /// Pushing row gradients, and beside it the dense optimizer, where that is the shorter.
     Push,
-    /// The gradient norm, and the dense optimizer as far as it takes longer than the push beside it.
+    /// The gradient norm and the dense optimizer, and beside that the push, where that is the shorter.
     Optimizer,
     /// Figures of the progress line.
     Other,

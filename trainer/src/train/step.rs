@@ -184,7 +184,6 @@ impl Run {
         }
 
         let mut grad_scale = 1.0;
-        let mut grads = grads;
         if let Some(max) = self.job.train.clip_norm {
             grads = self.client.push(&plan, grads, PushMode::Stage)?.wait()?;
             let tables = self.client.grad_sq_norm()?;
@@ -200,22 +199,30 @@ impl Run {
         let (workers, is_staged) = (&*options.workers, job.train.clip_norm.is_some());
         let (pushed, moved) = workers.join(
             || {
+                let began = Instant::now();
                 if is_staged {
                     client.apply(grad_scale)?;
                 } else {
                     grads = client.push(&plan, grads, PushMode::Apply)?.wait()?;
                     client.sweep()?;
                 }
-                Ok::<_, Error>((grads, Instant::now()))
+                Ok::<_, Error>((grads, began.elapsed()))
             },
             || {
+                let began = Instant::now();
                 let grad = param_grad(executor, accumulated);
-                optimizer.step(params, grad, rate_scale, grad_scale, workers)
+                optimizer.step(params, grad, rate_scale, grad_scale, workers)?;
+                Ok::<_, Error>(began.elapsed())
             },
         );
-        let (grads, pushed_at) = pushed?;
-        moved?;
-        watch.lap_until(pushed_at, &mut self.seconds.push).note(&mut self.profiler, Stage::Push);
+        let ((grads, pushing), moving) = (pushed?, moved?);
+        let profiler = &mut self.profiler;
+        // One thread has done one behind the other. Several have done both at once, which is the time of the longer.
+        if self.options.workers.threads() == 1 {
+            watch.lap_for(pushing, &mut self.seconds.push).note(profiler, Stage::Push);
+        } else if pushing >= moving {
+            watch.lap(&mut self.seconds.push).note(profiler, Stage::Push);
+        }
         self.average()?;
         watch.lap(&mut self.seconds.dense).note(&mut self.profiler, Stage::Optimizer);
         Ok(self.end_step(planned, rows, grads, loss, true))
