@@ -416,11 +416,12 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
         let inside =
             |inner: &Span, outer: &Span| outer.begin <= inner.begin && inner.end() <= outer.end();
         let step = of(What::Step(sampled.step));
-        for stage in
-            [Stage::Wait, Stage::Pull, Stage::Model, Stage::Push, Stage::Optimizer, Stage::Other]
-        {
+        for stage in [Stage::Wait, Stage::Pull, Stage::Model, Stage::Optimizer, Stage::Other] {
             assert!(inside(&of(What::Stage(stage)), &step), "{stage:?}");
         }
+        // Where the dense optimizer took longer than the push beside it, the time is its own.
+        let push = sampled.spans.iter().find(|s| s.what == What::Stage(Stage::Push));
+        assert!(push.is_none_or(|push| inside(push, &step)));
         of(What::Decode);
         of(What::Plan);
         let model = of(What::Stage(Stage::Model));
