@@ -40,9 +40,9 @@ impl Table {
         self.narrow.is_none()
     }
 
-    /// Whether there are any.
+    /// Whether there are any, or a list that had some.
     pub(crate) fn has_vacant(&self) -> bool {
-        !self.vacant.rows.is_empty()
+        self.vacant.rows.capacity() > 0
     }
 
     /// Keeps the place of a row that no key leads to any more.
