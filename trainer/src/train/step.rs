@@ -192,6 +192,7 @@ impl Run {
                 self.client.discard()?;
                 return Ok(self.end_step(planned, rows, grads, loss, false));
             }
+            watch.lap(&mut self.seconds.push).note(&mut self.profiler, Stage::Push);
         }
         // Rows and dense weights know nothing of each other, so that a thread that is idle in one works on the other. An error
         // of either ends the run, and nothing is saved of what the other has moved.
