@@ -21,6 +21,7 @@ use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, RowBuffer, Step};
 
 use super::bench_embedding::{BATCH_VALUES, Zipf, spec};
+use super::turns::{TURN, median};
 use super::{print_json, workers};
 use crate::args::BenchCapacityArgs;
 
@@ -28,8 +29,6 @@ use crate::args::BenchCapacityArgs;
 const NEW: u64 = 5;
 /// Steps after which a row's pushes count half.
 const HALF_LIFE: u64 = 1000;
-/// How long one table's turn is.
-const TURN: Duration = Duration::from_millis(250);
 
 #[derive(Serialize)]
 struct Outcome {
@@ -116,12 +115,6 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
         eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
     }
     Ok(())
-}
-
-/// The upper median; there is at least one.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// A table and the stream of keys that it is given.

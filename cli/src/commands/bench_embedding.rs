@@ -5,13 +5,19 @@
 //! figures count unique rows, and `*_raw` the values of the batch that they stand for.
 //!
 //! `push_*` push plans that nobody has pulled. `push_after_pull_*` push as a training step does: the plan has been
-//! pulled, so that its rows are known, and then other data has gone through the caches, as a model's would.
+//! pulled, so that its rows are known, and then other data has gone through all threads' caches, as a model's would.
+//!
+//! With several threads every figure of pulls and pushes is measured in turns with one thread on the same table, and
+//! `*_speedup` is the median of the turns' ratios: the memory that other guests of a host leave over changes from one
+//! second to the next.
 
 mod check;
 
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_device::probe::RowProbe;
@@ -25,6 +31,7 @@ use zillion_feature::{
     Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Schema, Step,
 };
 
+use super::turns::{TURN, median};
 use super::{print_json, workers};
 use crate::args::BenchEmbeddingArgs;
 use check::{Checked, Pushes};
@@ -37,6 +44,8 @@ const PLANS: usize = 64;
 const GRADIENT: f32 = 1e-3;
 /// What goes through the caches between a pull and its push: more than they hold.
 const OTHER_DATA_BYTES: usize = 64 << 20;
+/// Words of it that one thread takes at a time.
+const OTHER_PIECE: usize = 1 << 16;
 /// The exponent of the skewed draws.
 const ZIPF: f64 = 1.05;
 
@@ -54,6 +63,8 @@ struct Outcome {
     push_zipf_raw_mrows_s: f64,
     push_after_pull_uniform_mrows_s: f64,
     push_after_pull_zipf_mrows_s: f64,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    speedups: Option<Speedups>,
     insert_mrows_s: f64,
     bytes_per_row: f64,
     /// The largest seen while the table grew from half of its rows to all.
@@ -69,24 +80,40 @@ struct Outcome {
     checked: Option<Checked>,
 }
 
+/// All threads against one.
+#[derive(Serialize)]
+struct Speedups {
+    pull_uniform_speedup: f64,
+    pull_zipf_speedup: f64,
+    push_uniform_speedup: f64,
+    push_zipf_speedup: f64,
+    push_after_pull_uniform_speedup: f64,
+    push_after_pull_zipf_speedup: f64,
+    limit_read_speedup: f64,
+    limit_rmw_speedup: f64,
+}
+
 pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
-    let workers = workers(Some(args.threads))?;
+    let pools = Pools::new(args.threads)?;
+    let workers = &pools.all;
     let before = CpuTimes::now();
-    let mut bench = Bench::new(args)?;
+    let duration = Duration::try_from_secs_f64(args.seconds)
+        .with_context(|| format!("--seconds {} is no time to measure for", args.seconds))?;
+    let mut bench = Bench::new(args, duration)?;
 
     eprintln!("inserting {} rows", args.rows);
-    let insert = bench.insert(&workers)?;
+    let insert = bench.insert(workers)?;
     let bytes_per_row = bench.bytes_per_row();
     eprintln!("measuring");
     let uniform = bench.plans(|draw| draw % args.rows);
     let zipf = Zipf::new(args.rows);
     let zipf = bench.plans(|draw| zipf.draw(draw));
-    let pull_uniform = bench.pull(&workers, &uniform)?;
-    let push_uniform = bench.push(&workers, &uniform)?;
-    let pull_zipf = bench.pull(&workers, &zipf)?;
-    let push_zipf = bench.push(&workers, &zipf)?;
-    let step_uniform = bench.push_after_pull(&workers, &uniform)?;
-    let step_zipf = bench.push_after_pull(&workers, &zipf)?;
+    let pull_uniform = bench.pull(&pools, &uniform)?;
+    let push_uniform = bench.push(&pools, &uniform)?;
+    let pull_zipf = bench.pull(&pools, &zipf)?;
+    let push_zipf = bench.push(&pools, &zipf)?;
+    let step_uniform = bench.push_after_pull(&pools, &uniform)?;
+    let step_zipf = bench.push_after_pull(&pools, &zipf)?;
     let use_of_cpus = CpuTimes::now().since(&before);
     let (worst, worst_small) = (bench.worst, bench.worst_small);
     let mut checked = None;
@@ -97,11 +124,11 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
         pushes.add(&zipf, push_zipf.calls);
         pushes.add(&uniform, step_uniform.calls);
         pushes.add(&zipf, step_zipf.calls);
-        checked = Some(bench.check(&workers, &pushes)?);
+        checked = Some(bench.check(workers, &pushes)?);
     }
     drop(bench);
 
-    let (limit_read, limit_rmw) = limits(&workers, u32::try_from(args.rows)?, args.seconds)?;
+    let limits = Limits::probe(workers, u32::try_from(args.rows)?, duration)?;
     let outcome = Outcome {
         rows: args.rows,
         dim: args.dim,
@@ -115,12 +142,16 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
         push_zipf_raw_mrows_s: push_zipf.values,
         push_after_pull_uniform_mrows_s: step_uniform.unique,
         push_after_pull_zipf_mrows_s: step_zipf.unique,
+        speedups: Speedups::of(
+            [&pull_uniform, &pull_zipf, &push_uniform, &push_zipf, &step_uniform, &step_zipf],
+            &limits,
+        ),
         insert_mrows_s: insert,
         bytes_per_row,
         bytes_per_row_worst: worst,
         bytes_per_row_worst_small: worst_small,
-        limit_read_mrows_s: limit_read,
-        limit_rmw_mrows_s: limit_rmw,
+        limit_read_mrows_s: limits.read.mrows_s,
+        limit_rmw_mrows_s: limits.rmw.mrows_s,
         own_cpus: use_of_cpus.own_cpus,
         other_cpus: use_of_cpus.other_cpus,
         peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
@@ -142,28 +173,121 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the memory gives for random 64-byte rows, all threads at once: reads and updates, in million
-/// rows a second.
-fn limits(workers: &Workers, rows: u32, seconds: f64) -> Result<(f64, f64)> {
-    let duration = Duration::from_secs_f64(seconds);
-    let mut probes = Vec::new();
-    for _ in 0..workers.threads() {
-        probes.push((RowProbe::new(rows)?, 0.0, 0.0));
+/// What the memory gives for random 64-byte rows, all threads at once.
+struct Limits {
+    read: Limit,
+    rmw: Limit,
+}
+
+struct Limit {
+    mrows_s: f64,
+    /// Against one thread.
+    speedup: Option<f64>,
+}
+
+impl Limits {
+    fn probe(workers: &Workers, rows: u32, duration: Duration) -> Result<Self> {
+        let probes = (0..workers.threads()).map(|_| RowProbe::new(rows));
+        let mut probes: Vec<RowProbe> = probes.collect::<Result<_, _>>()?;
+        let reads = |probe: &mut RowProbe, length| probe.reads_per_second(length);
+        let updates = |probe: &mut RowProbe, length| probe.updates_per_second(length);
+        Ok(Self {
+            read: Limit::probe(workers, &mut probes, duration, reads),
+            rmw: Limit::probe(workers, &mut probes, duration, updates),
+        })
     }
-    workers
-        .for_each_mut(&mut probes, |_, (probe, read, _)| *read = probe.reads_per_second(duration));
-    workers
-        .for_each_mut(&mut probes, |_, (probe, _, rmw)| *rmw = probe.updates_per_second(duration));
-    let sum = |pick: fn(&(RowProbe, f64, f64)) -> f64| probes.iter().map(pick).sum::<f64>() / 1e6;
-    Ok((sum(|p| p.1), sum(|p| p.2)))
+}
+
+impl Limit {
+    /// In turns with one thread, where there are several.
+    fn probe(
+        workers: &Workers,
+        probes: &mut [RowProbe],
+        duration: Duration,
+        rate: impl Fn(&mut RowProbe, Duration) -> f64 + Sync,
+    ) -> Self {
+        let length = TURN.min(duration);
+        let (mut rates, mut speedups) = (Vec::new(), Vec::new());
+        loop {
+            let mut turn: Vec<(&mut RowProbe, f64)> =
+                probes.iter_mut().map(|probe| (probe, 0.0)).collect();
+            workers.for_each_mut(&mut turn, |_, (probe, got)| *got = rate(probe, length));
+            let all = turn.iter().map(|(_, got)| got).sum::<f64>();
+            rates.push(all);
+            if probes.len() > 1 {
+                speedups.push(all / rate(&mut probes[0], length));
+            }
+            if length * rates.len() as u32 >= duration {
+                break;
+            }
+        }
+        Self {
+            mrows_s: rates.iter().sum::<f64>() / rates.len() as f64 / 1e6,
+            speedup: (probes.len() > 1).then(|| median(&mut speedups)),
+        }
+    }
+}
+
+/// The threads that are measured and, where these are several, one alone.
+struct Pools {
+    all: Arc<Workers>,
+    one: Option<Arc<Workers>>,
+}
+
+impl Pools {
+    fn new(threads: NonZeroUsize) -> Result<Self> {
+        let is_one = threads == NonZeroUsize::MIN;
+        let one = (!is_one).then(|| workers(Some(NonZeroUsize::MIN))).transpose()?;
+        Ok(Self { all: workers(Some(threads))?, one })
+    }
 }
 
 /// Million rows a second.
 struct Rate {
     unique: f64,
     values: f64,
-    /// Plans that were worked on, one after another from the first, with the one that warmed the buffers.
+    /// Against one thread.
+    speedup: Option<f64>,
+    /// Plans that were worked on, one after another from the first, by whichever pool.
     calls: u64,
+}
+
+impl Speedups {
+    fn of(rates: [&Rate; 6], limits: &Limits) -> Option<Self> {
+        let [pull_uniform, pull_zipf, push_uniform, push_zipf, step_uniform, step_zipf] =
+            rates.map(|rate| rate.speedup);
+        Some(Self {
+            pull_uniform_speedup: pull_uniform?,
+            pull_zipf_speedup: pull_zipf?,
+            push_uniform_speedup: push_uniform?,
+            push_zipf_speedup: push_zipf?,
+            push_after_pull_uniform_speedup: step_uniform?,
+            push_after_pull_zipf_speedup: step_zipf?,
+            limit_read_speedup: limits.read.speedup?,
+            limit_rmw_speedup: limits.rmw.speedup?,
+        })
+    }
+}
+
+/// What was worked on in some time.
+#[derive(Default)]
+struct Work {
+    unique: usize,
+    values: usize,
+    busy: Duration,
+}
+
+impl Work {
+    fn add(&mut self, other: &Self) {
+        self.unique += other.unique;
+        self.values += other.values;
+        self.busy += other.busy;
+    }
+
+    /// Of these, how many million a second.
+    fn rate(&self, of: usize) -> f64 {
+        of as f64 / self.busy.as_secs_f64() / 1e6
+    }
 }
 
 /// The same gradient for every weight of a plan's rows.
@@ -203,7 +327,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(args: &BenchEmbeddingArgs) -> Result<Self> {
+    fn new(args: &BenchEmbeddingArgs, duration: Duration) -> Result<Self> {
         let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
         let spec = TableSpec { dtype: args.dtype.into(), ..spec(args.dim) };
         Ok(Self {
@@ -212,7 +336,7 @@ impl Bench {
             schema: Schema::from_job(&job.into())?,
             scratch: PlanScratch::default(),
             rows: args.rows,
-            duration: Duration::from_secs_f64(args.seconds),
+            duration,
             step: 0,
             worst: 0.0,
             worst_small: 0.0,
@@ -272,18 +396,18 @@ impl Bench {
         Ok(self.rows as f64 / busy.as_secs_f64() / 1e6)
     }
 
-    fn pull(&mut self, workers: &Workers, plans: &[LookupPlan]) -> Result<Rate> {
+    fn pull(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
         let mut rows = RowBuffer::default();
-        self.measure(plans, |tables, plan, _| {
+        self.measure(pools, plans, |tables, workers, plan, _| {
             let began = Instant::now();
             tables.pull(workers, plan, false, &mut rows)?;
             Ok(began.elapsed())
         })
     }
 
-    fn push(&mut self, workers: &Workers, plans: &[LookupPlan]) -> Result<Rate> {
+    fn push(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
         let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
-        self.measure(plans, |tables, plan, update| {
+        self.measure(pools, plans, |tables, workers, plan, update| {
             let gradients = gradients.of(plan);
             let began = Instant::now();
             tables.push(workers, plan, gradients, update)?;
@@ -292,13 +416,15 @@ impl Bench {
     }
 
     /// Pushes alone are on the clock.
-    fn push_after_pull(&mut self, workers: &Workers, plans: &[LookupPlan]) -> Result<Rate> {
+    fn push_after_pull(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
         let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
         let mut rows = RowBuffer::default();
         let mut other_data = vec![0u64; OTHER_DATA_BYTES / size_of::<u64>()];
-        self.measure(plans, |tables, plan, update| {
+        self.measure(pools, plans, |tables, workers, plan, update| {
             tables.pull(workers, plan, false, &mut rows)?;
-            other_data.iter_mut().for_each(|word| *word += 1);
+            workers.for_each_block(&mut other_data, OTHER_PIECE, |_, piece| {
+                piece.iter_mut().for_each(|word| *word += 1);
+            });
             let gradients = gradients.of(plan);
             let began = Instant::now();
             tables.push(workers, plan, gradients, update)?;
@@ -306,30 +432,50 @@ impl Bench {
         })
     }
 
-    /// Works on plan after plan until the times that `work` says have filled the time there is.
+    /// Works on plan after plan until the times that `work` says have filled the time there is for all threads; one
+    /// thread, where it is compared with, takes as many turns as they do.
     fn measure(
         &mut self,
+        pools: &Pools,
         plans: &[LookupPlan],
-        mut work: impl FnMut(&mut TableSet, &LookupPlan, Update) -> Result<Duration>,
+        mut work: impl FnMut(&mut TableSet, &Workers, &LookupPlan, Update) -> Result<Duration>,
     ) -> Result<Rate> {
-        let (mut unique, mut values, mut calls) = (0, 0, 0);
-        let mut busy = Duration::ZERO;
-        for plan in plans.iter().cycle() {
-            let update = self.update();
-            let took = work(&mut self.tables, plan, update)?;
-            calls += 1;
-            // The first batch warms the buffers.
-            if calls > 1 {
-                busy += took;
-                unique += plan.tables[0].keys.len();
-                values += plan.rows;
+        let duration = self.duration;
+        let length = TURN.min(duration);
+        let mut calls = 0;
+        let mut turn = |workers: &Workers, length: Duration| -> Result<Work> {
+            let mut done = Work::default();
+            loop {
+                let plan = &plans[calls as usize % plans.len()];
+                let update = self.update();
+                let busy = work(&mut self.tables, workers, plan, update)?;
+                calls += 1;
+                done.add(&Work { unique: plan.tables[0].keys.len(), values: plan.rows, busy });
+                if done.busy >= length {
+                    return Ok(done);
+                }
             }
-            if busy >= self.duration {
+        };
+        // The first batch warms the buffers.
+        turn(&pools.all, Duration::ZERO)?;
+        let (mut sum, mut speedups) = (Work::default(), Vec::new());
+        loop {
+            let all = turn(&pools.all, length)?;
+            if let Some(one) = &pools.one {
+                let one = turn(one, length)?;
+                speedups.push(all.rate(all.unique) / one.rate(one.unique));
+            }
+            sum.add(&all);
+            if sum.busy >= duration {
                 break;
             }
         }
-        let rate = |n: usize| n as f64 / busy.as_secs_f64() / 1e6;
-        Ok(Rate { unique: rate(unique), values: rate(values), calls })
+        Ok(Rate {
+            unique: sum.rate(sum.unique),
+            values: sum.rate(sum.values),
+            speedup: pools.one.as_ref().map(|_| median(&mut speedups)),
+            calls,
+        })
     }
 
     /// Holds every row against what was pushed.

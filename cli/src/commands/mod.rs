@@ -47,6 +47,7 @@ mod table_shrink;
 mod table_stats;
 mod table_top;
 pub(crate) mod train;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
