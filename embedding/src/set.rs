@@ -17,6 +17,7 @@ mod eras;
 mod frozen;
 mod layers;
 mod marks;
+mod read;
 mod snapshot;
 mod spill;
 mod sums;
@@ -35,11 +36,10 @@ pub(crate) use self::adopt::Moves;
 use crate::error::{Error, Result};
 use crate::optimizer::Rates;
 use crate::shape::{TableShape, TableStep};
-use crate::shard::{Shard, Target};
+use crate::shard::Shard;
 use crate::source::{LookupReport, RowSource};
 use crate::spec::{TableLayout, TableSpec};
 use crate::statistics::{Counters, TableStatistics};
-use crate::table::Absent;
 use capacity::SharedLimit;
 pub use capacity::check_shared_limit;
 pub(crate) use capacity::shared_room;
@@ -48,6 +48,7 @@ pub(crate) use checkpoint::listed_parts;
 use eras::Eras;
 use marks::Marks;
 pub use marks::SnapshotMark;
+pub(crate) use read::shape_rows;
 use snapshot::Snapshot;
 use spill::Spilling;
 
@@ -163,26 +164,6 @@ impl TableSet {
         self.eras.end_epoch();
         self.seal_changes();
         ended
-    }
-
-    /// Reads the plan's rows for training: an unknown key reads as its initial row and is not created.
-    /// `rows` gets its shape here.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`] where the plan is not one for these tables.
-    pub fn pull(
-        &mut self,
-        workers: &Workers,
-        plan: &LookupPlan,
-        want_counts: bool,
-        rows: &mut RowBuffer,
-    ) -> Result<()> {
-        let ranges = self.prepare(plan, want_counts, rows)?;
-        self.begin_lookup(workers, plan)?;
-        let targets = split_targets(plan, &ranges, rows);
-        each_with(workers, &mut self.shards, targets, |shard, i, targets| {
-            shard.pull(plan, &ranges[i], targets)
-        })
     }
 
     /// Applies gradients (one row a key of the plan, summed over its occurrences). Tables with
@@ -326,40 +307,6 @@ impl TableSet {
         Ok(self.rows(table) - before)
     }
 
-    /// Reads the plan's rows as evaluation does: an unknown key reads as what its table declares, nothing
-    /// is counted as training.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`].
-    pub fn lookup(
-        &mut self,
-        workers: &Workers,
-        plan: &LookupPlan,
-        rows: &mut RowBuffer,
-    ) -> Result<LookupReport> {
-        let ranges = self.prepare(plan, false, rows)?;
-        self.begin_lookup(workers, plan)?;
-        let targets = split_targets(plan, &ranges, rows);
-        let shards = &self.shards;
-        let mut jobs: Vec<_> = targets.into_iter().map(|t| (t, Ok(Vec::new()))).collect();
-        workers.for_each_mut(&mut jobs, |i, (targets, outcome)| {
-            let tables = plan.tables.iter().zip(&ranges[i]).zip(targets.iter_mut());
-            let read = tables.map(|((table, range), target)| {
-                let keys = &table.keys[range.clone()];
-                let live = shards[i].table(table.table.index());
-                live.read(keys, target.rows, None, Absent::Declared)
-            });
-            *outcome = read.collect::<Result<Vec<u64>>>();
-        });
-        let mut report = LookupReport { missing: vec![0; self.shapes.len()] };
-        for (_, outcome) in jobs {
-            for (table, missing) in plan.tables.iter().zip(outcome?) {
-                report.missing[table.table.index()] += missing;
-            }
-        }
-        Ok(report)
-    }
-
     /// What the tables hold and what happened to them.
     pub fn statistics(&self) -> Vec<TableStatistics> {
         let table = |index: usize| {
@@ -381,25 +328,7 @@ impl TableSet {
         })
     }
 
-    /// Checks a plan, gives the buffer its shape, and shares the keys out: by shard, by table of the plan.
-    fn prepare(
-        &self,
-        plan: &LookupPlan,
-        want_counts: bool,
-        rows: &mut RowBuffer,
-    ) -> Result<Vec<Vec<Range<usize>>>> {
-        shape_rows(&self.layouts, plan, rows)?;
-        for table in &mut rows.tables {
-            let unique = table.rows();
-            match (&mut table.counts, want_counts) {
-                (Some(counts), true) => counts.resize(unique, 0),
-                (counts, true) => *counts = Some(vec![0; unique]),
-                (counts, false) => *counts = None,
-            }
-        }
-        Ok(self.ranges(plan))
-    }
-
+    /// The keys shared out: by shard, by table of the plan.
     fn ranges(&self, plan: &LookupPlan) -> Vec<Vec<Range<usize>>> {
         let by_table: Vec<_> = plan.tables.iter().map(|t| t.shard_ranges(&self.map)).collect();
         (0..self.shards.len())
@@ -477,47 +406,6 @@ impl TableSet {
 
 fn empty_shards(shapes: &[Arc<TableShape>], map: &ShardMap) -> Result<Vec<Shard>> {
     (0..map.shards()).map(|i| Shard::new(shapes, map.range(i))).collect()
-}
-
-/// Gives `rows` the shape that the rows of `plan` have.
-pub(crate) fn shape_rows(
-    layouts: &[TableLayout],
-    plan: &LookupPlan,
-    rows: &mut RowBuffer,
-) -> Result<()> {
-    if let Some(table) = plan.tables.iter().find(|t| t.table.index() >= layouts.len()) {
-        let reason = format!("the plan looks it up and there are {} tables", layouts.len());
-        return Err(Error::mismatch(&table.table.0.to_string(), reason));
-    }
-    let shapes = plan.tables.iter().map(|t| (t.keys.len(), layouts[t.table.index()].stride));
-    rows.reshape(shapes);
-    Ok(())
-}
-
-/// Cuts a buffer along the shards' runs of keys: by shard, by table of the plan.
-fn split_targets<'a>(
-    plan: &LookupPlan,
-    ranges: &[Vec<Range<usize>>],
-    rows: &'a mut RowBuffer,
-) -> Vec<Vec<Target<'a>>> {
-    let mut targets: Vec<Vec<Target<'a>>> =
-        ranges.iter().map(|_| Vec::with_capacity(plan.tables.len())).collect();
-    for (table, rows) in rows.tables.iter_mut().enumerate() {
-        let mut values = rows.values.as_mut_slice();
-        let mut counts = rows.counts.as_deref_mut();
-        for (ranges, targets) in ranges.iter().zip(&mut targets) {
-            let keys = ranges[table].len();
-            let (mine, rest) = values.split_at_mut(keys * rows.stride);
-            values = rest;
-            let my_counts = counts.take().map(|all| {
-                let (mine, rest) = all.split_at_mut(keys);
-                counts = Some(rest);
-                mine
-            });
-            targets.push(Target { rows: mine, counts: my_counts });
-        }
-    }
-    targets
 }
 
 /// Runs `f` on every shard as one phase; the first error in shard order wins.

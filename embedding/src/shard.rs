@@ -18,13 +18,6 @@ pub(crate) struct Shard {
     tables: Vec<Table>,
 }
 
-/// One table's share of a plan in one shard: a run of the plan's keys, and where their rows go.
-#[derive(Debug)]
-pub(crate) struct Target<'a> {
-    pub(crate) rows: &'a mut [f32],
-    pub(crate) counts: Option<&'a mut [u32]>,
-}
-
 impl Shard {
     pub(crate) fn new(shapes: &[Arc<TableShape>], slots: Range<usize>) -> Result<Self> {
         let tables = shapes
@@ -55,20 +48,6 @@ impl Shard {
         let mut sum = Counters::default();
         self.tables.iter().for_each(|table| sum.add(table.counters()));
         sum
-    }
-
-    /// Reads rows for training.
-    pub(crate) fn pull(
-        &mut self,
-        plan: &LookupPlan,
-        ranges: &[Range<usize>],
-        targets: Vec<Target<'_>>,
-    ) -> Result<()> {
-        for ((table, range), target) in plan.tables.iter().zip(ranges).zip(targets) {
-            let keys = &table.keys[range.clone()];
-            self.tables[table.table.index()].pull(keys, target.rows, target.counts)?;
-        }
-        Ok(())
     }
 
     /// Applies gradients, except in swept tables.

@@ -14,6 +14,7 @@ mod learning;
 mod life;
 mod limits;
 mod model;
+mod read;
 mod refusals;
 mod snapshots;
 mod spill;

@@ -9,8 +9,9 @@ use zillion_feature::FeatureKey;
 use crate::ahead::NO_ROW;
 use crate::index::Index;
 
+/// What one pull has found.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     keys: Vec<FeatureKey>,
     /// By key, its row or [`NO_ROW`].
     rows: Vec<u32>,
@@ -18,18 +19,38 @@ pub(super) struct Known {
     moves: u64,
 }
 
+/// Room for what is found for some of a pull's keys. All of it must be written.
+#[derive(Debug)]
+pub(crate) struct KnownPart<'a> {
+    pub(super) keys: &'a mut [FeatureKey],
+    pub(super) rows: &'a mut [u32],
+}
+
 impl Known {
-    /// Where the rows of `keys` go, each of which must be written.
-    pub(super) fn begin(&mut self, keys: &[FeatureKey], index: &Index) -> &mut [u32] {
-        self.keys.clear();
-        self.keys.extend_from_slice(keys);
-        self.rows.resize(keys.len(), NO_ROW);
+    /// Forgets what was found; makes room for so many keys.
+    pub(super) fn begin(&mut self, keys: usize, index: &Index) {
+        self.keys.resize(keys, FeatureKey(0));
+        self.rows.resize(keys, NO_ROW);
         self.moves = index.moves();
-        &mut self.rows
+    }
+
+    /// The room.
+    pub(crate) fn room(&mut self) -> KnownPart<'_> {
+        KnownPart { keys: &mut self.keys, rows: &mut self.rows }
     }
 
     /// The rows of `keys`, where they are those of the last pull and all is where it was.
     pub(super) fn rows(&self, keys: &[FeatureKey], index: &Index) -> Option<&[u32]> {
         (self.moves == index.moves() && self.keys == keys).then_some(&self.rows[..])
+    }
+}
+
+impl<'a> KnownPart<'a> {
+    /// Cuts off the room for the first `keys`.
+    pub(crate) fn split_off(&mut self, keys: usize) -> KnownPart<'a> {
+        let (first_keys, keys_left) = std::mem::take(&mut self.keys).split_at_mut(keys);
+        let (first_rows, rows_left) = std::mem::take(&mut self.rows).split_at_mut(keys);
+        (self.keys, self.rows) = (keys_left, rows_left);
+        KnownPart { keys: first_keys, rows: first_rows }
     }
 }

@@ -5,6 +5,7 @@ use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
 use super::Table;
+use super::known::{Known, KnownPart};
 use super::weights::WeightSlab;
 use crate::ahead::{LATER, NO_ROW, in_turn};
 use crate::dtype::{Bf16, F16, Half, widen};
@@ -215,19 +216,29 @@ impl Table {
         }
     }
 
-    /// [`Table::read`] for training: counted, and where rows were found is known to the push of the same keys.
-    pub(crate) fn pull(
-        &mut self,
+    /// Begins a pull of so many keys: where their rows are found goes into what is returned.
+    pub(crate) fn begin_pull(&mut self, keys: usize) -> Known {
+        let mut known = std::mem::take(&mut self.known);
+        known.begin(keys, &self.index);
+        known
+    }
+
+    /// [`Table::read`] of some of a pull's keys.
+    pub(crate) fn pull_part(
+        &self,
         keys: &[FeatureKey],
         out: &mut [f32],
         counts: Option<&mut [u32]>,
-    ) -> Result<()> {
-        let mut known = std::mem::take(&mut self.known);
-        let rows = Some(known.begin(keys, &self.index));
-        let missing = self.read_noting(keys, out, Notes { counts, rows }, Absent::Initial)?;
+        known: KnownPart<'_>,
+    ) -> Result<u64> {
+        known.keys.copy_from_slice(keys);
+        self.read_noting(keys, out, Notes { counts, rows: Some(known.rows) }, Absent::Initial)
+    }
+
+    /// Ends a pull that has read all of its keys: counts them, and what was found is known to the push of the same keys.
+    pub(crate) fn end_pull(&mut self, known: Known, keys: usize, missing: u64) {
         self.known = known;
-        self.counters.pulled += keys.len() as u64;
+        self.counters.pulled += keys as u64;
         self.counters.missing += missing;
-        Ok(())
     }
 }

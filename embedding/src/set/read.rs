@@ -1,0 +1,210 @@
+//! Reading the rows of a plan, for training and for evaluation.
+//!
+//! Reading changes no table, so that a phase hands out pieces of some thousand keys and not whole shards: of eight shards
+//! the last would leave the other threads without work.
+
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
+
+use super::TableSet;
+use crate::error::{Error, Result};
+use crate::shard::Shard;
+use crate::source::LookupReport;
+use crate::spec::TableLayout;
+use crate::table::{Absent, Known, KnownPart};
+
+/// Keys that a thread takes at a time: enough that its first lines, which nothing has asked for ahead, do not count.
+const KEYS_AT_A_TIME: usize = 2048;
+
+/// The keys of a plan that one shard has of one table.
+struct Run<'a> {
+    shard: usize,
+    table: TableId,
+    keys: &'a [FeatureKey],
+}
+
+/// Some of a run's keys, and where what is read goes.
+struct Piece<'a> {
+    run: usize,
+    keys: &'a [FeatureKey],
+    rows: &'a mut [f32],
+    counts: Option<&'a mut [u32]>,
+    /// Present where a push of the same keys may follow.
+    known: Option<KnownPart<'a>>,
+    /// The number of keys without a row, when it has been read.
+    missing: Result<u64>,
+}
+
+impl TableSet {
+    /// Reads the plan's rows for training: an unknown key reads as its initial row and is not created.
+    /// `rows` gets its shape here.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] where the plan is not one for these tables.
+    pub fn pull(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        want_counts: bool,
+        rows: &mut RowBuffer,
+    ) -> Result<()> {
+        self.begin_read(workers, plan, want_counts, rows)?;
+        let runs = self.runs(plan);
+        let mut known: Vec<Known> = Vec::with_capacity(runs.len());
+        for run in &runs {
+            known.push(
+                self.shards[run.shard].table_mut(run.table.index()).begin_pull(run.keys.len()),
+            );
+        }
+        let rooms = known.iter_mut().map(|known| Some(known.room()));
+        let missing = self.read(workers, &runs, pieces(&runs, rows, rooms), Absent::Initial)?;
+        for ((run, known), missing) in runs.iter().zip(known).zip(missing) {
+            let table = self.shards[run.shard].table_mut(run.table.index());
+            table.end_pull(known, run.keys.len(), missing);
+        }
+        Ok(())
+    }
+
+    /// Reads the plan's rows as evaluation does: an unknown key reads as what its table declares, nothing
+    /// is counted as training.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`].
+    pub fn lookup(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        rows: &mut RowBuffer,
+    ) -> Result<LookupReport> {
+        self.begin_read(workers, plan, false, rows)?;
+        let runs = self.runs(plan);
+        let nowhere = runs.iter().map(|_| None);
+        let missing = self.read(workers, &runs, pieces(&runs, rows, nowhere), Absent::Declared)?;
+        let mut report = LookupReport { missing: vec![0; self.shapes.len()] };
+        for (run, missing) in runs.iter().zip(missing) {
+            report.missing[run.table.index()] += missing;
+        }
+        Ok(report)
+    }
+
+    /// Checks a plan, gives the buffer its shape, and brings in what is not in memory.
+    fn begin_read(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        want_counts: bool,
+        rows: &mut RowBuffer,
+    ) -> Result<()> {
+        shape_rows(&self.layouts, plan, rows)?;
+        for table in &mut rows.tables {
+            let unique = table.rows();
+            match (&mut table.counts, want_counts) {
+                (Some(counts), true) => counts.resize(unique, 0),
+                (counts, true) => *counts = Some(vec![0; unique]),
+                (counts, false) => *counts = None,
+            }
+        }
+        self.begin_lookup(workers, plan)
+    }
+
+    /// The plan's keys: by table of the plan, by shard. A table's runs are behind each other, as its rows are in a buffer.
+    fn runs<'a>(&self, plan: &'a LookupPlan) -> Vec<Run<'a>> {
+        let mut runs = Vec::with_capacity(plan.tables.len() * self.shards.len());
+        for planned in &plan.tables {
+            let ranges = planned.shard_ranges(&self.map).into_iter().enumerate();
+            runs.extend(ranges.map(|(shard, range)| Run {
+                shard,
+                table: planned.table,
+                keys: &planned.keys[range],
+            }));
+        }
+        runs
+    }
+
+    /// Reads all pieces as one phase. By run, the number of keys without a row; of errors the first wins.
+    fn read(
+        &self,
+        workers: &Workers,
+        runs: &[Run<'_>],
+        mut pieces: Vec<Piece<'_>>,
+        absent: Absent,
+    ) -> Result<Vec<u64>> {
+        let shards: &[Shard] = &self.shards;
+        let offsets = parts(&pieces);
+        workers.for_each_part(&mut pieces, &offsets, |_, part| {
+            for piece in part {
+                let Run { shard, table, .. } = runs[piece.run];
+                let table = shards[shard].table(table.index());
+                let (keys, counts) = (piece.keys, piece.counts.take());
+                piece.missing = match piece.known.take() {
+                    Some(known) => table.pull_part(keys, piece.rows, counts, known),
+                    None => table.read(keys, piece.rows, counts, absent),
+                };
+            }
+        });
+        let mut missing = vec![0; runs.len()];
+        for piece in pieces {
+            missing[piece.run] += piece.missing?;
+        }
+        Ok(missing)
+    }
+}
+
+/// Cuts runs into pieces of not too many keys, and the buffer and the rooms for what is found along them.
+fn pieces<'a>(
+    runs: &[Run<'a>],
+    rows: &'a mut RowBuffer,
+    rooms: impl Iterator<Item = Option<KnownPart<'a>>>,
+) -> Vec<Piece<'a>> {
+    let keys = runs.iter().map(|run| run.keys.len()).sum::<usize>();
+    let mut pieces = Vec::with_capacity(runs.len() + keys / KEYS_AT_A_TIME);
+    let shards = runs.len().checked_div(rows.tables.len()).unwrap_or_default();
+    let mut runs = runs.iter().zip(rooms).enumerate();
+    for table in &mut rows.tables {
+        let mut values = table.values.as_mut_slice();
+        let mut counts = table.counts.as_deref_mut();
+        for (run, (&Run { keys, .. }, mut room)) in runs.by_ref().take(shards) {
+            for keys in keys.chunks(KEYS_AT_A_TIME) {
+                let (rows, values_left) =
+                    std::mem::take(&mut values).split_at_mut(keys.len() * table.stride);
+                values = values_left;
+                let counts = counts.as_mut().and_then(|left| left.split_off_mut(..keys.len()));
+                let known = room.as_mut().map(|room| room.split_off(keys.len()));
+                pieces.push(Piece { run, keys, rows, counts, known, missing: Ok(0) });
+            }
+        }
+    }
+    pieces
+}
+
+/// Where to cut a list of pieces so that each part is about as many keys as a thread takes at a time.
+fn parts(pieces: &[Piece<'_>]) -> Vec<usize> {
+    let mut offsets = vec![0];
+    let mut keys = 0;
+    for (at, piece) in pieces.iter().enumerate() {
+        if keys + piece.keys.len() > KEYS_AT_A_TIME {
+            offsets.push(at);
+            keys = 0;
+        }
+        keys += piece.keys.len();
+    }
+    if !pieces.is_empty() {
+        offsets.push(pieces.len());
+    }
+    offsets
+}
+
+/// Gives `rows` the shape that the rows of `plan` have.
+pub(crate) fn shape_rows(
+    layouts: &[TableLayout],
+    plan: &LookupPlan,
+    rows: &mut RowBuffer,
+) -> Result<()> {
+    if let Some(table) = plan.tables.iter().find(|t| t.table.index() >= layouts.len()) {
+        let reason = format!("the plan looks it up and there are {} tables", layouts.len());
+        return Err(Error::mismatch(&table.table.0.to_string(), reason));
+    }
+    let shapes = plan.tables.iter().map(|t| (t.keys.len(), layouts[t.table.index()].stride));
+    rows.reshape(shapes);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! What a phase reads in pieces is what each key reads alone.
+
+use zillion_feature::{FeatureKey, RowBuffer, TableId};
+
+use crate::conformance::plan_of;
+use crate::testing::*;
+use crate::{OptimizerSpec, TableSet};
+
+/// Keys of each table: one has more than a thread takes at a time, in one shard too, and the others are a few or none, so
+/// that threads take several together.
+const KEYS: [u64; 5] = [40, 9000, 0, 1, 300];
+
+#[test]
+fn pieces_of_a_plan_are_what_each_key_reads_alone() {
+    let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
+    let specs = || -> Vec<_> {
+        let plain =
+            |at: usize| table(&format!("t{at}"), false, vec![segment("v", 4 + at, rowwise, 0.0)]);
+        (0..5).map(plain).collect()
+    };
+    for (n, threads) in [(1, 1), (1, 3), (8, 2)] {
+        let workers = workers(threads);
+        let mut set = TableSet::new(specs(), shards(n)).unwrap();
+        let all: Vec<_> = KEYS.iter().map(|&keys| sorted_keys(0..keys)).collect();
+        // Every third key has been pushed, some more often than others.
+        let known = |every: usize| -> Vec<Vec<FeatureKey>> {
+            all.iter().map(|keys| keys.iter().copied().step_by(every).collect()).collect()
+        };
+        for (step, every) in [(1, 3), (2, 6)] {
+            let plan = plan_of(&known(every));
+            let gradients = gradients(&set, &plan, step);
+            set.push(&workers, &plan, &gradients, update(step, 1.0)).unwrap();
+        }
+        let plan = plan_of(&all);
+        let (mut pulled, mut looked_up) = (RowBuffer::default(), RowBuffer::default());
+        let before = set.statistics();
+        set.pull(&workers, &plan, true, &mut pulled).unwrap();
+        let report = set.lookup(&workers, &plan, &mut looked_up).unwrap();
+        for (at, planned) in plan.tables.iter().enumerate() {
+            let missing = (planned.keys.len() - planned.keys.len().div_ceil(3)) as u64;
+            let now = &set.statistics()[at].counters;
+            assert_eq!(now.pulled - before[at].counters.pulled, planned.keys.len() as u64);
+            assert_eq!(now.missing - before[at].counters.missing, missing, "table {at}");
+            assert_eq!(report.missing[at], missing, "table {at}");
+            let (rows, stride) = (&pulled.tables[at], pulled.tables[at].stride);
+            assert_eq!(rows.values, looked_up.tables[at].values, "both read the same");
+            for (i, &key) in planned.keys.iter().enumerate() {
+                let mut tables = vec![Vec::new(); 5];
+                tables[at].push(key);
+                let mut alone = RowBuffer::default();
+                if i % 7 == 0 {
+                    set.pull(&workers, &plan_of(&tables), true, &mut alone).unwrap();
+                    assert_eq!(alone.tables[at].values, rows.values[i * stride..][..stride]);
+                }
+                let pushes = u32::from(i % 3 == 0) + u32::from(i % 6 == 0);
+                assert_eq!(rows.counts.as_ref().unwrap()[i], pushes, "table {at}, key {i}");
+            }
+        }
+        assert_eq!(set.rows(TableId(1)), KEYS[1].div_ceil(3), "reading makes no row");
+    }
+}
+
+#[test]
+fn a_plan_without_keys_reads_nothing() {
+    let mut set = TableSet::new(everything(), shards(3)).unwrap();
+    let plan = plan_of(&vec![Vec::new(); everything().len()]);
+    let mut rows = RowBuffer::default();
+    set.pull(&workers(2), &plan, true, &mut rows).unwrap();
+    let report = set.lookup(&workers(2), &plan, &mut rows).unwrap();
+    assert!(rows.tables.iter().all(|table| table.values.is_empty()));
+    assert!(report.missing.iter().all(|&missing| missing == 0));
+}
