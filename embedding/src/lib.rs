@@ -88,7 +88,7 @@ pub use index::IndexAlone;
 pub use initializer::InitializerSpec;
 pub use life::{Admission, ByteSize, Eviction, Growth, PinnedId, UseStatistics};
 pub use optimizer::{Bounds, ClipSpec, OptimizerSpec, Rates};
-pub use part::{CandidateParts, ChangedParts, MAX_PART_ROWS, PartInfo, PartsBelow, TableParts};
+pub use part::{ChangedParts, ListedParts, MAX_PART_ROWS, PartInfo, PartsBelow, TableParts};
 pub use part_source::PartSource;
 pub use set::{
     Adopted, DEFAULT_SHARDS, LAST_STEP, LiveRows, SnapshotMark, TableSet, Update,

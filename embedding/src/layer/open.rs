@@ -10,7 +10,7 @@ use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::Field;
 use zillion_device::mmap;
 
-use super::part::{Found, PartRows, TableRows, WidthRows};
+use super::part::{Found, PartColumns, TableRows, WidthRows};
 use super::write::{directory_fields, part_fields, part_label};
 use super::{FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Pace, entry_of, part_of};
 use crate::arrow_file::ArrowFile;
@@ -293,7 +293,7 @@ fn open_part(
     table: &Listed<'_>,
     index: usize,
     starts: &ScalarBuffer<u32>,
-) -> Result<PartRows> {
+) -> Result<PartColumns> {
     let LayerPart { file, rows, first_entry, bits } = &table.parts[index];
     open_file(places, file, |file| {
         check_schema(file, "part", &part_fields(table.width))?;
@@ -321,7 +321,7 @@ fn open_part(
             return Err(outside());
         }
         let mut columns = file.columns();
-        Ok(PartRows {
+        Ok(PartColumns {
             bits: *bits,
             starts: starts.slice(first, entries),
             keys: columns.numbers("key")?,

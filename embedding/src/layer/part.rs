@@ -21,12 +21,12 @@ pub(super) struct TableRows {
 pub(super) struct WidthRows {
     pub(super) width: usize,
     /// In key order; a power of two, or none.
-    pub(super) parts: Vec<PartRows>,
+    pub(super) parts: Vec<PartColumns>,
 }
 
 /// One part's columns and its entries of the directory.
 #[derive(Clone, Debug)]
-pub(super) struct PartRows {
+pub(super) struct PartColumns {
     pub(super) bits: u32,
     pub(super) starts: ScalarBuffer<u32>,
     pub(super) keys: ScalarBuffer<u64>,
@@ -212,12 +212,12 @@ impl WidthRows {
     }
 
     #[inline(always)]
-    fn part(&self, key: FeatureKey) -> Option<&PartRows> {
+    fn part(&self, key: FeatureKey) -> Option<&PartColumns> {
         self.parts.get(part_of(key.0, self.parts.len()))
     }
 
     #[inline(always)]
-    fn entry(&self, part: &PartRows, key: FeatureKey) -> usize {
+    fn entry(&self, part: &PartColumns, key: FeatureKey) -> usize {
         entry_of(key.0, self.parts.len(), part.bits)
     }
 }

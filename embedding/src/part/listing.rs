@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CandidateParts, PartInfo, TableParts};
+use super::{ListedParts, PartInfo, TableParts};
 
 /// Says that a table's parts hold only the rows that changed since another checkpoint, the one that this one
 /// stands on.
@@ -15,7 +15,7 @@ pub struct ChangedParts {
     pub rows: u64,
     /// Keys whose rows went meanwhile, over the same slots as the parts; absent where rows never go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gone: Option<CandidateParts>,
+    pub gone: Option<ListedParts>,
     /// Where the other rows are, the whole one first. No part of the file: who opens the chain of checkpoints
     /// says it (see [`TableParts::stand_on`]).
     #[serde(skip)]
@@ -32,7 +32,7 @@ pub struct PartsBelow {
     /// Its parts.
     pub parts: Vec<PartInfo>,
     /// Keys whose rows had gone; absent in a whole checkpoint, and where rows never go.
-    pub gone: Option<CandidateParts>,
+    pub gone: Option<ListedParts>,
 }
 
 impl TableParts {

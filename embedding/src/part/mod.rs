@@ -65,29 +65,30 @@ pub struct TableParts {
     pub parts: Vec<PartInfo>,
     /// The rows that are not full yet; absent where all rows are from the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub narrow: Option<CandidateParts>,
+    pub narrow: Option<ListedParts>,
     /// The keys that wait to be admitted; absent where the table lets every key in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub candidates: Option<CandidateParts>,
+    pub candidates: Option<ListedParts>,
     /// The filter that they are counted in; absent where there is none. Its rows are blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<CandidateParts>,
+    pub filter: Option<ListedParts>,
     /// Present where the parts hold only the rows that changed since another checkpoint; `rows` are all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangedParts>,
 }
 
-/// The candidates' parts of one table, or those of another kind that are cut by their own number.
+/// Parts of one table that are cut by their own number of rows: narrow rows, keys that wait, blocks of their filter, or
+/// keys that are gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CandidateParts {
-    /// Candidates in all parts.
+pub struct ListedParts {
+    /// Rows in all parts.
     pub rows: u64,
-    /// As those of the rows, but cut by the number of candidates.
+    /// In slot order: a power of two of them, each with the same number of slots.
     pub parts: Vec<PartInfo>,
 }
 
-impl CandidateParts {
+impl ListedParts {
     /// A list of files that were written.
     pub(crate) fn of(parts: Vec<PartInfo>) -> Self {
         Self { rows: parts.iter().map(|part| part.rows).sum(), parts }

@@ -18,9 +18,9 @@ use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::life::Admission;
 use crate::part::{
-    CandidateParts, MAX_PART_ROWS, Need, PartInfo, PartRows, RowPart, StoredCandidates,
-    StoredFilter, TableParts, open_candidates, open_filters, open_narrow, open_rows, part_count,
-    part_slots, write_candidates, write_filter, write_part, write_rows,
+    ListedParts, MAX_PART_ROWS, Need, PartInfo, PartRows, RowPart, StoredCandidates, StoredFilter,
+    TableParts, open_candidates, open_filters, open_narrow, open_rows, part_count, part_slots,
+    write_candidates, write_filter, write_part, write_rows,
 };
 use crate::shape::TableShape;
 use crate::table::Table;
@@ -96,7 +96,7 @@ impl TableSet {
         files: &Files,
         table: usize,
         limit: u64,
-    ) -> Result<Option<CandidateParts>> {
+    ) -> Result<Option<ListedParts>> {
         let shape = &self.shapes[table];
         if shape.narrow.is_none() {
             return Ok(None);
@@ -106,7 +106,7 @@ impl TableSet {
             let rows = self.gather(table, part, parts, true)?;
             write_rows(files, folder, shape, (part, parts), (rows, true))
         });
-        Ok(Some(CandidateParts::of(written.into_iter().collect::<Result<_>>()?)))
+        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
     /// Writes the keys of one table that wait to be admitted, if it lets them wait.
@@ -117,7 +117,7 @@ impl TableSet {
         files: &Files,
         table: usize,
         limit: u64,
-    ) -> Result<Option<CandidateParts>> {
+    ) -> Result<Option<ListedParts>> {
         let shape = &self.shapes[table];
         if !counts_exactly(shape) {
             return Ok(None);
@@ -131,7 +131,7 @@ impl TableSet {
                 part_slots(part, parts).flat_map(|slot| owner(slot).candidates_in(slot));
             write_candidates(files, folder, shape, (part, parts), candidates)
         });
-        Ok(Some(CandidateParts::of(written.into_iter().collect::<Result<_>>()?)))
+        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
     /// Writes the filter that keys of one table are counted in, if it has one.
@@ -142,7 +142,7 @@ impl TableSet {
         files: &Files,
         table: usize,
         limit: u64,
-    ) -> Result<Option<CandidateParts>> {
+    ) -> Result<Option<ListedParts>> {
         let shape = &self.shapes[table];
         let Some(filter) = &shape.filter else { return Ok(None) };
         let gate = |slot: usize| self.shards[self.map.shard_of(slot)].table(table).gate();
@@ -159,7 +159,7 @@ impl TableSet {
             let contents = part_slots(part, parts).flat_map(blocks);
             write_filter(files, folder, (shape, filter), (part, parts), contents)
         });
-        Ok(Some(CandidateParts::of(written.into_iter().collect::<Result<_>>()?)))
+        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
     /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped. Where

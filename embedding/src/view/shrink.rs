@@ -18,7 +18,7 @@ use zillion_feature::SLOTS;
 use super::{Order, RowView, TableView, view};
 use crate::error::{Error, Result};
 use crate::part::{
-    CandidateParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count, part_slots,
+    ListedParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count, part_slots,
     write_candidates, write_rows,
 };
 
@@ -166,7 +166,7 @@ impl TableView {
         let narrow = match &listed.narrow {
             Some(_) => {
                 let parts = self.write_width(workers, folder, files, shrink, true)?;
-                Some(CandidateParts::of(parts))
+                Some(ListedParts::of(parts))
             }
             None => None,
         };
@@ -222,7 +222,7 @@ impl TableView {
         folder: &Path,
         files: &Files,
         oldest: u32,
-    ) -> Result<CandidateParts> {
+    ) -> Result<ListedParts> {
         let waiting = |part: usize| {
             let all = self.candidates[part].in_slots(&(0..SLOTS));
             all.filter(move |(_, candidate)| candidate.last_step >= oldest)
@@ -238,7 +238,7 @@ impl TableView {
             write_candidates(files, folder, &self.shape, (part, parts), stay)
         });
         let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
-        Ok(CandidateParts::of(parts))
+        Ok(ListedParts::of(parts))
     }
 
     /// Keys that wait and were seen in `oldest` or later.

@@ -8,7 +8,7 @@ use super::Snapshot;
 use super::files::{FilterBlock, Job, Kind, Written};
 use crate::candidates::Candidate;
 use crate::part::{
-    CandidateParts, ChangedParts, PartInfo, PartRows, TableParts, part_count, part_slots,
+    ChangedParts, ListedParts, PartInfo, PartRows, TableParts, part_count, part_slots,
 };
 use crate::set::TableSet;
 use crate::set::checkpoint::counts_exactly;
@@ -87,7 +87,7 @@ impl TableSet {
             let Listed { rows, holds_changes, parts, gone, narrow, candidates, filter } = table;
             let changes = holds_changes.then(|| ChangedParts {
                 rows: parts.iter().map(|part| part.rows).sum(),
-                gone: shape.priority.is_some().then(|| CandidateParts::of(gone)),
+                gone: shape.priority.is_some().then(|| ListedParts::of(gone)),
                 below: Vec::new(),
             });
             TableParts {
@@ -95,9 +95,9 @@ impl TableSet {
                 rows,
                 dirty_epoch: snapshot.epoch,
                 parts,
-                narrow: shape.narrow.is_some().then(|| CandidateParts::of(narrow)),
-                candidates: waits.then(|| CandidateParts::of(candidates)),
-                filter: shape.filter.is_some().then(|| CandidateParts::of(filter)),
+                narrow: shape.narrow.is_some().then(|| ListedParts::of(narrow)),
+                candidates: waits.then(|| ListedParts::of(candidates)),
+                filter: shape.filter.is_some().then(|| ListedParts::of(filter)),
                 changes,
             }
         };
