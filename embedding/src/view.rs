@@ -54,7 +54,7 @@ pub struct RowView<'a> {
     pub state: &'a [f32],
     /// Whether the row is narrow: not all of its floats are there yet.
     pub is_narrow: bool,
-    /// Pushes.
+    /// Pushes, then the step of the last one.
     pub count: u32,
     /// The step of the last push.
     pub last_step: u32,
@@ -71,10 +71,10 @@ pub struct Waiting {
     pub last_step: u32,
 }
 
-/// What rows are ordered by, the largest first; ties by key.
+/// What rows are ordered by, the largest first; what then is equal, by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Pushes.
+    /// Pushes, then the step of the last one.
     Count,
     /// L2 norm of the weights.
     Norm,
@@ -288,7 +288,7 @@ impl TableView {
     pub fn top(&self, workers: &Workers, order: Order, n: usize) -> Vec<RowView<'_>> {
         let tops = workers.map(self.parts.len(), |i| {
             let part = &self.parts[i];
-            let mut best: Vec<((u64, u64), Reverse<u64>, usize)> = Vec::new();
+            let mut best: Vec<(u64, Reverse<u64>, usize)> = Vec::new();
             for row in 0..part.len() {
                 let view = view(part, row);
                 best.push((rank(&view, order), Reverse(view.key.0), row));
@@ -380,13 +380,15 @@ fn view(part: &RowPart, row: usize) -> RowView<'_> {
     }
 }
 
-fn rank(row: &RowView<'_>, order: Order) -> (u64, u64) {
-    match order {
-        Order::Count => (row.count.into(), 0),
+/// What rows are ranked by in 64 bits: the figure on top, what decides between equal ones below.
+fn rank(row: &RowView<'_>, order: Order) -> u64 {
+    let (high, low) = match order {
+        Order::Count => (row.count, row.last_step),
         // A norm is not negative, and the bits of such numbers are in their order.
-        Order::Norm => (row.norm().to_bits().into(), 0),
-        Order::Recent => (row.last_step.into(), row.count.into()),
-    }
+        Order::Norm => (row.norm().to_bits(), 0),
+        Order::Recent => (row.last_step, row.count),
+    };
+    u64::from(high) << u32::BITS | u64::from(low)
 }
 
 /// Leaves the `n` largest, in falling order.

@@ -15,7 +15,7 @@ use serde::Serialize;
 use zillion_device::{Files, Workers};
 use zillion_feature::SLOTS;
 
-use super::{Order, RowView, TableView, view};
+use super::{Order, TableView, rank, view};
 use crate::error::{Error, Result};
 use crate::part::{
     ListedParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count, part_slots,
@@ -343,17 +343,6 @@ impl Shrink {
 /// The oldest last step that an eviction by `steps` leaves.
 fn oldest(step: u64, steps: u64) -> u64 {
     step.saturating_sub(steps).min(u32::MAX.into())
-}
-
-/// What rows are ranked by in 64 bits: the figure on top, what decides between equal ones below.
-fn rank(row: &RowView<'_>, order: Order) -> u64 {
-    let (high, low) = match order {
-        Order::Count => (row.count, row.last_step),
-        // A norm is not negative, and the bits of such numbers are in their order.
-        Order::Norm => (row.norm().to_bits(), 0),
-        Order::Recent => (row.last_step, row.count),
-    };
-    u64::from(high) << u32::BITS | u64::from(low)
 }
 
 #[cfg(test)]

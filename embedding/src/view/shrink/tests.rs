@@ -5,6 +5,7 @@ use zillion_feature::FeatureKey;
 use super::*;
 use crate::conformance::plan_of;
 use crate::testing::*;
+use crate::view::RowView;
 use crate::{Admission, OptimizerSpec, TableSet, TableSpec};
 
 fn spec(at_least: u32) -> TableSpec {
