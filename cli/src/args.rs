@@ -266,7 +266,7 @@ Example: zillion bench frappe --root ../shared/data/frappe_x1r --seeds 5")]
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchEmbeddingArgs {
     /// Rows of the table
-    #[arg(long, default_value = "10000000")]
+    #[arg(long, default_value = "10000000", value_parser = clap::value_parser!(u64).range(1..=u32::MAX.into()))]
     pub(crate) rows: u64,
     /// Floats a row
     #[arg(long, default_value = "16")]
@@ -274,10 +274,10 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Type of the weights
     #[arg(long, default_value = "f32")]
     pub(crate) dtype: BenchDtype,
-    /// Compute threads
+    /// Compute threads; several are measured in turns with one, which takes twice as long
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// Seconds that each figure is measured for, on the clock
+    /// Seconds that each figure is measured for, on the clock of all threads
     #[arg(long, default_value = "2")]
     pub(crate) seconds: f64,
     /// At the end hold every row against what was pushed (off the clock)

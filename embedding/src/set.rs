@@ -7,7 +7,8 @@
 //!   the caller's buffer.
 //!
 //! # Concurrency
-//! `&mut self` is the whole protocol: a phase hands each shard to one thread at a time.
+//! `&mut self` is the whole protocol: a phase that changes rows hands each shard to one thread at a time, and while one
+//! reads nothing changes.
 
 mod adopt;
 mod capacity;

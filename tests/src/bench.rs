@@ -21,6 +21,15 @@ fn all_right(said: &Value, rows: u64) {
     assert!(!said["lost_rows"].is_null() && !said["wrong_rows"].is_null(), "{said:#}");
 }
 
+/// What several threads came to against one, figure by figure.
+fn speedups(said: &Value) -> Vec<f64> {
+    let figures = said.as_object().expect("an object").iter();
+    let speedups = figures.filter(|(name, _)| name.ends_with("_speedup"));
+    speedups
+        .map(|(name, ratio)| ratio.as_f64().unwrap_or_else(|| panic!("{name}: {ratio}")))
+        .collect()
+}
+
 #[test]
 fn rows_of_the_table_benchmark_hold_what_was_pushed() {
     for dtype in ["f32", "bf16"] {
@@ -29,8 +38,11 @@ fn rows_of_the_table_benchmark_hold_what_was_pushed() {
         let said = bench(&[&small[..], &more].concat());
         all_right(&said, 150_000);
         assert!(said["pull_uniform_mrows_s"].as_f64() > Some(0.0), "{said:#}");
+        let ratios = speedups(&said);
+        assert!(ratios.len() == 8 && ratios.iter().all(|&ratio| ratio > 0.0), "{said:#}");
     }
-    let said = bench(&["embedding", "--rows", "1000", "--seconds", "0.01", "--json"]);
+    let said = bench(&["embedding", "--rows", "1000", "--seconds", "0", "--json"]);
+    assert!(speedups(&said).is_empty(), "one thread is compared with nothing: {said:#}");
     assert!(said["checked_rows"].is_null(), "nothing is said that was not looked at: {said:#}");
 }
 

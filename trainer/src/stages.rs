@@ -13,9 +13,9 @@ pub struct StageSeconds {
     pub pull: f64,
     /// Forward and backward of the dense model.
     pub model: f64,
-    /// Pushing row gradients, and applying them; with several threads, beside it the dense optimizer, where that is the shorter.
+    /// Staging and pushing row gradients; with several threads, beside it the dense optimizer, where that is the shorter.
     pub push: f64,
-    /// The gradient norm and the dense optimizer; with several threads, beside that the push, where that is the shorter.
+    /// The norm of the dense gradients and the dense optimizer; with several threads, beside that the push, where that is the shorter.
     pub dense: f64,
     /// What the driver does between steps: the figures of the progress line.
     pub other: f64,

@@ -42,7 +42,7 @@ pub(super) const BATCH_VALUES: usize = 26 * 4096;
 const PLANS: usize = 64;
 /// The gradient of every weight in every push.
 const GRADIENT: f32 = 1e-3;
-/// What goes through the caches between a pull and its push: more than they hold.
+/// What goes through a thread's caches between a pull and its push: more than they hold.
 const OTHER_DATA_BYTES: usize = 64 << 20;
 /// Words of it that one thread takes at a time.
 const OTHER_PIECE: usize = 1 << 16;
@@ -419,7 +419,8 @@ impl Bench {
     fn push_after_pull(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
         let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
         let mut rows = RowBuffer::default();
-        let mut other_data = vec![0u64; OTHER_DATA_BYTES / size_of::<u64>()];
+        let words = OTHER_DATA_BYTES / size_of::<u64>() * pools.all.threads();
+        let mut other_data = vec![0u64; words];
         self.measure(pools, plans, |tables, workers, plan, update| {
             tables.pull(workers, plan, false, &mut rows)?;
             workers.for_each_block(&mut other_data, OTHER_PIECE, |_, piece| {

@@ -1,7 +1,7 @@
 //! Reading the rows of a plan, for training and for evaluation.
 //!
-//! Reading changes no table, so that a phase hands out pieces of some thousand keys and not whole shards: of eight shards
-//! the last would leave the other threads without work.
+//! Reading changes no table, so that a phase hands out some hundred or thousand keys at a time and not whole shards: the
+//! last of eight shards would leave the other threads without work.
 
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
@@ -11,10 +11,15 @@ use crate::error::{Error, Result};
 use crate::shard::Shard;
 use crate::source::LookupReport;
 use crate::spec::TableLayout;
-use crate::table::{Absent, Known, KnownPart};
+use crate::table::{Absent, Known, KnownRoom};
 
-/// Keys that a thread takes at a time: enough that its first lines, which nothing has asked for ahead, do not count.
-const KEYS_AT_A_TIME: usize = 2048;
+/// What a thread takes at a time is a share of the keys, so that one that is interrupted holds up little: one of so many a
+/// thread,
+const SHARES: usize = 8;
+/// but no more keys than this,
+const MOST_KEYS: usize = 2048;
+/// and no fewer: its first lines, which nothing has asked for ahead, should not count.
+const LEAST_KEYS: usize = 256;
 
 /// The keys of a plan that one shard has of one table.
 struct Run<'a> {
@@ -30,7 +35,7 @@ struct Piece<'a> {
     rows: &'a mut [f32],
     counts: Option<&'a mut [u32]>,
     /// Present where a push of the same keys may follow.
-    known: Option<KnownPart<'a>>,
+    known: Option<KnownRoom<'a>>,
     /// The number of keys without a row, when it has been read.
     missing: Result<u64>,
 }
@@ -57,7 +62,7 @@ impl TableSet {
             );
         }
         let rooms = known.iter_mut().map(|known| Some(known.room()));
-        let missing = self.read(workers, &runs, pieces(&runs, rows, rooms), Absent::Initial)?;
+        let missing = self.read(workers, &runs, rows, rooms, Absent::Initial)?;
         for ((run, known), missing) in runs.iter().zip(known).zip(missing) {
             let table = self.shards[run.shard].table_mut(run.table.index());
             table.end_pull(known, run.keys.len(), missing);
@@ -79,7 +84,7 @@ impl TableSet {
         self.begin_read(workers, plan, false, rows)?;
         let runs = self.runs(plan);
         let nowhere = runs.iter().map(|_| None);
-        let missing = self.read(workers, &runs, pieces(&runs, rows, nowhere), Absent::Declared)?;
+        let missing = self.read(workers, &runs, rows, nowhere, Absent::Declared)?;
         let mut report = LookupReport { missing: vec![0; self.shapes.len()] };
         for (run, missing) in runs.iter().zip(missing) {
             report.missing[run.table.index()] += missing;
@@ -121,23 +126,28 @@ impl TableSet {
         runs
     }
 
-    /// Reads all pieces as one phase. By run, the number of keys without a row; of errors the first wins.
-    fn read(
+    /// Reads all runs as one phase; `rooms`, by run, is where what is found goes. By run, the number of keys without a row;
+    /// of errors the first wins.
+    fn read<'a>(
         &self,
         workers: &Workers,
-        runs: &[Run<'_>],
-        mut pieces: Vec<Piece<'_>>,
+        runs: &[Run<'a>],
+        rows: &'a mut RowBuffer,
+        rooms: impl Iterator<Item = Option<KnownRoom<'a>>>,
         absent: Absent,
     ) -> Result<Vec<u64>> {
         let shards: &[Shard] = &self.shards;
-        let offsets = parts(&pieces);
+        let keys = runs.iter().map(|run| run.keys.len()).sum::<usize>();
+        let most = keys.div_ceil(workers.threads() * SHARES).clamp(LEAST_KEYS, MOST_KEYS);
+        let mut pieces = pieces(runs, shards.len(), rows, rooms, most);
+        let offsets = offsets(&pieces, most);
         workers.for_each_part(&mut pieces, &offsets, |_, part| {
             for piece in part {
                 let Run { shard, table, .. } = runs[piece.run];
                 let table = shards[shard].table(table.index());
                 let (keys, counts) = (piece.keys, piece.counts.take());
                 piece.missing = match piece.known.take() {
-                    Some(known) => table.pull_part(keys, piece.rows, counts, known),
+                    Some(known) => table.pull_some(keys, piece.rows, counts, known),
                     None => table.read(keys, piece.rows, counts, absent),
                 };
             }
@@ -150,39 +160,42 @@ impl TableSet {
     }
 }
 
-/// Cuts runs into pieces of not too many keys, and the buffer and the rooms for what is found along them.
+/// Cuts runs (`shards` of them a table) into pieces of at most so many keys, and the buffer and the rooms along them.
 fn pieces<'a>(
     runs: &[Run<'a>],
+    shards: usize,
     rows: &'a mut RowBuffer,
-    rooms: impl Iterator<Item = Option<KnownPart<'a>>>,
+    rooms: impl Iterator<Item = Option<KnownRoom<'a>>>,
+    most: usize,
 ) -> Vec<Piece<'a>> {
     let keys = runs.iter().map(|run| run.keys.len()).sum::<usize>();
-    let mut pieces = Vec::with_capacity(runs.len() + keys / KEYS_AT_A_TIME);
-    let shards = runs.len().checked_div(rows.tables.len()).unwrap_or_default();
+    let mut pieces = Vec::with_capacity(runs.len() + keys / most);
     let mut runs = runs.iter().zip(rooms).enumerate();
     for table in &mut rows.tables {
         let mut values = table.values.as_mut_slice();
         let mut counts = table.counts.as_deref_mut();
         for (run, (&Run { keys, .. }, mut room)) in runs.by_ref().take(shards) {
-            for keys in keys.chunks(KEYS_AT_A_TIME) {
+            for keys in keys.chunks(most) {
                 let (rows, values_left) =
                     std::mem::take(&mut values).split_at_mut(keys.len() * table.stride);
                 values = values_left;
                 let counts = counts.as_mut().and_then(|left| left.split_off_mut(..keys.len()));
-                let known = room.as_mut().map(|room| room.split_off(keys.len()));
+                let known = room.as_mut().map(|room| room.split_off_first(keys.len()));
                 pieces.push(Piece { run, keys, rows, counts, known, missing: Ok(0) });
             }
         }
+        debug_assert!(values.is_empty() && counts.is_none_or(|left| left.is_empty()));
     }
+    debug_assert!(runs.next().is_none());
     pieces
 }
 
-/// Where to cut a list of pieces so that each part is about as many keys as a thread takes at a time.
-fn parts(pieces: &[Piece<'_>]) -> Vec<usize> {
+/// Where to cut a list of pieces, so that a thread takes several small ones at a time.
+fn offsets(pieces: &[Piece<'_>], most: usize) -> Vec<usize> {
     let mut offsets = vec![0];
     let mut keys = 0;
     for (at, piece) in pieces.iter().enumerate() {
-        if keys + piece.keys.len() > KEYS_AT_A_TIME {
+        if keys + piece.keys.len() > most {
             offsets.push(at);
             keys = 0;
         }

@@ -19,15 +19,16 @@ pub(crate) struct Known {
     moves: u64,
 }
 
-/// Room for what is found for some of a pull's keys. All of it must be written.
+/// Room for what is found for some of a pull's keys.
 #[derive(Debug)]
-pub(crate) struct KnownPart<'a> {
+pub(crate) struct KnownRoom<'a> {
     pub(super) keys: &'a mut [FeatureKey],
     pub(super) rows: &'a mut [u32],
 }
 
 impl Known {
-    /// Forgets what was found; makes room for so many keys.
+    /// Makes room for so many keys. All of it must be written before anything is asked: what an earlier pull has found
+    /// still stands there, and a pull that fails must drop this.
     pub(super) fn begin(&mut self, keys: usize, index: &Index) {
         self.keys.resize(keys, FeatureKey(0));
         self.rows.resize(keys, NO_ROW);
@@ -35,8 +36,8 @@ impl Known {
     }
 
     /// The room.
-    pub(crate) fn room(&mut self) -> KnownPart<'_> {
-        KnownPart { keys: &mut self.keys, rows: &mut self.rows }
+    pub(crate) fn room(&mut self) -> KnownRoom<'_> {
+        KnownRoom { keys: &mut self.keys, rows: &mut self.rows }
     }
 
     /// The rows of `keys`, where they are those of the last pull and all is where it was.
@@ -45,12 +46,12 @@ impl Known {
     }
 }
 
-impl<'a> KnownPart<'a> {
-    /// Cuts off the room for the first `keys`.
-    pub(crate) fn split_off(&mut self, keys: usize) -> KnownPart<'a> {
+impl<'a> KnownRoom<'a> {
+    /// Cuts off the room of the first `keys`.
+    pub(crate) fn split_off_first(&mut self, keys: usize) -> KnownRoom<'a> {
         let (first_keys, keys_left) = std::mem::take(&mut self.keys).split_at_mut(keys);
         let (first_rows, rows_left) = std::mem::take(&mut self.rows).split_at_mut(keys);
         (self.keys, self.rows) = (keys_left, rows_left);
-        KnownPart { keys: first_keys, rows: first_rows }
+        KnownRoom { keys: first_keys, rows: first_rows }
     }
 }

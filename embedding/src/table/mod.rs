@@ -31,7 +31,7 @@ mod weights;
 pub(crate) use capacity::{Foreseen, Looked, Room};
 pub(crate) use changes::{Changed, Changes};
 pub(crate) use gather::RowRun;
-pub(crate) use known::{Known, KnownPart};
+pub(crate) use known::{Known, KnownRoom};
 pub(crate) use pull::Absent;
 pub(crate) use push::Times;
 pub(crate) use weights::RowWeights;

@@ -5,7 +5,7 @@ use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
 use super::Table;
-use super::known::{Known, KnownPart};
+use super::known::{Known, KnownRoom};
 use super::weights::WeightSlab;
 use crate::ahead::{LATER, NO_ROW, in_turn};
 use crate::dtype::{Bf16, F16, Half, widen};
@@ -224,12 +224,12 @@ impl Table {
     }
 
     /// [`Table::read`] of some of a pull's keys.
-    pub(crate) fn pull_part(
+    pub(crate) fn pull_some(
         &self,
         keys: &[FeatureKey],
         out: &mut [f32],
         counts: Option<&mut [u32]>,
-        known: KnownPart<'_>,
+        known: KnownRoom<'_>,
     ) -> Result<u64> {
         known.keys.copy_from_slice(keys);
         self.read_noting(keys, out, Notes { counts, rows: Some(known.rows) }, Absent::Initial)

@@ -122,8 +122,15 @@ impl Timeline {
         kernels.sort_by(|a, b| b.ms.total_cmp(&a.ms));
 
         let stage = |stage: Stage| nanos_of(counted, stage) as f64;
-        let stages =
-            [Stage::Wait, Stage::Pull, Stage::Model, Stage::Push, Stage::Optimizer, Stage::Other];
+        let stages = [
+            Stage::Wait,
+            Stage::Pull,
+            Stage::Model,
+            Stage::Staging,
+            Stage::Push,
+            Stage::Optimizer,
+            Stage::Other,
+        ];
         let tables = table_figures(counted, limits);
         let shares = self.shares(counted, &sums);
         let products = sums.values().filter(|sum| sum.is_product);
@@ -205,7 +212,7 @@ impl Timeline {
         let decoding = counted.iter().map(decoding_beside_the_model).sum::<u64>() as f64 / threads;
         let idle = (model - products - others - decoding).max(0.0);
         let reader = stage(Stage::Wait) + decoding;
-        let table = stage(Stage::Pull) + stage(Stage::Push);
+        let table = stage(Stage::Pull) + stage(Stage::Staging) + stage(Stage::Push);
         let memory = others + stage(Stage::Optimizer);
         let waiting = idle + stage(Stage::Other);
         let total = (reader + table + products + memory + waiting).max(f64::MIN_POSITIVE);

@@ -15,9 +15,11 @@ pub enum Stage {
     Pull,
     /// Forward and backward of the dense model.
     Model,
+    /// Keeping row gradients until the norm of all gradients is known, and that norm, where it is clipped.
+    Staging,
     /// Pushing row gradients, and beside it the dense optimizer, where that is the shorter.
     Push,
-    /// The gradient norm and the dense optimizer, and beside that the push, where that is the shorter.
+    /// The norm of the dense gradients and the dense optimizer, and beside that the push, where that is the shorter.
     Optimizer,
     /// Figures of the progress line.
     Other,
@@ -39,6 +41,7 @@ impl Stage {
             Self::Wait => "wait for a batch",
             Self::Pull => "pull",
             Self::Model => "model",
+            Self::Staging => "staging",
             Self::Push => "push",
             Self::Optimizer => "optimizer",
             Self::Other => "other",

@@ -188,11 +188,11 @@ impl Run {
             grads = self.client.push(&plan, grads, PushMode::Stage)?.wait()?;
             let tables = self.client.grad_sq_norm()?;
             grad_scale = clip_scale((tables + dense_sq_norm).sqrt(), max);
+            watch.lap(&mut self.seconds.push).note(&mut self.profiler, Stage::Staging);
             if !grad_scale.is_finite() {
                 self.client.discard()?;
                 return Ok(self.end_step(planned, rows, grads, loss, false));
             }
-            watch.lap(&mut self.seconds.push).note(&mut self.profiler, Stage::Push);
         }
         // Rows and dense weights know nothing of each other, so that a thread that is idle in one works on the other. An error
         // of either ends the run, and nothing is saved of what the other has moved.

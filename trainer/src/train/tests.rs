@@ -396,11 +396,12 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
                 [train]\nbatch_size = 64\nepochs = 2\ncheckpoint_every = 4\n";
     place.run("plain", more);
     let every = NonZeroU64::new(5).unwrap();
-    let profiled = |output: &str, most_spans| {
+    let profiled_with = |output: &str, more: &str, most_spans| {
         let profile = Some(ProfileOptions { every, most_spans });
         let options = TrainOptions { profile, ..TrainOptions::new(2).unwrap() };
         train(place.job(output, more), options, &mut Silent).unwrap()
     };
+    let profiled = |output: &str, most_spans| profiled_with(output, more, most_spans);
     let report = profiled("profiled", usize::MAX);
     let timeline = report.profile.as_ref().unwrap();
     assert_eq!(place.files("plain"), place.files("profiled"));
@@ -472,6 +473,14 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     assert!(busy.kernels.iter().all(|k| !k.is_product || k.of_limit.unwrap() <= 1.0 + 1e-9));
     assert!(summary.bound_samples_per_second.unwrap() > 0.0);
     assert!(summary.advice[0].contains("this job"), "{:?}", summary.advice);
+
+    // Where gradients are clipped, rows are staged first, and that is no push.
+    let clipped = profiled_with("clipped", &format!("{more}clip_norm = 1.0\n"), usize::MAX);
+    for sampled in &clipped.profile.unwrap().sampled {
+        let stage = |stage| sampled.spans.iter().filter(|s| s.what == What::Stage(stage)).count();
+        assert_eq!(stage(Stage::Staging), 1);
+        assert!(stage(Stage::Push) <= 1);
+    }
 
     // Where there is room for little, one batch in twenty is left of one in five, over the whole run.
     let small = profiled("small", 1).profile.unwrap();

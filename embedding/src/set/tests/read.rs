@@ -4,20 +4,20 @@ use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
 use crate::conformance::plan_of;
 use crate::testing::*;
-use crate::{OptimizerSpec, TableSet};
+use crate::{OptimizerSpec, TableSet, TableSpec};
 
 /// Keys of each table: one has more than a thread takes at a time, in one shard too, and the others are a few or none, so
 /// that threads take several together.
 const KEYS: [u64; 5] = [40, 9000, 0, 1, 300];
 
+fn specs() -> Vec<TableSpec> {
+    let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
+    let of = |at: usize| table(&format!("t{at}"), false, vec![segment("v", 4 + at, rowwise, 0.0)]);
+    (0..KEYS.len()).map(of).collect()
+}
+
 #[test]
 fn pieces_of_a_plan_are_what_each_key_reads_alone() {
-    let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
-    let specs = || -> Vec<_> {
-        let plain =
-            |at: usize| table(&format!("t{at}"), false, vec![segment("v", 4 + at, rowwise, 0.0)]);
-        (0..5).map(plain).collect()
-    };
     for (n, threads) in [(1, 1), (1, 3), (8, 2)] {
         let workers = workers(threads);
         let mut set = TableSet::new(specs(), shards(n)).unwrap();
@@ -58,6 +58,45 @@ fn pieces_of_a_plan_are_what_each_key_reads_alone() {
         }
         assert_eq!(set.rows(TableId(1)), KEYS[1].div_ceil(3), "reading makes no row");
     }
+}
+
+/// What a pull has found in pieces is where the push of its plan goes.
+#[test]
+fn a_push_behind_a_pull_in_pieces_does_what_one_does_that_looks_for_itself() {
+    let [mut pulled, mut pushed] = [(); 2].map(|()| TableSet::new(specs(), shards(8)).unwrap());
+    let workers = workers(3);
+    let mut rows = RowBuffer::default();
+    for step in 1..4 {
+        // Every step has keys that are there and others that are not.
+        let ids = |keys: &u64| sorted_keys((0..*keys).filter(|id| id % 4 < step));
+        let plan = plan_of(&KEYS.iter().map(ids).collect::<Vec<_>>());
+        pulled.pull(&workers, &plan, false, &mut rows).unwrap();
+        // They depend on the key, so that a row in another's place would be seen.
+        let gradients = gradients(&pushed, &plan, step);
+        for set in [&mut pulled, &mut pushed] {
+            set.push(&workers, &plan, &gradients, update(step, 1.0)).unwrap();
+        }
+    }
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [a, b] = [(&pulled, &folders[0]), (&pushed, &folders[1])]
+        .map(|(set, folder)| checkpoint(set, &workers, folder.path()));
+    assert!(a == b);
+}
+
+/// Of a table that a plan names twice, the rows are read twice.
+#[test]
+fn a_table_twice_in_a_plan_is_read_twice() {
+    let mut set = TableSet::new(specs(), shards(8)).unwrap();
+    let mut plan = plan_of(&KEYS.map(|keys| sorted_keys(0..keys)));
+    let workers = workers(2);
+    let gradients = gradients(&set, &plan, 1);
+    set.push(&workers, &plan, &gradients, update(1, 1.0)).unwrap();
+    let again = plan.tables[1].clone();
+    plan.tables.push(again);
+    let mut rows = RowBuffer::default();
+    set.pull(&workers, &plan, false, &mut rows).unwrap();
+    assert_eq!(rows.tables[1].values, rows.tables[5].values);
+    assert!(rows.tables[1].values.iter().any(|&value| value != 0.0));
 }
 
 #[test]
