@@ -113,6 +113,8 @@ TABLES = [
               (f"rate(zillion_embedding_spill_written_bytes_total{{{I}}}{R})", "{{table}} written a second"),
               (f"zillion_embedding_spill_file_bytes{{{I}}}", "{{table}} files"),
               (f"zillion_embedding_spill_memory_bytes{{{I}}}", "{{table}} memory for rows")),
+        panel("Files in the page cache", COUNT, "Files of spilled rows that the file system cannot read past its page cache: above 0, their speed is memory's.",
+              (f"zillion_embedding_spill_cached_files{{{I}}}", "{{table}}")),
         panel("Bytes a row", BYTES, "Everything a table has in memory over its rows.",
               ("zillion:embedding_bytes_per_row", "{{table}}")),
         panel("Narrow rows", COUNT, "They do not have all of their floats yet; the others are full.",

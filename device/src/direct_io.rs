@@ -13,6 +13,8 @@ mod readers;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,8 +61,23 @@ pub struct Transfers {
     pub written_bytes: u64,
 }
 
-/// A file that is read and written in whole pages, past the page cache where the file system can. Removed when
-/// dropped.
+/// Whether a file's system keeps it in memory. Newer ones take `O_DIRECT` all the same.
+fn is_memory(file: &File) -> bool {
+    const RAMFS_MAGIC: u64 = 0x8584_58f6;
+    let mut system = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and `system` is memory of the size that the call
+    // writes to.
+    let is_known = unsafe { libc::fstatfs(file.as_raw_fd(), system.as_mut_ptr()) } == 0;
+    if !is_known {
+        return false;
+    }
+    // SAFETY: the call has succeeded, and so has written all of it.
+    let kind = unsafe { system.assume_init() }.f_type as u64;
+    [libc::TMPFS_MAGIC as u64, RAMFS_MAGIC].contains(&kind)
+}
+
+/// A file that is read and written in whole pages, past the page cache where the file system can (those that keep files in
+/// memory cannot). Removed when dropped.
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
@@ -85,10 +102,13 @@ impl DirectFile {
             if path.exists() {
                 return Err(io::Error::from(ErrorKind::AlreadyExists));
             }
-            // A file system that keeps everything in memory has no way past its cache.
             match open(libc::O_DIRECT) {
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok((open(0)?, false)),
-                file => Ok((file?, true)),
+                file => {
+                    let file = file?;
+                    let is_direct = !is_memory(&file);
+                    Ok((file, is_direct))
+                }
             }
         });
         let (file, is_direct) = made.map_err(|e| DeviceError::file("create", path, e))?;
@@ -101,7 +121,7 @@ impl DirectFile {
         &self.path
     }
 
-    /// Whether it is read and written past the page cache.
+    /// Whether it is read and written past the page cache, by a disk.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }

@@ -102,6 +102,6 @@ pub use spill::{SpillHome, SpillStatistics};
 pub use statistics::{Counters, TableStatistics};
 pub use view::{
     AdmissionForecast, Bin, EvictionForecast, Histogram, Keep, KeyReport, Measure, Norms, Order,
-    Range, RowReport, RowView, SegmentReport, Shrink, SlotBalance, TableSize, TableSurvey,
+    Outlook, Range, RowReport, RowView, SegmentReport, Shrink, SlotBalance, TableSize, TableSurvey,
     TableView, Waiting,
 };

@@ -24,7 +24,9 @@ use crate::set::listed_parts;
 use crate::shape::TableShape;
 use crate::spec::{TableLayout, TableSpec};
 
-pub use explain::{AdmissionForecast, EvictionForecast, KeyReport, RowReport, SegmentReport};
+pub use explain::{
+    AdmissionForecast, EvictionForecast, KeyReport, Outlook, RowReport, SegmentReport,
+};
 pub use histogram::{Histogram, Measure, Range};
 pub use shrink::{Keep, Shrink, TableSize};
 

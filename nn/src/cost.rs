@@ -103,12 +103,27 @@ fn flops(op: &Op, inputs: &[Shape], shape: Shape, sizes: &Sizes) -> u64 {
         | Op::LogSumExpColumns
         | Op::SegmentSoftmax { .. }
         | Op::SegmentSoftmaxGrad { .. } => 4 * input(0),
-        Op::BceSum | Op::BceGrad => 8 * sizes.rows as u64,
+        Op::BceSum | Op::BceGrad | Op::FocalSum(_) | Op::FocalGrad(_) => 8 * sizes.rows as u64,
         Op::BatchNormRunning { .. } => 3 * out,
         Op::Gather(gather) if sizes.list_len.get(gather.column).is_some_and(|&n| n > 1) => {
             sizes.rows_of(Dim::Values(gather.column)) * gather.dim as u64
         }
-        _ => 0,
+        // They move values, or make them.
+        Op::Rows { .. }
+        | Op::Numeric { .. }
+        | Op::Label { .. }
+        | Op::Weight { .. }
+        | Op::Param { .. }
+        | Op::Fill { .. }
+        | Op::Gather(_)
+        | Op::GatherArgMax(_)
+        | Op::Concat
+        | Op::Slice { .. }
+        | Op::Pad { .. }
+        | Op::BroadcastColumns { .. }
+        | Op::BroadcastRows { .. }
+        | Op::Repeat { .. }
+        | Op::Collect => 0,
     }
 }
 

@@ -3,14 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use serde_json::Value;
-
-use crate::harness::{ROWS, Workplace, csv, stderr, stdout, zillion};
-
-fn last_json(text: &str) -> Value {
-    let line = text.lines().last().expect("something on stdout");
-    serde_json::from_str(line).expect("the last line is JSON")
-}
+use crate::harness::{ROWS, Workplace, csv, last_json, stderr, stdout, zillion};
 
 #[test]
 fn train_reports_its_outcome_as_json_on_the_last_line() {

@@ -1,4 +1,6 @@
 //! Killed at any moment and resumed, a run ends in the same bytes as if nothing had happened.
+//!
+//! With one thread a checkpoint is written between two steps, with two beside them: both are killed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -21,8 +23,9 @@ fn killed_at_random_moments_and_resumed() {
     let mut killed = 0;
     for kill in 0..RANDOM_KILLS {
         let output = format!("killed-{kill}");
+        let threads = format!("run.threads={}", 1 + kill % 2);
         let mut child = place
-            .train(&output, &[])
+            .train(&output, &["--set", &threads])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -51,8 +54,9 @@ fn disturbed_at_every_write_fsync_and_rename_and_resumed() {
         let mut disturbed = 0;
         for operation in 1.. {
             let output = format!("{fault}-{operation}");
+            let threads = format!("run.threads={}", 1 + operation % 2);
             let result = place
-                .train(&output, &short)
+                .train(&output, &[&short[..], &["--set", &threads]].concat())
                 .env("ZILLION_FAILPOINT", format!("{operation}:{fault}"))
                 .output()
                 .expect("the binary runs");

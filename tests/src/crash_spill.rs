@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use zillion_feature::random::mix64;
 
-use crate::harness::{Workplace, stderr};
+use crate::harness::{Workplace, last_json, stderr, stdout};
 
 const SIGKILL: i32 = 9;
 const RANDOM_KILLS: u64 = 10;
@@ -42,14 +42,23 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
     let reference = place.digest("reference/checkpoints");
     let tight = tight(2);
     let began = Instant::now();
-    place.train_ok("whole", &arguments(&tight, &[]));
+    let whole = last_json(&stdout(&place.train_ok("whole", &arguments(&tight, &["--json"]))));
     let whole_run = began.elapsed();
+    let all = |what: &str| -> u64 {
+        let tables = whole["tables"].as_array().expect("a list").iter();
+        tables.filter_map(|table| table["spill"][what].as_u64()).sum()
+    };
+    // What is killed below is all of it.
+    for what in ["spilled", "brought_in", "compacted", "cold_rows"] {
+        assert!(all(what) > 0, "{what}: {whole}");
+    }
     assert_eq!(place.digest("whole/checkpoints"), reference);
     let (mut killed, mut leftovers) = (0, 0);
     for kill in 0..RANDOM_KILLS {
         let output = format!("killed-{kill}");
+        let threads = format!("run.threads={}", 1 + kill % 2);
         let mut child = place
-            .train(&output, &arguments(&tight, &[]))
+            .train(&output, &arguments(&tight, &["--set", &threads]))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -91,8 +100,10 @@ fn disturbed_at_operations_of_the_files_and_resumed() {
         let mut operation = first;
         loop {
             let output = format!("{fault}-{operation}");
+            let threads = format!("run.threads={}", 1 + operation % 2);
+            let beside = [&short[..], &["--set", &threads]].concat();
             let result = place
-                .train(&output, &arguments(&tight, &short))
+                .train(&output, &arguments(&tight, &beside))
                 .env("ZILLION_FAILPOINT", format!("{operation}:{fault}"))
                 .output()
                 .expect("the binary runs");

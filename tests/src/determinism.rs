@@ -1,6 +1,8 @@
 //! The same job gives the same bytes, whatever the number of threads and shards.
 
-use crate::harness::Workplace;
+use std::process::Output;
+
+use crate::harness::{Workplace, last_json, stderr, stdout};
 
 #[test]
 fn threads_and_shards_do_not_change_a_byte() {
@@ -39,6 +41,24 @@ fn rows_on_disk_do_not_change_a_byte() {
         let left = std::fs::read_dir(place.path(&output).join("spill")).expect("it was made");
         assert_eq!(left.count(), 0, "the files went with the process");
     }
+}
+
+#[test]
+fn a_folder_in_memory_is_told_apart_from_a_disk() {
+    let place = Workplace::new();
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+    let folder = format!("run.spill_folder={}", memory.path().display());
+    let wide = ["--set", "tables.\"*\".dim=64", "--set", "train.epochs=1"];
+    let spill = ["--set", "run.spill.user=\"27 KiB\"", "--json"];
+    let on_disk = place.train_ok("disk", &[&wide[..], &spill].concat());
+    let in_memory = place.train_ok("memory", &[&wide[..], &spill, &["--set", &folder]].concat());
+    assert!(!stderr(&on_disk).contains("run.spill_folder"), "{}", stderr(&on_disk));
+    assert!(stderr(&in_memory).contains("run.spill_folder"), "{}", stderr(&in_memory));
+    let files = |output: &Output| {
+        let tables = last_json(&stdout(output))["tables"].as_array().expect("a list").clone();
+        tables.iter().find_map(|table| table["spill"]["cached_files"].as_u64())
+    };
+    assert_eq!((files(&on_disk), files(&in_memory)), (Some(0), Some(3)));
 }
 
 #[test]

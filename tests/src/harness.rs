@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use serde_json::Value;
 use tempfile::TempDir;
 use zillion_feature::random::{combine, mix64};
 
@@ -83,6 +84,12 @@ pub(crate) fn zillion(arguments: &[&str]) -> Command {
 /// Text of a finished command's stdout.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The last line of what a command printed, which is JSON.
+pub(crate) fn last_json(text: &str) -> Value {
+    let line = text.lines().last().expect("something on stdout");
+    serde_json::from_str(line).expect("the last line is JSON")
 }
 
 /// Text of a finished command's stderr.

@@ -1,8 +1,6 @@
 //! The best epoch is what is kept, tested and evaluated; the schedule stops a run that overfits.
 
-use serde_json::Value;
-
-use crate::harness::{ROWS, Workplace, stderr, stdout, zillion};
+use crate::harness::{ROWS, Workplace, last_json, stderr, stdout, zillion};
 
 /// A job that overfits: a wide model, high rates, no regulariser, many epochs.
 const OVERFIT: [&str; 14] = [
@@ -21,10 +19,6 @@ const OVERFIT: [&str; 14] = [
     "--set",
     "tables.item.l2=0.0",
 ];
-
-fn last_json(text: &str) -> Value {
-    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
-}
 
 #[test]
 fn the_best_epoch_is_tested_and_a_run_that_gets_worse_is_stopped() {

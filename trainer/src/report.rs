@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use zillion_embedding::SpillStatistics;
 
 use crate::evaluate::EvalReport;
 use crate::profile::Timeline;
@@ -97,4 +98,7 @@ pub struct TableReport {
     pub narrow_gradients: u64,
     /// Narrow rows that became full.
     pub grown: u64,
+    /// Rows in memory and on disk and what went between; absent where all rows are in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spill: Option<SpillStatistics>,
 }

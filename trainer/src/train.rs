@@ -467,6 +467,7 @@ impl Run {
                 narrow_rows: s.narrow_rows,
                 narrow_gradients: s.counters.narrow_gradients,
                 grown: s.counters.grown,
+                spill: s.spill,
             })
             .collect())
     }

@@ -31,7 +31,8 @@ pub(crate) struct GraphArgs {
     /// With shapes, bytes and floating-point operations a batch: as a table, for Graphviz, as a picture
     #[arg(long, value_enum)]
     pub(crate) format: Option<GraphFormat>,
-    /// The graph before and after this pass, or after every one of them with all
+    /// The graph before and after this pass, or after every one of them with all; of in_place, which changes buffers and
+    /// not the graph, the bytes that they take
     #[arg(long, value_name = "PASS")]
     pub(crate) pass: Option<String>,
     /// Rows of the batch that bytes and operations are counted for; absent: the job's batch size

@@ -60,8 +60,9 @@ struct Outcome {
     growth_control: Latency,
     alone: Latency,
     checkpoint: Latency,
-    /// Operations a second during the checkpoint against those alone.
-    throughput_during_checkpoint: f64,
+    /// Operations a second during the checkpoint against those alone; `None` with one thread, where nobody writes
+    /// beside them.
+    throughput_during_checkpoint: Option<f64>,
     checkpoint_seconds: f64,
     checkpoint_gb: f64,
     /// What the beginning and the end of the checkpoint cost the one who asks for it.
@@ -102,7 +103,8 @@ pub(crate) fn run(args: &BenchStallsArgs) -> Result<()> {
         growth_pull,
         growth_push,
         growth_control,
-        throughput_during_checkpoint: alone.mean_us / checkpoint.during.mean_us,
+        throughput_during_checkpoint: (args.threads.get() > 1)
+            .then(|| alone.mean_us / checkpoint.during.mean_us),
         alone,
         checkpoint_seconds: checkpoint.seconds,
         checkpoint_gb: checkpoint.bytes as f64 / 1e9,

@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 use zillion_embedding::layer::{AtOnce, LayerFile};
 use zillion_nn::drawing::{self, Sizes};
 use zillion_nn::zoo::LOSS;
-use zillion_nn::{Graph, Mode, Passes, Program, Stage, TrainGraph, differentiate};
+use zillion_nn::{
+    Graph, Memory, Mode, NodeId, Passes, Program, Settings, Stage, TrainGraph, differentiate,
+};
 use zillion_registry::{Cache, VersionId};
 use zillion_trainer::{Checkpoint, Job, RunDir, TrainConfig};
 
@@ -18,9 +20,14 @@ use crate::job_file;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(super) fn run(args: &GraphArgs) -> Result<()> {
-    let (built, passes, of_job) = built(args)?;
+    let (built, settings, of_job) = built(args)?;
+    let passes = settings.passes;
     let rows = args.rows.map_or(of_job.rows, NonZeroUsize::get);
     let sizes = Sizes { rows, ..of_job };
+    if args.pass.as_deref() == Some(PLAN) && args.format.is_none() {
+        print!("{}", plan(&built, settings, &sizes)?);
+        return Ok(());
+    }
     if args.format.is_none() && args.pass.is_none() {
         print!("{}", listing(built.graph()));
         return Ok(());
@@ -55,16 +62,54 @@ impl Built {
     fn stages(&self, passes: Passes) -> Result<Vec<Stage>> {
         Ok(match self {
             Self::Train(train) => Program::train_stages(train, passes)?,
-            Self::Infer(graph) => {
-                let outputs: Vec<_> = graph.outputs.iter().map(|&(_, id)| id).collect();
-                Program::infer_stages(graph, &outputs, passes)?
-            }
+            Self::Infer(graph) => Program::infer_stages(graph, &outputs(graph), passes)?,
+        })
+    }
+
+    fn program(&self, settings: Settings) -> Result<Program> {
+        Ok(match self {
+            Self::Train(train) => Program::train(train, settings)?,
+            Self::Infer(graph) => Program::infer(graph, &outputs(graph), settings)?,
         })
     }
 }
 
-/// The graph that arguments name, the passes that its job leaves on, and how large a batch is.
-fn built(args: &GraphArgs) -> Result<(Built, Passes, Sizes)> {
+fn outputs(graph: &Graph) -> Vec<NodeId> {
+    graph.outputs.iter().map(|&(_, id)| id).collect()
+}
+
+/// The pass whose subject is the plan of the buffers and not the graph.
+const PLAN: &str = "in_place";
+
+/// Bytes of a batch's buffers: with one for every value, as they are planned without the pass, and with it.
+fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
+    let bytes = |passes: Passes| -> Result<Memory> {
+        let program = built.program(Settings { passes, ..settings })?;
+        Ok(program.memory(sizes.rows, 1, |column| sizes.list_len.get(column).copied().unwrap_or(1)))
+    };
+    let without = bytes(settings.passes.off(PLAN)?)?;
+    let mut lines = vec![
+        ("every value in a buffer of its own", without.naive),
+        ("planned: a tile's values in buffers that are used again", without.planned),
+    ];
+    if settings.passes.has(PLAN) {
+        lines.push(("after in_place", bytes(settings.passes)?.planned));
+    }
+    let rows = lines.into_iter().map(|(what, bytes)| {
+        vec![what.to_owned(), format!("{:.2} MiB", bytes as f64 / (1 << 20) as f64)]
+    });
+    let rows: Vec<_> = rows.collect();
+    Ok(format!(
+        "# memory of a batch of {} rows, one thread, {} lanes, tiles of {} rows\n{}",
+        sizes.rows,
+        settings.lanes,
+        settings.tile_rows,
+        look::table(&rows, 1)
+    ))
+}
+
+/// The graph that arguments name, how its job runs it, and how large a batch is.
+fn built(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
     if let Some(name) = &args.model {
         if args.train || !args.set.is_empty() {
             let message =
@@ -73,7 +118,7 @@ fn built(args: &GraphArgs) -> Result<(Built, Passes, Sizes)> {
         }
         let graph = published(args, name)?;
         let sizes = Sizes::of(TrainConfig::default().batch_size.get());
-        return Ok((Built::Infer(graph), Passes::ALL, sizes));
+        return Ok((Built::Infer(graph), TrainConfig::default().settings()?, sizes));
     }
     let job = job(&args.job, &args.set)?;
     let mode = if args.train { Mode::Train } else { Mode::Infer };
@@ -85,7 +130,7 @@ fn built(args: &GraphArgs) -> Result<(Built, Passes, Sizes)> {
     let values = |is_list: bool| if is_list { args.list_len.get() } else { 1 };
     let list_len = job.schema.sparse().map(|feature| values(feature.pooling().is_some()));
     let sizes = Sizes { rows: job.train.batch_size.get(), list_len: list_len.collect() };
-    Ok((built, job.train.settings()?.passes, sizes))
+    Ok((built, job.train.settings()?, sizes))
 }
 
 /// The graph of a version.
@@ -118,8 +163,9 @@ fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> 
     match stages.iter().position(|stage| stage.pass == Some(pass)) {
         Some(after) => Ok(stages[after - 1..=after].to_vec()),
         None if passes.has(pass) => {
-            let message =
-                format!("{pass} is a pass over the plan of the buffers, and changes no graph");
+            let message = format!(
+                "{pass} is a pass over the plan of the buffers and changes no graph: without --format its bytes are shown"
+            );
             Err(Stop::Usage(message).into())
         }
         None => {

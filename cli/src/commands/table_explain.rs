@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_embedding::{AdmissionForecast, EvictionForecast, KeyReport};
+use zillion_embedding::{AdmissionForecast, EvictionForecast, KeyReport, Outlook};
 use zillion_feature::FeatureKey;
 use zillion_trainer::Checkpoint;
 
@@ -45,13 +45,18 @@ pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
         names.look(&job, &args.data, std::iter::once(key), &workers)?;
     }
     let step = checkpoint.manifest.step;
-    let known = view.explain(&workers, key, step);
+    let outlook = Outlook {
+        step,
+        is_frozen: job.is_frozen(&spec.name)?,
+        shares_limit: job.train.max_table_bytes.is_some(),
+    };
+    let known = view.explain(&workers, key, outlook);
     let report = Report {
         checkpoint: checkpoint.path().to_owned(),
         step,
         mixed_key: format!("{:#018x}", key.0),
         id: names.name(key),
-        words: words(&known, step),
+        words: words(&known, outlook),
         known,
     };
     match args.json {
@@ -62,7 +67,7 @@ pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
 }
 
 /// What the rules of the table have done and will do, in sentences.
-fn words(known: &KeyReport, step: u64) -> Vec<String> {
+fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
     let mut words = Vec::new();
     words.push(match (known.admission, &known.waiting) {
         (AdmissionForecast::HasRow, _) => "it has a row".to_owned(),
@@ -77,6 +82,10 @@ fn words(known: &KeyReport, step: u64) -> Vec<String> {
         (AdmissionForecast::Drawn { p }, _) => {
             format!("it has no row; each occurrence makes it with a chance of {p}")
         }
+        (AdmissionForecast::Never, waiting) if outlook.is_frozen => match waiting {
+            Some(_) => "it waits for its row, and the table is frozen: it gets none while that is so".to_owned(),
+            None => "the table knows nothing of it and is frozen: it gets no row while that is so".to_owned(),
+        },
         (AdmissionForecast::Never, _) => {
             "it is not in the vocabulary of this dense table: it never gets a row, and its gradients are refused"
                 .to_owned()
@@ -102,17 +111,32 @@ fn words(known: &KeyReport, step: u64) -> Vec<String> {
         ));
     }
     match known.eviction {
-        Some(EvictionForecast::Goes { at_step, unseen }) => {
+        Some(EvictionForecast::Goes { at_step, unseen, or_before }) => {
             let what = if known.row.is_some() { "its row goes" } else { "its count is forgotten" };
             words.push(format!(
                 "if it is not seen again, {what} at the end of step {}, {} steps from now (the table lets go \
                  what was unseen for more than {} steps)",
                 grouped(at_step),
-                grouped(at_step.saturating_sub(step)),
+                grouped(at_step.saturating_sub(outlook.step)),
                 grouped(unseen)
             ));
+            if or_before {
+                words.push("or sooner, where a limit makes room for others".to_owned());
+            }
         }
         Some(EvictionForecast::Pinned) => words.push("it is pinned: its row stays".to_owned()),
+        Some(EvictionForecast::Frozen) => {
+            words.push("the table is frozen (`train.freeze_tables`): it stays while that is so".to_owned());
+        }
+        Some(EvictionForecast::Crowded { most_in_slot }) => words.push(match most_in_slot {
+            Some(most) => format!(
+                "its count goes where its slot has {} of them and needs room: those that were not seen for longest go first",
+                grouped(most as u64)
+            ),
+            None => "its count goes where all tables are at their limit and its slot needs room: those that were not \
+                     seen for longest go first"
+                .to_owned(),
+        }),
         Some(EvictionForecast::Ranked { by, below, most_rows }) => {
             let mut said = format!("rows go by `{by}`");
             if let Some(below) = below {
@@ -128,7 +152,10 @@ fn words(known: &KeyReport, step: u64) -> Vec<String> {
             words.push(said);
         }
         Some(EvictionForecast::Stays) => {
-            words.push("the table evicts nothing: it stays".to_owned());
+            words.push(match known.row {
+                Some(_) => "the table evicts nothing: it stays".to_owned(),
+                None => "its count stays until it has its row".to_owned(),
+            });
         }
         None => {}
     }

@@ -144,6 +144,17 @@ fn summary(report: &TrainReport) {
                 line.push_str(&format!("  {count} {what}"));
             }
         }
+        if let Some(spill) = table.spill {
+            line.push_str(&format!(
+                "  {} rows on disk ({:.1} MiB): {} written, {} again for space, {} brought in, {} of these ahead",
+                spill.cold_rows,
+                mib(spill.disk_bytes),
+                spill.spilled,
+                spill.compacted,
+                spill.brought_in,
+                spill.ahead
+            ));
+        }
         eprintln!("{line}");
     }
     if let Some(stages) = stages(&report.seconds) {

@@ -49,6 +49,16 @@ proptest! {
     }
 }
 
+/// The kernel lets files in memory be opened for direct access, or refuses; neither is a disk.
+#[test]
+fn a_file_in_memory_is_not_direct() {
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = Arc::new(filled(memory.path(), 4));
+    assert!(!file.is_direct());
+    let read = readers(1).start(&file, &[PAGE as u64], 3).wait().unwrap();
+    assert_eq!(read.get(0).unwrap(), [0, 1, 2].map(|k| number(PAGE + k)));
+}
+
 #[test]
 fn a_file_that_was_cut_is_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();

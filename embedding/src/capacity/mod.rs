@@ -89,8 +89,11 @@ impl Grid {
     /// 1, 2, 5, 10, … and what the table has now.
     pub fn of(spec: &TableSpec) -> Self {
         let mut thresholds = vec![1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
-        if let Admission::Count { at_least } = spec.admission {
-            thresholds.push(at_least);
+        match spec.admission {
+            Admission::Count { at_least } | Admission::Bloom { at_least, .. } => {
+                thresholds.push(at_least);
+            }
+            Admission::All | Admission::Probability { .. } => {}
         }
         thresholds.extend(spec.grow.map(|growth| growth.at));
         let decades = (0..=7).map(|power| 10u64.pow(power));

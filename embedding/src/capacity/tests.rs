@@ -13,6 +13,20 @@ fn grid() -> Grid {
     Grid::of(&table("ids", false, vec![segment("v", 2, OptimizerSpec::Sgd { lr: 0.1 }, 0.0)]))
 }
 
+#[test]
+fn a_grid_has_the_settings_of_the_table() {
+    let spec = table("ids", false, vec![segment("v", 2, OptimizerSpec::Sgd { lr: 0.1 }, 0.0)]);
+    let count = Admission::Count { at_least: 7 };
+    let bloom = Admission::Bloom { at_least: 7, keys: 1000, error: 0.01 };
+    assert!(!Grid::of(&spec).thresholds.contains(&7));
+    for admission in [count, bloom] {
+        let eviction = Eviction::Unseen { steps: 33 };
+        let grid = Grid::of(&TableSpec { admission, eviction, ..spec.clone() });
+        assert!(grid.thresholds.contains(&7) && grid.thresholds.is_sorted(), "{admission:?}");
+        assert!(grid.limits.contains(&33) && grid.limits.is_sorted());
+    }
+}
+
 /// One step's unique keys with their occurrences, in an order of its own.
 fn unique(ids: &[u64]) -> Vec<(FeatureKey, u32)> {
     let mut counts: Vec<(u64, u32)> = Vec::new();

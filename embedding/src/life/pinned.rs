@@ -68,6 +68,16 @@ impl Pinned {
         Self { keys }
     }
 
+    /// All of them.
+    pub(crate) fn keys(&self) -> &[FeatureKey] {
+        &self.keys
+    }
+
+    /// Whether a key is one of them.
+    pub(crate) fn has(&self, key: FeatureKey) -> bool {
+        self.keys.binary_search(&key).is_ok()
+    }
+
     /// Those of one slot.
     pub(crate) fn of_slot(&self, slot: usize) -> &[FeatureKey] {
         let before = |slot: usize| self.keys.partition_point(|key| key.slot() < slot);

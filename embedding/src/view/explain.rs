@@ -72,6 +72,17 @@ pub struct SegmentReport {
     pub norm_above: f64,
 }
 
+/// What else training goes by, beside the table's own settings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outlook {
+    /// Steps that have been done.
+    pub step: u64,
+    /// Whether the table is frozen.
+    pub is_frozen: bool,
+    /// Whether all tables share a limit of their bytes.
+    pub shares_limit: bool,
+}
+
 /// What a table's admission has done with a key, or will do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
@@ -97,7 +108,7 @@ pub enum AdmissionForecast {
         /// The chance.
         p: f64,
     },
-    /// A dense table has a fixed vocabulary, and the key is not in it.
+    /// A dense table has a fixed vocabulary, and the key is not in it; a frozen one takes no keys.
     Never,
 }
 
@@ -109,6 +120,15 @@ pub enum EvictionForecast {
     Stays,
     /// It is pinned: it stays whatever others do.
     Pinned,
+    /// The table is frozen: it stays as long as that is so.
+    Frozen,
+    /// It waits for its row, and its count goes where its slot has more of these than it may have: those go first that
+    /// were not seen for longest.
+    Crowded {
+        /// Counts that a slot may have by the table's own settings.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        most_in_slot: Option<usize>,
+    },
     /// It goes when others are worth more.
     Ranked {
         /// The kind of the eviction: what rows are worth.
@@ -126,6 +146,8 @@ pub enum EvictionForecast {
         at_step: u64,
         /// Steps without a push after which the table lets go.
         unseen: u64,
+        /// Whether it may go before, because a limit makes room for others.
+        or_before: bool,
     },
 }
 
@@ -145,16 +167,15 @@ impl Eviction {
 }
 
 impl TableView {
-    /// Everything known of a key, `step` steps having been done. One pass over the table says where the key's
-    /// row stands among the others.
-    pub fn explain(&self, workers: &Workers, key: FeatureKey, step: u64) -> KeyReport {
+    /// Everything known of a key. One pass over the table says where the key's row stands among the others.
+    pub fn explain(&self, workers: &Workers, key: FeatureKey, outlook: Outlook) -> KeyReport {
         let slot = key.slot();
         let waiting = self.waiting(key);
         let row = self.row_report(workers, key);
         let spec = &self.shape.spec;
         let admission = match (spec.admission, &waiting) {
             _ if row.is_some() => AdmissionForecast::HasRow,
-            _ if spec.dense => AdmissionForecast::Never,
+            _ if spec.dense || outlook.is_frozen => AdmissionForecast::Never,
             (Admission::All, _) => AdmissionForecast::NextPush,
             (Admission::Count { at_least }, waiting) => {
                 let seen = waiting.map_or(0, |w| w.count);
@@ -163,22 +184,12 @@ impl TableView {
             (Admission::Bloom { at_least, .. }, _) => AdmissionForecast::Filtered { at_least },
             (Admission::Probability { p }, _) => AdmissionForecast::Drawn { p },
         };
-        let last_step = row.as_ref().map(|r| r.last_step).or(waiting.map(|w| w.last_step));
-        let eviction = last_step.map(|last_step| {
-            let is_pinned = self.shape.pinned.of_slot(slot).contains(&key);
-            match (spec.eviction.goes_at(slot, last_step, step), spec.eviction) {
-                _ if is_pinned && row.is_some() => EvictionForecast::Pinned,
-                (Some(at_step), Eviction::Unseen { steps: unseen }) => {
-                    EvictionForecast::Goes { at_step, unseen }
-                }
-                (None, Eviction::Never | Eviction::Unseen { .. }) => EvictionForecast::Stays,
-                (_, ranked) => EvictionForecast::Ranked {
-                    by: ranked.kind(),
-                    below: ranked.below(),
-                    most_rows: self.shape.most_rows,
-                },
-            }
-        });
+        let eviction = match (&row, &waiting) {
+            (None, None) => None,
+            _ if outlook.is_frozen => Some(EvictionForecast::Frozen),
+            (Some(row), _) => Some(self.row_forecast(key, row.last_step, outlook)),
+            (None, Some(waiting)) => Some(self.count_forecast(key, waiting.last_step, outlook)),
+        };
         KeyReport {
             table: self.shape.name().to_owned(),
             key,
@@ -188,6 +199,43 @@ impl TableView {
             waiting,
             admission,
             eviction,
+        }
+    }
+
+    fn row_forecast(&self, key: FeatureKey, last_step: u32, outlook: Outlook) -> EvictionForecast {
+        let eviction = self.shape.spec.eviction;
+        if self.shape.pinned.has(key) {
+            return EvictionForecast::Pinned;
+        }
+        let most_rows = self.shape.most_rows;
+        match (eviction.goes_at(key.slot(), last_step, outlook.step), eviction) {
+            (Some(at_step), Eviction::Unseen { steps: unseen }) => {
+                let or_before = most_rows.is_some() || outlook.shares_limit;
+                EvictionForecast::Goes { at_step, unseen, or_before }
+            }
+            (_, Eviction::Never | Eviction::Unseen { .. }) => EvictionForecast::Stays,
+            (_, ranked) => {
+                EvictionForecast::Ranked { by: ranked.kind(), below: ranked.below(), most_rows }
+            }
+        }
+    }
+
+    /// Counts go by steps unseen and, one slot at a time, by their number; no other rule ranks them.
+    fn count_forecast(
+        &self,
+        key: FeatureKey,
+        last_step: u32,
+        outlook: Outlook,
+    ) -> EvictionForecast {
+        let spec = &self.shape.spec;
+        let most_in_slot = spec.candidates_in_slot();
+        let is_limited = most_in_slot.is_some() || outlook.shares_limit;
+        match (spec.eviction.goes_at(key.slot(), last_step, outlook.step), spec.eviction) {
+            (Some(at_step), Eviction::Unseen { steps: unseen }) => {
+                EvictionForecast::Goes { at_step, unseen, or_before: is_limited }
+            }
+            _ if is_limited => EvictionForecast::Crowded { most_in_slot },
+            _ => EvictionForecast::Stays,
         }
     }
 
@@ -249,7 +297,70 @@ mod tests {
     use super::*;
     use crate::conformance::plan_of;
     use crate::testing::*;
-    use crate::{OptimizerSpec, TableSet, TableSpec};
+    use crate::{ByteSize, OptimizerSpec, PinnedId, TableSet, TableSpec};
+
+    fn after(step: u64) -> Outlook {
+        Outlook { step, ..Outlook::default() }
+    }
+
+    #[test]
+    fn limits_pins_and_freezing_are_part_of_the_forecast() {
+        let workers = workers(1);
+        let lru = TableSpec {
+            admission: Admission::Count { at_least: 2 },
+            eviction: Eviction::Lru,
+            max_bytes: Some(ByteSize(1 << 24)),
+            pinned: vec![PinnedId::Number(1)],
+            ..table("ids", false, vec![segment("v", 3, OptimizerSpec::Sgd { lr: 0.5 }, 0.0)])
+        };
+        let mut set = TableSet::new(vec![lru.clone()], shards(1)).unwrap();
+        let (pinned, row, waits) =
+            (PinnedId::Number(1).key(), PinnedId::Number(2).key(), PinnedId::Number(3).key());
+        for (step, keys) in [(1, vec![pinned, row, waits]), (2, vec![pinned, row])] {
+            let plan = plan_of(&[keys]);
+            let gradients = gradients(&set, &plan, step);
+            set.push(&workers, &plan, &gradients, update(step, 1.0)).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (parts, _) = checkpoint(&set, &workers, folder.path());
+        let of = |spec: &TableSpec, key: FeatureKey, outlook: Outlook| {
+            let view = TableView::open(&workers, folder.path(), spec.clone(), &parts).unwrap();
+            let report = view.explain(&workers, key, outlook);
+            (report.admission, report.eviction)
+        };
+        use EvictionForecast::*;
+        let (now, shared) = (after(2), Outlook { shares_limit: true, ..after(2) });
+        assert_eq!(of(&lru, pinned, now).1, Some(Pinned));
+        let most_rows = lru.most_rows();
+        assert_eq!(of(&lru, row, now).1, Some(Ranked { by: "lru", below: None, most_rows }));
+        // No rule but the number of a slot's counts lets one go.
+        let most_in_slot = lru.candidates_in_slot();
+        assert!(most_in_slot.is_some());
+        assert_eq!(of(&lru, waits, now).1, Some(Crowded { most_in_slot }));
+        let frozen = Outlook { is_frozen: true, ..now };
+        assert_eq!(of(&lru, row, frozen), (AdmissionForecast::HasRow, Some(Frozen)));
+        assert_eq!(of(&lru, waits, frozen), (AdmissionForecast::Never, Some(Frozen)));
+        assert_eq!(of(&lru, key(99), frozen), (AdmissionForecast::Never, None));
+        // Without a limit of its own, by the one that it shares.
+        let free = TableSpec { max_bytes: None, ..lru.clone() };
+        assert_eq!(of(&free, waits, now).1, Some(Stays));
+        assert_eq!(of(&free, waits, shared).1, Some(Crowded { most_in_slot: None }));
+        // A step that is known is the last one where a limit makes room.
+        let unseen = |max_bytes| TableSpec {
+            eviction: Eviction::Unseen { steps: 5 },
+            max_bytes,
+            ..lru.clone()
+        };
+        let is_early = |spec: &TableSpec, key: FeatureKey, outlook: Outlook| {
+            let Some(Goes { or_before, .. }) = of(spec, key, outlook).1 else { panic!("it stays") };
+            or_before
+        };
+        for key in [row, waits] {
+            assert!(is_early(&unseen(lru.max_bytes), key, now));
+            assert!(!is_early(&unseen(None), key, now));
+            assert!(is_early(&unseen(None), key, shared));
+        }
+    }
 
     #[test]
     fn a_forecast_is_what_happens() {
@@ -274,7 +385,7 @@ mod tests {
             let view = TableView::open(&workers, folder.path(), spec, &parts).unwrap();
             let goes: Vec<Option<u64>> = ids
                 .iter()
-                .map(|&key| match view.explain(&workers, key, 2).eviction {
+                .map(|&key| match view.explain(&workers, key, after(2)).eviction {
                     Some(EvictionForecast::Goes { at_step, .. }) => Some(at_step),
                     _ => None,
                 })
@@ -305,7 +416,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (parts, _) = checkpoint(&set, &workers, folder.path());
         let view = TableView::open(&workers, folder.path(), spec, &parts).unwrap();
-        let oldest = view.explain(&workers, key(1), 10);
+        let oldest = view.explain(&workers, key(1), after(10));
         assert_eq!((oldest.rows, oldest.slot), (7, key(1).slot()));
         assert_eq!(oldest.admission, AdmissionForecast::HasRow);
         assert_eq!(oldest.eviction, Some(EvictionForecast::Stays));
@@ -313,11 +424,11 @@ mod tests {
         assert_eq!((row.count, row.last_step), (7, 10));
         assert_eq!((row.count_above, row.last_step_above), (6.0 / 7.0, 0.0));
         assert_eq!((row.segments[0].norm, row.segments[0].norm_above), (row.norm, row.norm_above));
-        let waits = view.explain(&workers, key(9), 10);
+        let waits = view.explain(&workers, key(9), after(10));
         assert_eq!(waits.waiting, Some(Waiting { count: 2, last_step: 10 }));
         assert_eq!(waits.admission, AdmissionForecast::Waits { missing: 2, at_least: 4 });
         assert!(waits.row.is_none());
-        let unknown = view.explain(&workers, key(99), 10);
+        let unknown = view.explain(&workers, key(99), after(10));
         assert_eq!(unknown.admission, AdmissionForecast::Waits { missing: 4, at_least: 4 });
         assert_eq!(unknown.eviction, None);
     }

@@ -7,6 +7,7 @@
 //! # Invariants
 //! What stays is a function of the table and the rule: rows of equal rank stay in the order of their keys, full ones
 //! before narrow ones.
+//! A pinned key's row stays by every rule, as it does in training: it ranks above all others.
 //! A new part takes the rows of whole old ones.
 
 use std::path::Path;
@@ -82,12 +83,23 @@ impl TableView {
     /// Finds the rows that stay, `step` steps having been done.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for a dense table, which has the rows of its vocabulary.
+    /// [`Error::Mismatch`] for a dense table, which has the rows of its vocabulary, and for fewer rows than are pinned.
     pub fn plan_shrink(&self, workers: &Workers, keep: Keep, step: u64) -> Result<Shrink> {
         if self.shape.spec.dense {
             let reason = "a dense table keeps the rows of its vocabulary, and a key that lost its row would never \
                           have one again; train it as a dynamic table (`dense = false`) to let rows go";
             return Err(Error::mismatch(self.shape.name(), reason));
+        }
+        if let Keep::First { rows, .. } = keep {
+            let pinned = self.pinned_rows();
+            if rows < pinned {
+                let reason = format!(
+                    "{pinned} of its rows are pinned and stay; keep at least so many, or pin fewer \
+                     (`tables.{}.pinned`, `pinned_file`)",
+                    self.shape.name()
+                );
+                return Err(Error::mismatch(self.shape.name(), reason));
+            }
         }
         Ok(self.plan(workers, keep, step))
     }
@@ -264,9 +276,19 @@ impl TableView {
         }
     }
 
+    /// What the rows of a part rank, in key order.
     fn ranks(&self, part: usize, order: Order) -> impl Iterator<Item = u64> {
         let part = &self.parts[part];
-        (0..part.len()).map(move |row| rank(&view(part, row), order))
+        let pinned = &self.shape.pinned;
+        (0..part.len()).map(move |row| match pinned.has(part.key(row)) {
+            true => u64::MAX,
+            false => rank(&view(part, row), order),
+        })
+    }
+
+    /// Pinned keys that have a row.
+    fn pinned_rows(&self) -> u64 {
+        self.shape.pinned.keys().iter().filter(|&&key| self.find(key).is_some()).count() as u64
     }
 
     /// The rank that the last of the first `rows` rows has, and how many of that rank are among them.

@@ -325,7 +325,7 @@ fn closed_forms() {
     assert!((f64::from(params.value(ParamId(0))[0]) - expected).abs() < 1e-6);
 }
 
-/// Five steps of PyTorch 2.15 on the same numbers, `clip_grad_norm_` at 2 before each.
+/// Five steps of PyTorch (2.14, 2.15) on the same numbers, `clip_grad_norm_` at 2 before each: of every rule that it has.
 #[test]
 fn match_torch() {
     let workers = workers(1);
@@ -336,14 +336,19 @@ fn match_torch() {
         [0.0, -4.0, 1e-3, 0.7],
         [1.5, 0.25, -3e-4, -0.1],
     ];
-    let torch: [[f64; 4]; 4] = [
+    let torch: [[f64; 4]; 7] = [
         [0.421_154_38, -1.170_459_03, 1.999_981_28, -0.002_134_460_26],
         [0.402_665_883, -1.042_962_19, 1.999_942_42, -0.050_014_864_7],
         [0.475_118_101, -1.234_362_01, 1.999_976_4, -0.005_847_902_5],
         [0.497_398_615, -1.248_268_13, 1.997_717_38, 0.000_180_065_981],
+        // Its SGD with momentum, which is both of ours.
+        [0.402_665_883, -1.042_962_19, 1.999_942_42, -0.050_014_864_7],
+        [0.333_553_642, -0.984_124_78, 1.999_929_55, -0.048_047_829_4],
+        [0.497_149_348, -1.247_643_47, 1.996_717_93, 0.000_179_920_025],
     ];
     let init = ParamInit::Constant { value: 0.0 };
     let specs = [ParamSpec { name: "w".into(), rows: 1, cols: 4, init, trainable: true }];
+    assert!(matches!(ALL[torch.len()], DenseOptimizerSpec::Ftrl { .. }), "the first that it lacks");
     for (spec, expected) in ALL.into_iter().zip(torch) {
         let mut params = Params::init(&specs, 0);
         params.value_mut(ParamId(0)).copy_from_slice(&[0.5, -1.25, 2.0, 1e-3]);

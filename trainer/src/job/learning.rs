@@ -217,6 +217,15 @@ impl Job {
         Ok(factors.into_iter().map(|factor| factor.unwrap_or(1.0)).collect())
     }
 
+    /// Whether the job freezes the table of this name.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a pattern of `train.freeze_tables` that no table answers to.
+    pub fn is_frozen(&self, table: &str) -> Result<bool> {
+        let frozen = self.frozen_tables()?;
+        Ok(frozen.iter().any(|id| self.tables[id.index()].name == table))
+    }
+
     /// The tables that the job freezes.
     pub(crate) fn frozen_tables(&self) -> Result<Vec<TableId>> {
         let mut frozen = Vec::new();

@@ -98,7 +98,7 @@ impl Run {
         if !job.run.spill.is_empty() {
             // First the run's own folders, whose names it makes durable.
             dir.prepare(&options.files)?;
-            spill(&job, &mut client, &options)?;
+            spill(&job, &mut client, &options, observer)?;
         }
 
         let sides = SideTables::load(&job.data, &job.schema)?;
@@ -318,12 +318,26 @@ fn open(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<Dataset>>
 }
 
 /// Lets tables leave memory, where the job says so.
-fn spill(job: &Job, client: &mut LocalClient, options: &TrainOptions) -> Result<()> {
-    let home = SpillHome::open(&options.files, &job.spill_folder())?;
+fn spill(
+    job: &Job,
+    client: &mut LocalClient,
+    options: &TrainOptions,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let folder = job.spill_folder();
+    let home = SpillHome::open(&options.files, &folder)?;
     for (id, table) in (0..).map(TableId).zip(&job.tables) {
         if let Some(memory) = job.run.spill.get(&table.name) {
             client.spill(id, memory.bytes(), &home)?;
         }
+    }
+    let statistics = client.tables().statistics();
+    if statistics.iter().any(|table| table.spill.is_some_and(|spill| spill.cached_files > 0)) {
+        observer.note(&format!(
+            "the file system of {} keeps files in memory: rows that leave their tables take the machine's memory all \
+             the same; give run.spill_folder a place on a disk",
+            folder.display()
+        ));
     }
     Ok(())
 }

@@ -225,6 +225,68 @@ fn averages_are_what_is_scored_with_and_nothing_else() {
 }
 
 #[test]
+fn a_version_has_the_averages() {
+    let place = Place::new();
+    let registry = place.path("registry");
+    let swa = "average = { kind = 'swa', every = 2, start = 4 }";
+    let publish = format!(
+        "[publish]\nregistry = {registry:?}\nmodel = 'm'\nparity_rows = 8\n{DNN}[train]\nepochs = 1\nbatch_size = 50\n{swa}\n"
+    );
+    place.run("averaged", &publish);
+    let (weights, scored) = place.params("averaged");
+    assert_ne!(weights, scored);
+    // A run that moves nothing scores with what it has begun with.
+    let still = format!(
+        "{DNN}[train]\nepochs = 1\nbatch_size = 50\noptimizer = {{ kind = 'sgd', lr = 1e-12 }}\n\
+         freeze_tables = ['*']\nwarm_start = {{ registry = {registry:?}, model = 'm', version = 1 }}\n"
+    );
+    place.run("still", &still);
+    assert_eq!(place.params("still").0, scored);
+}
+
+/// The losses that were trained on, against what labels and logits make of them.
+struct Losses<F> {
+    of_row: F,
+    steps: u64,
+}
+
+impl<F: Fn(f64, bool) -> f64> Observer for Losses<F> {
+    fn look(&self) -> Look {
+        Look { steps: true, ..Look::default() }
+    }
+
+    fn stepped(&mut self, stepped: &Stepped<'_>) {
+        let labels = &stepped.batch.labels[0].values;
+        let rows = stepped.logits.iter().zip(labels);
+        let sum: f64 = rows.map(|(&z, &y)| (self.of_row)(f64::from(z), y == 1.0)).sum();
+        let expected = sum / labels.len() as f64;
+        assert!((stepped.loss - expected).abs() < 1e-5, "{} {expected}", stepped.loss);
+        self.steps += 1;
+    }
+}
+
+#[test]
+fn the_loss_of_the_job_is_what_is_trained_on() {
+    let place = Place::new();
+    let check = |output: &str, loss: &str, of_row: &dyn Fn(f64, bool) -> f64| {
+        let more = format!("{DNN}[train]\nepochs = 1\nbatch_size = 50\n[train.loss.click]\n{loss}");
+        let mut losses = Losses { of_row, steps: 0 };
+        train(place.job(output, &more), TrainOptions::new(1).unwrap(), &mut losses).unwrap();
+        assert_eq!(losses.steps, 12);
+    };
+    // The probability of the label that is there.
+    let p = |z: f64, y: bool| 1.0 / (1.0 + if y { (-z).exp() } else { z.exp() });
+    check("plain", "kind = 'bce'", &|z, y| -p(z, y).ln());
+    let weighted = "kind = 'bce'\npositive_weight = 3.0\nnegative_weight = 0.5";
+    check("weighted", weighted, &|z, y| if y { 3.0 } else { 0.5 } * -p(z, y).ln());
+    let focal = "kind = 'focal'\ngamma = 1.5\nalpha = 0.25";
+    check("focal", focal, &|z, y| {
+        let class = if y { 0.25 } else { 0.75 };
+        class * (1.0 - p(z, y)).powf(1.5) * -p(z, y).ln()
+    });
+}
+
+#[test]
 fn a_schedule_reaches_the_dense_part_and_on_request_the_tables() {
     let place = Place::new();
     let train = |epochs: u64, more: &str| {

@@ -29,6 +29,7 @@ pub(super) struct Tables {
     cold: IntGaugeVec,
     budget: IntGaugeVec,
     file: IntGaugeVec,
+    cached_files: IntGaugeVec,
     brought_in: IntCounterVec,
     ahead: IntCounterVec,
     spilled: IntCounterVec,
@@ -116,6 +117,10 @@ impl Tables {
                 "Memory that the rows of a table that spills may take.",
             )?,
             file: gauges("zillion_embedding_spill_file_bytes", "Files of a table that spills.")?,
+            cached_files: gauges(
+                "zillion_embedding_spill_cached_files",
+                "Of these, files that the file system cannot read past its page cache.",
+            )?,
             brought_in: counters(
                 "zillion_embedding_brought_in_rows_total",
                 "Rows read from disk because a batch needed them.",
@@ -193,6 +198,7 @@ impl Tables {
             (&self.cold, spill.cold_rows),
             (&self.budget, spill.budget_bytes),
             (&self.file, spill.disk_bytes),
+            (&self.cached_files, spill.cached_files),
         ] {
             series.with_label_values(&[table]).set(whole(value));
         }

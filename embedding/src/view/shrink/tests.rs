@@ -6,7 +6,7 @@ use super::*;
 use crate::conformance::plan_of;
 use crate::testing::*;
 use crate::view::RowView;
-use crate::{Admission, OptimizerSpec, TableSet, TableSpec};
+use crate::{Admission, Eviction, OptimizerSpec, PinnedId, TableSet, TableSpec};
 
 fn spec(at_least: u32) -> TableSpec {
     let admission = match at_least {
@@ -69,6 +69,49 @@ fn what_stays_is_what_a_sort_would_keep() {
         survivors(Keep::Count(3), &|row| row.count >= 3);
         survivors(Keep::Seen(5), &|row| row.last_step >= 25);
     }
+}
+
+#[test]
+fn pinned_rows_stay_by_every_rule() {
+    let (_, folder, parts) = trained(&spec(1));
+    let workers = workers(2);
+    let all = TableView::open(&workers, folder.path(), spec(1), &parts).unwrap();
+    // The rows that every rule would let go first, and an id that has no row.
+    let mut ranked = all.top(&workers, Order::Count, usize::MAX);
+    ranked.sort_by_key(|row| (row.count, row.last_step, row.key));
+    let rarest: Vec<PinnedId> = (0..307i64)
+        .map(PinnedId::Number)
+        .filter(|id| ranked[..9].iter().any(|row| row.key == id.key()))
+        .chain([PinnedId::Number(1 << 40)])
+        .collect();
+    assert_eq!(rarest.len(), 10);
+    let eviction = Eviction::Unseen { steps: 1000 };
+    let pinning = TableSpec { pinned: rarest, eviction, ..spec(1) };
+    let view = TableView::open(&workers, folder.path(), pinning, &parts).unwrap();
+    let of = |keep: Keep| kept(&view, &view.plan_shrink(&workers, keep, 30).unwrap());
+    let rules = [
+        Keep::Count(u32::MAX),
+        Keep::Seen(0),
+        Keep::Norm(f32::MAX),
+        Keep::First { rows: 9, by: Order::Count },
+        Keep::First { rows: 9, by: Order::Norm },
+        Keep::First { rows: 9, by: Order::Recent },
+    ];
+    let mut pinned: Vec<FeatureKey> = ranked[..9].iter().map(|row| row.key).collect();
+    pinned.sort_unstable();
+    for keep in rules {
+        let stay = of(keep);
+        assert!(pinned.iter().all(|key| stay.contains(key)), "{keep:?}");
+        // Of the others nothing stays, or what was pushed in the last step.
+        let others = stay.iter().filter(|key| !pinned.contains(key));
+        let late = |key: &&FeatureKey| view.get(**key).unwrap().last_step == 30;
+        assert!(others.filter(|key| !late(key)).count() == 0, "{keep:?}");
+    }
+    // They are among the rows that are asked for, and not beside them.
+    assert_eq!(of(Keep::First { rows: 20, by: Order::Count }).len(), 20);
+    let error = view.plan_shrink(&workers, Keep::First { rows: 8, by: Order::Norm }, 30);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("9 of its rows are pinned") && error.contains("pinned_file"), "{error}");
 }
 
 fn kept(view: &TableView, shrink: &Shrink) -> Vec<FeatureKey> {
