@@ -113,7 +113,7 @@ TABLES = [
               (f"rate(zillion_embedding_spill_written_bytes_total{{{I}}}{R})", "{{table}} written a second"),
               (f"zillion_embedding_spill_file_bytes{{{I}}}", "{{table}} files"),
               (f"zillion_embedding_spill_memory_bytes{{{I}}}", "{{table}} memory for rows")),
-        panel("Files in the page cache", COUNT, "Files of spilled rows that the file system cannot read past its page cache: above 0, their speed is memory's.",
+        panel("Files in the page cache", COUNT, "Files of spilled rows whose file system has no way past its page cache or keeps files in memory: above 0, they take the machine's memory.",
               (f"zillion_embedding_spill_cached_files{{{I}}}", "{{table}}")),
         panel("Bytes a row", BYTES, "Everything a table has in memory over its rows.",
               ("zillion:embedding_bytes_per_row", "{{table}}")),

@@ -61,7 +61,8 @@ pub struct Transfers {
     pub written_bytes: u64,
 }
 
-/// Whether a file's system keeps it in memory. Newer ones take `O_DIRECT` all the same.
+/// Whether a file's system keeps it in memory. Newer ones take `O_DIRECT` all the same. A layer above such a one (overlayfs) is
+/// not seen through.
 fn is_memory(file: &File) -> bool {
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
     let mut system = MaybeUninit::<libc::statfs>::uninit();

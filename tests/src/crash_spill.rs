@@ -43,12 +43,17 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
     let tight = tight(2);
     let began = Instant::now();
     let whole = last_json(&stdout(&place.train_ok("whole", &arguments(&tight, &["--json"]))));
-    let whole_run = began.elapsed();
+    let one_thread = began.elapsed();
+    let began = Instant::now();
+    let threads = ["run.threads=1", "run.threads=2"];
+    place.train_ok("beside", &arguments(&tight, &["--set", threads[1]]));
+    let whole_runs = [one_thread, began.elapsed()];
+    assert_eq!(place.digest("beside/checkpoints"), reference);
     let all = |what: &str| -> u64 {
         let tables = whole["tables"].as_array().expect("a list").iter();
         tables.filter_map(|table| table["spill"][what].as_u64()).sum()
     };
-    // What is killed below is all of it.
+    // The run that is killed below does all of it when it is let be.
     for what in ["spilled", "brought_in", "compacted", "cold_rows"] {
         assert!(all(what) > 0, "{what}: {whole}");
     }
@@ -56,15 +61,15 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
     let (mut killed, mut leftovers) = (0, 0);
     for kill in 0..RANDOM_KILLS {
         let output = format!("killed-{kill}");
-        let threads = format!("run.threads={}", 1 + kill % 2);
+        let way = (kill % 2) as usize;
         let mut child = place
-            .train(&output, &arguments(&tight, &["--set", &threads]))
+            .train(&output, &arguments(&tight, &["--set", threads[way]]))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("the binary runs");
         let share = (mix64(100 + kill) % 1000) as f64 / 1000.0;
-        std::thread::sleep(Duration::from_secs_f64(whole_run.as_secs_f64() * share));
+        std::thread::sleep(Duration::from_secs_f64(whole_runs[way].as_secs_f64() * share));
         child.kill().expect("our own child can be killed");
         let status = child.wait().expect("our own child can be waited for");
         killed += u32::from(status.signal() == Some(SIGKILL));
@@ -95,12 +100,13 @@ fn disturbed_at_operations_of_the_files_and_resumed() {
     place.train_ok("reference", &[&WIDE[..], &short].concat());
     let reference = place.digest("reference/checkpoints");
     let tight = tight(1);
-    for (fault, first) in [("kill", 1), ("torn", 2), ("enospc", 3), ("eio", 4)] {
+    let faults = [("kill", 1, 1), ("torn", 2, 1), ("enospc", 3, 1), ("eio", 4, 2), ("kill", 2, 2)];
+    for (fault, first, threads) in faults {
+        let threads = format!("run.threads={threads}");
         let (mut disturbed, mut of_rows) = (0, 0);
         let mut operation = first;
         loop {
             let output = format!("{fault}-{operation}");
-            let threads = format!("run.threads={}", 1 + operation % 2);
             let beside = [&short[..], &["--set", &threads]].concat();
             let result = place
                 .train(&output, &arguments(&tight, &beside))

@@ -2,6 +2,8 @@
 
 use std::process::Output;
 
+use tempfile::TempDir;
+
 use crate::harness::{Workplace, last_json, stderr, stdout};
 
 #[test]
@@ -47,11 +49,15 @@ fn rows_on_disk_do_not_change_a_byte() {
 fn a_folder_in_memory_is_told_apart_from_a_disk() {
     let place = Workplace::new();
     let memory = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
-    let folder = format!("run.spill_folder={}", memory.path().display());
+    let disk =
+        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder beside the build");
+    let folder = |at: &TempDir| format!("run.spill_folder={}", at.path().display());
+    let (disk_folder, memory_folder) = (folder(&disk), folder(&memory));
     let wide = ["--set", "tables.\"*\".dim=64", "--set", "train.epochs=1"];
     let spill = ["--set", "run.spill.user=\"27 KiB\"", "--json"];
-    let on_disk = place.train_ok("disk", &[&wide[..], &spill].concat());
-    let in_memory = place.train_ok("memory", &[&wide[..], &spill, &["--set", &folder]].concat());
+    let on_disk = place.train_ok("disk", &[&wide[..], &spill, &["--set", &disk_folder]].concat());
+    let in_memory =
+        place.train_ok("memory", &[&wide[..], &spill, &["--set", &memory_folder]].concat());
     assert!(!stderr(&on_disk).contains("run.spill_folder"), "{}", stderr(&on_disk));
     assert!(stderr(&in_memory).contains("run.spill_folder"), "{}", stderr(&in_memory));
     let files = |output: &Output| {

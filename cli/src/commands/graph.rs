@@ -95,9 +95,9 @@ fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
     if settings.passes.has(PLAN) {
         lines.push(("after in_place", bytes(settings.passes)?.planned));
     }
-    let rows = lines.into_iter().map(|(what, bytes)| {
-        vec![what.to_owned(), format!("{:.2} MiB", bytes as f64 / (1 << 20) as f64)]
-    });
+    let rows = lines
+        .into_iter()
+        .map(|(what, bytes)| vec![what.to_owned(), format!("{:.1} KiB", bytes as f64 / 1024.0)]);
     let rows: Vec<_> = rows.collect();
     Ok(format!(
         "# memory of a batch of {} rows, one thread, {} lanes, tiles of {} rows\n{}",

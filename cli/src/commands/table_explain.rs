@@ -82,7 +82,7 @@ fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
         (AdmissionForecast::Drawn { p }, _) => {
             format!("it has no row; each occurrence makes it with a chance of {p}")
         }
-        (AdmissionForecast::Never, waiting) if outlook.is_frozen => match waiting {
+        (AdmissionForecast::Frozen, waiting) => match waiting {
             Some(_) => "it waits for its row, and the table is frozen: it gets none while that is so".to_owned(),
             None => "the table knows nothing of it and is frozen: it gets no row while that is so".to_owned(),
         },
@@ -133,8 +133,8 @@ fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
                 "its count goes where its slot has {} of them and needs room: those that were not seen for longest go first",
                 grouped(most as u64)
             ),
-            None => "its count goes where all tables are at their limit and its slot needs room: those that were not \
-                     seen for longest go first"
+            None => "its count goes where its slot has more of them than its part of `train.max_table_bytes` allows: \
+                     those that were not seen for longest go first"
                 .to_owned(),
         }),
         Some(EvictionForecast::Ranked { by, below, most_rows }) => {
@@ -142,12 +142,12 @@ fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
             if let Some(below) = below {
                 said += &format!(", those below {below} at their slot's turn");
             }
-            match most_rows {
-                Some(rows) => {
-                    said += &format!(", and the least when the table has {} rows", grouped(rows));
-                }
-                None if below.is_none() => said += ", the least when all tables are at their limit",
-                None => {}
+            if let Some(rows) = most_rows {
+                said += &format!(", and the least when the table has {} rows", grouped(rows));
+            }
+            // Without `below` and a limit of its own a table has this one, or a job that is not valid.
+            if outlook.shares_limit || (most_rows.is_none() && below.is_none()) {
+                said += ", and the least when all tables are at their limit";
             }
             words.push(said);
         }

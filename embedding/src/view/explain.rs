@@ -108,8 +108,10 @@ pub enum AdmissionForecast {
         /// The chance.
         p: f64,
     },
-    /// A dense table has a fixed vocabulary, and the key is not in it; a frozen one takes no keys.
+    /// A dense table has a fixed vocabulary, and the key is not in it.
     Never,
+    /// The table is frozen and takes no keys as long as that is so.
+    Frozen,
 }
 
 /// What a table's eviction will do with a key that is not seen again.
@@ -175,7 +177,8 @@ impl TableView {
         let spec = &self.shape.spec;
         let admission = match (spec.admission, &waiting) {
             _ if row.is_some() => AdmissionForecast::HasRow,
-            _ if spec.dense || outlook.is_frozen => AdmissionForecast::Never,
+            _ if spec.dense => AdmissionForecast::Never,
+            _ if outlook.is_frozen => AdmissionForecast::Frozen,
             (Admission::All, _) => AdmissionForecast::NextPush,
             (Admission::Count { at_least }, waiting) => {
                 let seen = waiting.map_or(0, |w| w.count);
@@ -339,8 +342,11 @@ mod tests {
         assert_eq!(of(&lru, waits, now).1, Some(Crowded { most_in_slot }));
         let frozen = Outlook { is_frozen: true, ..now };
         assert_eq!(of(&lru, row, frozen), (AdmissionForecast::HasRow, Some(Frozen)));
-        assert_eq!(of(&lru, waits, frozen), (AdmissionForecast::Never, Some(Frozen)));
-        assert_eq!(of(&lru, key(99), frozen), (AdmissionForecast::Never, None));
+        assert_eq!(of(&lru, waits, frozen), (AdmissionForecast::Frozen, Some(Frozen)));
+        assert_eq!(of(&lru, key(99), frozen), (AdmissionForecast::Frozen, None));
+        // A count is not pinned: its key has no row yet.
+        let counting = TableSpec { pinned: vec![PinnedId::Number(3)], ..lru.clone() };
+        assert_eq!(of(&counting, waits, now).1, Some(Crowded { most_in_slot }));
         // Without a limit of its own, by the one that it shares.
         let free = TableSpec { max_bytes: None, ..lru.clone() };
         assert_eq!(of(&free, waits, now).1, Some(Stays));

@@ -26,7 +26,7 @@ use crate::part::{
 /// Bits of a rank that one pass counts.
 const DIGIT: u32 = 8;
 
-/// Which rows stay.
+/// Which rows stay. Rows of pinned keys do by every rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keep {
     /// The first rows by an order: by pushes (the later push first where these are equal), by norm, or by
@@ -93,11 +93,8 @@ impl TableView {
         if let Keep::First { rows, .. } = keep {
             let pinned = self.pinned_rows();
             if rows < pinned {
-                let reason = format!(
-                    "{pinned} of its rows are pinned and stay; keep at least so many, or pin fewer \
-                     (`tables.{}.pinned`, `pinned_file`)",
-                    self.shape.name()
-                );
+                let reason =
+                    format!("{pinned} of its rows are pinned and stay; keep at least so many");
                 return Err(Error::mismatch(self.shape.name(), reason));
             }
         }

@@ -334,8 +334,8 @@ fn spill(
     let statistics = client.tables().statistics();
     if statistics.iter().any(|table| table.spill.is_some_and(|spill| spill.cached_files > 0)) {
         observer.note(&format!(
-            "the file system of {} keeps files in memory: rows that leave their tables take the machine's memory all \
-             the same; give run.spill_folder a place on a disk",
+            "the file system of {} has no way past its page cache, or keeps files in memory: rows that leave their \
+             tables may take the machine's memory all the same; give run.spill_folder a place on a disk of its own",
             folder.display()
         ));
     }

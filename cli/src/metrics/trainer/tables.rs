@@ -119,7 +119,7 @@ impl Tables {
             file: gauges("zillion_embedding_spill_file_bytes", "Files of a table that spills.")?,
             cached_files: gauges(
                 "zillion_embedding_spill_cached_files",
-                "Of these, files that the file system cannot read past its page cache.",
+                "Files of a table that spills that go through the page cache or lie in memory.",
             )?,
             brought_in: counters(
                 "zillion_embedding_brought_in_rows_total",
