@@ -55,13 +55,13 @@ fn disturbed_at_every_write_fsync_and_rename_and_resumed() {
         ["--set", "train.epochs=2", "--set", "train.checkpoint_every=14", "--set", "train.keep=1"];
     place.train_ok("reference", &short);
     let reference = place.digest("reference/checkpoints");
-    for (fault, threads) in
+    for (fault, count) in
         [("kill", 1), ("torn", 1), ("enospc", 1), ("eio", 1), ("kill", 2), ("eio", 2)]
     {
-        let threads = format!("run.threads={threads}");
+        let threads = format!("run.threads={count}");
         let mut disturbed = 0;
         for operation in 1.. {
-            let output = format!("{fault}-{operation}");
+            let output = format!("{fault}-{count}-{operation}");
             let result = place
                 .train(&output, &[&short[..], &["--set", &threads]].concat())
                 .env("ZILLION_FAILPOINT", format!("{operation}:{fault}"))

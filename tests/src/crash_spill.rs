@@ -101,12 +101,12 @@ fn disturbed_at_operations_of_the_files_and_resumed() {
     let reference = place.digest("reference/checkpoints");
     let tight = tight(1);
     let faults = [("kill", 1, 1), ("torn", 2, 1), ("enospc", 3, 1), ("eio", 4, 2), ("kill", 2, 2)];
-    for (fault, first, threads) in faults {
-        let threads = format!("run.threads={threads}");
+    for (fault, first, count) in faults {
+        let threads = format!("run.threads={count}");
         let (mut disturbed, mut of_rows) = (0, 0);
         let mut operation = first;
         loop {
-            let output = format!("{fault}-{operation}");
+            let output = format!("{fault}-{count}-{operation}");
             let beside = [&short[..], &["--set", &threads]].concat();
             let result = place
                 .train(&output, &arguments(&tight, &beside))

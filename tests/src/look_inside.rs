@@ -124,23 +124,26 @@ fn a_node_that_is_not_there_gets_the_nearest() {
     let text = stdout(&shown(&["--train", "--pass", "epilogues"]));
     assert!(text.starts_with("# after running_sums: "), "{text}");
     assert!(text.contains("\n# after epilogues: ") && text.contains("+relu("), "{text}");
-    // The pass over the buffers says what they take: one for each value, planned, and planned in place.
-    let text = stdout(&shown(&[
-        "--train",
-        "--pass",
-        "in_place",
-        "--rows",
-        "4096",
-        "--set",
-        "train.tile_rows=256",
-    ]));
+    // The pass over the buffers says what they take: one for each value, planned, and planned in place. Where chains are
+    // joined there is little that could be. That it saves something is shown where it does, in `nn`: of few small buffers another
+    // order of giving them out may take a row more.
+    let apart = [
+        ["--set", "train.tile_rows=256"],
+        ["--set", "train.passes_off=[\"epilogues\"]"],
+        ["--rows", "4096"],
+        ["--pass", "in_place"],
+    ];
+    let text = stdout(&shown(&apart.concat()));
     let bytes = |line: &str| -> f64 {
         let words: Vec<&str> = line.split_whitespace().collect();
         words[words.len() - 2].parse().expect("a number of KiB")
     };
     let sizes: Vec<f64> = text.lines().skip(1).map(bytes).collect();
     assert!(text.contains("4096 rows") && sizes.len() == 3, "{text}");
-    assert!(sizes[0] > sizes[1] && sizes[1] > sizes[2] && sizes[2] > 0.0, "{text}");
+    assert!(
+        sizes[0] > 2.0 * sizes[1] && sizes[0] > 2.0 * sizes[2] && sizes[1] != sizes[2],
+        "{text}"
+    );
     // What the job leaves out is not done.
     let left_out = ["--train", "--pass", "in_place", "--set", "train.passes_off=[\"in_place\"]"];
     let text = stdout(&shown(&left_out));
