@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use zillion_feature::{ConfigError, SchemaError};
+use zillion_config::ConfigError;
+use zillion_feature::SchemaError;
 use zillion_reader::ReaderError;
 use zillion_trainer::Error;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use toml::{Table, Value};
-use zillion_feature::config::merge;
+use zillion_config::merge;
 
 use crate::exit::usage;
 

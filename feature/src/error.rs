@@ -1,6 +1,6 @@
 //! What can be wrong with a schema, and with a request.
 
-use crate::config::ConfigError;
+use zillion_config::ConfigError;
 
 /// A schema that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -26,7 +26,6 @@
 //! ```
 
 mod batch;
-pub mod config;
 mod cross;
 mod cursor;
 mod error;
@@ -42,7 +41,6 @@ mod statistics;
 mod transform;
 
 pub use batch::{Batch, KeyColumn, LabelColumn};
-pub use config::ConfigError;
 pub use cross::{Crosses, cross_key};
 pub use cursor::Cursor;
 pub use error::{RequestError, SchemaError};

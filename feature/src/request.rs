@@ -322,7 +322,7 @@ impl Encoder {
             None => Ok(()),
             Some(name) => {
                 let names = self.inputs.iter().map(|i| i.spec.name.as_str());
-                let nearest = crate::config::nearest(name, names)
+                let nearest = zillion_config::nearest(name, names)
                     .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
                 Err(RequestError {
                     input: name.to_string(),

@@ -63,7 +63,7 @@ pub enum Error {
     Safetensors(#[from] safetensors::SafeTensorError),
     /// A key of the job: of a model that it writes down node by node.
     #[error(transparent)]
-    Config(#[from] zillion_feature::ConfigError),
+    Config(#[from] zillion_config::ConfigError),
     /// Settings outside their range.
     #[error("{reason}, setting {name}")]
     Setting {

@@ -20,8 +20,6 @@ mod tests;
 
 use std::fmt;
 
-use zillion_feature::config;
-
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 pub(crate) use ir::Ir;
@@ -114,7 +112,7 @@ impl Passes {
         match PASSES.iter().position(|pass| pass.name == name) {
             Some(index) => Ok(Self { off: self.off | 1 << index }),
             None => {
-                let near = config::nearest(name, PASSES.iter().map(|pass| pass.name));
+                let near = zillion_config::nearest(name, PASSES.iter().map(|pass| pass.name));
                 let hint =
                     near.map_or_else(String::new, |near| format!(", did you mean {near:?}?"));
                 let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use zillion_feature::config;
-
 use crate::error::{ReaderError, Result};
 use crate::field::Field;
 
@@ -36,7 +34,7 @@ pub(crate) fn find<S: AsRef<str>>(
 }
 
 fn hint<S: AsRef<str>>(names: &[S], column: &str, first: Option<&Path>) -> String {
-    let mut hint = match config::nearest(column, names.iter().map(AsRef::as_ref)) {
+    let mut hint = match zillion_config::nearest(column, names.iter().map(AsRef::as_ref)) {
         Some(name) => format!("did you mean `{name}`?"),
         None => {
             let listed: Vec<String> = names

@@ -15,7 +15,6 @@ use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use arrow_select::{concat::concat, take::take};
 use zillion_device::Files;
-use zillion_feature::config;
 
 use crate::config::{DataConfig, Paths};
 use crate::dataset::open_file;
@@ -263,7 +262,7 @@ fn columns<'a>(
         batch.column_by_name(name).ok_or_else(|| {
             let schema = batch.schema();
             let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            let hint = match config::nearest(name, names.iter().copied()) {
+            let hint = match zillion_config::nearest(name, names.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("the columns are {}", names.join(", ")),
             };

@@ -7,16 +7,17 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 use crate::harness::{root, sources};
 
 /// Who may know whom. `cli` and `tests` may know all.
-const EDGES: [(&str, &[&str]); 9] = [
-    ("feature", &[]),
+const EDGES: [(&str, &[&str]); 10] = [
+    ("config", &[]),
+    ("feature", &["config"]),
     ("device", &[]),
-    ("reader", &["feature", "device"]),
+    ("reader", &["config", "feature", "device"]),
     ("embedding", &["feature", "device"]),
-    ("nn", &["feature", "device"]),
+    ("nn", &["config", "feature", "device"]),
     ("ps", &["feature", "device", "embedding"]),
     ("registry", &["feature", "device", "embedding", "nn"]),
-    ("trainer", &["feature", "device", "reader", "embedding", "nn", "ps", "registry"]),
-    ("serving", &["feature", "device", "embedding", "nn", "ps", "registry"]),
+    ("trainer", &["config", "feature", "device", "reader", "embedding", "nn", "ps", "registry"]),
+    ("serving", &["config", "feature", "device", "embedding", "nn", "ps", "registry"]),
 ];
 
 /// Words that mean a lock or an atomic on the way of a key.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use zillion_feature::ConfigError;
+use zillion_config::ConfigError;
 
 /// The result of everything fallible here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

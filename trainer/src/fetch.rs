@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use zillion_feature::{Batch, config};
+use zillion_feature::Batch;
 use zillion_nn::{Dim, Executor, Graph, NodeId, Shape};
 
 use crate::error::{Error, Result};
@@ -60,7 +60,7 @@ pub(crate) fn wanted(graph: &Graph, names: &[String]) -> Result<Vec<Wanted>> {
         let id = graph.find(name).or_else(|| graph.output(name)).ok_or_else(|| {
             let known = graph.nodes.iter().map(|node| node.name.as_str());
             let more = graph.aliases.iter().map(|(name, _)| name.as_str());
-            let near = config::nearest(name, known.chain(more));
+            let near = zillion_config::nearest(name, known.chain(more));
             let hint = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
             Error::UnknownNode { name: name.clone(), hint }
         })?;

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use toml::Value;
+use zillion_config::ConfigError;
 use zillion_embedding::{ByteSize, TableSpec, check_shared_limit};
-use zillion_feature::config::{self, ConfigError};
 use zillion_feature::{Schema, TableId, random};
 use zillion_nn::optim::{AverageSpec, DenseOptimizerSpec, PlateauSpec, ScheduleSpec};
 use zillion_nn::zoo::{self, ModelSpec};
@@ -228,11 +228,11 @@ impl Job {
             return Err(ConfigError::unknown_key("", key, &ROOT_KEYS).into());
         }
         let name: String = match root.get("name") {
-            Some(name) => config::from_value(name, "name")?,
+            Some(name) => zillion_config::from_value(name, "name")?,
             None => "job".to_owned(),
         };
         let seed: u64 = match root.get("seed") {
-            Some(seed) => config::from_value(seed, "seed")?,
+            Some(seed) => zillion_config::from_value(seed, "seed")?,
             None => 0,
         };
         let schema = Schema::from_job(&value)?;
@@ -243,7 +243,7 @@ impl Job {
         zoo::check_labels(&model, schema.labels.len())?;
         let needs = zoo::needs(&model);
         let tables = tables::resolve(&value, &schema, needs, |t| random::text_seed(seed, t))?;
-        let train: TrainConfig = config::section(&value, "train")?;
+        let train: TrainConfig = zillion_config::section(&value, "train")?;
         if train.clip_norm.is_some_and(|c| !(c.is_finite() && c > 0.0)) {
             return Err(ConfigError::at("train.clip_norm", "must be a positive number").into());
         }
@@ -258,14 +258,14 @@ impl Job {
         if let Some(limit) = train.max_table_bytes {
             check_shared_limit(&tables, limit)?;
         }
-        let data: DataConfig = config::section(&value, "data")?;
+        let data: DataConfig = zillion_config::section(&value, "data")?;
         data.negatives(&schema)?;
         let publish = match root.get("publish") {
-            Some(section) => Some(config::from_value(section, "publish")?),
+            Some(section) => Some(zillion_config::from_value(section, "publish")?),
             None => None,
         };
-        let run = config::section(&value, "run")?;
-        let eval: EvalConfig = config::section(&value, "eval")?;
+        let run = zillion_config::section(&value, "run")?;
+        let eval: EvalConfig = zillion_config::section(&value, "eval")?;
         let eval = eval.resolve();
         let job = Self { name, seed, data, schema, tables, model, train, eval, publish, run };
         job.check_judge()?;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
-use zillion_feature::config;
 use zillion_reader::{
     ColumnProfile, Count, DataConfig, Drift, Look, Numbers, Paths, Profile, drift, profile,
 };
@@ -67,7 +66,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     let config = match &args.job {
         Some(path) => {
             let job = job_file::load(path, std::env::vars(), &[])?;
-            config::section(&job, "data").with_context(|| path.display().to_string())?
+            zillion_config::section(&job, "data").with_context(|| path.display().to_string())?
         }
         None => match files.first() {
             Some(file) => look::config(file, &workers)?,

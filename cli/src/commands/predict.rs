@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
-use zillion_feature::config;
 use zillion_reader::{DataConfig, Dataset, Labels};
 use zillion_trainer::{Job, Loaded, Predicted};
 
@@ -142,5 +141,5 @@ fn data_under(data: Value, sets: &[String], rest: &str) -> Result<DataConfig> {
             Stop::Usage(format!("`{key}` cannot be set here: {rest}; only data.* can")).into()
         );
     }
-    Ok(config::section(&Value::Table(job), "data")?)
+    Ok(zillion_config::section(&Value::Table(job), "data")?)
 }

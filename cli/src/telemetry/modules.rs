@@ -4,7 +4,7 @@
 //! silently not logged. Whoever logs in this program is known when it is built, so the first part of a module's path is
 //! held against a list.
 
-use zillion_feature::config::nearest;
+use zillion_config::nearest;
 
 /// Our crates.
 const OURS: [&str; 10] = [

@@ -331,7 +331,7 @@ fn rates_multiply_the_learning_rate() {
 fn job_files_have_defaults_and_name_what_they_do_not_know() {
     let read = |text: &str| {
         let job: toml::Value = toml::from_str::<toml::Table>(text).unwrap().into();
-        zillion_feature::config::section::<OptimizerSpec>(&job, "o").map_err(|e| e.to_string())
+        zillion_config::section::<OptimizerSpec>(&job, "o").map_err(|e| e.to_string())
     };
     assert_eq!(read("[o]\nkind = 'adam'\nlr = 0.001"), Ok(OptimizerSpec::adam(0.001)));
     assert_eq!(
@@ -364,7 +364,7 @@ fn guards_are_read_from_job_files() {
     }
     let read = |text: &str| {
         let job: toml::Value = toml::from_str::<toml::Table>(text).unwrap().into();
-        zillion_feature::config::section::<Segment>(&job, "s").map_err(|e| e.to_string())
+        zillion_config::section::<Segment>(&job, "s").map_err(|e| e.to_string())
     };
     let both = read("[s]\nclip = { norm = 1, value = 0.5 }\nbounds = [-1, 2.5]").unwrap();
     assert_eq!(both.clip, Some(ClipSpec { norm: Some(1.0), value: Some(0.5) }));

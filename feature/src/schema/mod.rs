@@ -12,8 +12,8 @@ mod time;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::ConfigError;
 use crate::key::TableId;
+use zillion_config::ConfigError;
 
 pub use kinds::{
     Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, SideRef,

@@ -9,9 +9,9 @@ use super::{
     Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,
     SideRef, SideSpec, TimeUnit,
 };
-use crate::config::{self, ConfigError, from_value};
 use crate::error::SchemaError;
 use crate::key::TableId;
+use zillion_config::{ConfigError, from_value};
 
 impl Schema {
     /// Reads and validates the schema of a job.
@@ -39,7 +39,7 @@ impl Schema {
             let config: LabelConfig = from_value(value, &path)?;
             schema.labels.push(config.resolve(name, &path)?);
         }
-        let columns: ColumnsConfig = config::section(job, "columns")?;
+        let columns: ColumnsConfig = zillion_config::section(job, "columns")?;
         schema.weight = columns.weight;
         schema.group = columns.group;
         if columns.event_time_unit.is_some() && columns.event_time.is_none() {

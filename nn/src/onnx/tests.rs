@@ -14,7 +14,7 @@ use crate::{GraphBuilder, Mode};
 
 fn spec(text: &str) -> ModelSpec {
     let value = toml::Value::Table(toml::from_str(text).unwrap());
-    zillion_feature::config::from_value(&value, "model").unwrap()
+    zillion_config::from_value(&value, "model").unwrap()
 }
 
 /// Three features of one table, the second one a list, and two numbers.

@@ -521,7 +521,7 @@ fn a_gradient_that_is_not_a_number_shows_in_the_norm() {
 fn jobs_speak_the_vocabulary() {
     let read = |text: &str| {
         let value = toml::Value::Table(toml::from_str(text).unwrap());
-        zillion_feature::config::from_value::<DenseOptimizerSpec>(&value, "train.optimizer")
+        zillion_config::from_value::<DenseOptimizerSpec>(&value, "train.optimizer")
             .map_err(|error| error.to_string())
     };
     assert_eq!(read("kind = 'adam'").unwrap(), DenseOptimizerSpec::default());

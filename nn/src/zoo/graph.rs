@@ -31,7 +31,7 @@ use serde::de::{Error as _, IgnoredAny};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::{Table, Value};
-use zillion_feature::config::{self, ConfigError};
+use zillion_config::ConfigError;
 
 use super::spec::Needs;
 use crate::optim::not_negative;
@@ -83,7 +83,7 @@ impl GraphSpec {
     /// # Errors
     /// Names the key: a node that is misspelt, misplaced, in a circle or read by nothing.
     pub fn read(section: &Value, path: &str) -> Result<Self, ConfigError> {
-        let root: Root = config::from_value(section, path)?;
+        let root: Root = zillion_config::from_value(section, path)?;
         let nodes_path = format!("{path}.nodes");
         let empty = Table::new();
         let sections = match section.get("nodes") {

@@ -10,7 +10,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 use toml::Value;
-use zillion_feature::config::{self, ConfigError};
+use zillion_config::ConfigError;
 
 use super::activation::Activation;
 use super::graph::GraphSpec;
@@ -378,7 +378,7 @@ impl ModelSpec {
             Some(model) if model.get("kind").and_then(Value::as_str) == Some("graph") => {
                 GraphSpec::read(model, "model").map(Self::Graph)
             }
-            _ => config::section(job, "model"),
+            _ => zillion_config::section(job, "model"),
         }
     }
 

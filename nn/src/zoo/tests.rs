@@ -18,7 +18,7 @@ use crate::graph::TableInput;
 /// A `[model]` section.
 fn spec(text: &str) -> ModelSpec {
     let value = toml::Value::Table(toml::from_str(text).unwrap());
-    zillion_feature::config::from_value(&value, "model").unwrap()
+    zillion_config::from_value(&value, "model").unwrap()
 }
 
 /// `fields` features in one table of rows `[vector dim | linear 1]`, padded to a multiple of four

@@ -13,7 +13,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, TimeUnit};
-use zillion_feature::{FeatureKey, config};
+use zillion_feature::FeatureKey;
 
 use crate::error::{ReaderError, Result};
 
@@ -57,7 +57,7 @@ fn find<'a>(
     batch.column_by_name(name).ok_or_else(|| {
         let schema = batch.schema();
         let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-        let hint = match config::nearest(name, names.iter().copied()) {
+        let hint = match zillion_config::nearest(name, names.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the columns are {}", names.join(", ")),
         };

@@ -129,7 +129,7 @@ pub(crate) fn write_ipc(
 
 pub(crate) fn data_config(settings: &str) -> Result<DataConfig, String> {
     let value: toml::Value = toml::from_str::<toml::Table>(settings).unwrap().into();
-    zillion_feature::config::from_value(&value, "data").map_err(|e| e.to_string())
+    zillion_config::from_value(&value, "data").map_err(|e| e.to_string())
 }
 
 pub(crate) fn schema(job: &str) -> Schema {

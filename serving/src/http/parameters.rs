@@ -95,7 +95,7 @@ impl Parameters {
     fn check_spelling(&self, ours: &[&str]) -> Result<()> {
         let foreign = |name: &&String| !ours.contains(&name.as_str());
         for name in self.0.keys().filter(foreign) {
-            let near = zillion_feature::config::nearest(name, ours.iter().copied());
+            let near = zillion_config::nearest(name, ours.iter().copied());
             let near = near.filter(|near| name.len().abs_diff(near.len()) <= 2);
             if let Some(near) = near {
                 return Err(refuse(

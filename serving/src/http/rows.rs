@@ -220,7 +220,7 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
         let mut seen = BTreeMap::new();
         while let Some(key) = map.next_key_seed(Name)? {
             let Some(&known) = form.keys().iter().find(|known| **known == key) else {
-                let near = zillion_feature::config::nearest(&key, form.keys().iter().copied());
+                let near = zillion_config::nearest(&key, form.keys().iter().copied());
                 let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
                 let key: String = key.chars().take(100).collect();
                 return Err(A::Error::custom(format!(

@@ -4,7 +4,7 @@
 //! group, or with `candidates`, for each row all rows of that side table.
 
 use serde::{Deserialize, Serialize};
-use zillion_feature::config::ConfigError;
+use zillion_config::ConfigError;
 use zillion_feature::{FeatureKind, FeatureSpec, RawType};
 use zillion_nn::optim::PlateauMetric;
 use zillion_nn::zoo::{ModelSpec, TwoTowerSpec};

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use zillion_config::ConfigError;
 use zillion_feature::TableId;
-use zillion_feature::config::ConfigError;
 use zillion_nn::zoo::{self, LossSpec, ModelSpec};
 use zillion_nn::{Graph, Mode, ParamSpec};
 

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
+use zillion_config::ConfigError;
 use zillion_embedding::PinnedId;
-use zillion_feature::config::ConfigError;
 use zillion_feature::{FeatureKind, RawType, Schema, TableId};
 
 use crate::error::Result;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zillion_feature::config::ConfigError;
+use zillion_config::ConfigError;
 
 use super::Job;
 use crate::error::Result;

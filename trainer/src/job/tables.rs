@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
+use zillion_config::{ConfigError, from_value, merge};
 use zillion_embedding::{
     Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec,
     PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics,
 };
 use zillion_feature::Schema;
-use zillion_feature::config::{ConfigError, from_value, merge};
 use zillion_nn::zoo::Needs;
 
 use super::pinned;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use zillion_config::ConfigError;
 use zillion_embedding::{SpillHome, TableSet};
-use zillion_feature::config::ConfigError;
 use zillion_feature::{Cursor, FeatureSpec, Statistics, TableId};
 use zillion_nn::optim::{Average, DenseOptimizer};
 use zillion_nn::zoo::{self, LOGITS, LOSS};

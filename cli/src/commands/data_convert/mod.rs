@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use toml::{Table, Value};
 use zillion_device::{Files, Workers};
-use zillion_feature::{Schema, config};
+use zillion_feature::Schema;
 use zillion_reader::{
     ConvertOutput, ConvertSpec, ConvertTo, Converted, DataConfig, Paths, ReaderError, Reject,
     convert,
@@ -163,8 +163,8 @@ fn reading(
     let (data, schema) = match &args.job {
         Some(path) => {
             let job = job_file::load(path, std::env::vars(), &[])?;
-            let data: DataConfig =
-                config::section(&job, "data").with_context(|| path.display().to_string())?;
+            let data: DataConfig = zillion_config::section(&job, "data")
+                .with_context(|| path.display().to_string())?;
             (data, Some(Schema::from_job(&job)?))
         }
         None => (look::config(first, workers)?, None),
@@ -184,7 +184,7 @@ fn reading(
         );
         return Err(Stop::Usage(reason).into());
     }
-    let mut data: DataConfig = config::section(&Value::Table(job), "data")?;
+    let mut data: DataConfig = zillion_config::section(&Value::Table(job), "data")?;
     // The command line says what is left out here, and where it goes.
     data.max_bad_rows = 0;
     data.rejects = None;

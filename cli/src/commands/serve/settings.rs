@@ -12,7 +12,6 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use zillion_device::machine;
-use zillion_feature::config;
 use zillion_serving::{Follow, Limits, ServeConfig};
 
 use super::super::explain::cache_folder;
@@ -118,12 +117,13 @@ impl Settings {
         job_file::lay_over(&mut layers, environment, &[]).map_err(usage)?;
         let mut options = Table::new();
         options.insert(SECTION.to_owned(), Value::try_from(args).map_err(|e| usage(e.into()))?);
-        config::merge(&mut layers, options);
+        zillion_config::merge(&mut layers, options);
         let named = || match &args.config {
             Some(path) => format!("the settings of the server, {} among them", path.display()),
             None => "the settings of the server".to_owned(),
         };
-        let settings: Self = config::section(&Value::Table(layers), SECTION).with_context(named)?;
+        let settings: Self =
+            zillion_config::section(&Value::Table(layers), SECTION).with_context(named)?;
         settings.check()?;
         Ok(settings)
     }

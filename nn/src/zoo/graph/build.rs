@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use zillion_feature::config::ConfigError;
+use zillion_config::ConfigError;
 
 use super::GraphSpec;
 use super::nodes::{Features, Init, NodeOp, NodeSpec, Wide};

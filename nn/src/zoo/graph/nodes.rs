@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Value;
-use zillion_feature::config::{self, ConfigError};
+use zillion_config::ConfigError;
 
 use crate::graph::ParamInit;
 use crate::zoo::Activation;
@@ -53,7 +53,7 @@ macro_rules! operations {
             /// The operation of this name with these attributes, which stand at `path`.
             fn read(name: &str, attributes: &Value, path: &str) -> Result<Self, ConfigError> {
                 match name {
-                    $($name => config::from_value(attributes, path).map(Self::$variant),)*
+                    $($name => zillion_config::from_value(attributes, path).map(Self::$variant),)*
                     other => Err(ConfigError::unknown_value(&format!("{path}.op"), other, NAMES)),
                 }
             }
@@ -406,7 +406,7 @@ impl NodeSpec {
         let mut attributes = section.clone();
         let inputs = match attributes.remove("inputs") {
             None => Vec::new(),
-            Some(inputs) => match config::from_value(&inputs, "") {
+            Some(inputs) => match zillion_config::from_value(&inputs, "") {
                 Ok(Inputs::One(name)) => vec![name],
                 Ok(Inputs::Many(names)) => names,
                 Err(_) => {
@@ -476,7 +476,8 @@ fn meant_inputs(error: ConfigError, section: &toml::Table, path: &str) -> Config
     let common = ["op", "inputs"];
     let unknown = section.keys().find(|key| error.path() == format!("{path}.{key}"));
     match unknown.filter(|key| {
-        !common.contains(&key.as_str()) && config::nearest(key, common.into_iter()).is_some()
+        !common.contains(&key.as_str())
+            && zillion_config::nearest(key, common.into_iter()).is_some()
     }) {
         Some(key) => ConfigError::unknown_key(path, key, &common),
         None => error,

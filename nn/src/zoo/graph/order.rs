@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use zillion_feature::config::ConfigError;
+use zillion_config::ConfigError;
 
 use super::nodes::NodeSpec;
 

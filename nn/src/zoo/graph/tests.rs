@@ -4,7 +4,7 @@ mod random;
 mod refusals;
 
 use toml::Value;
-use zillion_feature::config::ConfigError;
+use zillion_config::ConfigError;
 
 use super::GraphSpec;
 use crate::builder::Mode;

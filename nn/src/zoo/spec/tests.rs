@@ -1,7 +1,7 @@
 //! Sections to models, and what is refused.
 
 use super::*;
-use zillion_feature::config::from_value;
+use zillion_config::from_value;
 
 fn read(text: &str) -> Result<ModelSpec, String> {
     let value = Value::Table(toml::from_str(text).unwrap());
