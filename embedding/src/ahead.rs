@@ -4,7 +4,7 @@
 //! asked for; the few that need a second look get it; the row is worked on. One key moves on at each stage in turn, so
 //! that there is always something asked for while something is worked on. Stages of whole blocks ask for many lines at
 //! once and for none while they work: three random lines and a little work took 42 to 46 ns a key in turn, and 52 to
-//! 58 in blocks of sixteen (docs/BENCHMARKS.md, "Tables").
+//! 58 in blocks of sixteen (docs/history/benchmarks-2026.md).
 
 use crate::error::Result;
 
