@@ -13,6 +13,7 @@ mod custom;
 mod dashboards;
 mod determinism;
 mod doctor;
+mod examples;
 mod exit_codes;
 mod export;
 mod features;

@@ -1,15 +1,14 @@
-"""Holds a table of a job at half of its rows, by each policy, and prints what that costs.
+"""Trains a job with a table held at half of its rows, once for each eviction policy, and prints what that costs.
 
-    python examples/eviction.py examples/ml1m/fm.toml --data ../shared/data/ml1m --table item --table user
-    python examples/eviction.py examples/frappe/fm.toml --data ../shared/data/frappe_x1r --table ids \\
-        --set tables.ids.dense=false --set 'tables.ids.optimizer={ kind = "adagrad", lr = 0.05 }'
+    python3 examples/eviction/compare.py examples/ml1m/fm.toml --data data/ml1m --table item
 
-Trains the job without a limit, then with `max_rows` at half of the rows that the table came to, once a policy; and
-writes the first run's checkpoint again with half of the rows (`zillion table shrink`), which costs no training. A key
-without a row reads as the row that it would start from, in training and in the test. Python's standard library only.
+The first run has no limit. Each other run has `max_rows` at half of the rows that the table reached in the first one.
+The last lines shrink the first run's checkpoint to half of the rows (`zillion table shrink`), without any training. A
+key without a row reads as the row that it would start from, in training and in the test. Python's standard library only.
 """
 
 import argparse
+import glob
 import json
 import subprocess
 import tempfile
@@ -17,17 +16,17 @@ import tempfile
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("job", help="a job with test files")
 parser.add_argument("--data", required=True, help="folder of the data (data.root)")
-parser.add_argument("--table", action="append", required=True, help="a dynamic table to hold down (repeatable)")
-parser.add_argument("--zillion", default="zillion", help="path of the program")
+parser.add_argument("--table", action="append", required=True, help="a dynamic table to limit (repeatable)")
+parser.add_argument("--zillion", default="zillion", help="path of the binary")
 parser.add_argument("--seed", action="append", type=int, help="seeds of the runs (repeatable); absent: 1")
-parser.add_argument("--share", type=float, default=0.5, help="of the rows that stay")
+parser.add_argument("--share", type=float, default=0.5, help="share of the rows that stay")
 parser.add_argument("--set", action="append", default=[], dest="settings", help="a setting of every run (repeatable)")
-parser.add_argument("--only", action="append", help="policies whose name begins so (repeatable)")
+parser.add_argument("--only", action="append", help="first letters of a policy's name, to run it alone (repeatable)")
 args = parser.parse_args()
 
 
 def policies(epoch):
-    """Settings of a table by policy; `epoch` is an epoch's number of steps."""
+    """Yields the name and the table's settings of each policy; `epoch` is the number of steps of an epoch."""
     yield "lfu, half-life of 5 epochs", [f"eviction={{ kind = 'lfu', half_life = {5 * epoch} }}"]
     yield "lfu, half-life of an epoch", [f"eviction={{ kind = 'lfu', half_life = {epoch} }}"]
     yield "lru", ["eviction={ kind = 'lru' }"]
@@ -61,10 +60,10 @@ def line(*cells):
 
 
 def shrunk(run, table, keep, by):
-    """Rows and test AUC of a run's checkpoint that is written again with `keep` rows of a table."""
+    """Returns the rows and the test AUC of a run's checkpoint after its table was shrunk to `keep` rows."""
     with tempfile.TemporaryDirectory() as folder:
         report = call("table", "shrink", run, "--table", table, "--keep-rows", str(keep), "--by", by,
-                      "--out", f"{folder}/small", "--eval", f"{args.data}/test.parquet")
+                      "--out", f"{folder}/small", "--eval", *glob.glob(f"{args.data}/test.*"))
     return report["after"]["rows"], report["evaluated"]["after"]["auc"]
 
 
