@@ -87,7 +87,7 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
 
 /// Whether a variable is for something else than the job.
 fn is_of_others(name: &str) -> bool {
-    NOT_SETTINGS.contains(&name) || zillion_registry::STORE_SETTINGS.contains(&name)
+    NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
 }
 
 /// `ZILLION_TRAIN__BATCH_SIZE` is `train.batch_size`.

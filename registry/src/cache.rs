@@ -26,11 +26,11 @@ use std::time::Duration;
 use zillion_device::{Files, Workers, mmap};
 use zillion_embedding::layer::{Layer, LayerFile, LayerManifest, LayerSource, Pace, merge_layers};
 use zillion_embedding::{TableLayout, TableSpec};
+use zillion_store::{Error as StoreError, Fetch};
 
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::stack::stack;
-use crate::store::Fetch;
 use crate::version::{VersionId, VersionManifest};
 
 /// Bytes that are hashed or copied between two calls of [`Pace::piece`]: about 0.1 ms, three times that where their
@@ -423,7 +423,7 @@ impl Cache {
         }
         let path = match model.store.local_path(&object) {
             Some(path) if path.is_file() => path,
-            _ => return refuse("the file is not there".into()),
+            _ => return refuse("the file is missing".into()),
         };
         let bytes = mmap::map(&path)?;
         let mut hasher = blake3::Hasher::new();
@@ -470,7 +470,7 @@ impl Cache {
             while let Some(received) = fetch.next() {
                 pace.waited();
                 let received = received.map_err(|error| {
-                    refused = Some(error);
+                    refused = Some(fetch_error(error));
                     std::io::Error::other("the store did not give it")
                 })?;
                 for piece in received.chunks(PIECE_BYTES) {
@@ -498,6 +498,17 @@ impl Cache {
     fn fetched(&self, file: &LayerFile) {
         self.fetched_files.fetch_add(1, Ordering::Relaxed);
         self.fetched_bytes.fetch_add(file.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Returns the error of a fetch: a file that is missing in the store is a file of the version that is
+/// missing.
+fn fetch_error(error: StoreError) -> Error {
+    match error {
+        StoreError::Missing { path } => {
+            Error::File { path: path.into(), reason: "the file is missing".to_owned() }
+        }
+        other => other.into(),
     }
 }
 

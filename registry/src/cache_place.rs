@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Error, Result};
-use crate::store::{Environment, Location};
+use zillion_store::{Environment, Error as StoreError, Location};
+
+use crate::error::Result;
 
 /// Letters of the hash that stands for a registry.
 const LETTERS: usize = 16;
@@ -21,11 +22,12 @@ pub fn default_cache(url: &str, environment: &Environment) -> Result<PathBuf> {
     // The rule of that variable: a relative path is none.
     let caches = caches.filter(|path| path.is_absolute());
     let Some(caches) = caches.or_else(|| environment.home().map(|home| home.join(".cache"))) else {
-        return Err(Error::StoreSetting {
+        return Err(StoreError::StoreSetting {
             setting: "--cache".to_owned(),
             reason: "name a folder for the files of a remote registry: neither XDG_CACHE_HOME nor HOME is set"
                 .to_owned(),
-        });
+        }
+        .into());
     };
     let hash = blake3::hash(url.trim_end_matches('/').as_bytes()).to_hex();
     Ok(caches.join("zillion").join(&hash[..LETTERS]))

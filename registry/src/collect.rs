@@ -100,7 +100,7 @@ impl Model {
     pub fn pin(&self, version: VersionId, by: &str) -> Result<()> {
         self.chain(version)?;
         let pin = serde_json::json!({ "by": by, "at_ms": self.now_ms() });
-        self.store.put(&self.pin_object(version), pin.to_string().into())
+        Ok(self.store.put(&self.pin_object(version), pin.to_string().into())?)
     }
 
     /// Lets a version go; fine if it was not pinned.
@@ -108,7 +108,7 @@ impl Model {
     /// # Errors
     /// A store that refuses.
     pub fn unpin(&self, version: VersionId) -> Result<()> {
-        self.store.delete(&self.pin_object(version))
+        Ok(self.store.delete(&self.pin_object(version))?)
     }
 
     /// The versions that are pinned, in ascending order.
@@ -134,7 +134,7 @@ impl Model {
             self.now_ms().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         let lease = serde_json::to_vec(&Lease { versions, until_ms })
             .expect("a lease is plain data, which JSON can always hold");
-        self.store.put(&format!("{}/leases/{server}.json", self.name), lease.into())
+        Ok(self.store.put(&format!("{}/leases/{server}.json", self.name), lease.into())?)
     }
 
     /// Ends a server's lease.
@@ -143,7 +143,7 @@ impl Model {
     /// A store that refuses.
     pub fn end_lease(&self, server: &str) -> Result<()> {
         check_name("server", server)?;
-        self.store.delete(&format!("{}/leases/{server}.json", self.name))
+        Ok(self.store.delete(&format!("{}/leases/{server}.json", self.name))?)
     }
 
     /// Versions that running servers have open, in ascending order.

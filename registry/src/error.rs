@@ -11,58 +11,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The graph was not built for inference by the model zoo's rules.
-    #[error("the model has no output of the name \"logits\"")]
-    NoLogits,
-    /// The graph has no such output.
-    #[error("the model has no output of the name {name:?}")]
-    NoOutput {
-        /// The output.
-        name: String,
-    },
     /// The rows could not be had.
     #[error(transparent)]
     Rows(#[from] zillion_embedding::Error),
-    /// The dense model refused.
+    /// A store that cannot be opened, or that refuses an operation.
     #[error(transparent)]
-    Model(#[from] zillion_nn::Error),
-    /// A URL that names no store.
-    #[error(
-        "{reason}; a registry is a folder, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or \
-         `file:///…`: `{url}`"
-    )]
-    UnknownStore {
-        /// As it was given, without what may be a secret.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A setting or a credential of a store that cannot be used.
-    #[error("{setting}: {reason}")]
-    StoreSetting {
-        /// The variable, the file, the profile.
-        setting: String,
-        /// What is wrong with it, and what to do.
-        reason: String,
-    },
-    /// A store that is not there, or not ours, or not fit.
-    #[error("cannot open the registry: {reason}: `{url}`")]
-    StoreOpen {
-        /// The store.
-        url: String,
-        /// What is wrong, and what to check.
-        reason: String,
-    },
-    /// The store refused.
-    #[error("cannot {action} it in the registry: {reason}: `{path}`")]
-    Store {
-        /// What was tried.
-        action: &'static str,
-        /// The object.
-        path: String,
-        /// What the store said.
-        reason: String,
-    },
+    Store(#[from] zillion_store::Error),
     /// A name that is no name.
     #[error(
         "a {what} is named by up to 100 letters, digits, `_`, `-` and `.`, and begins with a letter or digit: `{name}`"
@@ -155,24 +109,4 @@ pub enum Error {
     /// The machine.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),
-    /// An input of a row does not fit the model.
-    #[error(transparent)]
-    Input(#[from] zillion_feature::RequestError),
-    /// A version does not score its parity rows as training did.
-    #[error(
-        "parity row {row} of label `{label}` scores {found} here and {wanted} in training; the version is not loaded: \
-         version {version}"
-    )]
-    Parity {
-        /// The version.
-        version: VersionId,
-        /// The label.
-        label: String,
-        /// The row, counted from 0.
-        row: usize,
-        /// The log odds that it has here.
-        found: f32,
-        /// The log odds that it must have.
-        wanted: f32,
-    },
 }

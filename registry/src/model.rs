@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use zillion_device::{Clock, Files};
+use zillion_store::{Environment, Store, StoreStop};
 
 use crate::error::{Error, Result};
 use crate::numbered::Numbered;
 use crate::pointer::{MoveKind, PointerLog, PointerMove};
-use crate::store::{Environment, Store, StoreStop};
 use crate::version::{Link, VersionId, VersionManifest};
 
 /// The pointer that servers follow unless they are told otherwise.

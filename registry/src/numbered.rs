@@ -5,9 +5,9 @@
 //! Numbers are given without a gap, by create-if-absent.
 
 use bytes::Bytes;
+use zillion_store::{Error as StoreError, Store};
 
-use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::error::Result;
 
 const FAN: u64 = 1000;
 
@@ -60,12 +60,12 @@ impl Numbered {
     }
 
     pub(crate) fn get(&self, number: u64) -> Result<Option<Bytes>> {
-        self.store.get(&self.name(number))
+        Ok(self.store.get(&self.name(number))?)
     }
 
     /// Writes the object of this number; `false` if there is one already.
     pub(crate) fn create(&self, number: u64, bytes: Vec<u8>) -> Result<bool> {
-        self.store.create(&self.name(number), bytes.into())
+        Ok(self.store.create(&self.name(number), bytes.into())?)
     }
 
     /// Removes leftovers of killed writers from the folder that the next object goes to.
@@ -73,7 +73,7 @@ impl Numbered {
         let next = self.last()?.map_or(1, |last| last + 1);
         let name = self.name(next);
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
-        self.store.sweep(folder, age)
+        Ok(self.store.sweep(folder, age)?)
     }
 
     fn last_before(&self, end: u64) -> Result<Option<u64>> {
@@ -88,10 +88,10 @@ impl Numbered {
             .objects
             .iter()
             .map(|object| {
-                number(&object.name).ok_or_else(|| Error::Store {
-                    action: "understand",
-                    path: format!("{folder}/{}", object.name),
-                    reason: "only numbered objects belong here; move it elsewhere".to_owned(),
+                number(&object.name).ok_or_else(|| {
+                    let path = format!("{folder}/{}", object.name);
+                    let reason = "only numbered objects belong here; move it elsewhere".to_owned();
+                    StoreError::Store { action: "understand", path, reason }.into()
                 })
             })
             .collect()

@@ -5,10 +5,10 @@
 //! move is where the pointer stands; all of them are the audit trail.
 
 use serde::{Deserialize, Serialize};
+use zillion_store::Store;
 
 use crate::error::{Error, Result};
 use crate::numbered::Numbered;
-use crate::store::Store;
 use crate::version::{Link, VersionId};
 
 /// Why a pointer was moved.

@@ -27,13 +27,13 @@ pub struct Draft {
     pub layer: LayerManifest,
     /// Where the layer's files lie, under their names.
     pub folder: PathBuf,
-    /// The dense graph, as [`Graph::to_json`](zillion_nn::Graph::to_json) writes it.
+    /// The dense graph, as `Graph::to_json` of `zillion-nn` writes it.
     pub graph: Vec<u8>,
     /// How the trainer cuts batches when it scores.
     pub settings: ScoreSettings,
     /// The dense parameters, as safetensors.
     pub dense: Vec<u8>,
-    /// Raw rows and their scores, as [`ParityRows`](crate::ParityRows) writes them.
+    /// Raw rows and their scores, as `ParityRows` of `zillion-scorer` writes them.
     pub parity: Vec<u8>,
     /// Side tables, in the schema's order, as [`write_side`](crate::write_side) writes them.
     pub sides: Vec<Vec<u8>>,

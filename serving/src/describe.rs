@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use zillion_feature::{InputKind, InputSpec, RawType};
-use zillion_registry::Servable;
+use zillion_scorer::Servable;
 
 use crate::score::output_names;
 use crate::tensor::{Datatype, LENGTHS};

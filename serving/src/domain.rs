@@ -11,7 +11,8 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tracing::span::EnteredSpan;
 use zillion_device::{Files, Workers};
 use zillion_feature::RawColumns;
-use zillion_registry::{Registry, Servable};
+use zillion_registry::Registry;
+use zillion_scorer::Servable;
 
 use crate::config::{Limits, ServeConfig};
 use crate::error::{Result, ServeError};
@@ -302,7 +303,7 @@ impl Scored {
         }
         let scores = self.timed(Stage::Score, || {
             self.servable.score(request.rows, &request.columns).map_err(|error| match error {
-                zillion_registry::Error::Input(input) => ServeError::Input(input),
+                zillion_scorer::Error::Input(input) => ServeError::Input(input),
                 other => ServeError::Scoring(other),
             })
         })?;

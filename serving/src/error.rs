@@ -108,7 +108,7 @@ pub enum ServeError {
     NotReady(String),
     /// The model could not score the rows.
     #[error("the model could not score it: {0}")]
-    Scoring(#[source] zillion_registry::Error),
+    Scoring(#[source] zillion_scorer::Error),
     /// A bug, or a machine that fails.
     #[error("{0}")]
     Internal(String),

@@ -12,7 +12,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use zillion_registry::{Servable, VersionId};
+use zillion_registry::VersionId;
+use zillion_scorer::Servable;
 
 use crate::error::{Result, ServeError};
 use crate::loader::Follow;

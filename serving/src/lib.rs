@@ -5,7 +5,7 @@
 //! on the pool and is answered by one version from its first byte to its last.
 //!
 //! It is *not* a trainer and knows no files of data; what turns raw values into scores is
-//! [`Servable`](zillion_registry::Servable), which gates and `predict --version` use too.
+//! [`Servable`](zillion_scorer::Servable), which gates and `predict --version` use too.
 
 mod config;
 mod control;

@@ -15,8 +15,10 @@ use zillion_device::{Files, Workers, thread_time};
 use zillion_embedding::RowSource as _;
 use zillion_embedding::layer::Pace;
 use zillion_registry::{
-    Cache, CacheCounts, Error, LAST_WORDS, Model, Servable, StoreStop, VersionId, VersionManifest,
+    Cache, CacheCounts, Error as RegistryError, Model, VersionId, VersionManifest,
 };
+use zillion_scorer::{Error, Servable};
+use zillion_store::{LAST_WORDS, StoreStop};
 
 use crate::host::{Host, OpenVersions};
 use crate::metrics::Metrics;
@@ -185,8 +187,8 @@ impl Follower {
             match self.model.pointer(&pointer) {
                 Ok(moved) => _ = labels.insert(pointer, moved.to.version),
                 // It has gone since it was listed: what follows from that is said below.
-                Err(Error::NoPointer { .. }) => {}
-                Err(error) => return Err(error),
+                Err(RegistryError::NoPointer { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         let follow = self.host.follow();
@@ -362,7 +364,7 @@ impl Follower {
             chains.push(self.cache.chain(&self.model, version)?);
         }
         let chains: Vec<&[Arc<VersionManifest>]> = chains.iter().map(Vec::as_slice).collect();
-        self.cache.trim(&chains).map(drop)
+        Ok(self.cache.trim(&chains).map(drop)?)
     }
 
     fn leave(&mut self) {

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::Span;
 use zillion_device::Workers;
-use zillion_registry::{RowScores, Servable, VersionId};
+use zillion_registry::VersionId;
+use zillion_scorer::{RowScores, Servable};
 
 use crate::config::Limits;
 use crate::error::{Result, ServeError};

@@ -6,7 +6,7 @@
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, IntCounter, IntCounterVec, Opts};
-use zillion_registry::{Operation, Outcome, Store, StoreStats};
+use zillion_store::{Operation, Outcome, Store, StoreStats};
 
 /// A store's counters as series.
 pub struct StoreMetrics {

@@ -9,7 +9,8 @@ use zillion_device::{Files, SystemClock, Workers};
 use zillion_embedding::TableSpec;
 use zillion_embedding::layer::{AtOnce, Found, LayerWriter, part_count};
 use zillion_feature::{FeatureKey, Schema};
-use zillion_registry::{Cache, Draft, Error, MoveKind, Registry, STABLE, Servable, VersionFile};
+use zillion_registry::{Cache, Draft, MoveKind, Registry, STABLE, VersionFile};
+use zillion_scorer::{Error, Servable};
 
 use crate::harness::{Workplace, csv, stderr};
 use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, operator};

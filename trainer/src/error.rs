@@ -31,7 +31,10 @@ pub enum Error {
     Model(#[from] zillion_nn::Error),
     /// Scoring.
     #[error(transparent)]
-    Scorer(#[from] zillion_registry::Error),
+    Scorer(#[from] zillion_scorer::Error),
+    /// The registry.
+    #[error(transparent)]
+    Registry(#[from] zillion_registry::Error),
     /// The machine: files, memory, threads.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),

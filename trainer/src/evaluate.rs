@@ -11,7 +11,7 @@ use zillion_nn::Params;
 use zillion_nn::metrics::{Cutoffs, RankingFigure};
 use zillion_nn::optim::PlateauMetric;
 use zillion_reader::{BatchOrder, Dataset};
-use zillion_registry::Scorer;
+use zillion_scorer::Scorer;
 
 use crate::error::Result;
 use crate::frequencies::Frequencies;

@@ -8,7 +8,7 @@ use zillion_embedding::PartSource;
 use zillion_feature::{Batch, Cursor, Statistics};
 use zillion_nn::{Mode, Params};
 use zillion_reader::{BatchOrder, Dataset};
-use zillion_registry::Scorer;
+use zillion_scorer::Scorer;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;

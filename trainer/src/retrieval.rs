@@ -18,7 +18,7 @@ use zillion_nn::metrics::{Cutoffs, Ranking, RankingFigure};
 use zillion_nn::zoo::{ITEM, USER};
 use zillion_nn::{Graph, Params, Settings};
 use zillion_reader::Dataset;
-use zillion_registry::Scorer;
+use zillion_scorer::Scorer;
 
 use crate::error::Result;
 use crate::frequencies::Frequencies;

@@ -31,7 +31,7 @@ use zillion_nn::zoo::Task;
 use zillion_nn::{Executor, Params};
 use zillion_ps::{PulledRows, TrainClient};
 use zillion_reader::{BatchOrder, Dataset};
-use zillion_registry::Scorer;
+use zillion_scorer::Scorer;
 
 use crate::checkpoint::{Best, Link, Progress, RunDir, TrainingFile};
 use crate::error::{Error, Result};

@@ -11,7 +11,8 @@ use anyhow::Result;
 use serde::Serialize;
 use zillion_device::machine::{self, CpuTimes};
 use zillion_embedding::layer::AtOnce;
-use zillion_registry::{Cache, Servable};
+use zillion_registry::Cache;
+use zillion_scorer::Servable;
 
 use super::bench_criteo::{MODEL, Requests, publish};
 use super::{files, model, print_json, workers};

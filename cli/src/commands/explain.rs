@@ -10,7 +10,8 @@ use zillion_device::Workers;
 use zillion_embedding::TableSpec;
 use zillion_embedding::layer::{AtOnce, Found, LayerSource};
 use zillion_feature::{FeatureKey, FeatureKind, RawType, Schema};
-use zillion_registry::{Cache, Environment, STABLE, VersionManifest, default_cache};
+use zillion_registry::{Cache, STABLE, VersionManifest, default_cache};
+use zillion_store::Environment;
 
 use super::model::model;
 use super::{files, print_json};

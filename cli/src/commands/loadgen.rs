@@ -10,7 +10,8 @@ use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_embedding::layer::AtOnce;
 use zillion_feature::Schema;
-use zillion_registry::{Cache, Model, STABLE, Servable, VersionId};
+use zillion_registry::{Cache, Model, STABLE, VersionId};
+use zillion_scorer::Servable;
 
 use super::predict::data_of_file;
 use super::{files, model, print_json, workers};

@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde_json::json;
 use zillion_device::SystemClock;
 use zillion_registry::{
-    Model, MoveKind, PointerMove, Registry, Retention, StoreSums, VersionId, VersionManifest,
+    Model, MoveKind, PointerMove, Registry, Retention, VersionId, VersionManifest,
 };
+use zillion_store::StoreSums;
 
 use super::{files, graph, model_export, print_json, say};
 use crate::args::{

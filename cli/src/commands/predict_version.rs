@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use zillion_embedding::layer::AtOnce;
 use zillion_reader::RawRows;
-use zillion_registry::{Cache, STABLE, Servable};
+use zillion_registry::{Cache, STABLE};
+use zillion_scorer::Servable;
 
 use super::explain::cache_folder;
 use super::predict::data_of_file;

@@ -7,7 +7,7 @@
 use zillion_config::nearest;
 
 /// Our crates.
-const OURS: [&str; 10] = [
+const OURS: [&str; 12] = [
     "zillion",
     "zillion_device",
     "zillion_embedding",
@@ -16,7 +16,9 @@ const OURS: [&str; 10] = [
     "zillion_ps",
     "zillion_reader",
     "zillion_registry",
+    "zillion_scorer",
     "zillion_serving",
+    "zillion_store",
     "zillion_trainer",
 ];
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use prost::Message;
 use tonic::{Request, Response, Status, async_trait};
-use zillion_registry::{Servable, VersionId};
+use zillion_registry::VersionId;
+use zillion_scorer::Servable;
 
 use super::predict::{SIGNATURE, check_signature, flat, selector, spec};
 use super::server::tensorflow::serving::model_service_server::ModelService;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tonic::codegen::tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming, async_trait};
-use zillion_registry::{Servable, VersionId};
+use zillion_registry::VersionId;
+use zillion_scorer::Servable;
 
 use super::infer::selector;
 use super::server::inference::grpc_inference_service_server::GrpcInferenceService;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use zillion_feature::{InputKind, RawType};
-use zillion_registry::{Servable, VersionId};
+use zillion_registry::VersionId;
+use zillion_scorer::Servable;
 
 use super::rows::SIGNATURE;
 use crate::describe::{self, Described, EXTENSIONS, unique_inputs};

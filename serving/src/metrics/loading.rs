@@ -4,7 +4,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 use zillion_embedding::RowSource as _;
-use zillion_registry::{CacheCounts, CacheSize, Error, Servable};
+use zillion_registry::{CacheCounts, CacheSize, Error as RegistryError};
+use zillion_scorer::{Error, Servable};
+use zillion_store::Error as StoreError;
 
 /// Series of the versions of all models.
 #[derive(Clone, Debug)]
@@ -68,13 +70,20 @@ impl Outcome {
 
     fn of(error: &Error) -> Self {
         match error {
-            Error::NoModel { .. } | Error::NoVersion { .. } | Error::NoPointer { .. } => {
-                Self::Absent
-            }
-            Error::Store { .. } => Self::Store,
-            Error::Manifest { .. } | Error::Chain { .. } => Self::Chain,
-            Error::File { .. } => Self::File,
             Error::Parity { .. } => Self::Parity,
+            Error::Registry(error) => Self::of_registry(error),
+            _ => Self::Other,
+        }
+    }
+
+    fn of_registry(error: &RegistryError) -> Self {
+        match error {
+            RegistryError::NoModel { .. }
+            | RegistryError::NoVersion { .. }
+            | RegistryError::NoPointer { .. } => Self::Absent,
+            RegistryError::Store(StoreError::Store { .. }) => Self::Store,
+            RegistryError::Manifest { .. } | RegistryError::Chain { .. } => Self::Chain,
+            RegistryError::File { .. } => Self::File,
             _ => Self::Other,
         }
     }

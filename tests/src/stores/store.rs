@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use zillion_device::{Files, SystemClock};
 use zillion_feature::random::mix64;
-use zillion_registry::{Environment, Operation, Outcome, Registry, Store, StoreStop};
+use zillion_registry::Registry;
+use zillion_store::{Environment, Operation, Outcome, Store, StoreStop};
 
 use super::environment;
 use super::place::URL;

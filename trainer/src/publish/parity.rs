@@ -4,7 +4,7 @@ use zillion_embedding::RowSource;
 use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns};
 use zillion_nn::Params;
 use zillion_reader::{Paths, RawRows};
-use zillion_registry::{ParityRows, Scorer};
+use zillion_scorer::{ParityRows, Scorer};
 
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -35,7 +35,7 @@ impl Parity {
         {
             let batch = encoder
                 .encode(row.rows, &row.columns)
-                .map_err(|e| Error::Scorer(zillion_registry::Error::Input(e)))?;
+                .map_err(|e| Error::Scorer(zillion_scorer::Error::Input(e)))?;
             let plan = LookupPlan::build(&batch, &job.schema, &mut scratch);
             rows.push((batch, plan));
         }

@@ -13,8 +13,10 @@ use zillion_nn::{Mode, Params, Settings};
 use zillion_reader::SideTables;
 use zillion_registry::{
     Cache, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
-    ScoreSettings, Scorer, StoreSums, VersionFile, VersionId, VersionManifest, write_side,
+    ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
+use zillion_scorer::Scorer;
+use zillion_store::StoreSums;
 
 use super::RunId;
 use super::parent::{chain_to_continue, of_step};

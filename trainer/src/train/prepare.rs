@@ -13,7 +13,7 @@ use zillion_nn::zoo::{self, LOGITS, LOSS};
 use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, differentiate};
 use zillion_ps::{LocalClient, TrainClient};
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
-use zillion_registry::Scorer;
+use zillion_scorer::Scorer;
 
 use super::accumulate::Accumulated;
 use super::counting::Counting;

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use zillion_device::SystemClock;
 use zillion_embedding::layer::AtOnce;
 use zillion_feature::{Buckets, FeatureKind, FeatureSpec, Statistics, TableId};
-use zillion_registry::{Cache, Registry, Servable, VersionId};
+use zillion_registry::{Cache, Registry, VersionId};
+use zillion_scorer::Servable;
 
 use super::Run;
 use crate::error::{Error, Result};

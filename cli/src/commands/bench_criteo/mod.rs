@@ -23,9 +23,8 @@ use zillion_feature::{
     Statistics,
 };
 use zillion_nn::{Mode, Params, Settings};
-use zillion_registry::{
-    Draft, Link, Model, Origin, ParityRows, ScoreSettings, Scorer, VersionManifest,
-};
+use zillion_registry::{Draft, Link, Model, Origin, ScoreSettings, VersionManifest};
+use zillion_scorer::{ParityRows, Scorer};
 use zillion_trainer::Job;
 
 use super::files;

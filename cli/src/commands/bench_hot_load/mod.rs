@@ -20,7 +20,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_embedding::layer::AtOnce;
-use zillion_registry::{Cache, Model, STABLE, Servable, VersionId};
+use zillion_registry::{Cache, Model, STABLE, VersionId};
+use zillion_scorer::Servable;
 
 use super::bench_criteo::{MODEL, Requests};
 use super::{files, model, print_json, workers};

@@ -11,7 +11,8 @@ mod requests;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use zillion_registry::{Servable, VersionId};
+use zillion_registry::VersionId;
+use zillion_scorer::Servable;
 
 use self::requests::{Form, Inputs};
 use crate::domain::Domain;

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 use zillion_feature::{Encoder, InputKind, RawType};
-use zillion_registry::Servable;
+use zillion_scorer::Servable;
 
 use super::super::rows::SIGNATURE;
 use crate::score::output_names;

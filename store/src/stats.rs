@@ -99,7 +99,7 @@ impl Outcome {
     }
 
     /// Whether the same request may end otherwise next time.
-    pub(super) fn may_pass(self) -> bool {
+    pub(crate) fn may_pass(self) -> bool {
         matches!(self, Self::Throttled | Self::ServerError | Self::Timeout | Self::Connection)
     }
 }
@@ -182,30 +182,30 @@ impl StoreStats {
         }
     }
 
-    pub(super) fn request(&self, operation: Operation, outcome: Outcome, time: Duration) {
+    pub(crate) fn request(&self, operation: Operation, outcome: Outcome, time: Duration) {
         add(&self.requests[operation as usize][outcome as usize], 1);
         add(&self.request_nanos[operation as usize], nanos(time));
     }
 
     /// Time that is counted beside its requests.
-    pub(super) fn time(&self, operation: Operation, time: Duration) {
+    pub(crate) fn time(&self, operation: Operation, time: Duration) {
         add(&self.request_nanos[operation as usize], nanos(time));
     }
 
-    pub(super) fn retry(&self, operation: Operation, waited: Duration) {
+    pub(crate) fn retry(&self, operation: Operation, waited: Duration) {
         add(&self.retries[operation as usize], 1);
         add(&self.backoff_nanos, nanos(waited));
     }
 
-    pub(super) fn failure(&self, operation: Operation) {
+    pub(crate) fn failure(&self, operation: Operation) {
         add(&self.failures[operation as usize], 1);
     }
 
-    pub(super) fn sent(&self, bytes: usize) {
+    pub(crate) fn sent(&self, bytes: usize) {
         add(&self.sent, bytes as u64);
     }
 
-    pub(super) fn received(&self, bytes: usize) {
+    pub(crate) fn received(&self, bytes: usize) {
         add(&self.received, bytes as u64);
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
-use super::client::Client;
-use super::environment::Environment;
-use super::options::Options;
-use super::s3::{client_options, install_tls, no_retries};
+use crate::client::Client;
+use crate::cloud::{client_options, install_tls, no_retries};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::options::Options;
 
 /// Variables that the client understands by their own names.
 const HANDED_ON: [&str; 20] = [
@@ -50,7 +50,7 @@ const SYNONYMS: [(&str, &str); 2] = [
     ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),
 ];
 
-pub(super) fn client(
+pub(crate) fn client(
     container: &str,
     account: Option<&str>,
     environment: &Environment,

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use zillion_device::simd;
 use zillion_embedding::layer::Pace;
 use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues};
+use zillion_registry::VersionId;
 
 use crate::error::{Error, Result};
-use crate::servable::Servable;
 
 /// How far a score may be off on a machine with other instructions than the trainer's, relative to its size
 /// and at least to 1. Where the instructions are the same, so are the bits.
@@ -127,9 +127,14 @@ impl ParityRows {
     ///
     /// # Errors
     /// The first row whose score is not the trainer's.
-    pub fn replay(&self, servable: &Servable, pace: &mut dyn Pace) -> Result<()> {
-        let version = servable.version();
-        let have = servable.tasks().len();
+    pub fn replay(
+        &self,
+        version: VersionId,
+        tasks: &[String],
+        mut score: impl FnMut(&RawColumns<'_>) -> Result<Vec<Vec<f32>>>,
+        pace: &mut dyn Pace,
+    ) -> Result<()> {
+        let have = tasks.len();
         let want = self.logits.len();
         if have != want {
             return Err(Error::Refused(format!(
@@ -140,10 +145,8 @@ impl ParityRows {
         let requests = self.requests()?;
         pace.piece();
         for (row, request) in requests.iter().enumerate() {
-            let scores = servable.score(1, request)?;
-            for ((label, found), wanted) in
-                servable.tasks().iter().zip(&scores.logits).zip(&self.logits)
-            {
+            let scores = score(request)?;
+            for ((label, found), wanted) in tasks.iter().zip(&scores).zip(&self.logits) {
                 let found = found.first().copied().unwrap_or(f32::NAN);
                 let wanted = wanted.get(row).copied().unwrap_or(f32::NAN);
                 let close = (found - wanted).abs() <= tolerance * wanted.abs().max(1.0);

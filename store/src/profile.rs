@@ -6,27 +6,27 @@
 
 use std::path::PathBuf;
 
-use super::environment::Environment;
-use super::ini::{self, Section, Sections};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::ini::{self, Section, Sections};
 
 /// What a profile says.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct Profile {
-    pub(super) name: String,
-    pub(super) keys: Option<Keys>,
-    pub(super) region: Option<String>,
-    pub(super) endpoint: Option<String>,
+pub(crate) struct Profile {
+    pub(crate) name: String,
+    pub(crate) keys: Option<Keys>,
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint: Option<String>,
     /// A file with a token, and the role that it is exchanged for.
-    pub(super) web_identity: Option<(String, String)>,
+    pub(crate) web_identity: Option<(String, String)>,
 }
 
 /// Static credentials.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Keys {
-    pub(super) id: String,
-    pub(super) secret: String,
-    pub(super) token: Option<String>,
+pub(crate) struct Keys {
+    pub(crate) id: String,
+    pub(crate) secret: String,
+    pub(crate) token: Option<String>,
 }
 
 /// Without the keys.
@@ -53,7 +53,7 @@ impl Profile {
     /// # Errors
     /// A file that cannot be read, a profile that was named and is nowhere, one that asks for what this
     /// program does not do.
-    pub(super) fn load(environment: &Environment, wants_keys: bool) -> Result<Self> {
+    pub(crate) fn load(environment: &Environment, wants_keys: bool) -> Result<Self> {
         let credentials = file(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
         let config = file(environment, "AWS_CONFIG_FILE", "config")?;
         let named = environment.first(&["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);

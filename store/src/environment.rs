@@ -31,8 +31,8 @@ impl Environment {
         names.iter().find_map(|name| self.get(name))
     }
 
-    /// The user's own folder.
-    pub(crate) fn home(&self) -> Option<PathBuf> {
+    /// Returns the user's home folder.
+    pub fn home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from)
     }
 

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// Whose protocol a store speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cloud {
+pub enum Cloud {
     /// Amazon S3, and whatever speaks its protocol.
     S3,
     /// Google Cloud Storage.
@@ -19,11 +19,12 @@ pub(crate) enum Cloud {
 
 /// A place that a URL names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Location {
+pub enum Location {
     /// A folder of this machine.
     Folder(PathBuf),
     /// A prefix in a bucket.
     Bucket {
+        /// The protocol of the bucket.
         cloud: Cloud,
         /// The bucket, or Azure's container.
         bucket: String,
@@ -39,7 +40,7 @@ impl Location {
     ///
     /// # Errors
     /// [`Error::UnknownStore`] says what is wrong with the URL.
-    pub(crate) fn parse(url: &str) -> Result<Self> {
+    pub fn parse(url: &str) -> Result<Self> {
         let refuse = |reason: &str| {
             let (url, reason) = (shown(url), reason.to_owned());
             Err(Error::UnknownStore { url, reason })

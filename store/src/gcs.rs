@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
-use super::client::Client;
-use super::environment::Environment;
-use super::options::Options;
-use super::s3::{client_options, install_tls, no_retries};
+use crate::client::Client;
+use crate::cloud::{client_options, install_tls, no_retries};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::options::Options;
 
 /// The file that `gcloud auth application-default login` writes, below the home.
 const WELL_KNOWN: &str = ".config/gcloud/application_default_credentials.json";
 
-pub(super) fn client(bucket: &str, environment: &Environment, options: &Options) -> Result<Client> {
+pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options) -> Result<Client> {
     install_tls();
     let refuse =
         |setting: &str, reason: String| Error::StoreSetting { setting: setting.to_owned(), reason };

@@ -8,31 +8,31 @@ use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use super::stats::Outcome;
+use crate::stats::Outcome;
 
 /// Letters of what a store said that are repeated.
 const SAID: usize = 400;
 
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) outcome: Outcome,
+pub(crate) struct Failure {
+    pub(crate) outcome: Outcome,
     /// In words.
-    pub(super) reason: String,
+    pub(crate) reason: String,
 }
 
 impl Failure {
-    pub(super) fn new(outcome: Outcome, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(outcome: Outcome, reason: impl Into<String>) -> Self {
         Self { outcome, reason: reason.into() }
     }
 
     /// No answer in time.
-    pub(super) fn late(after: Duration) -> Self {
+    pub(crate) fn late(after: Duration) -> Self {
         Self::new(Outcome::Timeout, format!("no whole answer within {:.1} s", after.as_secs_f64()))
     }
 
     /// What `object_store` says.
-    pub(super) fn of(error: &object_store::Error) -> Self {
+    pub(crate) fn of(error: &object_store::Error) -> Self {
         use object_store::Error as E;
         let answer = Answer::find(error);
         let reason = match &answer {
@@ -72,7 +72,7 @@ impl Failure {
     }
 
     /// The same, where there may be secrets in what was said.
-    pub(super) fn without(mut self, secrets: &[String]) -> Self {
+    pub(crate) fn without(mut self, secrets: &[String]) -> Self {
         for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
             self.reason = self.reason.replace(secret.as_str(), "[secret]");
         }
@@ -190,7 +190,7 @@ mod tests {
 
     /// What comes of one request where the server sends these bytes and closes.
     fn answered(bytes: &'static str) -> Failure {
-        crate::store::s3::install_tls();
+        crate::cloud::install_tls();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {

@@ -8,26 +8,24 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use zillion_feature::random::{combine, mix64};
-
-use super::failure::Failure;
-use super::options::Options;
-use super::stats::{Operation, Outcome, StoreStats};
+use crate::failure::Failure;
+use crate::options::Options;
+use crate::stats::{Operation, Outcome, StoreStats};
 
 /// What all operations of a store share.
 #[derive(Debug)]
-pub(super) struct Patience {
-    pub(super) options: Options,
-    pub(super) stats: StoreStats,
+pub(crate) struct Patience {
+    pub(crate) options: Options,
+    pub(crate) stats: StoreStats,
     /// What must never be printed.
     secrets: Vec<String>,
-    seed: u64,
+    random: RandomState,
     draws: AtomicU64,
 }
 
 /// The tries of one operation.
 #[derive(Debug)]
-pub(super) struct Tries<'a> {
+pub(crate) struct Tries<'a> {
     patience: &'a Patience,
     operation: Operation,
     began: Instant,
@@ -35,18 +33,18 @@ pub(super) struct Tries<'a> {
 }
 
 impl Patience {
-    pub(super) fn new(options: Options, secrets: Vec<String>) -> Self {
-        // Different in every process, which is the point of it.
-        let seed = RandomState::new().hash_one(std::process::id());
-        Self { options, stats: StoreStats::default(), secrets, seed, draws: AtomicU64::new(0) }
+    pub(crate) fn new(options: Options, secrets: Vec<String>) -> Self {
+        let draws = AtomicU64::new(0);
+        // The random state differs from process to process, and so do their waits.
+        Self { options, stats: StoreStats::default(), secrets, random: RandomState::new(), draws }
     }
 
-    pub(super) fn begin(&self, operation: Operation) -> Tries<'_> {
+    pub(crate) fn begin(&self, operation: Operation) -> Tries<'_> {
         Tries { patience: self, operation, began: Instant::now(), made: 0 }
     }
 
     /// Makes requests until one does not fail for a reason that passes, or patience is over.
-    pub(super) async fn persist<T, F>(
+    pub(crate) async fn persist<T, F>(
         &self,
         operation: Operation,
         mut request: impl FnMut() -> F,
@@ -65,7 +63,7 @@ impl Patience {
 
     /// A wait of up to `longest`.
     fn draw(&self, longest: Duration) -> Duration {
-        let draw = mix64(combine(self.seed, self.draws.fetch_add(1, Ordering::Relaxed)));
+        let draw = self.random.hash_one(self.draws.fetch_add(1, Ordering::Relaxed));
         longest.mul_f64((draw >> 11) as f64 / (1u64 << 53) as f64)
     }
 }
@@ -78,7 +76,7 @@ impl std::fmt::Display for Tries<'_> {
 
 impl Tries<'_> {
     /// One request.
-    pub(super) async fn make<T>(
+    pub(crate) async fn make<T>(
         &mut self,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, Failure> {
@@ -101,7 +99,7 @@ impl Tries<'_> {
     ///
     /// # Errors
     /// The failure itself, where another request would not help or patience is over.
-    pub(super) async fn rest(&mut self, failure: Failure) -> Result<(), Failure> {
+    pub(crate) async fn rest(&mut self, failure: Failure) -> Result<(), Failure> {
         let Patience { options, stats, .. } = self.patience;
         if !failure.outcome.may_pass() {
             return Err(failure);

@@ -1,63 +1,35 @@
-//! Where versions are kept: a folder, or a bucket of a cloud, used synchronously.
-//!
-//! `object_store` knows folders and the clouds; what this adds is a blocking face (engines here are
-//! synchronous), durable local writes, names that cannot leave the store, tries that are counted, and a hook
-//! before and after every change, so that a test can kill the process there.
+//! A store: objects by name, in a folder or in a bucket.
 //!
 //! # Crash consistency
-//! An object is there whole or not at all. [`Store::create`] is the one operation that decides between two
-//! writers.
+//! An object is there whole or not at all. [`Store::create`] is the one operation that decides between
+//! two writers.
 //!
 //! # Concurrency
-//! A remote store has one thread that talks to it; any number of others wait for what they asked for. What
-//! hangs is cut off by its time limits, or by a [`StoreStop`].
-
-mod azure;
-mod client;
-mod create;
-mod environment;
-mod failure;
-mod fetch;
-mod gcs;
-mod ini;
-mod local;
-mod location;
-mod options;
-mod profile;
-mod remote;
-mod runtime;
-mod s3;
-mod stats;
-mod tries;
-mod upload;
+//! A remote store has one thread that talks to it, and any number of threads may wait for its answers.
+//! A request that hangs is ended by its time limits, or by a [`StoreStop`].
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use object_store::path::Path;
 use zillion_device::Files;
 use zillion_device::durable::Op;
 
-pub use environment::Environment;
-pub(crate) use fetch::Fetch;
-pub(crate) use location::Location;
-pub use options::STORE_SETTINGS;
-pub use remote::LAST_WORDS;
-pub use runtime::StoreStop;
-pub use stats::{Operation, Outcome, StoreStats, StoreSums};
-
+use crate::client::Client;
+use crate::environment::Environment;
 use crate::error::{Error, Result};
-use client::Client;
-use local::{Local, failed};
-use options::Options;
-use remote::Remote;
-use tries::Patience;
-
-/// Objects that are written to a folder at the same time.
-const PUTS_AT_ONCE: usize = 16;
+use crate::fetch::Fetch;
+use crate::listing::{Listed, Listing};
+use crate::local::{Local, failed};
+use crate::location::Location;
+use crate::options::Options;
+use crate::remote::Remote;
+use crate::runtime::StoreStop;
+use crate::stats::{Operation, Outcome, StoreStats};
+use crate::tries::Patience;
 
 /// A place for objects. Cheap to clone.
 #[derive(Clone)]
@@ -72,26 +44,6 @@ pub struct Store {
 enum Place {
     Local(Arc<Local>, Arc<StoreStats>),
     Remote(Arc<Remote>),
-}
-
-/// What a folder of a store holds, in ascending order of names, without the folder's own path.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// Folders in it.
-    pub folders: Vec<String>,
-    /// Objects in it.
-    pub objects: Vec<Listed>,
-}
-
-/// An object in a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Its last name.
-    pub name: String,
-    /// Bytes.
-    pub bytes: u64,
-    /// When it was written.
-    pub modified: SystemTime,
 }
 
 impl Store {
@@ -179,7 +131,7 @@ impl Store {
     }
 
     /// The file that holds an object, in a local store.
-    pub(crate) fn local_path(&self, name: &str) -> Option<PathBuf> {
+    pub fn local_path(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
             Place::Local(local, _) => Some(local.path(name)),
             Place::Remote(_) => None,
@@ -281,7 +233,7 @@ impl Store {
     ///
     /// # Errors
     /// A name that is none.
-    pub(crate) fn fetch(&self, name: &str, bytes: u64) -> Result<Option<Fetch>> {
+    pub fn fetch(&self, name: &str, bytes: u64) -> Result<Option<Fetch>> {
         match &self.place {
             Place::Local(..) => Ok(None),
             Place::Remote(remote) => Ok(Some(remote.fetch(parse(name)?, bytes, &self.stop))),
@@ -377,27 +329,6 @@ impl Store {
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("url", &self.url).finish_non_exhaustive()
-    }
-}
-
-impl Listed {
-    fn of(meta: &object_store::ObjectMeta) -> Self {
-        Self {
-            name: meta.location.filename().unwrap_or_default().to_owned(),
-            bytes: meta.size,
-            modified: meta.last_modified.into(),
-        }
-    }
-}
-
-impl Listing {
-    fn of(listed: &object_store::ListResult) -> Self {
-        let mut folders: Vec<String> =
-            listed.common_prefixes.iter().filter_map(|p| Some(p.filename()?.to_owned())).collect();
-        folders.sort_unstable();
-        let mut objects: Vec<Listed> = listed.objects.iter().map(Listed::of).collect();
-        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Self { folders, objects }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::environment::Environment;
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 
 /// How a remote store is used.

@@ -12,14 +12,14 @@ use object_store::path::Path;
 use object_store::{MultipartId, PutPayload};
 use tokio::task::JoinSet;
 
-use super::failure::Failure;
-use super::remote::Shared;
-use super::stats::{Operation, Outcome};
+use crate::failure::Failure;
+use crate::remote::Shared;
+use crate::stats::{Operation, Outcome};
 
 /// Parts of an object, at most: S3's limit.
 const MOST_PARTS: usize = 10_000;
 
-pub(super) async fn upload(shared: &Arc<Shared>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
+pub(crate) async fn upload(shared: &Arc<Shared>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
     let place = shared.place(path);
     let store = &shared.client.parts;
     let id = shared.patience.persist(Operation::Upload, || store.create_multipart(&place)).await?;

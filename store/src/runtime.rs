@@ -12,14 +12,14 @@ use tokio::sync::{oneshot, watch};
 
 /// The thread of a store. Ends when dropped.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(crate) struct Network {
     handle: Handle,
     /// Dropped with this, which is the sign to end.
     _end: oneshot::Sender<()>,
 }
 
 impl Network {
-    pub(super) fn start() -> std::io::Result<Self> {
+    pub(crate) fn start() -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             // Names are resolved there, files of credentials are read there.
@@ -36,12 +36,12 @@ impl Network {
         Ok(Self { handle, _end: end })
     }
 
-    pub(super) fn handle(&self) -> &Handle {
+    pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 
     /// Runs a future on the thread and waits for what comes of it; `None` where it panicked.
-    pub(super) fn wait<T: Send + 'static>(
+    pub(crate) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
@@ -74,12 +74,12 @@ impl StoreStop {
     }
 
     /// Whether time is over.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.until.borrow().is_some_and(|until| Instant::now() >= until)
     }
 
     /// Ends when time is over.
-    pub(super) async fn over(&self) {
+    pub(crate) async fn over(&self) {
         let mut changes = self.until.subscribe();
         loop {
             let until = *changes.borrow_and_update();

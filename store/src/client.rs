@@ -6,21 +6,21 @@ use object_store::ObjectStore;
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 
-use super::environment::Environment;
-use super::location::Cloud;
-use super::options::Options;
-use super::{azure, gcs, s3};
+use crate::environment::Environment;
 use crate::error::Result;
+use crate::location::Cloud;
+use crate::options::Options;
+use crate::{azure, gcs, s3};
 
 /// A bucket's client, by what it can do.
-pub(super) struct Client {
-    pub(super) objects: Arc<dyn ObjectStore>,
-    pub(super) pages: Arc<dyn PaginatedListStore>,
-    pub(super) parts: Arc<dyn MultipartStore>,
+pub(crate) struct Client {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) pages: Arc<dyn PaginatedListStore>,
+    pub(crate) parts: Arc<dyn MultipartStore>,
     /// For people who look for what is wrong: endpoint, bucket, where the credentials are from.
-    pub(super) about: String,
+    pub(crate) about: String,
     /// What must never be printed.
-    pub(super) secrets: Vec<String>,
+    pub(crate) secrets: Vec<String>,
 }
 
 /// Without credentials.
@@ -35,7 +35,7 @@ impl Client {
     ///
     /// # Errors
     /// Settings and credentials that do not fit together.
-    pub(super) fn new(
+    pub(crate) fn new(
         cloud: Cloud,
         bucket: &str,
         account: Option<&str>,

@@ -6,27 +6,27 @@
 use std::collections::BTreeMap;
 
 /// Sections by name; of two with one name the later lines count.
-pub(super) type Sections = BTreeMap<String, Section>;
+pub(crate) type Sections = BTreeMap<String, Section>;
 
 /// A section's values. A key of the second level is written `key.inner`.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct Section {
+pub(crate) struct Section {
     values: BTreeMap<String, String>,
 }
 
 impl Section {
     /// The value of a key; an empty one is none.
-    pub(super) fn get(&self, key: &str) -> Option<&str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     /// The keys that are there, with or without a value.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }
 
     /// Takes what another section has over what is here.
-    pub(super) fn extend(&mut self, other: &Self) {
+    pub(crate) fn extend(&mut self, other: &Self) {
         self.values.extend(other.values.clone());
     }
 }
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Section {
 ///
 /// # Errors
 /// The number of the line that is none of this format, from 1, and what is wrong with it.
-pub(super) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
+pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
     let mut sections = Sections::new();
     let mut section: Option<&mut Section> = None;
     // The key that indented lines belong to.

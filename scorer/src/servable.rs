@@ -7,14 +7,14 @@ use zillion_embedding::layer::{LayerFile, LayerSource, Pace};
 use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns, Schema};
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{Graph, Params, Settings};
+use zillion_registry::{
+    Cache, Error as RegistryError, Model, ScoreSettings, VersionFile, VersionId, VersionManifest,
+    read_side,
+};
 
-use crate::cache::Cache;
 use crate::error::{Error, Result};
-use crate::model::Model;
 use crate::parity::ParityRows;
 use crate::scorer::Scorer;
-use crate::side_file::read_side;
-use crate::version::{ScoreSettings, VersionFile, VersionId, VersionManifest};
 
 /// A version that can be asked for scores, by several threads at once.
 #[derive(Debug)]
@@ -87,7 +87,8 @@ impl Servable {
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
         pace.piece();
         let servable = Self { manifest, engine, rows, params };
-        parity.replay(&servable, pace)?;
+        let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
+        parity.replay(version, servable.tasks(), score, pace)?;
         Ok(servable)
     }
 
@@ -163,7 +164,7 @@ impl Engine {
         pace: &mut dyn Pace,
     ) -> Result<Self> {
         let version = manifest.version;
-        let schema = Schema::from_job(&manifest.schema).map_err(|e| Error::Manifest {
+        let schema = Schema::from_job(&manifest.schema).map_err(|e| RegistryError::Manifest {
             path: format!("{} version {version}", model.name()),
             reason: format!("its schema cannot be read: {e}"),
         })?;
@@ -212,7 +213,7 @@ fn read(
     pace: &mut dyn Pace,
 ) -> Result<bytes::Bytes> {
     let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
-    cache.read(model, &file.name(), &described, pace)
+    Ok(cache.read(model, &file.name(), &described, pace)?)
 }
 
 /// The names of a graph's scores.

@@ -1,16 +1,17 @@
 //! Amazon S3, and whatever speaks its protocol: which endpoint, which region, whose credentials.
 
 use std::fs;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
+use object_store::Certificate;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::{Certificate, ClientOptions, HeaderValue, RetryConfig};
 
-use super::client::Client;
-use super::environment::Environment;
-use super::options::Options;
-use super::profile::{Keys, Profile};
+use crate::client::Client;
+use crate::cloud::{client_options, install_tls, no_retries};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::profile::{Keys, Profile};
 
 /// Variables that `object_store` understands by their own names, beside those that are read here.
 const HANDED_ON: [&str; 15] = [
@@ -32,7 +33,7 @@ const HANDED_ON: [&str; 15] = [
 ];
 
 /// What the environment and the files say about S3.
-pub(super) struct Setup {
+pub(crate) struct Setup {
     region: String,
     endpoint: Option<String>,
     credentials: Credentials,
@@ -58,7 +59,7 @@ impl Setup {
     ///
     /// # Errors
     /// [`Error::StoreSetting`] names what does not fit together.
-    pub(super) fn resolve(environment: &Environment) -> Result<Self> {
+    pub(crate) fn resolve(environment: &Environment) -> Result<Self> {
         let refuse = |setting: &str, reason: &str| {
             Err(Error::StoreSetting { setting: setting.to_owned(), reason: reason.to_owned() })
         };
@@ -157,7 +158,7 @@ impl Setup {
     ///
     /// # Errors
     /// [`Error::StoreSetting`] for what the client refuses.
-    pub(super) fn client(self, bucket: &str, options: &Options) -> Result<Client> {
+    pub(crate) fn client(self, bucket: &str, options: &Options) -> Result<Client> {
         install_tls();
         let refuse = |e: object_store::Error| Error::StoreSetting {
             setting: "S3".to_owned(),
@@ -231,31 +232,6 @@ impl std::fmt::Debug for Setup {
         shown.field("region", &self.region).field("endpoint", &self.endpoint);
         shown.finish_non_exhaustive()
     }
-}
-
-/// Tries are made, and counted, by [`Tries`](super::tries::Tries).
-pub(super) fn no_retries() -> RetryConfig {
-    RetryConfig { max_retries: 0, ..RetryConfig::default() }
-}
-
-/// What all clients have in common.
-pub(super) fn client_options(options: &Options) -> ClientOptions {
-    let agent = HeaderValue::from_static(concat!("zillion/", env!("CARGO_PKG_VERSION")));
-    ClientOptions::new()
-        .with_user_agent(agent)
-        .with_timeout(options.request_time)
-        .with_connect_timeout(options.connect_time)
-        // Stores close connections after some twenty seconds; one that was closed costs a try.
-        .with_pool_idle_timeout(std::time::Duration::from_secs(15))
-}
-
-/// Chooses the implementation of TLS, once for the process, unless somebody did before.
-pub(crate) fn install_tls() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // An error means that there is one already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
 }
 
 #[cfg(test)]

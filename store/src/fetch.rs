@@ -13,14 +13,14 @@ use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::failure::Failure;
-use super::remote::{Remote, Shared};
-use super::runtime::StoreStop;
-use super::stats::{Operation, Outcome};
 use crate::error::{Error, Result};
+use crate::failure::Failure;
+use crate::remote::{Remote, Shared};
+use crate::runtime::StoreStop;
+use crate::stats::{Operation, Outcome};
 
 /// An object that is being read.
-pub(crate) struct Fetch {
+pub struct Fetch {
     remote: Arc<Remote>,
     name: String,
     pieces: mpsc::Receiver<Result<Bytes, Failure>>,
@@ -28,7 +28,7 @@ pub(crate) struct Fetch {
 
 impl Fetch {
     /// Begins to read an object of this size.
-    pub(super) fn begin(remote: Arc<Remote>, path: Path, bytes: u64, stop: StoreStop) -> Self {
+    pub(crate) fn begin(remote: Arc<Remote>, path: Path, bytes: u64, stop: StoreStop) -> Self {
         let (to_reader, pieces) = mpsc::channel(1);
         let shared = remote.shared.clone();
         let name = path.to_string();
@@ -50,13 +50,10 @@ impl Fetch {
     /// # Errors
     /// An object that is not there, of another size, or that the store does not give; there is no piece
     /// behind an error.
-    pub(crate) fn next(&mut self) -> Option<Result<Bytes>> {
+    pub fn next(&mut self) -> Option<Result<Bytes>> {
         let piece = self.pieces.blocking_recv()?;
         Some(piece.map_err(|failure| match failure.outcome {
-            Outcome::Missing => Error::File {
-                path: self.name.clone().into(),
-                reason: "the file is not there".to_owned(),
-            },
+            Outcome::Missing => Error::Missing { path: self.name.clone() },
             _ => self.remote.error("read", &self.name, failure),
         }))
     }

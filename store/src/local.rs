@@ -16,11 +16,14 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload}
 use tokio::task::JoinSet;
 use zillion_device::Files;
 
-use super::{Listed, Listing, PUTS_AT_ONCE};
 use crate::error::{Error, Result};
+use crate::listing::{Listed, Listing};
+
+/// The number of objects that are written to a folder at the same time.
+const PUTS_AT_ONCE: usize = 16;
 
 /// A folder as a store.
-pub(super) struct Local {
+pub(crate) struct Local {
     objects: Arc<LocalFileSystem>,
     runtime: tokio::runtime::Runtime,
     folder: PathBuf,
@@ -28,7 +31,7 @@ pub(super) struct Local {
 
 impl Local {
     /// Opens a folder, which is made first where `is_new` says so.
-    pub(super) fn open(folder: &FilePath, url: &str, files: &Files, is_new: bool) -> Result<Self> {
+    pub(crate) fn open(folder: &FilePath, url: &str, files: &Files, is_new: bool) -> Result<Self> {
         let failed = |reason: String| Error::Store { action: "open", path: url.to_owned(), reason };
         if is_new {
             files.create_dir(folder).map_err(|e| failed(e.to_string()))?;
@@ -46,11 +49,11 @@ impl Local {
         Ok(Self { objects: Arc::new(objects), runtime, folder })
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    pub(super) fn create(&self, path: &Path, bytes: Bytes) -> object_store::Result<bool> {
+    pub(crate) fn create(&self, path: &Path, bytes: Bytes) -> object_store::Result<bool> {
         let options = PutOptions::from(PutMode::Create);
         let put = self.objects.put_opts(path, PutPayload::from_bytes(bytes), options);
         match self.runtime.block_on(put) {
@@ -60,12 +63,12 @@ impl Local {
         }
     }
 
-    pub(super) fn put(&self, path: &Path, bytes: Bytes) -> object_store::Result<()> {
+    pub(crate) fn put(&self, path: &Path, bytes: Bytes) -> object_store::Result<()> {
         self.runtime.block_on(self.objects.put(path, PutPayload::from_bytes(bytes))).map(drop)
     }
 
     /// Several at once: a disk makes many files durable in the time of a few.
-    pub(super) fn put_all(&self, objects: Vec<(Path, Bytes)>) -> Result<()> {
+    pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>) -> Result<()> {
         self.runtime.block_on(async {
             let mut left = objects.into_iter();
             let mut open = JoinSet::new();
@@ -91,25 +94,25 @@ impl Local {
         })
     }
 
-    pub(super) fn get(&self, path: &Path) -> object_store::Result<Bytes> {
+    pub(crate) fn get(&self, path: &Path) -> object_store::Result<Bytes> {
         self.runtime.block_on(async { self.objects.get(path).await?.bytes().await })
     }
 
-    pub(super) fn head(&self, path: &Path) -> object_store::Result<Listed> {
+    pub(crate) fn head(&self, path: &Path) -> object_store::Result<Listed> {
         self.runtime.block_on(self.objects.head(path)).map(|meta| Listed::of(&meta))
     }
 
-    pub(super) fn list(&self, path: &Path) -> object_store::Result<Listing> {
+    pub(crate) fn list(&self, path: &Path) -> object_store::Result<Listing> {
         let listing = self.runtime.block_on(self.objects.list_with_delimiter(Some(path)))?;
         Ok(Listing::of(&listing))
     }
 
-    pub(super) fn delete(&self, path: &Path) -> object_store::Result<()> {
+    pub(crate) fn delete(&self, path: &Path) -> object_store::Result<()> {
         self.runtime.block_on(self.objects.delete(path))
     }
 
     /// Removes what killed writes left in a folder longer than `age` ago. Returns how many.
-    pub(super) fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
+    pub(crate) fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
         let failed = |e: std::io::Error| Error::Store {
             action: "sweep",
             path: folder.to_owned(),
@@ -136,7 +139,7 @@ impl Local {
     }
 }
 
-pub(super) fn failed(action: &'static str, name: &str, error: &object_store::Error) -> Error {
+pub(crate) fn failed(action: &'static str, name: &str, error: &object_store::Error) -> Error {
     Error::Store { action, path: name.to_owned(), reason: error.to_string() }
 }
 

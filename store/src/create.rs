@@ -5,20 +5,22 @@
 //! to write, he has written it. Two writers of the very same bytes are both told that it was they, and both
 //! are right: what they want to be there is there.
 
+use std::hash::{BuildHasher, RandomState};
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutMode, PutOptions, PutPayload};
-use zillion_feature::random::mix64;
 
-use super::failure::Failure;
-use super::remote::Shared;
-use super::stats::{Operation, Outcome};
+use crate::failure::Failure;
+use crate::remote::Shared;
+use crate::stats::{Operation, Outcome};
 
 /// The object that shows whether a store honours create-if-absent.
-pub(super) const PROBE: &str = ".zillion-create-if-absent";
+pub(crate) const PROBE: &str = ".zillion-create-if-absent";
 
 /// Writes an object that must not be there yet. `false`: somebody else's is there.
-pub(super) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result<bool, Failure> {
+pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result<bool, Failure> {
     let place = shared.place(path);
     let mut tries = shared.patience.begin(Operation::Create);
     loop {
@@ -71,12 +73,10 @@ fn unknown(failure: Failure) -> Failure {
 
 /// Whether the store refuses to create what is there. The object stays for the next one who asks: it then
 /// takes one request.
-pub(super) async fn probe(shared: &Shared) -> Result<bool, Failure> {
+pub(crate) async fn probe(shared: &Shared) -> Result<bool, Failure> {
     let path = Path::from(PROBE);
     // Two texts that nobody else writes: `create` takes what equals its own for its own.
-    let since =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let unique = mix64(since.as_nanos() as u64) ^ mix64(u64::from(std::process::id()));
+    let unique = RandomState::new().hash_one((SystemTime::now(), std::process::id()));
     let text = |which: &str| Bytes::from(format!("{which} write of {unique:016x}\n"));
     Ok(!create(shared, &path, text("first")).await?
         || !create(shared, &path, text("second")).await?)

@@ -14,43 +14,44 @@ use object_store::{ObjectStoreExt, PutPayload};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::client::Client;
-use super::failure::Failure;
-use super::fetch::Fetch;
-use super::runtime::{Network, StoreStop};
-use super::stats::{Operation, Outcome, StoreStats};
-use super::tries::Patience;
-use super::{Listed, Listing, create, upload};
+use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::failure::Failure;
+use crate::fetch::Fetch;
+use crate::listing::{Listed, Listing};
+use crate::runtime::{Network, StoreStop};
+use crate::stats::{Operation, Outcome, StoreStats};
+use crate::tries::Patience;
+use crate::{create, upload};
 
 /// A bucket's part as a store.
-pub(super) struct Remote {
-    pub(super) shared: Arc<Shared>,
-    pub(super) network: Network,
+pub(crate) struct Remote {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) network: Network,
 }
 
 /// What the futures of a store share.
-pub(super) struct Shared {
-    pub(super) client: Client,
-    pub(super) prefix: Path,
-    pub(super) patience: Patience,
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) prefix: Path,
+    pub(crate) patience: Patience,
     /// Requests that write, at the same time.
-    pub(super) gate: Semaphore,
+    pub(crate) gate: Semaphore,
 }
 
 impl Remote {
-    pub(super) fn new(client: Client, prefix: Path, patience: Patience) -> std::io::Result<Self> {
+    pub(crate) fn new(client: Client, prefix: Path, patience: Patience) -> std::io::Result<Self> {
         let gate = Semaphore::new(patience.options.at_once);
         let shared = Arc::new(Shared { client, prefix, patience, gate });
         Ok(Self { shared, network: Network::start()? })
     }
 
-    pub(super) fn stats(&self) -> &StoreStats {
+    pub(crate) fn stats(&self) -> &StoreStats {
         &self.shared.patience.stats
     }
 
     /// Runs an operation and waits for it.
-    pub(super) fn run<T: Send + 'static>(
+    pub(crate) fn run<T: Send + 'static>(
         &self,
         (action, name): (&'static str, &str),
         stop: &StoreStop,
@@ -60,7 +61,7 @@ impl Remote {
     }
 
     /// The same, with the failure as it is.
-    pub(super) fn attempt<T: Send + 'static>(
+    pub(crate) fn attempt<T: Send + 'static>(
         &self,
         stop: &StoreStop,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
@@ -80,7 +81,7 @@ impl Remote {
         done.unwrap_or_else(|| Err(Failure::new(Outcome::Refused, "the store's thread panicked")))
     }
 
-    pub(super) fn error(&self, action: &'static str, name: &str, failure: Failure) -> Error {
+    pub(crate) fn error(&self, action: &'static str, name: &str, failure: Failure) -> Error {
         let mut reason = failure.reason;
         if failure.outcome == Outcome::Denied {
             reason = format!(
@@ -92,7 +93,7 @@ impl Remote {
     }
 
     /// Whether the bucket is there and can be listed.
-    pub(super) fn check(&self, url: &str, stop: &StoreStop) -> Result<()> {
+    pub(crate) fn check(&self, url: &str, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let listed = self
             .attempt(stop, async move { shared.page(&Path::ROOT, Some(1), None).await.map(drop) });
@@ -113,7 +114,7 @@ impl Remote {
         })
     }
 
-    pub(super) fn create(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<bool> {
+    pub(crate) fn create(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<bool> {
         let shared = self.shared.clone();
         let name = path.to_string();
         self.run(
@@ -124,7 +125,7 @@ impl Remote {
     }
 
     /// Whether create-if-absent is what it says. Called by those who will decide between writers by it.
-    pub(super) fn check_create(&self, stop: &StoreStop) -> Result<()> {
+    pub(crate) fn check_create(&self, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let honest =
             self.run(("check", create::PROBE), stop, async move { create::probe(&shared).await })?;
@@ -139,13 +140,13 @@ impl Remote {
         }
     }
 
-    pub(super) fn put(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<()> {
+    pub(crate) fn put(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let name = path.to_string();
         self.run(("write", &name), stop, async move { shared.write(&path, bytes).await })
     }
 
-    pub(super) fn put_all(&self, objects: Vec<(Path, Bytes)>, stop: &StoreStop) -> Result<()> {
+    pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let written = self.attempt(stop, async move {
             // Tasks are cheap: what is open at once is said by the gate. All end with the set.
@@ -177,7 +178,7 @@ impl Remote {
         }
     }
 
-    pub(super) fn get(&self, path: Path, stop: &StoreStop) -> Result<Option<Bytes>> {
+    pub(crate) fn get(&self, path: Path, stop: &StoreStop) -> Result<Option<Bytes>> {
         let shared = self.shared.clone();
         let read = self.attempt(stop, {
             let path = path.clone();
@@ -190,7 +191,7 @@ impl Remote {
         }
     }
 
-    pub(super) fn head(&self, path: Path, stop: &StoreStop) -> Result<Option<Listed>> {
+    pub(crate) fn head(&self, path: Path, stop: &StoreStop) -> Result<Option<Listed>> {
         let shared = self.shared.clone();
         let seen = self.attempt(stop, {
             let path = path.clone();
@@ -204,7 +205,7 @@ impl Remote {
     }
 
     /// Sizes and ages of several objects, in their order.
-    pub(super) fn heads(&self, paths: Vec<Path>, stop: &StoreStop) -> Result<Vec<Option<Listed>>> {
+    pub(crate) fn heads(&self, paths: Vec<Path>, stop: &StoreStop) -> Result<Vec<Option<Listed>>> {
         let shared = self.shared.clone();
         let seen = self.attempt(stop, async move {
             let mut seen = vec![None; paths.len()];
@@ -240,13 +241,13 @@ impl Remote {
         }
     }
 
-    pub(super) fn list(&self, path: Path, stop: &StoreStop) -> Result<Listing> {
+    pub(crate) fn list(&self, path: Path, stop: &StoreStop) -> Result<Listing> {
         let shared = self.shared.clone();
         let name = path.to_string();
         self.run(("list", &name), stop, async move { shared.list(&path).await })
     }
 
-    pub(super) fn delete(&self, path: Path, stop: &StoreStop) -> Result<()> {
+    pub(crate) fn delete(&self, path: Path, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let name = path.to_string();
         self.run(("remove", &name), stop, async move {
@@ -262,19 +263,19 @@ impl Remote {
     }
 
     /// Begins to read an object in pieces.
-    pub(super) fn fetch(self: &Arc<Self>, path: Path, bytes: u64, stop: &StoreStop) -> Fetch {
+    pub(crate) fn fetch(self: &Arc<Self>, path: Path, bytes: u64, stop: &StoreStop) -> Fetch {
         Fetch::begin(self.clone(), path, bytes, stop.clone())
     }
 }
 
 impl Shared {
     /// Where an object lies in the bucket.
-    pub(super) fn place(&self, path: &Path) -> Path {
+    pub(crate) fn place(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()
     }
 
     /// Reads a small object.
-    pub(super) async fn read(&self, path: &Path) -> Result<Bytes, Failure> {
+    pub(crate) async fn read(&self, path: &Path) -> Result<Bytes, Failure> {
         let path = self.place(path);
         let objects = &self.client.objects;
         let read = || async { objects.get(&path).await?.bytes().await };
@@ -283,7 +284,7 @@ impl Shared {
         Ok(bytes)
     }
 
-    pub(super) async fn head(&self, path: &Path) -> Result<Listed, Failure> {
+    pub(crate) async fn head(&self, path: &Path) -> Result<Listed, Failure> {
         let path = self.place(path);
         let objects = &self.client.objects;
         let seen = self.patience.persist(Operation::Head, || objects.head(&path)).await;
@@ -305,7 +306,7 @@ impl Shared {
     }
 
     /// Waits until one more request that writes may be made.
-    pub(super) async fn pass(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
+    pub(crate) async fn pass(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
         // It is never closed.
         self.gate.acquire().await.ok()
     }

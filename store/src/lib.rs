@@ -1,0 +1,57 @@
+//! Object stores behind a blocking interface: a folder of this machine, or a bucket of a cloud.
+//!
+//! The crate `object_store` speaks to folders and clouds. This crate adds a blocking interface (the
+//! engines are synchronous), durable local writes, names that cannot leave the store, retries that
+//! are counted, settings and credentials from one [`Environment`] value, and a hook before and after
+//! every change, so that a test can kill the process there.
+//!
+//! It is *not* a cache, and it does not know what the objects mean.
+//!
+//! ```
+//! use zillion_device::Files;
+//! use zillion_store::Store;
+//!
+//! # fn main() -> zillion_store::Result<()> {
+//! # let folder = std::env::temp_dir().join(format!("zillion-store-doc-{}", std::process::id()));
+//! let store = Store::create_at(&folder.display().to_string(), Files::new())?;
+//! assert!(store.create("models/a", "first".into())?);
+//! assert!(!store.create("models/a", "second".into())?, "the object exists already");
+//! assert_eq!(store.get("models/a")?.as_deref(), Some(&b"first"[..]));
+//! # let _ = std::fs::remove_dir_all(folder);
+//! # Ok(())
+//! # }
+//! ```
+
+mod azure;
+mod client;
+mod cloud;
+mod create;
+mod environment;
+mod error;
+mod failure;
+mod fetch;
+mod gcs;
+mod ini;
+mod listing;
+mod local;
+mod location;
+mod options;
+mod profile;
+mod remote;
+mod runtime;
+mod s3;
+mod stats;
+mod store;
+mod tries;
+mod upload;
+
+pub use environment::Environment;
+pub use error::{Error, Result};
+pub use fetch::Fetch;
+pub use listing::{Listed, Listing};
+pub use location::{Cloud, Location};
+pub use options::STORE_SETTINGS;
+pub use remote::LAST_WORDS;
+pub use runtime::StoreStop;
+pub use stats::{Operation, Outcome, StoreStats, StoreSums};
+pub use store::Store;

@@ -1,0 +1,44 @@
+//! The contents of a folder of a store.
+
+use std::time::SystemTime;
+
+/// The contents of a folder of a store, in ascending order of names, without the folder's own path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The names of the folders in the folder.
+    pub folders: Vec<String>,
+    /// The objects in the folder.
+    pub objects: Vec<Listed>,
+}
+
+/// An object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The last segment of the object's name.
+    pub name: String,
+    /// The size in bytes.
+    pub bytes: u64,
+    /// The time of the last write.
+    pub modified: SystemTime,
+}
+
+impl Listed {
+    pub(crate) fn of(meta: &object_store::ObjectMeta) -> Self {
+        Self {
+            name: meta.location.filename().unwrap_or_default().to_owned(),
+            bytes: meta.size,
+            modified: meta.last_modified.into(),
+        }
+    }
+}
+
+impl Listing {
+    pub(crate) fn of(listed: &object_store::ListResult) -> Self {
+        let mut folders: Vec<String> =
+            listed.common_prefixes.iter().filter_map(|p| Some(p.filename()?.to_owned())).collect();
+        folders.sort_unstable();
+        let mut objects: Vec<Listed> = listed.objects.iter().map(Listed::of).collect();
+        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Self { folders, objects }
+    }
+}
