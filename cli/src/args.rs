@@ -17,7 +17,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use zillion_embedding::Dtype;
+use zillion_rows::Dtype;
 
 pub(crate) use bench_versions::{
     BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs, BenchWireArgs,

@@ -17,9 +17,10 @@ use common::{DIM, gradients, plan_of_range, random_plan, rowwise, spec, update};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use zillion_device::prefetch::prefetch_read;
 use zillion_device::{Files, Slab, Workers};
-use zillion_embedding::{DEFAULT_SHARDS, Dtype, IndexAlone, OptimizerSpec, TableSet};
+use zillion_embedding::{IndexAlone, TableSet};
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
+use zillion_rows::{DEFAULT_SHARDS, Dtype, OptimizerSpec};
 
 const ROWS: u64 = 1_000_000;
 /// Unique keys of a step.

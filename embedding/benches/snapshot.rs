@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use common::{gradients, plan_of_range, random_plan, rowwise, spec, update};
 use zillion_device::{Files, Workers, thread_time};
-use zillion_embedding::{DEFAULT_SHARDS, Dtype, TableSet};
+use zillion_embedding::TableSet;
 use zillion_feature::random::mix64;
 use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_rows::{DEFAULT_SHARDS, Dtype};
 
 const KEYS: u64 = 1000;
 /// Rows that are copied behind a push.

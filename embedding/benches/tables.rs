@@ -8,8 +8,9 @@ mod common;
 use common::{gradients, plan_of_range, random_plan, rowwise, spec, update};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use zillion_device::Workers;
-use zillion_embedding::{DEFAULT_SHARDS, Dtype, TableSet};
+use zillion_embedding::TableSet;
 use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_rows::{DEFAULT_SHARDS, Dtype};
 
 const ROWS: u64 = 10_000_000;
 /// Unique keys of a step: a batch of 4,096 rows and 26 features has about this many.

@@ -13,6 +13,8 @@ mod before;
 use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
+use zillion_rows::Candidate;
+use zillion_rows::candidate::LARGEST_THRESHOLD;
 
 use crate::index::{Counted, Index};
 use before::Before;
@@ -23,8 +25,7 @@ const COUNT_BITS: u32 = SLOTS.trailing_zeros();
 const SHIFT: u32 = u64::BITS - COUNT_BITS;
 const KEY_BITS: u64 = (1 << SHIFT) - 1;
 
-/// The largest threshold that counts can be compared with.
-pub(crate) const LARGEST_THRESHOLD: u32 = 1 << COUNT_BITS;
+const _: () = assert!(LARGEST_THRESHOLD == 1 << COUNT_BITS, "a count has the bits of a slot");
 
 #[derive(Debug)]
 pub(crate) struct Candidates {
@@ -38,15 +39,6 @@ pub(crate) struct Candidates {
     most: Option<usize>,
     /// Candidates that went because their slot had so many.
     pub(crate) lapsed: u64,
-}
-
-/// One candidate as a checkpoint keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    /// Occurrences so far: at least one, and fewer than the table asks for.
-    pub(crate) count: u32,
-    /// The step that it was last seen in.
-    pub(crate) last_step: u32,
 }
 
 fn stored(key: FeatureKey, count: u32) -> u64 {

@@ -20,37 +20,8 @@ use std::ops::Range;
 
 use before::Before;
 use zillion_device::prefetch::prefetch_read;
-use zillion_feature::random::mix64;
-use zillion_feature::{FeatureKey, SLOTS};
-
-/// The largest threshold that counters of eight bits can tell.
-pub(crate) const LARGEST_THRESHOLD: u32 = u8::MAX as u32;
-/// More expected keys are taken for a mistake.
-pub(crate) const MOST_KEYS: u64 = 100_000_000_000;
-/// Counters of four bits do up to here.
-const LARGEST_NIBBLE: u32 = 15;
-/// Counters of one key at most.
-const MOST_PROBES: u32 = 8;
-const SLOT_BITS: u32 = SLOTS.trailing_zeros();
-
-/// Bytes of a block.
-pub(crate) const BLOCK_BYTES: usize = 64;
-/// Words of a block in a checkpoint.
-pub(crate) const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
-
-/// What follows from an admission's settings.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct FilterShape {
-    at_least: u32,
-    /// Bits of a counter, 4 or 8.
-    counter_bits: u32,
-    /// Counters of one key.
-    probes: u32,
-    /// Blocks of one slot.
-    pub(crate) blocks: usize,
-    /// Counters of one slot that are in use when it is full.
-    fullest: u32,
-}
+use zillion_feature::FeatureKey;
+use zillion_rows::filter::{BLOCK_BYTES, BLOCK_WORDS, FilterShape, SLOT_FILTER_BYTES};
 
 /// The counts of one shard's part of a table.
 #[derive(Debug)]
@@ -72,80 +43,11 @@ struct SlotFilter {
     counting: u32,
 }
 
+const _: () = assert!(size_of::<SlotFilter>() == SLOT_FILTER_BYTES, "limits are reckoned with it");
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 struct Block([u8; BLOCK_BYTES]);
-
-impl FilterShape {
-    /// A filter for thresholds up to `at_least`, in which `keys` keys wait and the share `error` of counts is too
-    /// large. The arguments are as [`Admission`](crate::Admission) allows them.
-    pub(crate) fn new(at_least: u32, keys: u64, error: f64) -> Self {
-        let counter_bits = if at_least <= LARGEST_NIBBLE { 4 } else { 8 };
-        let counters = (BLOCK_BYTES * 8) as f64 / f64::from(counter_bits);
-        let loads = (1..=MOST_PROBES).map(|probes| (largest_load(counters, probes, error), probes));
-        let best = loads.max_by(|a, b| a.0.total_cmp(&b.0));
-        let (load, probes) = best.unwrap_or((1.0, 1));
-        let blocks = (keys as f64 / SLOTS as f64 / load).ceil().max(1.0);
-        let in_use = 1.0 - (-load * f64::from(probes) / counters).exp();
-        let fullest = (blocks * counters * in_use) as u32;
-        Self { at_least, counter_bits, probes, blocks: blocks as usize, fullest: fullest.max(1) }
-    }
-
-    /// Everything that decides what counters mean, as checkpoints say it.
-    pub(crate) fn describe(&self) -> String {
-        let Self { counter_bits, probes, blocks, .. } = self;
-        format!("{counter_bits} bits, {probes} counters a key, {blocks} blocks a slot")
-    }
-
-    /// Bytes of a whole filter, all slots in use.
-    pub(crate) fn bytes(&self) -> u64 {
-        (SLOTS * (self.blocks * BLOCK_BYTES + size_of::<SlotFilter>())) as u64
-    }
-
-    #[inline(always)]
-    fn largest(&self) -> u32 {
-        (1 << self.counter_bits) - 1
-    }
-
-    /// The block of a key: multiply-shift of the bits below its slot.
-    #[inline(always)]
-    fn block(&self, key: FeatureKey) -> usize {
-        ((u128::from(key.0 << SLOT_BITS) * self.blocks as u128) >> 64) as usize
-    }
-
-    /// The counters of a key in its block. The bits that chose the block are mixed with the others, because all
-    /// keys of a block have them in common.
-    #[inline(always)]
-    fn counters(self, key: FeatureKey) -> impl Iterator<Item = usize> {
-        let bits_each = (BLOCK_BYTES as u32 * 8 / self.counter_bits).trailing_zeros();
-        let bits = mix64(key.0);
-        (0..self.probes).map(move |i| (bits >> (i * bits_each)) as usize & ((1 << bits_each) - 1))
-    }
-}
-
-/// The most keys a block, on average, with which no more than `error` of other keys find all of their counters
-/// in use.
-fn largest_load(counters: f64, probes: u32, error: f64) -> f64 {
-    let (mut low, mut high) = (0.0, counters);
-    for _ in 0..40 {
-        let load = (low + high) / 2.0;
-        if share_in_use(load, counters, probes) <= error { low = load } else { high = load }
-    }
-    low
-}
-
-/// The chance that all counters of a new key are in use.
-fn share_in_use(load: f64, counters: f64, probes: u32) -> f64 {
-    let mut chance = (-load).exp();
-    let mut sum = 0.0;
-    // Beyond twelve standard deviations nothing is left.
-    for keys in 1..(load + 12.0 * load.sqrt() + 20.0) as i32 {
-        chance *= load / f64::from(keys);
-        let in_use = 1.0 - (1.0 - 1.0 / counters).powi(keys * probes as i32);
-        sum += chance * in_use.powi(probes as i32);
-    }
-    sum
-}
 
 impl Block {
     const EMPTY: Self = Self([0; BLOCK_BYTES]);
@@ -339,6 +241,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
+    use zillion_feature::SLOTS;
 
     use super::*;
 

@@ -4,12 +4,12 @@
 //! Nothing is reckoned here a second time. A forecast that had formulas of its own would drift away from what tables do.
 
 use crate::error::{Error, Result};
-use crate::life::ByteSize;
 use crate::life::capacity::{Claim, shares};
 use crate::set::shared_room;
 use crate::shape::TableShape;
-use crate::spec::TableSpec;
 use crate::spill::{FILE_PER_ROWS, RecordShape, budget_rows};
+use zillion_rows::ByteSize;
+use zillion_rows::TableSpec;
 
 /// What spilling makes of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,23 +24,26 @@ pub struct SpillForecast {
     pub file_bytes: u64,
 }
 
-impl TableSpec {
-    /// What a table of `rows` rows on `shards` shards comes to where its rows may take `memory` bytes.
-    ///
-    /// # Errors
-    /// [`Error::Spec`] where the table cannot spill, or the memory holds no row of each shard.
-    pub fn spill_forecast(&self, rows: u64, memory: u64, shards: usize) -> Result<SpillForecast> {
-        self.check_spill()?;
-        let shards = shards.max(1) as u64;
-        let shape = TableShape::new(self.clone())?;
-        let budget_rows = shards * budget_rows(memory / shards, &shape)?;
-        let hot_rows = rows.min(budget_rows);
-        let index = self.index_memory(rows);
-        let in_memory = (self.memory(rows, shards as usize) - index).min(memory);
-        let records = (rows - hot_rows) * RecordShape::new(&shape).bytes() as u64;
-        let file_bytes = (records as f64 * FILE_PER_ROWS) as u64;
-        Ok(SpillForecast { budget_rows, hot_rows, memory: index + in_memory, file_bytes })
-    }
+/// What a table of `rows` rows on `shards` shards comes to where its rows may take `memory` bytes.
+///
+/// # Errors
+/// [`Error::Spec`] where the table cannot spill, or the memory holds no row of each shard.
+pub fn forecast_spill(
+    spec: &TableSpec,
+    rows: u64,
+    memory: u64,
+    shards: usize,
+) -> Result<SpillForecast> {
+    spec.check_spill()?;
+    let shards = shards.max(1) as u64;
+    let shape = TableShape::new(spec.clone())?;
+    let budget_rows = shards * budget_rows(memory / shards, &shape)?;
+    let hot_rows = rows.min(budget_rows);
+    let index = spec.index_memory(rows);
+    let in_memory = (spec.memory(rows, shards as usize) - index).min(memory);
+    let records = (rows - hot_rows) * RecordShape::new(&shape).bytes() as u64;
+    let file_bytes = (records as f64 * FILE_PER_ROWS) as u64;
+    Ok(SpillForecast { budget_rows, hot_rows, memory: index + in_memory, file_bytes })
 }
 
 /// Rows that each table comes to under a limit of all tables together (see

@@ -7,10 +7,11 @@ use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 
-use crate::candidates::{Candidate, Candidates};
+use crate::candidates::Candidates;
 use crate::filter::Filter;
-use crate::life::{Admission, is_drawn};
 use crate::shape::TableShape;
+use zillion_rows::Candidate;
+use zillion_rows::{Admission, is_drawn};
 
 /// The admission of one shard's part of a table.
 #[derive(Debug)]

@@ -1,15 +1,16 @@
 //! Sparse embedding tables: rows by key, that learn.
 //!
-//! What it is: the index, the memory, the initial rows, the row optimizers, the checkpoint parts, and the
-//! trait [`RowSource`] that scores get their rows from. What it is *not*: it knows no network (`ps/` puts
-//! a contract around it) and no dense model (`nn/` sees slices).
+//! What it is: the engine of live tables – the index, the memory, the row optimizers, admission and eviction,
+//! spilling to disk and snapshots. What it is *not*: it has no file format (those are in `rows/`), it knows no
+//! network (`ps/` puts a contract around it) and no dense model (`nn/` sees slices).
 //!
 //! ```
 //! use std::num::NonZeroUsize;
 //! use zillion_device::Workers;
-//! use zillion_embedding::conformance::plan_of;
 //! use zillion_embedding::*;
 //! use zillion_feature::{FeatureKey, RowBuffer, Step};
+//! use zillion_rows::conformance::plan_of;
+//! use zillion_rows::*;
 //!
 //! let vector = SegmentSpec {
 //!     name: "vector".into(),
@@ -47,32 +48,23 @@
 //! let update = Update { step: Step(1), rates: Rates::default(), scale: 1.0 };
 //! let counted = tables.push(&workers, &plan, &rows, update)?;
 //! assert_eq!(counted.created, 2);
-//! # Ok::<(), Error>(())
+//! # Ok::<(), zillion_embedding::Error>(())
 //! ```
 
 mod ahead;
-mod arrow_file;
 mod candidates;
 pub mod capacity;
-mod dtype;
 mod error;
 mod filter;
 mod forecast;
 mod gate;
 mod index;
-mod initializer;
-pub mod layer;
 mod life;
-mod limits;
 mod narrow;
 mod optimizer;
-mod part;
-mod part_source;
 mod set;
 mod shape;
 mod shard;
-mod source;
-mod spec;
 mod spill;
 mod statistics;
 mod table;
@@ -80,24 +72,12 @@ mod table;
 mod testing;
 mod view;
 
-pub use dtype::Dtype;
 pub use error::{Error, Result};
-pub use forecast::{SpillForecast, rows_within_shared_limit};
+pub use forecast::{SpillForecast, forecast_spill, rows_within_shared_limit};
 #[doc(hidden)]
 pub use index::IndexAlone;
-pub use initializer::InitializerSpec;
-pub use life::{Admission, ByteSize, Eviction, Growth, PinnedId, UseStatistics};
-pub use optimizer::{Bounds, ClipSpec, OptimizerSpec, Rates};
-pub use part::{ChangedParts, ListedParts, MAX_PART_ROWS, PartInfo, PartsBelow, TableParts};
-pub use part_source::PartSource;
-pub use set::{
-    Adopted, DEFAULT_SHARDS, LAST_STEP, LiveRows, SnapshotMark, TableSet, Update,
-    check_shared_limit,
-};
-pub use source::{LookupReport, RowSource, conformance};
-pub use spec::{
-    DEFAULT_DENSE_ROWS, Scope, SegmentLayout, SegmentSpec, TableLayout, TableSpec, Unknown,
-};
+pub use optimizer::Rates;
+pub use set::{Adopted, LAST_STEP, LiveRows, SnapshotMark, TableSet, Update, check_shared_limit};
 pub use spill::{SpillHome, SpillStatistics};
 pub use statistics::{Counters, TableStatistics};
 pub use view::{

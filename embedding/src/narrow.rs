@@ -5,10 +5,11 @@
 
 use std::ops::Range;
 
+use zillion_rows::TableSpec;
+
 use crate::error::Result;
 use crate::optimizer::Kernel;
 use crate::shape::TableShape;
-use crate::spec::TableSpec;
 
 /// The rows of a table before they are full.
 #[derive(Debug)]
@@ -28,10 +29,9 @@ pub(crate) struct NarrowShape {
 impl NarrowShape {
     /// Of a valid spec; `None` where all rows are full.
     pub(crate) fn new(spec: &TableSpec) -> Result<Option<Self>> {
-        let (Some(growth), Some(segments)) = (spec.grow, spec.narrow_segments()) else {
+        let (Some(growth), Some(small)) = (spec.grow, spec.narrow_spec()) else {
             return Ok(None);
         };
-        let small = TableSpec { grow: None, segments, ..spec.clone() };
         let (full, narrow) = (spec.layout(), small.layout());
         // Only the first segment may be missing.
         let missing = spec.segments.len() - small.segments.len();

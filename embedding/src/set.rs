@@ -35,26 +35,23 @@ use zillion_feature::{
 pub use self::adopt::Adopted;
 pub(crate) use self::adopt::Moves;
 use crate::error::{Error, Result};
+use crate::life::Due;
 use crate::optimizer::Rates;
 use crate::shape::{TableShape, TableStep};
 use crate::shard::Shard;
-use crate::source::{LookupReport, RowSource};
-use crate::spec::{TableLayout, TableSpec};
 use crate::statistics::{Counters, TableStatistics};
 use capacity::SharedLimit;
 pub use capacity::check_shared_limit;
 pub(crate) use capacity::shared_room;
 use changes::Tracking;
-pub(crate) use checkpoint::listed_parts;
 use eras::Eras;
 use marks::Marks;
 pub use marks::SnapshotMark;
-pub(crate) use read::shape_rows;
 use snapshot::Snapshot;
 use spill::Spilling;
-
-/// Shards that a set has unless a job says otherwise.
-pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
+use zillion_rows::RowShape;
+use zillion_rows::{LookupReport, RowSource};
+use zillion_rows::{TableLayout, TableSpec};
 
 /// The last step that fits a row's metadata.
 pub const LAST_STEP: Step = Step(u32::MAX as u64);
@@ -249,7 +246,7 @@ impl TableSet {
         }
         // `steps` has refused a step that does not fit.
         let step = update.step.0 as u32;
-        let turns = self.shapes.iter().map(|s| s.spec.eviction.turn(s.priority, step));
+        let turns = self.shapes.iter().map(|s| Due::new(&s.spec.eviction, s.priority, step));
         let moves = turns.zip(&self.frozen);
         let turns: Vec<_> = moves.map(|(turn, &frozen)| turn.filter(|_| !frozen)).collect();
         let before = total(&self.shards);
@@ -347,7 +344,7 @@ impl TableSet {
             return Err(Error::mismatch("*", reason));
         }
         for (table, rows) in plan.tables.iter().zip(&gradients.tables) {
-            let TableShape { layout, spec, .. } = self.shape(table.table)?.as_ref();
+            let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
             let counted = table.occurrences.offsets.len();
             if !spec.admission.is_all() && counted != table.keys.len() + 1 {
                 let reason = "admission counts occurrences, and the plan does not say how often its keys occur";
@@ -372,7 +369,7 @@ impl TableSet {
 
     /// Checks that what rows were used for is said where a table keeps it, and nowhere else.
     fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
-        let TableShape { layout, spec, .. } = self.shape(table.table)?.as_ref();
+        let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
         let reason = match (&spec.statistics, &rows.uses) {
             (None, None) => return Ok(()),
             (None, Some(_)) => "shows and clicks were pushed, and the table keeps none".to_owned(),

@@ -7,10 +7,11 @@ use zillion_device::{Files, Workers};
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
-use crate::conformance::plan_of;
-use crate::{
-    Admission, Bounds, ClipSpec, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec, Rates,
-    Scope, SegmentSpec, TableParts, TableSet, TableSpec, Unknown, Update,
+use crate::{Rates, TableSet, Update};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{
+    Admission, Bounds, ClipSpec, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec, Scope,
+    SegmentSpec, TableParts, TableSpec, Unknown,
 };
 
 pub(crate) fn workers(threads: usize) -> Workers {

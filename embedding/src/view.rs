@@ -15,14 +15,14 @@ use serde::Serialize;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, SLOTS, Use};
 
-use crate::candidates::Candidate;
 use crate::error::Result;
-use crate::part::{
+use crate::shape::TableShape;
+use zillion_rows::Candidate;
+use zillion_rows::part::listed_parts;
+use zillion_rows::part::{
     Need, PartInfo, RowPart, StoredCandidates, TableParts, open_candidates, open_narrow, open_rows,
 };
-use crate::set::listed_parts;
-use crate::shape::TableShape;
-use crate::spec::{TableLayout, TableSpec};
+use zillion_rows::{TableLayout, TableSpec};
 
 pub use explain::{
     AdmissionForecast, EvictionForecast, KeyReport, Outlook, RowReport, SegmentReport,
@@ -450,8 +450,10 @@ fn norms(passes: Vec<Pass>, rows: u64) -> Option<Norms> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TableSet;
     use crate::testing::*;
-    use crate::{Admission, OptimizerSpec, TableSet, conformance::plan_of};
+    use zillion_rows::conformance::plan_of;
+    use zillion_rows::{Admission, OptimizerSpec};
 
     #[test]
     fn a_view_says_what_the_table_holds() {

@@ -3,12 +3,15 @@
 use std::num::NonZeroUsize;
 
 use zillion_device::{Files, Workers};
-use zillion_embedding::conformance::plan_of;
 use zillion_embedding::{
-    Admission, ByteSize, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
-    SpillHome, TableSet, TableSpec, Unknown, Update, rows_within_shared_limit,
+    Rates, SpillHome, TableSet, Update, forecast_spill, rows_within_shared_limit,
 };
 use zillion_feature::{FeatureKey, RowBuffer, Step, TableId};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{
+    Admission, ByteSize, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec,
+    Unknown,
+};
 
 fn spec(name: &str) -> TableSpec {
     let segment = SegmentSpec {
@@ -59,7 +62,7 @@ fn fill(set: &mut TableSet, keys: u64) {
 #[test]
 fn a_forecast_of_spilling_is_what_comes() {
     let (rows, shards_count, memory) = (20_000, 2, 512 << 10);
-    let forecast = spec("ids").spill_forecast(rows, memory, shards_count).unwrap();
+    let forecast = forecast_spill(&spec("ids"), rows, memory, shards_count).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let home = SpillHome::open(&Files::new(), folder.path()).unwrap();
     let mut set = TableSet::new(vec![spec("ids")], shards(shards_count)).unwrap();
@@ -78,17 +81,17 @@ fn a_forecast_of_spilling_is_what_comes() {
     let room = forecast.file_bytes + shards_count as u64 * 2 * 16 * (16 << 10);
     assert!(spill.disk_bytes <= room, "{} {forecast:?}", spill.disk_bytes);
     // What fits stays in memory.
-    let roomy = spec("ids").spill_forecast(100, 64 << 20, shards_count).unwrap();
+    let roomy = forecast_spill(&spec("ids"), 100, 64 << 20, shards_count).unwrap();
     assert_eq!((roomy.hot_rows, roomy.file_bytes), (100, 0));
     assert_eq!(roomy.memory, spec("ids").memory(100, shards_count));
 }
 
 #[test]
 fn what_cannot_spill_is_refused_as_it_would_be() {
-    let tight = spec("ids").spill_forecast(10, 8 << 10, 8).unwrap_err().to_string();
+    let tight = forecast_spill(&spec("ids"), 10, 8 << 10, 8).unwrap_err().to_string();
     assert!(tight.contains("run.spill.ids") && tight.contains("hold no row"), "{tight}");
     let dense = TableSpec { dense: true, ..spec("ids") };
-    assert!(dense.spill_forecast(10, 1 << 30, 8).is_err());
+    assert!(forecast_spill(&dense, 10, 1 << 30, 8).is_err());
 }
 
 #[test]

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::Files;
-use zillion_embedding::layer::{LayerManifest, WholeRow};
-use zillion_embedding::{
-    Adopted, Counters, LookupReport, Rates, SnapshotMark, TableLayout, TableParts, TableStatistics,
-};
+use zillion_embedding::{Adopted, Counters, Rates, SnapshotMark, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
+use zillion_rows::layer::{LayerManifest, WholeRow};
+use zillion_rows::{LookupReport, TableLayout, TableParts};
 
 use crate::error::Result;
 use crate::pending::Pending;
@@ -232,7 +231,7 @@ pub trait TrainClient: Send {
     /// Writes the files of a layer into `folder`, which exists: all rows as they are, or those that changed.
     /// The epoch goes on: whoever publishes the layer ends it, before the next step, and keeps the number for the
     /// next delta. `None` where what changed since then is not known any more, or never was: publish a base,
-    /// or compare (`zillion_embedding::layer::difference`).
+    /// or compare (`zillion_rows::layer::difference`).
     ///
     /// # Errors
     /// While gradients wait to be applied; for an epoch that has not ended; where the disk refuses.

@@ -10,11 +10,11 @@ mod model;
 mod scenarios;
 mod versions;
 
-use zillion_embedding::{
-    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
-};
 use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64};
+use zillion_rows::{
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
+};
 
 use crate::client::TrainClient;
 

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::{Files, Workers};
-use zillion_embedding::layer::{AtOnce, LayerManifest, WholeRow};
 use zillion_embedding::{
-    Adopted, Counters, LookupReport, Rates, SnapshotMark, SpillHome, TableLayout, TableParts,
-    TableSet, TableSpec, TableStatistics, Update,
+    Adopted, Counters, Rates, SnapshotMark, SpillHome, TableSet, TableStatistics, Update,
 };
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
+use zillion_rows::layer::{AtOnce, LayerManifest, WholeRow};
+use zillion_rows::{LookupReport, TableLayout, TableParts, TableSpec};
 
 use crate::client::{CheckpointTicket, PushMode, Since, StepReport, TrainClient, Want};
 use crate::error::{Error, Result};

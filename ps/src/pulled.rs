@@ -1,7 +1,8 @@
 //! A training client as a source of rows for validation.
 
-use zillion_embedding::{Error as TableError, LookupReport, RowSource, TableLayout};
+use zillion_embedding::Error as TableError;
 use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_rows::{LookupReport, RowSource, TableLayout};
 
 use crate::client::TrainClient;
 

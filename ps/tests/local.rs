@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use zillion_device::Workers;
-use zillion_embedding::{Dtype, TableSpec};
 use zillion_ps::conformance::{self, Action, Ending, StepAction};
 use zillion_ps::{LocalClient, TrainClient};
+use zillion_rows::{Dtype, TableSpec};
 
 fn client(specs: Vec<TableSpec>, shards: usize, threads: usize) -> Box<dyn TrainClient> {
     let some = |n| NonZeroUsize::new(n).unwrap();

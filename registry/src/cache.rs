@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use zillion_device::{Files, Workers, mmap};
-use zillion_embedding::layer::{Layer, LayerFile, LayerManifest, LayerSource, Pace, merge_layers};
-use zillion_embedding::{TableLayout, TableSpec};
+use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Pace, merge_layers};
+use zillion_rows::{TableLayout, TableSpec};
 use zillion_store::{Error as StoreError, Fetch};
 
 use crate::error::{Error, Result};

@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The rows could not be had.
     #[error(transparent)]
-    Rows(#[from] zillion_embedding::Error),
+    Rows(#[from] zillion_rows::Error),
     /// A store that cannot be opened, or that refuses an operation.
     #[error(transparent)]
     Store(#[from] zillion_store::Error),

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use zillion_device::mmap;
-use zillion_embedding::TableSpec;
-use zillion_embedding::layer::LayerManifest;
 use zillion_feature::{Schema, Statistics};
+use zillion_rows::TableSpec;
+use zillion_rows::layer::LayerManifest;
 
 use crate::error::{Error, Result};
 use crate::model::Model;

@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use zillion_embedding::layer::MAX_LAYERS;
+use zillion_rows::layer::MAX_LAYERS;
 
 /// A run joins the one before it unless that is larger by this factor.
 const RATIO: u64 = 4;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zillion_device::Files;
-use zillion_embedding::layer::{AtOnce, LayerFile, Pace, verify_layer};
-use zillion_embedding::{TableLayout, TableSpec};
+use zillion_rows::layer::{AtOnce, LayerFile, Pace, verify_layer};
+use zillion_rows::{TableLayout, TableSpec};
 
 use crate::cache::{Cache, other_bytes};
 use crate::error::{Error, Result};

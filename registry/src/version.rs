@@ -5,9 +5,9 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use zillion_embedding::TableSpec;
-use zillion_embedding::layer::{LayerFile, LayerManifest};
 use zillion_feature::{Cursor, HASH_ID, Statistics};
+use zillion_rows::TableSpec;
+use zillion_rows::layer::{LayerFile, LayerManifest};
 
 use crate::error::{Error, Result};
 

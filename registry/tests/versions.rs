@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use zillion_device::{Clock, Files, ManualClock, Workers};
-use zillion_embedding::layer::{AtOnce, LayerManifest, LayerSource, LayerWriter, part_count};
-use zillion_embedding::{
-    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec,
-    Unknown, conformance,
-};
 use zillion_feature::{FeatureKey, RowBuffer, Schema};
 use zillion_registry::{
     Cache, Draft, Error, Link, Model, MoveKind, Origin, Registry, Retention, STABLE, ScoreSettings,
     VersionId, VersionManifest,
+};
+use zillion_rows::layer::{AtOnce, LayerManifest, LayerSource, LayerWriter, part_count};
+use zillion_rows::{
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec,
+    Unknown, conformance,
 };
 
 /// Rows by key; `None` for a key that left.
@@ -168,7 +168,7 @@ fn a_chain_is_published_read_rolled_back_and_branched() {
     let mut cache = fixture.cache();
     for at in (0..40).rev().chain([17, 39]) {
         let mut source = fixture.rows(&mut cache, versions[at].version).unwrap();
-        assert!(source.layers().len() <= zillion_embedding::layer::MAX_LAYERS);
+        assert!(source.layers().len() <= zillion_rows::layer::MAX_LAYERS);
         assert_reads(&mut source, (0..600).map(key), &sum(&layers[..=at]));
     }
 

@@ -20,7 +20,7 @@ pub enum Error {
     },
     /// A lookup of rows that failed.
     #[error(transparent)]
-    Rows(#[from] zillion_embedding::Error),
+    Rows(#[from] zillion_rows::Error),
     /// A dense model that cannot be computed.
     #[error(transparent)]
     Model(#[from] zillion_nn::Error),

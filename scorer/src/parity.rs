@@ -8,9 +8,9 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use zillion_device::simd;
-use zillion_embedding::layer::Pace;
 use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues};
 use zillion_registry::VersionId;
+use zillion_rows::layer::Pace;
 
 use crate::error::{Error, Result};
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_embedding::RowSource;
 use zillion_feature::{Batch, LookupPlan, RowBuffer};
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{Executor, Graph, Inputs, NodeId, Params, Program, Settings};
+use zillion_rows::RowSource;
 
 use crate::error::{Error, Result};
 

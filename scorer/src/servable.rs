@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use zillion_device::Workers;
-use zillion_embedding::layer::{LayerFile, LayerSource, Pace};
 use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns, Schema};
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{Graph, Params, Settings};
@@ -11,6 +10,7 @@ use zillion_registry::{
     Cache, Error as RegistryError, Model, ScoreSettings, VersionFile, VersionId, VersionManifest,
     read_side,
 };
+use zillion_rows::layer::{LayerFile, LayerSource, Pace};
 
 use crate::error::{Error, Result};
 use crate::parity::ParityRows;

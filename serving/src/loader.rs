@@ -12,11 +12,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use zillion_device::{Files, Workers, thread_time};
-use zillion_embedding::RowSource as _;
-use zillion_embedding::layer::Pace;
 use zillion_registry::{
     Cache, CacheCounts, Error as RegistryError, Model, VersionId, VersionManifest,
 };
+use zillion_rows::RowSource as _;
+use zillion_rows::layer::Pace;
 use zillion_scorer::{Error, Servable};
 use zillion_store::{LAST_WORDS, StoreStop};
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use zillion_device::{Files, SystemClock, Workers};
-use zillion_embedding::TableSpec;
-use zillion_embedding::layer::{AtOnce, Found, LayerWriter, part_count};
 use zillion_feature::{FeatureKey, Schema};
 use zillion_registry::{Cache, Draft, MoveKind, Registry, STABLE, VersionFile};
+use zillion_rows::TableSpec;
+use zillion_rows::layer::{AtOnce, Found, LayerWriter, part_count};
 use zillion_scorer::{Error, Servable};
 
 use crate::harness::{Workplace, csv, stderr};

@@ -12,12 +12,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("feature", &["config"]),
     ("device", &[]),
     ("reader", &["config", "feature", "device"]),
-    ("embedding", &["feature", "device"]),
+    ("rows", &["feature", "device"]),
+    ("embedding", &["feature", "device", "rows"]),
     ("nn", &["config", "feature", "device"]),
-    ("ps", &["feature", "device", "embedding"]),
+    ("ps", &["feature", "device", "rows", "embedding"]),
     ("store", &["device"]),
-    ("registry", &["feature", "device", "embedding", "store"]),
-    ("scorer", &["feature", "device", "embedding", "nn", "registry"]),
+    ("registry", &["feature", "device", "rows", "store"]),
+    ("scorer", &["feature", "device", "rows", "nn", "registry"]),
     (
         "trainer",
         &[
@@ -25,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "feature",
             "device",
             "reader",
+            "rows",
             "embedding",
             "nn",
             "ps",
@@ -33,7 +35,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "scorer",
         ],
     ),
-    ("serving", &["config", "feature", "device", "embedding", "store", "registry", "scorer"]),
+    ("serving", &["config", "feature", "device", "rows", "store", "registry", "scorer"]),
 ];
 
 /// Words that mean a lock or an atomic on the way of a key.

@@ -27,9 +27,10 @@ mod writing;
 use std::path::{Path, PathBuf};
 
 use zillion_device::Workers;
-use zillion_embedding::{PartSource, SnapshotMark, TableSpec, TableView};
+use zillion_embedding::{SnapshotMark, TableView};
 use zillion_nn::optim::{Average, DenseOptimizer, read_params, read_scoring_params};
 use zillion_nn::{ParamSpec, Params};
+use zillion_rows::{PartSource, TableSpec};
 
 use crate::error::{Error, Result};
 use crate::frequencies::{self, Frequencies};

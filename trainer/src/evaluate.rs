@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use zillion_device::Workers;
-use zillion_embedding::RowSource;
 use zillion_feature::{Batch, Cursor};
 use zillion_nn::Params;
 use zillion_nn::metrics::{Cutoffs, RankingFigure};
 use zillion_nn::optim::PlateauMetric;
 use zillion_reader::{BatchOrder, Dataset};
+use zillion_rows::RowSource;
 use zillion_scorer::Scorer;
 
 use crate::error::Result;

@@ -19,12 +19,13 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 use zillion_config::ConfigError;
-use zillion_embedding::{ByteSize, TableSpec, check_shared_limit};
+use zillion_embedding::check_shared_limit;
 use zillion_feature::{Schema, TableId, random};
 use zillion_nn::optim::{AverageSpec, DenseOptimizerSpec, PlateauSpec, ScheduleSpec};
 use zillion_nn::zoo::{self, ModelSpec};
 use zillion_nn::{Passes, Settings};
 use zillion_reader::DataConfig;
+use zillion_rows::{ByteSize, TableSpec};
 
 use crate::error::{Error, Result};
 

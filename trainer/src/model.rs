@@ -1,9 +1,9 @@
 //! From a job to its graphs: where in a row of which table each feature's numbers stand.
 
-use zillion_embedding::TableLayout;
 use zillion_feature::FeatureKind;
 use zillion_nn::zoo::{self, LabelInput, ModelInputs, SparseInput, VectorSegment};
 use zillion_nn::{Graph, Mode, TableInput};
+use zillion_rows::TableLayout;
 
 use crate::error::Result;
 use crate::job::Job;

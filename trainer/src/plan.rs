@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use zillion_device::Workers;
-use zillion_embedding::TableSpec;
 use zillion_embedding::capacity::{Grid, Heaps, Numbers, Tracker, Usage, dims, memory};
 use zillion_feature::{Buckets, Cursor, FeatureKind, FeatureSpec};
 use zillion_reader::{BatchOrder, Dataset, Labels, estimated_rows};
+use zillion_rows::TableSpec;
 
 use crate::check::without_statistics;
 use crate::error::Result;

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_embedding::PartSource;
 use zillion_feature::{Batch, Cursor, Statistics};
 use zillion_nn::{Mode, Params};
 use zillion_reader::{BatchOrder, Dataset};
+use zillion_rows::PartSource;
 use zillion_scorer::Scorer;
 
 use crate::checkpoint::Checkpoint;

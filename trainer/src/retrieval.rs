@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_device::matmul::gemm;
-use zillion_embedding::RowSource;
 use zillion_feature::{
     Attribute, Batch, FeatureKey, KeyColumn, LookupPlan, MixedHasher, PlanScratch,
 };
@@ -18,6 +17,7 @@ use zillion_nn::metrics::{Cutoffs, Ranking, RankingFigure};
 use zillion_nn::zoo::{ITEM, USER};
 use zillion_nn::{Graph, Params, Settings};
 use zillion_reader::Dataset;
+use zillion_rows::RowSource;
 use zillion_scorer::Scorer;
 
 use crate::error::Result;

@@ -13,12 +13,11 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use zillion_device::Workers;
 use zillion_device::machine::{self, CpuTimes};
-use zillion_embedding::conformance::plan_of;
-use zillion_embedding::{
-    ByteSize, Counters, DEFAULT_SHARDS, Eviction, Rates, TableSet, TableSpec, Update,
-};
+use zillion_embedding::{Counters, Rates, TableSet, Update};
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, RowBuffer, Step};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{ByteSize, DEFAULT_SHARDS, Eviction, TableSpec};
 
 use super::bench_embedding::{BATCH_VALUES, Zipf, spec};
 use super::turns::{TURN, median};

@@ -10,11 +10,12 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use zillion_device::{Files, Workers, machine};
-use zillion_embedding::conformance::plan_of;
-use zillion_embedding::layer::{AtOnce, Layer, LayerManifest, difference};
-use zillion_embedding::{DEFAULT_SHARDS, Rates, TableSet, Update};
+use zillion_embedding::{Rates, TableSet, Update};
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, RowBuffer, Step};
+use zillion_rows::DEFAULT_SHARDS;
+use zillion_rows::conformance::plan_of;
+use zillion_rows::layer::{AtOnce, Layer, LayerManifest, difference};
 
 use super::bench_embedding::{BATCH_VALUES, spec};
 use super::{files, print_json, workers};

@@ -22,13 +22,14 @@ use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_device::probe::RowProbe;
 use zillion_device::{Workers, machine};
-use zillion_embedding::{
-    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec,
-    TableSet, TableSpec, Unknown, Update,
-};
+use zillion_embedding::{Rates, TableSet, Update};
 use zillion_feature::random::mix64;
 use zillion_feature::{
     Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Schema, Step,
+};
+use zillion_rows::{
+    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec,
+    TableSpec, Unknown,
 };
 
 use super::turns::{TURN, median};

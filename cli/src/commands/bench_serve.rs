@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 use zillion_device::machine::{self, CpuTimes};
-use zillion_embedding::layer::AtOnce;
 use zillion_registry::Cache;
+use zillion_rows::layer::AtOnce;
 use zillion_scorer::Servable;
 
 use super::bench_criteo::{MODEL, Requests, publish};

@@ -10,14 +10,12 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_device::{Workers, machine};
-use zillion_embedding::{
-    DEFAULT_SHARDS, InitializerSpec, OptimizerSpec, Rates, SpillHome, SpillStatistics, TableSet,
-    TableSpec, TableStatistics, Update,
-};
+use zillion_embedding::{Rates, SpillHome, SpillStatistics, TableSet, TableStatistics, Update};
 use zillion_feature::random::mix64;
 use zillion_feature::{
     Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Schema, Step, TableId,
 };
+use zillion_rows::{DEFAULT_SHARDS, InitializerSpec, OptimizerSpec, TableSpec};
 
 use super::bench_embedding::{self, BATCH_VALUES, Zipf};
 use super::{files, print_json, workers};

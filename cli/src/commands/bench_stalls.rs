@@ -15,10 +15,11 @@ use anyhow::Result;
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_device::{Files, Workers};
-use zillion_embedding::conformance::plan_of;
-use zillion_embedding::{DEFAULT_SHARDS, Rates, TableSet, Update};
+use zillion_embedding::{Rates, TableSet, Update};
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
+use zillion_rows::DEFAULT_SHARDS;
+use zillion_rows::conformance::plan_of;
 
 use super::bench_embedding::spec;
 use super::{print_json, workers};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use serde_json::json;
 use zillion_device::Workers;
-use zillion_embedding::TableSpec;
-use zillion_embedding::layer::{AtOnce, Found, LayerSource};
 use zillion_feature::{FeatureKey, FeatureKind, RawType, Schema};
 use zillion_registry::{Cache, STABLE, VersionManifest, default_cache};
+use zillion_rows::TableSpec;
+use zillion_rows::layer::{AtOnce, Found, LayerSource};
 use zillion_store::Environment;
 
 use super::model::model;

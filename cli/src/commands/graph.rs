@@ -4,13 +4,13 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use zillion_embedding::layer::{AtOnce, LayerFile};
 use zillion_nn::drawing::{self, Sizes};
 use zillion_nn::zoo::LOSS;
 use zillion_nn::{
     Graph, Memory, Mode, NodeId, Passes, Program, Settings, Stage, TrainGraph, differentiate,
 };
 use zillion_registry::{Cache, VersionId};
+use zillion_rows::layer::{AtOnce, LayerFile};
 use zillion_trainer::{Checkpoint, Job, RunDir, TrainConfig};
 
 use super::{files, look, model};

@@ -8,9 +8,9 @@ use anyhow::Result;
 use bytes::Bytes;
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
-use zillion_embedding::layer::AtOnce;
 use zillion_feature::Schema;
 use zillion_registry::{Cache, Model, STABLE, VersionId};
+use zillion_rows::layer::AtOnce;
 use zillion_scorer::Servable;
 
 use super::predict::data_of_file;

@@ -4,9 +4,9 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use zillion_embedding::layer::AtOnce;
 use zillion_reader::RawRows;
 use zillion_registry::{Cache, STABLE};
+use zillion_rows::layer::AtOnce;
 use zillion_scorer::Servable;
 
 use super::explain::cache_folder;

@@ -1,7 +1,7 @@
 //! `zillion table`.
 
 use anyhow::Result;
-use zillion_embedding::TableSpec;
+use zillion_rows::TableSpec;
 use zillion_trainer::Job;
 
 use super::{table_explain, table_histogram, table_plan, table_shrink, table_stats, table_top};

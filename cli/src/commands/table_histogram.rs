@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_embedding::{Histogram, Measure, Range, TableSpec};
+use zillion_embedding::{Histogram, Measure, Range};
+use zillion_rows::TableSpec;
 use zillion_trainer::Checkpoint;
 
 use super::look::{self, grouped, percent};

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_embedding::{Bin, TableSpec, TableSurvey};
+use zillion_embedding::{Bin, TableSurvey};
+use zillion_rows::TableSpec;
 use zillion_trainer::Checkpoint;
 
 use super::look::{self, bytes, grouped, percent};

@@ -3,13 +3,13 @@
 // Each benchmark takes what it needs.
 #![allow(dead_code)]
 
-use zillion_embedding::conformance::plan_of;
-use zillion_embedding::{
-    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec,
-    Unknown, Update,
-};
+use zillion_embedding::{Rates, Update};
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
+};
 
 /// Weights of a row.
 pub(crate) const DIM: usize = 16;

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 
-use super::Candidate;
+use zillion_rows::Candidate;
 
 /// Entries that a list may have before it is shortened.
 const FEWEST: usize = 64;

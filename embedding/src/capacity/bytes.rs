@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::dtype::Dtype;
-use crate::spec::TableSpec;
+use zillion_rows::TableSpec;
+use zillion_rows::dtype::Dtype;
 
 /// The widths that are tried, beside the table's own.
 const DIMS: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
@@ -56,8 +56,8 @@ fn vector(spec: &TableSpec) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::OptimizerSpec;
     use crate::testing::{segment, table};
+    use zillion_rows::OptimizerSpec;
 
     #[test]
     fn wider_rows_and_wider_numbers_take_more() {

@@ -27,8 +27,8 @@ use std::collections::hash_map::Entry;
 
 use zillion_feature::{FeatureKey, MixedHasher};
 
-use crate::life::{Admission, Eviction};
-use crate::spec::TableSpec;
+use zillion_rows::TableSpec;
+use zillion_rows::{Admission, Eviction};
 
 pub use bytes::{Numbers, dims, memory};
 pub use heaps::Heaps;

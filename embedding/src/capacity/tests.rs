@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use zillion_feature::random::{combine, mix64};
 
 use super::*;
-use crate::OptimizerSpec;
 use crate::testing::{key, segment, table};
+use zillion_rows::OptimizerSpec;
 
 fn grid() -> Grid {
     Grid::of(&table("ids", false, vec![segment("v", 2, OptimizerSpec::Sgd { lr: 0.1 }, 0.0)]))

@@ -104,17 +104,6 @@ impl Visit {
     }
 }
 
-/// The largest number of rows below 2³¹ whose bytes, as `bytes` says, are within a limit. `bytes` must grow with its
-/// argument.
-pub(crate) fn rows_within(limit: u64, bytes: impl Fn(u64) -> u64) -> u64 {
-    let (mut low, mut high) = (0, 1 << 31);
-    while low + 1 < high {
-        let middle = (low + high) / 2;
-        if bytes(middle) <= limit { low = middle } else { high = middle }
-    }
-    low
-}
-
 /// One table's claim on memory that several share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
@@ -145,6 +134,8 @@ pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use zillion_rows::memory::rows_within;
+
     use super::*;
 
     /// Of a step that had so many keys and made a row of each.

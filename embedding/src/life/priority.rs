@@ -9,8 +9,8 @@
 
 use zillion_feature::Use;
 
-use super::{Eviction, UseStatistics};
-use crate::shape::Meta;
+use zillion_rows::row::Meta;
+use zillion_rows::{Eviction, UseStatistics};
 
 /// The order in which rows go.
 #[derive(Clone, Copy, Debug, PartialEq)]

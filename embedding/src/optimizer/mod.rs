@@ -12,20 +12,25 @@ mod group_ftrl;
 mod guard;
 mod momentum;
 mod rowwise_adagrad;
+mod rule;
 mod sgd;
-mod spec;
 
 pub(crate) use adagrad::AdagradKernel;
 pub(crate) use adam::AdamKernel;
 pub(crate) use ftrl::FtrlKernel;
 pub(crate) use group_ftrl::GroupFtrlKernel;
-pub use guard::{Bounds, ClipSpec};
 pub(crate) use guard::{Guard, Guarded};
 pub(crate) use momentum::MomentumKernel;
 pub(crate) use rowwise_adagrad::RowwiseAdagradKernel;
+pub use rule::Rates;
+pub(crate) use rule::Rule;
 pub(crate) use sgd::SgdKernel;
-use spec::decimal;
-pub use spec::{OptimizerSpec, Rates};
+
+/// The shortest decimal that reads as this `f32`: the number that the job wrote. 0.999f32 is not 0.999,
+/// and `1 - beta2` would carry that error a thousandfold.
+fn decimal(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or(f64::from(x))
+}
 
 /// How a raw gradient becomes the one that is applied: `(g + l2 * w) * scale`.
 #[derive(Clone, Copy, Debug)]
@@ -49,18 +54,6 @@ impl Gradient for Shaping {
 /// One rule on one row segment. `state` has [`OptimizerSpec::state_len`] floats.
 pub(crate) trait RowKernel {
     fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient);
-}
-
-/// The rule of one segment in one step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Rule {
-    Sgd(SgdKernel),
-    Momentum(MomentumKernel),
-    Adagrad(AdagradKernel),
-    RowwiseAdagrad(RowwiseAdagradKernel),
-    Adam(AdamKernel),
-    Ftrl(FtrlKernel),
-    GroupFtrl(GroupFtrlKernel),
 }
 
 /// A segment's rule with what guards it. Matched by [`with_kernel`]: once a push in tables of one segment, else once a

@@ -7,7 +7,7 @@ use zillion_feature::Step;
 use zillion_feature::random::{combine, unit_f32};
 
 use super::*;
-use crate::spec::Scope;
+use zillion_rows::{Bounds, ClipSpec, OptimizerSpec, Scope};
 
 const STEPS: u64 = 25;
 const L2: f32 = 0.05;
@@ -49,7 +49,7 @@ fn run_row(kernel: &Kernel, w: &mut [f32], s: &mut [f32], raw: &[f32], shaping: 
 
 /// A rule without a guard.
 fn bare(spec: OptimizerSpec, step: u64, rates: Rates) -> Kernel {
-    Kernel { rule: spec.rule(Step(step), rates), guard: None }
+    Kernel { rule: Rule::new(&spec, Step(step), rates), guard: None }
 }
 
 /// Weights and state after all steps.
@@ -63,7 +63,7 @@ fn train(
     let mut state = vec![spec.initial_state(); spec.state_len(dim)];
     for t in 1..=STEPS {
         let raw: Vec<f32> = (0..dim).map(|unit| gradient(t, unit)).collect();
-        let rule = spec.rule(Step(t), Rates::default());
+        let rule = Rule::new(&spec, Step(t), Rates::default());
         let kernel = Kernel { rule, guard: Guard::new(clip, bounds) };
         let shaping = Shaping { l2: L2, scale: CLIP };
         vectorised_at(
@@ -291,7 +291,7 @@ fn the_group_lasso_is_the_minimum_of_what_it_says_to_minimise() {
 #[test]
 fn a_clip_holds_however_large_the_gradient_is() {
     let clip = Some(ClipSpec { norm: Some(2.0), value: None });
-    let rule = OptimizerSpec::Sgd { lr: 1.0 }.rule(Step(1), Rates::default());
+    let rule = Rule::new(&OptimizerSpec::Sgd { lr: 1.0 }, Step(1), Rates::default());
     let kernel = Kernel { rule, guard: Guard::new(clip, None) };
     let shaping = Shaping { l2: 0.0, scale: 1.0 };
     for (raw, scale) in [([3e38f32, 0.0], 1.0), ([3e38, 0.0], 1e9), ([6.0, 0.0], 1.0)] {

@@ -11,8 +11,8 @@ use zillion_feature::{FeatureKey, TableId};
 
 use super::TableSet;
 use crate::error::{Error, Result};
-use crate::layer::WholeRow;
-use crate::spec::TableLayout;
+use zillion_rows::TableLayout;
+use zillion_rows::layer::WholeRow;
 
 /// What taking rows over came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,12 +15,12 @@ use super::{TableSet, each, each_with};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::life::capacity::{Claim, Demand, Visit, shares};
-use crate::life::{Admission, ByteSize};
-use crate::limits::candidates_within;
 use crate::shape::TableShape;
 use crate::shard::times;
-use crate::spec::TableSpec;
 use crate::table::{Foreseen, Looked, Room};
+use zillion_rows::TableSpec;
+use zillion_rows::memory::candidates_within;
+use zillion_rows::{Admission, ByteSize};
 
 /// The part of the set's limit that exact counts of waiting keys may take, all tables together.
 const CANDIDATES_PART: u64 = 8;
@@ -276,8 +276,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::OptimizerSpec;
     use crate::testing::*;
+    use zillion_rows::OptimizerSpec;
 
     proptest! {
         #[test]

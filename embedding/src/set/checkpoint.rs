@@ -16,14 +16,13 @@ use super::snapshot::sync;
 use super::{TableSet, each, empty_shards};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::life::Admission;
-use crate::part::{
-    ListedParts, MAX_PART_ROWS, Need, PartInfo, PartRows, RowPart, StoredCandidates, StoredFilter,
-    TableParts, open_candidates, open_filters, open_narrow, open_rows, part_count, part_slots,
-    write_candidates, write_filter, write_part, write_rows,
-};
-use crate::shape::TableShape;
 use crate::table::Table;
+use zillion_rows::RowShape;
+use zillion_rows::part::{
+    ListedParts, MAX_PART_ROWS, Need, PartInfo, PartRows, RowPart, StoredCandidates, StoredFilter,
+    TableParts, listed_parts, open_candidates, open_filters, open_narrow, open_rows, part_count,
+    part_slots, write_candidates, write_filter, write_part, write_rows,
+};
 
 impl TableSet {
     /// Writes every table below `folder` (made if absent) and returns what the manifest must keep.
@@ -119,7 +118,7 @@ impl TableSet {
         limit: u64,
     ) -> Result<Option<ListedParts>> {
         let shape = &self.shapes[table];
-        if !counts_exactly(shape) {
+        if !shape.spec.admission.counts_exactly() {
             return Ok(None);
         }
         let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
@@ -176,11 +175,11 @@ impl TableSet {
         folder: &Path,
         parts: &[TableParts],
     ) -> Result<()> {
-        let shapes: Vec<&TableShape> = self.shapes.iter().map(AsRef::as_ref).collect();
+        let shapes: Vec<&RowShape> = self.shapes.iter().map(|shape| shape.row()).collect();
         let listed = listed_parts(&shapes, parts)?;
         for (shape, table) in shapes.iter().zip(&listed) {
             for (is_job, is_stored, what) in [
-                (counts_exactly(shape), table.candidates.is_some(), "counts"),
+                (shape.spec.admission.counts_exactly(), table.candidates.is_some(), "counts"),
                 (shape.filter.is_some(), table.filter.is_some(), "filter"),
             ] {
                 if is_job == is_stored {
@@ -288,11 +287,6 @@ impl TableSet {
     }
 }
 
-/// Whether a table knows the keys that wait by name.
-pub(super) fn counts_exactly(shape: &TableShape) -> bool {
-    matches!(shape.spec.admission, Admission::Count { .. })
-}
-
 /// The blocks of one part that belong to a shard's slots.
 fn restore_filter(table: &mut Table, part: &StoredFilter, slots: &Range<usize>) {
     let Some(filter) = table.gate_mut().and_then(Gate::filter_mut) else { return };
@@ -330,29 +324,4 @@ fn restore_candidates(
         }
     }
     Ok(())
-}
-
-/// A checkpoint's entry for each table, in the order of the tables.
-pub(crate) fn listed_parts<'a>(
-    shapes: &[&TableShape],
-    parts: &'a [TableParts],
-) -> Result<Vec<&'a TableParts>> {
-    if let Some(extra) = parts.iter().find(|p| shapes.iter().all(|s| s.name() != p.table)) {
-        let reason =
-            "the checkpoint has a table that the job does not; use the job that it was written by";
-        return Err(Error::mismatch(&extra.table, reason));
-    }
-    let listed = |shape: &&TableShape| {
-        let mut found = parts.iter().filter(|p| p.table == shape.name());
-        match (found.next(), found.next()) {
-            (Some(table), None) => Ok(table),
-            (None, _) => {
-                let reason =
-                    "the checkpoint does not have this table; use the job that it was written by";
-                Err(Error::mismatch(shape.name(), reason))
-            }
-            _ => Err(Error::mismatch(shape.name(), "the checkpoint lists this table twice")),
-        }
-    };
-    shapes.iter().map(listed).collect()
 }

@@ -9,8 +9,8 @@
 //! * Eras only go up, and the epoch of an era never changes: a later snapshot cuts only later eras.
 //! * Without snapshots, eras are epochs.
 
-use crate::shape::Meta;
-use crate::table::StoredRow;
+use zillion_rows::row::Meta;
+use zillion_rows::row::StoredRow;
 
 /// The current era, and which epoch each of them belongs to.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use zillion_feature::SLOTS;
 
 use super::TableSet;
 use crate::error::{Error, Result};
-use crate::layer::{LayerManifest, LayerWriter, Pace};
 use crate::table::{Changed, RowRun, Table};
+use zillion_rows::layer::{LayerManifest, LayerWriter, Pace};
 
 /// Keys that are looked up as one piece of work.
 const PIECE_KEYS: usize = 4096;

@@ -7,11 +7,11 @@ use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 
 use super::TableSet;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::shard::Shard;
-use crate::source::LookupReport;
-use crate::spec::TableLayout;
 use crate::table::{Absent, Known, KnownRoom};
+use zillion_rows::LookupReport;
+use zillion_rows::shape_rows;
 
 /// What a thread takes at a time is a share of the keys, so that one that is interrupted holds up little: one of so many a
 /// thread,
@@ -205,19 +205,4 @@ fn offsets(pieces: &[Piece<'_>], most: usize) -> Vec<usize> {
         offsets.push(pieces.len());
     }
     offsets
-}
-
-/// Gives `rows` the shape that the rows of `plan` have.
-pub(crate) fn shape_rows(
-    layouts: &[TableLayout],
-    plan: &LookupPlan,
-    rows: &mut RowBuffer,
-) -> Result<()> {
-    if let Some(table) = plan.tables.iter().find(|t| t.table.index() >= layouts.len()) {
-        let reason = format!("the plan looks it up and there are {} tables", layouts.len());
-        return Err(Error::mismatch(&table.table.0.to_string(), reason));
-    }
-    let shapes = plan.tables.iter().map(|t| (t.keys.len(), layouts[t.table.index()].stride));
-    rows.reshape(shapes);
-    Ok(())
 }

@@ -32,10 +32,10 @@ use super::marks::SnapshotMark;
 use super::{TableSet, each};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::part::{MAX_PART_ROWS, TableParts, part_slots};
 use crate::shape::TableShape;
 pub(super) use files::sync;
 use files::{Content, Job, Kind, Written};
+use zillion_rows::part::{MAX_PART_ROWS, TableParts, part_slots};
 
 /// What is written beside training may take this much memory where it is more than one part.
 const HELD_BYTES: u64 = 256 << 20;

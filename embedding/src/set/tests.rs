@@ -14,6 +14,7 @@ mod learning;
 mod life;
 mod limits;
 mod model;
+mod parts;
 mod read;
 mod refusals;
 mod snapshots;
@@ -24,9 +25,9 @@ use std::collections::BTreeMap;
 use zillion_feature::FeatureKey;
 
 use crate::TableSet;
-use crate::candidates::Candidate;
-use crate::table::StoredRow;
 pub(crate) use invariance::{contents, defaults};
+use zillion_rows::Candidate;
+use zillion_rows::row::StoredRow;
 
 /// Everything in the one table of a set: what `row` makes of each row, and the keys that wait.
 fn stored<R>(

@@ -31,7 +31,6 @@ use zillion_device::{Files, Slab};
 
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
-use crate::spec::TableSpec;
 pub(crate) use fetch::{Fetch, Missing};
 use folder::Folder;
 pub(crate) use log::{Geometry, Log};
@@ -189,28 +188,6 @@ pub(crate) struct Compaction {
     pub(crate) reading: Option<(usize, zillion_device::direct_io::Reading)>,
     /// Where a record lies that is not what was written, and belongs to no key.
     pub(crate) damaged: Option<u64>,
-}
-
-impl TableSpec {
-    /// Refuses a table whose rows cannot leave memory.
-    ///
-    /// # Errors
-    /// [`Error::Spec`] says why, and what to do.
-    pub fn check_spill(&self) -> Result<()> {
-        let reason = if self.dense {
-            "a dense table has every row in memory, because its rules may move every row at every step; make the table \
-             dynamic (`dense = false`), or remove this"
-        } else if !self.eviction.is_never() {
-            "eviction looks at every row of a table, in memory and on disk; set `eviction = { kind = \"never\" }` for \
-             the table, or remove this"
-        } else if self.grow.is_some() {
-            "records on disk are of one size, and the rows of this table begin narrow; set `grow = { at = 1 }` for the \
-             table, or remove this"
-        } else {
-            return Ok(());
-        };
-        Err(Error::Spec { key: format!("run.spill.{}", self.name), reason: reason.to_owned() })
-    }
 }
 
 impl Spill {

@@ -9,7 +9,7 @@
 
 use zillion_feature::FeatureKey;
 
-use crate::shape::Meta;
+use zillion_rows::row::Meta;
 
 /// Half-lives are so many turnovers of the rows in memory, and at least so many steps.
 const TURNOVERS: f32 = 4.0;

@@ -8,8 +8,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use zillion_feature::FeatureKey;
 
 use crate::shape::TableShape;
-use crate::spec::META_WORDS;
-use crate::table::RowWeights;
+use zillion_rows::META_WORDS;
+use zillion_rows::row::RowWeights;
 
 const CHECKSUM: usize = 8;
 const KEY: usize = 8;

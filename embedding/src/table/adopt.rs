@@ -4,8 +4,8 @@ use zillion_feature::FeatureKey;
 
 use super::Table;
 use crate::error::Result;
-use crate::layer::WholeRow;
 use crate::set::Moves;
+use zillion_rows::layer::WholeRow;
 
 impl Table {
     /// Gives a key the weights of a version's row; the rest of its row is as in a new one. False where the
@@ -42,7 +42,7 @@ impl Table {
         let companion = self.companion.row_mut(row);
         shape.fill_initial_companion(companion, epoch);
         let meta = shape.meta(companion);
-        shape.set_meta(companion, crate::shape::Meta { count: from.count, ..meta });
+        shape.set_meta(companion, zillion_rows::row::Meta { count: from.count, ..meta });
         if let Some(changes) = &mut self.changes {
             changes.note(key);
         }

@@ -13,7 +13,7 @@ use super::Table;
 use super::push::is_finite;
 use crate::error::{Error, Result};
 use crate::index::Index;
-use crate::shape::Meta;
+use zillion_rows::row::Meta;
 
 #[derive(Debug)]
 pub(super) struct Dense {

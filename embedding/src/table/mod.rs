@@ -34,21 +34,20 @@ pub(crate) use gather::RowRun;
 pub(crate) use known::{Known, KnownRoom};
 pub(crate) use pull::Absent;
 pub(crate) use push::Times;
-pub(crate) use weights::RowWeights;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use zillion_device::slab::Slab;
-use zillion_feature::{FeatureKey, Use};
+use zillion_feature::FeatureKey;
+use zillion_rows::row::StoredRow;
 
 use crate::ahead::ROWS_END;
-use crate::candidates::Candidate;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::index::Index;
 use crate::life::capacity::Demand;
-use crate::shape::{Meta, TableShape};
+use crate::shape::TableShape;
 use crate::spill::{Spill, Thawed};
 use crate::statistics::{Counters, TableStatistics};
 use dense::Dense;
@@ -57,6 +56,7 @@ use narrow::Narrow;
 use snapshot::TableSnapshot;
 use vacant::Vacant;
 use weights::WeightSlab;
+use zillion_rows::Candidate;
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -87,18 +87,6 @@ pub(crate) struct Table {
     spill: Option<Box<Spill>>,
     /// Present where rows are narrow at first: index entries may then be of its slabs.
     narrow: Option<Box<Narrow>>,
-}
-
-/// One row as a checkpoint keeps it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StoredRow<'a> {
-    pub(crate) weights: RowWeights<'a>,
-    pub(crate) state: &'a [f32],
-    pub(crate) meta: Meta,
-    /// Zero where the table keeps no statistics of use.
-    pub(crate) used: Use,
-    /// Whether weights and state are those of a narrow row.
-    pub(crate) is_narrow: bool,
 }
 
 impl Table {
@@ -223,7 +211,7 @@ impl Table {
         let row = self.allocate_for(key)?;
         self.weights.restore(row, stored.weights);
         let companion = self.companion.row_mut(row);
-        crate::shape::floats_mut(&mut companion[..self.shape.state_width])
+        zillion_rows::row::floats_mut(&mut companion[..self.shape.state_width])
             .copy_from_slice(stored.state);
         self.shape.set_meta(companion, stored.meta);
         self.shape.set_used(companion, stored.used);
@@ -286,7 +274,7 @@ impl Table {
             if self.is_cold(row) {
                 self.thaw(&cold, key, row, &mut thawed)?;
                 let (weights, companion) = (thawed.weights(&self.shape), &thawed.companion);
-                f(key, StoredRow::new(&self.shape, weights, companion, false));
+                f(key, self.shape.stored_row(weights, companion, false));
             } else {
                 f(key, self.stored_of(row));
             }

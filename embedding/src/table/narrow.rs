@@ -26,12 +26,14 @@ use zillion_device::slab::{Slab, SlabBytes};
 use zillion_feature::FeatureKey;
 
 use super::evict::is_loose;
-use super::weights::{RowWeights, WeightSlab};
-use super::{StoredRow, Table, shard_with};
+use super::weights::WeightSlab;
+use super::{Table, shard_with};
 use crate::ahead::ROWS_END;
 use crate::error::{Error, Result};
 use crate::narrow::NarrowShape;
-use crate::shape::{Meta, TableShape, floats, floats_mut};
+use crate::shape::TableShape;
+use zillion_rows::row::{Meta, floats_mut};
+use zillion_rows::row::{RowWeights, StoredRow};
 
 /// Keys that grow in a push for which memory is kept until the next.
 const KEPT_DUE: usize = 1 << 12;
@@ -186,12 +188,7 @@ impl Table {
     /// The row of an index entry of either width, in memory.
     pub(super) fn stored_of(&self, row: u32) -> StoredRow<'_> {
         let (shape, companion) = self.companion_of(row);
-        StoredRow::new(
-            shape,
-            self.weights_of(row),
-            companion,
-            self.narrow.is_some() && is_narrow(row),
-        )
+        shape.stored_row(self.weights_of(row), companion, self.narrow.is_some() && is_narrow(row))
     }
 
     #[inline(always)]
@@ -334,23 +331,5 @@ impl Table {
             *stored = NARROW | to;
         }
         Ok(())
-    }
-}
-
-impl<'a> StoredRow<'a> {
-    /// A row by its words.
-    pub(super) fn new(
-        shape: &TableShape,
-        weights: RowWeights<'a>,
-        companion: &'a [u32],
-        is_narrow: bool,
-    ) -> Self {
-        Self {
-            weights,
-            state: floats(&companion[..shape.state_width]),
-            meta: shape.meta(companion),
-            used: shape.used(companion),
-            is_narrow,
-        }
     }
 }

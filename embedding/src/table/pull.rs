@@ -8,9 +8,9 @@ use super::Table;
 use super::known::{Known, KnownRoom};
 use super::weights::WeightSlab;
 use crate::ahead::{LATER, NO_ROW, in_turn};
-use crate::dtype::{Bf16, F16, Half, widen};
 use crate::error::Result;
 use crate::index::AtHome;
+use zillion_rows::dtype::{Bf16, F16, Half, widen};
 
 /// What a read finds for a key that the table does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

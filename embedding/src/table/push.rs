@@ -11,7 +11,8 @@ use crate::error::Result;
 use crate::index::AtHome;
 use crate::narrow::NarrowShape;
 use crate::optimizer::{Kernel, LANES, RowKernel, Shaping, with_kernel};
-use crate::shape::{Meta, SegmentShape, TableShape, TableStep, floats_mut};
+use crate::shape::{SegmentShape, TableShape, TableStep};
+use zillion_rows::row::{Meta, floats_mut};
 
 /// What the stages of a push go by.
 struct Push<'a> {

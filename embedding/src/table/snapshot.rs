@@ -17,14 +17,14 @@ use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 
+use super::Table;
 use super::images::{Images, NONE};
 use super::narrow::{is_narrow, narrow_number};
-use super::weights::RowWeights;
-use super::{StoredRow, Table};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::shape::TableShape;
 use crate::spill::Thawed;
+use zillion_rows::row::{RowWeights, StoredRow};
 
 /// Rows that are asked for before they are looked at.
 const AHEAD: usize = 16;
@@ -116,7 +116,7 @@ impl Kept {
     fn row(&self, image: u32, shape: &TableShape, is_narrow: bool) -> StoredRow<'_> {
         let (words, companion) = self.images.row(image);
         let weights = RowWeights::of_words(words, shape.spec.dtype, shape.width);
-        StoredRow::new(shape, weights, companion, is_narrow)
+        shape.stored_row(weights, companion, is_narrow)
     }
 
     /// Forgets the images of a slot, which is written.
@@ -287,7 +287,7 @@ impl Table {
                 Place::Live(row) if self.is_cold(row) => {
                     self.thaw(&cold, key, row, &mut thawed)?;
                     let weights = thawed.weights(&self.shape);
-                    StoredRow::new(&self.shape, weights, &thawed.companion, false)
+                    self.shape.stored_row(weights, &thawed.companion, false)
                 }
                 Place::Live(row) => self.stored_of(row),
                 Place::Image(image) => kept.row(image, shape, of_narrow),

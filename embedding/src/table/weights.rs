@@ -8,16 +8,14 @@
 //! * The padding of a row is zeros, in every type.
 //! * A row that is not moved keeps its bits: rounding leaves what has its type already.
 
-use std::borrow::Cow;
-use std::ops::Range;
-
 use zillion_device::simd::vectorised;
 use zillion_device::slab::{Slab, SlabBytes};
+use zillion_rows::row::{RowWeights, widen_row};
 
-use crate::dtype::{Bf16, Dtype, F16, Half, RowRounding, nearest, stochastic, widen};
 use crate::error::Result;
 use crate::narrow::NarrowShape;
 use crate::shape::TableShape;
+use zillion_rows::dtype::{Bf16, Dtype, F16, Half, RowRounding, nearest, stochastic, widen};
 
 /// Rows by number.
 #[derive(Debug)]
@@ -25,14 +23,6 @@ pub(super) enum WeightSlab {
     F32(Slab<f32>),
     F16(Slab<u16>),
     Bf16(Slab<u16>),
-}
-
-/// One row as it lies in memory or in a file, without padding.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum RowWeights<'a> {
-    F32(&'a [f32]),
-    F16(&'a [u16]),
-    Bf16(&'a [u16]),
 }
 
 /// The same expression for whichever slab there is.
@@ -182,59 +172,6 @@ impl WeightSlab {
             Self::Bf16(s) => change::<Bf16>(s.row_mut(row), scratch, width, rounding(), rule),
         }
     }
-}
-
-impl<'a> RowWeights<'a> {
-    /// What [`WeightSlab::words`] of a row mean.
-    pub(crate) fn of_words(words: &'a [u32], dtype: Dtype, width: usize) -> Self {
-        match dtype {
-            Dtype::F32 => Self::F32(&bytemuck::cast_slice(words)[..width]),
-            Dtype::F16 => Self::F16(&bytemuck::cast_slice(words)[..width]),
-            Dtype::Bf16 => Self::Bf16(&bytemuck::cast_slice(words)[..width]),
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::F32(w) => w.len(),
-            Self::F16(w) | Self::Bf16(w) => w.len(),
-        }
-    }
-
-    /// Some of the weights.
-    pub(crate) fn part(self, range: Range<usize>) -> Self {
-        match self {
-            Self::F32(w) => Self::F32(&w[range]),
-            Self::F16(w) => Self::F16(&w[range]),
-            Self::Bf16(w) => Self::Bf16(&w[range]),
-        }
-    }
-
-    /// Writes the same numbers in f32.
-    pub(crate) fn widen(self, out: &mut [f32]) {
-        match self {
-            Self::F32(w) => out.copy_from_slice(w),
-            Self::F16(w) => widen_row::<F16>(w, out),
-            Self::Bf16(w) => widen_row::<Bf16>(w, out),
-        }
-    }
-
-    /// The same numbers in f32, copied where they are not.
-    pub(crate) fn to_floats(self) -> Cow<'a, [f32]> {
-        if let Self::F32(w) = self {
-            return Cow::Borrowed(w);
-        }
-        let mut floats = vec![0.0; self.len()];
-        self.widen(&mut floats);
-        Cow::Owned(floats)
-    }
-}
-
-fn widen_row<H: Half>(row: &[u16], out: &mut [f32]) {
-    vectorised(
-        #[inline(always)]
-        || widen::<H>(row, out),
-    );
 }
 
 fn widened<'a, H: Half>(row: &[u16], scratch: &'a mut Vec<f32>) -> &'a [f32] {

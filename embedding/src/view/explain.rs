@@ -5,7 +5,8 @@ use zillion_device::Workers;
 use zillion_feature::FeatureKey;
 
 use super::{TableView, Waiting};
-use crate::life::{Admission, Eviction};
+use crate::life::Due;
+use zillion_rows::{Admission, Eviction};
 
 /// Steps within which a slot has its turn at the latest.
 const ROUND: u64 = zillion_feature::SLOTS as u64;
@@ -153,19 +154,22 @@ pub enum EvictionForecast {
     },
 }
 
-impl Eviction {
-    /// The step at whose end a key of `slot` goes that was pushed in `last_step` and is not seen again, `now`
-    /// steps having been done; `None` where it stays.
-    pub fn goes_at(&self, slot: usize, last_step: u32, now: u64) -> Option<u64> {
-        let Self::Unseen { steps } = *self else { return None };
-        let expired = u64::from(last_step).saturating_add(steps).saturating_add(1);
-        let first = expired.max(now + 1);
-        let is_turn = |&step: &u64| {
-            let due = u32::try_from(step).ok().and_then(|step| self.turn(None, step));
-            due.is_some_and(|due| due.turn.slots(slot..slot + 1).next().is_some())
-        };
-        (first..first.saturating_add(ROUND)).find(is_turn)
-    }
+/// Returns the step at whose end a key of `slot` is evicted that was pushed in `last_step` and is not seen again,
+/// where `now` steps have been done; `None` where the key stays.
+pub(super) fn eviction_step(
+    eviction: &Eviction,
+    slot: usize,
+    last_step: u32,
+    now: u64,
+) -> Option<u64> {
+    let Eviction::Unseen { steps } = *eviction else { return None };
+    let expired = u64::from(last_step).saturating_add(steps).saturating_add(1);
+    let first = expired.max(now + 1);
+    let is_turn = |&step: &u64| {
+        let due = u32::try_from(step).ok().and_then(|step| Due::new(eviction, None, step));
+        due.is_some_and(|due| due.turn.slots(slot..slot + 1).next().is_some())
+    };
+    (first..first.saturating_add(ROUND)).find(is_turn)
 }
 
 impl TableView {
@@ -211,7 +215,7 @@ impl TableView {
             return EvictionForecast::Pinned;
         }
         let most_rows = self.shape.most_rows;
-        match (eviction.goes_at(key.slot(), last_step, outlook.step), eviction) {
+        match (eviction_step(&eviction, key.slot(), last_step, outlook.step), eviction) {
             (Some(at_step), Eviction::Unseen { steps: unseen }) => {
                 let or_before = most_rows.is_some() || outlook.shares_limit;
                 EvictionForecast::Goes { at_step, unseen, or_before }
@@ -233,7 +237,7 @@ impl TableView {
         let spec = &self.shape.spec;
         let most_in_slot = spec.candidates_in_slot();
         let is_limited = most_in_slot.is_some() || outlook.shares_limit;
-        match (spec.eviction.goes_at(key.slot(), last_step, outlook.step), spec.eviction) {
+        match (eviction_step(&spec.eviction, key.slot(), last_step, outlook.step), spec.eviction) {
             (Some(at_step), Eviction::Unseen { steps: unseen }) => {
                 EvictionForecast::Goes { at_step, unseen, or_before: is_limited }
             }
@@ -298,9 +302,10 @@ fn norm(weights: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::plan_of;
+    use crate::TableSet;
     use crate::testing::*;
-    use crate::{ByteSize, OptimizerSpec, PinnedId, TableSet, TableSpec};
+    use zillion_rows::conformance::plan_of;
+    use zillion_rows::{ByteSize, OptimizerSpec, PinnedId, TableSpec};
 
     fn after(step: u64) -> Outlook {
         Outlook { step, ..Outlook::default() }

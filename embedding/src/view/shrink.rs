@@ -18,7 +18,7 @@ use zillion_feature::SLOTS;
 
 use super::{Order, TableView, rank, view};
 use crate::error::{Error, Result};
-use crate::part::{
+use zillion_rows::part::{
     ListedParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count, part_slots,
     write_candidates, write_rows,
 };

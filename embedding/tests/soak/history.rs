@@ -9,12 +9,11 @@ mod written;
 use std::time::Instant;
 
 use tempfile::TempDir;
-use zillion_embedding::conformance::plan_of;
-use zillion_embedding::{
-    Admission, ByteSize, Counters, Eviction, Rates, SpillHome, TableSpec, Update,
-};
+use zillion_embedding::{Counters, Rates, SpillHome, Update};
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{Admission, ByteSize, Eviction, TableSpec};
 
 use crate::chance::Chance;
 use crate::compare::assert_same_rows;

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use zillion_embedding::layer::{Found, Layer};
-use zillion_embedding::{
-    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
-    Update,
-};
+use zillion_embedding::Update;
 use zillion_feature::{FeatureKey, TablePlan, TableRows};
+use zillion_rows::layer::{Found, Layer};
+use zillion_rows::{
+    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
+};
 
 const DIM: usize = 8;
 const LR: f32 = 0.25;

@@ -4,11 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use zillion_device::{Files, Workers};
-use zillion_embedding::layer::{AtOnce, Layer, LayerManifest, verify_layer};
-use zillion_embedding::{
-    ByteSize, Counters, SpillHome, TableParts, TableSet, TableSpec, TableStatistics,
-};
+use zillion_embedding::{Counters, SpillHome, TableSet, TableStatistics};
 use zillion_feature::TableId;
+use zillion_rows::layer::{AtOnce, Layer, LayerManifest, verify_layer};
+use zillion_rows::{ByteSize, TableParts, TableSpec};
 
 /// The sets of a side begin with this.
 #[derive(Debug)]

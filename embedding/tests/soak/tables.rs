@@ -1,6 +1,6 @@
 //! Random tables: every rule, type, admission and eviction, with and without limits.
 
-use zillion_embedding::{
+use zillion_rows::{
     Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec,
     PinnedId, SegmentSpec, TableSpec, Unknown, UseStatistics,
 };

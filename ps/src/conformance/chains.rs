@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use zillion_device::Files;
-use zillion_embedding::TableParts;
+use zillion_rows::TableParts;
 
 use super::scenarios::{Folder, fill, part_bytes, plan, refused, step};
 use super::{MakeClient, specs};

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zillion_device::Files;
-use zillion_embedding::conformance::plan_of;
-use zillion_embedding::layer::LayerManifest;
-use zillion_embedding::{Admission, Counters, Dtype, Eviction, Rates, TableSpec, Unknown};
+use zillion_embedding::{Counters, Rates};
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::layer::LayerManifest;
+use zillion_rows::{Admission, Dtype, Eviction, TableSpec, Unknown};
 
 use super::versions::{State, Versions};
 use super::{Action, Ending, StepAction, TABLES, key, specs_of};

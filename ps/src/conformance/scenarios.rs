@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zillion_device::Files;
-use zillion_embedding::conformance::{self as rows, plan_of};
-use zillion_embedding::{Rates, TableParts};
+use zillion_embedding::Rates;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
+use zillion_rows::TableParts;
+use zillion_rows::conformance::{self as rows, plan_of};
 
 use super::{MakeClient, TABLES, key, specs};
 use crate::client::{PushMode, Since, StepReport, TrainClient, Want};

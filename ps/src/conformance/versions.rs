@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zillion_device::Files;
-use zillion_embedding::layer::{AtOnce, Found, Layer, LayerManifest, merge_layers, verify_layer};
-use zillion_embedding::{Dtype, TableLayout};
 use zillion_feature::FeatureKey;
+use zillion_rows::layer::{AtOnce, Found, Layer, LayerManifest, merge_layers, verify_layer};
+use zillion_rows::{Dtype, TableLayout};
 
 use super::scenarios::{Folder, fill, plan, step};
 use super::{Action, MakeClient, TABLES, history, model, specs};

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
-use zillion_embedding::RowSource as _;
 use zillion_registry::{CacheCounts, CacheSize, Error as RegistryError};
+use zillion_rows::RowSource as _;
 use zillion_scorer::{Error, Servable};
 use zillion_store::Error as StoreError;
 

@@ -1,11 +1,11 @@
 //! What tables, buffers and parameters will take.
 
 use zillion_device::{Workers, machine};
-use zillion_embedding::{Admission, TableSpec};
 use zillion_feature::{Buckets, FeatureKind};
 use zillion_nn::zoo::LOSS;
 use zillion_nn::{Mode, Program, differentiate};
 use zillion_reader::Estimate;
+use zillion_rows::{Admission, TableSpec};
 
 use super::report::{Findings, MemoryCheck, TableCheck};
 use super::sample::Sampled;

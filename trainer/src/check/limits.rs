@@ -4,7 +4,8 @@
 //! run will keep. Severities: what a run would refuse is an error, what makes its result worse than it reads is a
 //! warning, what is only of no use is a note.
 
-use zillion_embedding::{SpillForecast, TableSpec, rows_within_shared_limit};
+use zillion_embedding::{SpillForecast, forecast_spill, rows_within_shared_limit};
+use zillion_rows::TableSpec;
 
 use super::report::{Findings, TableCheck};
 use super::sample::Sampled;
@@ -55,7 +56,8 @@ pub(super) fn memory(
 ) -> (u64, Option<SpillForecast>) {
     let shards = job.run.shards.get();
     let spill = job.run.spill.get(&spec.name);
-    if let Some(Ok(spill)) = spill.map(|memory| spec.spill_forecast(rows, memory.bytes(), shards)) {
+    if let Some(Ok(spill)) = spill.map(|memory| forecast_spill(spec, rows, memory.bytes(), shards))
+    {
         return (spill.memory + waiting, Some(spill));
     }
     let bytes = spec.memory(rows, shards) + waiting;
@@ -161,7 +163,7 @@ fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
 fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings: &mut Findings) {
     let Some(memory) = job.run.spill.get(&spec.name) else { return };
     let about = format!("run.spill.{}", spec.name);
-    let forecast = spec.spill_forecast(table.rows_high, memory.bytes(), job.run.shards.get());
+    let forecast = forecast_spill(spec, table.rows_high, memory.bytes(), job.run.shards.get());
     let forecast = match forecast {
         Ok(forecast) => forecast,
         Err(error) => return findings.error(&about, error.to_string()),

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use zillion_embedding::TableParts;
 use zillion_feature::{Cursor, HASH_ID, Statistics};
 use zillion_nn::optim::Plateau;
+use zillion_rows::TableParts;
 
 use crate::error::{Error, Result};
 

@@ -7,7 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use zillion_device::{Files, Workers, mmap};
-use zillion_embedding::{Keep, PartInfo, TableParts, TableSize, TableSpec, TableView};
+use zillion_embedding::{Keep, TableSize, TableView};
+use zillion_rows::{PartInfo, TableParts, TableSpec};
 
 use super::{Checkpoint, DENSE, FileDigest, MANIFEST, Manifest};
 use crate::error::{Error, Result};

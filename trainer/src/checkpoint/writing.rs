@@ -12,10 +12,11 @@ use std::path::Path;
 
 use zillion_device::durable::Stage;
 use zillion_device::{Files, Task, Workers};
-use zillion_embedding::{SnapshotMark, TableParts};
+use zillion_embedding::SnapshotMark;
 use zillion_nn::Params;
 use zillion_nn::optim::{Average, DenseOptimizer, write_dense_with};
 use zillion_ps::{CheckpointTicket, TrainClient};
+use zillion_rows::TableParts;
 
 use super::{DENSE, FileDigest, MANIFEST, Manifest};
 use crate::error::Result;

@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use zillion_config::ConfigError;
-use zillion_embedding::PinnedId;
 use zillion_feature::{FeatureKind, RawType, Schema, TableId};
+use zillion_rows::PinnedId;
 
 use crate::error::Result;
 

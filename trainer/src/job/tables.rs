@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use zillion_config::{ConfigError, from_value, merge};
-use zillion_embedding::{
+use zillion_feature::Schema;
+use zillion_nn::zoo::Needs;
+use zillion_rows::{
     Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec,
     PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics,
 };
-use zillion_feature::Schema;
-use zillion_nn::zoo::Needs;
 
 use super::pinned;
 use crate::error::{Error, Result};

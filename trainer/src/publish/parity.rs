@@ -1,9 +1,9 @@
 //! Parity rows: raw rows of the job's data and the scores that training gives them.
 
-use zillion_embedding::RowSource;
 use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns};
 use zillion_nn::Params;
 use zillion_reader::{Paths, RawRows};
+use zillion_rows::RowSource;
 use zillion_scorer::{ParityRows, Scorer};
 
 use crate::error::{Error, Result};

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zillion_device::{Clock, Files, Workers};
-use zillion_embedding::layer::{AtOnce, Layer, LayerManifest, difference, layer_of_checkpoint};
-use zillion_embedding::{RowSource, TableLayout, TableSpec};
 use zillion_feature::{Cursor, Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
 use zillion_reader::SideTables;
@@ -15,6 +13,8 @@ use zillion_registry::{
     Cache, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
     ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
+use zillion_rows::layer::{AtOnce, Layer, LayerManifest, difference, layer_of_checkpoint};
+use zillion_rows::{RowSource, TableLayout, TableSpec};
 use zillion_scorer::Scorer;
 use zillion_store::StoreSums;
 

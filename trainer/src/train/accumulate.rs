@@ -191,7 +191,7 @@ pub(super) fn whole_step(
 
 #[cfg(test)]
 mod tests {
-    use zillion_embedding::conformance::plan_of;
+    use zillion_rows::conformance::plan_of;
 
     use super::*;
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use zillion_device::{Files, SystemClock};
-use zillion_embedding::RowSource;
-use zillion_embedding::layer::LayerManifest;
 use zillion_ps::{PulledRows, Since, TrainClient};
 use zillion_reader::SideTables;
+use zillion_rows::RowSource;
+use zillion_rows::layer::LayerManifest;
 
 use super::Run;
 use crate::error::{Error, Result};

@@ -4,8 +4,8 @@
 //! them. Both are summed in the order of the batch, so that they do not depend on who works on what. A row of the
 //! batch without that label is a show and no click.
 
-use zillion_embedding::TableSpec;
 use zillion_feature::{Batch, LookupPlan, RowBuffer, TablePlan, Use};
+use zillion_rows::TableSpec;
 
 /// Says in `grads` what each row was used for, of tables that keep it.
 pub(super) fn note(batch: &Batch, plan: &LookupPlan, specs: &[TableSpec], grads: &mut RowBuffer) {
@@ -50,8 +50,8 @@ fn clicks_by_value(batch: &Batch, plan: &LookupPlan, table: usize) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
-    use zillion_embedding::conformance::plan_of;
     use zillion_feature::{FeatureKey, KeyColumn, LabelColumn};
+    use zillion_rows::conformance::plan_of;
 
     use super::*;
 

@@ -12,9 +12,9 @@
 use std::sync::Arc;
 
 use zillion_device::SystemClock;
-use zillion_embedding::layer::AtOnce;
 use zillion_feature::{Buckets, FeatureKind, FeatureSpec, Statistics, TableId};
 use zillion_registry::{Cache, Registry, VersionId};
+use zillion_rows::layer::AtOnce;
 use zillion_scorer::Servable;
 
 use super::Run;

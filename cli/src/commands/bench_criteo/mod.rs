@@ -13,10 +13,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use toml::Table;
 use zillion_device::Workers;
-use zillion_embedding::layer::{
-    AtOnce, Layer, LayerManifest, LayerSource, LayerWriter, part_count,
-};
-use zillion_embedding::{RowSource, TableLayout, TableSpec};
 use zillion_feature::random::{combine, mix64, unit_f32};
 use zillion_feature::{
     Batch, Encoder, FeatureKey, LookupPlan, PlanScratch, RawColumn, RawColumns, RawValues,
@@ -24,6 +20,8 @@ use zillion_feature::{
 };
 use zillion_nn::{Mode, Params, Settings};
 use zillion_registry::{Draft, Link, Model, Origin, ScoreSettings, VersionManifest};
+use zillion_rows::layer::{AtOnce, Layer, LayerManifest, LayerSource, LayerWriter, part_count};
+use zillion_rows::{RowSource, TableLayout, TableSpec};
 use zillion_scorer::{ParityRows, Scorer};
 use zillion_trainer::Job;
 

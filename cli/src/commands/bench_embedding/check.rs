@@ -7,8 +7,9 @@
 use anyhow::Result;
 use serde::Serialize;
 use zillion_device::Workers;
-use zillion_embedding::{DEFAULT_SHARDS, Dtype, OptimizerSpec, TableSet, TableSpec};
+use zillion_embedding::TableSet;
 use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_rows::{DEFAULT_SHARDS, Dtype, OptimizerSpec, TableSpec};
 
 /// Pushes of each id.
 pub(super) struct Pushes(Vec<u32>);

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use zillion_device::{Files, Workers};
-use zillion_embedding::conformance::plan_of;
-use zillion_embedding::layer::{AtOnce, Layer, LayerManifest, difference};
-use zillion_embedding::{DEFAULT_SHARDS, Rates};
+use zillion_embedding::Rates;
 use zillion_feature::random::{combine, mix64, unit_f32};
 use zillion_feature::{FeatureKey, RowBuffer, Step};
 use zillion_ps::{LocalClient, PulledRows, PushMode, Since, TrainClient};
 use zillion_registry::{Cache, Model, MoveKind, STABLE, VersionId, VersionManifest};
+use zillion_rows::DEFAULT_SHARDS;
+use zillion_rows::conformance::plan_of;
+use zillion_rows::layer::{AtOnce, Layer, LayerManifest, difference};
 
 use super::super::bench_criteo::Criteo;
 use super::super::bench_embedding::BATCH_VALUES;

@@ -19,8 +19,8 @@ use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
-use zillion_embedding::layer::AtOnce;
 use zillion_registry::{Cache, Model, STABLE, VersionId};
+use zillion_rows::layer::AtOnce;
 use zillion_scorer::Servable;
 
 use super::bench_criteo::{MODEL, Requests};

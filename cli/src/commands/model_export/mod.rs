@@ -14,11 +14,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use zillion_device::Files;
-use zillion_embedding::TableLayout;
-use zillion_embedding::layer::{AtOnce, LayerFile};
 use zillion_feature::{HASH_ID, Schema};
 use zillion_nn::{Graph, OnnxColumn, OnnxModel, Params};
 use zillion_registry::{Cache, Model, VersionFile, VersionManifest};
+use zillion_rows::TableLayout;
+use zillion_rows::layer::{AtOnce, LayerFile};
 
 use super::explain::cache_folder;
 use super::look::{bytes, grouped};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use serde_json::{Value, json};
 use zillion_device::Workers;
-use zillion_embedding::layer::AtOnce;
-use zillion_embedding::{InitializerSpec, SegmentSpec, TableSpec, Unknown};
 use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, Schema};
 use zillion_reader::{KeyedIds, KeyedRows};
+use zillion_rows::layer::AtOnce;
+use zillion_rows::{InitializerSpec, SegmentSpec, TableSpec, Unknown};
 
 use super::Export;
 use crate::bar::Bar;

@@ -158,10 +158,10 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use zillion_embedding::capacity::{Grid, Tracker};
-    use zillion_embedding::{
+    use zillion_feature::FeatureKey;
+    use zillion_rows::{
         Admission, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
     };
-    use zillion_feature::FeatureKey;
     use zillion_trainer::TablePlan;
 
     use super::*;
@@ -184,7 +184,7 @@ mod tests {
             unknown: Unknown::Seeded,
             admission: Admission::All,
             eviction: Eviction::Never,
-            dtype: zillion_embedding::Dtype::F32,
+            dtype: zillion_rows::Dtype::F32,
             pinned: Vec::new(),
             statistics: None,
             grow: None,
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn rare_keys_are_seen() {
-        let grow = Some(zillion_embedding::Growth { at: 7, from: None });
+        let grow = Some(zillion_rows::Growth { at: 7, from: None });
         let spec = TableSpec { grow, ..spec() };
         let mut tracker = Tracker::new(Grid::of(&spec), 1 << 20);
         // A hundred keys in every step, and one that comes once.

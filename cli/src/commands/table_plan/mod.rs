@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use zillion_embedding::capacity::{AdmissionPoint, CachePoint, EvictionPoint};
-use zillion_embedding::{Admission, Eviction, TableSpec};
+use zillion_rows::{Admission, Eviction, TableSpec};
 use zillion_trainer::{Job, PlanOptions, PlanReport, TablePlan, plan_tables};
 
 use super::{files, look, print_json, workers};

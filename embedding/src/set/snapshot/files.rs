@@ -5,13 +5,15 @@ use std::path::Path;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
-use crate::candidates::Candidate;
 use crate::error::{Error, Result};
-use crate::filter::BLOCK_WORDS;
 use crate::gate::Gate;
-use crate::part::{PartInfo, PartRows, write_candidates, write_filter, write_gone, write_rows};
 use crate::shape::TableShape;
 use crate::table::Table;
+use zillion_rows::Candidate;
+use zillion_rows::filter::BLOCK_WORDS;
+use zillion_rows::part::{
+    PartInfo, PartRows, write_candidates, write_filter, write_gone, write_rows,
+};
 
 /// What a file is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

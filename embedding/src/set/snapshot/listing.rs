@@ -6,13 +6,12 @@ use zillion_feature::{FeatureKey, SLOTS};
 
 use super::Snapshot;
 use super::files::{FilterBlock, Job, Kind, Written};
-use crate::candidates::Candidate;
-use crate::part::{
+use crate::set::TableSet;
+use crate::shape::TableShape;
+use zillion_rows::Candidate;
+use zillion_rows::part::{
     ChangedParts, ListedParts, PartInfo, PartRows, TableParts, part_count, part_slots,
 };
-use crate::set::TableSet;
-use crate::set::checkpoint::counts_exactly;
-use crate::shape::TableShape;
 
 /// What was written of a table.
 #[derive(Default)]
@@ -51,7 +50,7 @@ impl TableSet {
             let row_bytes = PartRows::row_bytes(&narrow.shape);
             all.extend(jobs(by_slot(Kind::Narrow), Kind::Narrow, row_bytes));
         }
-        if counts_exactly(shape) {
+        if shape.spec.admission.counts_exactly() {
             let bytes = size_of::<(FeatureKey, Candidate)>();
             all.extend(jobs(by_slot(Kind::Candidates), Kind::Candidates, bytes));
         }
@@ -83,7 +82,7 @@ impl TableSet {
             }
         }
         let entry = |(shape, table): (&Arc<TableShape>, Listed)| {
-            let waits = counts_exactly(shape);
+            let waits = shape.spec.admission.counts_exactly();
             let Listed { rows, holds_changes, parts, gone, narrow, candidates, filter } = table;
             let changes = holds_changes.then(|| ChangedParts {
                 rows: parts.iter().map(|part| part.rows).sum(),

@@ -4,9 +4,10 @@ use zillion_device::Files;
 use zillion_feature::TableId;
 
 use super::changes::live;
-use crate::layer::{AtOnce, Layer, LayerSource};
 use crate::testing::*;
-use crate::{Adopted, Bounds, Dtype, Error, OptimizerSpec, TableSet, TableSpec};
+use crate::{Adopted, Error, TableSet};
+use zillion_rows::layer::{AtOnce, Layer, LayerSource};
+use zillion_rows::{Bounds, Dtype, OptimizerSpec, TableSpec};
 
 const ADAGRAD: OptimizerSpec =
     OptimizerSpec::Adagrad { lr: 0.1, initial_accumulator: 0.5, eps: 1e-6 };
@@ -102,7 +103,7 @@ fn types_bounds_vocabularies_and_limits_are_the_new_tables() {
 fn rows_that_were_narrow_come_along_as_they_were_served() {
     let folder = tempfile::tempdir().unwrap();
     let mut growing = spec(&[("vector", 4), ("linear", 6)]);
-    growing.grow = Some(crate::Growth { at: 3, from: None });
+    growing.grow = Some(zillion_rows::Growth { at: 3, from: None });
     let (_, source) = learned(folder.path(), growing.clone());
     let narrow = source.rows_of(0).filter(|(_, row)| row.weights.len() == 6).count();
     assert!(narrow > 0 && narrow < source.rows_of(0).count(), "{narrow} rows are narrow");
@@ -112,7 +113,7 @@ fn rows_that_were_narrow_come_along_as_they_were_served() {
         adopt(&mut set, &growing, &source).unwrap();
         let keys: Vec<_> = source.whole_rows_of(0).map(|(key, _)| key).collect();
         let mut rows = Default::default();
-        let plan = crate::conformance::plan_of(std::slice::from_ref(&keys));
+        let plan = zillion_rows::conformance::plan_of(std::slice::from_ref(&keys));
         set.pull(&workers, &plan, true, &mut rows).unwrap();
         let (theirs, layout) = (growing.layout(), own.layout());
         for (key, whole) in source.whole_rows_of(0) {

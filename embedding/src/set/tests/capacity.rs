@@ -7,14 +7,13 @@ use zillion_feature::random::combine;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
 
 use super::stored;
-use crate::candidates::Candidate;
-use crate::conformance::plan_of;
 use crate::life::capacity::{Demand, headroom};
-use crate::life::is_drawn;
 use crate::testing::*;
-use crate::{
-    Admission, Counters, Eviction, OptimizerSpec, PinnedId, TableSet, TableSpec, UseStatistics,
-};
+use crate::{Counters, TableSet};
+use zillion_rows::Candidate;
+use zillion_rows::conformance::plan_of;
+use zillion_rows::is_drawn;
+use zillion_rows::{Admission, Eviction, OptimizerSpec, PinnedId, TableSpec, UseStatistics};
 
 const LR: f32 = 0.25;
 const DIM: usize = 3;

@@ -10,12 +10,10 @@ use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, TableId};
 
 use super::snapshots::{Act, any_key, contents, specs as snapshot_specs, train};
-use crate::layer::{AtOnce, layer_of_checkpoint};
 use crate::testing::*;
-use crate::{
-    Admission, Eviction, OptimizerSpec, Order, PartSource, SnapshotMark, SpillHome, TableParts,
-    TableSet, TableSpec, TableView,
-};
+use crate::{Order, SnapshotMark, SpillHome, TableSet, TableView};
+use zillion_rows::layer::{AtOnce, layer_of_checkpoint};
+use zillion_rows::{Admission, Eviction, OptimizerSpec, PartSource, TableParts, TableSpec};
 
 /// Rows in a part, so that tables have several.
 const LIMIT: u64 = 60;
@@ -294,7 +292,7 @@ fn all_who_read_checkpoints_read_chains() {
     let read = |folder: &Path, parts: &[TableParts]| {
         let mut source = PartSource::open(&workers, folder, specs(), parts).unwrap();
         let mut rows = zillion_feature::RowBuffer::default();
-        let report = crate::RowSource::lookup(&mut source, &everything, &mut rows).unwrap();
+        let report = zillion_rows::RowSource::lookup(&mut source, &everything, &mut rows).unwrap();
         let bits: Vec<Vec<u32>> = rows
             .tables
             .iter()
@@ -340,7 +338,7 @@ fn all_who_read_checkpoints_read_chains() {
 }
 
 fn conformance_plan() -> zillion_feature::LookupPlan {
-    crate::conformance::plan_of(&vec![(0..220).map(key).collect::<Vec<_>>(); specs().len()])
+    zillion_rows::conformance::plan_of(&vec![(0..220).map(key).collect::<Vec<_>>(); specs().len()])
 }
 
 #[test]
@@ -446,7 +444,7 @@ fn a_table_whose_rows_grow_is_whole_in_a_chain() {
     let mut train = |set: &mut TableSet| {
         step += 1;
         let ids = (0..20).chain((0..30).map(|i| 20 + (step * 9 + i) % 130));
-        let plan = crate::conformance::plan_of(&vec![ids.map(key).collect(); 2]);
+        let plan = zillion_rows::conformance::plan_of(&vec![ids.map(key).collect(); 2]);
         let (raw, now) = (gradients(set, &plan, step), update(step, 1.0));
         set.push(&workers, &plan, &raw, now).unwrap();
         set.sweep(&workers, now).unwrap();

@@ -8,13 +8,14 @@ use proptest::prelude::*;
 use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, TableId};
 
-use crate::conformance::plan_of;
-use crate::layer::{
+use crate::TableSet;
+use crate::testing::*;
+use zillion_rows::conformance::plan_of;
+use zillion_rows::layer::{
     AtOnce, Found, Layer, LayerManifest, difference, layer_of_checkpoint, merge_layers,
     verify_layer,
 };
-use crate::testing::*;
-use crate::{Eviction, OptimizerSpec, TableSet, TableSpec};
+use zillion_rows::{Eviction, OptimizerSpec, TableSpec};
 
 /// Bits of the weights, and pushes.
 pub(super) type Rows = BTreeMap<u64, (Vec<u32>, u32)>;

@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use zillion_feature::{RowBuffer, Step, TableId};
 
-use crate::conformance::plan_of;
 use crate::testing::*;
-use crate::{Bounds, Dtype, InitializerSpec, OptimizerSpec, Rates, TableSet, TableSpec, Update};
+use crate::{Rates, TableSet, Update};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{Bounds, Dtype, InitializerSpec, OptimizerSpec, TableSpec};
 
 fn spec(dtype: Dtype, dense: bool, optimizer: OptimizerSpec) -> TableSpec {
     let mut vector = segment("v", 16, optimizer, 0.0);
@@ -115,7 +116,7 @@ fn memory_is_what_the_spec_says() {
 
 #[test]
 fn a_base_holds_the_same_numbers_in_f32() {
-    use crate::layer::{AtOnce, Layer, LayerSource, layer_of_checkpoint};
+    use zillion_rows::layer::{AtOnce, Layer, LayerSource, layer_of_checkpoint};
     let workers = workers(2);
     let files = zillion_device::Files::new();
     for dtype in [Dtype::F16, Dtype::Bf16] {

@@ -3,8 +3,9 @@
 use zillion_feature::TableId;
 
 use super::changes::live;
+use crate::TableSet;
 use crate::testing::*;
-use crate::{Eviction, OptimizerSpec, TableSet, TableSpec};
+use zillion_rows::{Eviction, OptimizerSpec, TableSpec};
 
 #[test]
 fn a_frozen_table_stays_and_the_others_go_on_as_if_nothing_were() {

@@ -9,15 +9,15 @@ use proptest::prelude::*;
 use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
-use crate::conformance::plan_of;
-use crate::layer::{
-    AtOnce, Layer, LayerManifest, LayerSource, layer_of_checkpoint, merge_layers, verify_layer,
-};
 use crate::shape::TableShape;
 use crate::testing::*;
-use crate::{
-    Dtype, Eviction, LiveRows, OptimizerSpec, PartSource, RowSource, TableParts, TableSet,
-    TableSpec, Unknown,
+use crate::{LiveRows, TableSet};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::layer::{
+    AtOnce, Layer, LayerManifest, LayerSource, layer_of_checkpoint, merge_layers, verify_layer,
+};
+use zillion_rows::{
+    Dtype, Eviction, OptimizerSpec, PartSource, RowSource, TableParts, TableSpec, Unknown,
 };
 
 const LR: f32 = 0.25;
@@ -209,7 +209,7 @@ impl Twin {
         for shard in &self.set.shards {
             for slot in shard.slots() {
                 let mut narrow = 0;
-                let add = |key, row: crate::table::StoredRow<'_>| {
+                let add = |key, row: zillion_rows::row::StoredRow<'_>| {
                     let weights = row.weights.to_floats().into_owned();
                     narrow += usize::from(row.is_narrow);
                     rows.insert(key, (weights, row.state.to_vec(), row.meta.count, row.is_narrow));
@@ -274,7 +274,7 @@ fn check(
     let rows = rows.iter().map(|(&key, row)| (key, row.weights.clone()));
     let absent = vec![(1000..1010).map(key).collect()];
     let zero = |_: TableId, _: FeatureKey| vec![0.0; width];
-    crate::conformance::check(source, &vec![rows.collect()], &absent, &zero)
+    zillion_rows::conformance::check(source, &vec![rows.collect()], &absent, &zero)
         .map_err(TestCaseError::fail)
 }
 

@@ -2,12 +2,10 @@
 
 use zillion_feature::{RowBuffer, Step, TableId};
 
-use crate::conformance::plan_of;
 use crate::testing::*;
-use crate::{
-    ClipSpec, InitializerSpec, OptimizerSpec, Rates, Scope, SegmentSpec, TableSet, TableSpec,
-    Update,
-};
+use crate::{Rates, TableSet, Update};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{ClipSpec, InitializerSpec, OptimizerSpec, Scope, SegmentSpec, TableSpec};
 
 fn at(step: u64, scale: f32) -> Update {
     Update { step: Step(step), rates: Rates::default(), scale }

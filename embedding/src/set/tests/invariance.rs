@@ -2,10 +2,10 @@
 
 use zillion_feature::RowBuffer;
 
-use crate::RowSource;
-use crate::conformance;
 use crate::testing::*;
 use crate::{LiveRows, TableSet};
+use zillion_rows::RowSource;
+use zillion_rows::conformance;
 
 const IDS: u64 = 300;
 
@@ -113,7 +113,7 @@ fn a_vocabulary_may_grow_between_steps() {
 #[test]
 fn parts_say_how_often_when_and_in_which_epoch_a_row_moved() {
     let workers = workers(1);
-    let sgd = crate::OptimizerSpec::Sgd { lr: 0.1 };
+    let sgd = zillion_rows::OptimizerSpec::Sgd { lr: 0.1 };
     let specs = vec![
         table("dynamic", false, vec![segment("v", 2, sgd, 0.0)]),
         table("swept", true, vec![segment("v", 2, sgd, 0.1)]),

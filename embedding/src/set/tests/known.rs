@@ -5,7 +5,8 @@ use zillion_device::Files;
 use zillion_feature::{RowBuffer, TableId};
 
 use crate::testing::*;
-use crate::{Admission, Eviction, OptimizerSpec, SpillHome, TableSet, TableSpec};
+use crate::{SpillHome, TableSet};
+use zillion_rows::{Admission, Eviction, OptimizerSpec, TableSpec};
 
 #[derive(Clone, Copy, Debug)]
 enum Action {

@@ -2,8 +2,10 @@
 
 use zillion_feature::{RowBuffer, Step, TableId};
 
+use crate::TableSet;
 use crate::testing::*;
-use crate::{OptimizerSpec, TableSet, conformance::plan_of};
+use zillion_rows::OptimizerSpec;
+use zillion_rows::conformance::plan_of;
 
 const ROWS: u64 = 40;
 const DIM: usize = 6;
@@ -109,7 +111,7 @@ fn scaling_by_clipping_scales_the_regulariser_too() {
     let sgd = OptimizerSpec::Sgd { lr: 1.0 };
     for dense in [false, true] {
         let mut spec = table("t", dense, vec![segment("v", 4, sgd, 0.5)]);
-        spec.segments[0].initializer = crate::InitializerSpec::Constant { value: 2.0 };
+        spec.segments[0].initializer = zillion_rows::InitializerSpec::Constant { value: 2.0 };
         let mut set = TableSet::new(vec![spec], shards(2)).unwrap();
         if dense {
             set.prefill(&workers, TableId(0), &sorted_keys([1, 2])).unwrap();

@@ -7,10 +7,11 @@ use proptest::prelude::*;
 use zillion_feature::{FeatureKey, RowBuffer, Step};
 
 use super::stored;
-use crate::candidates::Candidate;
-use crate::conformance::plan_of;
 use crate::testing::*;
-use crate::{Admission, Error, Eviction, OptimizerSpec, TableSet, TableSpec};
+use crate::{Error, TableSet};
+use zillion_rows::Candidate;
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{Admission, Eviction, OptimizerSpec, TableSpec};
 
 const LR: f32 = 0.25;
 const DIM: usize = 5;

@@ -4,9 +4,10 @@
 use zillion_feature::{FeatureKey, SLOTS, TableId, Use};
 
 use super::capacity::{contents, pushed, spec, train};
-use crate::conformance::plan_of;
 use crate::testing::*;
-use crate::{Admission, ByteSize, Counters, Eviction, PinnedId, TableSet, TableSpec};
+use crate::{Counters, TableSet};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{Admission, ByteSize, Eviction, PinnedId, TableSpec};
 
 /// Some keys that come in every step, and many that never come again.
 fn stream_keys(step: u64, hot: u64, new: u64) -> Vec<FeatureKey> {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use zillion_feature::{FeatureKey, RowBuffer, Step, TableId};
 
-use crate::conformance::plan_of;
 use crate::testing::*;
-use crate::{Dtype, OptimizerSpec, Rates, TableSet, TableSpec, Update};
+use crate::{Rates, TableSet, Update};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{Dtype, OptimizerSpec, TableSpec};
 
 const LR: f32 = 0.25;
 const DIM: usize = 5;
@@ -134,17 +135,17 @@ proptest! {
         prop_assert_eq!(parts[0].rows, model.rows.len() as u64);
         let specs = vec![spec];
         let mut source =
-            crate::PartSource::open(&workers, folder.path(), specs.clone(), &parts).unwrap();
+            zillion_rows::PartSource::open(&workers, folder.path(), specs.clone(), &parts).unwrap();
         let expected = vec![model.rows.iter().map(|(k, (w, _))| (*k, w.to_vec())).collect()];
         let absent = vec![(1000..1010).map(key).collect()];
-        crate::conformance::check(&mut source, &expected, &absent, &|_, k| initial(k).to_vec())
+        zillion_rows::conformance::check(&mut source, &expected, &absent, &|_, k| initial(k).to_vec())
             .map_err(TestCaseError::fail)?;
         // So do the tables that it is restored into, and they write the same again.
         let mut restored = TableSet::new(specs, shards(6 - n)).unwrap();
         restored.restore(&workers, folder.path(), &parts).unwrap();
         let again = tempfile::tempdir().unwrap();
         prop_assert_eq!(&checkpoint(&restored, &workers, again.path()).0, &parts);
-        crate::conformance::check(
+        zillion_rows::conformance::check(
             &mut crate::LiveRows::new(&mut restored, &workers), &expected, &absent,
             &|_, k| initial(k).to_vec(),
         )

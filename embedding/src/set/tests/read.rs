@@ -2,9 +2,10 @@
 
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
-use crate::conformance::plan_of;
+use crate::TableSet;
 use crate::testing::*;
-use crate::{OptimizerSpec, TableSet, TableSpec};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{OptimizerSpec, TableSpec};
 
 /// Keys of each table: one has more than a thread takes at a time, in one shard too, and the others are a few or none, so
 /// that threads take several together.

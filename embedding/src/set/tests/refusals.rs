@@ -3,7 +3,9 @@
 use zillion_feature::{RowBuffer, Step, TableId};
 
 use crate::testing::*;
-use crate::{Error, OptimizerSpec, TableSet, Update, conformance::plan_of};
+use crate::{Error, TableSet, Update};
+use zillion_rows::OptimizerSpec;
+use zillion_rows::conformance::plan_of;
 
 fn set(dense: bool, cap: Option<u64>) -> TableSet {
     let mut spec = table("ids", dense, vec![segment("v", 4, OptimizerSpec::Sgd { lr: 0.1 }, 0.0)]);

@@ -10,11 +10,12 @@ use zillion_device::durable::Fault;
 use zillion_device::{Failpoint, Files, Workers};
 use zillion_feature::{FeatureKey, TableId};
 
-use crate::candidates::Candidate;
-use crate::conformance::plan_of;
-use crate::layer::AtOnce;
+use crate::TableSet;
 use crate::testing::*;
-use crate::{Admission, Dtype, Eviction, OptimizerSpec, TableParts, TableSet, TableSpec};
+use zillion_rows::Candidate;
+use zillion_rows::conformance::plan_of;
+use zillion_rows::layer::AtOnce;
+use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableParts, TableSpec};
 
 /// Rows in a part, so that tables have several.
 const LIMIT: u64 = 24;

@@ -8,13 +8,11 @@ use zillion_device::durable::Fault;
 use zillion_device::{Failpoint, Files, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
-use crate::conformance::plan_of;
-use crate::layer::AtOnce;
 use crate::testing::*;
-use crate::{
-    Admission, Dtype, Error, Eviction, OptimizerSpec, SpillHome, SpillStatistics, TableSet,
-    TableSpec,
-};
+use crate::{Error, SpillHome, SpillStatistics, TableSet};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::layer::AtOnce;
+use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableSpec};
 
 /// What the slabs of a shard begin at, and a little: some dozens of rows.
 const SHARD_MEMORY: u64 = 9 << 10;

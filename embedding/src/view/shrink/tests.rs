@@ -3,10 +3,11 @@
 use zillion_feature::FeatureKey;
 
 use super::*;
-use crate::conformance::plan_of;
+use crate::TableSet;
 use crate::testing::*;
 use crate::view::RowView;
-use crate::{Admission, Eviction, OptimizerSpec, PinnedId, TableSet, TableSpec};
+use zillion_rows::conformance::plan_of;
+use zillion_rows::{Admission, Eviction, OptimizerSpec, PinnedId, TableSpec};
 
 fn spec(at_least: u32) -> TableSpec {
     let admission = match at_least {

@@ -1,8 +1,8 @@
 //! What a history writes and reads again: checkpoints, at once and beside training, and versions.
 
 use tempfile::TempDir;
-use zillion_embedding::TableParts;
-use zillion_embedding::layer::{AtOnce, Layer, merge_layers};
+use zillion_rows::TableParts;
+use zillion_rows::layer::{AtOnce, Layer, merge_layers};
 
 use super::History;
 use crate::compare::assert_same_files;

@@ -1,0 +1,309 @@
+//! The types that weights have in memory and in checkpoints, and the ways into them.
+//!
+//! A rule works in f32 whatever the type: a row is widened, moved, and written back. Going back, 16 bits cannot
+//! hold the small steps that training ends with: rounded to the nearest, a weight stands still as soon as its
+//! steps are below half of its last place. So a push rounds *stochastically*: up with the probability of the
+//! distance that is left behind, so that the mean of what is stored is what was computed. The random bits are a
+//! function of (table's seed, key, step, unit): no threads, shards or resumed runs show in them.
+//!
+//! Initial rows round to the nearest, ties to even. What has its type already is stored as it is.
+//!
+//! Beyond the largest number of a type there is nothing: such weights become that number (and are counted where
+//! a push writes them). NaN stays NaN, for all to see.
+//!
+//! All conversions are plain integer and float operations without branches, for LLVM to vectorise: intrinsics
+//! would need an unsafe block and a twin for machines without them.
+
+use serde::{Deserialize, Serialize};
+use zillion_feature::random::{combine, mix32, text_seed};
+
+use crate::spec::Bounds;
+
+/// The type of a table's weights. Optimizer state is f32 in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dtype {
+    /// Four bytes.
+    #[default]
+    F32,
+    /// IEEE 754 half precision: 11 significant bits, up to 65504, steps of 2⁻²⁴ around zero.
+    F16,
+    /// The upper half of an f32: 8 significant bits, and its range.
+    Bf16,
+}
+
+impl Dtype {
+    /// Every type.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// The name in job files and in checkpoint parts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// Bytes of a weight.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// Whether this is what tables have unless a job says otherwise.
+    pub fn is_f32(&self) -> bool {
+        *self == Self::F32
+    }
+
+    /// The numbers of the type that lie within bounds, as bounds that are numbers of the type themselves; the
+    /// lower is above the upper where there are none. Rounding what lies between such bounds never leaves them.
+    pub fn inward(self, bounds: Bounds) -> Bounds {
+        let Bounds { low, high } = bounds;
+        // Of the type's numbers, in ascending order, the one before or behind a number.
+        let step = |x: f32, up: bool| match self {
+            Self::F32 => x,
+            Self::F16 => F16::widen(neighbour(F16::nearest(x), up)),
+            Self::Bf16 => Bf16::widen(neighbour(Bf16::nearest(x), up)),
+        };
+        let mut near = [low, high];
+        self.round_nearest(&mut near);
+        Bounds {
+            low: if near[0] < low { step(near[0], true) } else { near[0] },
+            high: if near[1] > high { step(near[1], false) } else { near[1] },
+        }
+    }
+
+    /// Brings weights to the nearest numbers of the type.
+    pub fn round_nearest(self, weights: &mut [f32]) {
+        match self {
+            Self::F32 => {}
+            Self::F16 => weights.iter_mut().for_each(|w| *w = F16::widen(F16::nearest(*w))),
+            Self::Bf16 => weights.iter_mut().for_each(|w| *w = Bf16::widen(Bf16::nearest(*w))),
+        }
+    }
+
+    /// Brings one weight of a row to a number of the type as a push in some step does. `seed` is the table's.
+    pub fn round_pushed(self, seed: u64, key: u64, step: u64, unit: usize, weight: f32) -> f32 {
+        let bits = Rounding::new(seed).step(step).row(key).unit(unit as u32);
+        match self {
+            Self::F32 => weight,
+            Self::F16 => F16::widen(F16::stochastic(weight, bits)),
+            Self::Bf16 => Bf16::widen(Bf16::stochastic(weight, bits)),
+        }
+    }
+}
+
+/// The random bits of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounding(u64);
+
+impl Rounding {
+    /// Derives the random bits of a table from its seed.
+    pub fn new(table_seed: u64) -> Self {
+        Self(text_seed(table_seed, "rounding"))
+    }
+
+    /// Of one step.
+    pub fn step(self, step: u64) -> StepRounding {
+        StepRounding(combine(self.0, step))
+    }
+}
+
+/// The random bits of a table in one step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepRounding(u64);
+
+impl StepRounding {
+    /// Of one row.
+    #[inline(always)]
+    pub fn row(self, key: u64) -> RowRounding {
+        let seed = combine(self.0, key);
+        RowRounding { low: seed as u32, high: (seed >> 32) as u32 }
+    }
+}
+
+/// The random bits of a row in one step.
+#[derive(Clone, Copy, Debug)]
+pub struct RowRounding {
+    low: u32,
+    high: u32,
+}
+
+impl RowRounding {
+    /// Of one weight: 32-bit arithmetic, which has a lane a weight.
+    #[inline(always)]
+    pub fn unit(self, unit: u32) -> u32 {
+        mix32(self.low.wrapping_add(unit.wrapping_mul(0x9e37_79b9)) ^ self.high)
+    }
+}
+
+/// A type of 16 bits.
+pub trait Half {
+    /// Its largest number.
+    const MAX: f32;
+
+    /// Exactly the same number.
+    fn widen(half: u16) -> f32;
+
+    /// The nearest number, ties to even.
+    fn nearest(x: f32) -> u16;
+
+    /// One of the two numbers beside `x`, by random bits; `x` itself where it is one.
+    fn stochastic(x: f32, random: u32) -> u16;
+}
+
+/// The next number above or below a finite one.
+fn neighbour(half: u16, up: bool) -> u16 {
+    const NEGATIVE: u16 = 1 << 15;
+    match (half & !NEGATIVE, half & NEGATIVE != 0) {
+        (0, _) => 1 | if up { 0 } else { NEGATIVE },
+        (_, negative) if negative == up => half - 1,
+        _ => half + 1,
+    }
+}
+
+const SIGN: u32 = 1 << 31;
+
+/// `x` without its sign, not beyond `max`; NaN as it is.
+#[inline(always)]
+fn magnitude(x: f32, max: f32) -> u32 {
+    let bits = x.to_bits() & !SIGN;
+    let held = if bits > max.to_bits() { max.to_bits() } else { bits };
+    if bits > f32::INFINITY.to_bits() { bits } else { held }
+}
+
+/// The upper half of an f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Bf16;
+
+impl Bf16 {
+    #[inline(always)]
+    fn cut(x: f32, added: u32) -> u16 {
+        let bits = magnitude(x, Self::MAX);
+        let is_nan = bits > f32::INFINITY.to_bits();
+        // Of a NaN the payload may lie in the lower half alone.
+        let rounded = if is_nan { bits | 1 << 22 } else { bits.wrapping_add(added) };
+        ((rounded | (x.to_bits() & SIGN)) >> 16) as u16
+    }
+}
+
+impl Half for Bf16 {
+    const MAX: f32 = f32::from_bits(0x7f7f_0000);
+
+    #[inline(always)]
+    fn widen(half: u16) -> f32 {
+        f32::from_bits(u32::from(half) << 16)
+    }
+
+    #[inline(always)]
+    fn nearest(x: f32) -> u16 {
+        Self::cut(x, 0x7fff + ((x.to_bits() >> 16) & 1))
+    }
+
+    #[inline(always)]
+    fn stochastic(x: f32, random: u32) -> u16 {
+        Self::cut(x, random >> 16)
+    }
+}
+
+/// IEEE 754 half precision.
+#[derive(Clone, Copy, Debug)]
+pub struct F16;
+
+impl F16 {
+    /// 2⁻¹⁴, the smallest number with all significant bits.
+    const NORMAL: u32 = 113 << 23;
+    /// Bits of an f32's significand that an f16 does not have.
+    const DROPPED: u32 = 13;
+    /// 2²⁴: below [`Self::NORMAL`] numbers are whole multiples of its inverse.
+    const FINE: f32 = 16_777_216.0;
+
+    /// The bits of a number that an f16 has, given as those of an f32 without sign.
+    #[inline(always)]
+    fn pack(bits: u32, sign: u32) -> u16 {
+        // Adding 0.5 puts multiples of 2⁻²⁴ at the lower end of the significand.
+        let small = (f32::from_bits(bits) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+        let normal = bits.wrapping_sub(112 << 23) >> Self::DROPPED;
+        let packed = if bits < Self::NORMAL { small } else { normal };
+        let packed = if bits > f32::INFINITY.to_bits() { 0x7e00 } else { packed };
+        (packed | sign >> 16) as u16
+    }
+}
+
+impl Half for F16 {
+    const MAX: f32 = 65504.0;
+
+    #[inline(always)]
+    fn widen(half: u16) -> f32 {
+        let bits = (u32::from(half) & 0x7fff) << Self::DROPPED;
+        let exponent = bits & (0x1f << 23);
+        let normal = bits + (112 << 23);
+        // One exponent up, where the leading bit is implied, and that bit taken off again: no number below
+        // the normal ones of f32 is touched, which processors are slow with.
+        let small = f32::from_bits(bits + Self::NORMAL) - f32::from_bits(Self::NORMAL);
+        let finite = if exponent == 0 { small.to_bits() } else { normal };
+        let wide = if exponent == 0x1f << 23 { bits | 0xff << 23 } else { finite };
+        f32::from_bits(wide | (u32::from(half) & 0x8000) << 16)
+    }
+
+    #[inline(always)]
+    fn nearest(x: f32) -> u16 {
+        let bits = magnitude(x, Self::MAX);
+        let odd = (bits >> Self::DROPPED) & 1;
+        let rounded = bits.wrapping_add(0xfff + odd);
+        // The sum in `pack` rounds what is small.
+        let kept =
+            if bits < Self::NORMAL || bits > f32::INFINITY.to_bits() { bits } else { rounded };
+        Self::pack(kept, x.to_bits() & SIGN)
+    }
+
+    #[inline(always)]
+    fn stochastic(x: f32, random: u32) -> u16 {
+        let bits = magnitude(x, Self::MAX);
+        let mask = (1 << Self::DROPPED) - 1;
+        let normal = bits.wrapping_add(random >> (32 - Self::DROPPED)) & !mask;
+        // In whole steps of 2⁻²⁴: at most 1024, so that what is left of the fraction is exact.
+        let steps = f32::from_bits(bits) * Self::FINE;
+        // Adding 2²³ leaves whole numbers, the nearest; one down where that was up.
+        let nearest = (steps + 8_388_608.0) - 8_388_608.0;
+        let whole = if nearest > steps { nearest - 1.0 } else { nearest };
+        let up = (!random >> 8) as f32 * (1.0 / Self::FINE) < steps - whole;
+        let small = (whole + if up { 1.0 } else { 0.0 }) * (1.0 / Self::FINE);
+        let rounded = if bits < Self::NORMAL { small.to_bits() } else { normal };
+        let kept = if bits > f32::INFINITY.to_bits() { bits } else { rounded };
+        Self::pack(kept, x.to_bits() & SIGN)
+    }
+}
+
+/// Widens numbers.
+#[inline(always)]
+pub fn widen<H: Half>(halves: &[u16], out: &mut [f32]) {
+    for (x, &half) in out.iter_mut().zip(halves) {
+        *x = H::widen(half);
+    }
+}
+
+/// Rounds numbers to the nearest.
+#[inline(always)]
+pub fn nearest<H: Half>(row: &[f32], out: &mut [u16]) {
+    for (half, &x) in out.iter_mut().zip(row) {
+        *half = H::nearest(x);
+    }
+}
+
+/// Rounds a row stochastically. Returns how many numbers were beyond the largest one.
+#[inline(always)]
+pub fn stochastic<H: Half>(row: &[f32], rounding: RowRounding, out: &mut [u16]) -> u32 {
+    let mut beyond = 0;
+    for (unit, (half, &x)) in out.iter_mut().zip(row).enumerate() {
+        *half = H::stochastic(x, rounding.unit(unit as u32));
+        beyond += u32::from(x.abs() > H::MAX);
+    }
+    beyond
+}
+
+#[cfg(test)]
+mod tests;

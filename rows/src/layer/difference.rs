@@ -1,0 +1,91 @@
+//! The delta between two states that are both at hand, found by comparing every row: what is left where
+//! nobody has listed the changes.
+
+use std::path::Path;
+
+use zillion_device::Files;
+use zillion_feature::FeatureKey;
+
+use super::merge::merged;
+use super::part::{Found, LayerRow};
+use super::write::PIECE_ROWS;
+use super::{Layer, LayerManifest, LayerWriter, Pace};
+use crate::error::Result;
+use crate::layout::TableLayout;
+
+/// Writes the delta that leads from `old` (oldest first, a base and its deltas) to `new`, which has every
+/// row: rows that are new or differ in a bit of their weights or in their count, and tombstones for the keys
+/// that left.
+///
+/// Reads all layers twice, once to count: a part count by an upper bound would make many small files of a
+/// small delta. Memory: one part of the result.
+///
+/// # Errors
+/// Where the disk refuses.
+pub fn difference(
+    files: &Files,
+    folder: &Path,
+    layouts: &[TableLayout],
+    old: &[&Layer],
+    new: &Layer,
+    pace: &mut dyn Pace,
+) -> Result<LayerManifest> {
+    // Full rows and tombstones, and narrow rows.
+    let mut rows = vec![(0, 0); layouts.len()];
+    for (table, (full, narrow)) in rows.iter_mut().enumerate() {
+        let width = layouts[table].width();
+        for (compared, change) in compare(old, new, table).enumerate() {
+            match change {
+                Some((_, Found::Row(row))) if row.weights.len() < width => *narrow += 1,
+                Some(_) => *full += 1,
+                None => {}
+            }
+            if compared.is_multiple_of(PIECE_ROWS) {
+                pace.piece();
+            }
+        }
+    }
+    let mut writer = LayerWriter::new(files, folder, pace);
+    for (table, layout) in layouts.iter().enumerate() {
+        writer.table_of_rows(layout, rows[table].0, rows[table].1)?;
+        for (compared, change) in compare(old, new, table).enumerate() {
+            match change {
+                Some((key, Found::Row(row))) => writer.push(key, Some(row.weights), row.count)?,
+                Some((key, Found::Tombstone)) => writer.push(key, None, 0)?,
+                None if compared.is_multiple_of(PIECE_ROWS) => writer.pause(),
+                None => {}
+            }
+        }
+    }
+    writer.finish()
+}
+
+/// What became of each key that either side has, in key order; `None` where nothing did.
+fn compare<'a>(
+    old: &[&'a Layer],
+    new: &'a Layer,
+    table: usize,
+) -> impl Iterator<Item = Option<(FeatureKey, Found<'a>)>> {
+    let rows = |(key, found)| match found {
+        Found::Row(row) => Some((key, row)),
+        Found::Tombstone => None,
+    };
+    let mut before = merged(old.iter().copied(), table).filter_map(rows).peekable();
+    let mut now = new.iter(table).filter_map(rows).peekable();
+    std::iter::from_fn(move || {
+        let keys = before.peek().map(|&(key, _)| key).into_iter();
+        let key = keys.chain(now.peek().map(|&(key, _)| key)).min()?;
+        let (before, now) = (before.next_if(|r| r.0 == key), now.next_if(|r| r.0 == key));
+        Some(match (before, now) {
+            (Some((_, before)), Some((_, now))) if is_same(before, now) => None,
+            (_, Some((key, now))) => Some((key, Found::Row(now))),
+            (_, None) => Some((key, Found::Tombstone)),
+        })
+    })
+}
+
+/// Whether two rows agree in every bit: zeros of both signs are two things.
+fn is_same(a: LayerRow<'_>, b: LayerRow<'_>) -> bool {
+    let bits = bytemuck::cast_slice::<f32, u32>;
+    a.count == b.count && bits(a.weights) == bits(b.weights)
+}

@@ -1,0 +1,72 @@
+//! Several layers as one: a linear merge in key order, the newer row first.
+
+use std::path::Path;
+
+use zillion_device::Files;
+use zillion_feature::FeatureKey;
+
+use super::part::Found;
+use super::{Layer, LayerManifest, LayerWriter, Pace};
+use crate::error::Result;
+use crate::layout::TableLayout;
+
+/// Merges `layers` (oldest first) and writes the result's files into `folder`. Where the oldest is a base,
+/// `is_base`, tombstones have nothing left to hide and are dropped.
+///
+/// Memory: one part of the result, [`PART_BYTES`](super::PART_BYTES), and the pages of the inputs that the
+/// merge is reading.
+///
+/// # Errors
+/// Where the disk refuses.
+pub fn merge_layers(
+    files: &Files,
+    folder: &Path,
+    layouts: &[TableLayout],
+    layers: &[&Layer],
+    is_base: bool,
+    pace: &mut dyn Pace,
+) -> Result<LayerManifest> {
+    let mut writer = LayerWriter::new(files, folder, pace);
+    for (table, layout) in layouts.iter().enumerate() {
+        // An upper bound of the rows: counting them would be another merge.
+        let rows: u64 = layers.iter().map(|layer| layer.rows(table)).sum();
+        let narrow = layers.iter().map(|layer| layer.narrow_rows(table)).sum();
+        writer.table_of_rows(layout, rows - narrow, narrow)?;
+        merge_table(&mut writer, table, layers, is_base)?;
+    }
+    writer.finish()
+}
+
+fn merge_table(
+    writer: &mut LayerWriter<'_>,
+    table: usize,
+    layers: &[&Layer],
+    is_base: bool,
+) -> Result<()> {
+    for (key, found) in merged(layers.iter().copied(), table) {
+        match found {
+            Found::Row(row) => writer.push(key, Some(row.weights), row.count)?,
+            Found::Tombstone if !is_base => writer.push(key, None, 0)?,
+            Found::Tombstone => {}
+        }
+    }
+    Ok(())
+}
+
+/// What layers (oldest first) say of a table's keys together, in key order: of equal keys the newest.
+pub(super) fn merged<'a>(
+    layers: impl IntoIterator<Item = &'a Layer>,
+    table: usize,
+) -> impl Iterator<Item = (FeatureKey, Found<'a>)> {
+    let mut heads: Vec<_> = layers.into_iter().map(|layer| layer.iter(table).peekable()).collect();
+    std::iter::from_fn(move || {
+        let keys = heads.iter_mut().filter_map(|head| head.peek().map(|&(key, _)| key));
+        let key = keys.min()?;
+        // The last of equal keys is the newest.
+        let mut newest = None;
+        for head in &mut heads {
+            newest = head.next_if(|&(k, _)| k == key).or(newest);
+        }
+        newest
+    })
+}

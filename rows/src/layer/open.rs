@@ -1,0 +1,369 @@
+//! Opening a layer: what the directory and the footers say, and nothing that costs a pass over the rows.
+//!
+//! Files are hashed once, where they arrive; here they are mapped and their columns found, which is the
+//! same work for ten rows and for ten million. [`verify_layer`] is the other half: it reads every byte.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_buffer::{Buffer, ScalarBuffer};
+use arrow_schema::Field;
+use zillion_device::mmap;
+
+use super::part::{Found, PartColumns, TableRows, WidthRows};
+use super::write::{directory_fields, part_fields, part_label};
+use super::{FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Pace, entry_of, part_of};
+use crate::arrow_file::ArrowFile;
+use crate::error::{Error, Result};
+use crate::layout::TableLayout;
+use zillion_feature::{FeatureKey, SLOTS};
+
+/// Where a file of this name is.
+pub trait Places {
+    /// Its path.
+    fn path(&self, name: &str) -> PathBuf;
+}
+
+/// All files lie in one folder.
+impl Places for Path {
+    fn path(&self, name: &str) -> PathBuf {
+        self.join(name)
+    }
+}
+
+impl<F: Fn(&str) -> PathBuf> Places for F {
+    fn path(&self, name: &str) -> PathBuf {
+        self(name)
+    }
+}
+
+const REMEDY: &str = "fetch it again, or publish a new base";
+
+/// A layer whose files are mapped. Cheap to clone; the mappings live as long as the last clone.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    pub(super) tables: Arc<[TableRows]>,
+}
+
+impl Layer {
+    /// Opens the layer whose files lie where `places` says. `layouts` are the tables that
+    /// the version's job describes.
+    ///
+    /// # Errors
+    /// [`Error::Part`] names the file and what is wrong with it.
+    pub fn open(
+        places: &(impl Places + ?Sized),
+        manifest: &LayerManifest,
+        layouts: &[TableLayout],
+    ) -> Result<Self> {
+        let listing = places.path(&manifest.directory.name());
+        let refuse = |reason: String| Error::Part { path: listing.clone(), reason };
+        check_listing(manifest, layouts).map_err(refuse)?;
+        let starts = open_directory(places, &manifest.directory)?;
+        let tables = manifest.tables.iter().map(|table| {
+            let rows = |parts: &[LayerPart], width: usize, is_narrow: bool| -> Result<WidthRows> {
+                let listed = Listed { table: &table.table, parts, width, is_narrow };
+                let parts = (0..parts.len()).map(|i| open_part(places, &listed, i, &starts));
+                Ok(WidthRows { width, parts: parts.collect::<Result<_>>()? })
+            };
+            Ok(TableRows {
+                full: rows(&table.parts, table.width(), false)?,
+                narrow: match &table.narrow {
+                    Some(narrow) => rows(&narrow.parts, narrow.width(), true)?,
+                    None => rows(&[], 0, true)?,
+                },
+            })
+        });
+        Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
+    }
+
+    /// Whether another clone is alive.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.tables) > 1
+    }
+
+    /// What the layer says of a key; `None` where it says nothing.
+    pub fn find(&self, table: usize, key: FeatureKey) -> Option<Found<'_>> {
+        let rows = self.tables.get(table)?;
+        rows.find(key).map(|place| rows.at(place))
+    }
+
+    /// Of the keys of a table, those whose rows are narrow.
+    pub(super) fn narrow_rows(&self, table: usize) -> u64 {
+        let rows = self.tables.get(table).map(|rows| &rows.narrow.parts);
+        rows.into_iter().flatten().map(|part| part.keys.len() as u64).sum()
+    }
+
+    /// Keys of a table, tombstones included.
+    pub fn rows(&self, table: usize) -> u64 {
+        self.tables.get(table).map_or(0, |rows| rows.rows() as u64)
+    }
+
+    /// Bytes that the rows of a table and their entries of the directory take where they are mapped.
+    pub fn bytes(&self, table: usize) -> u64 {
+        self.tables.get(table).map_or(0, |rows| rows.bytes() as u64)
+    }
+
+    /// A table's keys in ascending order, and what the layer says of each.
+    pub fn iter(&self, table: usize) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
+        self.tables.get(table).into_iter().flat_map(TableRows::iter)
+    }
+}
+
+/// Reads every byte of a layer: hashes, order of keys, the directory against the keys.
+///
+/// # Errors
+/// [`Error::Part`] names the first file that is wrong, and the row.
+pub fn verify_layer(
+    places: &(impl Places + ?Sized),
+    manifest: &LayerManifest,
+    layouts: &[TableLayout],
+    pace: &mut dyn Pace,
+) -> Result<()> {
+    for file in manifest.files() {
+        verify_file(places, file, pace)?;
+    }
+    let layer = Layer::open(places, manifest, layouts)?;
+    for (table, rows) in manifest.tables.iter().zip(layer.tables.iter()) {
+        let mut tombstones = 0;
+        let narrow = table.narrow.iter().flat_map(|narrow| &narrow.parts);
+        let full = (0..rows.full.parts.len()).map(|index| (&rows.full, index));
+        let all = full.chain((0..rows.narrow.parts.len()).map(|index| (&rows.narrow, index)));
+        for ((rows, index), listed) in all.zip(table.parts.iter().chain(narrow)) {
+            verify_rows(rows, index).map_err(|reason| Error::Part {
+                path: places.path(&listed.file.name()),
+                reason: format!("{reason}; {REMEDY}"),
+            })?;
+            let column = &rows.parts[index].tombstones;
+            tombstones += column.iter().map(|&t| u64::from(t)).sum::<u64>();
+            pace.piece();
+        }
+        verify_narrow(table, rows)
+            .map_err(|(file, reason)| Error::Part { path: places.path(&file.name()), reason })?;
+        if tombstones != table.tombstones {
+            let reason = format!(
+                "table `{}` has {tombstones} tombstones and the manifest says {}; {REMEDY}",
+                table.table, table.tombstones
+            );
+            return Err(Error::Part { path: places.path(&manifest.directory.name()), reason });
+        }
+    }
+    Ok(())
+}
+
+fn verify_file(
+    places: &(impl Places + ?Sized),
+    file: &LayerFile,
+    pace: &mut dyn Pace,
+) -> Result<()> {
+    let path = places.path(&file.name());
+    let bytes = mmap::map(&path)?;
+    let mut hasher = blake3::Hasher::new();
+    for piece in bytes.chunks(256 << 10) {
+        hasher.update(piece);
+        pace.piece();
+    }
+    let hash = hasher.finalize().to_hex();
+    if hash.as_str() != file.blake3 || bytes.len() as u64 != file.bytes {
+        let reason = format!(
+            "its {} bytes hash to {hash}; {} bytes of another hash were published; {REMEDY}",
+            bytes.len(),
+            file.bytes
+        );
+        return Err(Error::Part { path, reason });
+    }
+    Ok(())
+}
+
+/// Narrow rows are rows, and of other keys than the full ones.
+fn verify_narrow(table: &LayerTable, rows: &TableRows) -> Result<(), (LayerFile, String)> {
+    let listed = table.narrow.iter().flat_map(|narrow| &narrow.parts);
+    for (part, listed) in rows.narrow.parts.iter().zip(listed) {
+        let refuse = |reason: String| Err((listed.file.clone(), format!("{reason}; {REMEDY}")));
+        if let Some(row) = part.tombstones.iter().position(|&t| t != 0) {
+            return refuse(format!("row {row}: a tombstone among narrow rows"));
+        }
+        let is_full = |&key: &u64| rows.full.find(FeatureKey(key)).is_some();
+        if let Some(row) = part.keys.iter().position(is_full) {
+            let key = part.keys[row];
+            return refuse(format!("row {row}: key {key:#018x} has a full row too"));
+        }
+    }
+    Ok(())
+}
+
+fn verify_rows(rows: &WidthRows, index: usize) -> Result<(), String> {
+    let (part, parts) = (&rows.parts[index], rows.parts.len());
+    let keys = &part.keys[..];
+    if let Some(row) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
+        let key = keys[row + 1];
+        return Err(format!("row {}: key {key:#018x} is not above the one before it", row + 1));
+    }
+    if let Some(row) = keys.iter().position(|&key| part_of(key, parts) != index) {
+        return Err(format!("row {row}: key {:#018x} belongs to another part", keys[row]));
+    }
+    if let Some(row) = part.tombstones.iter().position(|&t| t > 1) {
+        return Err(format!("row {row}: a tombstone is 0 or 1, not {}", part.tombstones[row]));
+    }
+    if let Some(at) = part.weights.iter().position(|w| !w.is_finite()) {
+        return Err(format!("row {}: a weight is not finite", at / rows.width));
+    }
+    for (entry, &start) in part.starts.iter().enumerate() {
+        let before = |&key: &u64| entry_of(key, parts, part.bits) < entry;
+        if keys.partition_point(before) != start as usize {
+            return Err(format!("entry {entry} of its directory does not fit its keys"));
+        }
+    }
+    Ok(())
+}
+
+/// The manifest against the job, before any file is opened.
+fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<(), String> {
+    if manifest.tables.len() != layouts.len() {
+        let (found, wanted) = (manifest.tables.len(), layouts.len());
+        return Err(format!("the layer has {found} tables and the job {wanted}; {REMEDY}"));
+    }
+    for (table, layout) in manifest.tables.iter().zip(layouts) {
+        let segments: Vec<_> = layout.segments.iter().map(|s| (s.name.clone(), s.dim)).collect();
+        if table.table != layout.name || table.segments != segments {
+            let (found, wanted) = (&table.segments, &segments);
+            return Err(format!(
+                "the layer's table `{}` has segments {found:?}, the job's table `{}` {wanted:?}; {REMEDY}",
+                table.table, layout.name
+            ));
+        }
+        for parts in
+            [table.parts.len()].into_iter().chain(table.narrow.iter().map(|n| n.parts.len()))
+        {
+            if parts > SLOTS || !(parts == 0 || parts.is_power_of_two()) {
+                return Err(format!("table `{}` has {parts} parts; {REMEDY}", table.table));
+            }
+        }
+        check_narrow(table, layout)?;
+        let narrow = table.narrow.as_ref().map_or(0, |narrow| narrow.rows);
+        let rows = table.parts.iter().map(|p| p.rows).sum::<u64>().saturating_add(narrow);
+        if rows != table.rows || table.tombstones > table.rows {
+            return Err(format!(
+                "table `{}`: parts of {rows} rows in all, {} rows and {} tombstones do not agree; {REMEDY}",
+                table.table, table.rows, table.tombstones
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What narrow rows have is what the job says, or the reader would put it elsewhere.
+fn check_narrow(table: &LayerTable, layout: &TableLayout) -> Result<(), String> {
+    let Some(narrow) = &table.narrow else { return Ok(()) };
+    let wanted = layout.narrow.iter().flatten().map(|s| (s.name.clone(), s.dim));
+    let wanted: Vec<_> = wanted.collect();
+    if narrow.segments != wanted || wanted.is_empty() {
+        return Err(format!(
+            "the narrow rows of the layer's table `{}` have segments {:?}, the job's {wanted:?}; {REMEDY}",
+            table.table, narrow.segments
+        ));
+    }
+    let rows: u64 = narrow.parts.iter().map(|part| part.rows).sum();
+    if rows != narrow.rows {
+        return Err(format!(
+            "table `{}`: parts of {rows} narrow rows in all and {} narrow rows do not agree; {REMEDY}",
+            table.table, narrow.rows
+        ));
+    }
+    Ok(())
+}
+
+fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<ScalarBuffer<u32>> {
+    open_file(places, file, |file| {
+        check_schema(file, "directory", &directory_fields())?;
+        file.columns().numbers::<u32>("start")
+    })
+}
+
+/// The parts of one width of a table, as the manifest lists them.
+struct Listed<'a> {
+    table: &'a str,
+    parts: &'a [LayerPart],
+    width: usize,
+    is_narrow: bool,
+}
+
+fn open_part(
+    places: &(impl Places + ?Sized),
+    table: &Listed<'_>,
+    index: usize,
+    starts: &ScalarBuffer<u32>,
+) -> Result<PartColumns> {
+    let LayerPart { file, rows, first_entry, bits } = &table.parts[index];
+    open_file(places, file, |file| {
+        check_schema(file, "part", &part_fields(table.width))?;
+        if file.rows as u64 != *rows {
+            let found = file.rows;
+            return Err(format!("it has {found} rows and the manifest says {rows}"));
+        }
+        let said = |key: &str| file.said(key);
+        let expected = part_label(index, table.parts.len(), table.is_narrow);
+        if said("zillion.table") != table.table || said("zillion.part") != expected {
+            return Err(format!(
+                "it is part {} of table `{}` and not {expected} of `{}`",
+                said("zillion.part"),
+                said("zillion.table"),
+                table.table
+            ));
+        }
+        let outside = || "its entries lie outside of the directory".to_owned();
+        if !(1..=u32::BITS).contains(bits) {
+            return Err(outside());
+        }
+        let first = usize::try_from(*first_entry).map_err(|_| outside())?;
+        let entries = (1usize << bits) + 1;
+        if first.checked_add(entries).is_none_or(|end| end > starts.len()) {
+            return Err(outside());
+        }
+        let mut columns = file.columns();
+        Ok(PartColumns {
+            bits: *bits,
+            starts: starts.slice(first, entries),
+            keys: columns.numbers("key")?,
+            weights: columns.lists("weights", table.width)?,
+            counts: columns.numbers("count")?,
+            tombstones: columns.numbers("tombstone")?,
+        })
+    })
+}
+
+fn check_schema(file: &ArrowFile<'_>, what: &str, fields: &[Field]) -> Result<(), String> {
+    let said = |key: &str| file.said(key);
+    let schema = &file.schema;
+    if said("zillion.format") != FORMAT || said("zillion.layer") != what {
+        return Err(format!(
+            "it is a `{}` of format `{}`, and this program reads a `{what}` of format `{FORMAT}` here",
+            said("zillion.layer"),
+            said("zillion.format")
+        ));
+    }
+    let found = schema.fields().iter().map(AsRef::as_ref);
+    if !found.eq(fields.iter()) {
+        let names: Vec<_> = schema.fields().iter().map(|f| f.to_string()).collect();
+        return Err(format!("its columns are not those of a {what}: {}", names.join(", ")));
+    }
+    Ok(())
+}
+
+fn open_file<T>(
+    places: &(impl Places + ?Sized),
+    file: &LayerFile,
+    read: impl FnOnce(&ArrowFile<'_>) -> Result<T, String>,
+) -> Result<T> {
+    let path = places.path(&file.name());
+    let bytes = mmap::map(&path)?;
+    let refuse = |reason: String| Error::Part { path, reason: format!("{reason}; {REMEDY}") };
+    if bytes.len() as u64 != file.bytes {
+        return Err(refuse(format!(
+            "it has {} bytes and the manifest says {}: it was cut or changed",
+            bytes.len(),
+            file.bytes
+        )));
+    }
+    ArrowFile::open(&Buffer::from(bytes)).and_then(|file| read(&file)).map_err(refuse)
+}

@@ -1,0 +1,210 @@
+//! A version's rows: a few layers, the newest first, as a [`RowSource`].
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
+
+use super::Layer;
+use super::merge::merged;
+use super::part::{Found, LayerRow, Place, TableRows, WholeRow};
+use crate::error::{Error, Result};
+use crate::layout::TableLayout;
+use crate::shape::RowShape;
+use crate::source::{LookupReport, RowSource, shape_rows};
+use crate::spec::TableSpec;
+
+/// Layers that a lookup probes at most; more are merged first.
+pub const MAX_LAYERS: usize = 4;
+
+/// Keys that are looked up together, so that their misses overlap.
+const BLOCK: usize = 32;
+
+/// Keys of a table from which on a lookup is shared out to the workers.
+const SHARED_KEYS: usize = 4096;
+
+/// The rows of one version. Cheap to clone; all clones read the same mappings.
+#[derive(Clone, Debug)]
+pub struct LayerSource {
+    layouts: Arc<[TableLayout]>,
+    shapes: Arc<[RowShape]>,
+    /// Oldest first.
+    layers: Vec<Layer>,
+    workers: Arc<Workers>,
+}
+
+impl LayerSource {
+    /// The rows of `layers`, oldest first. `specs` say what an unknown key reads as; optimizers in them do
+    /// not matter.
+    ///
+    /// # Errors
+    /// More than [`MAX_LAYERS`], or specs that are not valid.
+    pub fn new(specs: &[TableSpec], layers: Vec<Layer>, workers: Arc<Workers>) -> Result<Self> {
+        if layers.len() > MAX_LAYERS {
+            let reason =
+                format!("{} layers, and a lookup probes at most {MAX_LAYERS}", layers.len());
+            return Err(Error::mismatch("*", reason));
+        }
+        let shapes = specs.iter().cloned().map(RowShape::new).collect::<Result<Vec<_>>>()?;
+        let layouts: Vec<_> = shapes.iter().map(|s| s.layout.clone()).collect();
+        Ok(Self { layouts: layouts.into(), shapes: shapes.into(), layers, workers })
+    }
+
+    /// The layers, oldest first.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// All floats of a row that a layer of a table has: where it is narrow, in the initial row of its key.
+    pub fn whole<'a>(&self, table: usize, key: FeatureKey, row: LayerRow<'a>) -> Cow<'a, [f32]> {
+        match self.shapes.get(table) {
+            Some(shape) if row.weights.len() < shape.width => {
+                let mut whole = vec![0.0; shape.stride()];
+                fill_narrow(shape, key, row.weights, &mut whole);
+                whole.truncate(shape.width);
+                Cow::Owned(whole)
+            }
+            _ => Cow::Borrowed(row.weights),
+        }
+    }
+
+    /// Every row of a table in key order: of equal keys the newest, without those that left.
+    pub fn rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, LayerRow<'_>)> {
+        merged(self.layers.iter(), table).filter_map(|(key, found)| match found {
+            Found::Row(row) => Some((key, row)),
+            Found::Tombstone => None,
+        })
+    }
+
+    /// The same with all floats of each row.
+    pub fn whole_rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, WholeRow<'_>)> {
+        self.rows_of(table).map(move |(key, row)| {
+            (key, WholeRow { weights: self.whole(table, key, row), count: row.count })
+        })
+    }
+
+    /// What a key of a table reads as where no layer has it.
+    pub fn default_row(&self, table: usize, key: FeatureKey) -> Option<Vec<f32>> {
+        let shape = self.shapes.get(table)?;
+        let mut row = vec![0.0; shape.stride()];
+        shape.fill_unknown(key, &mut row);
+        row.truncate(shape.width);
+        Some(row)
+    }
+
+    /// Fills the rows of `keys`; returns how many keys no layer has.
+    fn read(&self, table: usize, keys: &[FeatureKey], out: &mut [f32]) -> u64 {
+        let shape = &self.shapes[table];
+        let stride = shape.stride();
+        let mut missing = 0;
+        let blocks = keys.chunks(BLOCK).zip(out.chunks_mut(BLOCK * stride));
+        for (keys, out) in blocks {
+            missing += self.read_block(shape, table, keys, out);
+        }
+        missing
+    }
+
+    /// One block, layer by layer: what a newer layer has, an older one is not asked for.
+    fn read_block(
+        &self,
+        shape: &RowShape,
+        table: usize,
+        keys: &[FeatureKey],
+        out: &mut [f32],
+    ) -> u64 {
+        // One bit a key that is still looked for.
+        let mut open: u64 = if keys.len() == 64 { u64::MAX } else { (1 << keys.len()) - 1 };
+        let mut places: [(u8, Option<Place>); BLOCK] = [(0, None); BLOCK];
+        for (index, layer) in self.layers.iter().enumerate().rev() {
+            let rows: &TableRows = &layer.tables[table];
+            if rows.is_empty() {
+                continue;
+            }
+            each_bit(open, |i| rows.prefetch_entry(keys[i]));
+            each_bit(open, |i| rows.prefetch_keys(keys[i]));
+            each_bit(open, |i| {
+                if let Some(place) = rows.find(keys[i]) {
+                    rows.prefetch_row(place);
+                    places[i] = (index as u8, Some(place));
+                    open &= !(1 << i);
+                }
+            });
+            if open == 0 {
+                break;
+            }
+        }
+        let mut missing = 0;
+        let targets = out.chunks_exact_mut(shape.stride());
+        for ((&key, target), &(layer, place)) in keys.iter().zip(targets).zip(&places) {
+            let found = place.map(|place| self.layers[usize::from(layer)].tables[table].at(place));
+            match found {
+                Some(Found::Row(row)) if row.weights.len() < shape.width => {
+                    fill_narrow(shape, key, row.weights, target);
+                }
+                Some(Found::Row(row)) => {
+                    target[..shape.width].copy_from_slice(row.weights);
+                    target[shape.width..].fill(0.0);
+                }
+                Some(Found::Tombstone) | None => {
+                    missing += 1;
+                    shape.fill_unknown(key, target);
+                }
+            }
+        }
+        missing
+    }
+
+    /// [`LayerSource::read`] on all threads.
+    fn read_shared(&self, table: usize, keys: &[FeatureKey], out: &mut [f32]) -> u64 {
+        let threads = self.workers.threads();
+        if keys.len() < SHARED_KEYS || threads == 1 {
+            return self.read(table, keys, out);
+        }
+        // A few shares a thread, so that one that is interrupted does not hold up the others.
+        let share = keys.len().div_ceil(threads * 4).next_multiple_of(BLOCK);
+        let stride = self.shapes[table].stride();
+        let mut shares: Vec<(&[FeatureKey], &mut [f32], u64)> = keys
+            .chunks(share)
+            .zip(out.chunks_mut(share * stride))
+            .map(|(keys, out)| (keys, out, 0))
+            .collect();
+        self.workers.for_each_mut(&mut shares, |_, (keys, out, missing)| {
+            *missing = self.read(table, keys, out);
+        });
+        shares.iter().map(|(_, _, missing)| missing).sum()
+    }
+}
+
+/// Writes a narrow row in the initial row of its key, padding included.
+#[cold]
+fn fill_narrow(shape: &RowShape, key: FeatureKey, weights: &[f32], target: &mut [f32]) {
+    shape.fill_initial(key, target);
+    shape.layout.spread(weights, target);
+}
+
+/// Calls `each` with the place of every bit that is set, in ascending order.
+#[inline(always)]
+fn each_bit(mut bits: u64, mut each: impl FnMut(usize)) {
+    while bits != 0 {
+        each(bits.trailing_zeros() as usize);
+        bits &= bits - 1;
+    }
+}
+
+impl RowSource for LayerSource {
+    fn tables(&self) -> &[TableLayout] {
+        &self.layouts
+    }
+
+    fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
+        shape_rows(&self.layouts, plan, rows)?;
+        let mut report = LookupReport { missing: vec![0; self.shapes.len()] };
+        for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
+            rows.counts = None;
+            let index = table.table.index();
+            report.missing[index] += self.read_shared(index, &table.keys, &mut rows.values);
+        }
+        Ok(report)
+    }
+}

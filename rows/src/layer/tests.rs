@@ -1,0 +1,317 @@
+//! Layers against a model: maps of rows, written, merged, looked up.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use zillion_device::{Files, Workers};
+use zillion_feature::FeatureKey;
+
+use super::*;
+use crate::conformance;
+use crate::error::{Error, Result};
+use crate::layout::TableLayout;
+use crate::spec::TableSpec;
+use crate::{Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
+
+/// What a layer says of keys: a row of floats, or that it left.
+type Model = BTreeMap<u64, Option<Vec<f32>>>;
+
+fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
+    let segment = |(i, &dim): (usize, &usize)| SegmentSpec {
+        name: format!("s{i}"),
+        dim,
+        initializer: InitializerSpec::Normal { mean: 0.0, std: 0.1 },
+        optimizer: OptimizerSpec::Sgd { lr: 0.1 },
+        l2: 0.0,
+        l2_scope: None,
+        clip: None,
+        bounds: None,
+    };
+    TableSpec {
+        name: name.into(),
+        segments: dims.iter().enumerate().map(segment).collect(),
+        dense: false,
+        max_rows: None,
+        unknown,
+        admission: Admission::All,
+        eviction: Eviction::Never,
+        dtype: Dtype::F32,
+        pinned: Vec::new(),
+        statistics: None,
+        grow: None,
+        max_bytes: None,
+        seed: 7,
+    }
+}
+
+fn specs() -> Vec<TableSpec> {
+    vec![spec("a", &[4, 1], Unknown::Seeded), spec("b", &[3], Unknown::Zero)]
+}
+
+fn layouts() -> Vec<TableLayout> {
+    specs().iter().map(TableSpec::layout).collect()
+}
+
+fn row(key: u64, salt: u64, width: usize) -> Vec<f32> {
+    (0..width as u64).map(|i| ((key ^ (salt * 31 + i)) % 1000) as f32 / 10.0).collect()
+}
+
+fn write(folder: &Path, models: &[Model; 2], parts: Option<usize>) -> Result<LayerManifest> {
+    let (files, mut pace) = (Files::new(), AtOnce);
+    let mut writer = LayerWriter::new(&files, folder, &mut pace);
+    for (model, layout) in models.iter().zip(layouts()) {
+        let wanted = part_count(model.len() as u64, layout.width());
+        writer.table(&layout, parts.filter(|_| !model.is_empty()).unwrap_or(wanted))?;
+        for (&key, row) in model {
+            writer.push(FeatureKey(key), row.as_deref(), key as u32)?;
+        }
+    }
+    writer.finish()
+}
+
+fn source(layers: Vec<Layer>) -> LayerSource {
+    let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
+    LayerSource::new(&specs(), layers, workers).unwrap()
+}
+
+/// What layers, oldest first, come to.
+fn stacked(layers: &[[Model; 2]]) -> [Model; 2] {
+    let mut sum = [Model::new(), Model::new()];
+    for layer in layers {
+        for (sum, layer) in sum.iter_mut().zip(layer) {
+            sum.extend(layer.iter().map(|(&key, row)| (key, row.clone())));
+        }
+    }
+    sum
+}
+
+fn check(source: &mut LayerSource, expected: &[Model; 2]) {
+    let rows: conformance::ExpectedRows = expected
+        .iter()
+        .map(|model| {
+            let rows = model.iter().filter_map(|(&k, row)| Some((FeatureKey(k), row.clone()?)));
+            rows.collect()
+        })
+        .collect();
+    let gone = |model: &Model| {
+        let gone = model.iter().filter(|(_, row)| row.is_none()).map(|(&k, _)| FeatureKey(k));
+        let near = model.keys().map(|&k| FeatureKey(k ^ 1)).filter(|k| !model.contains_key(&k.0));
+        gone.chain(near).chain([FeatureKey(u64::MAX - 5)]).collect::<Vec<_>>()
+    };
+    let absent: Vec<Vec<FeatureKey>> = expected.iter().map(gone).collect();
+    let defaults = source.clone();
+    let default =
+        |table: zillion_feature::TableId, key| defaults.default_row(table.index(), key).unwrap();
+    conformance::check(source, &rows, &absent, &default).unwrap();
+}
+
+fn models() -> impl Strategy<Value = [Model; 2]> {
+    let keys = || prop_oneof![any::<u64>(), (0u64..16).prop_map(|k| k << 60), Just(u64::MAX)];
+    let model = move |width: usize, salt: u64| {
+        prop::collection::vec((keys(), 0u8..4), 0..60).prop_map(move |keys| {
+            let row = |(key, alive)| (key, (alive > 0).then(|| row(key, salt, width)));
+            keys.into_iter().map(row).collect::<Model>()
+        })
+    };
+    (model(5, 1), model(3, 2)).prop_map(|(a, b)| [a, b])
+}
+
+proptest! {
+    #[test]
+    fn layers_read_as_their_sum_and_so_does_their_merge(
+        layers in prop::collection::vec(models(), 1..=MAX_LAYERS),
+        parts in prop_oneof![Just(None), (0u32..6).prop_map(|p| Some(1usize << p))],
+        cut in 0usize..4,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let opened: Vec<Layer> = layers
+            .iter()
+            .map(|models| {
+                let manifest = write(folder.path(), models, parts).unwrap();
+                verify_layer(folder.path(), &manifest, &layouts(), &mut AtOnce).unwrap();
+                Layer::open(folder.path(), &manifest, &layouts()).unwrap()
+            })
+            .collect();
+        let expected = stacked(&layers);
+        check(&mut source(opened.clone()), &expected);
+
+        // The newest ones merged as a delta, the rest as they are.
+        let cut = cut.min(opened.len() - 1);
+        let merge = |layers: &[Layer], is_base| {
+            let layers: Vec<&Layer> = layers.iter().collect();
+            let layouts = layouts();
+            let manifest = merge_layers(
+                &Files::new(), folder.path(), &layouts, &layers, is_base, &mut AtOnce,
+            ).unwrap();
+            verify_layer(folder.path(), &manifest, &layouts, &mut AtOnce).unwrap();
+            Layer::open(folder.path(), &manifest, &layouts).unwrap()
+        };
+        let merged = merge(&opened[cut..], false);
+        let both = [&opened[..cut], &[merged]].concat();
+        check(&mut source(both), &expected);
+
+        // All of them merged as a base: no tombstone is left.
+        let base = merge(&opened, true);
+        prop_assert!((0..2).all(|t| base.iter(t).all(|(_, found)| found != Found::Tombstone)));
+        check(&mut source(vec![base]), &expected);
+    }
+
+    /// Laid over the old state it is the new one, and there is nothing in it that did not change.
+    #[test]
+    fn a_difference_leads_from_one_state_to_the_other(
+        old in prop::collection::vec(models(), 0..4), new in models(), kept in 0u64..4,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |models: &[Model; 2]| {
+            let manifest = write(folder.path(), models, None).unwrap();
+            Layer::open(folder.path(), &manifest, &layouts()).unwrap()
+        };
+        let before = stacked(&old);
+        let mut now = new;
+        for (now, before) in now.iter_mut().zip(&before) {
+            now.retain(|_, row| row.is_some());
+            // Some rows stay as they were.
+            let stays = |key: u64| key % 4 < kept;
+            now.extend(before.iter().filter(|(k, row)| row.is_some() && stays(**k)).map(|(&k, row)| (k, row.clone())));
+        }
+        let opened: Vec<Layer> = old.iter().map(open).collect();
+        let opened: Vec<&Layer> = opened.iter().collect();
+        let manifest = difference(
+            &Files::new(), folder.path(), &layouts(), &opened, &open(&now), &mut AtOnce,
+        ).unwrap();
+        verify_layer(folder.path(), &manifest, &layouts(), &mut AtOnce).unwrap();
+        let delta = Layer::open(folder.path(), &manifest, &layouts()).unwrap();
+        for table in 0..2 {
+            let row = |key: u64, model: &Model| model.get(&key).cloned().flatten();
+            let keys = before[table].keys().chain(now[table].keys()).copied();
+            let expected: Model = keys
+                .filter(|&key| row(key, &before[table]) != row(key, &now[table]))
+                .map(|key| (key, row(key, &now[table])))
+                .collect();
+            let found: Model = delta
+                .iter(table)
+                .map(|(key, found)| match found {
+                    Found::Row(row) => (key.0, Some(row.weights.to_vec())),
+                    Found::Tombstone => (key.0, None),
+                })
+                .collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn the_same_rows_are_the_same_files(models in models()) {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (a, b) = (write(one.path(), &models, None), write(two.path(), &models, None));
+        prop_assert_eq!(a.unwrap(), b.unwrap());
+    }
+
+    /// Whatever is done to a file, opening and reading it ends in an error or in some row.
+    #[test]
+    fn damage_is_refused_by_name_and_never_a_fault(
+        models in models(), which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),
+        change in 1u8..=255, cut in prop::bool::ANY,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = write(folder.path(), &models, None).unwrap();
+        let files: Vec<&LayerFile> = manifest.files().collect();
+        let file = files[which.index(files.len())];
+        let path = folder.path().join(file.name());
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = at.index(bytes.len());
+        if cut { bytes.truncate(at.max(1)) } else { bytes[at] ^= change }
+        std::fs::write(&path, &bytes).unwrap();
+        let refused = verify_layer(folder.path(), &manifest, &layouts(), &mut AtOnce);
+        match refused {
+            Err(Error::Part { path: named, .. }) => prop_assert_eq!(named, path),
+            other => prop_assert!(false, "{:?}", other),
+        }
+        if let Ok(layer) = Layer::open(folder.path(), &manifest, &layouts()) {
+            for (table, model) in models.iter().enumerate() {
+                let found = model.keys().filter_map(|&key| layer.find(table, FeatureKey(key)));
+                prop_assert!(found.count() <= model.len());
+                layer.iter(table).for_each(drop);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_large_table_is_cut_and_found_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, mut pace) = (Files::new(), AtOnce);
+    let mut keys: Vec<u64> = (0..200_000).map(|i| FeatureKey::from_u64(i).0).collect();
+    keys.sort_unstable();
+    let layouts = layouts();
+    let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+    writer.table(&layouts[0], 8).unwrap();
+    for &key in &keys {
+        writer.push(FeatureKey(key), Some(&row(key, 3, 5)), 9).unwrap();
+    }
+    writer.table(&layouts[1], 0).unwrap();
+    let manifest = writer.finish().unwrap();
+    assert_eq!((manifest.tables[0].parts.len(), manifest.rows()), (8, 200_000));
+    verify_layer(folder.path(), &manifest, &layouts, &mut AtOnce).unwrap();
+    let layer = Layer::open(folder.path(), &manifest, &layouts).unwrap();
+    for &key in &keys {
+        let wanted = row(key, 3, 5);
+        let found = layer.find(0, FeatureKey(key));
+        assert_eq!(found, Some(Found::Row(LayerRow { weights: &wanted, count: 9 })));
+        assert_eq!(layer.find(1, FeatureKey(key)), None);
+    }
+    // On several threads the same, through the plan.
+    let workers = Arc::new(Workers::new(NonZeroUsize::new(3).unwrap()).unwrap());
+    let mut source = LayerSource::new(&specs(), vec![layer], workers).unwrap();
+    let expected = [keys.iter().map(|&k| (k, Some(row(k, 3, 5)))).collect(), Model::new()];
+    check(&mut source, &expected);
+}
+
+#[test]
+fn rows_differ_in_any_bit_and_in_their_count() {
+    let (folder, files) = (tempfile::tempdir().unwrap(), Files::new());
+    let layouts = &layouts()[..1];
+    let open = |manifest: &LayerManifest| Layer::open(folder.path(), manifest, layouts).unwrap();
+    let layer = |rows: [(f32, u32); 3]| {
+        let mut pace = AtOnce;
+        let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+        writer.table(&layouts[0], 1).unwrap();
+        for (key, (weight, count)) in (1..).zip(rows) {
+            writer.push(FeatureKey(key), Some(&[weight; 5]), count).unwrap();
+        }
+        open(&writer.finish().unwrap())
+    };
+    let (old, new) =
+        (layer([(0.0, 1), (1.0, 1), (2.0, 1)]), layer([(-0.0, 1), (1.0, 2), (2.0, 1)]));
+    let mut pauses = Pauses(0);
+    let delta = difference(&files, folder.path(), layouts, &[&old], &new, &mut pauses).unwrap();
+    let keys: Vec<u64> = open(&delta).iter(0).map(|(key, _)| key.0).collect();
+    assert_eq!((keys, pauses.0 > 0), (vec![1, 2], true));
+}
+
+struct Pauses(usize);
+
+impl Pace for Pauses {
+    fn piece(&mut self) {
+        self.0 += 1;
+    }
+}
+
+#[test]
+fn a_writer_refuses_what_would_not_be_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, mut pace) = (Files::new(), AtOnce);
+    let layouts = layouts();
+    let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+    let message = |result: Result<()>| result.unwrap_err().to_string();
+    assert!(message(writer.push(FeatureKey(1), None, 0)).contains("before its table"));
+    writer.table(&layouts[0], 1).unwrap();
+    writer.push(FeatureKey(5), Some(&[0.0; 5]), 1).unwrap();
+    let not_above = message(writer.push(FeatureKey(5), Some(&[0.0; 5]), 1));
+    assert!(not_above.contains("not above") && not_above.ends_with("table `a`"), "{not_above}");
+    assert!(message(writer.push(FeatureKey(6), Some(&[0.0; 4]), 1)).contains("4 floats, not 5"));
+    writer.table(&layouts[1], 0).unwrap();
+    assert!(message(writer.push(FeatureKey(6), Some(&[0.0; 3]), 1)).contains("begun as empty"));
+}

@@ -1,0 +1,394 @@
+//! Writing a layer: rows come in key order, files go out part by part.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array,
+};
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use zillion_device::Files;
+use zillion_feature::FeatureKey;
+
+use super::{
+    FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES, Pace,
+    entry_bits, entry_of, part_count, part_of, row_bytes,
+};
+use crate::error::{Error, Result};
+use crate::layout::{SegmentLayout, TableLayout};
+
+/// Bytes that are written and hashed between two calls of [`Pace::piece`]: about 0.1 ms.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Rows between two calls of [`Pace::piece`].
+pub(super) const PIECE_ROWS: usize = 512;
+
+/// Writes a layer's files into a folder.
+///
+/// The caller must begin the tables in the order of the schema and add each table's rows in ascending order
+/// of their keys, of whatever width. A part is held in memory until it is whole, and no more than one of each width.
+pub struct LayerWriter<'a> {
+    files: &'a Files,
+    folder: &'a Path,
+    pace: &'a mut dyn Pace,
+    starts: Vec<u32>,
+    tables: Vec<LayerTable>,
+    open: Option<OpenTable>,
+}
+
+/// The table that rows are added to.
+struct OpenTable {
+    last: Option<u64>,
+    full: OpenRows,
+    /// Where rows may be narrow.
+    narrow: Option<OpenRows>,
+    name: String,
+    tombstones: u64,
+}
+
+/// Its rows of one width.
+struct OpenRows {
+    is_narrow: bool,
+    segments: Vec<(String, usize)>,
+    parts: usize,
+    width: usize,
+    rows: Rows,
+    /// Rows that a part can have.
+    room: usize,
+    /// The part that `rows` belong to.
+    part: usize,
+    done: Vec<LayerPart>,
+}
+
+/// Rows of a part in columns.
+#[derive(Default)]
+struct Rows {
+    keys: Vec<u64>,
+    weights: Vec<f32>,
+    counts: Vec<u32>,
+    tombstones: Vec<u8>,
+}
+
+impl<'a> LayerWriter<'a> {
+    /// A layer without tables yet. `folder` exists; its name is not synced here.
+    pub fn new(files: &'a Files, folder: &'a Path, pace: &'a mut dyn Pace) -> Self {
+        Self { files, folder, pace, starts: Vec::new(), tables: Vec::new(), open: None }
+    }
+
+    /// Ends the table before and begins the next one, in `parts` parts: what
+    /// [`part_count`] says, 0 for a table without rows. None of its rows is narrow.
+    ///
+    /// # Errors
+    /// Where the disk refuses the last part of the table before.
+    pub fn table(&mut self, layout: &TableLayout, parts: usize) -> Result<()> {
+        self.begin(layout, parts, 0)
+    }
+
+    /// The same for a table that will have so many full rows and tombstones, and so many narrow rows (or fewer).
+    ///
+    /// # Errors
+    /// As [`LayerWriter::table`].
+    pub fn table_of_rows(&mut self, layout: &TableLayout, full: u64, narrow: u64) -> Result<()> {
+        let narrow = part_count(narrow, layout.narrow_width());
+        self.begin(layout, part_count(full, layout.width()), narrow)
+    }
+
+    fn begin(&mut self, layout: &TableLayout, parts: usize, narrow_parts: usize) -> Result<()> {
+        self.end_table()?;
+        let narrow = layout.narrow.as_ref().filter(|_| narrow_parts > 0);
+        self.open = Some(OpenTable {
+            last: None,
+            full: OpenRows::new(&layout.segments, parts, false),
+            narrow: narrow.map(|segments| OpenRows::new(segments, narrow_parts, true)),
+            name: layout.name.clone(),
+            tombstones: 0,
+        });
+        Ok(())
+    }
+
+    /// Adds a row, or a tombstone where `weights` is `None`. A row that has as many floats as a narrow one is one.
+    ///
+    /// # Errors
+    /// A key that is not above the one before it, a row of another width, a row of a table that was begun
+    /// without parts, or a disk that refuses.
+    pub fn push(&mut self, key: FeatureKey, weights: Option<&[f32]>, count: u32) -> Result<()> {
+        let Some(open) = &mut self.open else {
+            return Err(Error::mismatch("*", "a row is added before its table is begun"));
+        };
+        let refuse = |open: &OpenTable, reason: String| Error::mismatch(&open.name, reason);
+        if open.last.is_some_and(|last| last >= key.0) {
+            return Err(refuse(
+                open,
+                format!("key {:#018x} is not above the one before it", key.0),
+            ));
+        }
+        let is_narrow = |rows: &OpenRows| weights.is_some_and(|row| row.len() == rows.width);
+        let is_narrow = open.narrow.as_ref().is_some_and(is_narrow);
+        let rows = open.rows_of(is_narrow);
+        if rows.parts == 0 {
+            return Err(refuse(open, "a row is added to a table that was begun as empty".into()));
+        }
+        if let Some(row) = weights
+            && row.len() != rows.width
+        {
+            let reason = format!("a row has {} floats, not {}", row.len(), rows.width);
+            return Err(refuse(open, reason));
+        }
+        let part = part_of(key.0, rows.parts);
+        while self.open.as_mut().is_some_and(|open| open.rows_of(is_narrow).part < part) {
+            self.end_part(is_narrow)?;
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.last = Some(key.0);
+        open.tombstones += u64::from(weights.is_none());
+        let OpenRows { rows, room, width, .. } = open.rows_of(is_narrow);
+        if rows.keys.is_empty() {
+            rows.reserve(*room, *width);
+        }
+        rows.push(key.0, weights, *width, count);
+        if rows.keys.len().is_multiple_of(PIECE_ROWS) {
+            self.pace.piece();
+        }
+        Ok(())
+    }
+
+    /// Lets the pace have its turn, where rows were looked at and none was added.
+    pub(super) fn pause(&mut self) {
+        self.pace.piece();
+    }
+
+    /// Writes the last part and the directory.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub fn finish(mut self) -> Result<LayerManifest> {
+        self.end_table()?;
+        let starts = std::mem::take(&mut self.starts);
+        let directory = self.write(&schema("directory", directory_fields()), move || {
+            Ok(vec![Arc::new(UInt32Array::from(starts)) as ArrayRef])
+        })?;
+        Ok(LayerManifest { tables: self.tables, directory })
+    }
+
+    fn end_table(&mut self) -> Result<()> {
+        for is_narrow in [false, true] {
+            let has_more = |open: &mut OpenTable| {
+                let rows = open.rows_of(is_narrow);
+                rows.part < rows.parts
+            };
+            while self.open.as_mut().is_some_and(has_more) {
+                self.end_part(is_narrow)?;
+            }
+        }
+        self.tables.extend(self.open.take().map(OpenTable::done));
+        Ok(())
+    }
+
+    /// Writes the rows of one width at hand as the current part and moves to the next.
+    fn end_part(&mut self, is_narrow: bool) -> Result<()> {
+        let Some(mut table) = self.open.take() else { return Ok(()) };
+        let name = table.name.clone();
+        let open = table.rows_of(is_narrow);
+        let schema = part_schema(&name, open);
+        let rows = std::mem::take(&mut open.rows);
+        let count = rows.keys.len();
+        let bits = entry_bits(count);
+        let first_entry = self.starts.len() as u64;
+        list_entries(&rows.keys, open.parts, bits, &mut self.starts, self.pace);
+        let width = open.width;
+        let file = self.write(&schema, || rows.columns(width))?;
+        open.done.push(LayerPart { file, rows: count as u64, first_entry, bits });
+        open.part += 1;
+        self.open = Some(table);
+        Ok(())
+    }
+
+    /// Writes one file and names it by its hash.
+    fn write(
+        &mut self,
+        schema: &Arc<Schema>,
+        columns: impl FnOnce() -> Result<Vec<ArrayRef>, ArrowError>,
+    ) -> Result<LayerFile> {
+        let mut hasher = blake3::Hasher::new();
+        let pace = &mut *self.pace;
+        let (name, bytes) = self.files.write_named_by_content(self.folder, |out| {
+            let paced = Paced { out, hasher: &mut hasher, pace: &mut *pace };
+            let mut writer = FileWriter::try_new(paced, schema).map_err(io_error)?;
+            let columns = columns().map_err(io_error)?;
+            let batch = RecordBatch::try_new(schema.clone(), columns).map_err(io_error)?;
+            writer.write(&batch).map_err(io_error)?;
+            writer.finish().map_err(io_error)?;
+            drop(writer);
+            pace.piece();
+            let blake3 = hasher.finalize().to_hex().to_string();
+            Ok(format!("{blake3}.arrow"))
+        })?;
+        // For the disk, until the file is durable.
+        pace.waited();
+        let blake3 = name.trim_end_matches(".arrow").to_owned();
+        Ok(LayerFile { blake3, bytes })
+    }
+}
+
+impl OpenTable {
+    /// The rows of one width; the full ones where there are no others.
+    fn rows_of(&mut self, is_narrow: bool) -> &mut OpenRows {
+        match &mut self.narrow {
+            Some(narrow) if is_narrow => narrow,
+            _ => &mut self.full,
+        }
+    }
+
+    fn done(self) -> LayerTable {
+        let rows = |parts: &[LayerPart]| parts.iter().map(|part| part.rows).sum::<u64>();
+        let narrow = self.narrow.map(|narrow| NarrowRows {
+            segments: narrow.segments,
+            rows: rows(&narrow.done),
+            parts: narrow.done,
+        });
+        LayerTable {
+            table: self.name,
+            segments: self.full.segments,
+            rows: rows(&self.full.done) + narrow.as_ref().map_or(0, |narrow| narrow.rows),
+            tombstones: self.tombstones,
+            parts: self.full.done,
+            narrow,
+        }
+    }
+}
+
+impl OpenRows {
+    fn new(segments: &[SegmentLayout], parts: usize, is_narrow: bool) -> Self {
+        let segments: Vec<_> = segments.iter().map(|s| (s.name.clone(), s.dim)).collect();
+        let width = segments.iter().map(|(_, dim)| dim).sum();
+        let room = usize::try_from(PART_BYTES / row_bytes(width)).unwrap_or(usize::MAX);
+        let done = Vec::with_capacity(parts);
+        Self { is_narrow, segments, parts, width, rows: Rows::default(), room, part: 0, done }
+    }
+}
+
+impl Rows {
+    /// Takes room for a whole part at once: growing copies megabytes between two pauses. What is not used of it
+    /// is no memory yet.
+    fn reserve(&mut self, rows: usize, width: usize) {
+        self.keys.reserve_exact(rows);
+        self.weights.reserve_exact(rows.saturating_mul(width));
+        self.counts.reserve_exact(rows);
+        self.tombstones.reserve_exact(rows);
+    }
+
+    fn push(&mut self, key: u64, weights: Option<&[f32]>, width: usize, count: u32) {
+        self.keys.push(key);
+        match weights {
+            Some(row) => self.weights.extend_from_slice(row),
+            None => self.weights.resize(self.weights.len() + width, 0.0),
+        }
+        self.counts.push(count);
+        self.tombstones.push(u8::from(weights.is_none()));
+    }
+
+    fn columns(self, width: usize) -> Result<Vec<ArrayRef>, ArrowError> {
+        let rows = self.keys.len();
+        let values = Arc::new(Float32Array::from(self.weights));
+        let weights =
+            FixedSizeListArray::try_new_with_length(item(), width as i32, values, None, rows)?;
+        Ok(vec![
+            Arc::new(UInt64Array::from(self.keys)),
+            Arc::new(weights),
+            Arc::new(UInt32Array::from(self.counts)),
+            Arc::new(UInt8Array::from(self.tombstones)),
+        ])
+    }
+}
+
+/// Appends the entries of a part's directory: where the keys of each entry begin.
+fn list_entries(keys: &[u64], parts: usize, bits: u32, starts: &mut Vec<u32>, pace: &mut dyn Pace) {
+    let entries = 1usize << bits;
+    starts.reserve(entries + 1);
+    let mut row = 0;
+    for entry in 0..=entries {
+        while row < keys.len() && entry_of(keys[row], parts, bits) < entry {
+            row += 1;
+        }
+        // A writer holds a part in memory: its rows are far below 2^32.
+        starts.push(row as u32);
+        if entry.is_multiple_of(PIECE_ROWS) {
+            pace.piece();
+        }
+    }
+}
+
+/// The columns of a part whose rows have this many floats.
+pub(super) fn part_fields(width: usize) -> Vec<Field> {
+    vec![
+        Field::new("key", DataType::UInt64, false),
+        Field::new("weights", DataType::FixedSizeList(item(), width as i32), false),
+        Field::new("count", DataType::UInt32, false),
+        Field::new("tombstone", DataType::UInt8, false),
+    ]
+}
+
+/// The columns of a directory.
+pub(super) fn directory_fields() -> Vec<Field> {
+    vec![Field::new("start", DataType::UInt32, false)]
+}
+
+fn item() -> Arc<Field> {
+    Arc::new(Field::new("item", DataType::Float32, false))
+}
+
+fn part_schema(table: &str, open: &OpenRows) -> Arc<Schema> {
+    let segments = open.segments.iter().map(|(name, dim)| format!("{name}:{dim}"));
+    let mut schema = Schema::clone(&schema("part", part_fields(open.width)));
+    let said = [
+        ("zillion.part", part_label(open.part, open.parts, open.is_narrow)),
+        ("zillion.segments", segments.collect::<Vec<_>>().join(",")),
+        ("zillion.table", table.to_owned()),
+    ];
+    schema.metadata.extend(said.map(|(key, value)| (key.to_owned(), value)));
+    Arc::new(schema)
+}
+
+/// What a part says it is.
+pub(super) fn part_label(part: usize, parts: usize, is_narrow: bool) -> String {
+    format!("{part} of {parts}{}", if is_narrow { " narrow" } else { "" })
+}
+
+fn schema(what: &str, fields: Vec<Field>) -> Arc<Schema> {
+    let said = [("zillion.format", FORMAT), ("zillion.layer", what)];
+    let metadata = said.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Arc::new(Schema::new(fields).with_metadata(std::collections::HashMap::from(metadata)))
+}
+
+/// Keeps the kind of an error of the disk, so that a full one is told from others.
+fn io_error(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+/// Hashes what it passes on, in small pieces.
+struct Paced<'a> {
+    out: &'a mut dyn Write,
+    hasher: &'a mut blake3::Hasher,
+    pace: &'a mut dyn Pace,
+}
+
+impl Write for Paced<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
+        let written = self.out.write(piece)?;
+        self.hasher.update(&piece[..written]);
+        if written == PIECE_BYTES {
+            self.pace.piece();
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,37 @@
+//! Rows of sparse embedding tables: what a row is, and the files that hold rows.
+//!
+//! What it is: the settings of a table ([`TableSpec`]), the layout of its rows, their initial values and number types, the
+//! parts of a checkpoint ([`part`]), the layers of a version ([`layer`]), and the trait [`RowSource`] that scores get
+//! their rows from. What it is *not*: it has no live table and no optimizer; those are in `embedding/`, which
+//! training links and serving does not.
+
+mod arrow_file;
+pub mod candidate;
+pub mod dtype;
+mod error;
+pub mod filter;
+mod initializer;
+pub mod layer;
+mod layout;
+pub mod memory;
+pub mod part;
+pub mod row;
+mod shape;
+mod source;
+mod spec;
+
+pub use candidate::Candidate;
+pub use dtype::Dtype;
+pub use error::{Error, Result};
+pub use initializer::InitializerSpec;
+pub use layout::{SegmentLayout, TableLayout};
+pub use memory::DEFAULT_SHARDS;
+pub use part::{
+    ChangedParts, ListedParts, MAX_PART_ROWS, PartInfo, PartSource, PartsBelow, TableParts,
+};
+pub use shape::{RowShape, SegmentPlace};
+pub use source::{LookupReport, RowSource, conformance, shape_rows};
+pub use spec::{
+    Admission, Bounds, ByteSize, ClipSpec, DEFAULT_DENSE_ROWS, Eviction, Growth, META_WORDS,
+    OptimizerSpec, PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics, is_drawn,
+};

@@ -1,0 +1,81 @@
+//! Files of the keys that wait to be admitted.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, UInt32Array, UInt64Array};
+use arrow_buffer::ScalarBuffer;
+use arrow_schema::{DataType, Field, Schema};
+use zillion_device::Files;
+use zillion_feature::FeatureKey;
+
+use super::write::{metadata, write_file};
+use super::{CANDIDATES, PartInfo, file_name};
+use crate::candidate::Candidate;
+use crate::error::Result;
+use crate::shape::RowShape;
+
+/// One verified file of candidates, mapped; in key order.
+#[derive(Debug)]
+pub struct StoredCandidates {
+    pub(super) keys: ScalarBuffer<u64>,
+    pub(super) counts: ScalarBuffer<u32>,
+    pub(super) last_steps: ScalarBuffer<u64>,
+}
+
+impl StoredCandidates {
+    /// The candidates whose keys lie in `slots`.
+    pub fn in_slots(&self, slots: &Range<usize>) -> impl Iterator<Item = (FeatureKey, Candidate)> {
+        let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
+        (before(slots.start)..before(slots.end)).map(|row| self.row(row))
+    }
+
+    /// The candidate of a key.
+    pub fn find(&self, key: FeatureKey) -> Option<Candidate> {
+        self.keys.binary_search(&key.0).ok().map(|row| self.row(row).1)
+    }
+
+    fn row(&self, row: usize) -> (FeatureKey, Candidate) {
+        // The step was checked when the file was opened.
+        let (count, last_step) = (self.counts[row], self.last_steps[row] as u32);
+        (FeatureKey(self.keys[row]), Candidate { count, last_step })
+    }
+}
+
+pub(super) fn candidate_fields() -> Vec<Field> {
+    vec![
+        Field::new("key", DataType::UInt64, false),
+        Field::new("count", DataType::UInt32, false),
+        Field::new("last_step", DataType::UInt64, false),
+    ]
+}
+
+/// Writes and syncs one file of candidates, which come in key order.
+pub fn write_candidates(
+    files: &Files,
+    folder: &Path,
+    shape: &RowShape,
+    (part, parts): (usize, usize),
+    candidates: impl Iterator<Item = (FeatureKey, Candidate)>,
+) -> Result<PartInfo> {
+    let (mut keys, mut counts, mut last_steps) = (Vec::new(), Vec::new(), Vec::new());
+    for (key, candidate) in candidates {
+        keys.push(key.0);
+        counts.push(candidate.count);
+        last_steps.push(u64::from(candidate.last_step));
+    }
+    let schema = Schema::new(candidate_fields()).with_metadata(metadata(shape, part, parts));
+    let schema = Arc::new(schema);
+    let rows = keys.len() as u64;
+    write_file(files, folder, file_name(shape.name(), CANDIDATES, part), rows, &schema, || {
+        RecordBatch::try_new(
+            schema.clone(),
+            vec![
+                Arc::new(UInt64Array::from(keys)),
+                Arc::new(UInt32Array::from(counts)),
+                Arc::new(UInt64Array::from(last_steps)),
+            ],
+        )
+    })
+}

@@ -1,0 +1,255 @@
+//! The rows of a table out of a chain of checkpoints: a whole one, and the changes behind it.
+//!
+//! A [`RowPart`] looks like one part that is whole. Where there is no chain it is that part. Where there is one,
+//! the files are merged in key order when they are opened, the newest row of a key first and without the keys that
+//! went, and what is kept of the merge is where each row lies: 8 bytes a row. The rows themselves stay where
+//! they are mapped.
+//!
+//! # Invariants
+//! * The parts of a table are those that a whole checkpoint of the same moment has, or more of them over fewer
+//!   slots each: what is cut anew by row counts can be put together of whole parts.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zillion_device::Workers;
+use zillion_feature::FeatureKey;
+
+use super::gone::StoredGone;
+use super::open::Opening;
+use super::read::{Need, REMEDY, StoredPart, check_names, open_files};
+use super::search::search;
+use super::{GONE, PartInfo, ROWS, TableParts, part_slots};
+use crate::error::{Error, Result};
+use crate::row::{RowWeights, StoredRow};
+use crate::shape::RowShape;
+
+/// The rows of some slots, out of one file or of several.
+#[derive(Debug)]
+pub struct RowPart {
+    slots: Range<usize>,
+    /// Oldest first; at least one.
+    files: Vec<Arc<StoredPart>>,
+    /// In key order, where each row is; absent where the only file is all there is.
+    picks: Option<Vec<Pick>>,
+}
+
+/// Where a row is.
+#[derive(Clone, Copy, Debug)]
+struct Pick {
+    file: u32,
+    row: u32,
+}
+
+impl RowPart {
+    /// The rows of one file.
+    pub(super) fn of_file(slots: Range<usize>, file: StoredPart) -> Self {
+        Self { slots, files: vec![Arc::new(file)], picks: None }
+    }
+
+    /// Whether its rows are narrow.
+    pub fn is_narrow(&self) -> bool {
+        self.files[0].is_narrow()
+    }
+
+    fn place(&self, row: usize) -> (&StoredPart, usize) {
+        match &self.picks {
+            None => (&self.files[0], row),
+            Some(picks) => (&self.files[picks[row].file as usize], picks[row].row as usize),
+        }
+    }
+
+    /// The rows whose keys lie in `slots`.
+    pub fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
+        let Some(picks) = &self.picks else { return self.files[0].rows_in(slots) };
+        let slot = |pick: &Pick| self.files[pick.file as usize].key(pick.row as usize).slot();
+        let before = |limit: usize| picks.partition_point(|pick| slot(pick) < limit);
+        before(slots.start)..before(slots.end)
+    }
+
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        self.picks.as_ref().map_or_else(|| self.files[0].len(), Vec::len)
+    }
+
+    /// Returns the slots whose rows these are.
+    pub fn slots(&self) -> Range<usize> {
+        self.slots.clone()
+    }
+
+    /// Returns the key of a row.
+    pub fn key(&self, row: usize) -> FeatureKey {
+        let (file, row) = self.place(row);
+        file.key(row)
+    }
+
+    /// Returns the weights of a row.
+    pub fn weights(&self, row: usize) -> RowWeights<'_> {
+        let (file, row) = self.place(row);
+        file.weights(row)
+    }
+
+    /// Returns a row with its state and metadata.
+    pub fn stored(&self, row: usize) -> StoredRow<'_> {
+        let (file, row) = self.place(row);
+        file.stored(row)
+    }
+
+    /// Whether rows have shows and clicks.
+    pub fn keeps_uses(&self) -> bool {
+        self.files[0].keeps_uses()
+    }
+
+    /// The row of a key.
+    pub fn find(&self, key: FeatureKey) -> Option<usize> {
+        match &self.picks {
+            None => self.files[0].find(key),
+            Some(picks) => search(key, &self.slots, picks.len(), |row| self.key(row).0),
+        }
+    }
+}
+
+/// The files of one checkpoint of a chain, of one table.
+struct Link<'a> {
+    folder: PathBuf,
+    parts: &'a [PartInfo],
+    gone: &'a [PartInfo],
+}
+
+/// Opens and verifies the rows of each table: `tables[i]` belongs to `shapes[i]`. Hashing and merging are shared
+/// out to the workers.
+pub fn open_rows(
+    workers: &Workers,
+    folder: &Path,
+    shapes: &[&RowShape],
+    tables: &[&TableParts],
+    need: Need,
+) -> Result<Vec<Vec<RowPart>>> {
+    let mut links = Vec::new();
+    for (table, (shape, listed)) in shapes.iter().zip(tables).enumerate() {
+        let chain = links_of(folder, shape, listed)?;
+        links.extend(chain.into_iter().map(|link| (table, link)));
+    }
+    let opening = |at: usize, info: &PartInfo| {
+        let (table, link) = &links[at];
+        Opening { path: link.folder.join(&info.file), shape: shapes[*table], need }
+    };
+    let parts = links.iter().map(|(_, link)| link.parts).collect();
+    let parts = open_files(workers, parts, |at, info, slots| opening(at, info).open(info, slots))?;
+    let gone = links.iter().map(|(_, link)| link.gone).collect();
+    let gone =
+        open_files(workers, gone, |at, info, slots| opening(at, info).open_gone(info, &slots))?;
+    let mut opened: Vec<Vec<Opened>> = shapes.iter().map(|_| Vec::new()).collect();
+    for (((table, _), parts), gone) in links.iter().zip(parts).zip(gone) {
+        opened[*table].push((parts.into_iter().map(Arc::new).collect(), gone));
+    }
+    let merged = opened.into_iter().map(|chain| merge(workers, chain));
+    let merged: Vec<Vec<RowPart>> = merged.collect();
+    for ((shape, listed), parts) in shapes.iter().zip(tables).zip(&merged) {
+        let rows: usize = parts.iter().map(RowPart::len).sum();
+        let listed = full_rows(listed);
+        if rows as u64 != listed {
+            let path = folder.join(format!("tables/{}", shape.name()));
+            let reason = format!(
+                "the chain of checkpoints has {rows} rows and this one says {listed}; {REMEDY}",
+            );
+            return Err(Error::Part { path, reason });
+        }
+    }
+    Ok(merged)
+}
+
+/// A checkpoint's files of one table, opened.
+type Opened = (Vec<Arc<StoredPart>>, Vec<StoredGone>);
+
+/// Rows that are full. More narrow rows than rows are as wrong as any other sum.
+fn full_rows(listed: &TableParts) -> u64 {
+    listed.full_rows().unwrap_or(u64::MAX)
+}
+
+/// The chain of one table, the whole checkpoint first, before any file is opened.
+fn links_of<'a>(folder: &Path, shape: &RowShape, listed: &'a TableParts) -> Result<Vec<Link<'a>>> {
+    let Some(changes) = &listed.changes else {
+        check_names(folder, shape, ROWS, &listed.parts, full_rows(listed))?;
+        return Ok(vec![Link { folder: folder.to_owned(), parts: &listed.parts, gone: &[] }]);
+    };
+    let refuse = |reason: &str| {
+        let path = folder.join(format!("tables/{}", shape.name()));
+        Err(Error::Part { path, reason: format!("{reason}; {REMEDY}") })
+    };
+    if listed.narrow.is_some() {
+        return refuse("its parts hold changes, and a table whose rows grow is written whole");
+    }
+    let whole = changes.below.first();
+    if whole.is_none_or(|whole| whole.gone.is_some()) {
+        return refuse("its parts hold changes, and nothing whole is below them");
+    }
+    let below = changes.below.iter();
+    let below = below.map(|b| (b.folder.as_path(), &b.parts, b.rows, b.gone.as_ref()));
+    let own = (folder, &listed.parts, changes.rows, changes.gone.as_ref());
+    let mut links = Vec::new();
+    for (folder, parts, rows, gone) in below.chain([own]) {
+        check_names(folder, shape, ROWS, parts, rows)?;
+        if let Some(gone) = gone {
+            check_names(folder, shape, GONE, &gone.parts, gone.rows)?;
+        }
+        let gone = gone.map_or(&[][..], |gone| &gone.parts);
+        links.push(Link { folder: folder.to_owned(), parts, gone });
+    }
+    Ok(links)
+}
+
+/// Merges the files of one table.
+fn merge(workers: &Workers, chain: Vec<Opened>) -> Vec<RowPart> {
+    let count = chain.iter().map(|(parts, _)| parts.len()).max().unwrap_or(0);
+    if let [(parts, _)] = chain.as_slice() {
+        let whole = |(part, file): (usize, &Arc<StoredPart>)| RowPart {
+            slots: part_slots(part, count),
+            files: vec![file.clone()],
+            picks: None,
+        };
+        return parts.iter().enumerate().map(whole).collect();
+    }
+    workers.map(count, |part| {
+        let slots = part_slots(part, count);
+        let files: Vec<Arc<StoredPart>> =
+            chain.iter().map(|(parts, _)| parts[part * parts.len() / count].clone()).collect();
+        // What became of keys since the whole checkpoint; of each, what is newest comes first.
+        let mut changed: Vec<(u64, Option<Pick>)> = Vec::new();
+        for (at, (_, gone)) in chain.iter().enumerate().skip(1).rev() {
+            let file = &files[at];
+            let pick = |row: usize| Pick { file: at as u32, row: row as u32 };
+            changed.extend(file.rows_in(&slots).map(|row| (file.key(row).0, Some(pick(row)))));
+            if let Some(gone) = gone.get(part * gone.len() / count) {
+                changed.extend(gone.in_slots(&slots).iter().map(|&key| (key, None)));
+            }
+        }
+        changed.sort_by_key(|&(key, _)| key);
+        changed.dedup_by_key(|(key, _)| *key);
+        RowPart { picks: Some(overlaid(&files[0], &slots, &changed)), slots, files }
+    })
+}
+
+/// The rows of the whole file, with what has changed since.
+fn overlaid(
+    whole: &StoredPart,
+    slots: &Range<usize>,
+    changed: &[(u64, Option<Pick>)],
+) -> Vec<Pick> {
+    let rows = whole.rows_in(slots);
+    let mut picks = Vec::with_capacity(rows.len() + changed.len());
+    let mut changed = changed.iter().peekable();
+    for row in rows {
+        let key = whole.key(row).0;
+        while let Some((_, pick)) = changed.next_if(|(other, _)| *other < key) {
+            picks.extend(*pick);
+        }
+        match changed.next_if(|(other, _)| *other == key) {
+            Some((_, pick)) => picks.extend(*pick),
+            None => picks.push(Pick { file: 0, row: row as u32 }),
+        }
+    }
+    picks.extend(changed.filter_map(|(_, pick)| *pick));
+    picks
+}

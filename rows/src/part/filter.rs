@@ -1,0 +1,162 @@
+//! Files of the filters that keys without a row are counted in: the blocks that count anything.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{FixedSizeListArray, RecordBatch, UInt32Array, UInt64Array};
+use arrow_buffer::ScalarBuffer;
+use arrow_schema::{DataType, Field, Schema};
+use zillion_device::{Files, Workers};
+
+use super::open::Opening;
+use super::read::{Need, REMEDY, check_names, open_files};
+use super::write::{metadata, write_file};
+use super::{FILTER, PartInfo, TableParts, file_name};
+use crate::error::Result;
+use crate::filter::{BLOCK_WORDS, FilterShape};
+use crate::shape::RowShape;
+
+/// What a file's metadata say of the filter: its settings, so that counts are not read as other counts.
+const SHAPE: &str = "zillion.filter";
+
+/// One verified file of blocks, mapped; by slot, then by number.
+#[derive(Debug)]
+pub struct StoredFilter {
+    slots: ScalarBuffer<u32>,
+    blocks: ScalarBuffer<u32>,
+    counters: ScalarBuffer<u64>,
+}
+
+impl StoredFilter {
+    /// The blocks of `slots`: slot, number, contents.
+    pub fn in_slots(&self, slots: &Range<usize>) -> impl Iterator<Item = (usize, usize, &[u64])> {
+        let before = |slot: usize| self.slots.partition_point(|&s| (s as usize) < slot);
+        (before(slots.start)..before(slots.end)).map(|row| {
+            let words = &self.counters[row * BLOCK_WORDS..(row + 1) * BLOCK_WORDS];
+            (self.slots[row] as usize, self.blocks[row] as usize, words)
+        })
+    }
+}
+
+fn item() -> Arc<Field> {
+    Arc::new(Field::new("item", DataType::UInt64, false))
+}
+
+fn filter_fields() -> Vec<Field> {
+    vec![
+        Field::new("slot", DataType::UInt32, false),
+        Field::new("block", DataType::UInt32, false),
+        Field::new("counters", DataType::FixedSizeList(item(), BLOCK_WORDS as i32), false),
+    ]
+}
+
+/// Writes and syncs one file of blocks, which come by slot and number.
+pub fn write_filter(
+    files: &Files,
+    folder: &Path,
+    (shape, filter): (&RowShape, &FilterShape),
+    (part, parts): (usize, usize),
+    contents: impl Iterator<Item = (usize, usize, [u64; BLOCK_WORDS])>,
+) -> Result<PartInfo> {
+    let (mut slots, mut blocks, mut counters) = (Vec::new(), Vec::new(), Vec::new());
+    for (slot, block, words) in contents {
+        slots.push(slot as u32);
+        blocks.push(block as u32);
+        counters.extend(words);
+    }
+    let mut metadata = metadata(shape, part, parts);
+    metadata.insert(SHAPE.to_owned(), filter.describe());
+    let schema = Arc::new(Schema::new(filter_fields()).with_metadata(metadata));
+    let rows = slots.len();
+    let file = file_name(shape.name(), FILTER, part);
+    write_file(files, folder, file, rows as u64, &schema, || {
+        let counters = Arc::new(UInt64Array::from(counters));
+        let width = BLOCK_WORDS as i32;
+        let counters =
+            FixedSizeListArray::try_new_with_length(item(), width, counters, None, rows)?;
+        RecordBatch::try_new(
+            schema.clone(),
+            vec![
+                Arc::new(UInt32Array::from(slots)),
+                Arc::new(UInt32Array::from(blocks)),
+                Arc::new(counters),
+            ],
+        )
+    })
+}
+
+/// Opens and verifies the filter of each table, of those that have one.
+pub fn open_filters(
+    workers: &Workers,
+    folder: &Path,
+    shapes: &[&RowShape],
+    tables: &[&TableParts],
+) -> Result<Vec<Vec<StoredFilter>>> {
+    let mut files = Vec::with_capacity(tables.len());
+    for (shape, table) in shapes.iter().zip(tables) {
+        let listed = table.filter.as_ref();
+        if let Some(listed) = listed {
+            check_names(folder, shape, FILTER, &listed.parts, listed.rows)?;
+        }
+        files.push(listed.map_or(&[][..], |listed| &listed.parts));
+    }
+    open_files(workers, files, |table, info, slots| {
+        let need = Need::State;
+        let opening = Opening { path: folder.join(&info.file), shape: shapes[table], need };
+        opening.open_filter(info, &slots)
+    })
+}
+
+impl Opening<'_> {
+    fn open_filter(&self, info: &PartInfo, slots: &Range<usize>) -> Result<StoredFilter> {
+        let buffer = self.verified(info)?;
+        let file = self.arrow(&buffer)?;
+        let (expected, found) = (filter_fields(), file.schema.fields());
+        if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
+            return self.refuse(format!("it does not have the columns of a filter; {REMEDY}"));
+        }
+        self.check_metadata(&file.schema, slots)?;
+        let said = file.said(SHAPE);
+        let wanted = self.shape.filter.as_ref();
+        let Some(wanted) = wanted.filter(|wanted| wanted.describe() == said) else {
+            return self.refuse(format!(
+                "its filter is `{said}` and the job's is `{}`; use the job that the checkpoint was written by",
+                wanted.map_or_else(String::new, FilterShape::describe)
+            ));
+        };
+        let stored = self.columns(&file, |columns| {
+            Ok(StoredFilter {
+                slots: columns.numbers("slot")?,
+                blocks: columns.numbers("block")?,
+                counters: columns.lists("counters", BLOCK_WORDS)?,
+            })
+        })?;
+        if stored.slots.len() as u64 != info.rows {
+            return self.refuse(format!(
+                "the file has {} blocks and the checkpoint says {}; {REMEDY}",
+                stored.slots.len(),
+                info.rows
+            ));
+        }
+        let places: Vec<(u32, u32)> =
+            stored.slots.iter().copied().zip(stored.blocks.iter().copied()).collect();
+        let is_legal = |&(slot, block): &(u32, u32)| {
+            slots.contains(&(slot as usize)) && (block as usize) < wanted.blocks
+        };
+        if let Some(row) = places.iter().position(|place| !is_legal(place)) {
+            let (slot, block) = places[row];
+            return self.refuse(format!(
+                "row {row}: block {block} of slot {slot} is none of this part's; {REMEDY}"
+            ));
+        }
+        if let Some(row) = places.windows(2).position(|pair| pair[0] >= pair[1]) {
+            return self.refuse(format!(
+                "row {}: blocks are sorted without duplicates, and this one is not above the one before it; \
+                 {REMEDY}",
+                row + 1
+            ));
+        }
+        Ok(stored)
+    }
+}

@@ -1,0 +1,71 @@
+//! Files of the keys whose rows went since the checkpoint that another one stands on: tombstones.
+//!
+//! They lie beside the parts of the rows that changed, one for each, over the same slots. A key is in one of the
+//! two at most: who came back has a row.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, UInt64Array};
+use arrow_buffer::ScalarBuffer;
+use arrow_schema::{DataType, Field, Schema};
+use zillion_device::Files;
+use zillion_feature::FeatureKey;
+
+use super::open::Opening;
+use super::read::REMEDY;
+use super::write::{metadata, write_file};
+use super::{GONE, PartInfo, file_name};
+use crate::error::Result;
+use crate::shape::RowShape;
+
+/// One verified file of keys, mapped; ascending.
+#[derive(Debug)]
+pub(super) struct StoredGone {
+    keys: ScalarBuffer<u64>,
+}
+
+impl StoredGone {
+    /// The keys that lie in `slots`.
+    pub(super) fn in_slots(&self, slots: &Range<usize>) -> &[u64] {
+        let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
+        &self.keys[before(slots.start)..before(slots.end)]
+    }
+}
+
+fn gone_fields() -> Vec<Field> {
+    vec![Field::new("key", DataType::UInt64, false)]
+}
+
+/// Writes and syncs one file of keys, which come in ascending order.
+pub fn write_gone(
+    files: &Files,
+    folder: &Path,
+    shape: &RowShape,
+    (part, parts): (usize, usize),
+    keys: Vec<u64>,
+) -> Result<PartInfo> {
+    let schema = Schema::new(gone_fields()).with_metadata(metadata(shape, part, parts));
+    let schema = Arc::new(schema);
+    let rows = keys.len() as u64;
+    write_file(files, folder, file_name(shape.name(), GONE, part), rows, &schema, || {
+        RecordBatch::try_new(schema.clone(), vec![Arc::new(UInt64Array::from(keys))])
+    })
+}
+
+impl Opening<'_> {
+    pub(super) fn open_gone(&self, info: &PartInfo, slots: &Range<usize>) -> Result<StoredGone> {
+        let buffer = self.verified(info)?;
+        let file = self.arrow(&buffer)?;
+        let (expected, found) = (gone_fields(), file.schema.fields());
+        if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
+            return self.refuse(format!("it does not have the column of keys that went; {REMEDY}"));
+        }
+        self.check_metadata(&file.schema, slots)?;
+        let gone =
+            self.columns(&file, |columns| Ok(StoredGone { keys: columns.numbers("key")? }))?;
+        self.check_keys(&gone.keys, slots, info)?;
+        Ok(gone)
+    }
+}

@@ -1,0 +1,49 @@
+//! The rows that are not full yet, as a checkpoint has them: parts of their own, cut by their own number.
+//!
+//! A table whose rows grow is written whole in every checkpoint: a row may change its width between two of them, so that
+//! changes of one width would have to take rows out of the other. So its parts are never merged with those of a
+//! checkpoint below.
+
+use std::path::Path;
+
+use zillion_device::Workers;
+
+use super::chain::RowPart;
+use super::open::Opening;
+use super::read::{Need, check_names, open_files};
+use super::{NARROW, TableParts};
+use crate::error::{Error, Result};
+use crate::shape::RowShape;
+
+/// Opens and verifies the narrow rows of each table, of those that have any kind of them: `tables[i]` belongs to
+/// `shapes[i]`. A key that has a row in both widths is found where they are put together.
+pub fn open_narrow(
+    workers: &Workers,
+    folder: &Path,
+    shapes: &[&RowShape],
+    tables: &[&TableParts],
+    need: Need,
+) -> Result<Vec<Vec<RowPart>>> {
+    let mut files = Vec::with_capacity(tables.len());
+    for (shape, table) in shapes.iter().zip(tables) {
+        if let Some(listed) = &table.narrow {
+            check_names(folder, shape, NARROW, &listed.parts, listed.rows)?;
+        }
+        if shape.narrow_row.is_some() != table.narrow.is_some() {
+            let reason = match table.narrow {
+                Some(_) => "the checkpoint has narrow rows and the job's table does not grow",
+                None => "the job's table has `grow`, and the checkpoint's rows are all full",
+            };
+            let reason = format!("{reason}; use the job that it was written by");
+            return Err(Error::mismatch(shape.name(), reason));
+        }
+        files.push(table.narrow.as_ref().map_or(&[][..], |listed| &listed.parts));
+    }
+    open_files(workers, files, |table, info, slots| {
+        let shape = shapes[table].narrow_row.as_deref().unwrap_or(shapes[table]);
+        let mut part =
+            Opening { path: folder.join(&info.file), shape, need }.open(info, slots.clone())?;
+        part.is_narrow = true;
+        Ok(RowPart::of_file(slots, part))
+    })
+}

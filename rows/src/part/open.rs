@@ -1,0 +1,303 @@
+//! One part, from bytes to columns: every number is checked before it is used.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use arrow_buffer::Buffer;
+use arrow_schema::{DataType, Field, Schema};
+use zillion_device::mmap;
+use zillion_feature::FeatureKey;
+
+use super::candidates::{StoredCandidates, candidate_fields};
+use super::read::{Need, REMEDY, StoredPart, StoredWeights};
+use super::write::{dtype_of, fields};
+use super::{FORMAT, PartInfo, describe_layout, describe_segments};
+use crate::arrow_file::{ArrowFile, Columns, MAX_ROWS};
+use crate::candidate::LARGEST_THRESHOLD;
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::shape::RowShape;
+
+/// One part while it is being opened.
+pub(super) struct Opening<'a> {
+    pub(super) path: PathBuf,
+    pub(super) shape: &'a RowShape,
+    pub(super) need: Need,
+}
+
+impl Opening<'_> {
+    pub(super) fn refuse<T>(&self, reason: impl Into<String>) -> Result<T> {
+        Err(Error::Part { path: self.path.clone(), reason: reason.into() })
+    }
+
+    /// Maps a file of rows, compares it with what the checkpoint says, and finds its columns.
+    pub(super) fn open(&self, info: &PartInfo, slots: Range<usize>) -> Result<StoredPart> {
+        let buffer = self.verified(info)?;
+        let part = self.row_columns(&buffer, slots)?;
+        self.check_keys(&part.keys, &part.slots, info)?;
+        self.check_last_steps(&part.last_steps)?;
+        Ok(part)
+    }
+
+    /// The same for a file of candidates.
+    pub(super) fn open_candidates(
+        &self,
+        info: &PartInfo,
+        slots: Range<usize>,
+    ) -> Result<StoredCandidates> {
+        let buffer = self.verified(info)?;
+        let part = self.candidate_columns(&buffer, &slots)?;
+        self.check_keys(&part.keys, &slots, info)?;
+        self.check_last_steps(&part.last_steps)?;
+        let is_legal = |&count: &u32| (1..LARGEST_THRESHOLD).contains(&count);
+        match part.counts.iter().position(|count| !is_legal(count)) {
+            Some(row) => self.refuse(format!(
+                "column `count`, row {row}: {} is no count of a key that waits, which is 1 to {}; {REMEDY}",
+                part.counts[row],
+                LARGEST_THRESHOLD - 1
+            )),
+            None => Ok(part),
+        }
+    }
+
+    /// The mapped bytes of a file, which are those that were written.
+    pub(super) fn verified(&self, info: &PartInfo) -> Result<Buffer> {
+        let bytes = mmap::map(&self.path)?;
+        if bytes.len() as u64 != info.bytes {
+            return self.refuse(format!(
+                "the file has {} bytes and the checkpoint says {}; it was cut or changed, {REMEDY}",
+                bytes.len(),
+                info.bytes
+            ));
+        }
+        let hash = blake3::hash(&bytes).to_hex().to_string();
+        if hash != info.blake3 {
+            return self.refuse(format!(
+                "the file's BLAKE3 is {hash} and the checkpoint says {}; a bit of it was changed, {REMEDY}",
+                info.blake3
+            ));
+        }
+        Ok(Buffer::from(bytes))
+    }
+
+    /// Finds the one record batch of a file.
+    pub(super) fn arrow<'b>(&self, buffer: &'b Buffer) -> Result<ArrowFile<'b>> {
+        ArrowFile::open(buffer).or_else(|what| {
+            self.refuse(format!("not an Arrow file as checkpoints have them: {what}; {REMEDY}"))
+        })
+    }
+
+    /// Columns of a file, or why one of them cannot be used.
+    pub(super) fn columns<T>(
+        &self,
+        file: &ArrowFile<'_>,
+        read: impl FnOnce(&mut Columns<'_>) -> Result<T, String>,
+    ) -> Result<T> {
+        read(&mut file.columns()).or_else(|what| self.refuse(format!("{what}; {REMEDY}")))
+    }
+
+    fn row_columns(&self, buffer: &Buffer, slots: Range<usize>) -> Result<StoredPart> {
+        let file = self.arrow(buffer)?;
+        let state_width = self.check_fields(&file.schema)?;
+        self.check_metadata(&file.schema, &slots)?;
+        self.check_segments(&file.schema)?;
+        let width = self.shape.width;
+        let has_uses = self.shape.spec.statistics.is_some();
+        self.columns(&file, |columns| {
+            Ok(StoredPart {
+                keys: columns.numbers("key")?,
+                weights: match self.shape.spec.dtype {
+                    Dtype::F32 => StoredWeights::F32(columns.lists("weights", width)?),
+                    Dtype::F16 => StoredWeights::F16(columns.lists("weights", width)?),
+                    Dtype::Bf16 => StoredWeights::Bf16(columns.lists("weights", width)?),
+                },
+                state: columns.lists("state", state_width)?,
+                counts: columns.numbers("count")?,
+                last_steps: columns.numbers("last_step")?,
+                dirty_epochs: columns.numbers("dirty_epoch")?,
+                uses: match has_uses {
+                    true => Some((columns.numbers("show")?, columns.numbers("click")?)),
+                    false => None,
+                },
+                slots,
+                width,
+                state_width,
+                is_narrow: false,
+            })
+        })
+    }
+
+    fn candidate_columns(&self, buffer: &Buffer, slots: &Range<usize>) -> Result<StoredCandidates> {
+        let file = self.arrow(buffer)?;
+        let expected = candidate_fields();
+        let found = file.schema.fields();
+        if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
+            return self.refuse(format!("it does not have the columns of candidates; {REMEDY}"));
+        }
+        self.check_metadata(&file.schema, slots)?;
+        self.columns(&file, |columns| {
+            Ok(StoredCandidates {
+                keys: columns.numbers("key")?,
+                counts: columns.numbers("count")?,
+                last_steps: columns.numbers("last_step")?,
+            })
+        })
+    }
+
+    /// Names and types of the columns. Returns the width of the state.
+    fn check_fields(&self, schema: &Schema) -> Result<usize> {
+        let mut state_width = self.shape.state_width;
+        let dtype = self.shape.spec.dtype;
+        let expected = fields(self.shape);
+        for (i, field) in expected.iter().enumerate() {
+            let Some(found) = schema.fields().get(i) else {
+                return self.refuse(format!("column `{}` is missing; {REMEDY}", field.name()));
+            };
+            if found.name() != field.name() {
+                return self.refuse(format!(
+                    "column {i} is `{}` instead of `{}`; {REMEDY}",
+                    found.name(),
+                    field.name()
+                ));
+            }
+            if field.name() == "weights"
+                && let Some(stored) = dtype_of(found.data_type()).filter(|&stored| stored != dtype)
+            {
+                return self.refuse(format!(
+                    "the part's weights are {} and the job's table has `dtype = \"{}\"`; use the job that the \
+                     checkpoint was written by, or start without it",
+                    stored.name(),
+                    dtype.name()
+                ));
+            }
+            let agrees = match (found.data_type(), field.data_type()) {
+                // The state of other optimizers may have another width.
+                (DataType::FixedSizeList(item, width), DataType::FixedSizeList(expected, _))
+                    if self.need == Need::Weights && field.name() == "state" =>
+                {
+                    state_width = usize::try_from(*width).unwrap_or(MAX_ROWS);
+                    item == expected && state_width < MAX_ROWS
+                }
+                (found, expected) => found == expected,
+            };
+            if !agrees || found.is_nullable() {
+                return self.refuse(format!(
+                    "column `{}` is {} and the job's table needs {}; use the job that the checkpoint was \
+                     written by, or start without it",
+                    field.name(),
+                    describe_type(found),
+                    describe_type(field)
+                ));
+            }
+        }
+        if schema.fields().len() != expected.len() {
+            let count = schema.fields().len();
+            return self
+                .refuse(format!("it has {count} columns instead of {}; {REMEDY}", expected.len()));
+        }
+        Ok(state_width)
+    }
+
+    /// What the metadata say the part is.
+    pub(super) fn check_metadata(&self, schema: &Schema, slots: &Range<usize>) -> Result<()> {
+        let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
+        if said("zillion.format") != FORMAT {
+            return self.refuse(format!(
+                "the part's format is `{}` and this program reads `{FORMAT}`; use the program that wrote it",
+                said("zillion.format")
+            ));
+        }
+        if said("zillion.table") != self.shape.name() {
+            return self.refuse(format!(
+                "the part belongs to table `{}` and not to `{}`; {REMEDY}",
+                said("zillion.table"),
+                self.shape.name()
+            ));
+        }
+        let expected_slots = format!("{}..{}", slots.start, slots.end);
+        if said("zillion.slots") != expected_slots {
+            return self.refuse(format!(
+                "the part holds slots {} instead of {expected_slots}; {REMEDY}",
+                said("zillion.slots")
+            ));
+        }
+        Ok(())
+    }
+
+    /// What the metadata say of the rows.
+    fn check_segments(&self, schema: &Schema) -> Result<()> {
+        let segments = schema.metadata().get("zillion.segments").map_or("", String::as_str);
+        let agrees = match self.need {
+            Need::State => segments == describe_segments(self.shape),
+            Need::Weights => names_and_dims(segments) == Some(describe_layout(&self.shape.layout)),
+        };
+        if !agrees {
+            return self.refuse(format!(
+                "the part's segments are `{segments}` and the job's are `{}`; use the job that the checkpoint \
+                 was written by, or start without it",
+                describe_segments(self.shape)
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_keys(
+        &self,
+        keys: &[u64],
+        slots: &Range<usize>,
+        info: &PartInfo,
+    ) -> Result<()> {
+        if keys.len() as u64 != info.rows {
+            return self.refuse(format!(
+                "the file has {} rows and the checkpoint says {}; {REMEDY}",
+                keys.len(),
+                info.rows
+            ));
+        }
+        if let Some(row) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
+            let what = if keys[row] == keys[row + 1] { "the same as" } else { "below" };
+            return self.refuse(format!(
+                "column `key`, row {}: key {:#018x} is {what} the one before it, and a part is sorted without \
+                 duplicates; {REMEDY}",
+                row + 1,
+                keys[row + 1]
+            ));
+        }
+        let outside = |key: &u64| !slots.contains(&FeatureKey(*key).slot());
+        if let Some(row) = keys.iter().position(outside) {
+            return self.refuse(format!(
+                "column `key`, row {row}: key {:#018x} is of slot {} and the part holds {}..{}; {REMEDY}",
+                keys[row],
+                FeatureKey(keys[row]).slot(),
+                slots.start,
+                slots.end
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_last_steps(&self, steps: &[u64]) -> Result<()> {
+        if let Some(row) = steps.iter().position(|&step| step > u64::from(u32::MAX)) {
+            return self.refuse(format!(
+                "column `last_step`, row {row}: {} is beyond the last step there can be; {REMEDY}",
+                steps[row]
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn describe_type(field: &Field) -> String {
+    let nulls = if field.is_nullable() { " with nulls" } else { "" };
+    format!("{}{nulls}", field.data_type())
+}
+
+/// `name:dim:optimizer,…` as names and dims.
+fn names_and_dims(segments: &str) -> Option<Vec<(String, usize)>> {
+    let segment = |text: &str| {
+        let mut fields = text.split(':');
+        let (name, dim) = (fields.next()?, fields.next()?);
+        Some((name.to_owned(), dim.parse().ok()?))
+    };
+    segments.split(',').map(segment).collect()
+}

@@ -1,0 +1,189 @@
+//! Stored parts: which a table has, where a key is in them, what a row holds.
+
+use std::ops::Range;
+use std::path::Path;
+
+use arrow_buffer::ScalarBuffer;
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, SLOTS, Use};
+
+use super::candidates::StoredCandidates;
+use super::open::Opening;
+use super::search::search;
+use super::{CANDIDATES, PartInfo, TableParts, file_name, part_slots};
+use crate::error::{Error, Result};
+use crate::row::Meta;
+use crate::row::{RowWeights, StoredRow};
+use crate::shape::RowShape;
+
+/// What to do about a file that is not what its checkpoint says.
+pub(super) const REMEDY: &str = "take another checkpoint, or copy this one again";
+
+/// One verified part, mapped.
+#[derive(Debug)]
+pub(super) struct StoredPart {
+    pub(super) slots: Range<usize>,
+    pub(super) width: usize,
+    pub(super) state_width: usize,
+    pub(super) keys: ScalarBuffer<u64>,
+    pub(super) weights: StoredWeights,
+    pub(super) state: ScalarBuffer<f32>,
+    pub(super) counts: ScalarBuffer<u32>,
+    pub(super) last_steps: ScalarBuffer<u64>,
+    pub(super) dirty_epochs: ScalarBuffer<u32>,
+    /// Shows and clicks, where the table keeps them.
+    pub(super) uses: Option<(ScalarBuffer<f32>, ScalarBuffer<f32>)>,
+    /// Whether its rows are narrow.
+    pub(super) is_narrow: bool,
+}
+
+/// A part's weights, flat, in the type of its table.
+#[derive(Debug)]
+pub(super) enum StoredWeights {
+    F32(ScalarBuffer<f32>),
+    F16(ScalarBuffer<u16>),
+    Bf16(ScalarBuffer<u16>),
+}
+
+impl StoredPart {
+    /// The rows whose keys lie in `slots`.
+    pub(super) fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
+        let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
+        before(slots.start)..before(slots.end)
+    }
+
+    /// Whether its rows are narrow.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.is_narrow
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn key(&self, row: usize) -> FeatureKey {
+        FeatureKey(self.keys[row])
+    }
+
+    pub(super) fn weights(&self, row: usize) -> RowWeights<'_> {
+        let row = row * self.width..(row + 1) * self.width;
+        match &self.weights {
+            StoredWeights::F32(all) => RowWeights::F32(&all[row]),
+            StoredWeights::F16(all) => RowWeights::F16(&all[row]),
+            StoredWeights::Bf16(all) => RowWeights::Bf16(&all[row]),
+        }
+    }
+
+    pub(super) fn stored(&self, row: usize) -> StoredRow<'_> {
+        StoredRow {
+            weights: self.weights(row),
+            state: &self.state[row * self.state_width..(row + 1) * self.state_width],
+            meta: Meta {
+                count: self.counts[row],
+                // Checked when the part was opened.
+                last_step: self.last_steps[row] as u32,
+                dirty_epoch: self.dirty_epochs[row],
+            },
+            used: self.uses.as_ref().map_or_else(Use::default, |(shows, clicks)| Use {
+                shows: shows[row],
+                clicks: clicks[row],
+            }),
+            is_narrow: self.is_narrow,
+        }
+    }
+
+    /// Whether rows have shows and clicks.
+    pub(super) fn keeps_uses(&self) -> bool {
+        self.uses.is_some()
+    }
+
+    /// The row of a key, by interpolation.
+    pub(super) fn find(&self, key: FeatureKey) -> Option<usize> {
+        search(key, &self.slots, self.keys.len(), |row| self.keys[row])
+    }
+}
+
+/// What a reader needs of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Weights: any optimizer will do.
+    Weights,
+    /// State too: the optimizers must be the table's.
+    State,
+}
+
+/// Opens and verifies the candidates of each table, of those that have a list.
+pub fn open_candidates(
+    workers: &Workers,
+    folder: &Path,
+    shapes: &[&RowShape],
+    tables: &[&TableParts],
+) -> Result<Vec<Vec<StoredCandidates>>> {
+    let mut files = Vec::with_capacity(tables.len());
+    for (shape, table) in shapes.iter().zip(tables) {
+        let listed = table.candidates.as_ref();
+        if let Some(listed) = listed {
+            check_names(folder, shape, CANDIDATES, &listed.parts, listed.rows)?;
+        }
+        files.push(listed.map_or(&[][..], |listed| &listed.parts));
+    }
+    let need = Need::State;
+    open_files(workers, files, |table, info, slots| {
+        let opening = Opening { path: folder.join(&info.file), shape: shapes[table], need };
+        opening.open_candidates(info, slots)
+    })
+}
+
+/// Opens the files of every table, shared out to the workers.
+pub(super) fn open_files<T: Send>(
+    workers: &Workers,
+    tables: Vec<&[PartInfo]>,
+    open: impl Fn(usize, &PartInfo, Range<usize>) -> Result<T> + Sync,
+) -> Result<Vec<Vec<T>>> {
+    let parts = |(table, infos): (usize, &&[PartInfo])| {
+        (0..infos.len()).map(move |part| (table, part)).collect::<Vec<_>>()
+    };
+    let jobs: Vec<(usize, usize)> = tables.iter().enumerate().flat_map(parts).collect();
+    let opened = workers.map(jobs.len(), |job| {
+        let (table, part) = jobs[job];
+        let infos = tables[table];
+        open(table, &infos[part], part_slots(part, infos.len()))
+    });
+    let mut by_table: Vec<Vec<T>> = tables.iter().map(|_| Vec::new()).collect();
+    for ((table, _), part) in jobs.into_iter().zip(opened) {
+        by_table[table].push(part?);
+    }
+    Ok(by_table)
+}
+
+/// The list of one kind of a table's files.
+pub(super) fn check_names(
+    folder: &Path,
+    shape: &RowShape,
+    kind: &str,
+    listed: &[PartInfo],
+    whole: u64,
+) -> Result<()> {
+    let path = folder.join(format!("tables/{}", shape.name()));
+    let refuse = |reason: String| Err(Error::Part { path: path.clone(), reason });
+    let parts = listed.len();
+    if !parts.is_power_of_two() || parts > SLOTS {
+        return refuse(format!(
+            "a table has 1, 2, 4, … 4096 parts and the checkpoint lists {parts}; {REMEDY}"
+        ));
+    }
+    for (i, part) in listed.iter().enumerate() {
+        let expected = file_name(shape.name(), kind, i);
+        if part.file != expected {
+            let given = &part.file;
+            return refuse(format!(
+                "part {i} is `{expected}` and the checkpoint lists `{given}`; {REMEDY}"
+            ));
+        }
+    }
+    let rows: u64 = listed.iter().map(|p| p.rows).sum();
+    if rows != whole {
+        return refuse(format!("the parts have {rows} rows and the table {whole}; {REMEDY}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! A checkpoint's parts as a [`RowSource`]: mapped, verified, searched in place.
+
+use std::path::Path;
+
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan, TableRows};
+
+use super::{Need, RowPart, TableParts, listed_parts, open_narrow, open_rows};
+use crate::error::Result;
+use crate::layout::TableLayout;
+use crate::shape::RowShape;
+use crate::source::{LookupReport, RowSource, shape_rows};
+use crate::spec::TableSpec;
+
+/// Rows of a checkpoint, read where they lie. Unknown keys read as their table declares.
+///
+/// Optimizers do not matter here: specs need to agree with the checkpoint in names and dimensions.
+#[derive(Debug)]
+pub struct PartSource {
+    layouts: Vec<TableLayout>,
+    tables: Vec<StoredTable>,
+}
+
+#[derive(Debug)]
+struct StoredTable {
+    shape: RowShape,
+    /// In slot order, a power of two.
+    parts: Vec<RowPart>,
+    /// Those of narrow rows; none where all rows are full.
+    narrow: Vec<RowPart>,
+}
+
+impl PartSource {
+    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. Every part is hashed and checked,
+    /// shared out to the workers.
+    ///
+    /// # Errors
+    /// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it.
+    pub fn open(
+        workers: &Workers,
+        folder: &Path,
+        specs: Vec<TableSpec>,
+        parts: &[TableParts],
+    ) -> Result<Self> {
+        let shapes: Vec<RowShape> = specs.into_iter().map(RowShape::new).collect::<Result<_>>()?;
+        let borrowed: Vec<&RowShape> = shapes.iter().collect();
+        let listed = listed_parts(&borrowed, parts)?;
+        let opened = open_rows(workers, folder, &borrowed, &listed, Need::Weights)?;
+        let narrow = open_narrow(workers, folder, &borrowed, &listed, Need::Weights)?;
+        Ok(Self {
+            layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
+            tables: shapes
+                .into_iter()
+                .zip(opened.into_iter().zip(narrow))
+                .map(|(shape, (parts, narrow))| StoredTable { shape, parts, narrow })
+                .collect(),
+        })
+    }
+}
+
+impl StoredTable {
+    /// Fills the rows of a plan; returns how many keys are not there.
+    fn read(&self, plan: &TablePlan, rows: &mut TableRows) -> u64 {
+        let width = self.shape.width;
+        let mut missing = 0;
+        for (&key, target) in
+            plan.keys.iter().zip(rows.values.chunks_exact_mut(self.shape.stride()))
+        {
+            let part = &self.parts[key.slot() * self.parts.len() / zillion_feature::SLOTS];
+            match part.find(key) {
+                Some(row) => {
+                    part.weights(row).widen(&mut target[..width]);
+                    target[width..].fill(0.0);
+                }
+                None if self.read_narrow(key, target) => {}
+                None => {
+                    missing += 1;
+                    self.shape.fill_unknown(key, target);
+                }
+            }
+        }
+        missing
+    }
+
+    /// Fills a narrow row, in the initial row of its key; false where there is none.
+    fn read_narrow(&self, key: FeatureKey, target: &mut [f32]) -> bool {
+        let Some(part) = self.narrow.get(key.slot() * self.narrow.len() / zillion_feature::SLOTS)
+        else {
+            return false;
+        };
+        let Some(row) = part.find(key) else { return false };
+        self.shape.fill_initial(key, target);
+        self.shape.layout.spread(&part.weights(row).to_floats(), target);
+        true
+    }
+}
+
+impl RowSource for PartSource {
+    fn tables(&self) -> &[TableLayout] {
+        &self.layouts
+    }
+
+    fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
+        shape_rows(&self.layouts, plan, rows)?;
+        let mut report = LookupReport { missing: vec![0; self.tables.len()] };
+        for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
+            rows.counts = None;
+            let index = table.table.index();
+            report.missing[index] += self.tables[index].read(table, rows);
+        }
+        Ok(report)
+    }
+}

@@ -1,0 +1,290 @@
+//! Writing a part.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, FixedSizeListArray, Float16Array, Float32Array, RecordBatch, UInt16Array,
+    UInt32Array, UInt64Array,
+};
+use arrow_buffer::Buffer;
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use zillion_device::Files;
+use zillion_feature::{FeatureKey, Use};
+
+use super::{FORMAT, NARROW, PartInfo, ROWS, describe_segments, file_name, part_slots};
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::row::{RowWeights, StoredRow};
+use crate::shape::RowShape;
+
+/// Names the type of numbers that Arrow does not have.
+const DTYPE: &str = "zillion.dtype";
+
+/// The rows of a part in columns, in key order.
+#[derive(Debug)]
+pub struct PartRows {
+    pub(super) keys: Vec<u64>,
+    pub(super) weights: WeightColumn,
+    pub(super) state: Vec<f32>,
+    pub(super) counts: Vec<u32>,
+    pub(super) last_steps: Vec<u64>,
+    pub(super) dirty_epochs: Vec<u32>,
+    /// What rows were used for, where the table keeps that.
+    uses: Option<Vec<Use>>,
+}
+
+impl PartRows {
+    /// Room for this many rows.
+    pub fn with_capacity(rows: usize, shape: &RowShape) -> Self {
+        Self {
+            keys: Vec::with_capacity(rows),
+            weights: WeightColumn::with_capacity(rows * shape.width, shape.spec.dtype),
+            state: Vec::with_capacity(rows * shape.state_width),
+            counts: Vec::with_capacity(rows),
+            last_steps: Vec::with_capacity(rows),
+            dirty_epochs: Vec::with_capacity(rows),
+            uses: shape.spec.statistics.map(|_| Vec::with_capacity(rows)),
+        }
+    }
+
+    /// Bytes that a row of a table takes here.
+    pub fn row_bytes(shape: &RowShape) -> usize {
+        let floats = (shape.width + shape.state_width) * size_of::<f32>();
+        floats + 2 * size_of::<u64>() + 2 * size_of::<u32>()
+    }
+
+    /// The keys of all rows so far.
+    pub fn keys(&self) -> &[u64] {
+        &self.keys
+    }
+
+    /// Adds the next row.
+    pub fn push(&mut self, key: FeatureKey, row: StoredRow<'_>) {
+        self.keys.push(key.0);
+        self.weights.append(row.weights);
+        self.state.extend_from_slice(row.state);
+        self.counts.push(row.meta.count);
+        self.last_steps.push(u64::from(row.meta.last_step));
+        self.dirty_epochs.push(row.meta.dirty_epoch);
+        if let Some(uses) = &mut self.uses {
+            uses.push(row.used);
+        }
+    }
+}
+
+/// The weights of all rows, flat, in the type of their table.
+#[derive(Debug)]
+pub(super) enum WeightColumn {
+    F32(Vec<f32>),
+    F16(Vec<u16>),
+    Bf16(Vec<u16>),
+}
+
+impl WeightColumn {
+    fn with_capacity(weights: usize, dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32(Vec::with_capacity(weights)),
+            Dtype::F16 => Self::F16(Vec::with_capacity(weights)),
+            Dtype::Bf16 => Self::Bf16(Vec::with_capacity(weights)),
+        }
+    }
+
+    /// Adds a row, whose type is that of the column: both are the table's.
+    fn append(&mut self, row: RowWeights<'_>) {
+        match (self, row) {
+            (Self::F32(all), RowWeights::F32(row)) => all.extend_from_slice(row),
+            (Self::F16(all), RowWeights::F16(row)) | (Self::Bf16(all), RowWeights::Bf16(row)) => {
+                all.extend_from_slice(row);
+            }
+            _ => unreachable!("a table has one type of weights"),
+        }
+    }
+
+    fn list(self, width: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Self::F32(weights) => list(weights, width, rows),
+            // The bits of a number are what Arrow has in memory too.
+            Self::F16(bits) => {
+                let values = Float16Array::new(Buffer::from_vec(bits).into(), None);
+                list_of(item(Dtype::F16), Arc::new(values), width, rows)
+            }
+            Self::Bf16(bits) => {
+                list_of(item(Dtype::Bf16), Arc::new(UInt16Array::from(bits)), width, rows)
+            }
+        }
+    }
+}
+
+/// The columns of a part of this table.
+pub(super) fn fields(shape: &RowShape) -> Vec<Field> {
+    let mut fields = vec![
+        Field::new("key", DataType::UInt64, false),
+        Field::new("weights", list_type(shape.spec.dtype, shape.width), false),
+        Field::new("state", list_type(Dtype::F32, shape.state_width), false),
+        Field::new("count", DataType::UInt32, false),
+        Field::new("last_step", DataType::UInt64, false),
+        Field::new("dirty_epoch", DataType::UInt32, false),
+    ];
+    if shape.spec.statistics.is_some() {
+        fields.push(Field::new("show", DataType::Float32, false));
+        fields.push(Field::new("click", DataType::Float32, false));
+    }
+    fields
+}
+
+fn list_type(dtype: Dtype, width: usize) -> DataType {
+    DataType::FixedSizeList(item(dtype), width as i32)
+}
+
+/// A number of a list. Arrow has no bf16: its bits are u16, and the field says what they are.
+fn item(dtype: Dtype) -> Arc<Field> {
+    let (data_type, metadata) = match dtype {
+        Dtype::F32 => (DataType::Float32, None),
+        Dtype::F16 => (DataType::Float16, None),
+        Dtype::Bf16 => (DataType::UInt16, Some((DTYPE.to_owned(), dtype.name().to_owned()))),
+    };
+    let field = Field::new("item", data_type, false);
+    Arc::new(field.with_metadata(metadata.into_iter().collect::<BTreeMap<_, _>>()))
+}
+
+/// The type of the weights of a file, as its schema says it.
+pub(super) fn dtype_of(weights: &DataType) -> Option<Dtype> {
+    let DataType::FixedSizeList(found, _) = weights else { return None };
+    Dtype::ALL.into_iter().find(|&dtype| *found == item(dtype))
+}
+
+fn list(values: Vec<f32>, width: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
+    list_of(item(Dtype::F32), Arc::new(Float32Array::from(values)), width, rows)
+}
+
+fn list_of(
+    item: Arc<Field>,
+    values: ArrayRef,
+    width: usize,
+    rows: usize,
+) -> Result<ArrayRef, ArrowError> {
+    let list = FixedSizeListArray::try_new_with_length(item, width as i32, values, None, rows)?;
+    Ok(Arc::new(list))
+}
+
+/// What a part's schema says about it.
+fn schema(shape: &RowShape, part: usize, parts: usize) -> Schema {
+    let mut metadata = metadata(shape, part, parts);
+    metadata.insert("zillion.segments".to_owned(), describe_segments(shape));
+    Schema::new(fields(shape)).with_metadata(metadata)
+}
+
+/// What every file of a table says about itself.
+pub(super) fn metadata(shape: &RowShape, part: usize, parts: usize) -> BTreeMap<String, String> {
+    let slots = part_slots(part, parts);
+    BTreeMap::from([
+        ("zillion.format".to_owned(), FORMAT.to_owned()),
+        ("zillion.slots".to_owned(), format!("{}..{}", slots.start, slots.end)),
+        ("zillion.table".to_owned(), shape.name().to_owned()),
+    ])
+}
+
+fn batch(rows: PartRows, shape: &RowShape, schema: Arc<Schema>) -> Result<RecordBatch, ArrowError> {
+    let count = rows.keys.len();
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt64Array::from(rows.keys)),
+        rows.weights.list(shape.width, count)?,
+        list(rows.state, shape.state_width, count)?,
+        Arc::new(UInt32Array::from(rows.counts)),
+        Arc::new(UInt64Array::from(rows.last_steps)),
+        Arc::new(UInt32Array::from(rows.dirty_epochs)),
+    ];
+    if let Some(uses) = rows.uses {
+        let column = |of: fn(&Use) -> f32| Float32Array::from_iter_values(uses.iter().map(of));
+        columns.push(Arc::new(column(|used| used.shows)));
+        columns.push(Arc::new(column(|used| used.clicks)));
+    }
+    RecordBatch::try_new(schema, columns)
+}
+
+/// Writes and syncs one part below `folder` (whose sub-folders exist). The folder is not synced.
+pub fn write_part(
+    files: &Files,
+    folder: &Path,
+    shape: &RowShape,
+    place: (usize, usize),
+    rows: PartRows,
+) -> Result<PartInfo> {
+    write_file_of(files, folder, shape, (place, ROWS), rows)
+}
+
+/// The same for rows of either width of a table: `shape` is the table's.
+pub fn write_rows(
+    files: &Files,
+    folder: &Path,
+    shape: &RowShape,
+    place: (usize, usize),
+    (rows, is_narrow): (PartRows, bool),
+) -> Result<PartInfo> {
+    match shape.narrow_row.as_deref().filter(|_| is_narrow) {
+        Some(narrow) => write_file_of(files, folder, narrow, (place, NARROW), rows),
+        None => write_part(files, folder, shape, place, rows),
+    }
+}
+
+fn write_file_of(
+    files: &Files,
+    folder: &Path,
+    shape: &RowShape,
+    ((part, parts), kind): ((usize, usize), &str),
+    rows: PartRows,
+) -> Result<PartInfo> {
+    let count = rows.keys.len() as u64;
+    let schema = Arc::new(schema(shape, part, parts));
+    let batch = || batch(rows, shape, schema.clone());
+    write_file(files, folder, file_name(shape.name(), kind, part), count, &schema, batch)
+}
+
+/// Writes and syncs one record batch as a file below `folder`.
+pub(super) fn write_file(
+    files: &Files,
+    folder: &Path,
+    file: String,
+    rows: u64,
+    schema: &Schema,
+    batch: impl FnOnce() -> Result<RecordBatch, ArrowError>,
+) -> Result<PartInfo> {
+    let mut hasher = blake3::Hasher::new();
+    let bytes = files.create_file(folder.join(&file), |out| {
+        let hashed = Hashed { out, hasher: &mut hasher };
+        let mut writer = FileWriter::try_new(hashed, schema).map_err(io_error)?;
+        writer.write(&batch().map_err(io_error)?).map_err(io_error)?;
+        writer.finish().map_err(io_error)
+    })?;
+    Ok(PartInfo { file, rows, bytes, blake3: hasher.finalize().to_hex().to_string() })
+}
+
+/// Keeps the kind of an error of the disk, so that a full one is told from others.
+fn io_error(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+/// Hashes what it passes on.
+struct Hashed<'a> {
+    out: &'a mut dyn Write,
+    hasher: &'a mut blake3::Hasher,
+}
+
+impl Write for Hashed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.hasher.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

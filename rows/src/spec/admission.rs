@@ -1,0 +1,107 @@
+//! When a key gets a row.
+
+use serde::{Deserialize, Serialize};
+use zillion_feature::random::combine;
+
+use super::eviction::power;
+use crate::candidate;
+use crate::filter;
+
+/// When a key gets a row. In a job file: `admission = { kind = "count", at_least = 5 }`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Admission {
+    /// By the first push.
+    #[default]
+    All,
+    /// By the push that brings its occurrences in the training data (values, not steps) to a number. Until
+    /// then the key reads as its initial row and its gradients are dropped and counted.
+    Count {
+        /// Occurrences, 1 to 4096.
+        at_least: u32,
+    },
+    /// The same by a counting Bloom filter (Bloom 1970; Fan et al. 2000; blocks of a cache line after Putze,
+    /// Sanders, Singler 2007), whose size is a matter of the expected keys and the error, and not of the keys
+    /// that come. No key waits longer than by exact counts; some come in early. Counts are halved where more
+    /// keys came than were expected.
+    Bloom {
+        /// Occurrences, 1 to 255.
+        at_least: u32,
+        /// Keys that wait at the same time.
+        keys: u64,
+        /// The share of keys whose count is too large when so many wait.
+        error: f64,
+    },
+    /// By a draw at each occurrence: a function of the table's seed, the key and the step.
+    Probability {
+        /// The chance at one occurrence, above 0 and at most 1.
+        p: f64,
+    },
+}
+
+/// Whether one of a key's occurrences in a step is drawn, each with chance `p`. One number decides for all of them.
+pub fn is_drawn(p: f64, seed: u64, key: u64, step: u32, times: u32) -> bool {
+    let bits = combine(combine(seed, key), u64::from(step)) >> 11;
+    let unit = bits as f64 / (1u64 << 53) as f64;
+    unit < 1.0 - power(1.0 - p, times)
+}
+
+impl Admission {
+    /// Whether every key gets a row at once.
+    pub fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+
+    /// Returns whether keys that wait are counted exactly, and so are known by name.
+    pub fn counts_exactly(&self) -> bool {
+        matches!(self, Self::Count { .. })
+    }
+
+    /// The key and the reason of what is out of range.
+    pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
+        const { assert!(candidate::LARGEST_THRESHOLD == 4096, "the message says so") };
+        const { assert!(filter::LARGEST_THRESHOLD == 255, "the message says so") };
+        match *self {
+            Self::Count { at_least } if !(1..=candidate::LARGEST_THRESHOLD).contains(&at_least) => {
+                Some(("at_least", "must be between 1 and 4096"))
+            }
+            Self::Bloom { at_least, .. }
+                if !(1..=filter::LARGEST_THRESHOLD).contains(&at_least) =>
+            {
+                Some((
+                    "at_least",
+                    "must be between 1 and 255 for a filter; `kind = \"count\"` counts to 4096",
+                ))
+            }
+            Self::Bloom { keys, .. } if !(1..=filter::MOST_KEYS).contains(&keys) => {
+                Some(("keys", "must be between 1 and 100000000000"))
+            }
+            Self::Bloom { error, .. } if !(1e-6..=0.5).contains(&error) => {
+                Some(("error", "must be between 0.000001 and 0.5"))
+            }
+            Self::Probability { p } if !(p > 0.0 && p <= 1.0) => {
+                Some(("p", "must be above 0 and at most 1"))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_are_as_likely_as_they_should_be() {
+        let share = |p: f64, times: u32| {
+            let drawn = (0..100_000u64).filter(|&key| is_drawn(p, 7, key, 3, times)).count();
+            drawn as f64 / 1e5
+        };
+        assert!((share(0.01, 1) - 0.01).abs() < 0.002);
+        assert!((share(0.3, 3) - (1.0 - 0.7f64.powi(3))).abs() < 0.01);
+        assert!((share(1.0, 1) - 1.0).abs() < 1e-12 && share(0.5, 0) == 0.0);
+        // Another step is another draw; the same one is the same.
+        let at = |step| (0..1000u64).filter(|&k| is_drawn(0.5, 7, k, step, 1)).collect::<Vec<_>>();
+        assert!(at(1) != at(2) && at(1) == at(1));
+    }
+}

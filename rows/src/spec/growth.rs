@@ -1,0 +1,125 @@
+//! Rows that become full when their key has shown that it is frequent.
+//!
+//! Most keys of a real stream are rare, and a rare key learns little more than one number. Until it has been pushed
+//! often enough, its row has some of its floats and not the others (multi-dimension embeddings, as XDL and
+//! Monolith have them). What is missing reads as the initial row of the key, so that growing changes no answer.
+
+use serde::{Deserialize, Serialize};
+
+use super::{SegmentSpec, TableSpec};
+use crate::layout::{SegmentLayout, TableLayout};
+
+/// Pushes beyond which a growth is taken for a mistake: counts of rows stay at the largest number.
+const MOST: u32 = 1 << 31;
+
+/// When the rows of a table become full, and what they are before. In a job file: `grow = { at = 20 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Growth {
+    /// Pushes of a row; the one that reaches it is the last that a narrow row takes.
+    pub at: u32,
+    /// Floats of the table's first segment that a narrow row has. Absent: none, where rows have another segment
+    /// (which narrow rows have whole), else one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<usize>,
+}
+
+impl Growth {
+    /// Whether rows are full from their first push.
+    pub fn is_off(&self) -> bool {
+        self.at == 1
+    }
+}
+
+impl TableSpec {
+    /// Floats of the first segment that a narrow row has.
+    fn narrow_dim(&self, growth: Growth) -> usize {
+        growth.from.unwrap_or(usize::from(self.segments.len() == 1))
+    }
+
+    /// The segments of a narrow row, where rows grow.
+    pub(crate) fn narrow_segments(&self) -> Option<Vec<SegmentSpec>> {
+        let dim = self.narrow_dim(self.grow?);
+        let (first, others) = self.segments.split_first()?;
+        let first = (dim > 0).then(|| SegmentSpec { dim, ..first.clone() });
+        Some(first.into_iter().chain(others.iter().cloned()).collect())
+    }
+
+    /// Returns the spec of the narrow rows as a table of their own, where rows grow.
+    pub fn narrow_spec(&self) -> Option<Self> {
+        let segments = self.narrow_segments()?;
+        Some(Self { grow: None, segments, ..self.clone() })
+    }
+
+    /// Bytes that a table of so many full and so many narrow rows takes in memory on `shards` shards: as
+    /// [`TableSpec::memory`], which is of full rows.
+    pub fn memory_of_widths(&self, full: u64, narrow: u64, shards: usize) -> u64 {
+        let Some(small) = self.narrow_spec() else {
+            return self.memory(full + narrow, shards);
+        };
+        let rows = |spec: &Self, rows| spec.memory(rows, shards) - spec.index_memory(rows);
+        rows(self, full) + rows(&small, narrow) + self.index_memory(full + narrow)
+    }
+
+    /// Which floats of a full row a narrow one has, in their order.
+    pub(crate) fn narrow_layout(&self, full: &[SegmentLayout]) -> Option<Vec<SegmentLayout>> {
+        let dim = self.narrow_dim(self.grow?);
+        let (first, others) = full.split_first()?;
+        let first = (dim > 0).then(|| SegmentLayout { dim, ..first.clone() });
+        Some(first.into_iter().chain(others.iter().cloned()).collect())
+    }
+
+    /// The key below the table's, and the reason, of a growth that cannot be.
+    pub(crate) fn growth_problem(&self) -> Option<(&'static str, String)> {
+        let growth = self.grow?;
+        let first = self.segments.first()?;
+        if self.dense {
+            let reason = "the rules of a dense table move whole rows, so that none can be narrow; remove this, set \
+                          `grow = { at = 1 }` for the table, or `dense = false`";
+            return Some(("grow", reason.to_owned()));
+        }
+        if !(2..=MOST).contains(&growth.at) {
+            let reason = format!("must be between 1 (rows are full from the start) and {MOST}");
+            return Some(("grow.at", reason));
+        }
+        let (dim, from) = (first.dim, self.narrow_dim(growth));
+        if growth.from.is_none() && from >= dim {
+            let reason = format!(
+                "rows have a single float (`{}`), so that there is nothing to grow; remove this, or set \
+                 `grow = {{ at = 1 }}` for the table",
+                first.name
+            );
+            return Some(("grow", reason));
+        }
+        if from >= dim {
+            let reason = format!("must be below the {dim} floats of a full `{}`", first.name);
+            return Some(("grow.from", reason));
+        }
+        if from == 0 && self.segments.len() == 1 {
+            let reason = format!(
+                "must be at least 1: rows of this table have no other segment than `{}`, and a row without a float \
+                 learns nothing; to let keys wait without a row, use `admission`",
+                first.name
+            );
+            return Some(("grow.from", reason));
+        }
+        None
+    }
+}
+
+impl TableLayout {
+    /// Floats of a narrow row; 0 where all rows are full.
+    pub fn narrow_width(&self) -> usize {
+        self.narrow.iter().flatten().map(|segment| segment.dim).sum()
+    }
+
+    /// Writes the floats of a narrow row where they belong in a full one.
+    pub fn spread(&self, narrow: &[f32], full: &mut [f32]) {
+        let mut from = 0;
+        for segment in self.narrow.iter().flatten() {
+            let to = segment.offset..segment.offset + segment.dim;
+            full[to].copy_from_slice(&narrow[from..from + segment.dim]);
+            from += segment.dim;
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! How the rows of a segment learn, as a job says it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Scope;
+
+/// How the rows of a segment learn. In a job file: `optimizer = { kind = "adam", lr = 0.001 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum OptimizerSpec {
+    /// `w -= lr * g`. No state.
+    Sgd {
+        /// Learning rate.
+        lr: f32,
+    },
+    /// Heavy ball (Polyak 1964) by PyTorch's formulas: `v = momentum * v + g; w -= lr * v`, or with
+    /// `nesterov`, `w -= lr * (g + momentum * v)`.
+    ///
+    /// As with Adam: in a dynamic table it is lazy, a row coasts only in steps that touch it; in a `dense`
+    /// table every row moves at every step, unless the job asks for `scope = "touched"`.
+    Momentum {
+        /// Learning rate.
+        lr: f32,
+        /// What stays of the velocity in a step.
+        #[serde(default = "default_momentum")]
+        momentum: f32,
+        /// Whether a step looks ahead to where the velocity leads.
+        #[serde(default, skip_serializing_if = "is_false")]
+        nesterov: bool,
+        /// Which rows move; absent means what the table's kind implies.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        scope: Option<Scope>,
+    },
+    /// AdaGrad (Duchi, Hazan, Singer 2011): one accumulator a weight,
+    /// `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
+    Adagrad {
+        /// Learning rate.
+        lr: f32,
+        /// What accumulators start at.
+        #[serde(default)]
+        initial_accumulator: f32,
+        /// Keeps the denominator away from zero.
+        #[serde(default = "default_adagrad_eps")]
+        eps: f32,
+    },
+    /// AdaGrad with one accumulator a row segment, of the *mean* of the squared gradients (as FBGEMM
+    /// and TorchRec do it): a sixteenth of the state at sixteen dimensions.
+    RowwiseAdagrad {
+        /// Learning rate.
+        lr: f32,
+        /// What the accumulator starts at.
+        #[serde(default)]
+        initial_accumulator: f32,
+        /// Keeps the denominator away from zero.
+        #[serde(default = "default_adagrad_eps")]
+        eps: f32,
+    },
+    /// Adam (Kingma, Ba 2015) by PyTorch's formulas. The bias correction counts the steps of the
+    /// *job*, never those of a row.
+    ///
+    /// In a dynamic table it is lazy: a row's moments decay only in steps that touch it (TensorFlow's
+    /// `LazyAdam`, PyTorch's `SparseAdam`). In a `dense` table it is exact: every row moves at every
+    /// step, unless the job asks for `scope = "touched"`.
+    Adam {
+        /// Learning rate.
+        lr: f32,
+        /// Decay of the first moment.
+        #[serde(default = "default_beta1")]
+        beta1: f32,
+        /// Decay of the second moment.
+        #[serde(default = "default_beta2")]
+        beta2: f32,
+        /// Keeps the denominator away from zero.
+        #[serde(default = "default_adam_eps")]
+        eps: f32,
+        /// Which rows move; absent means what the table's kind implies.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        scope: Option<Scope>,
+    },
+    /// FTRL-Proximal (McMahan et al. 2013, "Ad click prediction: a view from the trenches"), with
+    /// its own `l1` and `l2` in the proximal step.
+    Ftrl {
+        /// The paper's alpha.
+        lr: f32,
+        /// The paper's beta.
+        #[serde(default = "default_ftrl_beta")]
+        beta: f32,
+        /// Strength of the L1 term: weights whose evidence is below it are exactly zero.
+        #[serde(default)]
+        l1: f32,
+        /// Strength of the L2 term.
+        #[serde(default)]
+        l2: f32,
+        /// Strength of the group lasso (Yue et al. 2021): a segment whose evidence behind the L1 term is not
+        /// longer than `l21 * sqrt(dim)` is exactly zero as a whole.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        l21: f32,
+    },
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+fn is_zero(x: &f32) -> bool {
+    *x == 0.0
+}
+fn default_momentum() -> f32 {
+    0.9
+}
+
+fn default_adagrad_eps() -> f32 {
+    1e-10
+}
+fn default_beta1() -> f32 {
+    0.9
+}
+fn default_beta2() -> f32 {
+    0.999
+}
+fn default_adam_eps() -> f32 {
+    1e-8
+}
+fn default_ftrl_beta() -> f32 {
+    1.0
+}
+
+impl OptimizerSpec {
+    /// Row-wise AdaGrad with the customary constants.
+    pub fn rowwise_adagrad(lr: f32) -> Self {
+        Self::RowwiseAdagrad { lr, initial_accumulator: 0.0, eps: default_adagrad_eps() }
+    }
+
+    /// Adam with the customary decays.
+    pub fn adam(lr: f32) -> Self {
+        Self::Adam {
+            lr,
+            beta1: default_beta1(),
+            beta2: default_beta2(),
+            eps: default_adam_eps(),
+            scope: None,
+        }
+    }
+
+    /// The name in job files and in checkpoint parts.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Sgd { .. } => "sgd",
+            Self::Momentum { .. } => "momentum",
+            Self::Adagrad { .. } => "adagrad",
+            Self::RowwiseAdagrad { .. } => "rowwise_adagrad",
+            Self::Adam { .. } => "adam",
+            Self::Ftrl { .. } => "ftrl",
+        }
+    }
+
+    /// The learning rate.
+    pub fn lr(&self) -> f32 {
+        match *self {
+            Self::Sgd { lr }
+            | Self::Momentum { lr, .. }
+            | Self::Adagrad { lr, .. }
+            | Self::RowwiseAdagrad { lr, .. }
+            | Self::Adam { lr, .. }
+            | Self::Ftrl { lr, .. } => lr,
+        }
+    }
+
+    /// Floats of state that a segment of `dim` weights keeps.
+    pub fn state_len(&self, dim: usize) -> usize {
+        match self {
+            Self::Sgd { .. } => 0,
+            Self::Adagrad { .. } | Self::Momentum { .. } => dim,
+            Self::RowwiseAdagrad { .. } => 1,
+            Self::Adam { .. } | Self::Ftrl { .. } => 2 * dim,
+        }
+    }
+
+    /// Of a rule that can move rows without a gradient: which rows the job wants it to move, if it says so.
+    /// `None` for the other rules.
+    pub fn scope(&self) -> Option<Option<Scope>> {
+        match *self {
+            Self::Momentum { scope, .. } | Self::Adam { scope, .. } => Some(scope),
+            _ => None,
+        }
+    }
+
+    /// What every float of a new row's state is.
+    pub fn initial_state(&self) -> f32 {
+        match *self {
+            Self::Adagrad { initial_accumulator, .. }
+            | Self::RowwiseAdagrad { initial_accumulator, .. } => initial_accumulator,
+            Self::Sgd { .. } | Self::Momentum { .. } | Self::Adam { .. } | Self::Ftrl { .. } => 0.0,
+        }
+    }
+
+    /// The first setting that is out of range: its key and what it must be.
+    pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
+        let positive = |x: f32| x.is_finite() && x > 0.0;
+        let not_negative = |x: f32| x.is_finite() && x >= 0.0;
+        let decay = |x: f32| (0.0..1.0).contains(&x);
+        if !positive(self.lr()) {
+            return Some(("lr", "must be a positive number"));
+        }
+        match *self {
+            Self::Sgd { .. } => None,
+            Self::Momentum { momentum, .. } => {
+                (!decay(momentum)).then_some(("momentum", "must be at least 0 and below 1"))
+            }
+            Self::Adagrad { initial_accumulator, eps, .. }
+            | Self::RowwiseAdagrad { initial_accumulator, eps, .. } => {
+                if !not_negative(initial_accumulator) {
+                    Some(("initial_accumulator", "must be zero or a positive number"))
+                } else if !positive(eps) {
+                    // Zero would divide zero by zero on a weight that never had a gradient.
+                    Some(("eps", "must be a positive number"))
+                } else {
+                    None
+                }
+            }
+            Self::Adam { beta1, beta2, eps, .. } => {
+                if !decay(beta1) {
+                    Some(("beta1", "must be at least 0 and below 1"))
+                } else if !decay(beta2) {
+                    Some(("beta2", "must be at least 0 and below 1"))
+                } else if !positive(eps) {
+                    Some(("eps", "must be a positive number"))
+                } else {
+                    None
+                }
+            }
+            Self::Ftrl { beta, l1, l2, l21, .. } => {
+                if !positive(beta) {
+                    Some(("beta", "must be a positive number"))
+                } else if !not_negative(l1) {
+                    Some(("l1", "must be zero or a positive number"))
+                } else if !not_negative(l2) {
+                    Some(("l2", "must be zero or a positive number"))
+                } else if !not_negative(l21) {
+                    Some(("l21", "must be zero or a positive number"))
+                } else {
+                    None
+                }
+            }
+        }
+    }
+}
