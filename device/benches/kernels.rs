@@ -1,4 +1,5 @@
-//! Loops at each level of the instruction set, the cost of a phase of the pool, and random rows of a slab.
+//! Loops at each level of the instruction set, the cost of a phase of the pool, and random rows of
+//! a slab.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -68,7 +69,7 @@ fn phases(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Not a criterion loop: one long measurement each, printed as rows a second.
+/// Measures random rows in one long run each, printed as rows a second; this is no criterion loop.
 fn rows(_: &mut Criterion) {
     let mut probe = RowProbe::new(10_000_000).expect("640 MB");
     let duration = Duration::from_secs(1);

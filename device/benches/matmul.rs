@@ -1,6 +1,7 @@
-//! Matrix products of a DeepFM step on a tile of 256 rows (429 inputs, hidden layers of 400), on one thread: our
-//! kernels and the `gemm` crate. Read the throughput as multiplications and additions a second. For ratios on
-//! a machine that does other work too, see the example `products`, which takes both in turn.
+//! Matrix products of a DeepFM step on a tile of 256 rows (429 inputs, hidden layers of 400), on
+//! one thread: our kernels and the `gemm` crate. The throughput counts multiplications and
+//! additions a second. For ratios on a machine with other work, see the example `products`, which
+//! measures both in turn.
 
 use std::hint::black_box;
 

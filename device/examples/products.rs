@@ -1,5 +1,5 @@
-//! Our kernels beside the `gemm` crate, in turn, on one thread: GFLOP/s and their ratio for the products of
-//! dense layers on a tile of rows.
+//! Our kernels beside the `gemm` crate, in turn, on one thread: GFLOP/s and their ratio for the
+//! products of dense layers on a tile of rows.
 //!
 //! ```text
 //! cargo run --release -p zillion-device --example products -- 256   # rows of a tile
@@ -13,7 +13,7 @@ use std::time::Instant;
 use zillion_device::matmul::{self, Epilogue, Panel, Right, Scratch, View, gemm};
 use zillion_device::simd::Level;
 
-/// Rounds whose median is taken, and products of each shape in one.
+/// The number of rounds whose median is taken.
 const ROUNDS: usize = 15;
 
 fn main() {
@@ -47,7 +47,7 @@ fn values(length: usize) -> Vec<f32> {
     (0..length).map(|i| (i % 17) as f32 * 0.1 - 0.8).collect()
 }
 
-/// The products of one layer of `k` inputs and `n` outputs.
+/// Measures the products of one layer of `k` inputs and `n` outputs.
 fn layer(level: Level, rows: usize, k: usize, n: usize) {
     let (x, g, w, bias) = (values(rows * k), values(rows * n), values(k * n), values(n));
     let (mut y, mut gx, mut gw) = (vec![0.0; rows * n], vec![0.0; rows * k], vec![0.0; k * n]);
@@ -125,7 +125,7 @@ fn layer(level: Level, rows: usize, k: usize, n: usize) {
     );
 }
 
-/// Times two ways in turn.
+/// Times two functions in turn and prints their rates.
 fn report<T: ?Sized>(
     name: &str,
     flops: f64,

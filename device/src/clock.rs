@@ -1,4 +1,5 @@
-//! Time as an argument: what measures or waits takes a [`Clock`], so that a test can move it by hand.
+//! Clocks as arguments: code that measures or waits takes a [`Clock`], so that a test can move time
+//! by hand.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -8,20 +9,20 @@ use std::time::{Duration, Instant, SystemTime};
 ///
 /// The implementer must never let `now` go backwards; `wall` may jump, as the machine's clock does.
 pub trait Clock: Send + Sync {
-    /// Time since some fixed moment: for durations.
+    /// Returns the time since some fixed moment, for durations.
     fn now(&self) -> Duration;
-    /// The time of day: for stamps that a person reads.
+    /// Returns the time of day, for stamps that a person reads.
     fn wall(&self) -> SystemTime;
 }
 
-/// The machine's clocks; `now` counts from the making of this value.
+/// The clocks of the machine; `now` counts from the creation of this value.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     origin: Instant,
 }
 
 impl SystemClock {
-    /// A clock that starts now.
+    /// Creates a clock whose `now` starts at zero.
     pub fn new() -> Self {
         Self { origin: Instant::now() }
     }
@@ -43,12 +44,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// Processor time that the calling thread has taken so far; `None` where the system does not say. Unlike time on
-/// the wall it stands still while others have the processor.
+/// Returns the processor time that the calling thread has used so far, or `None` if the system does
+/// not report it. Unlike wall time, it stands still while other threads have the processor.
 pub fn thread_time() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes one `timespec` through a pointer to a live, exclusively borrowed local, and
-    // keeps no reference to it; the clock's number is a constant of the system.
+    // SAFETY: the call writes one `timespec` through a pointer to a live, exclusively borrowed
+    // local, and keeps no reference to it; the clock's number is a constant of the system.
     let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     if status != 0 {
         return None;
@@ -56,14 +57,14 @@ pub fn thread_time() -> Option<Duration> {
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
 }
 
-/// A clock that stands still until it is advanced: for tests.
+/// A clock that stands still until a test advances it.
 #[derive(Debug)]
 pub struct ManualClock {
     time: Mutex<(Duration, SystemTime)>,
 }
 
 impl ManualClock {
-    /// A clock at zero, with the given time of day.
+    /// Creates a clock at zero, with the given time of day.
     pub fn new(wall: SystemTime) -> Self {
         Self { time: Mutex::new((Duration::ZERO, wall)) }
     }

@@ -14,20 +14,20 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator, with a count of what it was asked for.
+/// The allocator of the system, with a count of the allocations.
 #[derive(Debug, Default)]
 pub struct CountingAllocator {
     count: AtomicU64,
 }
 
 impl CountingAllocator {
-    /// One that has counted nothing.
+    /// Creates an allocator whose count is zero.
     #[must_use]
     pub const fn new() -> Self {
         Self { count: AtomicU64::new(0) }
     }
 
-    /// Allocations so far, on all threads; growing counts as one.
+    /// Returns the number of allocations so far, on all threads; growing counts as one.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -37,12 +37,12 @@ impl CountingAllocator {
     }
 }
 
-// SAFETY: every call goes to the system's allocator with the arguments that came, and its answer goes back;
-// what is added, a count, allocates nothing and cannot unwind.
+// SAFETY: every call goes to the system's allocator with unchanged arguments, and its result is
+// returned unchanged. The added count allocates nothing and cannot unwind.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.add();
-        // SAFETY: the caller's promises are the ones that the system's allocator asks for.
+        // SAFETY: the caller's promises are those that the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         self.add();
-        // SAFETY: as above; `place` came from the system's allocator, as all of this one's do.
+        // SAFETY: as above; `place` came from the system's allocator, like all memory of this one.
         unsafe { System.realloc(place, layout, size) }
     }
 

@@ -1,13 +1,13 @@
-//! A scratch file past the page cache, and many small reads of it at once.
+//! A scratch file that bypasses the page cache, and many small reads of it at once.
 //!
-//! What is larger than memory lives in such files: a read asks the disk and nothing else, so that the figures
-//! of a table that spills are those of the disk and the memory that it was given is all that it uses. A disk
-//! gives its best only with many reads in flight: [`Readers`] are threads that wait for it, so that whoever
-//! computes does not.
+//! Tables that are larger than memory live in such files. A read goes to the disk alone, so a table
+//! that spills uses no more memory than it was given, and its figures are those of the disk. A disk
+//! reaches its full rate only with many reads in flight: [`Readers`] are threads that wait for it,
+//! so that compute threads do not.
 //!
 //! # Crash consistency
-//! None is offered: nothing is synced, and the file is removed when its owner goes. A leftover of a process
-//! that was killed is for the next owner of the folder to remove.
+//! There is none: nothing is synced, and the file is removed when its owner is dropped. The next
+//! owner of the folder removes the leftovers of a process that was killed.
 
 mod readers;
 
@@ -25,60 +25,60 @@ use crate::durable::{Files, Op};
 use crate::error::DeviceError;
 pub use readers::{Pieces, Readers, Reading};
 
-/// What reads and writes past the page cache are aligned to, in the file and in memory.
+/// The alignment of direct reads and writes, in the file and in memory.
 pub const PAGE: usize = 4096;
 
-/// One aligned page of memory.
+/// An aligned page of memory.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(4096))]
 pub struct Page([u8; PAGE]);
 
-/// Zeroed pages. Their bytes are had by [`bytes`] and [`bytes_mut`].
+/// Allocates zeroed pages; [`bytes`] and [`bytes_mut`] give access to their bytes.
 pub fn pages(count: usize) -> Vec<Page> {
     vec![Page::zeroed(); count]
 }
 
-/// The bytes of pages.
+/// Returns the bytes of pages.
 pub fn bytes(pages: &[Page]) -> &[u8] {
     bytemuck::cast_slice(pages)
 }
 
-/// The bytes of pages, to write.
+/// Returns the bytes of pages for writing.
 pub fn bytes_mut(pages: &mut [Page]) -> &mut [u8] {
     bytemuck::cast_slice_mut(pages)
 }
 
-/// What a file was asked for so far.
+/// The reads and writes of a file so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
-    /// Reads.
+    /// The number of reads.
     pub reads: u64,
-    /// Bytes of them.
+    /// The number of bytes read.
     pub read_bytes: u64,
-    /// Writes.
+    /// The number of writes.
     pub writes: u64,
-    /// Bytes of them.
+    /// The number of bytes written.
     pub written_bytes: u64,
 }
 
-/// Whether a file's system keeps it in memory. Newer ones take `O_DIRECT` all the same. A layer above such a one (overlayfs) is
-/// not seen through.
+/// Returns whether the file system keeps this file in memory. Newer ones accept `O_DIRECT` all the
+/// same. A layer above such a file system (overlayfs) is not seen through.
 fn is_memory(file: &File) -> bool {
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
     let mut system = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the descriptor is open as long as `file` is borrowed, and `system` is memory of the size that the call
-    // writes to.
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and `system` has the size that
+    // the call writes.
     let is_known = unsafe { libc::fstatfs(file.as_raw_fd(), system.as_mut_ptr()) } == 0;
     if !is_known {
         return false;
     }
-    // SAFETY: the call has succeeded, and so has written all of it.
+    // SAFETY: the call succeeded, so it has written the whole value.
     let kind = unsafe { system.assume_init() }.f_type as u64;
     [libc::TMPFS_MAGIC as u64, RAMFS_MAGIC].contains(&kind)
 }
 
-/// A file that is read and written in whole pages, past the page cache where the file system can (those that keep files in
-/// memory cannot). Removed when dropped.
+/// A file that is read and written in whole pages and removed when dropped. It bypasses the page
+/// cache unless the file system keeps its files in memory.
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
@@ -89,11 +89,11 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Makes an empty file; one of that name must not be there. `files` is asked before every operation, as
-    /// those of durable files are.
+    /// Creates an empty file, which must not exist yet. `files` runs its failpoints before every
+    /// operation, as for durable files.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn create(files: &Files, path: &Path) -> Result<Self, DeviceError> {
         let open = |flags: i32| {
             let mut options = OpenOptions::new();
@@ -117,28 +117,28 @@ impl DirectFile {
         Ok(Self { file, path, files, is_direct, counts: Default::default() })
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is read and written past the page cache, by a disk.
+    /// Returns whether reads and writes bypass the page cache and reach a disk.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// What it was asked for so far.
+    /// Returns the reads and writes so far.
     pub fn transfers(&self) -> Transfers {
         let [reads, read_bytes, writes, written_bytes] =
             [0, 1, 2, 3].map(|i| self.counts[i].load(Ordering::Relaxed));
         Transfers { reads, read_bytes, writes, written_bytes }
     }
 
-    /// Writes pages at `offset`, a multiple of [`PAGE`]. All of them, or an error; after one, what the file
-    /// holds there is not known.
+    /// Writes all pages at `offset`, a multiple of [`PAGE`]. After an error, the content of the
+    /// file there is unknown.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn write(&self, offset: u64, pages: &[Page]) -> Result<(), DeviceError> {
         let written = self
             .files
@@ -152,7 +152,7 @@ impl DirectFile {
     /// Reads pages from `offset`, a multiple of [`PAGE`].
     ///
     /// # Errors
-    /// Where the disk fails, or the file ends before.
+    /// Returns an error if the disk fails or the file ends before.
     pub fn read(&self, offset: u64, pages: &mut [Page]) -> Result<(), DeviceError> {
         let length = size_of_val(pages);
         let read = self.files.before(Op::Read, &self.path).and_then(|()| {
@@ -170,10 +170,10 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Gives the file another length.
+    /// Sets the length of the file.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn set_len(&self, bytes: u64) -> Result<(), DeviceError> {
         self.file.set_len(bytes).map_err(|e| DeviceError::file("resize", &self.path, e))
     }
@@ -186,7 +186,7 @@ impl DirectFile {
 
 impl Drop for DirectFile {
     fn drop(&mut self) {
-        // It may be gone already, with its folder; a leftover is removed by the next owner of the folder.
+        // The file may be gone with its folder; the next owner of the folder removes leftovers.
         let _ = std::fs::remove_file(&self.path);
     }
 }

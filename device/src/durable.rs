@@ -1,17 +1,19 @@
-//! The one place that writes what must survive a crash: temporary file, fsync, rename, fsync of the folder.
+//! The one place that writes files that must survive a crash: temporary file, fsync, rename, fsync
+//! of the folder.
 //!
 //! # Crash consistency
 //!
-//! [`Files::write_file`] leaves, whenever the process or the machine dies, either the old file or the whole
-//! new one under the name, and perhaps a leftover `.name.tmp`. A set of files that must appear together goes
-//! through [`Files::stage`]: everything is written into a hidden folder beside the target, synced, and
-//! the folder is renamed. [`Files::remove_dir`] renames first, so that a folder is never half there.
-//! [`Files::sweep`] removes leftovers.
+//! [`Files::write_file`] leaves either the old file or the whole new one under the name, whenever
+//! the process or the machine dies, and perhaps a leftover `.name.tmp`. A set of files that must
+//! appear together goes through [`Files::stage`]: everything is written into a hidden folder beside
+//! the target and synced, and the folder is renamed. [`Files::remove_dir`] renames first, so that a
+//! folder never exists by half. [`Files::sweep`] removes leftovers.
 //!
 //! # Failpoints
 //!
-//! Every create, write, fsync, rename and removal asks an optional hook first (see [`Failpoints`]), so that a
-//! test can kill the process or fail the disk at each of them. Clean-up after an error does not ask.
+//! Every create, write, fsync, rename and removal runs an optional hook first (see [`Failpoints`]),
+//! so that a test can kill the process or fail the disk at each of them. Clean-up after an error
+//! does not.
 
 mod failpoint;
 mod stage;
@@ -28,45 +30,46 @@ use crate::error::DeviceError;
 pub use failpoint::{Action, Failpoint, Failpoints, Fault, Op};
 pub use stage::Stage;
 
-/// What one write asks of the kernel at most; also the grain of the write failpoints.
+/// The most bytes of one write to the kernel, and the unit of the write failpoints.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Ends the name of what is being written.
+/// The suffix of files that are being written.
 const TEMPORARY: &str = ".tmp";
-/// Ends the name of what is being removed.
+/// The suffix of folders that are being removed.
 const REMOVED: &str = ".removed";
 
-/// Durable file operations. Cheap to clone; one value is made at the start and handed down.
+/// The durable file operations. The value is cheap to clone; one is made at the start and passed
+/// down.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     failpoints: Option<Arc<dyn Failpoints>>,
-    /// Nothing is synced.
+    /// Whether all syncs are left out.
     is_scratch: bool,
 }
 
 impl Files {
-    /// Operations that nothing disturbs.
+    /// Creates operations without failpoints.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Operations that ask `failpoints` first.
+    /// Creates operations that run `failpoints` first.
     pub fn with_failpoints(failpoints: Arc<dyn Failpoints>) -> Self {
         Self { failpoints: Some(failpoints), is_scratch: false }
     }
 
-    /// The same operations without waiting for the disk: for files that are copied to where they must last, and
-    /// made again if the machine stops before that.
+    /// Returns the same operations without waiting for the disk. They are for files that are copied
+    /// to a durable place, and written again if the machine stops before that.
     #[must_use]
     pub fn scratch(&self) -> Self {
         Self { failpoints: self.failpoints.clone(), is_scratch: true }
     }
 
-    /// Writes a file whole or not at all: what `fill` writes goes to a temporary name beside it, is
-    /// synced, and takes the place of `path` by rename; the folder is synced. Returns the size in bytes.
+    /// Writes a file whole or not at all. The output of `fill` goes to a temporary name beside it,
+    /// is synced, and replaces `path` by rename; the folder is synced. Returns the size in bytes.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses, or with the error of `fill`; `path` is then as it was.
+    /// Returns an error if the disk refuses, or the error of `fill`; `path` is then unchanged.
     pub fn write_file(
         &self,
         path: impl AsRef<Path>,
@@ -78,7 +81,7 @@ impl Files {
             .create(&temporary, fill)
             .and_then(|bytes| self.rename(&temporary, path).map(|()| bytes));
         if written.is_err() {
-            // The error tells the story; a leftover is swept later.
+            // The error is returned already; a later sweep removes the leftover.
             let _ = fs::remove_file(&temporary);
         }
         let bytes = written?;
@@ -86,21 +89,23 @@ impl Files {
         Ok(bytes)
     }
 
-    /// [`Files::write_file`] for bytes at hand.
+    /// Writes the given bytes as [`Files::write_file`] does.
     ///
     /// # Errors
     ///
-    /// As [`Files::write_file`].
+    /// Returns the errors of [`Files::write_file`].
     pub fn write_bytes(&self, path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), DeviceError> {
         self.write_file(path, |file| file.write_all(bytes)).map(drop)
     }
 
-    /// Writes and syncs a file in place: for a folder that is itself staged, whose rename makes the file
-    /// visible. Replaces a leftover of that name. The folder is not synced. Returns the size in bytes.
+    /// Writes and syncs a file in place, for a folder that is itself staged and whose rename makes
+    /// the file visible. Replaces a leftover of that name. The folder is not synced. Returns the
+    /// size in bytes.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses, or with the error of `fill`; a part of the file may then be left.
+    /// Returns an error if the disk refuses, or the error of `fill`; a part of the file may then
+    /// remain.
     pub fn create_file(
         &self,
         path: impl AsRef<Path>,
@@ -109,13 +114,13 @@ impl Files {
         self.create(path.as_ref(), fill)
     }
 
-    /// Writes a file whose name follows from its contents: `fill` returns the name (within `folder`) that
-    /// the synced file is moved to. One of that name is replaced, which changes nothing where names
-    /// are hashes. The folder is not synced. Returns the name and the size in bytes.
+    /// Writes a file whose name follows from its contents: `fill` returns the name within `folder`
+    /// to which the synced file is moved. A file of that name is replaced, which changes nothing
+    /// where names are hashes. The folder is not synced. Returns the name and the size in bytes.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses, or with the error of `fill`; nothing is then there under the name.
+    /// Returns an error if the disk refuses, or the error of `fill`; no file has then appeared.
     pub fn write_named_by_content(
         &self,
         folder: impl AsRef<Path>,
@@ -133,17 +138,17 @@ impl Files {
             })
             .and_then(|bytes| self.rename(&temporary, &folder.join(&name)).map(|()| bytes));
         if written.is_err() {
-            // The error tells the story; a leftover is swept later.
+            // The error is returned already; a later sweep removes the leftover.
             let _ = fs::remove_file(&temporary);
         }
         Ok((name, written?))
     }
 
-    /// Makes a folder and those above it; fine if it is there. Syncs nothing.
+    /// Creates a folder and its parents; an existing folder is no error. Syncs nothing.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
         self.ask(Op::Create, path)
@@ -151,20 +156,21 @@ impl Files {
             .map_err(|e| DeviceError::file("create the folder", path, e))
     }
 
-    /// Begins a folder that appears as `target` all at once, by [`Stage::commit`].
+    /// Begins a folder that [`Stage::commit`] makes visible as `target` all at once.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn stage(&self, target: impl AsRef<Path>) -> Result<Stage, DeviceError> {
         Stage::begin(self.clone(), target.as_ref())
     }
 
-    /// Renames a folder and syncs the folders on both sides. The target must not exist, or be empty.
+    /// Renames a folder and syncs the folders on both sides. The target must not exist, or be
+    /// empty.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses, or `to` is a folder with something in it.
+    /// Returns an error if the disk refuses, or if `to` is a folder that is not empty.
     pub fn rename_dir(
         &self,
         from: impl AsRef<Path>,
@@ -183,7 +189,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn sync_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
         self.ask(Op::SyncDir, path)
@@ -194,12 +200,12 @@ impl Files {
             .map_err(|e| DeviceError::file("sync the folder", path, e))
     }
 
-    /// Removes a folder with all it holds. It loses its name first, in one durable step, so that no reader
-    /// and no crash sees half of it.
+    /// Removes a folder with its contents. The folder loses its name first, in one durable step, so
+    /// that neither a reader nor a crash sees half of it.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
         let doomed = hidden_beside(path, REMOVED)?;
@@ -215,7 +221,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
         self.ask(Op::Remove, path)
@@ -224,12 +230,12 @@ impl Files {
         self.sync_dir(parent(path))
     }
 
-    /// Gives a file one more name, on the same disk; fine if that name is there already. The folder is not
-    /// synced. Returns `false` where the two names would be on different disks.
+    /// Gives a file a second name on the same disk; an existing name is no error. The folder is not
+    /// synced. Returns `false` if the two names would be on different disks.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn link_file(
         &self,
         from: impl AsRef<Path>,
@@ -244,21 +250,21 @@ impl Files {
         }
     }
 
-    /// Passes an operation that somebody else carries out by the failpoints: an object store's, for example.
+    /// Runs the failpoints for an operation that other code carries out, such as an object store.
     ///
     /// # Errors
     ///
-    /// What a failpoint asks for.
+    /// Returns the error that a failpoint asks for.
     pub fn before(&self, op: Op, path: impl AsRef<Path>) -> io::Result<()> {
         self.ask(op, path.as_ref())
     }
 
-    /// Removes what interrupted operations left directly in `folder` and returns the names, sorted. Nobody
-    /// may be writing there.
+    /// Removes the leftovers of interrupted operations directly in `folder` and returns their
+    /// names, sorted. No other thread or process may write there meanwhile.
     ///
     /// # Errors
     ///
-    /// Where the folder cannot be read or a leftover not be removed.
+    /// Returns an error if the folder cannot be read or a leftover cannot be removed.
     pub fn sweep(&self, folder: impl AsRef<Path>) -> Result<Vec<OsString>, DeviceError> {
         let folder = folder.as_ref();
         let read = |e| DeviceError::file("list the folder", folder, e);
@@ -276,7 +282,7 @@ impl Files {
         Ok(names)
     }
 
-    /// Removes a file or a folder with all it holds.
+    /// Removes a file, or a folder with its contents.
     fn delete(&self, path: &Path) -> Result<(), DeviceError> {
         self.ask(Op::Remove, path)
             .and_then(|()| {
@@ -302,10 +308,12 @@ impl Files {
         let mut target = Target { files: self, path, file, bytes: 0, failure: None };
         let mut buffer = BufWriter::with_capacity(BUFFER_BYTES, &mut target);
         let filled = fill(&mut buffer).and_then(|()| buffer.flush());
-        // What is still buffered after an error must not be written by the drop of the buffer.
+        // Bytes that are still buffered after an error must not be written when the buffer is
+        // dropped.
         let _ = buffer.into_parts();
         if let Err(error) = filled {
-            // Writers above wrap what the disk said; the first word of the disk itself is the better one.
+            // Outer writers wrap the error of the disk; the first error of the disk itself is the
+            // better one.
             let error = target.failure.take().unwrap_or(error);
             return Err(DeviceError::file("write", path, error));
         }
@@ -324,7 +332,7 @@ impl Files {
             .map_err(|e| DeviceError::file("move into place", to, e))
     }
 
-    /// Passes an operation by the hook and does what it says.
+    /// Runs the hook for an operation and does what it asks for.
     fn ask(&self, op: Op, path: &Path) -> io::Result<()> {
         match self.action(op, path) {
             Action::Proceed => Ok(()),
@@ -338,7 +346,7 @@ impl Files {
     }
 }
 
-/// A file whose writes pass the hook.
+/// A file whose writes run the hook first.
 struct Target<'a> {
     files: &'a Files,
     path: &'a Path,
@@ -355,7 +363,8 @@ impl Write for Target<'_> {
             Action::Fail(error) => Err(error),
             Action::Kill => failpoint::die(),
             Action::Tear => {
-                // Whether the half arrives is the point; whether it fails to does not matter.
+                // A torn write is the purpose here, so it does not matter whether the half reaches
+                // the disk.
                 let _ = self.file.write_all(&buffer[..buffer.len() / 2]);
                 let _ = self.file.sync_data();
                 failpoint::die()
@@ -380,7 +389,7 @@ impl Write for Target<'_> {
     }
 }
 
-/// The same error once more, since `io::Error` is not `Clone`.
+/// Copies an error, because `io::Error` is not `Clone`.
 fn copy(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
@@ -388,7 +397,7 @@ fn copy(error: &io::Error) -> io::Error {
     }
 }
 
-/// The folder that holds `path`.
+/// Returns the folder that holds `path`.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -396,7 +405,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// `folder/.name<suffix>` for `folder/name`.
+/// Returns `folder/.name<suffix>` for `folder/name`.
 fn hidden_beside(path: &Path, suffix: &str) -> Result<PathBuf, DeviceError> {
     let name = path.file_name().ok_or_else(|| {
         let error =
@@ -409,7 +418,7 @@ fn hidden_beside(path: &Path, suffix: &str) -> Result<PathBuf, DeviceError> {
     Ok(path.with_file_name(hidden))
 }
 
-/// True for the names that `hidden_beside` makes.
+/// Returns whether `hidden_beside` makes such a name.
 fn is_leftover(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(b".")

@@ -1,5 +1,5 @@
-//! What can go wrong with the machine: files, memory, settings. One enum, so that a caller can tell
-//! a full disk from a broken argument.
+//! The errors of the machine: files, memory, settings. One enum tells a full disk from a broken
+//! argument.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ pub enum DeviceError {
     /// The disk (or the quota) is full.
     #[error("disk full: free some space and start again; could not {action} {}", path.display())]
     DiskFull {
-        /// What was being done, as a verb phrase.
+        /// The action that failed, as a verb phrase.
         action: &'static str,
-        /// The file or folder.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Any other failure of a file operation.
     #[error("could not {action} ({}): {}", advice(source), path.display())]
     File {
-        /// What was being done, as a verb phrase.
+        /// The action that failed, as a verb phrase.
         action: &'static str,
-        /// The file or folder.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file that is to be read is a folder, a pipe or a device.
@@ -34,20 +34,20 @@ pub enum DeviceError {
     /// A file that is to be read has no bytes.
     #[error("file is empty: write it again or leave it out: {}", .0.display())]
     EmptyFile(PathBuf),
-    /// The operating system gave no memory.
+    /// The operating system refused memory.
     #[error("out of memory: {bytes} bytes were refused: cap the tables or use a larger machine")]
     OutOfMemory {
-        /// How much was asked for.
+        /// The number of bytes that were requested.
         bytes: usize,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A slab cannot hold rows of this size.
     #[error("row of {bytes} bytes does not fit a slab: use a row between 1 and {limit} bytes")]
     RowSize {
-        /// The size of the row that was asked for.
+        /// The requested size of a row in bytes.
         bytes: usize,
-        /// The largest row.
+        /// The largest size of a row in bytes.
         limit: usize,
     },
     /// A slab has handed out every row number.
@@ -56,15 +56,15 @@ pub enum DeviceError {
         /// The number of live rows.
         rows: u64,
     },
-    /// A pool needs at least one thread, and the operating system refused one.
+    /// The operating system refused a thread; a pool needs at least one.
     #[error("could not start worker thread {index}: lower the number of threads")]
     Thread {
         /// The number of the thread in the pool.
         index: usize,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A read was given up because the threads that read have ended.
+    /// A read was abandoned because the reading threads have ended.
     #[error("reading has ended: start again")]
     Readers,
     /// The setting of a failpoint does not parse.
@@ -73,7 +73,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Wraps an error of the operating system, telling a full disk from everything else.
+    /// Wraps an error of the operating system and tells a full disk from all other errors.
     pub fn file(action: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
@@ -84,13 +84,13 @@ impl DeviceError {
         }
     }
 
-    /// True where free disk space would help.
+    /// Returns whether free disk space would help.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull { .. })
     }
 }
 
-/// What to do about an error of the operating system, in a few words.
+/// Describes an error of the operating system with a few words of advice.
 fn advice(error: &io::Error) -> String {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "check that it exists",

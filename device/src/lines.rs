@@ -1,17 +1,18 @@
-//! Runs of cache lines on huge pages: the memory of indexes that have many small arrays, each of which grows
-//! by a little at a time.
+//! Runs of cache lines on huge pages: the memory of indexes that consist of many small, slowly
+//! growing arrays.
 //!
-//! Such arrays in the memory of an allocator lie on small pages, and each look at one costs a walk of the page
-//! tables; here they lie side by side on pages of 2 MiB. A [`Run`] is what a boxed slice is: it owns its
-//! lines and gives them back when it goes.
+//! In the memory of an allocator such arrays lie on small pages, and each look-up costs a walk of
+//! the page tables. Here they lie side by side on pages of 2 MiB. A [`Run`] is like a boxed slice:
+//! it owns its lines and returns them when it is dropped.
 //!
 //! # Invariants
-//! * A run's lines lie inside of one mapping of its arena, which stays mapped as long as it has runs.
-//! * The lines of two runs never overlap; a line is in a run or in the list of free ones.
+//! * The lines of a run lie inside one mapping of its arena, which stays mapped as long as it has
+//!   runs.
+//! * The lines of two runs never overlap; a line is in a run or in the list of free lines.
 //! * Free neighbours are one entry of that list.
 //!
 //! # Concurrency
-//! Making and dropping runs takes the arena's lock; reading and writing lines takes none.
+//! Creating and dropping runs takes the lock of the arena; reading and writing lines takes none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,61 +23,61 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::DeviceError;
 use crate::slab::{CHUNK_BYTES, Notice, Pages};
 
-/// The words of a cache line.
+/// The number of words of a cache line.
 pub const WORDS: usize = 16;
 const LINE_BYTES: usize = WORDS * size_of::<u32>();
-/// The size of the first mapping.
+/// The number of bytes of the first mapping.
 const FIRST_BYTES: usize = 4 << 10;
 
-/// Free stretches that are looked at for one in an earlier mapping.
+/// The most free stretches that a search for one in an earlier mapping examines.
 const LOOKED_AT: usize = 64;
 
-/// One cache line.
+/// A cache line of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct CacheLine(pub [u32; WORDS]);
 
 impl CacheLine {
-    /// A line of zeros.
+    /// A cache line of zeros.
     pub const ZERO: Self = Self([0; WORDS]);
 }
 
-/// Where runs come from. Cloning gives another handle on the same arena.
+/// An allocator of runs. A clone is another handle on the same arena.
 #[derive(Clone)]
 pub struct LineArena {
     shared: Arc<Mutex<Mappings>>,
 }
 
-/// What an arena has in memory.
+/// The memory of an arena, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArenaBytes {
-    /// Mapped.
+    /// The number of mapped bytes.
     pub reserved: usize,
-    /// In runs.
+    /// The number of bytes in runs.
     pub used: usize,
 }
 
-/// Some cache lines in a row, owned.
+/// An owned run of neighbouring cache lines.
 pub struct Run {
     start: NonNull<CacheLine>,
     lines: u32,
-    /// The number of the mapping that the lines are in.
+    /// The number of the mapping that holds the lines.
     mapping: u32,
     arena: LineArena,
 }
 
-// SAFETY: a run owns its lines as a `Box<[CacheLine]>` does; what it shares with other runs, the arena's
-// lists, is behind a mutex.
+// SAFETY: a run owns its lines as a `Box<[CacheLine]>` does. It shares only the lists of the arena
+// with other runs, and a mutex guards them.
 unsafe impl Send for Run {}
-// SAFETY: as above; `&Run` allows reading only.
+// SAFETY: as above; `&Run` allows only reads.
 unsafe impl Sync for Run {}
 
 #[derive(Debug, Default)]
 struct Mappings {
     mappings: Vec<Option<Mapping>>,
-    /// Every free stretch: its length, the number of its mapping, its first line there.
+    /// Every free stretch as its length, the number of its mapping, and its first line there.
     free: BTreeSet<(u32, u32, u32)>,
-    /// A mapping of full size without runs, kept for the next one that asks.
+    /// A mapping of full size without runs, kept for the next request.
     spare: Option<u32>,
     bytes: ArenaBytes,
 }
@@ -84,24 +85,24 @@ struct Mappings {
 #[derive(Debug)]
 struct Mapping {
     pages: Pages,
-    /// Free stretches by their first line.
+    /// The lengths of free stretches by their first line.
     free: BTreeMap<u32, u32>,
-    /// Lines from here on have never been in a run, so that they are still zero.
+    /// The first line that has never been in a run; it and all behind it are still zero.
     fresh: u32,
-    /// Lines in runs.
+    /// The number of lines in runs.
     live: u32,
 }
 
 impl LineArena {
-    /// An arena without memory.
+    /// Creates an arena without memory.
     pub fn new() -> Self {
         Self { shared: Arc::default() }
     }
 
-    /// A run of `lines` lines of zeros.
+    /// Allocates a run of `lines` lines of zeros.
     ///
     /// # Errors
-    /// Where the operating system has no memory, or for more than 2^26 lines (4 GiB).
+    /// Returns an error if the operating system has no memory, or for more than 2^26 lines (4 GiB).
     pub fn run(&self, lines: usize) -> Result<Run, DeviceError> {
         let too_many = || DeviceError::TooManyRows { rows: lines as u64 };
         let lines =
@@ -114,7 +115,7 @@ impl LineArena {
         Ok(self.taken(shared, lines, mapping, first))
     }
 
-    /// The run of a stretch that was just taken.
+    /// Makes the run of a stretch that was just taken.
     fn taken(
         &self,
         mut shared: MutexGuard<'_, Mappings>,
@@ -124,7 +125,7 @@ impl LineArena {
     ) -> Run {
         let taken =
             shared.mappings[mapping as usize].as_mut().expect("a mapping that was just taken from");
-        // SAFETY: the stretch of `lines` lines that was taken lies inside of this mapping.
+        // SAFETY: the stretch of `lines` lines that was taken lies inside this mapping.
         let start = unsafe { taken.pages.start().cast::<CacheLine>().add(first as usize) };
         let used_before = taken.fresh.saturating_sub(first).min(lines);
         let fresh = taken.fresh;
@@ -142,16 +143,17 @@ impl LineArena {
         run
     }
 
-    /// A run without lines, which owns no memory.
+    /// Returns a run without lines, which owns no memory.
     pub fn empty(&self) -> Run {
         Run { start: NonNull::dangling(), lines: 0, mapping: 0, arena: self.clone() }
     }
 
-    /// A run of as many lines of zeros as `run` has, in an earlier mapping: `None` where there is no room for it.
-    /// Runs that move down empty the last mappings, which then go back to the operating system.
+    /// Allocates a run of zeros of the length of `run` in an earlier mapping, or returns `None` if
+    /// none has room. Runs that move down empty the last mappings, which then go back to the
+    /// operating system.
     pub fn run_below(&self, run: &Run) -> Option<Run> {
         let mut shared = self.lock();
-        // The list may be long, and what is looked for is near its beginning where there is much room.
+        // The list may be long; where there is much room, a fitting stretch is near its beginning.
         let fitting = shared.free.range((run.lines, 0, 0)..).take(LOOKED_AT);
         let &(length, mapping, first) =
             fitting.filter(|(_, mapping, _)| *mapping < run.mapping).min_by_key(|f| f.1)?;
@@ -159,7 +161,7 @@ impl LineArena {
         Some(self.taken(shared, run.lines, mapping, first))
     }
 
-    /// What this arena has in memory.
+    /// Returns the memory of this arena.
     pub fn bytes(&self) -> ArenaBytes {
         self.lock().bytes
     }
@@ -181,9 +183,9 @@ impl Deref for Run {
 
     #[inline(always)]
     fn deref(&self) -> &[CacheLine] {
-        // SAFETY: `start` is the first of `lines` lines that are this run's alone (a dangling, aligned address
-        // where there are none); they are mapped as long as the run lives, zeroed by the kernel or written
-        // since, and any bits are a valid line.
+        // SAFETY: `start` is the first of `lines` lines that belong to this run alone (a dangling,
+        // aligned address where there are none). They are mapped as long as the run lives, zeroed
+        // by the kernel or written since, and any bits are a valid line.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.lines as usize) }
     }
 }
@@ -221,7 +223,8 @@ impl fmt::Debug for LineArena {
 }
 
 impl Mappings {
-    /// Takes a stretch of `lines` lines, the tightest that there is; returns its mapping and first line.
+    /// Takes the tightest free stretch of at least `lines` lines; returns its mapping and first
+    /// line.
     fn take(&mut self, lines: u32) -> Result<(u32, u32), DeviceError> {
         let found = self.free.range((lines, 0, 0)..).next().copied();
         let (length, number, first) = match found {
@@ -246,7 +249,7 @@ impl Mappings {
         }
     }
 
-    /// Takes a run's lines back.
+    /// Returns the lines of a run to the free list.
     fn give(&mut self, number: u32, first: u32, lines: u32) {
         let mapping = self.mappings[number as usize].as_mut().expect("a run's lines are mapped");
         mapping.live -= lines;
@@ -272,7 +275,8 @@ impl Mappings {
         self.insert(length, number, start);
     }
 
-    /// A mapping has lost its last run: of those at full size one is kept, where others are in use.
+    /// Releases a mapping that has lost its last run. One mapping of full size is kept as a spare
+    /// while others are in use.
     fn emptied(&mut self, number: u32) {
         let mapping = self.mappings[number as usize].as_mut().expect("it was mapped a moment ago");
         let bytes = mapping.pages.bytes();
@@ -293,19 +297,19 @@ impl Mappings {
         }
     }
 
-    /// Gives a mapping back to the operating system.
+    /// Returns a mapping to the operating system.
     fn release(&mut self, number: u32) {
         if let Some(mapping) = self.mappings[number as usize].take() {
             self.bytes.reserved -= mapping.pages.bytes();
         }
     }
 
-    /// What is mapped next: a quarter of what there is, up to a huge page.
+    /// Returns the size of the next mapping: a quarter of the mapped bytes, at most a huge page.
     fn next_bytes(&self) -> usize {
         (self.bytes.reserved / 4).next_power_of_two().clamp(FIRST_BYTES, CHUNK_BYTES)
     }
 
-    /// Maps room for `lines` lines more.
+    /// Maps memory for `lines` more lines.
     fn extend(&mut self, lines: u32) -> Result<(u32, u32, u32), DeviceError> {
         let wanted = lines as usize * LINE_BYTES;
         let bytes = if wanted > CHUNK_BYTES {

@@ -1,6 +1,6 @@
-//! What this machine has, and what this process and its neighbours take of it.
+//! The resources of this machine, and how much of them this process and its neighbours use.
 //!
-//! A figure that the system does not tell is `None`, never a guess.
+//! A figure that the system does not report is `None`, never a guess.
 
 mod file_system;
 mod gpu;
@@ -20,23 +20,23 @@ pub use gpu::{Gpus, gpus};
 pub use huge::{HugePages, huge_pages};
 pub use processor::{clock_source, governor, instruction_sets, numa_nodes, processor_name};
 
-/// Processors this process may use (affinity and cgroup quotas included).
+/// Returns the number of processors that this process may use, with affinity and cgroup quotas.
 pub fn cpus() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Sizes of the caches of one processor, in bytes.
+/// The sizes of the caches of one processor, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caches {
-    /// First level, data.
+    /// The size of the first-level data cache.
     pub level1: Option<usize>,
-    /// Second level.
+    /// The size of the second-level cache.
     pub level2: Option<usize>,
-    /// Third level, usually shared.
+    /// The size of the third-level cache, which is usually shared.
     pub level3: Option<usize>,
 }
 
-/// The caches as the kernel describes those of processor 0.
+/// Returns the caches of processor 0 as the kernel describes them.
 pub fn caches() -> Caches {
     let mut caches = Caches::default();
     for index in 0..16 {
@@ -60,7 +60,7 @@ pub fn caches() -> Caches {
     caches
 }
 
-/// Memory of the machine, in bytes: the least of what it has and what the cgroup allows.
+/// Returns the memory of the machine in bytes: the least of what it has and what the cgroup allows.
 pub fn total_memory() -> Option<u64> {
     let machine = kib_field("/proc/meminfo", "MemTotal:");
     let cgroup = fs::read_to_string("/sys/fs/cgroup/memory.max")
@@ -72,58 +72,59 @@ pub fn total_memory() -> Option<u64> {
     }
 }
 
-/// Memory that could still be taken without swapping, in bytes.
+/// Returns the memory that could still be allocated without swapping, in bytes.
 pub fn available_memory() -> Option<u64> {
     kib_field("/proc/meminfo", "MemAvailable:")
 }
 
-/// Memory this process has resident, in bytes.
+/// Returns the resident memory of this process, in bytes.
 pub fn resident() -> Option<u64> {
     kib_field("/proc/self/status", "VmRSS:")
 }
 
-/// The most this process has ever had resident, in bytes.
+/// Returns the highest resident memory of this process so far, in bytes.
 pub fn peak_resident() -> Option<u64> {
     kib_field("/proc/self/status", "VmHWM:")
 }
 
-/// Freed memory that the allocator keeps for the next request, and the size from which on it asks the
-/// kernel for each allocation alone.
+/// The freed memory that the allocator keeps for the next request, and the size from which on it
+/// asks the kernel for each allocation alone.
 const KEPT: libc::c_int = 64 << 20;
 const MAPPED_ALONE: libc::c_int = 32 << 20;
 
-/// Lets the allocator keep what is freed, up to some tens of MiB, instead of giving it back at once. Batches are made
-/// and dropped many times a second; page faults for them cost a third of the reader's time otherwise.
+/// Lets the allocator keep some tens of MiB of freed memory instead of returning it at once.
+/// Batches are made and dropped many times a second; page faults for them would cost a third of the
+/// reader's time.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt takes two integers and touches the allocator's own settings only; a value that it does not
-    // like it refuses, which changes nothing.
+    // SAFETY: mallopt takes two integers and touches only the settings of the allocator; it refuses
+    // a value that it does not accept, which changes nothing.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_ALONE);
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
     }
 }
 
-/// Ends this process, as every program of the system ends, when it writes to a pipe that nobody reads any more
-/// (`zillion … | head`). For commands that print and end; a server is not for it.
+/// Ends this process, as the programs of the system do, when it writes to a closed pipe (`zillion …
+/// | head`). It is for commands that print and end, not for a server.
 pub fn end_with_a_closed_pipe() {
-    // SAFETY: the default disposition of a signal is always valid, no handler of ours is replaced (the standard
-    // library ignores this one), and nothing but the disposition changes.
+    // SAFETY: the default disposition of a signal is always valid. It replaces no handler of ours
+    // (the standard library ignores this signal), and nothing but the disposition changes.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
 }
 
-/// Limits on open files.
+/// The limits on open files of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
-    /// In force.
+    /// The limit in force.
     pub soft: u64,
-    /// To which the process may raise it.
+    /// The highest limit that the process may set.
     pub hard: u64,
 }
 
-/// The limits on open files of this process.
+/// Returns the limits on open files of this process.
 pub fn file_limit() -> Option<FileLimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid place for the answer, and the call does nothing else.
@@ -131,7 +132,7 @@ pub fn file_limit() -> Option<FileLimit> {
     (status == 0).then_some(FileLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
 }
 
-/// Bytes that this user may still write on the file system of `path`, which must exist.
+/// Returns the bytes that this user may still write on the file system of `path`, which must exist.
 pub fn free_disk(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: all-zero is a valid `statvfs`: it consists of integers.
@@ -141,46 +142,48 @@ pub fn free_disk(path: &Path) -> Option<u64> {
     (status == 0).then(|| answer.f_bavail.saturating_mul(answer.f_frsize))
 }
 
-/// A moment in the use of the processors. Two of them make a [`CpuUse`].
+/// The processor times at one moment; two of them make a [`CpuUse`].
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTimes {
     taken: Instant,
-    /// Of this process, all threads, user and system.
+    /// The processor time of this process: all threads, user and system.
     pub own: Duration,
-    /// Of every process of the machine, this one included; `None` where the system does not tell.
+    /// The processor time of all processes of the machine, or `None` if the system does not report
+    /// it.
     pub all: Option<Duration>,
 }
 
-/// How many processors were busy over a stretch of time, on average.
+/// The average number of busy processors over a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuUse {
-    /// With this process.
+    /// The number of processors that this process used.
     pub own_cpus: f64,
-    /// With other processes, and, on a virtual machine, taken away by the host. A benchmark is clean
-    /// where this is near zero.
+    /// The number of processors that other processes used or, on a virtual machine, the host took
+    /// away. A benchmark is clean where this is near zero.
     pub other_cpus: Option<f64>,
 }
 
 impl CpuTimes {
-    /// The times now.
+    /// Reads the processor times of this moment.
     pub fn now() -> Self {
         Self { taken: Instant::now(), own: own_cpu(), all: all_cpu() }
     }
 
-    /// The use from `earlier` to this moment.
+    /// Returns the use of the processors from `earlier` to this moment.
     pub fn since(&self, earlier: &Self) -> CpuUse {
         let wall = self.taken.saturating_duration_since(earlier.taken).as_secs_f64().max(1e-9);
         let own = self.own.saturating_sub(earlier.own).as_secs_f64();
         let other = self.all.zip(earlier.all).map(|(now, then)| {
             let all = now.saturating_sub(then).as_secs_f64();
-            // The two come from clocks of different grain.
+            // The two times come from clocks of different resolution, so the difference may be
+            // below zero.
             ((all - own) / wall).max(0.0)
         });
         CpuUse { own_cpus: own / wall, other_cpus: other }
     }
 }
 
-/// Processor time of this process.
+/// Returns the processor time of this process.
 fn own_cpu() -> Duration {
     // SAFETY: all-zero is a valid `rusage`: it consists of integers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -192,7 +195,7 @@ fn own_cpu() -> Duration {
     duration(usage.ru_utime) + duration(usage.ru_stime)
 }
 
-/// Processor time of the machine.
+/// Returns the processor time of the machine.
 fn all_cpu() -> Option<Duration> {
     // SAFETY: sysconf only reads a setting.
     let ticks_a_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
@@ -200,7 +203,8 @@ fn all_cpu() -> Option<Duration> {
     (ticks_a_second > 0).then(|| Duration::from_secs_f64(ticks as f64 / ticks_a_second as f64))
 }
 
-/// Busy ticks from the first line of /proc/stat: all but idle and iowait. Guest time is part of user time.
+/// Parses the busy ticks of the first line of /proc/stat: all but idle and iowait. Guest time is
+/// part of user time.
 fn parse_busy_ticks(text: &str) -> Option<u64> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -210,7 +214,7 @@ fn parse_busy_ticks(text: &str) -> Option<u64> {
     Some(user + nice + system + rest.iter().take(3).sum::<u64>())
 }
 
-/// "32K", "1024K", "8M" or plain bytes.
+/// Parses "32K", "1024K", "8M" or plain bytes.
 fn parse_size(text: &str) -> Option<usize> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'K' => (&text[..text.len() - 1], 1 << 10),
@@ -221,7 +225,7 @@ fn parse_size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// The field `name` of a file of lines like `VmRSS:   1234 kB`, in bytes.
+/// Reads the field `name` of a file with lines like `VmRSS:   1234 kB`, in bytes.
 fn kib_field(path: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -269,7 +273,7 @@ mod tests {
             std::hint::spin_loop();
         }
         let used = CpuTimes::now().since(&start);
-        // Less than one where other processes compete; the other tests may add to it.
+        // The figure is below one where other processes compete; the other tests may add to it.
         assert!(used.own_cpus > 0.05, "{used:?}");
         assert!(used.other_cpus.unwrap() >= 0.0, "{used:?}");
     }

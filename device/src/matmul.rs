@@ -1,10 +1,11 @@
-//! Matrix products of f32: row-major, strided, on one thread. Who calls it tiles the rows and hands the
-//! tiles to the pool, so that products of several threads never wait for each other.
+//! Matrix products of f32: row-major, strided, on one thread. The caller tiles the rows and passes
+//! the tiles to the pool, so that products of several threads never wait for each other.
 //!
-//! Two families. [`linear`] and [`outer_product`] are the products of a dense layer, by kernels of our own: an
-//! element's bits are fixed by a definition (see `product`) and so do not depend on the machine's
-//! registers, on the tile, or on the other rows. [`gemm`] and its short forms are the general product, by the
-//! `gemm-f32` crate without its threads; for one shape on one machine its result is always the same.
+//! There are two families. [`linear`] and [`outer_product`] are the products of a dense layer, by
+//! kernels of our own. A definition (see `product`) fixes the bits of an element, so they do not
+//! depend on the registers of the machine, on the tile, or on the other rows. [`gemm`] and its
+//! short forms are the general product, by the `gemm-f32` crate without its threads; for one shape
+//! on one machine its result is always the same.
 
 mod fallback;
 mod panel;
@@ -22,8 +23,8 @@ mod vector;
 pub use panel::{Panel, Scratch};
 pub use product::{Epilogue, Right, linear, linear_at, outer_product, outer_product_at};
 
-/// One operand: element (i, j) is at `values[i * row_stride + j * column_stride]`. A transposed view is
-/// the same values with the strides exchanged.
+/// An operand: element (i, j) is at `values[i * row_stride + j * column_stride]`. A transposed view
+/// has the same values with the strides exchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     values: &'a [f32],
@@ -34,17 +35,17 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A row-major matrix whose rows begin `row_stride` apart.
+    /// Creates a view of a row-major matrix whose rows begin `row_stride` apart.
     pub fn new(values: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { values, rows, columns, row_stride, column_stride: 1 }
     }
 
-    /// A row-major matrix without gaps.
+    /// Creates a view of a row-major matrix without gaps.
     pub fn packed(values: &'a [f32], rows: usize, columns: usize) -> Self {
         Self::new(values, rows, columns, columns)
     }
 
-    /// The same values, rows and columns exchanged.
+    /// Returns a view of the same values with rows and columns exchanged.
     pub fn transposed(self) -> Self {
         Self {
             values: self.values,
@@ -56,13 +57,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// `c = alpha * a * b + beta * c` for an m x k matrix `a`, a k x n matrix `b` and a row-major m x n matrix
-/// `c` whose rows begin `c_rs` apart. Strides are in elements: `a_rs` between rows, `a_cs` between columns.
-/// With `beta` zero, `c` is not read (it may hold NaN).
+/// Computes `c = alpha * a * b + beta * c` for an m x k matrix `a`, a k x n matrix `b` and a
+/// row-major m x n matrix `c` whose rows begin `c_rs` apart. Strides are in elements: `a_rs`
+/// between rows, `a_cs` between columns. With `beta` zero, `c` is not read (it may hold NaN).
 ///
 /// # Panics
 ///
-/// Where a matrix does not fit its slice, or where rows of `c` overlap: a mistake of the caller.
+/// Panics if a matrix does not fit its slice or if rows of `c` overlap, which are mistakes of the
+/// caller.
 #[expect(
     clippy::too_many_arguments,
     reason = "the interface every BLAS has; see `View` for a shorter one"
@@ -89,14 +91,15 @@ pub fn gemm(
     assert_fits("b", b.len(), k, n, b_rs, b_cs);
     assert_fits("c", c.len(), m, n, c_rs, 1);
     assert!(m == 1 || c_rs >= n, "rows of c overlap: stride {c_rs}, {n} columns");
-    // The kernels want their result column-major: c^T = b^T * a^T.
+    // The kernels want a column-major result: c^T = b^T * a^T.
     let kernel = gemm_f32::gemm::f32::get_gemm_fn();
     let stride = |stride: usize| stride as isize;
-    // SAFETY: the kernel reads element (i, j) of a for i < m and j < k, of b for i < k and j < n, and reads
-    // and writes those of c for i < m and j < n, each at the offset that its strides give; `assert_fits`
-    // has checked with checked arithmetic that the largest of these offsets is inside its slice, hence
-    // also that it fits isize (no slice of f32 is longer than isize::MAX bytes). `c` is borrowed mutably, so
-    // it overlaps neither input; with `c_rs >= n` its elements are distinct.
+    // SAFETY: the kernel reads element (i, j) of a for i < m and j < k, and of b for i < k and j <
+    // n. It reads and writes those of c for i < m and j < n. Each is at the offset that its strides
+    // give. `assert_fits` has checked with checked arithmetic that the largest of these offsets is
+    // inside its slice, and so that it fits isize (no slice of f32 is longer than isize::MAX
+    // bytes). `c` is borrowed mutably, so it overlaps neither input; with `c_rs >= n` its elements
+    // are distinct.
     unsafe {
         kernel(
             n,
@@ -145,11 +148,11 @@ fn assert_fits(
     );
 }
 
-/// `c = a * b + beta * c`: `c` is row-major, its rows `c_rs` apart.
+/// Computes `c = a * b + beta * c` for a row-major `c` whose rows are `c_rs` apart.
 ///
 /// # Panics
 ///
-/// As [`gemm`], and where the inner dimensions differ.
+/// Panics as [`gemm`] does, and if the inner dimensions differ.
 pub fn product(a: View<'_>, b: View<'_>, beta: f32, c: &mut [f32], c_rs: usize) {
     assert_eq!(a.columns, b.rows, "inner dimensions differ");
     gemm(
@@ -169,29 +172,31 @@ pub fn product(a: View<'_>, b: View<'_>, beta: f32, c: &mut [f32], c_rs: usize) 
     );
 }
 
-/// `c = a * b + beta * c` with `a` m x k, `b` k x n, all without gaps: a forward product.
+/// Computes `c = a * b + beta * c` with `a` m x k and `b` k x n without gaps: a forward product.
 ///
 /// # Panics
 ///
-/// As [`gemm`].
+/// Panics as [`gemm`] does.
 pub fn nn(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut [f32]) {
     gemm(m, n, k, 1.0, a, k, 1, b, n, 1, beta, c, n);
 }
 
-/// `c = a * b^T + beta * c` with `a` m x k, `b` n x k, all without gaps: the gradient of an input.
+/// Computes `c = a * b^T + beta * c` with `a` m x k and `b` n x k without gaps: the gradient of an
+/// input.
 ///
 /// # Panics
 ///
-/// As [`gemm`].
+/// Panics as [`gemm`] does.
 pub fn nt(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut [f32]) {
     gemm(m, n, k, 1.0, a, k, 1, b, 1, k, beta, c, n);
 }
 
-/// `c = a^T * b + beta * c` with `a` k x m, `b` k x n, all without gaps: the gradient of a weight.
+/// Computes `c = a^T * b + beta * c` with `a` k x m and `b` k x n without gaps: the gradient of a
+/// weight.
 ///
 /// # Panics
 ///
-/// As [`gemm`].
+/// Panics as [`gemm`] does.
 pub fn tn(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut [f32]) {
     gemm(m, n, k, 1.0, a, 1, m, b, n, 1, beta, c, n);
 }
@@ -203,7 +208,7 @@ mod general {
     use super::tests::values;
     use super::*;
 
-    /// The product by definition, in f64, for matrices as `gemm` takes them.
+    /// Computes the product by its definition in f64, for matrices as `gemm` takes them.
     fn naive(
         (m, n, k): (usize, usize, usize),
         alpha: f32,
@@ -253,7 +258,7 @@ mod general {
             let b = values(length(k, n, b_rs, b_cs), seed ^ 1);
             let mut c = values(length(m, n, c_rs, 1), seed ^ 2);
             if beta == 0.0 {
-                // Not read, hence harmless.
+                // These elements are not read, so a NaN there is harmless.
                 c.iter_mut().step_by(3).for_each(|value| *value = f32::NAN);
             }
             let expected = naive((m, n, k), alpha, (&a, a_rs, a_cs), (&b, b_rs, b_cs), beta, &c, c_rs);
@@ -264,7 +269,7 @@ mod general {
                 if inside {
                     prop_assert!((got - expected).abs() <= 1e-5 * (k as f32 + 1.0), "{} {} {}", place, got, expected);
                 } else {
-                    // The gaps between rows belong to somebody else.
+                    // The gaps between rows must not be touched.
                     prop_assert_eq!(got.to_bits(), expected.to_bits());
                 }
             }

@@ -1,7 +1,7 @@
-//! Files as memory: a read-only mapping behind [`bytes::Bytes`], so that slices of it are shared without
-//! copying and the mapping lives as long as the last of them.
+//! Files as memory: a read-only mapping behind [`bytes::Bytes`]. Slices of it are shared without
+//! copying, and the mapping lives as long as the last of them.
 //!
-//! A file that is cut short while it is mapped kills its readers with SIGBUS; therefore files that are
+//! A file that is truncated while it is mapped kills its readers with SIGBUS. So files that are
 //! mapped are immutable by rule and leave only by unlink, which keeps a mapping whole.
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::error::DeviceError;
 /// Maps a regular, non-empty file for reading.
 pub fn map(path: impl AsRef<Path>) -> Result<Bytes, DeviceError> {
     let path = path.as_ref();
-    // Asked by name first: opening a pipe would wait for its writer.
+    // The type is checked by name first: opening a pipe would wait for its writer.
     let metadata =
         std::fs::metadata(path).map_err(|e| DeviceError::file("open for reading", path, e))?;
     if !metadata.is_file() {
@@ -29,11 +29,11 @@ pub fn map(path: impl AsRef<Path>) -> Result<Bytes, DeviceError> {
     if metadata.len() == 0 {
         return Err(DeviceError::EmptyFile(path.to_path_buf()));
     }
-    // SAFETY: the mapping is private to reading. Undefined behaviour needs somebody to change the file
-    // while it is mapped: files of this system are written under a temporary name, renamed and never
-    // opened for writing again (`durable`), and leave by unlink, which does not touch mapped pages.
-    // Memory that another program changes all the same is bytes without invariants here: `Bytes` hands
-    // out `&[u8]`, every reader of a format validates what it finds.
+    // SAFETY: the mapping is read-only. Undefined behaviour needs a change of the file while it is
+    // mapped. Files of this system are written under a temporary name, renamed, never opened for
+    // writing again (`durable`), and leave by unlink, which does not touch mapped pages. If another
+    // program changes the memory all the same, it is bytes without invariants here: `Bytes` hands
+    // out `&[u8]`, and every reader of a format validates what it finds.
     let mapping =
         unsafe { Mmap::map(&file) }.map_err(|e| DeviceError::file("map into memory", path, e))?;
     Ok(Bytes::from_owner(mapping))

@@ -1,7 +1,8 @@
-//! Hints that a cache line will be needed: the way random rows of a table are read at the speed of the
-//! memory instead of its latency. A hint has no effect on results, and one past the end none at all.
+//! Hints that a cache line will be needed. They let random rows of a table be read at the speed of
+//! the memory instead of its latency. A hint has no effect on results, and one past the end has no
+//! effect.
 
-/// Asks for the line of `values[index]`, to be read soon.
+/// Prefetches the line of `values[index]` for a read.
 #[inline(always)]
 pub fn prefetch_read<T>(values: &[T], index: usize) {
     if let Some(value) = values.get(index) {
@@ -9,7 +10,7 @@ pub fn prefetch_read<T>(values: &[T], index: usize) {
     }
 }
 
-/// Asks for the line of `values[index]`, to be written soon.
+/// Prefetches the line of `values[index]` for a write.
 #[inline(always)]
 pub fn prefetch_write<T>(values: &[T], index: usize) {
     if let Some(value) = values.get(index) {
@@ -17,12 +18,12 @@ pub fn prefetch_write<T>(values: &[T], index: usize) {
     }
 }
 
-/// Asks for the line at `address` for reading.
+/// Prefetches the line at `address` for a read.
 #[inline(always)]
 pub(crate) fn line_for_reading<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address, mapped or not, reads nothing that a program can see and never
-    // faults; the instruction is part of SSE, which x86-64 always has.
+    // SAFETY: a prefetch of any address, mapped or not, has no effect that a program can see and
+    // never faults; the instruction is part of SSE, which x86-64 always has.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
@@ -36,7 +37,7 @@ pub(crate) fn line_for_reading<T>(address: *const T) {
     let _ = address;
 }
 
-/// Asks for the line at `address` for writing.
+/// Prefetches the line at `address` for a write.
 #[inline(always)]
 pub(crate) fn line_for_writing<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

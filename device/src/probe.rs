@@ -1,4 +1,4 @@
-//! What the machine can do at best: limits to which benchmarks compare the rates they reach.
+//! The limits of the machine, with which benchmarks compare the rates that they reach.
 
 mod disk;
 
@@ -11,13 +11,13 @@ use crate::{matmul, simd};
 
 pub use disk::{DiskSpeed, disk_speed};
 
-/// Elements of a probed row: one cache line.
+/// The number of elements of a probed row: one cache line.
 const STRIDE: usize = 16;
-/// How far ahead of its turn a row is asked for.
+/// The number of rows between the prefetch of a row and its use.
 const AHEAD: u64 = 16;
 
-/// Random access to a large slab of 64-byte rows, the pattern of an embedding table. For several threads,
-/// make one per thread and run them side by side.
+/// A probe of random access to a large slab of 64-byte rows, the pattern of an embedding table. For
+/// several threads, make one per thread and run them side by side.
 #[derive(Debug)]
 pub struct RowProbe {
     slab: Slab<f32>,
@@ -25,11 +25,11 @@ pub struct RowProbe {
 }
 
 impl RowProbe {
-    /// A slab of `rows` rows, all touched.
+    /// Creates a slab of `rows` rows and touches all of them.
     ///
     /// # Errors
     ///
-    /// Where memory does not suffice.
+    /// Returns an error if memory does not suffice.
     pub fn new(rows: u32) -> Result<Self, DeviceError> {
         let mut slab = Slab::new(STRIDE)?;
         for _ in 0..rows.max(1) {
@@ -39,7 +39,7 @@ impl RowProbe {
         Ok(Self { slab, rows: u64::from(rows.max(1)) })
     }
 
-    /// Random rows read a second, on this thread, with prefetch.
+    /// Measures the random rows that this thread reads a second, with prefetch.
     pub fn reads_per_second(&self, duration: Duration) -> f64 {
         let mut sums = [0.0f32; STRIDE];
         let rate = rate(duration, |number| {
@@ -53,7 +53,8 @@ impl RowProbe {
         rate
     }
 
-    /// Random rows read, changed and written back a second, on this thread, with prefetch.
+    /// Measures the random rows that this thread reads, changes and writes back a second, with
+    /// prefetch.
     pub fn updates_per_second(&mut self, duration: Duration) -> f64 {
         rate(duration, |number| {
             self.slab.prefetch_mut(self.random_row(number + AHEAD));
@@ -64,7 +65,7 @@ impl RowProbe {
         })
     }
 
-    /// A row that depends on `number` as if by chance.
+    /// Returns a pseudo-random row for `number`.
     #[inline(always)]
     fn random_row(&self, number: u64) -> u32 {
         let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -73,7 +74,7 @@ impl RowProbe {
     }
 }
 
-/// Multiplications and additions a second of a large product on this thread.
+/// Measures the multiplications and additions a second of a large product on this thread.
 pub fn gemm_flops_per_second(duration: Duration) -> f64 {
     const SIZE: usize = 768;
     let left = vec![0.5f32; SIZE * SIZE];
@@ -89,8 +90,8 @@ pub fn gemm_flops_per_second(duration: Duration) -> f64 {
     f64::from(products) * 2.0 * (SIZE * SIZE * SIZE) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Bytes a second that this thread moves between its registers and its near cache: a loop over elements that
-/// reads two lists and writes one, all of which stay there.
+/// Measures the bytes a second that this thread moves between its registers and its near cache, in
+/// a loop that reads two lists and writes one, all of which stay there.
 pub fn cached_bytes_per_second(duration: Duration) -> f64 {
     const FLOATS: usize = 8192;
     const TURNS: usize = 64;
@@ -112,7 +113,7 @@ pub fn cached_bytes_per_second(duration: Duration) -> f64 {
     rounds as f64 * moved / start.elapsed().as_secs_f64()
 }
 
-/// How often `body` runs a second, called with 0, 1, 2 and so on.
+/// Measures how often `body` runs a second, called with 0, 1, 2 and so on.
 #[inline(always)]
 fn rate(duration: Duration, mut body: impl FnMut(u64)) -> f64 {
     const BATCH: u64 = 4096;

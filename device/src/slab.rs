@@ -1,24 +1,26 @@
-//! Rows of one fixed size by number: the memory under the embedding tables.
+//! Rows of one fixed size by number: the memory of the embedding tables.
 //!
-//! A slab grows by chunks of 2 MiB, each aligned and advised to be one huge page: random rows then cost
-//! one miss of the cache and hardly any of the address translation. The first chunk begins at 4 KiB and
-//! grows by a quarter, so that the thousand small tables of a model stay small. Rows are handed out lowest first,
-//! which keeps the live ones together; a chunk without live rows goes back to the operating system.
+//! A slab grows by chunks of 2 MiB, each aligned and advised to be one huge page. A random row then
+//! costs one cache miss and hardly any address translation. The first chunk begins at 4 KiB and
+//! grows by a quarter, so that the thousand small tables of a model stay small. Rows are allocated
+//! lowest first, which keeps the live ones together. A chunk without live rows goes back to the
+//! operating system.
 //!
 //! # Invariants
 //!
-//! * A row number is below 2^32 and stays with its row until it is freed; its address changes only while
-//!   the first chunk grows or shrinks.
+//! * A row number is below 2^32 and stays with its row until it is freed; its address changes only
+//!   while the first chunk grows or shrinks.
 //! * `alloc` returns a row of zeros.
-//! * Freeing a row that is not live panics: it would hand one row to two owners.
-//! * At most one chunk without live rows is kept (so that a table at the edge of a chunk does not map and
-//!   unmap it at every turn), and none when the slab is empty. [`Slab::bytes`] counts what is mapped.
-//! * Where the first chunk alone has rows, it is larger than these are worth by a half at most, if they lie no more than an
-//!   eighth beyond their number (`growth`).
+//! * Freeing a row that is not live panics: otherwise one row would have two owners.
+//! * At most one chunk without live rows is kept (so that a table at the edge of a chunk does not
+//!   map and unmap it again and again), and none when the slab is empty. [`Slab::bytes`] counts
+//!   mapped bytes.
+//! * Where only the first chunk has rows, it is at most half as large again as these need, if the
+//!   last of them lies no more than an eighth beyond their number (`growth`).
 //!
 //! # Concurrency
 //!
-//! A plain value: `&self` reads, `&mut self` writes. A shard owns its slabs.
+//! The slab is a plain value: `&self` reads, `&mut self` writes. A shard owns its slabs.
 
 mod chunk;
 mod growth;
@@ -42,49 +44,50 @@ pub use reserve::reserve_bytes;
 
 /// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// The size at which the first chunk begins, unless a row is larger: a page.
+/// The initial size of the first chunk, unless a row is larger: a page.
 const FIRST_BYTES: usize = 4 << 10;
 /// The largest row. A chunk holds at least two, which the division by multiplication needs.
 pub const MAX_ROW_BYTES: usize = CHUNK_BYTES / 2;
 /// The unit in which processors move memory.
 const LINE_BYTES: usize = 64;
-/// How much of a row a prefetch asks for; the rest follows by the processor's own sequential prefetch.
+/// The most bytes of a row that are prefetched; the sequential prefetch of the processor adds the
+/// rest.
 const PREFETCH_BYTES: usize = 512;
 
-/// How much memory a slab has, in bytes.
+/// The memory of a slab, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlabBytes {
-    /// Mapped for rows.
+    /// The number of bytes mapped for rows.
     pub reserved: usize,
-    /// In live rows.
+    /// The number of bytes in live rows.
     pub used: usize,
-    /// Beside the rows: the lists and maps that this slab keeps.
+    /// The number of bytes of the lists and maps beside the rows.
     pub bookkeeping: usize,
 }
 
-/// A slab of rows of `stride` elements of `T`. See the module.
+/// A slab of rows of `stride` elements of `T`; the module describes it.
 #[derive(Debug)]
 pub struct Slab<T: Pod> {
-    /// Addresses of the rows in `chunks`, kept in step with it.
+    /// The addresses of the rows in `chunks`, kept in step with it.
     places: Places<T>,
-    /// By number; `None` where a chunk has gone back to the operating system.
+    /// The chunks by number; `None` where a chunk has gone back to the operating system.
     chunks: Vec<Option<Chunk>>,
-    /// Numbers of the chunks that are not full, those that are `None` included.
+    /// The numbers of the chunks that are not full, those that are `None` included.
     open: BTreeSet<u32>,
     /// The chunk without live rows that is kept.
     spare: Option<u32>,
     live: usize,
     reserved: usize,
-    /// Its number among those that fill alike.
+    /// The number of this slab among those that fill alike.
     place: usize,
 }
 
 impl<T: Pod> Slab<T> {
-    /// An empty slab: maps nothing.
+    /// Creates an empty slab, which maps nothing.
     ///
     /// # Errors
     ///
-    /// Where a row of `stride` elements has no bytes or more than [`MAX_ROW_BYTES`].
+    /// Returns an error if a row of `stride` elements has no bytes or more than [`MAX_ROW_BYTES`].
     pub fn new(stride: usize) -> Result<Self, DeviceError> {
         const { assert!(align_of::<T>() <= FIRST_BYTES, "pages are aligned to 4 KiB") };
         let bytes = stride.saturating_mul(size_of::<T>());
@@ -102,29 +105,29 @@ impl<T: Pod> Slab<T> {
         })
     }
 
-    /// The same as number `place` of slabs that fill at the same pace: they do not become whole chunks, which costs a copy,
-    /// at the same time.
+    /// Returns the slab as number `place` of slabs that fill at the same pace. They become whole
+    /// chunks, which costs a copy, at different times.
     #[must_use]
     pub fn staggered(self, place: usize) -> Self {
         Self { place, ..self }
     }
 
-    /// Elements per row.
+    /// Returns the number of elements of a row.
     pub fn stride(&self) -> usize {
         self.places.stride()
     }
 
-    /// Live rows.
+    /// Returns the number of live rows.
     pub fn len(&self) -> usize {
         self.live
     }
 
-    /// True without live rows.
+    /// Returns whether there are no live rows.
     pub fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// What this slab has in memory.
+    /// Returns the memory of this slab.
     pub fn bytes(&self) -> SlabBytes {
         let maps: usize = self.chunks.iter().flatten().map(Chunk::bookkeeping_bytes).sum();
         SlabBytes {
@@ -137,33 +140,33 @@ impl<T: Pod> Slab<T> {
         }
     }
 
-    /// True where `row` is handed out.
+    /// Returns whether `row` is allocated.
     pub fn is_live(&self, row: u32) -> bool {
         let (number, index) = self.places.split(row);
         matches!(self.chunks.get(number), Some(Some(chunk)) if chunk.is_live(index))
     }
 
-    /// The elements of `row`.
+    /// Returns the elements of `row`.
     ///
     /// # Panics
     ///
-    /// Where `row` is not in a mapped chunk. The row of a mapped chunk that is not live reads as whatever
-    /// it held: the index above this slab is who knows its rows.
+    /// Panics if `row` is not in a mapped chunk. A row of a mapped chunk that is not live reads as
+    /// whatever it held: the index above this slab knows its rows.
     #[inline(always)]
     pub fn row(&self, row: u32) -> &[T] {
         let Some(start) = self.places.address(row) else { absent(row) };
-        // SAFETY: `places` gives addresses of rows that lie whole inside of a mapping of `chunks`. It is
-        // initialised (the kernel zeroes it), aligned for T (to 4 KiB, and rows are multiples of the size of
-        // T), and holds valid T (any bits are, T: Pod). It stays while `self` is borrowed: what unmaps or
-        // writes takes `&mut self`.
+        // SAFETY: `places` gives addresses of rows that lie whole inside a mapping of `chunks`. The
+        // memory is initialised (the kernel zeroes it), aligned for T (to 4 KiB, and rows are
+        // multiples of the size of T), and holds valid T (any bits are, T: Pod). It stays while
+        // `self` is borrowed: code that unmaps or writes takes `&mut self`.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.places.stride()) }
     }
 
-    /// The elements of `row`, to write.
+    /// Returns the elements of `row` for writing.
     ///
     /// # Panics
     ///
-    /// As [`Slab::row`].
+    /// Panics as [`Slab::row`] does.
     #[inline(always)]
     pub fn row_mut(&mut self, row: u32) -> &mut [T] {
         let Some(start) = self.places.address(row) else { absent(row) };
@@ -171,23 +174,23 @@ impl<T: Pod> Slab<T> {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.places.stride()) }
     }
 
-    /// Asks for the lines of `row`, to be read soon; nothing where there is no such row.
+    /// Prefetches the lines of `row` for a read; does nothing if there is no such row.
     #[inline(always)]
     pub fn prefetch(&self, row: u32) {
         self.for_each_line(row, line_for_reading);
     }
 
-    /// Asks for the lines of `row`, to be written soon; nothing where there is no such row.
+    /// Prefetches the lines of `row` for a write; does nothing if there is no such row.
     #[inline(always)]
     pub fn prefetch_mut(&self, row: u32) {
         self.for_each_line(row, line_for_writing);
     }
 
-    /// Hands out a row of zeros, the lowest that is free.
+    /// Allocates the lowest free row, filled with zeros.
     ///
     /// # Errors
     ///
-    /// Where the operating system has no memory, or at 2^32 rows.
+    /// Returns an error if the operating system has no memory, or at 2^32 rows.
     pub fn alloc(&mut self) -> Result<u32, DeviceError> {
         let number = match self.open.first() {
             Some(&number) => number,
@@ -218,11 +221,11 @@ impl<T: Pod> Slab<T> {
         Ok(row)
     }
 
-    /// Takes `row` back.
+    /// Frees `row`.
     ///
     /// # Panics
     ///
-    /// Where `row` is not live.
+    /// Panics if `row` is not live.
     pub fn free(&mut self, row: u32) {
         let (number, index) = self.places.split(row);
         let chunk = self.chunks.get_mut(number).and_then(Option::as_mut);
@@ -240,7 +243,7 @@ impl<T: Pod> Slab<T> {
             return;
         }
         if emptied {
-            // Of two chunks without rows the lower is kept: it is the one that fills next.
+            // Of two chunks without rows the lower is kept, because it fills next.
             let spare = self.spare.map_or(number, |spare| spare.min(number));
             if let Some(former) = self.spare {
                 self.release(former.max(number) as usize);
@@ -255,7 +258,7 @@ impl<T: Pod> Slab<T> {
         }
     }
 
-    /// Frees every row and gives all memory back.
+    /// Frees every row and returns all memory.
     pub fn clear(&mut self) {
         self.places = Places::new(self.places.stride(), self.places.rows_per_chunk());
         self.chunks = Vec::new();
@@ -265,13 +268,13 @@ impl<T: Pod> Slab<T> {
         self.reserved = 0;
     }
 
-    /// Bytes that a slab of `rows` rows of `row_bytes` bytes has mapped at most, where no row has gone; none for rows that are
-    /// larger than a chunk, which no slab has.
+    /// Returns the most bytes that a slab of `rows` rows of `row_bytes` bytes has mapped if no row
+    /// was freed. It is zero for rows that are larger than a chunk, which no slab has.
     pub fn mapped_bytes(rows: usize, row_bytes: usize) -> usize {
         growth::mapped(rows, row_bytes)
     }
 
-    /// The bytes of one row.
+    /// Returns the number of bytes of a row.
     fn row_bytes(&self) -> usize {
         self.places.stride() * size_of::<T>()
     }
@@ -289,7 +292,7 @@ impl<T: Pod> Slab<T> {
         }
     }
 
-    /// Makes room where every chunk is full; returns the number of the chunk that has it.
+    /// Adds memory where every chunk is full; returns the number of the chunk that has room.
     fn extend(&mut self) -> Result<u32, DeviceError> {
         let row_bytes = self.row_bytes();
         if let [Some(first)] = self.chunks.as_mut_slice()
@@ -298,7 +301,7 @@ impl<T: Pod> Slab<T> {
             self.reserved += first.grow(growth::larger(first.bytes(), row_bytes, self.place))?;
             self.places.set(0, first.start().cast(), first.rows());
             self.open.insert(0);
-            // It will be a chunk when it is full, or is one and the next will be wanted.
+            // The chunk will be whole when it is full, or is whole and the next one will be needed.
             if growth::larger(first.bytes(), row_bytes, self.place) == CHUNK_BYTES {
                 Notice::Announce.give();
             }
@@ -315,14 +318,15 @@ impl<T: Pod> Slab<T> {
         Ok(number as u32)
     }
 
-    /// Makes the first chunk, which alone has rows, as small as these are few.
+    /// Shrinks the first chunk, which alone has rows, to their number.
     #[cold]
     fn shrink_first(&mut self) {
         if let Some(spare) = self.spare.take() {
             self.release(spare as usize);
         }
         let [Some(first)] = self.chunks.as_mut_slice() else { return };
-        // Where there is no memory to move to it stays as it is: the next row that goes asks again.
+        // Without memory to move to, the chunk stays as it is: the next row that is freed tries
+        // again.
         if let Ok(given) = first.shrink()
             && given > 0
         {
@@ -342,7 +346,7 @@ impl<T: Pod> Slab<T> {
         Ok(())
     }
 
-    /// Gives the chunk `number`, which has no live rows, back to the operating system.
+    /// Returns the chunk `number`, which has no live rows, to the operating system.
     fn release(&mut self, number: usize) {
         self.places.unset(number);
         if let Some(chunk) = self.chunks[number].take() {
@@ -356,7 +360,7 @@ impl<T: Pod> Slab<T> {
     }
 }
 
-/// Where a row number points outside of the slab, or into a chunk that has gone back.
+/// Panics because a row number points outside the slab, or into a chunk that was returned.
 #[cold]
 #[inline(never)]
 fn absent(row: u32) -> ! {

@@ -1,23 +1,24 @@
 //! The one pool of compute threads of a process: phases that borrow, and background tasks.
 //!
-//! A training step is some fifty short phases (0.05 to 10 ms), each a loop over shards or row tiles. The
-//! thread that starts a phase works on it too, so that a pool of P threads has P - 1 threads of its own
-//! and a pool of one has none. Background tasks (decoding ahead, writing a checkpoint) fill the gaps.
+//! A training step is some fifty short phases (0.05 to 10 ms), each a loop over shards or row
+//! tiles. The thread that starts a phase works on it as well, so a pool of P threads has P - 1
+//! threads of its own and a pool of one has none. Background tasks (decoding ahead, writing a
+//! checkpoint) fill the gaps.
 //!
 //! # Invariants
 //!
-//! * Every index of a phase is run exactly once, unless a task panics; then the indices not yet begun are
-//!   dropped and the panic goes on in the caller. The pool stays usable.
+//! * Every index of a phase runs exactly once, unless a task panics. Then the indices that have not
+//!   begun are dropped, and the panic continues in the caller. The pool stays usable.
 //! * A phase has ended, on every thread, before the call that started it returns or unwinds.
 //! * Threads without work spin for [`SPIN`] and then sleep: an idle pool uses no processor time.
 //!
 //! # Concurrency
 //!
-//! One mutex guards the list of open phases and the queue of background tasks; it is taken a few times
-//! per thread and phase, never per index. Indices are claimed from an atomic counter. Phases may be
-//! started from several threads, from inside a phase and from inside a task: the thread that starts one
-//! can always finish it alone, and it waits only for indices that others are running at that moment,
-//! so that waiting follows the nesting of calls and cannot form a circle.
+//! One mutex guards the list of open phases and the queue of background tasks; it is taken a few
+//! times per thread and phase, never per index. Indices are claimed from an atomic counter. Phases
+//! may be started from several threads, from inside a phase and from inside a task. The thread that
+//! starts one can always finish it alone, and it waits only for indices that others are running at
+//! that moment. So waiting follows the nesting of calls and cannot form a circle.
 
 mod join;
 mod phase;

@@ -1,4 +1,5 @@
-//! What the system says of a slab's memory: in a process of its own, for it says it of the process.
+//! The system's figures for the memory of a slab, in a process of its own because the figures are
+//! of a process.
 
 use zillion_device::{Slab, machine};
 
@@ -15,7 +16,7 @@ fn freed_chunks_go_back_to_the_system() {
     }
     let full = resident() - start;
     assert!((full - (512 << 20)).abs() < TOLERANCE, "{full} bytes resident for 512 MiB of rows");
-    // Every row of the upper half, and of the lower one all but the first.
+    // All rows of the upper half are freed, and all of the lower one but the first.
     for row in (1..ROWS).rev() {
         slab.free(row);
     }

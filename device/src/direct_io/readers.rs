@@ -1,14 +1,17 @@
 //! Threads that read scattered pieces of files for others.
 //!
-//! They compute nothing: a thread has one read in flight, waits for it, copies the pieces that were asked for
-//! out of the pages, and takes the next. So a group keeps as many reads in flight as it has threads.
+//! They compute nothing. A thread has one read in flight, waits for it, copies the requested pieces
+//! out of the pages, and takes the next. So a group keeps as many reads in flight as it has
+//! threads.
 //!
 //! # Invariants
-//! * What a [`Reading`] gives is in the order that was asked for, whatever came back first.
-//! * A reading that is dropped before it is done reads no more than what is in flight at that moment.
+//! * A [`Reading`] returns its pieces in the requested order, whatever came back first.
+//! * A reading that is dropped before it is done reads no more than what is in flight at that
+//!   moment.
 //!
 //! # Concurrency
-//! One mutex guards the queue of jobs, another the results of one reading; both are held for a push or a pop.
+//! One mutex guards the queue of jobs, another the results of one reading; both are held for a push
+//! or a pop.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -19,31 +22,32 @@ use crate::error::DeviceError;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Neighbouring pieces are read at once where no more than this lies between their pages: reading it costs the
+/// The largest gap between the pages of two pieces that are read at once: reading the gap costs the
 /// disk less than another read.
 const GAP: u64 = 4 * PAGE as u64;
-/// What one read takes in at most, a single piece aside.
+/// The largest read, unless a single piece is larger.
 const LARGEST: u64 = 128 << 10;
-/// Reads of one job: enough that taking one costs little beside them.
+/// The number of reads of one job: enough that taking a job costs little beside them.
 const JOB_READS: usize = 8;
 
-/// The threads. Dropping the value waits for the reads in flight; those not begun fail.
+/// A group of reading threads. Dropping it waits for the reads in flight; reads that have not begun
+/// fail.
 #[derive(Debug)]
 pub struct Readers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Pieces that are being read.
+/// A handle on pieces that are being read.
 #[derive(Debug)]
 pub struct Reading {
     results: Arc<Results>,
-    /// The pieces of each job.
+    /// The range of pieces of each job.
     jobs: Vec<Range<usize>>,
     piece: usize,
 }
 
-/// Pieces that have been read.
+/// The pieces that have been read.
 #[derive(Debug)]
 pub struct Pieces {
     chunks: Vec<(Range<usize>, Vec<u8>)>,
@@ -62,18 +66,18 @@ struct Queue {
     is_closing: bool,
 }
 
-/// Some reads of one file, and what is wanted of them.
+/// Some reads of one file, and where their results go.
 #[derive(Debug)]
 struct Job {
     file: Arc<DirectFile>,
     reads: Vec<Read>,
-    /// Bytes of a piece.
+    /// The number of bytes of a piece.
     piece: usize,
     number: usize,
     results: Arc<Results>,
 }
 
-/// Whole pages, and where in them the pieces begin.
+/// A read of whole pages, and the offsets of the pieces in them.
 #[derive(Debug)]
 struct Read {
     pages: Range<u64>,
@@ -96,7 +100,7 @@ impl Readers {
     /// Starts `count` threads.
     ///
     /// # Errors
-    /// Where the operating system refuses one.
+    /// Returns an error if the operating system refuses a thread.
     pub fn new(count: NonZeroUsize) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared::default());
         let mut readers = Self { shared, threads: Vec::new() };
@@ -111,7 +115,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Begins to read the pieces of `piece` bytes that begin at `offsets` (ascending).
+    /// Begins to read the pieces of `piece` bytes at `offsets`, which must ascend.
     pub fn start(&self, file: &Arc<DirectFile>, offsets: &[u64], piece: usize) -> Reading {
         let reads = merge(offsets, piece);
         let results = Arc::new(Results::default());
@@ -155,7 +159,8 @@ impl Drop for Readers {
         }
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so; a panic while dropping would abort the process.
+            // The panic hook has reported a thread that panicked; a panic while dropping would
+            // abort the process.
             let _ = thread.join();
         }
     }
@@ -165,7 +170,7 @@ impl Reading {
     /// Waits for all pieces.
     ///
     /// # Errors
-    /// The first error in the order of the pieces.
+    /// Returns the first error in the order of the pieces.
     pub fn wait(self) -> Result<Pieces, DeviceError> {
         let mut done = lock(&self.results.done);
         while done.waiting > 0 {
@@ -181,13 +186,13 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        // Nobody will look at the results: reads of jobs that have not begun are left out.
+        // The results are not wanted any more: jobs that have not begun are skipped.
         lock(&self.results.done).waiting = 0;
     }
 }
 
 impl Pieces {
-    /// The bytes of the piece at a position in the offsets that were asked for; `None` beyond them.
+    /// Returns the bytes of the piece at `index` in the requested offsets, or `None` beyond them.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let chunk = self.chunks.partition_point(|(range, _)| range.end <= index);
         let (range, bytes) = self.chunks.get(chunk)?;
@@ -195,7 +200,7 @@ impl Pieces {
         bytes.get(start..start + self.piece)
     }
 
-    /// Bytes of memory.
+    /// Returns the number of bytes of memory that the pieces take.
     pub fn bytes(&self) -> usize {
         self.chunks.iter().map(|(_, chunk)| chunk.capacity()).sum()
     }
@@ -253,7 +258,7 @@ impl Job {
     }
 }
 
-/// The reads that give all pieces.
+/// Merges neighbouring pieces and returns the reads that cover all of them.
 fn merge(offsets: &[u64], piece: usize) -> Vec<Read> {
     let page = PAGE as u64;
     let mut reads: Vec<Read> = Vec::new();
@@ -275,6 +280,7 @@ fn merge(offsets: &[u64], piece: usize) -> Vec<Read> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole between two operations, whoever panicked.
+    // The guarded value is consistent between any two operations, so a poisoned lock is safe to
+    // use.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

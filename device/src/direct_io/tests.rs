@@ -1,4 +1,4 @@
-//! Scattered reads against what was written, errors that name the file, and a disk that fails.
+//! Scattered reads against the written bytes, errors that name the file, and a disk that fails.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ fn number(i: usize) -> u8 {
     (i.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// A file of pages whose bytes tell their place.
+/// Writes a file of pages whose bytes follow from their place.
 fn filled(folder: &Path, count: usize) -> DirectFile {
     let file = DirectFile::create(&Files::new(), &folder.join("log")).unwrap();
     let mut all = pages(count);
@@ -49,7 +49,7 @@ proptest! {
     }
 }
 
-/// The kernel lets files in memory be opened for direct access, or refuses; neither is a disk.
+/// The kernel opens files in memory for direct access, or refuses; neither is a disk.
 #[test]
 fn a_file_in_memory_is_not_direct() {
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -84,7 +84,7 @@ fn a_disk_that_fails_is_an_error_of_the_operation() {
     let readers = readers(1);
     assert!(readers.start(&file, &[0], 8).wait().unwrap_err().to_string().contains("log"));
     assert!(DirectFile::create(&Files::new(), &path).is_err(), "nobody's file is taken over");
-    // A reader lets go of the file a moment after it has answered.
+    // A reader drops its handle on the file a moment after it has answered.
     drop(readers);
     drop(file);
     assert!(!path.exists());
@@ -101,6 +101,6 @@ fn readings_that_nobody_waits_for_end_with_their_readers() {
     }
     let kept = readers.start(&file, &offsets, 100);
     drop(readers);
-    // What was not begun failed, what was is there; nobody hangs.
+    // A job that had not begun failed, one that had has its result; no thread hangs.
     let _ = kept.wait();
 }

@@ -1,4 +1,4 @@
-//! Failing on purpose, at a chosen operation: how a test reaches every moment of a checkpoint.
+//! Failures on purpose at a chosen operation, so that a test reaches every moment of a checkpoint.
 
 use std::fmt::Debug;
 use std::io;
@@ -8,81 +8,82 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::DeviceError;
 
-/// A durable operation.
+/// A kind of durable operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// A file or a folder is made.
+    /// The creation of a file or a folder.
     Create,
-    /// Bytes go to a file.
+    /// A write of bytes to a file.
     Write,
-    /// Bytes come from a scratch file.
+    /// A read of bytes from a scratch file.
     Read,
-    /// A file is synced.
+    /// The sync of a file.
     Fsync,
-    /// A file or a folder gets its name.
+    /// The rename of a file or a folder.
     Rename,
-    /// The names in a folder are synced.
+    /// The sync of the names in a folder.
     SyncDir,
-    /// A file or a folder is removed.
+    /// The removal of a file or a folder.
     Remove,
 }
 
-/// What is to happen instead of an operation.
+/// The action to take at an operation.
 #[derive(Debug)]
 pub enum Action {
-    /// Nothing else: the operation takes place.
+    /// The operation takes place.
     Proceed,
-    /// It fails with this error.
+    /// The operation fails with this error.
     Fail(io::Error),
     /// The process dies as from `kill -9`.
     Kill,
-    /// A write puts half of its bytes on the disk, then the process dies; other operations: `Kill`.
+    /// A write puts half of its bytes on the disk, then the process dies. For other operations this
+    /// is `Kill`.
     Tear,
 }
 
-/// The hook that every durable operation asks before it happens.
+/// The hook that runs before every durable operation.
 pub trait Failpoints: Debug + Send + Sync {
-    /// Decides about one operation on `path` (of a rename: the new name).
+    /// Decides about one operation on `path` (for a rename, the new name).
     fn before(&self, op: Op, path: &Path) -> Action;
 }
 
-/// What a [`Failpoint`] does when its turn comes.
+/// The fault that a [`Failpoint`] causes at its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Die as from `kill -9`.
+    /// The process dies as from `kill -9`.
     Kill,
-    /// Write half, then die.
+    /// Half of the bytes are written, then the process dies.
     Torn,
-    /// Fail as a full disk does.
+    /// The operation fails as on a full disk.
     Enospc,
-    /// Fail as a broken disk does.
+    /// The operation fails as on a broken disk.
     Eio,
 }
 
-/// Counts operations and disturbs one of them.
+/// A counter of operations that disturbs one of them.
 #[derive(Debug)]
 pub struct Failpoint {
-    /// The number of the operation, from 1, and what happens to it; `None` only counts.
+    /// The number of the operation, from 1, and its fault; with `None` operations are only counted.
     plan: Option<(u64, Fault)>,
     operations: AtomicU64,
 }
 
 impl Failpoint {
-    /// Disturbs the operation with the number `at`, counted from 1.
+    /// Creates a failpoint that disturbs operation number `at`, counted from 1.
     pub fn new(at: u64, fault: Fault) -> Self {
         Self { plan: Some((at, fault)), operations: AtomicU64::new(0) }
     }
 
-    /// Disturbs nothing: for learning how many operations a run makes.
+    /// Creates a failpoint that only counts, to learn how many operations a run makes.
     pub fn counting() -> Self {
         Self { plan: None, operations: AtomicU64::new(0) }
     }
 
-    /// Reads `"N:kill"`, `"N:torn"`, `"N:enospc"` or `"N:eio"`.
+    /// Parses `"N:kill"`, `"N:torn"`, `"N:enospc"` or `"N:eio"`.
     ///
     /// # Errors
     ///
-    /// Where the text is none of these, or N is zero.
+    /// Returns an error for any other text, or if N is zero.
     pub fn parse(text: &str) -> Result<Self, DeviceError> {
         let refused = || DeviceError::Failpoint(text.to_owned());
         let (at, fault) = text.split_once(':').ok_or_else(refused)?;
@@ -100,7 +101,7 @@ impl Failpoint {
         Ok(Self::new(at, fault))
     }
 
-    /// How many operations have asked so far.
+    /// Returns the number of operations so far.
     pub fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed)
     }
@@ -129,10 +130,10 @@ impl Failpoints for Failpoint {
     }
 }
 
-/// Ends the process the way `kill -9` does: no unwinding, no handlers, no buffers written.
+/// Ends the process as `kill -9` does: no unwinding, no handlers, no buffers written.
 pub(super) fn die() -> ! {
-    // SAFETY: a signal to this very process; SIGKILL is delivered before `kill` returns to a process that
-    // signals itself, or shortly after, for which the abort waits in case it should ever come back.
+    // SAFETY: the signal goes to this very process. SIGKILL is delivered before `kill` returns to a
+    // process that signals itself, or shortly after; the abort below covers that moment.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     std::process::abort()
 }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use super::{Files, TEMPORARY, hidden_beside, parent};
 use crate::error::DeviceError;
 
-/// A folder in the making. Files are added under [`Stage::path`] (by its own methods, or by anyone who
-/// syncs what he writes); [`Stage::commit`] gives it its name. Dropped before that, it goes away.
+/// A folder that is being written. Its methods add files under [`Stage::path`]; other code that
+/// syncs its files may add some as well. [`Stage::commit`] gives the folder its name. A stage that
+/// is dropped before is removed.
 #[derive(Debug)]
 pub struct Stage {
     files: Files,
@@ -27,32 +28,32 @@ impl Stage {
         Ok(Self { files, hidden, target: target.to_path_buf(), committed: false })
     }
 
-    /// Where the files are written for now.
+    /// Returns the folder into which files are written before the commit.
     pub fn path(&self) -> &Path {
         &self.hidden
     }
 
-    /// What the folder will be called.
+    /// Returns the name of the folder after the commit.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Makes a folder inside.
+    /// Creates a folder inside the stage.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn create_dir(&self, name: impl AsRef<Path>) -> Result<PathBuf, DeviceError> {
         let path = self.hidden.join(name);
         self.files.create_dir(&path)?;
         Ok(path)
     }
 
-    /// Writes and syncs a file inside. Returns its size in bytes.
+    /// Writes and syncs a file inside the stage. Returns its size in bytes.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses, or with the error of `fill`.
+    /// Returns an error if the disk refuses, or the error of `fill`.
     pub fn write_file(
         &self,
         name: impl AsRef<Path>,
@@ -61,21 +62,22 @@ impl Stage {
         self.files.create_file(self.hidden.join(name), fill)
     }
 
-    /// [`Stage::write_file`] for bytes at hand.
+    /// Writes the given bytes as [`Stage::write_file`] does.
     ///
     /// # Errors
     ///
-    /// As [`Stage::write_file`].
+    /// Returns the errors of [`Stage::write_file`].
     pub fn write_bytes(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<(), DeviceError> {
         self.write_file(name, |file| file.write_all(bytes)).map(drop)
     }
 
-    /// Syncs the folder and all folders in it, and renames it to its target. A folder that is there already
+    /// Syncs the folder and all folders in it, and renames it to its target. An existing target
     /// must be empty.
     ///
     /// # Errors
     ///
-    /// Where the disk refuses or the target is taken; nothing is then visible under the target's name.
+    /// Returns an error if the disk refuses or the target is taken; nothing has then appeared under
+    /// the name of the target.
     pub fn commit(mut self) -> Result<(), DeviceError> {
         self.sync_below(&self.hidden)?;
         self.files.rename(&self.hidden, &self.target)?;
@@ -83,7 +85,7 @@ impl Stage {
         self.files.sync_dir(parent(&self.target))
     }
 
-    /// Syncs the folders below `folder`, then itself.
+    /// Syncs the folders below `folder`, then the folder itself.
     fn sync_below(&self, folder: &Path) -> Result<(), DeviceError> {
         let read = |e| DeviceError::file("list the folder", folder, e);
         let mut inner = Vec::new();
@@ -93,7 +95,7 @@ impl Stage {
                 inner.push(entry.path());
             }
         }
-        // In one order, so that a failpoint's number means the same operation every time.
+        // The order is fixed, so that a failpoint's number means the same operation every time.
         inner.sort();
         for folder in inner {
             self.sync_below(&folder)?;

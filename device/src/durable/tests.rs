@@ -33,7 +33,7 @@ fn prepare(folder: &Path) {
     fs::write(folder.join("old/two"), b"2").unwrap();
 }
 
-/// What must hold whenever the scenario ended early; true where all of it is done.
+/// Asserts the promises for a scenario that ended early; returns whether it was complete.
 fn assert_whole(folder: &Path) -> bool {
     let file = fs::read(folder.join("file")).unwrap();
     let new = file == b"new file".repeat(3 * BUFFER_BYTES / 8);
@@ -63,7 +63,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// How many operations the scenario makes.
+/// Counts the operations of the scenario.
 fn operations() -> u64 {
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path());
@@ -90,7 +90,7 @@ fn a_failing_disk_leaves_old_or_new_and_a_message() {
             assert!(error.to_string().contains(folder.path().to_str().unwrap()), "{error}");
             assert_eq!(error.is_disk_full(), fault == Fault::Enospc);
             assert_whole(folder.path());
-            // The same again, on a disk that works now.
+            // The scenario runs again, on a disk that works now.
             Files::new().sweep(folder.path()).unwrap();
             if folder.path().join("set").exists() {
                 fs::remove_dir_all(folder.path().join("set")).unwrap();
@@ -105,7 +105,7 @@ fn a_failing_disk_leaves_old_or_new_and_a_message() {
     }
 }
 
-/// Tells the victim its folder and failpoint.
+/// The variable that names the folder and the failpoint of the victim process.
 const VICTIM: &str = "ZILLION_DEVICE_TEST_VICTIM";
 
 #[test]

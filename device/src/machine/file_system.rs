@@ -1,15 +1,16 @@
-//! Which kind of file system a folder lies on.
+//! The kind of file system of a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The kind of the file system below `path` as the kernel calls it (`ext4`, `tmpfs`, `nfs4` …).
+/// Returns the kind of the file system of `path` as the kernel names it (`ext4`, `tmpfs`, `nfs4`
+/// …).
 pub fn file_system(path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     parse_mounts(&fs::read_to_string("/proc/self/mounts").ok()?, &path)
 }
 
-/// The kind at the longest mount point that `path` lies below; of two at one place, the later one.
+/// Returns the kind at the longest mount point above `path`; of two at one place, the later one.
 fn parse_mounts(text: &str, path: &Path) -> Option<String> {
     let mut best: Option<(usize, &str)> = None;
     for line in text.lines() {
@@ -26,7 +27,8 @@ fn parse_mounts(text: &str, path: &Path) -> Option<String> {
     best.map(|(_, kind)| kind.to_owned())
 }
 
-/// The kernel writes blanks, tabs, newlines and backslashes of a path as three octal digits.
+/// Decodes the three octal digits that the kernel writes for blanks, tabs, newlines and
+/// backslashes.
 fn unescape(text: &str) -> String {
     let pairs = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     pairs.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))

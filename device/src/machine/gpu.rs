@@ -1,18 +1,18 @@
-//! NVIDIA's driver and devices, as the kernel module describes them: nothing is loaded to find out.
+//! NVIDIA's driver and devices, as the kernel module describes them; no library is loaded.
 
 use std::fs;
 use std::path::Path;
 
-/// The driver and what it drives.
+/// The driver and its devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpus {
-    /// The driver's version.
+    /// The version of the driver.
     pub driver: String,
-    /// The devices' names.
+    /// The names of the devices.
     pub devices: Vec<String>,
 }
 
-/// The driver's word; `None` where no driver is loaded.
+/// Returns the driver and its devices, or `None` if no driver is loaded.
 pub fn gpus() -> Option<Gpus> {
     gpus_in(Path::new("/proc/driver/nvidia"))
 }
@@ -28,7 +28,7 @@ fn gpus_in(folder: &Path) -> Option<Gpus> {
     Some(Gpus { driver, devices })
 }
 
-/// The first word of the line that looks like a version: `550.54.15`.
+/// Returns the first word of the line that looks like a version, such as `550.54.15`.
 fn parse_driver(text: &str) -> Option<String> {
     let is_version =
         |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');

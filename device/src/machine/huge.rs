@@ -1,4 +1,4 @@
-//! How the kernel backs memory with huge pages.
+//! The kernel's settings for huge pages.
 
 use std::fs;
 #[cfg(target_os = "linux")]
@@ -6,25 +6,26 @@ use std::sync::OnceLock;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// When the kernel makes huge pages of others.
+/// The cases in which the kernel makes transparent huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// Always.
+    /// The kernel makes huge pages for all memory.
     Always,
-    /// Where a program advises it, as the slabs do.
+    /// The kernel makes huge pages where a program advises it, as the slabs do.
     Advised,
-    /// Never: random access to large tables is about half as fast. `echo madvise >
-    /// /sys/kernel/mm/transparent_hugepage/enabled` turns them on.
+    /// The kernel makes no huge pages: random access to large tables is about half as fast. `echo
+    /// madvise > /sys/kernel/mm/transparent_hugepage/enabled` turns them on.
     Never,
 }
 
-/// The kernel's setting for transparent huge pages.
+/// Returns the kernel's setting for transparent huge pages.
 pub fn huge_pages() -> Option<HugePages> {
     parse_huge_pages(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?)
 }
 
-/// Whether the machine had set pages of 2 MiB aside (`vm.nr_hugepages`) when this process first asked. They are there
-/// however fragmented memory is, and do not count as resident memory of who uses them.
+/// Returns whether the machine had reserved pages of 2 MiB (`vm.nr_hugepages`) when this process
+/// first asked. Fragmentation of memory does not affect them, and they do not count as resident
+/// memory.
 #[cfg(target_os = "linux")]
 pub(crate) fn are_set_aside() -> bool {
     static SET_ASIDE: OnceLock<bool> = OnceLock::new();
@@ -35,17 +36,17 @@ pub(crate) fn are_set_aside() -> bool {
     are_there && !REFUSED.load(Ordering::Relaxed)
 }
 
-/// Whether this process was refused such pages though they could be mapped.
+/// Whether this process was refused such pages although they could be mapped.
 #[cfg(target_os = "linux")]
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Leaves pages that were set aside to others from here on.
+/// Stops using reserved pages, so that other processes have them.
 #[cfg(target_os = "linux")]
 pub(crate) fn use_no_more() {
     REFUSED.store(true, Ordering::Relaxed);
 }
 
-/// The word in brackets of "always [madvise] never".
+/// Parses the word in brackets of "always [madvise] never".
 fn parse_huge_pages(text: &str) -> Option<HugePages> {
     let chosen = text.split('[').nth(1)?.split(']').next()?;
     match chosen {

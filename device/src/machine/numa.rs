@@ -1,21 +1,23 @@
-//! Memory nodes: which one a thread runs on, and where its pages shall lie.
+//! Memory nodes (NUMA): the node of a thread, and the number of nodes.
 
 use std::sync::OnceLock;
 
 use super::numa_nodes;
 
-/// Whether the machine has more than one memory node.
+/// Returns whether the machine has more than one memory node.
 pub(crate) fn has_many_nodes() -> bool {
     static MANY: OnceLock<bool> = OnceLock::new();
     *MANY.get_or_init(|| numa_nodes().is_some_and(|nodes| nodes > 1))
 }
 
-/// The memory node of the processor that runs this thread; 0 where there is one, or nobody tells.
+/// Returns the memory node of the processor that runs this thread; 0 if there is only one or the
+/// system does not report it.
 pub(crate) fn current_node() -> usize {
     #[cfg(target_os = "linux")]
     if has_many_nodes() {
         let mut node: libc::c_uint = 0;
-        // SAFETY: the call writes one unsigned integer to an address that is one, and nothing to null.
+        // SAFETY: the call writes one unsigned integer to a valid address, and nothing to a null
+        // pointer.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_getcpu,

@@ -1,13 +1,13 @@
-//! Processors: what they are called, what they can do, how they are grouped and clocked.
+//! The processors: name, instruction sets, nodes, clocks.
 
 use std::fs;
 
-/// The processor's name as the kernel has it.
+/// Returns the name of the processor as the kernel reports it.
 pub fn processor_name() -> Option<String> {
     parse_name(&fs::read_to_string("/proc/cpuinfo").ok()?)
 }
 
-/// The instruction sets that matter here and that this processor has, the widest first.
+/// Returns the instruction sets of this processor that matter here, the widest first.
 pub fn instruction_sets() -> Vec<&'static str> {
     let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -32,18 +32,18 @@ fn has_then(has: bool, name: &'static str) -> Option<&'static str> {
     has.then_some(name)
 }
 
-/// Nodes of memory: more than one means that some memory is farther away than other.
+/// Returns the number of memory nodes; with more than one, some memory is farther away than other.
 pub fn numa_nodes() -> Option<usize> {
     parse_list(fs::read_to_string("/sys/devices/system/node/online").ok()?.trim())
 }
 
-/// How the frequency of processor 0 is governed; absent on most virtual machines.
+/// Returns the frequency governor of processor 0, which most virtual machines lack.
 pub fn governor() -> Option<String> {
     let text = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok()?;
     Some(text.trim().to_owned())
 }
 
-/// What the kernel reads the time from.
+/// Returns the clock source of the kernel.
 pub fn clock_source() -> Option<String> {
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
@@ -54,7 +54,7 @@ fn parse_name(text: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// How many numbers "0-3,8" names.
+/// Counts the numbers that a list such as "0-3,8" names.
 fn parse_list(text: &str) -> Option<usize> {
     let mut count = 0usize;
     for part in text.split(',') {

@@ -1,10 +1,10 @@
-//! The products of dense layers on machines without kernels of ours: sums by the general product, which has
-//! kernels for more machines than we have, then the epilogue.
+//! The products of dense layers on machines without kernels of ours: the general product, which
+//! supports more machines, makes the sums, then the epilogue follows.
 
 use super::product::{Epilogue, Right};
 use super::{View, gemm};
 
-/// See [`super::linear`].
+/// Computes [`super::linear`] by the general product.
 pub(super) fn linear(
     x: View<'_>,
     w: Right<'_>,
@@ -51,7 +51,7 @@ pub(super) fn linear(
     }
 }
 
-/// See [`super::outer_product`].
+/// Computes [`super::outer_product`] by the general product.
 pub(super) fn outer_product(
     x: View<'_>,
     g: View<'_>,

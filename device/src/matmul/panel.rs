@@ -1,10 +1,11 @@
 //! A right operand laid out as the kernels read it.
 //!
-//! A product reads its right operand once for every few rows of the left one. Packed, a panel of it (all of
-//! the inner dimension, the columns of one register tile) is contiguous, aligned to cache lines and its
-//! last line filled up with zeros. Packing costs about what a few rows of the product cost, so it is
-//! done once a step for the weights that all tiles of the batch share. A panel can be packed from a
-//! transposed view as well, which is how an input's gradient reads the weight that the forward product read.
+//! A product reads its right operand once for every few rows of the left one. A packed panel holds
+//! all of the inner dimension for the columns of one register tile. It is contiguous and aligned to
+//! cache lines, and its last line is filled up with zeros. Packing costs about as much as a few
+//! rows of the product. So the weights that all tiles of a batch share are packed once a step. A
+//! panel can be packed from a transposed view as well: the gradient of an input reads the weight of
+//! the forward product that way.
 
 use super::View;
 use super::product::OUTER_BLOCK;
@@ -12,7 +13,7 @@ use super::product::OUTER_BLOCK;
 use super::turn::turn;
 use crate::simd::{Level, level};
 
-/// Floats of a cache line, the unit of panels' widths.
+/// The number of floats of a cache line, the unit of the widths of panels.
 pub(super) const LINE: usize = 16;
 
 /// A cache line of floats.
@@ -20,17 +21,19 @@ pub(super) const LINE: usize = 16;
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) [f32; LINE]);
 
-/// Memory for what a product packs for itself. Grows to the largest product and is then reused.
+/// The memory in which a product packs operands for itself. It grows to the largest product and is
+/// then reused.
 #[derive(Debug, Default)]
 pub struct Scratch(Vec<Line>);
 
 impl Scratch {
-    /// Floats that [`outer_product`](super::outer_product) takes for so many rows and columns on the right, at most.
+    /// Returns the most floats that [`outer_product`](super::outer_product) takes for that many
+    /// rows and columns on the right.
     pub fn floats(rows: usize, columns: usize) -> usize {
         rows.min(OUTER_BLOCK) * columns.next_multiple_of(LINE)
     }
 
-    /// So many lines, with whatever they held.
+    /// Returns `count` lines with arbitrary old content.
     pub(super) fn lines(&mut self, count: usize) -> &mut [Line] {
         if self.0.len() < count {
             self.0.resize(count, Line([0.0; LINE]));
@@ -39,7 +42,7 @@ impl Scratch {
     }
 }
 
-/// Copies floats to as many lines as they fill; what is behind them in the last line stays.
+/// Copies floats to as many lines as they fill; the rest of the last line keeps its content.
 #[inline(always)]
 pub(super) fn copy_row(from: &[f32], to: &mut [Line]) {
     let (whole, rest) = from.as_chunks::<LINE>();
@@ -51,7 +54,8 @@ pub(super) fn copy_row(from: &[f32], to: &mut [Line]) {
     }
 }
 
-/// Some columns of a `k x n` matrix, packed. The whole matrix is the panels of [`Panel::list`] in their order.
+/// A packed group of columns of a `k x n` matrix. The whole matrix is the panels of [`Panel::list`]
+/// in their order.
 #[derive(Clone, Debug)]
 pub struct Panel {
     first: usize,
@@ -61,18 +65,19 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// Empty panels for a `k x n` matrix, in column order, as wide as this machine's kernels want them.
+    /// Creates empty panels for a `k x n` matrix in column order, as wide as the kernels of this
+    /// machine want.
     pub fn list(k: usize, n: usize) -> Vec<Self> {
         Self::list_at(level(), k, n)
     }
 
-    /// The same for the kernels of one level.
+    /// Creates empty panels for the kernels of one level.
     pub fn list_at(level: Level, k: usize, n: usize) -> Vec<Self> {
         let panel = |(first, columns): (usize, usize)| {
             let zero = Line([0.0; LINE]);
             Self { first, columns, k, lines: vec![zero; k * columns.div_ceil(LINE)] }
         };
-        // As wide as the tile of the most rows.
+        // A panel is as wide as the tile of the most rows.
         let most = match level {
             Level::Avx512 => 3 * LINE,
             Level::Avx2 | Level::Scalar => LINE,
@@ -80,7 +85,7 @@ impl Panel {
         cuts(most, n).map(panel).collect()
     }
 
-    /// Floats of memory that the panels of a `k x n` matrix take.
+    /// Returns the number of floats of memory that the panels of a `k x n` matrix take.
     pub fn floats(k: usize, n: usize) -> usize {
         k * n.div_ceil(LINE) * LINE
     }
@@ -89,7 +94,7 @@ impl Panel {
     ///
     /// # Panics
     ///
-    /// Where `from` has not the `k` rows that the panel was made for, or too few columns.
+    /// Panics if `from` has not the `k` rows of the panel, or too few columns.
     pub fn fill(&mut self, from: View<'_>) {
         let View { values, rows, columns, row_stride, column_stride } = from;
         assert!(rows == self.k && columns >= self.first + self.columns, "not this panel's matrix");
@@ -113,10 +118,11 @@ impl Panel {
             if row_stride == 1 && columns == LINE && level() == Level::Avx512 {
                 let to: *mut f32 = self.lines[number..].as_mut_ptr().cast();
                 while done + LINE <= self.k {
-                    // SAFETY: `level` has found AVX-512. What is read are elements (p, j) of the matrix with p in
-                    // done..done + LINE, which is below `k`, and j in first..first + LINE, which is below
-                    // the panel's columns; they were checked against `values`. What is written are the lines
-                    // p * width + number for these p, of `k * width` lines that are borrowed mutably.
+                    // SAFETY: `level` has found AVX-512. The call reads elements (p, j) of the
+                    // matrix with p in done..done + LINE, which is below `k`, and j in first..first
+                    // + LINE, which is below the panel's columns; both were checked against
+                    // `values`. It writes the lines p * width + number for these p, of `k * width`
+                    // lines that are borrowed mutably.
                     unsafe {
                         let (from, to) = (start.as_ptr().add(done), to.add(done * width * LINE));
                         turn(from, column_stride, to, width * LINE);
@@ -132,37 +138,38 @@ impl Panel {
         }
     }
 
-    /// First column.
+    /// Returns the first column of the panel in the matrix.
     pub(super) fn first(&self) -> usize {
         self.first
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub(super) fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Rows of the matrix.
+    /// Returns the number of rows of the matrix.
     pub(super) fn k(&self) -> usize {
         self.k
     }
 
-    /// The packed floats: row after row, [`Panel::step`] apart.
+    /// Returns the packed floats: row after row, [`Panel::step`] apart.
     pub(super) fn values(&self) -> &[f32] {
         let floats = self.lines.len() * LINE;
-        // SAFETY: `Line` is `repr(C)` with one array of `LINE` floats and, at 64 bytes, no padding; so the
-        // lines are that many initialised floats in a row, borrowed for as long as `self`.
+        // SAFETY: `Line` is `repr(C)` with one array of `LINE` floats and, at 64 bytes, no padding.
+        // So the lines are that many initialised floats in a row, borrowed for as long as `self`.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast::<f32>(), floats) }
     }
 
-    /// Floats from one row of the panel to the next.
+    /// Returns the number of floats from one row of the panel to the next.
     pub(super) fn step(&self) -> usize {
         self.columns.div_ceil(LINE) * LINE
     }
 }
 
-/// First column and number of columns of each panel of at most `most` columns (whole lines): as few panels as
-/// there can be, as even as whole lines allow, so that no panel is much narrower than a kernel.
+/// Returns the first column and the number of columns of each panel of at most `most` columns
+/// (whole lines). The panels are as few as possible and as even as whole lines allow, so that no
+/// panel is much narrower than a kernel.
 pub(super) fn cuts(most: usize, n: usize) -> impl Iterator<Item = (usize, usize)> {
     let lines = n.div_ceil(LINE);
     let panels = lines.div_ceil(most / LINE);

@@ -1,10 +1,10 @@
 //! Products of row-major matrices by our own kernels, in blocks that stay in cache.
 //!
-//! What an element is, is fixed: the inner dimension is cut into blocks of [`BLOCK`]; the sum of a block is one
-//! chain of fused multiplications and additions, begun at zero, in ascending order; the blocks' sums are
-//! added in order to what was there (if it counts), then the bias is added, then comes relu. Every
-//! instruction set, every way of cutting rows and columns, and the scalar [reference](super::reference) give these
-//! bits.
+//! The value of an element is fixed. The inner dimension is cut into blocks of [`BLOCK`]. The sum
+//! of a block is one chain of fused multiplications and additions, begun at zero, in ascending
+//! order. The sums of the blocks are added in order to the old value (if it counts), then the bias
+//! is added, then relu follows. Every instruction set, every way of cutting rows and columns, and
+//! the scalar [reference](super::reference) give these bits.
 
 use super::panel::{LINE, Panel, Scratch, copy_row, cuts};
 #[cfg(target_arch = "x86_64")]
@@ -13,39 +13,42 @@ use super::{View, assert_fits};
 use super::{fallback, reference};
 use crate::simd::{Level, level};
 
-/// Inner dimension of a block. Dense layers are hardly ever wider, so theirs are one block; a panel of
-/// this many rows stays in the second-level cache, and sums of wider ones gain precision from being cut.
+/// The inner dimension of a block. Dense layers are rarely wider, so theirs are one block. A panel
+/// of this many rows stays in the second-level cache, and sums of wider layers gain precision from
+/// being cut.
 pub(super) const BLOCK: usize = 512;
 
-/// Rows of a block of [`outer_product`]: what a tile has. Fewer would read and write the result more often.
+/// The number of rows of a block of [`outer_product`], which is that of a tile. Fewer would read
+/// and write the result more often.
 pub(super) const OUTER_BLOCK: usize = 256;
 
-/// Tiles of columns of `x` up to which [`outer_product`] reads `g` where it lies.
+/// The most tiles of columns of `x` for which [`outer_product`] reads `g` where it lies.
 #[cfg(target_arch = "x86_64")]
 const GROUPS_IN_PLACE: usize = 4;
 
-/// What happens to a sum before it is written.
+/// The operations on a sum before it is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
-    /// Whether the sum is added to what was there. Else that is not read (it may hold NaN).
+    /// Whether the sum is added to the old value. Otherwise the old value is not read (it may hold
+    /// NaN).
     pub accumulate: bool,
-    /// One float a column, added next.
+    /// A float for each column, added next.
     pub bias: Option<&'a [f32]>,
-    /// Whether what is below zero becomes zero, at last. A NaN stays one.
+    /// Whether values below zero become zero at last. A NaN stays a NaN.
     pub relu: bool,
 }
 
 /// The right operand of a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Right<'a> {
-    /// A row-major matrix where it lies: for products of few rows, which packing would not pay for.
+    /// A row-major matrix where it lies, for products of few rows, which packing would not pay for.
     Plain(View<'a>),
-    /// A matrix that was packed: all panels of [`Panel::list`].
+    /// A packed matrix: all panels of [`Panel::list`].
     Packed(&'a [Panel]),
 }
 
 impl Right<'_> {
-    /// Rows and columns.
+    /// Returns the number of rows and columns.
     pub(super) fn shape(&self) -> (usize, usize) {
         match self {
             Self::Plain(view) => (view.rows, view.columns),
@@ -74,7 +77,7 @@ impl Right<'_> {
         }
     }
 
-    /// Element (p, j): what the reference reads.
+    /// Returns element (p, j), for the reference.
     pub(super) fn at(&self, p: usize, j: usize) -> f32 {
         match self {
             Self::Plain(view) => view.values[p * view.row_stride + j * view.column_stride],
@@ -86,15 +89,18 @@ impl Right<'_> {
     }
 }
 
-/// `out = x * w`, then the epilogue: a layer's forward product, or with the transposed weight its input's
-/// gradient. `out` is row-major, its rows `out_row` apart: it may be columns of something wider.
+/// Computes `out = x * w`, then the epilogue: the forward product of a layer, or with the
+/// transposed weight the gradient of its input. `out` is row-major with rows `out_row` apart, so it
+/// may be columns of something wider.
 ///
 /// # Panics
 ///
-/// Where inner dimensions differ, a matrix does not fit its slice, columns of a plain `w` are not contiguous,
-/// panels are not those of one matrix, or rows of `out` overlap: mistakes of the caller.
+/// Panics if inner dimensions differ, a matrix does not fit its slice, columns of a plain `w` are
+/// not contiguous, panels are not those of one matrix, or rows of `out` overlap. All are mistakes
+/// of the caller.
 ///
-/// A machine without our kernels leaves the sums to [`gemm`](super::gemm): only there the bits are others.
+/// A machine without our kernels leaves the sums to [`gemm`](super::gemm): only there the bits
+/// differ.
 pub fn linear(x: View<'_>, w: Right<'_>, epilogue: Epilogue<'_>, out: &mut [f32], out_row: usize) {
     if level() == Level::Scalar {
         return fallback::linear(x, w, epilogue, out, out_row);
@@ -102,12 +108,12 @@ pub fn linear(x: View<'_>, w: Right<'_>, epilogue: Epilogue<'_>, out: &mut [f32]
     linear_at(level(), x, w, epilogue, out, out_row);
 }
 
-/// [`linear`] with the kernels of a level, or of what the machine has, whichever is lower: for tests and
-/// benches. Panels must have been made for that level.
+/// Computes [`linear`] with the kernels of a level, or with those of the machine if its level is
+/// lower, for tests and benches. The panels must have been made for that level.
 ///
 /// # Panics
 ///
-/// As [`linear`].
+/// Panics as [`linear`] does.
 pub fn linear_at(
     wanted: Level,
     x: View<'_>,
@@ -133,7 +139,8 @@ pub fn linear_at(
     reference::linear(x, w, (m, k, n), epilogue, out, out_row);
 }
 
-/// The checked product, block by block of the inner dimension, panel by panel, rows by rows.
+/// Computes the checked product, block by block of the inner dimension, panel by panel, rows by
+/// rows.
 #[cfg(target_arch = "x86_64")]
 fn blocks(
     kernels: Kernels,
@@ -146,7 +153,8 @@ fn blocks(
 ) {
     let groups = m.div_ceil(kernels.rows());
     let mut begin = 0;
-    // Without an inner dimension there is one empty block: the sum is zero, and the epilogue follows.
+    // Without an inner dimension there is one empty block: the sum is zero, and the epilogue
+    // follows.
     loop {
         let end = k.min(begin + BLOCK);
         let last = end == k;
@@ -173,12 +181,13 @@ fn blocks(
                     },
                     relu: epilogue.relu && last,
                 };
-                // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is between one
-                // and the smaller of `m` and the kernels' rows, `columns` between one and the width for that
-                // many rows, which for fewer is no less; so `get` returns the kernel of just these rows and registers. Rows top..bottom of `x` and of `out`, inner indices begin..end and
-                // columns first..first + columns lie inside of the matrices, which `linear_at` has
-                // checked against their slices; `right` is such a panel (see below). `out` is borrowed
-                // mutably and overlaps nothing.
+                // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is
+                // between one and the smaller of `m` and the kernels' rows. `columns` is between
+                // one and the width for that many rows, which for fewer rows is no less. So `get`
+                // returns the kernel of just these rows and registers. Rows top..bottom of `x` and
+                // of `out`, inner indices begin..end and columns first..first + columns lie inside
+                // the matrices, which `linear_at` has checked against their slices. `right` is such
+                // a panel (see below). `out` is borrowed mutably and overlaps nothing.
                 unsafe { kernels.get(bottom - top, columns)(&call) };
             }
         };
@@ -207,13 +216,13 @@ fn blocks(
     }
 }
 
-/// `out = xᵀ * g`, or that added to `out`: the gradient of a weight from a tile of rows. `out` is row-major, its
-/// rows `out_row` apart.
+/// Computes `out = xᵀ * g`, or adds it to `out`: the gradient of a weight from a tile of rows.
+/// `out` is row-major with rows `out_row` apart.
 ///
 /// # Panics
 ///
-/// Where the numbers of rows differ, a matrix does not fit its slice, columns of `g` are not contiguous, or
-/// rows of `out` overlap: mistakes of the caller.
+/// Panics if the numbers of rows differ, a matrix does not fit its slice, columns of `g` are not
+/// contiguous, or rows of `out` overlap. All are mistakes of the caller.
 pub fn outer_product(
     x: View<'_>,
     g: View<'_>,
@@ -228,12 +237,12 @@ pub fn outer_product(
     outer_product_at(level(), x, g, accumulate, out, out_row, scratch);
 }
 
-/// [`outer_product`] with the kernels of a level, or of what the machine has, whichever is lower: for tests
-/// and benches.
+/// Computes [`outer_product`] with the kernels of a level, or with those of the machine if its
+/// level is lower, for tests and benches.
 ///
 /// # Panics
 ///
-/// As [`outer_product`].
+/// Panics as [`outer_product`] does.
 pub fn outer_product_at(
     wanted: Level,
     x: View<'_>,
@@ -260,11 +269,11 @@ pub fn outer_product_at(
     reference::outer_product(x, g, (m, n, rows), accumulate, out, out_row);
 }
 
-/// The checked product, block by block of the rows.
+/// Computes the checked product, block by block of the rows.
 ///
-/// Where there are many columns of `x`, a block of `g` is packed: panels of it stream from the second-level
-/// cache in one run, past columns of `x` and rows of the result that stay in the first-level one. Else both are read
-/// where they lie.
+/// Where `x` has many columns, a block of `g` is packed: its panels stream from the second-level
+/// cache in one run, past columns of `x` and rows of the result that stay in the first-level one.
+/// Otherwise both are read where they lie.
 #[cfg(target_arch = "x86_64")]
 #[expect(clippy::too_many_arguments, reason = "a product with its memory, checked before")]
 fn outer_blocks(
@@ -299,13 +308,14 @@ fn outer_blocks(
                 bias: std::ptr::null(),
                 relu: false,
             };
-            // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is between one
-            // and the smaller of `m` and the kernels' rows, `columns` between one and the width for that
-            // many rows, which for fewer is no less; so `get` returns the kernel of just these rows and
-            // registers. Columns top..bottom of `x` in rows begin..end, and rows top..bottom and columns
-            // first..first + columns of `out` lie inside of the matrices, which `outer_product_at` has
-            // checked against their slices. `right` is, in the same rows, those columns of `g`, checked
-            // too, or their copy: `end - begin` rows of `right_step` floats, which is no less than `columns`. `out` is
+            // SAFETY: the level of `kernels` is one that the machine has. `bottom - top` is between
+            // one and the smaller of `m` and the kernels' rows. `columns` is between one and the
+            // width for that many rows, which for fewer rows is no less. So `get` returns the
+            // kernel of just these rows and registers. Columns top..bottom of `x` in rows
+            // begin..end, and rows top..bottom and columns first..first + columns of `out` lie
+            // inside the matrices, which `outer_product_at` has checked against their slices.
+            // `right` is, in the same rows, those columns of `g`, checked too, or their copy: `end
+            // - begin` rows of `right_step` floats, which is no less than `columns`. `out` is
             // borrowed mutably and overlaps nothing.
             unsafe { kernels.get(bottom - top, columns)(&call) };
         };

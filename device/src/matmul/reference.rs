@@ -1,15 +1,15 @@
-//! The products by their definition, element by element: what the kernels are compared with, and what
-//! machines without them run.
+//! The products by their definition, element by element. The kernels are compared with them, and
+//! machines without kernels run them.
 
 use super::View;
 use super::product::{BLOCK, Epilogue, OUTER_BLOCK, Right};
 
-/// The chain of one block.
+/// Computes the chain of one block.
 fn chain(range: std::ops::Range<usize>, pair: impl Fn(usize) -> (f32, f32)) -> f32 {
     range.map(pair).fold(0.0, |sum, (a, b)| a.mul_add(b, sum))
 }
 
-/// The blocks' chains, added up in order to `start`, if there is one.
+/// Adds the chains of the blocks in order to `start`, if there is one.
 fn sum(
     start: Option<f32>,
     inner: usize,
@@ -29,7 +29,7 @@ fn sum(
     }
 }
 
-/// See [`super::linear`]; shapes were checked.
+/// Computes [`super::linear`] by its definition; the shapes were checked.
 pub(super) fn linear(
     x: View<'_>,
     w: Right<'_>,
@@ -52,7 +52,7 @@ pub(super) fn linear(
     }
 }
 
-/// See [`super::outer_product`]; shapes were checked.
+/// Computes [`super::outer_product`] by its definition; the shapes were checked.
 pub(super) fn outer_product(
     x: View<'_>,
     g: View<'_>,

@@ -1,12 +1,12 @@
-//! Our kernels against the definition: in f64 within a tolerance, and against the scalar reference, other
-//! ways of cutting and other instruction sets bit for bit.
+//! Our kernels against the definition: in f64 within a tolerance, and bit for bit against the
+//! scalar reference, other ways of cutting and other instruction sets.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::simd::{Level, level};
 
-/// Deterministic values in [-1, 1].
+/// Returns deterministic values in [-1, 1].
 pub(super) fn values(length: usize, seed: u64) -> Vec<f32> {
     (0..length as u64)
         .map(|i| {
@@ -16,7 +16,7 @@ pub(super) fn values(length: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// The levels that this machine can run, the scalar reference first.
+/// Returns the levels that this machine can run, the scalar reference first.
 fn levels() -> impl Iterator<Item = Level> {
     Level::ALL.into_iter().filter(|&wanted| wanted <= level())
 }
@@ -27,7 +27,7 @@ fn packed(level: Level, view: View<'_>) -> Vec<Panel> {
     panels
 }
 
-/// A matrix somewhere in a larger one: rows `columns + gap` apart, the other places NaN.
+/// Makes a matrix inside a larger one: rows `columns + gap` apart, the other places NaN.
 fn spaced(rows: usize, columns: usize, gap: usize, seed: u64) -> Vec<f32> {
     let stride = columns + gap;
     let mut all = values(if rows == 0 { 0 } else { (rows - 1) * stride + columns }, seed);
@@ -43,7 +43,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Rows and columns up to a few tiles, inner dimensions beyond one block.
+/// Draws rows and columns up to a few tiles, and inner dimensions beyond one block.
 fn outer_dimension() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), Just(1), 2usize..20, 20usize..120]
 }
@@ -52,7 +52,7 @@ fn inner_dimension() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), Just(1), 2usize..40, 40usize..300, Just(512), 513usize..1100]
 }
 
-/// Whether `out` is what the definition says, and the gaps between its rows are untouched.
+/// Checks that `out` follows the definition, and that the gaps between its rows are untouched.
 fn check(
     out: &[f32],
     before: &[f32],
@@ -84,12 +84,12 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let x = spaced(m, k, x_gap, seed);
-        // The weight as it lies, or the transpose of one that lies otherwise.
+        // The weight is used as it lies, or as the transpose of one that lies otherwise.
         let w = if turned { spaced(n, k, w_gap, seed ^ 1) } else { spaced(k, n, w_gap, seed ^ 1) };
         let bias = values(n, seed ^ 2);
         let mut before = values(if m == 0 { 0 } else { (m - 1) * (n + out_gap) + n }, seed ^ 3);
         if !accumulate {
-            // Not read, hence harmless.
+            // These elements are not read, so a NaN there is harmless.
             before.iter_mut().step_by(3).for_each(|value| *value = f32::NAN);
         }
         let rows = View::new(&x, m, k, k + x_gap);
@@ -117,7 +117,7 @@ proptest! {
                 linear_at(level, rows, right, epilogue, &mut out, n + out_gap);
                 results.push((level, bits(&out)));
                 near(&out)?;
-                // What machines without kernels run is near, but not these bits.
+                // The result of machines without kernels is near, but has other bits.
                 out.copy_from_slice(&before);
                 fallback::linear(rows, right, epilogue, &mut out, n + out_gap);
                 near(&out)?;

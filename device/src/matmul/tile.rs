@@ -1,59 +1,61 @@
 //! The innermost loop: a tile of the result in registers over the whole inner dimension.
 //!
 //! Each element is one chain of fused multiplications and additions in ascending order of the inner
-//! dimension, begun at zero. Lanes never mix. So an element's bits depend on its row of the left operand and
-//! its column of the right one and on nothing else: not on the registers' width, not on the tile it is
-//! in, not on whether an operand was packed.
+//! dimension, begun at zero. Lanes never mix. So the bits of an element depend only on its row of
+//! the left operand and its column of the right one. They depend neither on the width of the
+//! registers, nor on the tile, nor on whether an operand was packed.
 
 use std::arch::x86_64::{__m256, __m512, _MM_HINT_T0, _mm_prefetch};
 
 use super::vector::Vector;
 use crate::simd::Level;
 
-/// One call of a kernel: `m` rows (the kernel's number) of `columns` (at most the kernel's width).
+/// The arguments of a kernel call: `m` rows (fixed by the kernel) of at most the kernel's width of
+/// columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
-    /// The inner dimension.
+    /// The inner dimension of the product.
     pub(super) k: usize,
-    /// Left element (i, p) is at `left + i * left_row + p * left_step`.
+    /// The address of the left operand; element (i, p) is at `left + i * left_row + p * left_step`.
     pub(super) left: *const f32,
     pub(super) left_row: usize,
     pub(super) left_step: usize,
-    /// Right element (p, j) is at `right + p * right_step + j`.
+    /// The address of the right operand; element (p, j) is at `right + p * right_step + j`.
     pub(super) right: *const f32,
     pub(super) right_step: usize,
-    /// Result element (i, j) is at `out + i * out_row + j`.
+    /// The address of the result; element (i, j) is at `out + i * out_row + j`.
     pub(super) out: *mut f32,
     pub(super) out_row: usize,
     pub(super) columns: usize,
-    /// Whether the sum is added to what was there, instead of replacing it.
+    /// Whether the sum is added to the old value instead of replacing it.
     pub(super) accumulate: bool,
-    /// One float a column, added to the sum; null for none.
+    /// A float for each column, added to the sum; null for none.
     pub(super) bias: *const f32,
-    /// Whether what is below zero becomes zero, at last.
+    /// Whether values below zero become zero at last.
     pub(super) relu: bool,
 }
 
-/// A kernel.
+/// A kernel for a fixed number of rows and registers.
 ///
 /// # Safety
 ///
-/// The machine must have the kernel's instructions. `columns` must be above the kernel's width less one
-/// register, and not above the width. With `m` the kernel's rows, left elements (i, p) must be readable for i < m
-/// and p < k, right elements (p, j) for j < columns, `bias` (if not null) for j < columns; result elements
-/// must be readable and writable, and nobody else may use them meanwhile.
+/// The machine must have the kernel's instructions. `columns` must be above the kernel's width less
+/// one register, and not above the width. With `m` the kernel's rows, left elements (i, p) must be
+/// readable for i < m and p < k, right elements (p, j) for j < columns, `bias` (if not null) for j
+/// < columns. Result elements must be readable and writable, and no other thread may use them
+/// meanwhile.
 pub(super) type Kernel = unsafe fn(&Call);
 
 /// The kernels of an instruction set, by rows less one and registers a row less one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernels {
     table: &'static [&'static [Kernel]],
-    /// Floats in a register.
+    /// The number of floats in a register.
     lanes: usize,
 }
 
 impl Kernels {
-    /// Those of a level; none for the scalar one.
+    /// Returns the kernels of a level; the scalar level has none.
     pub(super) fn of(level: Level) -> Option<Self> {
         match level {
             Level::Scalar => None,
@@ -62,35 +64,37 @@ impl Kernels {
         }
     }
 
-    /// The most rows of a tile.
+    /// Returns the most rows of a tile.
     pub(super) fn rows(self) -> usize {
         self.table.len()
     }
 
-    /// The most columns of a tile of so many rows, which must be between one and [`Kernels::rows`]: where there
-    /// are few, registers are left for more columns, and memory is read in longer runs.
+    /// Returns the most columns of a tile of that many rows, between one and [`Kernels::rows`].
+    /// With few rows, registers are left for more columns, and memory is read in longer runs.
     pub(super) fn width(self, rows: usize) -> usize {
         self.table[rows - 1].len() * self.lanes
     }
 
-    /// The kernel for so many rows and columns, which must be at least one and at most those of a tile.
+    /// Returns the kernel for that many rows and columns, at least one each and at most those of a
+    /// tile.
     pub(super) fn get(self, rows: usize, columns: usize) -> Kernel {
         self.table[rows - 1][columns.div_ceil(self.lanes) - 1]
     }
 }
 
-/// The tile of `M` rows of `N` registers.
+/// Computes the tile of `M` rows of `N` registers.
 ///
 /// # Safety
 ///
-/// As of [`Kernel`].
+/// The conditions are those of [`Kernel`].
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "the same two indices go through several arrays")]
 unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
     let &Call { k, left_step, right_step, columns, .. } = call;
-    // SAFETY: all offsets are those of the elements that `Kernel` asks to be readable or writable: rows below
-    // M, inner indices below k; of the last register's columns only those of the mask are touched, and the
-    // registers before it lie wholly inside of `columns`, which is above (N - 1) * LANES.
+    // SAFETY: all offsets are those of the elements that `Kernel` requires to be readable or
+    // writable: rows below M, inner indices below k. Of the last register's columns only those of
+    // the mask are touched. The registers before it lie wholly inside `columns`, which is above (N
+    // - 1) * LANES.
     unsafe {
         let mask = V::mask(columns - (N - 1) * V::LANES);
         let mut rows = [call.left; M];
@@ -98,7 +102,7 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
             *row = call.left.wrapping_add(i * call.left_row);
         }
         if call.accumulate {
-            // What is added to comes from far while the sums are made.
+            // The old values come from far memory while the sums are made.
             for i in 0..M {
                 let old = call.out.add(i * call.out_row).cast::<i8>();
                 for v in 0..N {
@@ -124,11 +128,11 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
                     sums[i][v] = V::mul_add(factor, values[v], sums[i][v]);
                 }
             }
-            // The last of these addresses are not read, and may lie outside.
+            // The last of these addresses are not read and may lie outside.
             right = right.wrapping_add(right_step);
             at += left_step;
         }
-        // Each stage over all registers, so that none of them has to wait in memory.
+        // Each stage runs over all registers, so that none of them has to wait in memory.
         if call.accumulate {
             for i in 0..M {
                 let old = call.out.add(i * call.out_row);
@@ -171,31 +175,35 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
     }
 }
 
+/// Computes a tile with AVX-512.
+///
 /// # Safety
 ///
-/// As of [`Kernel`].
+/// The conditions are those of [`Kernel`].
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma")]
 unsafe fn avx512<const M: usize, const N: usize>(call: &Call) {
     // SAFETY: the caller's promise, passed on; the frame has the instructions of `__m512`.
     unsafe { tile::<__m512, M, N>(call) }
 }
 
+/// Computes a tile with AVX2.
+///
 /// # Safety
 ///
-/// As of [`Kernel`].
+/// The conditions are those of [`Kernel`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2<const M: usize, const N: usize>(call: &Call) {
     // SAFETY: the caller's promise, passed on; the frame has the instructions of `__m256`.
     unsafe { tile::<__m256, M, N>(call) }
 }
 
-/// The kernels of so many rows, by their number of registers.
+/// Lists the kernels of that many rows, by their number of registers.
 macro_rules! row {
     ($kernel:ident, $m:literal, [$($n:literal),*]) => { &[$($kernel::<$m, $n>),*] };
 }
 
-/// 8 x 3 registers of 16: 24 sums, 3 right values and the left one in the 32 registers, and eleven loads for 24
-/// multiplications.
+/// The AVX-512 kernels: 8 x 3 registers of 16 floats. 24 sums, 3 right values and the left one fit
+/// the 32 registers, with eleven loads for 24 multiplications.
 const AVX512: &[&[Kernel]] = &[
     row!(avx512, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
     row!(avx512, 2, [1, 2, 3, 4, 5, 6, 7, 8]),
@@ -207,7 +215,8 @@ const AVX512: &[&[Kernel]] = &[
     row!(avx512, 8, [1, 2, 3]),
 ];
 
-/// 6 x 2 registers of 8: 12 sums, 2 right values and the left one in the 16 registers.
+/// The AVX2 kernels: 6 x 2 registers of 8 floats. 12 sums, 2 right values and the left one fit the
+/// 16 registers.
 const AVX2: &[&[Kernel]] = &[
     row!(avx2, 1, [1, 2, 3, 4, 5, 6]),
     row!(avx2, 2, [1, 2, 3, 4, 5, 6]),

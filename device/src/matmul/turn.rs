@@ -1,27 +1,27 @@
-//! Sixteen columns that are contiguous, as rows of a panel: the transposed weights, sixteen by sixteen floats
-//! in registers.
+//! The transposition of sixteen by sixteen floats in registers, for panels of transposed weights.
 
 use std::arch::x86_64::*;
 
 use super::panel::LINE;
 
-/// For each `p < 16` and `j < 16`: `to[p * to_step + j] = from[j * from_step + p]`.
+/// Transposes a block: for each `p < 16` and `j < 16`, `to[p * to_step + j] = from[j * from_step +
+/// p]`.
 ///
 /// # Safety
 ///
-/// The machine must have AVX-512 F. All those elements must be readable and writable, and `to` must overlap
-/// nothing.
+/// The machine must have AVX-512 F. All those elements must be readable and writable, and `to` must
+/// overlap nothing.
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn turn(from: *const f32, from_step: usize, to: *mut f32, to_step: usize) {
-    // SAFETY: each load reads the sixteen elements of one `j`, each store writes those of one `p`; both are
-    // the caller's promise.
+    // SAFETY: each load reads the sixteen elements of one `j`, each store writes those of one `p`;
+    // both are promised by the caller.
     unsafe {
         let mut rows = [_mm512_setzero_ps(); LINE];
         for (j, row) in rows.iter_mut().enumerate() {
             *row = _mm512_loadu_ps(from.add(j * from_step));
         }
-        // Four by four inside of each quarter of a register: of rows 4g..4g+4, `fours[4g + c]` has in its
-        // quarter q the column 4q + c.
+        // The first step works four by four inside each quarter of a register. Of rows 4g..4g+4,
+        // `fours[4g + c]` has in its quarter q the column 4q + c.
         let mut fours = [_mm512_setzero_ps(); LINE];
         for g in (0..LINE).step_by(4) {
             let low01 = _mm512_castps_pd(_mm512_unpacklo_ps(rows[g], rows[g + 1]));
@@ -33,7 +33,8 @@ pub(super) unsafe fn turn(from: *const f32, from_step: usize, to: *mut f32, to_s
             fours[g + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
             fours[g + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
         }
-        // Then the quarters among themselves: column 4q + c is quarter q of the four registers of c.
+        // The second step exchanges the quarters: column 4q + c is quarter q of the four registers
+        // of c.
         for c in 0..4 {
             let (a, b, d, e) = (fours[c], fours[4 + c], fours[8 + c], fours[12 + c]);
             let even_ab = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);

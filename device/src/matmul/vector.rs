@@ -1,89 +1,90 @@
-//! The few vector operations that a register tile is made of, for each instruction set.
+//! The few vector operations that a register tile consists of, for each instruction set.
 
 use std::arch::x86_64::*;
 
-/// A register of floats. Everything is `unsafe` for one reason beside the pointers: the machine must have
-/// the instructions of the implementor, and the caller's frame must be compiled for them.
+/// A register of floats. Beside the pointers, everything is `unsafe` for one reason: the machine
+/// must have the instructions of the implementor, and the frame of the caller must be compiled for
+/// them.
 pub(super) trait Vector: Copy {
-    /// Floats in a register.
+    /// The number of floats in a register.
     const LANES: usize;
 
-    /// Which of the first lanes a masked operation touches.
+    /// The set of first lanes that a masked operation touches.
     type Mask: Copy;
 
-    /// The first `lanes` lanes; all of them where there are more.
+    /// Returns the mask of the first `lanes` lanes, at most all of them.
     ///
     /// # Safety
     ///
     /// The machine must have the instructions.
     unsafe fn mask(lanes: usize) -> Self::Mask;
 
-    /// Zeros.
+    /// Returns zeros in all lanes.
     ///
     /// # Safety
     ///
     /// The machine must have the instructions.
     unsafe fn zero() -> Self;
 
-    /// As many floats as there are lanes, of any alignment.
+    /// Loads as many floats as there are lanes, of any alignment.
     ///
     /// # Safety
     ///
-    /// They must be readable.
+    /// These floats must be readable.
     unsafe fn load(from: *const f32) -> Self;
 
-    /// The lanes of the mask; zeros in the others, whose memory is not touched.
+    /// Loads the lanes of the mask, with zeros in the others, whose memory is not touched.
     ///
     /// # Safety
     ///
-    /// Those of the mask must be readable.
+    /// The floats of the mask must be readable.
     unsafe fn load_part(from: *const f32, mask: Self::Mask) -> Self;
 
-    /// One float in every lane.
+    /// Loads one float into every lane.
     ///
     /// # Safety
     ///
-    /// It must be readable.
+    /// The float must be readable.
     unsafe fn splat(from: *const f32) -> Self;
 
-    /// `a * b + c`, rounded once.
+    /// Computes `a * b + c`, rounded once.
     ///
     /// # Safety
     ///
     /// The machine must have the instructions.
     unsafe fn mul_add(a: Self, b: Self, c: Self) -> Self;
 
-    /// `a + b`.
+    /// Computes `a + b`, lane by lane.
     ///
     /// # Safety
     ///
     /// The machine must have the instructions.
     unsafe fn add(a: Self, b: Self) -> Self;
 
-    /// Zero where a lane is below zero, else the lane: a NaN and a negative zero stay.
+    /// Returns zero where a lane is below zero, else the lane. A NaN and a negative zero stay.
     ///
     /// # Safety
     ///
     /// The machine must have the instructions.
     unsafe fn relu(self) -> Self;
 
-    /// Writes all lanes.
+    /// Stores all lanes.
     ///
     /// # Safety
     ///
-    /// They must be writable.
+    /// These floats must be writable.
     unsafe fn store(self, to: *mut f32);
 
-    /// Writes the lanes of the mask and touches no other memory.
+    /// Stores the lanes of the mask and touches no other memory.
     ///
     /// # Safety
     ///
-    /// Those of the mask must be writable.
+    /// The floats of the mask must be writable.
     unsafe fn store_part(self, to: *mut f32, mask: Self::Mask);
 }
 
-// SAFETY (of every block here): an intrinsic asks for its instruction set, which the trait's callers promise,
-// and for its pointer, whose promise is passed on in the same words.
+// SAFETY (of every block here): an intrinsic requires its instruction set, which the callers of the
+// trait promise, and a valid pointer, whose promise is passed on in the same words.
 impl Vector for __m512 {
     const LANES: usize = 16;
     type Mask = __mmask16;
@@ -107,7 +108,8 @@ impl Vector for __m512 {
 
     #[inline(always)]
     unsafe fn load_part(from: *const f32, mask: __mmask16) -> Self {
-        // SAFETY: the floats of the mask are readable by the caller's promise; others are not touched.
+        // SAFETY: the floats of the mask are readable by the caller's promise; others are not
+        // touched.
         unsafe { _mm512_maskz_loadu_ps(mask, from) }
     }
 
@@ -131,8 +133,8 @@ impl Vector for __m512 {
 
     #[inline(always)]
     unsafe fn relu(self) -> Self {
-        // Of two that do not compare as greater, the instruction returns the second.
-        // SAFETY: the instruction set is the caller's promise.
+        // Of two values that do not compare as greater, the instruction returns the second. SAFETY:
+        // the instruction set is the caller's promise.
         unsafe { _mm512_max_ps(_mm512_setzero_ps(), self) }
     }
 
@@ -144,7 +146,8 @@ impl Vector for __m512 {
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, mask: __mmask16) {
-        // SAFETY: the floats of the mask are writable by the caller's promise; others are not touched.
+        // SAFETY: the floats of the mask are writable by the caller's promise; others are not
+        // touched.
         unsafe { _mm512_mask_storeu_ps(to, mask, self) }
     }
 }
@@ -176,7 +179,8 @@ impl Vector for __m256 {
 
     #[inline(always)]
     unsafe fn load_part(from: *const f32, mask: __m256i) -> Self {
-        // SAFETY: the floats of the mask are readable by the caller's promise; others are not touched.
+        // SAFETY: the floats of the mask are readable by the caller's promise; others are not
+        // touched.
         unsafe { _mm256_maskload_ps(from, mask) }
     }
 
@@ -200,8 +204,8 @@ impl Vector for __m256 {
 
     #[inline(always)]
     unsafe fn relu(self) -> Self {
-        // Of two that do not compare as greater, the instruction returns the second.
-        // SAFETY: the instruction set is the caller's promise.
+        // Of two values that do not compare as greater, the instruction returns the second. SAFETY:
+        // the instruction set is the caller's promise.
         unsafe { _mm256_max_ps(_mm256_setzero_ps(), self) }
     }
 
@@ -213,7 +217,8 @@ impl Vector for __m256 {
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, mask: __m256i) {
-        // SAFETY: the floats of the mask are writable by the caller's promise; others are not touched.
+        // SAFETY: the floats of the mask are writable by the caller's promise; others are not
+        // touched.
         unsafe { _mm256_maskstore_ps(to, mask, self) }
     }
 }

@@ -1,4 +1,4 @@
-//! How fast a folder's disk takes and gives bytes, and how long it needs to make a small write durable.
+//! The rates of a folder's disk, and the time until a small write is durable.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -6,32 +6,34 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Bytes of one write and of one read; a multiple of what direct reads are aligned to.
+/// The number of bytes of one write and of one read; a multiple of the alignment of direct reads.
 const PIECE: usize = 1 << 20;
 const ALIGNED: usize = 4096;
-/// Small writes that are made durable one after the other.
+/// The number of small writes that are made durable one after the other.
 const SYNCS: usize = 32;
 
-/// What a disk does.
+/// The measured speed of a disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiskSpeed {
-    /// Bytes a second written and made durable, in a row.
+    /// The bytes a second of durable sequential writes.
     pub write: f64,
-    /// Bytes a second read in a row past the page cache; `None` where the file system has no such reads.
+    /// The bytes a second of sequential reads past the page cache, or `None` if the file system has
+    /// no such reads.
     pub read: Option<f64>,
-    /// Seconds until a small write is durable, the median.
+    /// The median number of seconds until a small write is durable.
     pub sync: f64,
 }
 
-/// Writes a file of `bytes` into `folder`, reads it, and removes it.
+/// Measures a disk: writes a file of `bytes` into `folder`, reads it, and removes it.
 ///
 /// # Errors
-/// A folder that takes no file, a disk that is full.
+/// Returns an error if the folder takes no file or the disk is full.
 pub fn disk_speed(folder: &Path, bytes: usize) -> io::Result<DiskSpeed> {
     let file = Scratch::new(folder)?;
     let bytes = bytes.div_ceil(PIECE).max(1) * PIECE;
     let write = write(&file.path, bytes)?;
-    // What the file system refuses to do is no figure; what it fails to do shows in the next line.
+    // A file system may refuse direct reads, which gives no figure; a failing disk shows in the
+    // next line.
     let read = read(&file.path).ok();
     Ok(DiskSpeed { write: bytes as f64 / write, read, sync: sync(&file.path)? })
 }
@@ -51,15 +53,15 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It may be gone already; nothing depends on it.
+        // The file may be gone already; nothing depends on it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Seconds for `bytes`, the last sync included.
+/// Returns the seconds of a write of `bytes`, the last sync included.
 fn write(path: &Path, bytes: usize) -> io::Result<f64> {
     let mut file = OpenOptions::new().write(true).open(path)?;
-    // Not zeros: some file systems do not store them.
+    // The bytes are not zeros, because some file systems do not store zeros.
     let mut number = 0x9e37_79b9_7f4a_7c15_u64;
     let piece: Vec<u8> = std::iter::repeat_with(|| {
         number = number.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
@@ -75,7 +77,7 @@ fn write(path: &Path, bytes: usize) -> io::Result<f64> {
     Ok(began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
 }
 
-/// Bytes a second, past the page cache.
+/// Returns the bytes a second of a read past the page cache.
 fn read(path: &Path) -> io::Result<f64> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let mut buffer = vec![0u8; PIECE + ALIGNED];
@@ -91,7 +93,7 @@ fn read(path: &Path) -> io::Result<f64> {
     Ok(bytes as f64 / began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
 }
 
-/// Median seconds of a small write and its sync.
+/// Returns the median seconds of a small write and its sync.
 fn sync(path: &Path) -> io::Result<f64> {
     let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
     let mut times = Vec::with_capacity(SYNCS);

@@ -1,11 +1,11 @@
-//! Which of a few words are equal to one: how an index looks at a cache line.
+//! The search of a word among a few: how an index searches a cache line.
 
-/// Bit `i` is set where `words[i] == word`.
+/// Returns a mask whose bit `i` is set where `words[i] == word`.
 #[inline(always)]
 pub fn equal_lanes(words: &[u32; 8], word: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE2 is part of x86-64, and the two loads of 16 bytes lie inside of the 32 bytes of `words`;
-    // they need no alignment.
+    // SAFETY: SSE2 is part of x86-64. The two loads of 16 bytes lie inside the 32 bytes of `words`
+    // and need no alignment.
     unsafe {
         use std::arch::x86_64::{
             __m128i, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_epi8, _mm_packs_epi16,
@@ -22,7 +22,7 @@ pub fn equal_lanes(words: &[u32; 8], word: u32) -> u32 {
     equal_lanes_scalar(words, word)
 }
 
-/// The same by its definition.
+/// Computes the mask by its definition.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline(always)]
 fn equal_lanes_scalar(words: &[u32; 8], word: u32) -> u32 {

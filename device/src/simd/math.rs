@@ -1,10 +1,11 @@
 //! Elementary functions of f32 as branch-free polynomials: LLVM vectorises a loop around them, and
-//! they give the same bits at every [`Level`](super::Level) because they call no libm and fuse nothing.
+//! they give the same bits at every [`Level`](super::Level) because they call no libm and fuse
+//! nothing.
 //!
 //! Each holds for every input, infinities and subnormals included; a NaN goes in and comes out (its
-//! payload is not promised). Accuracy is stated in units in the last place (ulp) of the exact result
-//! and tested against f64. Reductions and coefficients are those of Moshier's Cephes library unless a
-//! function says otherwise.
+//! payload is not promised). Accuracy is stated in units in the last place (ulp) of the exact
+//! result and tested against f64. Reductions and coefficients are those of Moshier's Cephes library
+//! unless a function says otherwise.
 
 #![expect(clippy::excessive_precision, reason = "coefficients as their sources give them")]
 
@@ -13,26 +14,27 @@ use std::f32::consts::LOG2_E;
 /// Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves that
 /// integer in the low bits of the sum.
 const ROUND: f32 = 12_582_912.0;
-/// ln 2 in two parts; the first has nine significant bits, so that its product with an exponent is exact.
+/// ln 2 in two parts; the first has nine significant bits, so that its product with an exponent is
+/// exact.
 const LN_2_HIGH: f32 = 0.693_359_375;
 const LN_2_LOW: f32 = -2.121_944_400_546_905_8e-4;
 
-/// `if condition { yes } else { no }` as one select.
+/// Returns `if condition { yes } else { no }` as one select.
 #[inline(always)]
 fn select(condition: bool, yes: f32, no: f32) -> f32 {
     if condition { yes } else { no }
 }
 
-/// 2 to the power `exponent`, which must lie in -126..=127.
+/// Returns 2 to the power `exponent`, which must lie in -126..=127.
 #[inline(always)]
 fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent.wrapping_add(127) as u32) << 23)
 }
 
-/// e to the power `x`, within 1 ulp; subnormal results are rounded once.
+/// Returns e to the power `x`, within 1 ulp; subnormal results are rounded once.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Outside of these bounds the result is infinite or zero anyway. A NaN passes both comparisons.
+    // Beyond these bounds the result is infinite or zero anyway. A NaN passes both comparisons.
     let x = select(x < -104.0, -104.0, x);
     let x = select(x > 89.0, 89.0, x);
     let shifted = x * LOG2_E + ROUND;
@@ -51,7 +53,7 @@ pub fn exp(x: f32) -> f32 {
     value * power_of_two(half) * power_of_two(exponent.wrapping_sub(half))
 }
 
-/// The natural logarithm of `x`, within 1 ulp; -inf at zero, NaN below.
+/// Returns the natural logarithm of `x`, within 1 ulp; -inf at zero, NaN below.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
     // A subnormal is scaled to a normal number first.
@@ -82,31 +84,31 @@ pub fn ln(x: f32) -> f32 {
     select(x < f32::INFINITY, value, x + x)
 }
 
-/// ln(1 + x), within 2 ulp also where x is tiny; -inf at -1, NaN below.
+/// Returns ln(1 + x), within 2 ulp also where x is tiny; -inf at -1, NaN below.
 #[inline(always)]
 pub fn ln_1p(x: f32) -> f32 {
     let sum = 1.0 + x;
-    // What the rounding of 1 + x lost, put back by the first-order term.
+    // The first-order term puts back what the rounding of 1 + x lost.
     let lost = select(x > 1.0, 1.0 - (sum - x), x - (sum - 1.0));
     let value = ln(sum) + lost / sum;
     let regular = sum > 0.0 && sum < f32::INFINITY;
     select(regular, value, ln(sum))
 }
 
-/// 1 / (1 + e^-x), within 3 ulp, without overflow at either end.
+/// Returns 1 / (1 + e^-x), within 3 ulp, without overflow at either end.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
     let decay = exp(-x.abs());
     select(x < 0.0, decay, 1.0) / (1.0 + decay)
 }
 
-/// ln(1 + e^x), the softplus, within 3 ulp: what binary cross entropy on logits needs.
+/// Returns ln(1 + e^x), the softplus, within 3 ulp, for binary cross entropy on logits.
 #[inline(always)]
 pub fn log1p_exp(x: f32) -> f32 {
     select(x < 0.0, 0.0, x) + ln_1p(exp(-x.abs()))
 }
 
-/// The hyperbolic tangent, within 3 ulp.
+/// Returns the hyperbolic tangent, within 3 ulp.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     let magnitude = x.abs();
@@ -121,13 +123,14 @@ pub fn tanh(x: f32) -> f32 {
     select(magnitude < 0.625, near, far).copysign(x)
 }
 
-/// The sine and cosine of 2 pi `turns`, for Box-Muller and for cyclic features: within 1e-7 of the
-/// exact value for |turns| below 2^20. Larger arguments lose their fraction first and are not reduced.
+/// Returns the sine and cosine of 2 pi `turns`, for Box-Muller and for cyclic features: within 1e-7
+/// of the exact value for |turns| below 2^20. Larger arguments lose their fraction first and are
+/// not reduced.
 #[inline(always)]
 pub fn sin_cos_2pi(turns: f32) -> (f32, f32) {
     let quarters = turns * 4.0 + ROUND;
     let quadrant = quarters.to_bits();
-    // Exact: the remainder lies in [-1/8, 1/8] turns.
+    // The reduction is exact: the remainder lies in [-1/8, 1/8] turns.
     let angle = (turns - (quarters - ROUND) * 0.25) * std::f32::consts::TAU;
     let square = angle * angle;
     let mut s = -1.951_529_589_1e-4;
@@ -144,9 +147,9 @@ pub fn sin_cos_2pi(turns: f32) -> (f32, f32) {
     (flip(s, (quadrant >> 1) & 1), flip(c, ((quadrant.wrapping_add(1)) >> 1) & 1))
 }
 
-/// The inverse of the error function on (-1, 1), relative error below 1e-6, infinite at the ends and
-/// NaN outside: one normal (or, scaled, truncated normal) number from one uniform number, without
-/// rejection. Giles, "Approximating the erfinv function", 2010.
+/// Returns the inverse of the error function on (-1, 1), relative error below 1e-6, infinite at the
+/// ends and NaN outside. It makes one normal (or, scaled, truncated normal) number from one uniform
+/// number, without rejection. Giles, "Approximating the erfinv function", 2010.
 #[inline(always)]
 pub fn erf_inv(x: f32) -> f32 {
     let w = -ln((1.0 - x) * (1.0 + x));
@@ -179,7 +182,7 @@ mod tests {
     use super::super::{Level, level, vectorised_at};
     use super::*;
 
-    /// A step through all bit patterns that is prime, so that it meets every exponent and mantissas of
+    /// The prime step through all bit patterns, so that it meets every exponent and mantissas of
     /// all kinds: 4.3 million numbers, infinities and NaN among them.
     const STEP: usize = 997;
 
@@ -197,7 +200,8 @@ mod tests {
         inputs
     }
 
-    /// The distance between `got` and `exact` in units of the last place of an f32 at `exact`.
+    /// Returns the distance between `got` and `exact` in units of the last place of an f32 at
+    /// `exact`.
     fn ulps(got: f32, exact: f64) -> f64 {
         let rounded = exact as f32;
         if got.to_bits() == rounded.to_bits() || (got.is_nan() && exact.is_nan()) {
@@ -320,7 +324,7 @@ mod tests {
         assert!(sin_cos_2pi(f32::NAN).0.is_nan() && sin_cos_2pi(f32::INFINITY).1.is_nan());
     }
 
-    /// erf by its Taylor series, which converges everywhere and is exact enough below 3.
+    /// Computes erf by its Taylor series, which converges everywhere and is exact enough below 3.
     fn erf(x: f64) -> f64 {
         let (mut term, mut sum) = (x, x);
         for n in 1..200 {
@@ -347,7 +351,7 @@ mod tests {
             );
             for (x, y) in inputs.iter().zip(&out) {
                 assert_eq!(y.to_bits(), erf_inv(*x).to_bits(), "at {x}, {wanted:?}");
-                // Compared where the function is flat: an error of y is one of erf(y) times its slope.
+                // The function is flat there: an error of y is one of erf(y) times its slope.
                 let slope = 2.0 / std::f64::consts::PI.sqrt() * (-f64::from(*y).powi(2)).exp();
                 let error = (erf(f64::from(*y)) - f64::from(*x)).abs() / slope;
                 assert!(

@@ -4,10 +4,10 @@
 
 use super::vectorised;
 
-/// Partial sums: one 512-bit register, two of 256 bits, four of 128.
+/// The number of partial sums: one 512-bit register, two of 256 bits, four of 128.
 const LANES: usize = 16;
 
-/// The sum of `values`.
+/// Returns the sum of `values`.
 pub fn sum(values: &[f32]) -> f32 {
     vectorised(
         #[inline(always)]
@@ -15,7 +15,7 @@ pub fn sum(values: &[f32]) -> f32 {
     )
 }
 
-/// The sum of the squares of `values`.
+/// Returns the sum of the squares of `values`.
 pub fn sum_of_squares(values: &[f32]) -> f32 {
     vectorised(
         #[inline(always)]
@@ -23,7 +23,7 @@ pub fn sum_of_squares(values: &[f32]) -> f32 {
     )
 }
 
-/// The inner product of `left` and `right`, over the shorter of the two.
+/// Returns the inner product of `left` and `right`, over the shorter of the two.
 pub fn dot(left: &[f32], right: &[f32]) -> f32 {
     vectorised(
         #[inline(always)]
@@ -31,7 +31,7 @@ pub fn dot(left: &[f32], right: &[f32]) -> f32 {
     )
 }
 
-/// The sum of `term` over pairs, for use inside a [`vectorised`] closure.
+/// Returns the sum of `term` over pairs, for use inside a [`vectorised`] closure.
 #[inline(always)]
 pub(crate) fn fold(left: &[f32], right: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     let length = left.len().min(right.len());

@@ -9,33 +9,35 @@ use super::{LINE_BYTES, Notice, PREFETCH_BYTES, growth};
 use crate::error::DeviceError;
 use crate::prefetch::line_for_writing;
 
-/// Free rows that are asked for before they are handed out.
+/// The number of free rows that are prefetched before they are allocated.
 const LEAD: usize = 8;
-/// Words of bits that are looked through for one: where free rows are rarer than that, nobody takes many.
+/// The most words of bits that the search for a free row to prefetch examines. Where free rows are
+/// rarer, few are allocated.
 const FARTHEST: usize = 32;
 
-/// Rows in one mapping, with a bit for each that says whether it is live.
+/// A mapping of rows, with a bit for each that says whether it is live.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pages: Pages,
     row_bytes: usize,
-    /// As many as fit `pages`.
+    /// The number of rows that fit `pages`.
     rows: usize,
     live: usize,
-    /// Rows from here on have never been handed out, so that their pages are still zero.
+    /// The first row that has never been allocated; its pages and all behind are still zero.
     fresh: usize,
-    /// No word below this one has a free row.
+    /// The word below which no word has a free row.
     hint: usize,
-    /// The last free row that was asked for, to be written when it is handed out.
+    /// The last free row that was prefetched for the write of its new owner.
     asked: usize,
-    /// Free rows that were asked for and not handed out yet.
+    /// The number of free rows that were prefetched and are not allocated yet.
     lead: usize,
-    /// Bit `i % 64` of word `i / 64`: row `i` is live. Bits at `rows` and above are zero.
+    /// The live bits: bit `i % 64` of word `i / 64` says that row `i` is live. Bits at `rows` and
+    /// above are zero.
     bits: Vec<u64>,
 }
 
 impl Chunk {
-    /// A chunk of `bytes` bytes.
+    /// Creates a chunk of `bytes` bytes.
     pub(super) fn new(bytes: usize, row_bytes: usize) -> Result<Self, DeviceError> {
         let rows = bytes / row_bytes;
         Ok(Self {
@@ -51,8 +53,8 @@ impl Chunk {
         })
     }
 
-    /// The first of `bytes` bytes, which are initialised, aligned to 4 KiB at least, and mapped until the
-    /// chunk grows, shrinks or goes.
+    /// Returns the first of `bytes` bytes, which are initialised, aligned to 4 KiB at least, and
+    /// mapped until the chunk grows, shrinks or is dropped.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.pages.start()
     }
@@ -77,7 +79,7 @@ impl Chunk {
         self.live == 0
     }
 
-    /// Live rows.
+    /// Returns the number of live rows.
     pub(super) fn len(&self) -> usize {
         self.live
     }
@@ -86,8 +88,8 @@ impl Chunk {
         index < self.rows && self.bits[index / 64] & (1 << (index % 64)) != 0
     }
 
-    /// Hands out the lowest free row, and says whether it holds what a former owner left. The chunk must
-    /// not be full.
+    /// Allocates the lowest free row, and returns whether it holds what a former owner left. The
+    /// chunk must not be full.
     pub(super) fn alloc(&mut self) -> (usize, bool) {
         let word = (self.hint..self.bits.len())
             .find(|&word| self.bits[word] != u64::MAX)
@@ -104,11 +106,11 @@ impl Chunk {
         (index, used_before)
     }
 
-    /// Asks for the lines of rows that will be handed out soon after row `index`, where others had them before: they lie
-    /// here and there, and who makes a row writes to it at once.
+    /// Prefetches rows that will be allocated soon after row `index` and had former owners. Such
+    /// rows are scattered, and a new owner writes to its row at once.
     fn ask_ahead(&mut self, index: usize) {
         self.lead = self.lead.saturating_sub(1);
-        // Two at a time, so that the first few of a chunk do not wait for all of its lead.
+        // Two rows a call, so that the first few of a chunk do not wait for all of its lead.
         for _ in 0..2 {
             if self.lead >= LEAD {
                 break;
@@ -122,7 +124,7 @@ impl Chunk {
         }
     }
 
-    /// The first free row from `index` on that others had before, where it is not far.
+    /// Returns the first free row from `index` on that had a former owner, if it is not far.
     fn free_from(&self, index: usize) -> Option<usize> {
         let first = index / 64;
         let mut word = first;
@@ -137,16 +139,16 @@ impl Chunk {
         Some(word * 64 + free.trailing_zeros() as usize).filter(|&row| row < self.fresh)
     }
 
-    /// Takes row `index` back, which must be live.
+    /// Frees row `index`, which must be live.
     pub(super) fn free(&mut self, index: usize) {
         self.bits[index / 64] &= !(1 << (index % 64));
         self.live -= 1;
         self.hint = self.hint.min(index / 64);
-        // It may be handed out before those that were asked for.
+        // The row may be allocated before those that were prefetched.
         (self.asked, self.lead) = (0, 0);
     }
 
-    /// Grows to `bytes` bytes, more than now; returns by how many. Rows keep their content and may move.
+    /// Grows to `bytes` bytes and returns by how many. Rows keep their content and may move.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<usize, DeviceError> {
         let grown = bytes - self.pages.bytes();
         #[cfg(target_os = "linux")]
@@ -164,13 +166,14 @@ impl Chunk {
         Ok(grown)
     }
 
-    /// Whether it may shrink.
+    /// Returns whether the chunk may shrink.
     #[inline(always)]
     pub(super) fn is_sparse(&self) -> bool {
         growth::is_sparse(self.live, self.rows)
     }
 
-    /// Gives memory back that its rows are not worth (see [`growth::smaller`]); returns how many bytes. The rows move.
+    /// Returns memory that the rows do not need (see [`growth::smaller`]), and the number of bytes.
+    /// The rows move.
     pub(super) fn shrink(&mut self) -> Result<usize, DeviceError> {
         let before = self.pages.bytes();
         let end = self.end();
@@ -178,7 +181,7 @@ impl Chunk {
             return Ok(0);
         };
         let pages = Pages::zeroed(bytes)?;
-        // What lies behind the last row that lives is not taken along: it is new again.
+        // The memory behind the last live row is not copied: it is new again.
         self.fresh = end;
         self.move_to(pages);
         self.rows = bytes / self.row_bytes;
@@ -188,7 +191,7 @@ impl Chunk {
         Ok(before - bytes)
     }
 
-    /// One more than the last row that lives.
+    /// Returns one more than the last live row.
     fn end(&self) -> usize {
         let last = self.bits.iter().rposition(|&word| word != 0);
         last.map_or(0, |word| 64 * (word + 1) - self.bits[word].leading_zeros() as usize)
@@ -198,8 +201,9 @@ impl Chunk {
     fn move_to(&mut self, pages: Pages) {
         let used = self.fresh * self.row_bytes;
         assert!(used <= self.pages.bytes() && used <= pages.bytes(), "rows do not fit the mapping");
-        // SAFETY: both mappings hold `used` bytes (just asserted), they are distinct, and `&mut self` says
-        // that nobody else uses them: slices of rows borrow the slab that owns this chunk.
+        // SAFETY: both mappings hold `used` bytes (just asserted) and are distinct. `&mut self`
+        // guarantees that no other code uses them: slices of rows borrow the slab that owns this
+        // chunk.
         unsafe {
             let (from, to) = (self.pages.start(), pages.start());
             std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), used);
@@ -207,7 +211,8 @@ impl Chunk {
         self.pages = pages;
     }
 
-    /// What there is to say of the next chunk when row `index` has been handed out that nobody had before.
+    /// Returns the notice about the next chunk after the allocation of row `index`, which had no
+    /// former owner.
     #[inline(always)]
     pub(super) fn notice(&self, index: usize) -> Option<Notice> {
         Notice::when(self.rows - index, self.rows - index - 1, self.rows)
@@ -231,7 +236,8 @@ mod tests {
             .iter()
             .map(|_| {
                 let (row, _) = chunk.alloc();
-                // Ahead of the row, and never beyond the last that is free.
+                // The prefetched row is ahead of the allocated one, and never beyond the last free
+                // one.
                 assert!(chunk.lead == 0 || chunk.asked > row && chunk.asked <= 190, "{chunk:?}");
                 row
             })

@@ -1,26 +1,28 @@
-//! How large the first chunk of a slab is: as much memory as its rows are worth, and never much more.
+//! The size of the first chunk of a slab: as much memory as its rows need, and never much more.
 //!
-//! It begins with a page and grows by a quarter. Moving pages costs no copy, so that small steps cost little, and a table
-//! whose memory is limited can use most of its limit. Near the size of a chunk it becomes one, a huge page, which does cost
-//! a copy: the shards of a table, which fill at the same pace, do that at different sizes. Where rows go it gives memory
-//! back, in steps that are an eighth of it at least: a row at the edge does not move it to and fro.
+//! It begins with a page and grows by a quarter. Moving pages costs no copy, so small steps cost
+//! little, and a table whose memory is limited can use most of its limit. Near the size of a chunk
+//! it becomes one, a huge page, which does cost a copy: the shards of a table, which fill at the
+//! same pace, do that at different sizes. Where rows are freed it returns memory, in steps of at
+//! least an eighth: a row at the edge does not move it to and fro.
 
 use super::{CHUNK_BYTES, FIRST_BYTES};
 
-/// From this size on it is a whole chunk.
+/// The size from which on the first chunk is a whole chunk.
 const NEARLY_WHOLE: usize = CHUNK_BYTES / 8 * 7;
-/// The size before a whole chunk, of the first of so many slabs that fill alike, and what each one more has.
+/// The last size before a whole chunk of slab number 0 among those that fill alike. Each further
+/// slab adds [`STAGGER`] to it.
 const LAST: usize = CHUNK_BYTES / 16 * 11;
 const STAGGERS: usize = 8;
 const STAGGER: usize = CHUNK_BYTES / 64;
 
-/// The first chunk with its first row.
+/// Returns the size of the first chunk with its first row.
 pub(super) fn first(row_bytes: usize) -> usize {
     holding(1, row_bytes)
 }
 
-/// The next size after `bytes`, which are full of rows, of slab number `place` among those that fill alike; a whole chunk at
-/// most.
+/// Returns the size after `bytes`, which are full of rows, for slab number `place` among those that
+/// fill alike; a whole chunk at most.
 pub(super) fn larger(bytes: usize, row_bytes: usize, place: usize) -> usize {
     let rows = bytes / row_bytes;
     let next = holding((rows + rows / 4).max(rows + 1), row_bytes);
@@ -33,21 +35,21 @@ pub(super) fn larger(bytes: usize, row_bytes: usize, place: usize) -> usize {
     if bytes < last && is_between { last } else { CHUNK_BYTES }
 }
 
-/// Whether rows are so few that their chunk may shrink.
+/// Returns whether rows are so few that their chunk may shrink.
 #[inline(always)]
 pub(super) fn is_sparse(live: usize, capacity: usize) -> bool {
     3 * live < 2 * capacity
 }
 
-/// The size that a sparse chunk of `bytes` bytes shrinks to, with `live` rows, the last of them at `end - 1`; `None` where
-/// little would go.
+/// Returns the size to which a sparse chunk of `bytes` bytes shrinks, with `live` rows, the last of
+/// them at `end - 1`, or `None` if it would free little.
 pub(super) fn smaller(bytes: usize, live: usize, end: usize, row_bytes: usize) -> Option<usize> {
-    // Room for rows that lie a little beyond their number, and for the next one.
+    // The new size has room for rows that lie a little beyond their number, and for the next one.
     let fitting = holding(end.max(live + live / 8 + 1), row_bytes);
     (fitting <= bytes / 8 * 7).then_some(fitting)
 }
 
-/// What a slab of `rows` rows has mapped at most that has only grown, whatever its place.
+/// Returns the most bytes that a slab of `rows` rows has mapped if it has only grown, at any place.
 pub(crate) fn mapped(rows: usize, row_bytes: usize) -> usize {
     let whole = CHUNK_BYTES / row_bytes;
     if rows == 0 || whole == 0 {
@@ -63,11 +65,12 @@ pub(crate) fn mapped(rows: usize, row_bytes: usize) -> usize {
         }
         bytes
     };
-    // Those between become chunks later than the first, and smaller than the last.
+    // The places between become chunks later than the first, and smaller than the last.
     of_place(0).max(of_place(STAGGERS - 1))
 }
 
-/// The pages of so many rows; a whole chunk where little is missing, or where they are as many as it holds.
+/// Returns the bytes of pages for that many rows: a whole chunk where little is missing, or where
+/// they are as many as it holds.
 fn holding(rows: usize, row_bytes: usize) -> usize {
     let bytes = (rows * row_bytes).next_multiple_of(FIRST_BYTES);
     let is_whole = bytes >= NEARLY_WHOLE || bytes / row_bytes >= CHUNK_BYTES / row_bytes;
@@ -78,7 +81,7 @@ fn holding(rows: usize, row_bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The sizes that a slab goes through until it is a chunk.
+    /// Lists the sizes of a slab until it is a chunk.
     fn sizes(row_bytes: usize, place: usize) -> Vec<usize> {
         let next = |&bytes: &usize| {
             (bytes < CHUNK_BYTES).then(|| larger(bytes, row_bytes, place)).filter(|&b| b > bytes)
@@ -95,7 +98,7 @@ mod tests {
                 for pair in sizes.windows(2) {
                     let full = pair[0] / row_bytes;
                     assert!(pair[1] / row_bytes > full, "{pair:?}, {row_bytes} bytes a row");
-                    // As soon as there is one row more.
+                    // The size is checked as soon as there is one row more.
                     let worth = (full + 1) * row_bytes;
                     assert!(pair[1] <= worth * 3 / 2 + FIRST_BYTES, "{pair:?}, {row_bytes}");
                 }

@@ -1,35 +1,36 @@
-//! From a row number to an address: what every read of a table goes through, hence as small as it can be:
-//! one multiplication, one load from a list of eight bytes a chunk.
+//! The addresses of rows by number. Every read of a table goes through this translation, so it is
+//! as small as possible: one multiplication, and one load from a list of eight bytes a chunk.
 
 use std::ptr::NonNull;
 
-/// Where the rows of the mapped chunks begin.
+/// The addresses of the first rows of the mapped chunks.
 ///
 /// # Invariants
 ///
 /// For every row below `capacity` whose chunk has an address here, `stride` elements from the row's
-/// address on are inside of that chunk's mapping. The slab keeps this list in step with its chunks.
+/// address on are inside that chunk's mapping. The slab keeps this list in step with its chunks.
 #[derive(Debug)]
 pub(super) struct Places<T> {
     /// The first row of each chunk; `None` where the chunk has gone back to the operating system.
     starts: Vec<Option<NonNull<T>>>,
-    /// Row numbers below this have a place, perhaps in a chunk that has gone back.
+    /// The number of rows that have a place, perhaps in a chunk that was returned.
     capacity: usize,
     stride: usize,
     rows_per_chunk: usize,
-    /// ceil(2^64 / rows_per_chunk): the high half of its product with a row number is the row's chunk.
+    /// The value ceil(2^64 / rows_per_chunk): the high half of its product with a row number is the
+    /// chunk.
     reciprocal: u64,
 }
 
-// SAFETY: the addresses are those of the chunks that the slab owns; this list never follows them, and
-// what the slab makes of them are `&[T]` from `&Slab` and `&mut [T]` from `&mut Slab`, which is as for a
-// `Vec<T>`.
+// SAFETY: the addresses are those of the chunks that the slab owns, and this list never follows
+// them. The slab makes `&[T]` of them from `&Slab` and `&mut [T]` from `&mut Slab`, as a `Vec<T>`
+// does.
 unsafe impl<T: Send> Send for Places<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Places<T> {}
 
 impl<T> Places<T> {
-    /// No chunks yet. A chunk must hold at least two rows.
+    /// Creates a list without chunks. A chunk must hold at least two rows.
     pub(super) fn new(stride: usize, rows_per_chunk: usize) -> Self {
         assert!(rows_per_chunk >= 2, "a chunk holds two rows or more");
         Self {
@@ -37,7 +38,7 @@ impl<T> Places<T> {
             capacity: 0,
             stride,
             rows_per_chunk,
-            // Below 2^64, since `rows_per_chunk` is at least two.
+            // The value is below 2^64, since `rows_per_chunk` is at least two.
             reciprocal: u64::MAX / rows_per_chunk as u64 + 1,
         }
     }
@@ -54,15 +55,16 @@ impl<T> Places<T> {
         self.starts.capacity() * size_of::<Option<NonNull<T>>>()
     }
 
-    /// The chunk of `row` and its index there. The multiplication is an exact division by `rows_per_chunk`
-    /// for all 32-bit numbers (Lemire, Kaser and Kurz, "Faster remainder by direct computation", 2019).
+    /// Returns the chunk of `row` and its index there. The multiplication is an exact division by
+    /// `rows_per_chunk` for all 32-bit numbers (Lemire, Kaser and Kurz, "Faster remainder by direct
+    /// computation", 2019).
     #[inline(always)]
     pub(super) fn split(&self, row: u32) -> (usize, usize) {
         let chunk = ((u128::from(self.reciprocal) * u128::from(row)) >> 64) as usize;
         (chunk, row as usize - chunk * self.rows_per_chunk)
     }
 
-    /// The address of `row`, where it has one.
+    /// Returns the address of `row`, if it has one.
     #[inline(always)]
     pub(super) fn address(&self, row: u32) -> Option<NonNull<T>> {
         let (chunk, index) = self.split(row);
@@ -70,17 +72,18 @@ impl<T> Places<T> {
             return None;
         }
         let start = (*self.starts.get(chunk)?)?;
-        // SAFETY: `row` is below `capacity` and its chunk is mapped, so that by the invariant the row lies
-        // inside of the mapping, and with it the address; no mapping is longer than isize::MAX.
+        // SAFETY: `row` is below `capacity` and its chunk is mapped. By the invariant the row lies
+        // inside the mapping, and with it the address; no mapping is longer than isize::MAX.
         Some(unsafe { start.add(index * self.stride) })
     }
 
-    /// Makes room for another chunk, not mapped yet.
+    /// Adds an entry for another chunk, which is not mapped yet.
     pub(super) fn push(&mut self) {
         self.starts.push(None);
     }
 
-    /// Notes the address of a chunk, and how many rows it holds: as many as any, unless it is the last.
+    /// Sets the address of a chunk, and its number of rows: that of any chunk, unless it is the
+    /// last.
     pub(super) fn set(&mut self, chunk: usize, start: NonNull<T>, rows: usize) {
         self.starts[chunk] = Some(start);
         let is_last = chunk + 1 == self.starts.len();
@@ -90,12 +93,12 @@ impl<T> Places<T> {
         }
     }
 
-    /// Forgets the address of a chunk.
+    /// Removes the address of a chunk.
     pub(super) fn unset(&mut self, chunk: usize) {
         self.starts[chunk] = None;
     }
 
-    /// Forgets the last chunk, which must have no address.
+    /// Removes the last chunk, which must have no address.
     pub(super) fn pop(&mut self) {
         self.starts.pop();
         self.capacity = self.capacity.min(self.starts.len() * self.rows_per_chunk);

@@ -1,27 +1,30 @@
-//! Chunks that are in memory before they are asked for.
+//! Chunks that are in memory before they are needed.
 //!
-//! The kernel zeroes a page when it is first touched: 2 MiB take 0.1 ms where memory is at hand, and several
-//! milliseconds in a virtual machine whose host has to find it. Whoever adds rows should not wait for that: a slab whose
-//! last chunk is half full announces that it will want another one, a thread maps and touches it, and only the taking of
-//! a list entry is left on the way of a row. Equal loads make the slabs of a table's shards want chunks at one
-//! time; all of them have announced it.
+//! The kernel zeroes a page when it is first touched. 2 MiB take 0.1 ms where memory is at hand,
+//! and several milliseconds in a virtual machine whose host has to find it. Code that adds rows
+//! should not wait for that. So a slab whose last chunk is half full announces that it will need
+//! another one. A thread maps and touches it, and a row then costs only the taking of a list entry.
+//! Equal loads make the slabs of a table's shards need chunks at one time; all of them have
+//! announced it.
 //!
-//! What is ready for a whole [`PERIOD`] and not taken goes back to the operating system, and in the end the thread: a table
-//! that has stopped growing, or is held at its limit, has announced chunks that it will not take. One that grows slowly
-//! takes longer than that for half a chunk. It reminds of its announcement whenever what is left has halved: a chunk
+//! A chunk that is ready for a whole [`PERIOD`] and not taken goes back to the operating system,
+//! and in the end the thread ends as well: a table that has stopped growing, or is held at its
+//! limit, has announced chunks that it will not take. A table that grows slowly takes longer than
+//! that for half a chunk. It repeats its announcement whenever what is left has halved: a chunk
 //! that went back is then made ready once more.
 //!
 //! # Invariants
-//! * A chunk of the reserve is zeros, mapped and touched, and nobody's.
-//! * There are never more than were announced, nor more than [`MOST`]; one is too many where its taker came while it
-//!   was being touched.
-//! * Without a reserve, or where it is empty or cannot be filled, the caller maps a chunk himself: the reserve
-//!   changes no result and hides no error.
+//! * A chunk of the reserve is zeroed, mapped, touched, and without an owner.
+//! * There are never more than were announced, nor more than [`MOST`]; one is too many where its
+//!   taker came while it was being touched.
+//! * Without a reserve, or where it is empty or cannot be filled, the caller maps a chunk itself:
+//!   the reserve changes no result and hides no error.
 //!
 //! # Concurrency
-//! One mutex a NUMA node around a list; it is held for a push or a pop, never while pages are mapped or touched. A taker gets
-//! chunks of the node that it runs on. The thread has the priority of all others: while it touches pages it may hold a
-//! lock of the kernel, and whoever maps something meanwhile would wait for a thread that yields.
+//! One mutex a NUMA node guards a list. It is held for a push or a pop, never while pages are
+//! mapped or touched. A taker gets chunks of the node that it runs on. The thread has the priority
+//! of all others: while it touches pages it may hold a lock of the kernel, and a thread that maps
+//! memory would wait for a thread that yields.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,14 +35,14 @@ use crate::machine::numa;
 
 /// The most chunks that are kept for one node: 64 MiB.
 const MOST: usize = 32;
-/// How long a chunk waits for a taker.
+/// The time that a chunk waits for a taker.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Nodes that have a reserve of their own; the others share the last one.
+/// The number of nodes that have a reserve of their own; the others share the last one.
 const NODES: usize = 8;
 
 static RESERVES: [Reserve; NODES] = [const { Reserve::new() }; NODES];
 
-/// Touched chunks of one node.
+/// The touched chunks of one node.
 struct Reserve {
     state: Mutex<State>,
     wanted: Condvar,
@@ -47,41 +50,42 @@ struct Reserve {
 
 struct State {
     ready: Vec<Pages>,
-    /// Chunks that were announced and have not been taken.
+    /// The number of chunks that were announced and have not been taken.
     announced: usize,
-    /// Announcements whose chunks went back, of those that have not been taken.
+    /// The number of announcements whose chunks were returned, of those that have not been taken.
     forgotten: usize,
-    /// The fewest that were ready in this period: so many were not needed in it.
+    /// The fewest chunks that were ready in this period: that many were not needed in it.
     unneeded: usize,
     has_thread: bool,
 }
 
-/// Of a chunk with less than this part left nobody is reminded.
+/// The part of a chunk below which no reminder is sent.
 const SMALLEST_PART: usize = 256;
 
-/// What a slab has to say of the chunk that it will want next.
+/// A notice of a slab about the chunk that it will need next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It will want one.
+    /// The slab will need a chunk.
     Announce,
-    /// It still will.
+    /// The slab still needs the announced chunk.
     Remind,
 }
 
 impl Notice {
-    /// What there is to say when what is left of a chunk goes from `before` to `after` of `whole`.
+    /// Returns the notice for a chunk of `whole` parts of which `before`, then `after` parts are
+    /// left.
     #[inline(always)]
     pub(crate) fn when(before: usize, after: usize, whole: usize) -> Option<Self> {
         let half = whole / 2;
         if after < half && half <= before {
             return Some(Self::Announce);
         }
-        // Whether a power of two lies between them.
+        // A power of two lies between the two numbers.
         let is_halved = before > 0 && after < 1 << before.ilog2() && before <= half;
         (is_halved && before >= whole / SMALLEST_PART).then_some(Self::Remind)
     }
 
-    /// Says so.
+    /// Sends the notice to the reserve of this thread's node.
     #[cold]
     pub(crate) fn give(self) {
         let node = numa::current_node();
@@ -93,13 +97,13 @@ impl Notice {
     }
 }
 
-/// A chunk of the reserve, if there is one.
+/// Takes a chunk of the reserve, if there is one.
 pub(super) fn take() -> Option<Pages> {
     let node = numa::current_node();
     RESERVES[node.min(NODES - 1)].take()
 }
 
-/// Bytes that are in memory for tables that grow, beside what they have.
+/// Returns the bytes that are in memory for tables that grow, beside their own.
 pub fn reserve_bytes() -> usize {
     RESERVES.iter().map(|reserve| reserve.lock().ready.len() * CHUNK_BYTES).sum()
 }
@@ -112,7 +116,7 @@ impl Reserve {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A list of pages is whole at any moment.
+        // A list of pages is consistent at any moment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,7 +124,7 @@ impl Reserve {
         self.expect(self.lock(), node);
     }
 
-    /// The caller has announced a chunk, and it may have gone back.
+    /// Makes an announced chunk ready once more if it was returned.
     fn remind(&'static self, node: usize) {
         let mut state = self.lock();
         if let Some(rest) = state.forgotten.checked_sub(1) {
@@ -133,7 +137,7 @@ impl Reserve {
         state.announced += 1;
         if !state.has_thread {
             let thread = std::thread::Builder::new().name("zillion-memory".to_owned());
-            // Without a thread there is no reserve, which costs time only.
+            // Without a thread there is no reserve, which costs only time.
             state.has_thread = thread.spawn(move || self.fill(node)).is_ok();
         }
         drop(state);
@@ -151,7 +155,7 @@ impl Reserve {
         chunk
     }
 
-    /// Keeps ready what was announced, as long as there is something to wait for.
+    /// Keeps announced chunks ready, as long as there is something to wait for.
     fn fill(&self, node: usize) {
         let mut state = self.lock();
         let mut period = Instant::now();
@@ -162,7 +166,8 @@ impl Reserve {
                 state = self.lock();
                 match chunk {
                     Ok(chunk) => state.ready.push(chunk),
-                    // Memory ends: whoever needs it shall have it, and see the error.
+                    // Memory ends: the thread that needs a chunk shall get the memory, and see the
+                    // error.
                     Err(_) => state.announced = 0,
                 }
             }
@@ -226,7 +231,7 @@ mod tests {
         let forgotten = state.forgotten;
         assert!(forgotten > 0);
         drop(state);
-        // Who reminds of it gets it back.
+        // A reminder makes the chunk ready again.
         let is_ready = || {
             RESERVE.remind(0);
             !RESERVE.lock().ready.is_empty()

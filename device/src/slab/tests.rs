@@ -1,4 +1,4 @@
-//! The slab against a model, its memory against what the system says.
+//! The slab against a model, and its memory against the figures of the system.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{CHUNK_BYTES, FIRST_BYTES, MAX_ROW_BYTES, Slab};
 use crate::error::DeviceError;
 
-/// What is checked after every step of the model.
+/// Checks the slab after every step of the model.
 fn assert_consistent(slab: &Slab<u32>, model: &BTreeMap<u32, u32>) {
     assert_eq!(slab.len(), model.len());
     assert_eq!(slab.is_empty(), model.is_empty());
@@ -33,7 +33,7 @@ fn assert_consistent(slab: &Slab<u32>, model: &BTreeMap<u32, u32>) {
 #[derive(Clone, Debug)]
 enum Turn {
     Alloc(usize),
-    /// The live row at this place of 256, and so many after it.
+    /// Frees the live row at this place of 256, and that many after it.
     Free(usize, usize),
     Write(usize, u32),
     Clear,
@@ -49,7 +49,8 @@ fn turns() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// Strides in words: tiny rows, usual rows, and rows of which few fit a chunk, so that chunks come and go.
+/// Strides in words: tiny rows, usual rows, and rows of which few fit a chunk, so that chunks come
+/// and go.
 fn strides() -> impl Strategy<Value = usize> {
     prop_oneof![
         1usize..40,
@@ -144,7 +145,7 @@ fn a_small_slab_is_small() {
         };
         assert!((bytes.used..=most).contains(&bytes.reserved), "{bytes:?}");
         assert!(bytes.reserved <= Slab::<f32>::mapped_bytes(rows, 64));
-        // A bit a row, and little beside it.
+        // The bookkeeping is a bit a row, and little beside it.
         assert!(bytes.bookkeeping <= rows / 4 + 2048, "{} for {rows}", bytes.bookkeeping);
     }
 }

@@ -1,18 +1,18 @@
-//! Two things at once, each of which may begin phases of its own.
+//! Two functions at once, each of which may start phases of its own.
 
 use super::Workers;
 use crate::sync::{Mutex, PoisonError};
 
-/// What one of the two is to do, until it is done, and what came of it.
+/// The function of one side until it has run, then its result.
 type Side<F, T> = Mutex<(Option<F>, Option<T>)>;
 
 impl Workers {
-    /// Runs both and returns when both are done: on two threads where one is free, else one behind the other. Threads
-    /// that neither needs help with the phases that they begin.
+    /// Runs both functions and returns when both are done: on two threads if one is free, else one
+    /// after the other. Idle threads help with the phases that they start.
     ///
     /// # Panics
     ///
-    /// Goes on with the panic of one that panicked, after the other has ended or was not begun.
+    /// Continues the panic of the first that panicked, after the other has ended or was not begun.
     pub fn join<A: Send, B: Send>(
         &self,
         first: impl FnOnce() -> A + Send,
@@ -27,7 +27,7 @@ impl Workers {
     }
 }
 
-/// Runs one side. Nobody else looks at it meanwhile: an index of a phase runs once.
+/// Runs one side. No other thread uses it meanwhile: an index of a phase runs once.
 fn run<F: FnOnce() -> T, T>(side: &Side<F, T>) {
     let mut side = side.lock().unwrap_or_else(PoisonError::into_inner);
     side.1 = side.0.take().map(|work| work());

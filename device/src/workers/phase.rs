@@ -1,4 +1,5 @@
-//! One phase: a borrowed closure, a counter from which its indices are claimed, a count of the finished.
+//! One phase: a borrowed closure, a counter from which its indices are claimed, a count of the
+//! finished.
 //!
 //! This file holds the only lifetime that the pool erases, and the argument why that is sound.
 
@@ -15,18 +16,18 @@ use crate::sync::{Arc, Mutex, PoisonError};
 #[repr(align(128))]
 struct Alone(AtomicUsize);
 
-/// A phase in flight. The threads that help hold it in an `Arc`, so that looking at its counters is
-/// always fine; only `body` borrows from the caller.
+/// A phase in flight. The threads that help hold it in an `Arc`, so reading its counters is always
+/// sound; only `body` borrows from the caller.
 pub(super) struct Phase {
     /// The next index to claim; at or above `count` there is none left.
     next: Alone,
-    /// Indices that have run, or that were dropped after a panic.
+    /// The number of indices that have run, or that were dropped after a panic.
     finished: Alone,
     count: usize,
     body: Body,
     /// The first panic of a task.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Woken when the last index has finished.
+    /// The thread to wake when the last index has finished.
     caller: Thread,
 }
 
@@ -36,24 +37,26 @@ struct Body {
     call: unsafe fn(*const (), usize),
 }
 
-// SAFETY: `closure` points to an `F: Sync` (see `run`), so it may be called from several threads through
-// a shared reference, and `Body` offers nothing else.
+// SAFETY: `closure` points to an `F: Sync` (see `run`), so several threads may call it through a
+// shared reference, and `Body` offers nothing else.
 unsafe impl Send for Body {}
 // SAFETY: as above.
 unsafe impl Sync for Body {}
 
 /// Runs `body` for all indices below `count`, with the help of the pool.
 pub(super) fn run<F: Fn(usize) + Sync>(shared: &Shared, count: usize, body: &F) {
+    /// Calls the closure for one index.
+    ///
     /// # Safety
     ///
     /// `closure` must point to a live `F`.
     unsafe fn call<F: Fn(usize)>(closure: *const (), index: usize) {
-        // SAFETY: the caller of `call` says so.
+        // SAFETY: the caller of `call` promises it.
         let closure = unsafe { &*closure.cast::<F>() };
         closure(index);
     }
 
-    // Room above `count` for the claims that find nothing, one a thread and look.
+    // The space above `count` is for the claims that find nothing, one a thread and look.
     assert!(count <= usize::MAX / 2, "a phase of more than half of all indices");
     let phase = Arc::new(Phase {
         next: Alone(AtomicUsize::new(0)),
@@ -83,17 +86,18 @@ pub(super) fn run<F: Fn(usize) + Sync>(shared: &Shared, count: usize, body: &F) 
 }
 
 impl Phase {
-    /// True while a thread that joins may still find an index.
+    /// Returns whether a thread that joins may still find an index.
     pub(super) fn has_unclaimed(&self) -> bool {
         self.next.0.load(Ordering::Relaxed) < self.count
     }
 
-    /// Acquire: what the tasks wrote is visible to whoever saw them finished.
+    /// Returns whether all indices have finished. Acquire: the writes of the tasks are visible to a
+    /// thread that sees them finished.
     fn is_finished(&self) -> bool {
         self.finished.0.load(Ordering::Acquire) == self.count
     }
 
-    /// [`Phase::help`], noted where somebody wants to know.
+    /// Runs [`Phase::help`] and records it where recording is on.
     pub(super) fn help_recorded(&self, shared: &Shared) {
         let begun = shared.record.begin();
         self.help();
@@ -109,33 +113,34 @@ impl Phase {
                 if index >= self.count {
                     break;
                 }
-                // Counted before it runs: a task that panics has ended too.
+                // The index is counted before it runs: a task that panics has ended too.
                 finished += 1;
-                // SAFETY: `closure` must be alive. `run` holds the borrow of it until `is_finished`, that
-                // is, until `finished == count`; nothing in between can unwind (`help` catches, and the
-                // lock, the list and parking do not panic). `finished` only grows by indices that were
-                // claimed and have ended or that nobody can claim any more, each index once, because
-                // `fetch_add` hands each out once. The index here was claimed and is not yet added to
-                // `self.finished` (that happens after this loop), so the sum is below `count` now, and
-                // `run` has not returned. `call` is the instance for the type behind `closure`: the two
-                // were stored together.
+                // SAFETY: `closure` must be alive. `run` holds the borrow of it until
+                // `is_finished`, that is, until `finished == count`; nothing in between can unwind
+                // (`help` catches, and the lock, the list and parking do not panic). `finished`
+                // only grows by indices that were claimed and have ended, or that no thread can
+                // claim any more, each index once, because `fetch_add` gives each out once. The
+                // index here was claimed and is not yet added to `self.finished` (that happens
+                // after this loop), so the sum is below `count` now, and `run` has not returned.
+                // `call` is the instance for the type behind `closure`: the two were stored
+                // together.
                 unsafe { (self.body.call)(self.body.closure, index) };
             }
         }));
         if let Err(panic) = outcome {
-            // The indices nobody has begun are dropped. Claims after the swap find nothing.
+            // The indices that have not begun are dropped. Claims after the swap find nothing.
             let begun = self.next.0.swap(self.count, Ordering::Relaxed).min(self.count);
             finished += self.count - begun;
             let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
             if first.is_none() {
                 *first = Some(panic);
             } else {
-                // Dropping it could panic again, and nothing may unwind here.
+                // Dropping the payload could panic again, and nothing may unwind here.
                 std::mem::forget(panic);
             }
         }
-        // Release: publishes what the tasks wrote, together with the acquire of `is_finished`; the
-        // read-modify-writes of several threads form one release sequence.
+        // Release: publishes the writes of the tasks, together with the acquire of `is_finished`.
+        // The read-modify-writes of several threads form one release sequence.
         if finished > 0
             && self.finished.0.fetch_add(finished, Ordering::Release) + finished == self.count
         {

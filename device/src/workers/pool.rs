@@ -1,4 +1,4 @@
-//! The pool: its threads, what they share, and what each does next.
+//! The pool: its threads, their shared state, and the choice of the next work.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -13,12 +13,13 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, ThreadId};
 use crate::sync::{Arc, Condvar, Instant, Mutex, MutexGuard, PoisonError, spin_loop};
 
-/// How long a thread without work watches for the next phase before it sleeps. Waking a sleeping
-/// thread costs 5 to 50 us, about what the shortest phases last; the gaps inside a step are shorter.
+/// The time for which a thread without work spins before it sleeps. Waking a sleeping thread costs
+/// 5 to 50 us, about as long as the shortest phases last; the gaps inside a step are shorter.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The pool. Cloning is not offered: share it by reference or in an `Arc`. Dropping it waits for the
-/// tasks that are running; tasks not yet begun stay with their [`Task`] and run when joined.
+/// The pool of threads. It cannot be cloned: share it by reference or in an `Arc`. Dropping it
+/// waits for the running tasks; tasks that have not begun stay with their [`Task`] and run when
+/// joined.
 #[derive(Debug)]
 pub struct Workers {
     pub(super) shared: Arc<Shared>,
@@ -26,10 +27,11 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// A pool of `threads`, the caller of a phase included: starts `threads - 1` named threads.
+    /// Creates a pool of `threads`, the caller of a phase included: starts `threads - 1` named
+    /// threads.
     pub fn new(threads: NonZeroUsize) -> Result<Self, DeviceError> {
         let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        // Where threads share processors, one that spins keeps another from its work.
+        // Where threads share processors, a spinning thread keeps another from its work.
         let spin = if threads.get() <= cpus { SPIN } else { Duration::ZERO };
         let shared = Arc::new(Shared {
             epoch: AtomicU64::new(0),
@@ -51,17 +53,17 @@ impl Workers {
         Ok(workers)
     }
 
-    /// The number of threads that work on a phase, its caller included.
+    /// Returns the number of threads that work on a phase, its caller included.
     pub fn threads(&self) -> usize {
         self.shared.helpers + 1
     }
 
     /// Runs `body(i)` for every `i` below `count`, on this thread and on those that are free, and
-    /// returns when all are done. Which thread runs which index is not fixed.
+    /// returns when all are done. The pool does not fix which thread runs which index.
     ///
     /// # Panics
     ///
-    /// Goes on with the first panic of `body`, after the indices that were running have ended.
+    /// Continues the first panic of `body`, after the running indices have ended.
     pub fn for_each(&self, count: usize, body: impl Fn(usize) + Sync) {
         if count <= 1 || self.shared.helpers == 0 {
             for index in 0..count {
@@ -72,24 +74,24 @@ impl Workers {
         phase::run(&self.shared, count, &body);
     }
 
-    /// Begins or ends the recording of what the threads do. It changes nothing of what they do.
+    /// Begins or ends the recording of the threads' activities, which does not change what they do.
     pub fn record(&self, on: bool) {
         self.shared.record.set(on);
     }
 
-    /// What was recorded since it was last asked for.
+    /// Takes the stretches recorded since the last call.
     pub fn take_record(&self) -> Vec<Stretch> {
         self.shared.record.take()
     }
 
-    /// The pool's own threads with their names; the callers of phases are not among them.
+    /// Returns the threads of the pool with their names; the callers of phases are not among them.
     pub fn names(&self) -> impl Iterator<Item = (ThreadId, String)> {
         let threads = self.handles.iter().map(JoinHandle::thread);
         threads.map(|thread| (thread.id(), thread.name().unwrap_or("zillion-worker").to_owned()))
     }
 
-    /// Begins `work` in the background. It runs on a worker thread when no phase needs one, or on the
-    /// thread that joins it, whichever comes first.
+    /// Begins `work` in the background. It runs on a worker thread when no phase needs one, or on
+    /// the thread that joins it, whichever comes first.
     pub fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
         Task::begin(&self.shared, work)
     }
@@ -106,43 +108,44 @@ impl Drop for Workers {
         self.shared.wake.notify_all();
         let here = thread::current().id();
         for handle in self.handles.drain(..) {
-            // A task may own the last reference to its pool; its thread ends after it by itself.
+            // A task may own the last reference to its pool; its thread then ends after it by
+            // itself.
             if handle.thread().id() == here {
                 continue;
             }
-            // A worker catches the panics of what it runs; one that died all the same has nothing to
-            // add here, and a panic while dropping would abort the process.
+            // A worker catches the panics of its work; a worker that died all the same has nothing
+            // to add here, and a panic while dropping would abort the process.
             let _ = handle.join();
         }
     }
 }
 
-/// What the threads share.
+/// The state that the threads share.
 pub(super) struct Shared {
-    /// Counts publications, so that a spinning thread can watch one word instead of taking the lock.
-    /// Written under the lock.
+    /// The count of publications, so that a spinning thread can watch one word instead of taking
+    /// the lock. It is written under the lock.
     epoch: AtomicU64,
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// Threads beside the caller of a phase.
+    /// The number of threads beside the caller of a phase.
     pub(super) helpers: usize,
     pub(super) spin: Duration,
     pub(super) record: Record,
 }
 
-/// What there is to do.
+/// The open phases and the waiting tasks.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Open phases, oldest first. The caller of a phase removes it.
+    /// The open phases, oldest first. The caller of a phase removes it.
     pub(super) phases: Vec<Arc<Phase>>,
-    /// Background tasks in the order of their spawning.
+    /// The background tasks in the order of their spawning.
     pub(super) jobs: VecDeque<Arc<dyn Job>>,
-    /// Threads that wait on `wake`.
+    /// The number of threads that wait on `wake`.
     sleepers: usize,
     pub(super) closing: bool,
 }
 
-/// One thing for a worker to do.
+/// A unit of work for a worker.
 enum Work {
     Phase(Arc<Phase>),
     Job(Arc<dyn Job>),
@@ -156,21 +159,22 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// The queue. Nothing that can panic runs under this lock; poison would carry no news.
+    /// Locks the queue. Nothing that can panic runs under this lock, so a poisoned lock is ignored.
     pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a worker thread.
+    /// Runs the loop of a worker thread.
     fn work(&self) {
         loop {
-            // Read before looking, so that what is published after the look changes it.
+            // The count is read before the look, so that a publication after the look changes it.
             let seen = self.epoch.load(Ordering::Acquire);
             match self.next() {
                 Some(Work::Phase(phase)) => phase.help_recorded(self),
                 Some(Work::Job(job)) => {
                     let begun = self.record.begin();
-                    // The result of a task whose handle is gone is dropped here, and that may panic.
+                    // The result of a task whose handle is gone is dropped here, and that may
+                    // panic.
                     let end = catch_unwind(AssertUnwindSafe(|| {
                         job.run();
                         drop(job);
@@ -184,7 +188,7 @@ impl Shared {
         }
     }
 
-    /// The most urgent thing to do: a phase before a background task.
+    /// Returns the most urgent work: a phase before a background task.
     fn next(&self) -> Option<Work> {
         let mut queue = self.lock();
         if let Some(phase) = queue.phases.iter().find(|phase| phase.has_unclaimed()) {
@@ -209,7 +213,7 @@ impl Shared {
         queue.sleepers -= 1;
     }
 
-    /// Makes a change of the queue known to at most `wanted` sleeping threads and to all that spin.
+    /// Publishes a change of the queue to at most `wanted` sleeping threads and to all that spin.
     pub(super) fn publish(&self, wanted: usize, change: impl FnOnce(&mut Queue)) {
         let mut queue = self.lock();
         change(&mut queue);
@@ -222,7 +226,7 @@ impl Shared {
     }
 }
 
-/// Watches `done` for at most `limit`; returns what it said last.
+/// Polls `done` for at most `limit` and returns its last value.
 pub(super) fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
     if done() {
         return true;
@@ -232,7 +236,7 @@ pub(super) fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
     }
     let start = Instant::now();
     loop {
-        // The clock costs as much as twenty pauses: look at it now and then.
+        // Reading the clock costs as much as twenty pauses, so it is read only now and then.
         for _ in 0..32 {
             if done() {
                 return true;

@@ -1,40 +1,40 @@
-//! What the threads of a pool were busy with, for whoever draws a picture of it.
+//! The recorded activities of the threads of a pool, for profiles.
 //!
 //! # Concurrency
-//! Off, a phase pays the load of a flag. On, each thread adds one entry a phase, a wait or a task under a lock,
-//! behind the work that it describes.
+//! While recording is off, a phase pays the load of a flag. While it is on, each thread adds one
+//! entry a phase, a wait or a task under a lock, after the work that the entry describes.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Instant, Mutex, PoisonError};
 
-/// What a thread of the pool was doing.
+/// The activity of a thread of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// Indices of a phase.
+    /// The thread ran indices of a phase.
     Phase,
-    /// A background task.
+    /// The thread ran a background task.
     Task,
-    /// Waiting for other threads to end the indices of a phase that they have begun.
+    /// The thread waited for other threads to end the indices that they had begun.
     Wait,
 }
 
 /// A stretch of a thread's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
-    /// What it was doing.
+    /// The activity of the thread.
     pub activity: Activity,
-    /// The thread.
+    /// The thread of the stretch.
     pub thread: ThreadId,
-    /// The thread that started the phase; of tasks, the thread itself.
+    /// The thread that started the phase; for a task, the thread itself.
     pub starter: ThreadId,
-    /// When it began.
+    /// The moment at which the stretch began.
     pub begin: Instant,
-    /// When it ended.
+    /// The moment at which the stretch ended.
     pub end: Instant,
 }
 
-/// Stretches since they were last taken.
+/// The stretches since they were last taken.
 #[derive(Debug)]
 pub(super) struct Record {
     is_on: AtomicU64,
@@ -46,17 +46,18 @@ impl Record {
         Self { is_on: AtomicU64::new(0), stretches: Mutex::new(Vec::new()) }
     }
 
-    /// Relaxed: nothing is handed over by the flag, and a stretch more or less at the edge is no matter.
+    /// Turns recording on or off. Relaxed: the flag passes no data, and one stretch more or less at
+    /// the edge does not matter.
     pub(super) fn set(&self, on: bool) {
         self.is_on.store(u64::from(on), Ordering::Relaxed);
     }
 
-    /// The beginning of a stretch, where they are recorded.
+    /// Returns the beginning of a stretch if recording is on.
     pub(super) fn begin(&self) -> Option<Instant> {
         (self.is_on.load(Ordering::Relaxed) != 0).then(Instant::now)
     }
 
-    /// The end of a stretch of this thread.
+    /// Records the end of a stretch of this thread.
     pub(super) fn end(
         &self,
         begun: Option<Instant>,

@@ -1,4 +1,4 @@
-//! Phases over slices: each index owns its element (or its block of elements), mutably.
+//! Phases over slices: each index owns its element (or its block of elements) mutably.
 
 use super::pool::Workers;
 
@@ -10,35 +10,38 @@ struct Base<T>(*mut T);
 unsafe impl<T: Send> Sync for Base<T> {}
 
 impl<T> Base<T> {
-    /// The address of element `index`. A method, so that a closure captures the whole `Base`, which is
-    /// `Sync`, and not its pointer, which is not.
+    /// Returns the address of element `index`. As a method it makes a closure capture the whole
+    /// `Base`, which is `Sync`, and not its pointer, which is not.
     fn at(&self, index: usize) -> *mut T {
         self.0.wrapping_add(index)
     }
 }
 
 impl Workers {
-    /// Runs `body(i, &mut items[i])` for every item: shards, tiles, lanes. See [`Workers::for_each`].
+    /// Runs `body(i, &mut items[i])` for every item: shards, tiles, lanes. See
+    /// [`Workers::for_each`].
     ///
     /// # Panics
     ///
-    /// As [`Workers::for_each`].
+    /// Panics as [`Workers::for_each`] does.
     pub fn for_each_mut<T: Send>(&self, items: &mut [T], body: impl Fn(usize, &mut T) + Sync) {
         let count = items.len();
         let base = Base(items.as_mut_ptr());
         self.for_each(count, |index| {
-            // SAFETY: `index < count`, so the address is inside `items`, which this call borrows mutably
-            // until the phase has ended. `for_each` runs every index at most once, so no two of these
-            // references are to one element, and `items` itself is not used in between.
+            // SAFETY: `index < count`, so the address is inside `items`, which this call borrows
+            // mutably until the phase has ended. `for_each` runs every index at most once, so no
+            // two of these references are to one element, and `items` itself is not used in
+            // between.
             body(index, unsafe { &mut *base.at(index) });
         });
     }
 
-    /// Cuts `items` into blocks of `length` (the last may be shorter) and runs `body(i, block)` for each.
+    /// Cuts `items` into blocks of `length` (the last may be shorter) and runs `body(i, block)` for
+    /// each.
     ///
     /// # Panics
     ///
-    /// As [`Workers::for_each`], and where `length` is zero.
+    /// Panics as [`Workers::for_each`] does, and if `length` is zero.
     pub fn for_each_block<T: Send>(
         &self,
         items: &mut [T],
@@ -51,19 +54,21 @@ impl Workers {
         self.for_each(total.div_ceil(length), |index| {
             let start = index * length;
             let length = length.min(total - start);
-            // SAFETY: `start < total` since `index` is below the rounded-up quotient, and `length` ends at
-            // or before `total`; blocks of distinct indices do not overlap, and each index runs at most
-            // once. The borrow of `items` lasts until the phase has ended.
+            // SAFETY: `start < total` since `index` is below the rounded-up quotient, and `length`
+            // ends at or before `total`; blocks of distinct indices do not overlap, and each index
+            // runs at most once. The borrow of `items` lasts until the phase has ended.
             body(index, unsafe { std::slice::from_raw_parts_mut(base.at(start), length) });
         });
     }
 
-    /// Cuts `items` at `offsets` (ascending, from 0 to `items.len()`) and runs `body(i, part)` for the part
-    /// between `offsets[i]` and `offsets[i + 1]`: how shards fill disjoint ranges of one buffer.
+    /// Cuts `items` at `offsets` (ascending, from 0 to `items.len()`) and runs `body(i, part)` for
+    /// the part between `offsets[i]` and `offsets[i + 1]`. Shards fill disjoint ranges of one
+    /// buffer that way.
     ///
     /// # Panics
     ///
-    /// As [`Workers::for_each`], and where `offsets` does not ascend or does not span `items`.
+    /// Panics as [`Workers::for_each`] does, and if `offsets` does not ascend or does not span
+    /// `items`.
     pub fn for_each_part<T: Send>(
         &self,
         items: &mut [T],
@@ -76,19 +81,20 @@ impl Workers {
         let base = Base(items.as_mut_ptr());
         self.for_each(offsets.len() - 1, |index| {
             let (start, end) = (offsets[index], offsets[index + 1]);
-            // SAFETY: offsets ascend from 0 to the length, so the part is inside of `items`, and parts of
-            // distinct indices do not overlap; each index runs at most once. `offsets` is borrowed shared
-            // for the whole call and cannot change after the check. The borrow of `items` lasts until
-            // the phase has ended.
+            // SAFETY: offsets ascend from 0 to the length, so the part is inside `items`, and parts
+            // of distinct indices do not overlap; each index runs at most once. `offsets` is
+            // borrowed shared for the whole call and cannot change after the check. The borrow of
+            // `items` lasts until the phase has ended.
             body(index, unsafe { std::slice::from_raw_parts_mut(base.at(start), end - start) });
         });
     }
 
-    /// Runs `body(i)` for every `i` below `count` and collects the results in the order of the indices.
+    /// Runs `body(i)` for every `i` below `count` and collects the results in the order of the
+    /// indices.
     ///
     /// # Panics
     ///
-    /// As [`Workers::for_each`].
+    /// Panics as [`Workers::for_each`] does.
     pub fn map<R: Send>(&self, count: usize, body: impl Fn(usize) -> R + Sync) -> Vec<R> {
         let mut results: Vec<Option<R>> = Vec::new();
         results.resize_with(count, || None);

@@ -1,4 +1,5 @@
-//! Background tasks: closures that own what they need, run once by whoever comes first.
+//! Background tasks: closures that own their data and run once, on the first thread that claims
+//! them.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -6,21 +7,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::pool::Shared;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A task in the background. [`Task::join`] waits for it; dropping it cancels it if it has not begun
-/// (one that has begun runs to its end, and its result is dropped).
+/// A handle on a background task. [`Task::join`] waits for it. Dropping it cancels a task that has
+/// not begun; a task that has begun runs to its end, and its result is dropped.
 #[must_use = "dropping a task cancels it if it has not begun"]
 pub struct Task<T: Send + 'static> {
     cell: Arc<Cell<T>>,
     shared: Arc<Shared>,
 }
 
-/// What the queue knows of a task.
+/// The interface of a task for the queue.
 pub(super) trait Job: Send + Sync {
-    /// Runs the task unless somebody has begun it. Does not unwind.
+    /// Runs the task unless another thread has begun it. Does not unwind.
     fn run(&self);
 }
 
-/// The task itself.
+/// The shared state of a task.
 struct Cell<T> {
     state: Mutex<State<T>>,
     done: Condvar,
@@ -30,17 +31,17 @@ enum State<T> {
     Waiting(Box<dyn FnOnce() -> T + Send>),
     Running,
     Done(Result<T, Box<dyn Any + Send>>),
-    /// The result is taken, or the task was cancelled.
+    /// The result was taken, or the task was cancelled.
     Gone,
 }
 
 impl<T> Cell<T> {
-    /// The state. No closure of the user runs under this lock.
+    /// Locks the state. No closure of the user runs under this lock.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the closure out if nobody has begun it.
+    /// Takes the closure if no other thread has begun it.
     fn claim(&self, then: State<T>) -> Option<Box<dyn FnOnce() -> T + Send>> {
         let mut state = self.lock();
         if !matches!(*state, State::Waiting(_)) {
@@ -69,7 +70,7 @@ impl<T: Send + 'static> Task<T> {
             state: Mutex::new(State::Waiting(Box::new(work))),
             done: Condvar::new(),
         });
-        // A pool without threads has nobody to look into the queue.
+        // No thread of an empty pool would look into the queue.
         if shared.helpers > 0 {
             let job: Arc<dyn Job> = cell.clone();
             shared.publish(1, |queue| {
@@ -81,16 +82,17 @@ impl<T: Send + 'static> Task<T> {
         Self { cell, shared: shared.clone() }
     }
 
-    /// True once the result is there.
+    /// Returns whether the result is there.
     pub fn is_done(&self) -> bool {
         matches!(*self.cell.lock(), State::Done(_))
     }
 
-    /// The result. Runs the task here if nobody has begun it, otherwise waits for its end.
+    /// Returns the result. Runs the task here if no other thread has begun it, otherwise waits for
+    /// its end.
     ///
     /// # Panics
     ///
-    /// Goes on with the panic of the task.
+    /// Continues the panic of the task.
     pub fn join(self) -> T {
         if let Some(work) = self.cell.claim(State::Gone) {
             self.leave_queue();
@@ -110,8 +112,8 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Drops the task: cancels it if it has not begun, and otherwise waits for its end, whose result is dropped.
-    /// Nothing of it runs any more when this returns.
+    /// Drops the task: cancels it if it has not begun, and otherwise waits for its end and drops
+    /// the result. No part of it runs any more when this returns.
     pub fn cancel(self) {
         if self.cell.claim(State::Gone).is_some() {
             return self.leave_queue();
@@ -122,7 +124,7 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Takes the task out of the queue, so that a queue nobody gets to does not grow.
+    /// Removes the task from the queue, so that an unread queue does not grow.
     fn leave_queue(&self) {
         let cell = Arc::as_ptr(&self.cell).cast::<()>();
         self.shared.lock().jobs.retain(|job| Arc::as_ptr(job).cast::<()>() != cell);

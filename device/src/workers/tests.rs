@@ -1,5 +1,5 @@
-//! What a pool promises, shown on pools of several sizes and over many repetitions, since what breaks a
-//! pool is an unlucky order of events.
+//! The promises of a pool, on pools of several sizes and over many repetitions, because an unlucky
+//! order of events is what breaks a pool.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -193,7 +193,7 @@ fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
             }));
             let payload = outcome.unwrap_err();
             assert_eq!(payload.downcast_ref::<&str>(), Some(&"from the task"));
-            // Nothing of the phase is still running when its caller goes on.
+            // No index of the phase is still running when its caller goes on.
             assert_eq!(running.load(SeqCst), 0);
             let sum = AtomicUsize::new(0);
             workers.for_each(10, |index| {
@@ -286,7 +286,7 @@ fn a_dropped_task_is_cancelled_if_it_has_not_begun() {
     let witness = ran.clone();
     drop(workers.spawn(move || witness.store(true, SeqCst)));
     assert!(workers.shared.lock().jobs.is_empty());
-    // The closure itself is gone, with what it held.
+    // The closure itself is dropped, with its contents.
     assert_eq!(Arc::strong_count(&ran), 1);
     release.send(()).unwrap();
     blocker.join();
@@ -296,12 +296,12 @@ fn a_dropped_task_is_cancelled_if_it_has_not_begun() {
 
 #[test]
 fn nothing_of_a_cancelled_task_runs_any_more() {
-    // Nobody gets to it.
+    // No thread begins this task.
     let (began, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counted = began.clone();
     pool(1).spawn(move || counted.fetch_add(1, SeqCst)).cancel();
     assert_eq!(began.load(SeqCst), 0);
-    // It runs: the end is waited for.
+    // A task that runs is waited for.
     let workers = pool(2);
     let (counted, ended) = (began.clone(), done.clone());
     let task = workers.spawn(move || {
@@ -326,8 +326,8 @@ fn phases_go_before_tasks() {
         hold.recv().unwrap();
     });
     wait_begun.recv().unwrap();
-    // The one worker is busy. A task is queued, then a phase opens; freed inside of the phase, the worker
-    // must take the phase's second index first.
+    // The one worker is busy. A task is queued, then a phase opens. Freed inside the phase, the
+    // worker must take the second index of the phase first.
     let order = Arc::new(Mutex::new(Vec::new()));
     let of_task = order.clone();
     let task = workers.spawn(move || of_task.lock().unwrap().push("task"));
@@ -421,7 +421,7 @@ fn what_threads_did_is_recorded_where_it_is_asked_for() {
     workers.record(false);
     workers.take_record();
     workers.for_each(20, |_| ());
-    // A thread may still be noting the phase before.
+    // A thread may still be recording the phase before.
     assert!(workers.take_record().iter().all(|s| s.thread != here));
     let names: Vec<String> = workers.names().map(|(_, name)| name).collect();
     assert_eq!(names, ["zillion-worker-1", "zillion-worker-2"]);
@@ -444,7 +444,7 @@ fn pools_come_and_go() {
 fn an_idle_pool_uses_no_processor_time() {
     let workers = pool(2);
     let worker = workers.spawn(|| {
-        // SAFETY: asks for the number of this thread, nothing else.
+        // SAFETY: the call only returns the number of this thread.
         unsafe { libc::gettid() }
     });
     let start = Instant::now();

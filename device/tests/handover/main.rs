@@ -1,30 +1,32 @@
 //! The pool and the readers under schedules that a test decides.
 //!
-//! What hands work from thread to thread breaks in an order of events that a machine shows once in a million runs. Here
-//! the very source of the pool (`src/workers/*`) and of the readers (`src/direct_io/readers.rs`) is compiled over
-//! [shuttle](https://github.com/awslabs/shuttle)'s locks, atomics and threads, which take turns as a scheduler says: at
-//! random, and by probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010), which finds any bug of few ordering
-//! constraints with a known chance. A wake that is lost is a deadlock, which the scheduler sees at once.
+//! Code that passes work from thread to thread breaks in an order of events that a machine shows
+//! once in a million runs. Here the very source of the pool (`src/workers/*`) and of the readers
+//! (`src/direct_io/readers.rs`) is compiled over [shuttle](https://github.com/awslabs/shuttle)'s
+//! locks, atomics and threads. They take turns as a scheduler decides: at random, and by
+//! probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010), which finds any bug of few
+//! ordering constraints with a known chance. A lost wake-up is a deadlock, which the scheduler sees
+//! at once.
 //!
-//! `HANDOVER_SCHEDULES=100000` explores so many schedules of each scenario instead of 4,000, and `HANDOVER_SEED` takes
-//! others. Atomics are sequentially consistent here: what a weaker order allows is argued where it stands, in
-//! `src/workers/phase.rs`.
+//! `HANDOVER_SCHEDULES=100000` explores that many schedules of each scenario instead of 4,000, and
+//! `HANDOVER_SEED` takes others. Atomics are sequentially consistent here; `src/workers/phase.rs`
+//! argues about weaker orders.
 //!
-//! That these tests can fail was tried by hand, one change of the source at a time:
+//! A trial by hand showed that these tests can fail, one change of the source at a time:
 //!
-//! | taken out, or changed | found by |
-//! |---|---|
-//! | `notify_one` in `Shared::publish` | `a_sleeping_thread_is_woken`: deadlock |
-//! | the comparison with `seen` before the wait in `Shared::rest` | nearly every scenario of the pool: deadlock |
-//! | `notify_all` in the drop of `Workers` | the same |
-//! | `unpark` in `Phase::help` | the same |
-//! | indices counted as finished before they run, in `Phase::help` | `a_phase_has_ended_when_its_call_returns`: an index is still running |
-//! | `notify_all` in `Cell::run` of tasks | `tasks_end_once_whoever_runs_them`: deadlock |
-//! | the wait in `Task::cancel` | the same: a cancelled task still runs |
-//! | `notify_all` in `Job::finish` of the readers | `pieces_come_in_their_order`: deadlock |
-//! | results of the readers in the order that they come in | the same: another piece's bytes |
+//! * Without `notify_one` in `Shared::publish`, `a_sleeping_thread_is_woken` ends in a deadlock.
+//! * Without the comparison with `seen` before the wait in `Shared::rest`, or without `notify_all`
+//!   in the drop of `Workers`, or without `unpark` in `Phase::help`, nearly every scenario of the
+//!   pool ends in a deadlock.
+//! * With indices counted as finished before they run, in `Phase::help`,
+//!   `a_phase_has_ended_when_its_call_returns` finds an index that is still running.
+//! * Without `notify_all` in `Cell::run` of tasks, `tasks_end_once_whoever_runs_them` ends in a
+//!   deadlock; without the wait in `Task::cancel` it finds a cancelled task that still runs.
+//! * Without `notify_all` in `Job::finish` of the readers, `pieces_come_in_their_order` ends in a
+//!   deadlock; with results in the order of their arrival it finds the bytes of another piece.
 
-// The sources of a library, in a test: what it exports is private here, and not all of it is used.
+// These are the sources of a library in a test: its exports are private here, and not all of them
+// are used.
 #![allow(unreachable_pub, dead_code, missing_docs)]
 #![expect(unsafe_code, reason = "that of the sources, with their proofs")]
 
@@ -42,9 +44,9 @@ use std::sync::Arc;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-/// Schedules of each of four kinds that a scenario goes through.
+/// The number of schedules of each of four kinds that a scenario runs under.
 const SCHEDULES: usize = 1000;
-/// Ordering constraints that a bug may take, for the second kind.
+/// The number of ordering constraints that a bug may need, for the second kind.
 const DEPTH: usize = 3;
 
 fn setting(name: &str) -> Option<u64> {
@@ -52,16 +54,16 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a whole number: {text}")))
 }
 
-/// Goes through a scenario under many schedules; a panic or a deadlock in one of them fails the test, and prints the
-/// schedule.
+/// Runs a scenario under many schedules. A panic or a deadlock in one of them fails the test and
+/// prints the schedule.
 fn explore(scenario: impl Fn() + Send + Sync + 'static) {
     let schedules = setting("HANDOVER_SCHEDULES").map_or(SCHEDULES, |n| n as usize / 4);
     let seed = setting("HANDOVER_SEED").unwrap_or(0x5eed);
     let mut config = Config::new();
-    // Weaker orders than it explores are used, and known: see above.
+    // The sources use weaker orders than the tests explore; see above.
     config.silence_warnings = true;
     let scenario = Arc::new(scenario);
-    // Threads that sleep at once, and threads that watch for a while before they do.
+    // With one core threads sleep at once; with eight they spin for a while before.
     for cores in [1, 8] {
         sync::thread::CORES.set(NonZeroUsize::new(cores).unwrap());
         let (random, by_priority) = (scenario.clone(), scenario.clone());

@@ -1,4 +1,4 @@
-//! What the pool promises, in every order of events.
+//! The promises of the pool, in every order of events.
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,7 +21,8 @@ fn a_phase_has_ended_when_its_call_returns() {
             let workers = pool(threads);
             for count in [2, 4] {
                 let runs: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-                // Outlives the phase, so that a body behind its end is an assertion and not a wild read.
+                // The counter outlives the phase, so that a body after its end is an assertion and
+                // not a wild read.
                 let (running, is_over) =
                     (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
                 let (seen, over) = (running.clone(), is_over.clone());
@@ -51,7 +52,7 @@ fn a_sleeping_thread_is_woken() {
                     all.wait();
                 });
             }
-            // A task too runs without anybody joining it.
+            // A task runs as well without a thread that joins it.
             let ran = Arc::new((Mutex::new(false), shuttle::sync::Condvar::new()));
             let tell = ran.clone();
             let task = workers.spawn(move || {

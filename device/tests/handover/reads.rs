@@ -1,4 +1,4 @@
-//! What the readers promise, in every order of events.
+//! The promises of the readers, in every order of events.
 
 use std::num::NonZeroUsize;
 
@@ -13,7 +13,8 @@ fn readers(threads: usize) -> Readers {
     Readers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// Beginnings of so many pages, too far from each other to be read at once: eight are a job.
+/// Returns the beginnings of that many pages, too far from each other to be read at once: eight are
+/// a job.
 fn scattered(count: u64) -> Vec<u64> {
     (0..count).map(|i| i * 16 * PAGE as u64).collect()
 }
@@ -31,7 +32,7 @@ fn pieces_come_in_their_order() {
     explore(|| {
         let readers = Arc::new(readers(2));
         let file = Arc::new(DirectFile::new(u64::MAX));
-        // Three jobs of one reading, and another thread's beside them.
+        // There are three jobs of one reading, and those of another thread beside them.
         let beside = {
             let (readers, file) = (readers.clone(), file.clone());
             thread::spawn(move || {
@@ -72,7 +73,7 @@ fn nobody_waits_for_readers_that_have_ended() {
         drop(dropped);
         let waiting = thread::spawn(move || kept.wait());
         drop(readers);
-        // What was not begun failed; what is told is right.
+        // A job that had not begun failed; a result that is there is right.
         if let Ok(pieces) = waiting.join().unwrap() {
             are_right(&pieces, &offsets);
         }

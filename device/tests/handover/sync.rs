@@ -4,12 +4,12 @@ pub(crate) use shuttle::hint::spin_loop;
 pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub(crate) mod atomic {
-    //! Words that threads share.
+    //! The words that threads share.
     pub(crate) use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 }
 
 pub(crate) mod thread {
-    //! Threads, and waiting for them.
+    //! The threads, and waiting for them.
     use std::cell::Cell;
     use std::io;
     use std::num::NonZeroUsize;
@@ -17,17 +17,17 @@ pub(crate) mod thread {
     pub(crate) use shuttle::thread::{Builder, JoinHandle, Thread, ThreadId, current, park};
 
     thread_local! {
-        /// What the machine of a scenario has, all of which runs on one thread of the test.
+        /// The number of cores of a scenario, which runs on one thread of the test.
         pub(crate) static CORES: Cell<NonZeroUsize> = const { Cell::new(NonZeroUsize::MIN) };
     }
 
-    /// Pools of more threads than cores sleep at once, others watch first.
+    /// Returns the cores of the scenario: pools of more threads sleep at once, others spin first.
     pub(crate) fn available_parallelism() -> io::Result<NonZeroUsize> {
         Ok(CORES.get())
     }
 }
 
-/// A clock by which every wait has lasted long enough when it is looked at: schedules must not depend on time.
+/// A clock that has always advanced enough for every wait: schedules must not depend on time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instant;
 

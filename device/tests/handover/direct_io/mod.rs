@@ -1,4 +1,5 @@
-//! What the readers know of `src/direct_io.rs`, over a file that is a rule: reading it lets others go first.
+//! A stand-in for `src/direct_io.rs`: a file that is computed, and whose reads let other threads go
+//! first.
 
 #[path = "../../../src/direct_io/readers.rs"]
 mod readers;
@@ -29,9 +30,9 @@ pub(crate) fn bytes(pages: &[Page]) -> &[u8] {
 /// A file whose byte at `i` is [`byte`], and that cannot be read from some byte on.
 #[derive(Debug)]
 pub(crate) struct DirectFile {
-    /// Where the disk is broken.
+    /// The first byte that cannot be read.
     pub(crate) broken_from: u64,
-    /// Reads so far.
+    /// The number of reads so far.
     pub(crate) reads: AtomicUsize,
 }
 
@@ -48,7 +49,7 @@ impl DirectFile {
             return Err(DeviceError::file("read", Path::new("log"), error));
         }
         for (page, first) in pages.iter_mut().zip((offset..).step_by(PAGE)) {
-            // What is looked at begins a page.
+            // The test examines only the beginning of a page.
             page.0[..16].iter_mut().zip(first..).for_each(|(to, i)| *to = byte(i));
         }
         Ok(())
