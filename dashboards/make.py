@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes what Grafana and Prometheus read, from panels.py and alerts.py.
+"""Writes the files of Grafana and Prometheus from panels.py and alerts.py.
 
     python3 dashboards/make.py            writes the files
-    python3 dashboards/make.py --check    fails where a file is not what it would write
+    python3 dashboards/make.py --check    fails if a file is not what it would write
 """
 
 import json
@@ -34,7 +34,7 @@ def variables(role, has_models):
     return found
 
 
-def drawn(number, x, y, panel):
+def draw(number, x, y, panel):
     targets = [
         {"refId": chr(ord("A") + i), "datasource": SOURCE, "expr": expr, "legendFormat": name}
         for i, (expr, name) in enumerate(panel["series"])
@@ -59,7 +59,7 @@ def dashboard(name, title, role, has_models, rows):
         y += 1
         for at, member in enumerate(members):
             number += 1
-            panels.append(drawn(number, at % 3 * WIDTH, y + at // 3 * HEIGHT, member))
+            panels.append(draw(number, at % 3 * WIDTH, y + at // 3 * HEIGHT, member))
         y += (len(members) + 2) // 3 * HEIGHT
     return {
         "uid": f"zillion-{name}", "title": title, "tags": ["zillion"], "schemaVersion": 39, "version": 1, "editable": True,
@@ -68,15 +68,15 @@ def dashboard(name, title, role, has_models, rows):
     }
 
 
-def quoted(text):
-    """A string of JSON is one of YAML."""
+def quote(text):
+    """Returns a text in quotes: a string of JSON is a string of YAML."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def recording():
+def write_recording():
     lines = [WRITTEN.format("alerts.py"), "groups:\n  - name: zillion\n    rules:\n"]
     for name, about, expr in RECORDED:
-        lines.append(f"      # {about}\n      - record: {name}\n        expr: {quoted(expr)}\n")
+        lines.append(f"      # {about}\n      - record: {name}\n        expr: {quote(expr)}\n")
     return "".join(lines)
 
 
@@ -86,35 +86,35 @@ def annotations(alert):
     return {"summary": alert["summary"], "description": description, "dashboard": f"zillion-{alert['dashboard']}"}
 
 
-def alerting():
+def write_alerts():
     lines = [WRITTEN.format("alerts.py"), "groups:\n  - name: zillion-alerts\n    rules:\n"]
     for alert in ALERTS:
-        lines.append(f"      - alert: {alert['name']}\n        expr: {quoted(alert['expr'])}\n        for: {alert['for']}\n")
+        lines.append(f"      - alert: {alert['name']}\n        expr: {quote(alert['expr'])}\n        for: {alert['for']}\n")
         lines.append(f"        labels:\n          severity: {alert['severity']}\n        annotations:\n")
-        lines += [f"          {key}: {quoted(text)}\n" for key, text in annotations(alert).items()]
+        lines += [f"          {key}: {quote(text)}\n" for key, text in annotations(alert).items()]
     return "".join(lines)
 
 
-def expanded(text, labels):
+def expand(text, labels):
     for name, value in labels.items():
         text = text.replace("{{ $labels.%s }}" % name, value)
     return text
 
 
-def rule_tests():
+def write_tests():
     lines = [WRITTEN.format("alerts.py"), "rule_files: [recording.yml, alerts.yml]\nevaluation_interval: 1m\ntests:\n"]
     for alert in ALERTS:
         test = alert["test"]
         lines.append(f"  - name: {alert['name']}\n    interval: 1m\n    input_series:\n")
         for series, values in test["series"]:
-            lines.append(f"      - series: {quoted(series)}\n        values: {quoted(values)}\n")
+            lines.append(f"      - series: {quote(series)}\n        values: {quote(values)}\n")
         lines.append(f"    alert_rule_test:\n      - alertname: {alert['name']}\n        eval_time: {test['quiet']}\n        exp_alerts: []\n")
         lines.append(f"      - alertname: {alert['name']}\n        eval_time: {test['fires']}\n        exp_alerts:\n")
         labels = {**test["labels"], "severity": alert["severity"]}
         lines.append("          - exp_labels:\n")
-        lines += [f"              {key}: {quoted(value)}\n" for key, value in labels.items()]
+        lines += [f"              {key}: {quote(value)}\n" for key, value in labels.items()]
         lines.append("            exp_annotations:\n")
-        lines += [f"              {key}: {quoted(expanded(text, labels))}\n" for key, text in annotations(alert).items()]
+        lines += [f"              {key}: {quote(expand(text, labels))}\n" for key, text in annotations(alert).items()]
     return "".join(lines)
 
 
@@ -122,7 +122,7 @@ def files():
     for name, *rest in DASHBOARDS:
         text = json.dumps(dashboard(name, *rest), indent=1, ensure_ascii=False) + "\n"
         yield HERE / "grafana" / f"{name}.json", text
-    for name, text in (("recording", recording()), ("alerts", alerting()), ("tests", rule_tests())):
+    for name, text in (("recording", write_recording()), ("alerts", write_alerts()), ("tests", write_tests())):
         yield HERE / "prometheus" / f"{name}.yml", text
 
 
@@ -135,7 +135,7 @@ def main():
         else:
             path.write_text(text, encoding="utf-8")
     if stale:
-        sys.exit("not what make.py writes (run it): " + ", ".join(stale))
+        sys.exit("these files are not what make.py writes, run dashboards/make.py: " + ", ".join(stale))
 
 
 if __name__ == "__main__":

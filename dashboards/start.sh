@@ -1,8 +1,8 @@
 #!/bin/sh
 # Starts Prometheus with Zillion's rules, scraping a trainer and a server; see README.md.
 #
-# Prometheus is the one on PATH, or Debian's package unpacked into a cache folder: nothing is installed, and nobody
-# needs to be root. Exit code 4: it is neither here nor can it be downloaded.
+# Prometheus is the one on PATH, or Debian's package unpacked into a cache folder: nothing is installed, and root is
+# not needed. Exit code 4: Prometheus is not on this machine and cannot be downloaded.
 set -eu
 
 usage() {
@@ -13,10 +13,10 @@ usage: dashboards/start.sh [--trainer HOST:PORT]... [--server HOST:PORT]... [--l
   --trainer   where `zillion train --metrics` listens (127.0.0.1:9091)
   --server    where `zillion serve --http` listens (127.0.0.1:8080)
   --listen    where Prometheus listens (127.0.0.1:9090)
-  --interval  time between two scrapes, and between two looks at the rules (15s)
+  --interval  time between two scrapes, and between two evaluations of the rules (15s)
   --data      folder of Prometheus' own data (a temporary one)
-  --cache     folder that Debian's package is unpacked in (~/.cache/zillion/prometheus)
-  --fetch     only make sure that Prometheus is there, and print the folder of its programs
+  --cache     folder where Debian's package is unpacked (~/.cache/zillion/prometheus)
+  --fetch     only make sure that Prometheus is available, and print the folder of its programs
 TEXT
 }
 
@@ -51,7 +51,7 @@ programs() {
     if [ ! -x "$cache/usr/bin/promtool" ]; then
         command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
         mkdir -p "$cache"
-        # Unpacked beside and moved: whoever is interrupted leaves nothing that looks whole.
+        # Unpacked into a folder of its own and then moved: an interrupted run leaves nothing that looks complete.
         part=$(mktemp -d "$cache/part.XXXXXX")
         if ! (cd "$part" && apt-get -qq download prometheus && dpkg -x ./*.deb .) >&2; then
             rm -rf -- "$part"
