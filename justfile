@@ -1,0 +1,73 @@
+# Short commands; `just` lists them. Arguments go through: `just test-crate nn optim`.
+
+# Lists the commands.
+default:
+    @just --list
+
+# Compiles everything without running it.
+check:
+    cargo check --workspace --all-targets
+
+# Formats the code, then checks it as CI does.
+lint:
+    cargo fmt --all
+    cargo clippy --workspace --all-targets --release -- -D warnings
+
+# Runs the unit tests of all crates and the rules of style: no end-to-end tests, no soak.
+test-fast:
+    cargo test --workspace --lib --exclude zillion-tests
+    cargo test -p zillion-tests -- tidy
+
+# Runs the unit tests of one crate, for example `just test-crate nn optim`.
+test-crate crate *filter:
+    cargo test -p zillion-{{crate}} --lib -- {{filter}}
+
+# Runs some end-to-end tests, for example `just test-e2e resume`.
+test-e2e *filter:
+    cargo test --workspace --release --no-run
+    cargo test -p zillion-tests --release -- {{filter}}
+
+# Runs all tests.
+test:
+    cargo test --workspace --release
+
+# Runs what CI runs.
+ci:
+    .ci/run
+
+# Checks spelling (`pip install typos`).
+typos:
+    typos
+
+# Checks licences, advisories and sources of dependencies (`cargo install cargo-deny --locked`).
+deny:
+    cargo deny check
+
+# Builds the documentation of all crates and opens it.
+doc:
+    cargo doc --workspace --no-deps --open
+
+# Runs the whole loop on made-up data.
+quickstart:
+    cargo run --release -- quickstart
+
+# Measures training of a model, for example `just bench-train deepfm 2`.
+bench-train model='deepfm' threads='2': synth
+    cargo run --release -- bench train --model {{model}} --data target/bench/train.parquet \
+        --threads {{threads}} $(seq -f '--set features.I%g.missing=0' 13)
+
+# Measures lookups and updates of a table.
+bench-tables rows='1000000' threads='2':
+    cargo run --release -- bench embedding --rows {{rows}} --threads {{threads}}
+
+# Measures a server.
+bench-serve:
+    cargo run --release -- bench serve
+
+# Makes the click log that `bench-train` reads.
+synth:
+    cargo run --release -- data synth --rows 1000000 --out target/bench
+
+# Writes the files of dashboards and alerts from their lists.
+dashboards:
+    python3 dashboards/make.py
