@@ -6,15 +6,8 @@
 
 mod args;
 mod bar;
-mod child;
 mod commands;
-mod exit;
-mod job_file;
-mod load;
 mod metrics;
-mod profile;
-mod progress;
-mod signals;
 mod svg;
 mod telemetry;
 mod watch;
@@ -22,6 +15,7 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::Parser;
+use zillion_console::exit;
 
 use args::{Args, Command, LogFormat};
 
@@ -50,11 +44,11 @@ fn main() -> ExitCode {
         Command::Table(args) => done(commands::table::run(&args)),
         Command::Publish(args) => done(commands::publish::run(&args)),
         Command::Serve(args) => done(commands::serve::run(&args)),
-        Command::Loadgen(args) => commands::loadgen::run(&args),
+        Command::Loadgen(args) => zillion_bench::loadgen::run(&args),
         Command::Model(args) => done(commands::model::run(&args)),
         Command::Explain(args) => done(commands::explain::run(&args)),
         Command::Data(args) => done(commands::data::run(&args)),
-        Command::Bench(args) => done(commands::bench::run(&args)),
+        Command::Bench(args) => done(zillion_bench::run(&args, commands::init::drafted)),
         Command::Doctor(args) => done(commands::doctor::run(&args)),
         Command::Completions(args) => done(commands::manual::completions(&args)),
         Command::Man(args) => done(commands::manual::pages(&args)),

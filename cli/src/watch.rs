@@ -6,6 +6,7 @@ mod stepper;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use zillion_console::progress::Progress;
 use zillion_trainer::{
     CheckpointReport, EpochReport, Look, Observer, PublishReport, RunFigures, StepReport, Stepped,
 };
@@ -14,7 +15,6 @@ pub(crate) use fetch::{Choice, Lines};
 pub(crate) use stepper::Stepper;
 
 use crate::metrics::TrainerMetrics;
-use crate::progress::Progress;
 
 /// Progress, and what was asked for beside it.
 pub(crate) struct Watch {

@@ -6,6 +6,7 @@ mod file_system;
 mod gpu;
 pub(crate) mod huge;
 pub(crate) mod numa;
+pub mod process;
 mod processor;
 
 use std::ffi::CString;

@@ -4,14 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
+use zillion_console::{compute_pool, exit, job_file, print_json};
 use zillion_trainer::{
     CheckReport, DataCheck, FeatureCheck, GradientCheck, Job, MemoryCheck, Severity, TableCheck,
 };
 
 use super::look::{self, bytes, grouped, percent};
-use super::{print_json, workers};
 use crate::args::CheckArgs;
-use crate::{exit, job_file};
 
 /// Rows whose gradients are compared: few, so that each has a share of the loss that can be seen.
 const GRADIENT_ROWS: usize = 32;
@@ -21,7 +20,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let mut gradients = None;
     // What cannot run has no gradients.
     if let Some(job) = job.filter(|_| args.gradients && report.worst() != Some(Severity::Error)) {
-        let workers = workers(job.run.threads)?;
+        let workers = compute_pool(job.run.threads)?;
         gradients = Some(zillion_trainer::gradients(&job, GRADIENT_ROWS, &workers)?);
     }
     if args.json {
@@ -84,7 +83,7 @@ fn report(args: &CheckArgs) -> Result<(CheckReport, Option<Job>)> {
         Ok(job) => job,
         Err(error) => return Ok((CheckReport::of_error("job", error), None)),
     };
-    let report = zillion_trainer::check(&job, args.sample, &workers(job.run.threads)?)?;
+    let report = zillion_trainer::check(&job, args.sample, &compute_pool(job.run.threads)?)?;
     Ok((report, Some(job)))
 }
 

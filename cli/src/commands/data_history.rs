@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use zillion_console::{durable_files, print_json};
 use zillion_reader::{HistoryFile, HistorySpec, add_histories};
 
 use super::look::grouped;
-use super::{files, print_json};
 use crate::args::HistoryArgs;
 
 #[derive(Serialize)]
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
         lag: args.lag,
         name: args.name.clone(),
     };
-    let written = add_histories(&spec, &args.input, &args.out, &files()?)?;
+    let written = add_histories(&spec, &args.input, &args.out, &durable_files()?)?;
     let report: Vec<Written> = written.iter().map(Written::new).collect();
     for file in &report {
         let share = 100.0 * file.empty as f64 / file.rows.max(1) as f64;

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
+use zillion_console::{compute_pool, job_file, print_json};
 use zillion_reader::{
     ColumnProfile, Count, DataConfig, Drift, Look, Numbers, Paths, Profile, drift, profile,
 };
 
+use super::figure;
 use super::look::{self, grouped, percent};
-use super::{figure, print_json, workers};
 use crate::args::InspectArgs;
-use crate::job_file;
 
 /// A stability index from which on a column is worth a look, and from which on it has changed.
 const WORTH_A_LOOK: f64 = 0.1;
@@ -60,7 +60,7 @@ struct Drifted {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<()> {
-    let workers = workers(None)?;
+    let workers = compute_pool(None)?;
     let files = expand(&args.files)?;
     let second = expand(&args.against)?;
     let config = match &args.job {

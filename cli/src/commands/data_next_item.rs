@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use zillion_console::{durable_files, print_json};
 use zillion_reader::{NextItemSpec, next_items};
 
 use super::look::grouped;
-use super::{files, print_json};
 use crate::args::NextItemArgs;
 
 #[derive(Serialize)]
@@ -21,7 +21,7 @@ struct Written {
 pub(crate) fn run(args: &NextItemArgs) -> Result<()> {
     let spec =
         NextItemSpec { by: args.by.clone(), items: args.items.clone(), last: args.last.get() };
-    let report = next_items(&spec, &args.input, &args.out, &files()?)?;
+    let report = next_items(&spec, &args.input, &args.out, &durable_files()?)?;
     eprintln!("{} sequences", grouped(report.sequences));
     if report.short > 0 {
         eprintln!("{} of fewer than three items make training rows alone", grouped(report.short));

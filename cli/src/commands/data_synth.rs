@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
+use zillion_console::{compute_pool, durable_files, print_json};
 use zillion_device::{Files, Workers};
 use zillion_nn::metrics;
 use zillion_reader::ClickLog;
 
-use super::{figure, files, print_json, workers};
+use super::figure;
 use crate::args::SynthArgs;
 
 /// A synthetic log that has been written.
@@ -29,7 +30,7 @@ pub(super) struct Synthetic {
 }
 
 pub(crate) fn run(args: &SynthArgs) -> Result<()> {
-    let written = write(args.seed, args.rows, &args.out, &*workers(None)?, &files()?)?;
+    let written = write(args.seed, args.rows, &args.out, &*compute_pool(None)?, &durable_files()?)?;
     written.tell();
     if args.json {
         print_json(&written)?;

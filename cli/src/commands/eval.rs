@@ -1,22 +1,22 @@
 //! `zillion eval`.
 
 use anyhow::{Context, Result};
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, data_settings, job_file, print_json};
 use zillion_reader::{Dataset, Paths};
 use zillion_trainer::{Job, Loaded};
 
-use super::{figure, print_json, workers};
+use super::figure;
 use crate::args::EvalArgs;
-use crate::exit::Stop;
-use crate::job_file;
 
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
-    let mut loaded = Loaded::open(&args.checkpoint, workers(args.threads)?)?;
+    let mut loaded = Loaded::open(&args.checkpoint, compute_pool(args.threads)?)?;
     if let Some(path) = &args.job {
         let value = job_file::load(path, std::env::vars(), &args.set)?;
         let job = Job::from_value(value).with_context(|| path.display().to_string())?;
         loaded.checkpoint().check_job(&job)?;
     }
-    let data = super::predict::data_config(&loaded, &args.set)?;
+    let data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
     if paths.is_empty() {
         let problem = "the checkpoint's job names no test files: give some with --data FILE";

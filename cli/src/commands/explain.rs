@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use serde_json::json;
+use zillion_console::{durable_files, print_json};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, FeatureKind, RawType, Schema};
 use zillion_registry::{Cache, STABLE, VersionManifest, default_cache};
@@ -14,7 +15,6 @@ use zillion_rows::layer::{AtOnce, Found, LayerSource};
 use zillion_store::Environment;
 
 use super::model::model;
-use super::{files, print_json};
 use crate::args::{ExplainArgs, KeyType};
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
         None => model.pointer(STABLE)?.to.version,
     };
     let folder = cache_folder(args.cache.as_ref(), &args.model.registry)?;
-    let mut cache = Cache::open(&folder, model.name(), files()?)?;
+    let mut cache = Cache::open(&folder, model.name(), durable_files()?)?;
     let chain = cache.chain(&model, version)?;
     let Some(newest) = chain.last() else { bail!("version {version} has no chain") };
     let Some(table) = newest.tables.iter().position(|t| t.name == args.table) else {

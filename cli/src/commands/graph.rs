@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use zillion_console::exit::Stop;
+use zillion_console::{durable_files, job_file, open_registry};
 use zillion_nn::drawing::{self, Sizes};
 use zillion_nn::zoo::LOSS;
 use zillion_nn::{
@@ -13,10 +15,8 @@ use zillion_registry::{Cache, VersionId};
 use zillion_rows::layer::{AtOnce, LayerFile};
 use zillion_trainer::{Checkpoint, Job, RunDir, TrainConfig};
 
-use super::{files, look, model};
+use super::look;
 use crate::args::{GraphArgs, GraphFormat};
-use crate::exit::Stop;
-use crate::job_file;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(super) fn run(args: &GraphArgs) -> Result<()> {
@@ -143,11 +143,11 @@ fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
     let version: VersionId = number.parse().map_err(|_| {
         usage(format!("with --model the argument is the number of a version, not {number:?}"))
     })?;
-    let model = model::registry(registry)?.model(model)?;
+    let model = open_registry(registry)?.model(model)?;
     let file = model.version(version)?.graph;
     // Fetched, looked at and forgotten: no cache of a server need know of it.
     let folder = tempfile::tempdir().context("cannot make a folder for the graph")?;
-    let cache = Cache::open(folder.path(), model.name(), files()?)?;
+    let cache = Cache::open(folder.path(), model.name(), durable_files()?)?;
     let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
     let bytes = cache.read(&model, &file.name(), &described, &mut AtOnce)?;
     Ok(Graph::from_json(&bytes)?)

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use toml::Value;
+use zillion_console::compute_pool;
+use zillion_console::exit::Stop;
 use zillion_feature::RawType;
 use zillion_reader::{DataConfig, Dataset, Guessed, Header};
 use zillion_trainer::Job;
 
 use super::look::{self, Looked, grouped};
-use super::workers;
 use crate::args::InitArgs;
-use crate::exit::Stop;
 
 /// Rows that guesses are made from.
 const LOOKED_AT: u64 = 200_000;
@@ -45,12 +45,12 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
 }
 
 /// The job that `init` would write for a file.
-pub(super) fn drafted(data: &Path) -> Result<Job> {
+pub(crate) fn drafted(data: &Path) -> Result<Job> {
     draft(data, None).map(|(.., job)| job)
 }
 
 fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
-    let looked = look::at(data, LOOKED_AT, label, &*workers(None)?)?;
+    let looked = look::at(data, LOOKED_AT, label, &*compute_pool(None)?)?;
     let label = match &looked.guess.label {
         Ok(label) => label.clone(),
         Err(why) => return Err(Stop::Usage(format!("{why}: {}", data.display())).into()),

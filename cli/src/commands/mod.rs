@@ -1,20 +1,5 @@
 //! One file a command.
 
-pub(crate) mod bench;
-mod bench_capacity;
-mod bench_cold_start;
-mod bench_criteo;
-mod bench_delta;
-mod bench_embedding;
-mod bench_frappe;
-mod bench_hot_load;
-mod bench_reader;
-mod bench_registry;
-mod bench_serve;
-mod bench_spill;
-mod bench_stalls;
-mod bench_train;
-mod bench_wire;
 pub(crate) mod check;
 pub(crate) mod data;
 mod data_convert;
@@ -28,7 +13,6 @@ pub(crate) mod explain;
 mod graph;
 pub(crate) mod init;
 mod key_names;
-pub(crate) mod loadgen;
 mod look;
 pub(crate) mod manual;
 pub(crate) mod model;
@@ -47,50 +31,14 @@ mod table_shrink;
 mod table_stats;
 mod table_top;
 pub(crate) mod train;
-mod turns;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
-use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use zillion_device::{Failpoint, Files, Workers, machine};
+use anyhow::Result;
+use zillion_console::durable_files;
 use zillion_nn::metrics::RankingFigure;
 use zillion_reader::{DataConfig, Dataset};
 use zillion_trainer::{EvalReport, RejectFile};
-
-/// The one compute pool of the process.
-fn workers(threads: Option<NonZeroUsize>) -> Result<Arc<Workers>> {
-    let workers = Workers::new(threads.unwrap_or_else(machine::cpus))?;
-    Ok(Arc::new(workers))
-}
-
-/// Durable files; `ZILLION_FAILPOINT=N:kill` disturbs the N-th operation, for crash tests.
-fn files() -> Result<Files> {
-    match std::env::var("ZILLION_FAILPOINT") {
-        Ok(text) => {
-            let failpoint = Failpoint::parse(&text).context("ZILLION_FAILPOINT")?;
-            Ok(Files::with_failpoints(Arc::new(failpoint)))
-        }
-        Err(_) => Ok(Files::new()),
-    }
-}
-
-/// A folder of a benchmark, removed when dropped: below `parent`, or where temporary files go.
-fn scratch(parent: Option<&std::path::Path>) -> Result<tempfile::TempDir> {
-    match parent {
-        Some(parent) => tempfile::tempdir_in(parent),
-        None => tempfile::tempdir(),
-    }
-    .context("no folder for what the benchmark writes; name one with --folder")
-}
-
-/// One line of JSON on stdout.
-#[expect(clippy::print_stdout, reason = "the result of a command")]
-fn print_json(value: &impl serde::Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string(value)?);
-    Ok(())
-}
 
 /// A line on stdout. Who has stopped reading (`head`) has seen enough, and is told nothing more.
 fn say(line: &str) {
@@ -106,7 +54,7 @@ fn write_rejects(data: &DataConfig, dataset: &Dataset) -> Result<()> {
     let Some(path) = &data.rejects else { return Ok(()) };
     let mut rejects = RejectFile::new(path);
     rejects.add(dataset);
-    Ok(rejects.save(&files()?)?)
+    Ok(rejects.save(&durable_files()?)?)
 }
 
 /// Says how many rows were left out as bad; "which" rows, as in "of the test rows".

@@ -6,13 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
-use zillion_device::SystemClock;
-use zillion_registry::{
-    Model, MoveKind, PointerMove, Registry, Retention, VersionId, VersionManifest,
-};
+use zillion_console::{open_registry, print_json};
+use zillion_registry::{Model, MoveKind, PointerMove, Retention, VersionId, VersionManifest};
 use zillion_store::StoreSums;
 
-use super::{files, graph, model_export, print_json, say};
+use super::{graph, model_export, say};
 use crate::args::{
     DiffArgs, GcArgs, ListArgs, ModelArgs, ModelCommand, ModelRef, PinArgs, PromoteArgs,
     RollbackArgs, ShowArgs, VerifyArgs,
@@ -36,19 +34,9 @@ pub(crate) fn run(args: &ModelArgs) -> Result<()> {
     }
 }
 
-/// The registry at a URL.
-pub(super) fn registry(url: &str) -> Result<Registry> {
-    Ok(Registry::open(url, files()?, Arc::new(SystemClock::new()))?)
-}
-
-/// The same, made if it is not there.
-pub(super) fn new_registry(url: &str) -> Result<Registry> {
-    Ok(Registry::create(url, files()?, Arc::new(SystemClock::new()))?)
-}
-
 /// The model that arguments name.
 pub(super) fn model(args: &ModelRef) -> Result<Model> {
-    Ok(registry(&args.registry)?.model(&args.model)?)
+    Ok(open_registry(&args.registry)?.model(&args.model)?)
 }
 
 /// Says on stderr when the store was in trouble: what went well in the end took longer than it should.
@@ -79,7 +67,7 @@ fn number_of_user() -> Option<String> {
 }
 
 fn list(args: &ListArgs) -> Result<()> {
-    let registry = registry(&args.registry)?;
+    let registry = open_registry(&args.registry)?;
     let Some(name) = &args.model else {
         let models = registry.models()?;
         if args.json {

@@ -4,15 +4,14 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use toml::{Table, Value};
-use zillion_reader::{DataConfig, Dataset, Labels};
-use zillion_trainer::{Job, Loaded, Predicted};
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, data_settings};
+use zillion_reader::{Dataset, Labels};
+use zillion_trainer::{Loaded, Predicted};
 
+use super::predict_version;
 use super::score_lines::{Ended, ScoreLines};
-use super::{predict_version, workers};
 use crate::args::{FetchArgs, PredictArgs, StdinFormat};
-use crate::exit::Stop;
-use crate::job_file;
 use crate::watch::{Choice, Lines};
 
 pub(crate) fn run(args: &PredictArgs) -> Result<()> {
@@ -29,8 +28,8 @@ fn usage(what: &str) -> Result<()> {
 }
 
 fn of_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
-    let mut loaded = Loaded::open(&args.first, workers(args.threads)?)?;
-    let mut data = data_config(&loaded, &args.set)?;
+    let mut loaded = Loaded::open(&args.first, compute_pool(args.threads)?)?;
+    let mut data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let schema = &loaded.job.schema;
     let dataset = if input.as_os_str() == "-" {
         data.format = match args.format {
@@ -108,38 +107,4 @@ fn look(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> 
 
 fn first(dataset: &Dataset) -> String {
     dataset.first_rejects().join("; ")
-}
-
-/// The `[data]` section of the checkpoint's job under the caller's overrides.
-pub(super) fn data_config(loaded: &Loaded, sets: &[String]) -> Result<DataConfig> {
-    overlaid_data(&loaded.job, sets)
-}
-
-/// The `[data]` section of a checkpoint's job under the caller's overrides.
-pub(super) fn overlaid_data(job: &Job, sets: &[String]) -> Result<DataConfig> {
-    let data = Value::try_from(&job.data).context("the checkpoint's [data] section")?;
-    data_under(data, sets, "the checkpoint carries the job")
-}
-
-/// What the caller says of how files are written, over the defaults: a version knows its columns and not
-/// how files have them.
-pub(super) fn data_of_file(sets: &[String]) -> Result<DataConfig> {
-    data_under(Value::Table(Table::new()), sets, "the version carries the job")
-}
-
-fn data_under(data: Value, sets: &[String], rest: &str) -> Result<DataConfig> {
-    let mut job = Table::from_iter([("data".to_owned(), data)]);
-    // That file is training's; whoever scores names another.
-    if let Some(data) = job.get_mut("data").and_then(Value::as_table_mut) {
-        data.remove("rejects");
-    }
-    // The environment may hold settings for training, too: of those, only where the data is matters here.
-    let environment = std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_DATA__"));
-    job_file::overlay(&mut job, environment, sets)?;
-    if let Some(key) = job.keys().find(|k| *k != "data") {
-        return Err(
-            Stop::Usage(format!("`{key}` cannot be set here: {rest}; only data.* can")).into()
-        );
-    }
-    Ok(zillion_config::section(&Value::Table(job), "data")?)
 }

@@ -4,17 +4,16 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, data_settings, durable_files, open_registry};
 use zillion_reader::RawRows;
 use zillion_registry::{Cache, STABLE};
 use zillion_rows::layer::AtOnce;
 use zillion_scorer::Servable;
 
 use super::explain::cache_folder;
-use super::predict::data_of_file;
 use super::score_lines::{Ended, ScoreLines};
-use super::{files, model, workers};
 use crate::args::PredictArgs;
-use crate::exit::Stop;
 
 /// Rows that are scored together unless the caller says otherwise.
 const BATCH: usize = 4096;
@@ -32,15 +31,15 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
             "nodes are looked into in a checkpoint; a version has scores: leave out --fetch";
         return Err(Stop::Usage(reason.into()).into());
     }
-    let data = data_of_file(&args.set)?;
-    let model = model::registry(registry)?.model(name)?;
+    let data = data_settings::of_file(&args.set)?;
+    let model = open_registry(registry)?.model(name)?;
     let version = match args.version {
         Some(version) => version,
         None => model.pointer(STABLE)?.to.version,
     };
     let folder = cache_folder(args.cache.as_ref(), registry)?;
-    let mut cache = Cache::open(&folder, name, files()?)?;
-    let workers = workers(args.threads)?;
+    let mut cache = Cache::open(&folder, name, durable_files()?)?;
+    let workers = compute_pool(args.threads)?;
     let servable = Servable::load(&model, version, [], &mut cache, &workers, &mut AtOnce)?;
     let schema = servable.encoder().schema();
 

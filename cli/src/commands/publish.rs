@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::json;
+use zillion_console::{compute_pool, data_settings, durable_files, print_json};
 use zillion_device::SystemClock;
 use zillion_reader::Paths;
 use zillion_trainer::{Checkpoint, Job, PublishConfig, Published, publish_checkpoint};
 
 use super::model::tell_store;
-use super::predict::overlaid_data;
-use super::{files, print_json, say, workers};
+use super::say;
 use crate::args::PublishArgs;
 
 pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     let checkpoint = Checkpoint::find(&args.checkpoint)?;
     let mut job = checkpoint.job()?;
-    job.data = overlaid_data(&job, &args.set)?;
+    job.data = data_settings::of_checkpoint(&job, &args.set)?;
     if !args.parity.is_empty() {
         read_parity_from(&mut job, &args.parity);
     }
@@ -27,10 +27,17 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
         parity_rows: args.parity_rows,
         ..PublishConfig::new(&args.model.registry)
     };
-    let workers = workers(args.threads)?;
+    let workers = compute_pool(args.threads)?;
     let clock = Arc::new(SystemClock::new());
-    let published =
-        publish_checkpoint(&checkpoint, &job, &config, args.base, &workers, &files()?, clock)?;
+    let published = publish_checkpoint(
+        &checkpoint,
+        &job,
+        &config,
+        args.base,
+        &workers,
+        &durable_files()?,
+        clock,
+    )?;
     if args.json {
         return print_json(&summary(&published));
     }

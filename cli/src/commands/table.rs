@@ -1,12 +1,12 @@
 //! `zillion table`.
 
 use anyhow::Result;
+use zillion_console::exit::Stop;
 use zillion_rows::TableSpec;
 use zillion_trainer::Job;
 
 use super::{table_explain, table_histogram, table_plan, table_shrink, table_stats, table_top};
 use crate::args::{Table, TableArgs};
-use crate::exit::Stop;
 
 pub(crate) fn run(args: &TableArgs) -> Result<()> {
     match &args.what {

@@ -4,15 +4,16 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, print_json};
 use zillion_embedding::{AdmissionForecast, EvictionForecast, KeyReport, Outlook};
 use zillion_feature::FeatureKey;
 use zillion_trainer::Checkpoint;
 
 use super::key_names::KeyNames;
 use super::look::{self, grouped};
-use super::{print_json, table, workers};
+use super::table;
 use crate::args::TableExplainArgs;
-use crate::exit::Stop;
 
 #[derive(Serialize)]
 struct Report {
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
         let message = format!("not an id that this table's features can have: --key {}", args.key);
         return Err(Stop::Usage(message).into());
     };
-    let workers = workers(args.threads)?;
+    let workers = compute_pool(args.threads)?;
     let view = checkpoint.table(spec.clone(), &workers)?;
     let known = |key: &&FeatureKey| view.get(**key).is_some() || view.waiting(**key).is_some();
     let key = keys.iter().find(known).copied().unwrap_or(first);

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
+use zillion_console::{compute_pool, durable_files, print_json};
 use zillion_embedding::{Histogram, Measure, Range};
 use zillion_rows::TableSpec;
 use zillion_trainer::Checkpoint;
 
 use super::look::{self, grouped, percent};
-use super::{files, print_json, table, workers};
+use super::table;
 use crate::args::{HistogramOf, TableHistogramArgs};
 use crate::svg::{self, Axis, Panel, Scale, Shapes, Unit};
 
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &TableHistogramArgs) -> Result<()> {
         true => job.tables.iter().collect(),
         false => args.table.iter().map(|name| table::named(&job, name)).collect::<Result<_>>()?,
     };
-    let workers = workers(args.threads)?;
+    let workers = compute_pool(args.threads)?;
     let step = checkpoint.manifest.step;
     let of = match args.of {
         HistogramOf::Count => Measure::Count,
@@ -110,6 +111,6 @@ fn write_plot(path: &Path, report: &Report, of: Measure) -> Result<()> {
     let rows: Vec<(String, Vec<Panel>)> =
         panels.chunks(PANELS).map(|panels| (String::new(), panels.to_vec())).collect();
     let title = format!("{} at step {}", words(of), report.step);
-    files()?.write_bytes(path, svg::page(&title, &rows).as_bytes())?;
+    durable_files()?.write_bytes(path, svg::page(&title, &rows).as_bytes())?;
     Ok(())
 }

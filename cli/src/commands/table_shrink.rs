@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, data_settings, durable_files, print_json};
 use zillion_device::Workers;
 use zillion_embedding::{Keep, Order, TableSize};
 use zillion_reader::Dataset;
 use zillion_trainer::{Checkpoint, EvalReport, Loaded};
 
 use super::look::{self, bytes, grouped};
-use super::{figure, files, print_json, ranking_lines, table, workers};
+use super::{figure, ranking_lines, table};
 use crate::args::{ShrinkBy, TableShrinkArgs};
-use crate::exit::Stop;
 
 #[derive(Serialize)]
 struct Report {
@@ -47,8 +48,8 @@ pub(crate) fn run(args: &TableShrinkArgs) -> Result<()> {
             return Err(Stop::Refused(message).into());
         }
     }
-    let workers = workers(args.threads)?;
-    let durable = files()?;
+    let workers = compute_pool(args.threads)?;
+    let durable = durable_files()?;
     let out = args.out.as_deref().filter(|_| !args.dry_run);
     let shrunk = checkpoint.shrink(spec, keep, out.map(|out| (out, &durable)), &workers)?;
     let evaluated = match (out, args.eval.is_empty()) {
@@ -98,7 +99,7 @@ fn keep(args: &TableShrinkArgs) -> Result<Keep> {
 
 fn evaluate(path: PathBuf, data: &[PathBuf], workers: &Arc<Workers>) -> Result<EvalReport> {
     let mut loaded = Loaded::open(&path, workers.clone())?;
-    let config = super::predict::data_config(&loaded, &[])?;
+    let config = data_settings::of_checkpoint(&loaded.job, &[])?;
     let dataset = Dataset::open(&config, data, &loaded.job.schema)?
         .with_statistics(loaded.statistics().clone());
     Ok(loaded.evaluate(&dataset)?)

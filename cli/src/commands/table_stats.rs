@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
+use zillion_console::{compute_pool, print_json};
 use zillion_embedding::{Bin, TableSurvey};
 use zillion_rows::TableSpec;
 use zillion_trainer::Checkpoint;
 
 use super::look::{self, bytes, grouped, percent};
-use super::{print_json, table, workers};
+use super::table;
 use crate::args::TableStatsArgs;
 
 /// Columns of the widest bar.
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &TableStatsArgs) -> Result<()> {
         true => job.tables.iter().collect(),
         false => args.table.iter().map(|name| table::named(&job, name)).collect::<Result<_>>()?,
     };
-    let workers = workers(args.threads)?;
+    let workers = compute_pool(args.threads)?;
     let step = checkpoint.manifest.step;
     let mut tables = Vec::with_capacity(specs.len());
     for spec in specs {

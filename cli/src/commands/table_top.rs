@@ -4,15 +4,16 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, print_json};
 use zillion_embedding::{Order, RowView, TableView, Waiting};
 use zillion_feature::FeatureKey;
 use zillion_trainer::Checkpoint;
 
 use super::key_names::KeyNames;
 use super::look::{self, grouped};
-use super::{print_json, table, workers};
+use super::table;
 use crate::args::{TableTopArgs, TopBy};
-use crate::exit::Stop;
 
 /// Weights of a row that a list shows.
 const SHOWN: usize = 4;
@@ -80,7 +81,7 @@ pub(crate) fn run(args: &TableTopArgs) -> Result<()> {
     let checkpoint = Checkpoint::find(&args.checkpoint)?;
     let job = checkpoint.job()?;
     let spec = table::named(&job, &args.table)?;
-    let workers = workers(args.threads)?;
+    let workers = compute_pool(args.threads)?;
     let view = checkpoint.table(spec.clone(), &workers)?;
     let mut names = KeyNames::of(&job, &args.table);
     if let Some(id) = &args.key {

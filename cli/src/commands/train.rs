@@ -2,15 +2,16 @@
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use zillion_console::progress::Progress;
+use zillion_console::{compute_pool, durable_files, job_file, print_json, profile, signals};
 use zillion_trainer::profile::Summary;
 use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 
-use super::{figure, files, print_json, workers};
+use super::figure;
 use crate::args::TrainArgs;
+use crate::metrics;
 use crate::metrics::{Listener, TrainerMetrics};
-use crate::progress::Progress;
 use crate::watch::{Choice, Stepper, Watch};
-use crate::{job_file, metrics, profile, signals};
 
 /// Rows of a batch whose values are printed where nothing is said.
 const FETCHED_ROWS: u64 = 5;
@@ -29,8 +30,8 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     let options = TrainOptions {
         resume: args.resume,
         from: args.from.clone(),
-        workers: workers(job.run.threads)?,
-        files: files()?,
+        workers: compute_pool(job.run.threads)?,
+        files: durable_files()?,
         stop: signals::stop_flag()?,
         profile: profile::options(&args.profile)?,
         in_memory: false,

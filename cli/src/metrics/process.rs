@@ -4,12 +4,8 @@
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, Gauge};
+use zillion_device::machine::{file_limit, process};
 use zillion_device::slab::reserve_bytes;
-
-use crate::child::proc;
-
-/// Where the kernel tells about this process.
-const STATUS: &str = "/proc/self/status";
 
 /// This process, as the kernel sees it.
 pub(crate) struct Process {
@@ -25,7 +21,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new() -> prometheus::Result<Self> {
-        let process = Self {
+        let series = Self {
             cpu_seconds: Counter::new(
                 "process_cpu_seconds_total",
                 "Processor time of the process, in seconds.",
@@ -47,8 +43,8 @@ impl Process {
                 "Memory that is ready for tables that grow.",
             )?,
         };
-        process.start_time.set(proc::start_time().unwrap_or_default());
-        Ok(process)
+        series.start_time.set(process::start_time().unwrap_or_default());
+        Ok(series)
     }
 
     fn gauges(&self) -> [&Gauge; 7] {
@@ -66,21 +62,25 @@ impl Process {
     /// What /proc does not tell keeps its last value.
     fn update(&self) {
         self.reserve.set(reserve_bytes() as f64);
-        if let Some(seconds) = proc::cpu_seconds(std::process::id()) {
+        if let Some(seconds) = process::cpu_seconds(std::process::id()) {
             self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));
         }
-        if let Ok(status) = std::fs::read_to_string(STATUS) {
-            for (name, gauge) in [("VmRSS:", &self.resident), ("VmSize:", &self.virtual_memory)] {
-                proc::number(&status, name).into_iter().for_each(|kib| gauge.set(kib * 1024.0));
+        if let Ok(status) = process::ProcessStatus::read(std::process::id()) {
+            for (figure, gauge) in [
+                (status.resident, &self.resident),
+                (status.address_space, &self.virtual_memory),
+                (status.threads, &self.threads),
+            ] {
+                figure.into_iter().for_each(|figure| gauge.set(figure as f64));
             }
-            let threads = proc::number(&status, "Threads:");
-            threads.into_iter().for_each(|threads| self.threads.set(threads));
         }
         if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
             // Reading the folder opens one more.
             self.open_fds.set(files.count().saturating_sub(1) as f64);
         }
-        proc::max_fds().into_iter().for_each(|limit| self.max_fds.set(limit));
+        if let Some(limit) = file_limit().filter(|limit| limit.soft != u64::MAX) {
+            self.max_fds.set(limit.soft as f64);
+        }
     }
 }
 

@@ -21,9 +21,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, reload};
+use zillion_console::exit::Stop;
 
 use crate::args::{LogFormat, TelemetryArgs};
-use crate::exit::Stop;
 
 /// The target of spans that are traces; `zillion-serving` and `zillion-trainer` say it too.
 const TRACES: &str = "zillion_trace";
@@ -78,7 +78,7 @@ pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
             set_log_filter(usual)
         }
     }
-    .map_err(crate::exit::usage)?;
+    .map_err(zillion_console::exit::usage)?;
     Ok(Telemetry { traces })
 }
 

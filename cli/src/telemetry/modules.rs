@@ -7,8 +7,10 @@
 use zillion_config::nearest;
 
 /// Our crates.
-const OURS: [&str; 12] = [
+const OURS: &[&str] = &[
     "zillion",
+    "zillion_bench",
+    "zillion_console",
     "zillion_device",
     "zillion_embedding",
     "zillion_feature",
@@ -23,7 +25,7 @@ const OURS: [&str; 12] = [
 ];
 
 /// The crates beside them that write events or spans.
-const OTHERS: [&str; 13] = [
+const OTHERS: &[&str] = &[
     "axum",
     "h2",
     "hyper",
@@ -42,7 +44,7 @@ const OTHERS: [&str; 13] = [
 /// What is wrong with the module of a directive, if nobody of that name logs.
 pub(super) fn problem(module: &str) -> Option<String> {
     let name = module.split("::").next().unwrap_or(module);
-    let known = || OURS.iter().chain(&OTHERS).copied();
+    let known = || OURS.iter().chain(OTHERS).copied();
     if known().any(|known| known == name) {
         return None;
     }

@@ -16,8 +16,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{self, Sampler, SdkTracerProvider, SpanData};
-
-use crate::exit::Stop;
+use zillion_console::exit::Stop;
 
 /// What the path of a collector's traces ends in.
 const PATH: &str = "/v1/traces";

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use toml::{Table, Value};
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, durable_files, job_file, print_json};
 use zillion_device::{Files, Workers};
 use zillion_feature::Schema;
 use zillion_reader::{
@@ -17,11 +19,9 @@ use zillion_reader::{
 use zillion_registry::VersionFile;
 
 use super::look::{self, bytes, grouped};
-use super::{files, print_json, say, workers};
+use super::say;
 use crate::args::{ConvertArgs, ConvertKind};
 use crate::bar::Bar;
-use crate::exit::Stop;
-use crate::job_file;
 
 /// Rows of the data that a part stands for where nobody says it.
 const PART_ROWS: u64 = 1 << 20;
@@ -33,8 +33,8 @@ const HOW_WRITTEN: [&str; 7] =
     ["format", "header", "delimiter", "quote", "decimal", "null", "list_separator"];
 
 pub(super) fn run(args: &ConvertArgs) -> Result<()> {
-    let workers = workers(args.threads)?;
-    let files = files()?;
+    let workers = compute_pool(args.threads)?;
+    let files = durable_files()?;
     let sources = DataConfig::default().files(&Paths(args.input.clone()))?;
     let Some(first) = sources.first() else { bail!("no files are given") };
     let (to, output) = output(args)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use zillion_console::exit::Stop;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKind, RawType, Schema};
 use zillion_reader::{
@@ -12,7 +13,6 @@ use zillion_reader::{
 
 use super::LOOKED_AT;
 use crate::args::ConvertArgs;
-use crate::exit::Stop;
 
 /// The columns of the first file with their types; none where the files have types of their own.
 pub(super) fn of(

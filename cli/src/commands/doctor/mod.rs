@@ -61,7 +61,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     let mut findings = checks::machine();
     findings.extend(disk::disk(&folder, args.disk_mib)?);
     let report = Report { version: env!("CARGO_PKG_VERSION"), findings };
-    if args.json { super::print_json(&report) } else { print(&report) }
+    if args.json { zillion_console::print_json(&report) } else { print(&report) }
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, durable_files, print_json};
 use zillion_device::Files;
 use zillion_feature::{HASH_ID, Schema};
 use zillion_nn::{Graph, OnnxColumn, OnnxModel, Params};
@@ -22,9 +24,8 @@ use zillion_rows::layer::{AtOnce, LayerFile};
 
 use super::explain::cache_folder;
 use super::look::{bytes, grouped};
-use super::{files, model, print_json, say, workers};
+use super::{model, say};
 use crate::args::{ExportArgs, ExportPart};
-use crate::exit::Stop;
 
 /// The version of the form of [`MANIFEST`].
 const FORMAT: u32 = 1;
@@ -37,14 +38,14 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
         Some(version) => version,
         None => model.pointer(&args.pointer)?.to.version,
     };
-    let files = files()?;
+    let files = durable_files()?;
     prepare(&args.output, args.force, &files)?;
     let folder = cache_folder(args.cache.as_ref(), &args.model.registry)?;
     let cache = Cache::open(&folder, model.name(), files.clone())?;
     let mut export = Export::of(model, cache, files, &args.output, version)?;
     let wants = |part| args.only.is_empty() || args.only.contains(&part);
     if wants(ExportPart::Rows) {
-        let workers = workers(args.threads)?;
+        let workers = compute_pool(args.threads)?;
         export.rows(&workers)?;
         export.sides()?;
     }

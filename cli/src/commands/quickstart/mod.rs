@@ -11,6 +11,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
+use zillion_console::exit::Stop;
+use zillion_console::progress::Progress;
+use zillion_console::{compute_pool, durable_files, job_file, print_json, signals};
 use zillion_device::Workers;
 use zillion_reader::ClickLog;
 use zillion_trainer::{EpochReport, Job, Observer, StepReport, TrainOptions, TrainReport, train};
@@ -19,11 +22,8 @@ use place::{Place, run_setting};
 use serve::Served;
 
 use super::data_synth::{self, Synthetic};
-use super::{figure, files, print_json, workers};
+use super::figure;
 use crate::args::QuickstartArgs;
-use crate::exit::Stop;
-use crate::progress::Progress;
-use crate::{job_file, signals};
 
 /// Everything a script may want to know.
 #[derive(Serialize)]
@@ -54,11 +54,11 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
         ))
         .into());
     }
-    let workers = workers(args.threads)?;
+    let workers = compute_pool(args.threads)?;
     let stop = signals::stop_flag()?;
 
     eprintln!("1. a click log of {} rows, by seed {}", args.rows, args.seed);
-    let data = data_synth::write(args.seed, args.rows, &place.data, &workers, &files()?)?;
+    let data = data_synth::write(args.seed, args.rows, &place.data, &workers, &durable_files()?)?;
     data.tell();
     std::fs::write(&place.job, job::job_text(args, &place))
         .with_context(|| format!("cannot write {}", place.job.display()))?;
@@ -160,7 +160,7 @@ fn sitting(
         resume,
         from: from.map(Path::to_owned),
         workers: workers.clone(),
-        files: files()?,
+        files: durable_files()?,
         stop: stop.clone(),
         profile: None,
         in_memory: false,

@@ -7,6 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use serde::Serialize;
+use zillion_bench::Protocol;
+use zillion_bench::load::bodies::Recipe;
+use zillion_bench::server::{Asker, ServerChild, Setup};
+use zillion_console::progress::Progress;
+use zillion_console::{durable_files, open_registry};
 use zillion_device::{SystemClock, Workers};
 use zillion_reader::{ClickLog, Dataset, Labels, RawRows};
 use zillion_registry::{Model, STABLE};
@@ -14,11 +19,8 @@ use zillion_trainer::{Checkpoint, Loaded, PublishConfig, publish_checkpoint};
 
 use super::place::{self, Place};
 use super::{job, sitting};
-use crate::args::{Protocol, QuickstartArgs};
-use crate::child::{Asker, ServerChild, Setup};
-use crate::commands::{files, model};
-use crate::load::bodies::Recipe;
-use crate::progress::Progress;
+use crate::args::QuickstartArgs;
+use crate::commands::model;
 
 /// How long a server may take to see what was published: it looks five times a second.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -75,8 +77,15 @@ pub(super) fn run(
     let config = PublishConfig::new(&place.registry.to_string_lossy());
     let clock = Arc::new(SystemClock::new());
     let mut loaded = Loaded::from_checkpoint(checkpoint.clone(), workers.clone())?;
-    let published =
-        publish_checkpoint(&checkpoint, &loaded.job, &config, false, workers, &files()?, clock)?;
+    let published = publish_checkpoint(
+        &checkpoint,
+        &loaded.job,
+        &config,
+        false,
+        workers,
+        &durable_files()?,
+        clock,
+    )?;
     eprintln!("   {published}");
     let server = ServerChild::start(Setup {
         model: job::NAME,
@@ -99,7 +108,7 @@ pub(super) fn run(
 
     eprintln!("5. train on rows that came in since; the server follows");
     let next = log.rows()..log.rows() + log.rows() / 5;
-    log.write(&place.data.join("next.parquet"), next, workers, &files()?)?;
+    log.write(&place.data.join("next.parquet"), next, workers, &durable_files()?)?;
     let settings = place.settings_of_next();
     let report =
         sitting(place, &settings, workers, stop, false, Some(&place.first), &mut Progress::new())?;
@@ -111,7 +120,7 @@ pub(super) fn run(
     let seconds_to_serve = moved.elapsed().as_secs_f64();
     let mut next_loaded = Loaded::open(&place.next, workers.clone())?;
     check_same(&second, &scores(&mut next_loaded, &question)?)?;
-    let registry = model::registry(&place.registry.to_string_lossy())?;
+    let registry = open_registry(&place.registry.to_string_lossy())?;
     let clicks: Model = registry.model(job::NAME)?;
     let delta_rows = clicks.version(zillion_registry::VersionId(second_version))?.layer.rows();
     eprintln!(

@@ -10,12 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use zillion_console::{durable_files, open_registry};
 use zillion_serving::{Domain, serve};
 
 use self::reload::Reloader;
 use self::settings::Settings;
 use self::systemd::Sockets;
-use super::{files, model};
 use crate::args::ServeArgs;
 
 /// How often it is looked whether every model answers, and the service manager is told what changed.
@@ -25,10 +25,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let settings = Settings::read(args)?;
     settings.set_log_filter()?;
     let mut sockets = Sockets::take()?;
-    let registry = model::registry(settings.registry())?;
+    let registry = open_registry(settings.registry())?;
     let config = settings.config(registry.store().is_remote())?;
     let metrics = crate::metrics::registry("server")?;
-    let domain = Arc::new(Domain::start(&config, &registry, &files()?, &metrics)?);
+    let domain = Arc::new(Domain::start(&config, &registry, &durable_files()?, &metrics)?);
     // One thread for the network: it moves bytes and waits, the pool does the work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

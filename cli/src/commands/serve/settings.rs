@@ -11,13 +11,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
+use zillion_console::exit::{Stop, usage};
+use zillion_console::job_file;
 use zillion_device::machine;
 use zillion_serving::{Follow, Limits, ServeConfig};
 
 use super::super::explain::cache_folder;
 use crate::args::ServeArgs;
-use crate::exit::{Stop, usage};
-use crate::job_file;
 use crate::telemetry;
 
 const SECTION: &str = "serve";

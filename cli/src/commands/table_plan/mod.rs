@@ -9,15 +9,16 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, durable_files, job_file, print_json};
 use zillion_embedding::capacity::{AdmissionPoint, CachePoint, EvictionPoint};
 use zillion_rows::{Admission, Eviction, TableSpec};
 use zillion_trainer::{Job, PlanOptions, PlanReport, TablePlan, plan_tables};
 
-use super::{files, look, print_json, workers};
+use super::look;
 use crate::args::TablePlanArgs;
 use crate::bar::Bar;
-use crate::exit::Stop;
-use crate::{job_file, svg};
+use crate::svg;
 
 /// One table with what its settings would cost.
 struct Planned<'a> {
@@ -103,7 +104,7 @@ pub(crate) fn run(args: &TablePlanArgs) -> Result<()> {
         true => (job.data.files(&job.data.train)?, None),
         false => (args.sample.clone(), look::rows(&job.data, &args.sample)),
     };
-    let workers = workers(job.run.threads)?;
+    let workers = compute_pool(job.run.threads)?;
     let mut bar = Bar::new("planning", args.rows.or(known).unwrap_or(0), "rows");
     let options = PlanOptions { rows: args.rows, keys: args.keys as usize };
     let report = plan_tables(&job, &sample, options, &workers, &mut |rows| bar.at(rows))?;
@@ -111,7 +112,7 @@ pub(crate) fn run(args: &TablePlanArgs) -> Result<()> {
     let planned = planned(&job, &report);
     if let Some(path) = &args.svg {
         let svg = svg::page(&title(&job, &report), &plot::rows(&planned));
-        files()?.write_bytes(path, svg.as_bytes())?;
+        durable_files()?.write_bytes(path, svg.as_bytes())?;
     }
     match args.json {
         true => print_json(&outcome(&job, sample, &report, &planned))?,

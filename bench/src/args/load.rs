@@ -1,0 +1,101 @@
+//! Arguments of the commands that ask for scores to measure: loadgen, and the engine without a network.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use zillion_registry::VersionId;
+
+/// The arguments of `zillion loadgen`.
+#[derive(Debug, clap::Args)]
+pub struct LoadgenArgs {
+    /// The server
+    #[arg(long, default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    pub(crate) url: String,
+    /// The model's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: String,
+    /// The registry that the server reads: it says what the model's inputs are, and what --check compares with
+    #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
+    pub(crate) registry: Option<String>,
+    /// Ask for this version by its number in the path; absent: whatever the server answers with
+    #[arg(long)]
+    pub(crate) version: Option<VersionId>,
+    /// File whose rows are sent, in order
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: PathBuf,
+    /// How the file is written, as in --set data.delimiter=';' (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Requests a second
+    #[arg(long, default_value = "100", value_name = "RPS", value_parser = positive)]
+    pub(crate) rate: f64,
+    /// Seconds that requests are sent for
+    #[arg(long, default_value = "10", value_parser = positive)]
+    pub(crate) seconds: f64,
+    /// Rows of a request
+    #[arg(long, default_value = "100", value_name = "ROWS")]
+    pub(crate) candidates: NonZeroUsize,
+    /// How requests are written
+    #[arg(long, value_enum, default_value = "v2")]
+    pub(crate) protocol: Protocol,
+    /// Inputs that all rows of a rank request share; the first row's values are taken (repeatable, or with commas)
+    #[arg(long, value_name = "INPUT", value_delimiter = ',')]
+    pub(crate) context: Vec<String>,
+    /// Connections; when all are busy, requests wait and their waiting counts
+    #[arg(long, default_value = "8")]
+    pub(crate) connections: NonZeroUsize,
+    /// Different requests, sent in turn
+    #[arg(long, default_value = "16")]
+    pub(crate) bodies: NonZeroUsize,
+    /// Milliseconds that a request may take from its scheduled time; then it has failed
+    #[arg(long, default_value = "10000", value_name = "MS")]
+    pub(crate) timeout_ms: u64,
+    /// Compare every answer bit for bit with this program's scores of the version that the answer names
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print the figures, also second by second, as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchServeArgs {
+    /// Rows of a request
+    #[arg(long, default_value = "500")]
+    pub(crate) candidates: NonZeroUsize,
+    /// Threads that share the work of one request; one request is scored at a time
+    #[arg(long, default_value = "1")]
+    pub(crate) threads: NonZeroUsize,
+    /// Rows of the table
+    #[arg(long, default_value = "2000000")]
+    pub(crate) rows: NonZeroU64,
+    /// Requests that are timed; absent: 3000 of 1 row, 1000 of 100, 400 of 500, 250 otherwise
+    #[arg(long)]
+    pub(crate) requests: Option<NonZeroUsize>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How requests are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Protocol {
+    /// Open Inference Protocol v2
+    V2,
+    /// TF-Serving's predict, row by row
+    Predict,
+    /// One context, many candidates
+    Rank,
+    /// Open Inference Protocol v2 over gRPC, with raw tensors
+    Grpc,
+}
+
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number.is_finite() && number > 0.0 {
+        Ok(number)
+    } else {
+        Err("a number above 0 is wanted".to_owned())
+    }
+}

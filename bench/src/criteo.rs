@@ -1,0 +1,213 @@
+//! A DeepFM of Criteo's shape as versions that nobody trained, and requests for it: what the benchmarks of
+//! serving publish and ask.
+//!
+//! 26 ids that share one table of 16 + 1 floats a row, 13 numbers, an MLP of 400-400-400: the peer's model. What
+//! the weights are does not matter for time; that rows lie scattered over the table does.
+
+mod requests;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use toml::Table;
+use zillion_device::Workers;
+use zillion_feature::random::{combine, mix64, unit_f32};
+use zillion_feature::{
+    Batch, Encoder, FeatureKey, LookupPlan, PlanScratch, RawColumn, RawColumns, RawValues,
+    Statistics,
+};
+use zillion_nn::{Mode, Params, Settings};
+use zillion_registry::{Draft, Link, Model, Origin, ScoreSettings, VersionManifest};
+use zillion_rows::layer::{AtOnce, Layer, LayerManifest, LayerSource, LayerWriter, part_count};
+use zillion_rows::{RowSource, TableLayout, TableSpec};
+use zillion_scorer::{ParityRows, Scorer};
+use zillion_trainer::Job;
+
+pub(crate) use requests::Requests;
+use zillion_console::durable_files;
+
+/// The model's name in the benchmarks' registries.
+pub(crate) const MODEL: &str = "bench";
+
+const IDS: usize = 26;
+const NUMBERS: usize = 13;
+/// Floats of a row: a vector and a weight of its own.
+const WIDTH: usize = 17;
+const SEED: u64 = 1;
+/// Parity rows of a version.
+const PARITY: usize = 64;
+
+/// Everything of the versions that is not rows.
+pub(crate) struct Criteo {
+    job: Job,
+    graph: Vec<u8>,
+    settings: ScoreSettings,
+    /// The dense parameters of the next version.
+    pub(crate) params: Params,
+    statistics: Statistics,
+    scorer: Scorer,
+    parity: RawColumns<'static>,
+    /// Each parity row in a batch of its own: so they are replayed.
+    parity_rows: Vec<(Batch, LookupPlan)>,
+}
+
+impl Criteo {
+    /// The model over a table of `rows` rows.
+    pub(crate) fn new(rows: u64, workers: &Arc<Workers>) -> Result<Self> {
+        let job = job().parse::<Table>().context("the benchmark's own job")?;
+        let job = Job::from_value(job.into())?;
+        let graph = zillion_trainer::graph(&job, Mode::Infer)?;
+        let params = Params::init(&graph.params, SEED);
+        let (lanes, tile_rows) = (job.train.lanes.get(), job.train.tile_rows.get());
+        let scorer = Scorer::new(
+            &graph,
+            Settings { lanes, tile_rows, ..Settings::default() },
+            workers.clone(),
+        )?;
+        let statistics = Statistics::default();
+        let encoder = Encoder::new(&job.schema, &statistics, &[])?;
+        let parity = Requests::new(rows, PARITY, 1).get(0).clone();
+        let mut parity_rows = Vec::with_capacity(PARITY);
+        let mut scratch = PlanScratch::default();
+        for row in 0..PARITY {
+            let batch = encoder.encode(1, &row_of(&parity, row))?;
+            let plan = LookupPlan::build(&batch, &job.schema, &mut scratch);
+            parity_rows.push((batch, plan));
+        }
+        Ok(Self {
+            graph: graph.to_json()?,
+            settings: ScoreSettings { lanes, tile_rows },
+            job,
+            params,
+            statistics,
+            scorer,
+            parity,
+            parity_rows,
+        })
+    }
+
+    /// Its one table.
+    pub(crate) fn tables(&self) -> &[TableSpec] {
+        &self.job.tables
+    }
+
+    /// Their rows' layouts.
+    pub(crate) fn layouts(&self) -> Vec<TableLayout> {
+        self.job.tables.iter().map(TableSpec::layout).collect()
+    }
+
+    /// A version of the rows in `layer`, whose files lie in `folder`; `rows` are all of its rows.
+    pub(crate) fn draft(
+        &mut self,
+        parent: Option<Link>,
+        layer: LayerManifest,
+        folder: &Path,
+        rows: &mut dyn RowSource,
+        step: u64,
+    ) -> Result<Draft> {
+        let mut logits: Vec<Vec<f32>> = Vec::new();
+        for (batch, plan) in &self.parity_rows {
+            let scores = self.scorer.score(batch, plan, rows, &self.params)?;
+            logits.resize(scores.outputs.len(), Vec::new());
+            for (of_task, scored) in logits.iter_mut().zip(&scores.outputs) {
+                of_task.extend_from_slice(scored);
+            }
+        }
+        Ok(Draft {
+            parent,
+            schema: self.job.schema.clone(),
+            tables: self.job.tables.clone(),
+            statistics: self.statistics.clone(),
+            layer,
+            folder: folder.to_owned(),
+            graph: self.graph.clone(),
+            settings: self.settings,
+            dense: self.params.to_safetensors()?,
+            parity: ParityRows::new(PARITY, &self.parity, logits).to_json(),
+            sides: Vec::new(),
+            origin: Origin { run: "bench".to_owned(), step, ..Origin::default() },
+        })
+    }
+}
+
+/// Publishes a base of `rows` random rows; what it writes on the way goes below `folder` and is removed.
+pub(crate) fn publish(
+    model: &Model,
+    rows: u64,
+    folder: &Path,
+    workers: &Arc<Workers>,
+) -> Result<VersionManifest> {
+    let mut criteo = Criteo::new(rows, workers)?;
+    let layouts = criteo.layouts();
+    let files = durable_files()?;
+    let folder = folder.join("rows");
+    files.create_dir(&folder)?;
+    let layer = random_rows(rows, &layouts[0], &folder)?;
+    let opened = Layer::open(folder.as_path(), &layer, &layouts)?;
+    let mut source = LayerSource::new(criteo.tables(), vec![opened], workers.clone())?;
+    let draft = criteo.draft(None, layer, &folder, &mut source, 0)?;
+    let version = model.publish(draft)?;
+    drop(source);
+    files.remove_dir(&folder)?;
+    Ok(version)
+}
+
+/// Writes a layer of the ids below `rows`, in the order of their keys.
+fn random_rows(rows: u64, layout: &TableLayout, folder: &Path) -> Result<LayerManifest> {
+    let files = durable_files()?;
+    let mut keys: Vec<u64> = (0..rows as i64).map(|id| FeatureKey::from_i64(id).0).collect();
+    keys.sort_unstable();
+    let mut pace = AtOnce;
+    let mut writer = LayerWriter::new(&files, folder, &mut pace);
+    writer.table(layout, part_count(rows, WIDTH))?;
+    let mut row = [0.0; WIDTH];
+    for key in keys {
+        for (at, weight) in (0..).zip(&mut row) {
+            *weight = 0.02 * unit_f32(mix64(combine(key, at)) as u32) - 0.01;
+        }
+        writer.push(FeatureKey(key), Some(&row), 1)?;
+    }
+    Ok(writer.finish()?)
+}
+
+/// One row of a request, as a request.
+fn row_of(columns: &RawColumns<'static>, row: usize) -> RawColumns<'static> {
+    let one = |column: &RawColumn<'static>| RawColumn {
+        values: match &column.values {
+            RawValues::Ints(all) => RawValues::Ints(vec![all[row]]),
+            RawValues::Uints(all) => RawValues::Uints(vec![all[row]]),
+            RawValues::Floats(all) => RawValues::Floats(vec![all[row]]),
+            RawValues::Any(all) => RawValues::Any(vec![all[row].clone()]),
+        },
+        lengths: None,
+        is_shared: column.is_shared,
+    };
+    columns.iter().map(|(name, column)| (name.clone(), one(column))).collect()
+}
+
+fn job() -> String {
+    let mut job = String::from(
+        r#"
+        name = "bench"
+        seed = 1
+        [data]
+        train = ["unused.parquet"]
+        [labels.click]
+        [tables.ids]
+        dim = 16
+        [model]
+        kind = "deepfm"
+        bias = true
+        hidden = [400, 400, 400]
+        "#,
+    );
+    for i in 1..=NUMBERS {
+        let _ = writeln!(job, "[features.I{i}]\nkind = 'numeric'");
+    }
+    for i in 1..=IDS {
+        let _ = writeln!(job, "[features.C{i}]\nkind = 'id'\ntable = 'ids'");
+    }
+    job
+}

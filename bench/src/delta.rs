@@ -1,0 +1,174 @@
+//! `zillion bench delta`: what a version's rows cost, where some of a large table changed.
+//!
+//! The keys that change are drawn uniformly over a table that was filled in another order: every row is
+//! a miss, as in training. A layer's seconds are those of finding, copying, hashing, writing and syncing.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zillion_device::{Files, Workers, machine};
+use zillion_embedding::{Rates, TableSet, Update};
+use zillion_feature::random::mix64;
+use zillion_feature::{FeatureKey, RowBuffer, Step};
+use zillion_rows::DEFAULT_SHARDS;
+use zillion_rows::conformance::plan_of;
+use zillion_rows::layer::{AtOnce, Layer, LayerManifest, difference};
+
+use crate::args::BenchDeltaArgs;
+use crate::embedding::{BATCH_VALUES, spec};
+use zillion_console::{compute_pool, durable_files, print_json};
+
+/// Keys that are drawn, in thousandths of the table's rows. Some come twice.
+const SHARES: [u64; 3] = [1, 10, 100];
+
+#[derive(Serialize)]
+struct Outcome {
+    rows: u64,
+    dim: usize,
+    threads: NonZeroUsize,
+    base: Written,
+    deltas: Vec<Changed>,
+    /// The last of the deltas again, found by comparing its two bases.
+    difference: Written,
+    peak_rss_mib: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Changed {
+    /// Pushes a second that changed them, with their keys being listed.
+    push_mrows_s: f64,
+    /// Bytes of the lists.
+    listed_bytes: u64,
+    delta: Written,
+}
+
+#[derive(Serialize)]
+struct Written {
+    rows: u64,
+    seconds: f64,
+    mrows_s: f64,
+    bytes: u64,
+}
+
+pub(crate) fn run(args: &BenchDeltaArgs) -> Result<()> {
+    let workers = compute_pool(Some(args.threads))?;
+    let folder = match &args.folder {
+        Some(folder) => tempfile::tempdir_in(folder),
+        None => tempfile::tempdir(),
+    };
+    let folder = folder.context("no folder for the layers; name one with --folder")?;
+    let mut bench = Bench {
+        tables: TableSet::new(vec![spec(args.dim)], DEFAULT_SHARDS)?,
+        workers: &workers,
+        files: durable_files()?,
+        folder: folder.path(),
+        step: 0,
+    };
+
+    eprintln!("inserting {} rows", args.rows);
+    bench.push(0..args.rows)?;
+    bench.tables.track_changes(&workers, SHARES.len())?;
+    eprintln!("writing all rows");
+    let (mut was, base) = bench.write(|b, folder| b.base(folder))?;
+    bench.tables.advance_dirty_epoch();
+    let mut deltas = Vec::new();
+    for (number, share) in (1..).zip(SHARES) {
+        let since = bench.tables.advance_dirty_epoch();
+        if number == SHARES.len() {
+            was = bench.write(|b, folder| b.base(folder))?.0;
+        }
+        let changed = args.rows * share / 1000;
+        let first = number as u64 * args.rows;
+        let rate = bench.push((first..first + changed).map(|i| mix64(i) % args.rows))?;
+        let listed_bytes = bench.tables.statistics()[0].change_bytes;
+        eprintln!("writing what changed of {changed} pushes");
+        let (_, delta) = bench.write(|b, folder| b.delta(since, folder))?;
+        deltas.push(Changed { push_mrows_s: rate, listed_bytes, delta });
+    }
+    let (now, _) = bench.write(|b, folder| b.base(folder))?;
+    eprintln!("comparing all rows");
+    let (_, difference) = bench.write(|b, folder| b.difference(&was, &now, folder))?;
+    let outcome = Outcome {
+        rows: args.rows,
+        dim: args.dim,
+        threads: args.threads,
+        base,
+        deltas,
+        difference,
+        peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
+    };
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    tables: TableSet,
+    workers: &'a Workers,
+    files: Files,
+    folder: &'a Path,
+    step: u64,
+}
+
+impl Bench<'_> {
+    /// Pushes ids in batches; million unique rows a second, plans not counted.
+    fn push(&mut self, ids: impl Iterator<Item = u64>) -> Result<f64> {
+        let mut ids = ids.peekable();
+        let stride = self.tables.layouts()[0].stride;
+        let (mut rows, mut seconds) = (0, 0.0);
+        while ids.peek().is_some() {
+            let keys: Vec<FeatureKey> =
+                ids.by_ref().take(BATCH_VALUES).map(FeatureKey::from_u64).collect();
+            let plan = plan_of(&[keys]);
+            let unique = plan.tables[0].keys.len();
+            let mut gradients = RowBuffer::default();
+            gradients.reshape([(unique, stride)].into_iter());
+            gradients.tables[0].values.fill(1e-3);
+            self.step += 1;
+            let rates = Rates { scale: 1.0 };
+            let update = Update { step: Step(self.step), rates, scale: 1.0 };
+            let began = Instant::now();
+            self.tables.push(self.workers, &plan, &gradients, update)?;
+            seconds += began.elapsed().as_secs_f64();
+            rows += unique;
+        }
+        Ok(rows as f64 / seconds / 1e6)
+    }
+
+    fn base(&self, folder: &Path) -> Result<LayerManifest> {
+        Ok(self.tables.write_base(self.workers, &self.files, folder, &mut AtOnce)?)
+    }
+
+    fn delta(&self, since: u32, folder: &Path) -> Result<LayerManifest> {
+        let delta =
+            self.tables.write_delta(self.workers, since, &self.files, folder, &mut AtOnce)?;
+        delta.context("the changes were not listed; use more rows: lists hold a million keys")
+    }
+
+    fn difference(&self, was: &Layer, now: &Layer, folder: &Path) -> Result<LayerManifest> {
+        let layouts = self.tables.layouts();
+        Ok(difference(&self.files, folder, layouts, &[was], now, &mut AtOnce)?)
+    }
+
+    /// Times a writer, into a folder of its own: what is there already would not be written again. The files
+    /// stay mapped by the layer and leave the folder.
+    fn write(
+        &self,
+        write: impl FnOnce(&Self, &Path) -> Result<LayerManifest>,
+    ) -> Result<(Layer, Written)> {
+        let folder = tempfile::tempdir_in(self.folder)?;
+        let began = Instant::now();
+        let manifest = write(self, folder.path())?;
+        let seconds = began.elapsed().as_secs_f64();
+        let rows = manifest.rows();
+        let bytes = manifest.files().map(|file| file.bytes).sum();
+        let layer = Layer::open(folder.path(), &manifest, self.tables.layouts())?;
+        Ok((layer, Written { rows, seconds, mrows_s: rows as f64 / seconds / 1e6, bytes }))
+    }
+}

@@ -1,0 +1,548 @@
+//! `zillion bench embedding`: rows pulled and pushed a second, beside what this machine's memory gives.
+//!
+//! Plans (unique keys in slot order, as training makes them) are built before the clock runs: the
+//! figures are those of the table. A key of the table is drawn uniformly, or by Zipf's law; the Zipf
+//! figures count unique rows, and `*_raw` the values of the batch that they stand for.
+//!
+//! `push_*` push plans that nobody has pulled. `push_after_pull_*` push as a training step does: the plan has been
+//! pulled, so that its rows are known, and then other data has gone through all threads' caches, as a model's would.
+//!
+//! With several threads every figure of pulls and pushes is measured in turns with one thread on the same table, and
+//! `*_speedup` is the median of the turns' ratios: the memory that other guests of a host leave over changes from one
+//! second to the next.
+
+mod check;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use zillion_device::machine::CpuTimes;
+use zillion_device::probe::RowProbe;
+use zillion_device::{Workers, machine};
+use zillion_embedding::{Rates, TableSet, Update};
+use zillion_feature::random::mix64;
+use zillion_feature::{
+    Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Schema, Step,
+};
+use zillion_rows::{
+    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec,
+    TableSpec, Unknown,
+};
+
+use crate::args::BenchEmbeddingArgs;
+use crate::turns::{TURN, median};
+use check::{Checked, Pushes};
+use zillion_console::{compute_pool, print_json};
+
+/// Values of a batch: what 26 fields of 4,096 rows come to.
+pub(crate) const BATCH_VALUES: usize = 26 * 4096;
+/// Batches that are planned before the clock runs; the figures cycle through them.
+const PLANS: usize = 64;
+/// The gradient of every weight in every push.
+const GRADIENT: f32 = 1e-3;
+/// What goes through a thread's caches between a pull and its push: more than they hold.
+const OTHER_DATA_BYTES: usize = 64 << 20;
+/// Words of it that one thread takes at a time.
+const OTHER_PIECE: usize = 1 << 16;
+/// The exponent of the skewed draws.
+const ZIPF: f64 = 1.05;
+
+#[derive(Serialize)]
+struct Outcome {
+    rows: u64,
+    dim: usize,
+    dtype: Dtype,
+    threads: usize,
+    pull_uniform_mrows_s: f64,
+    pull_zipf_mrows_s: f64,
+    pull_zipf_raw_mrows_s: f64,
+    push_uniform_mrows_s: f64,
+    push_zipf_mrows_s: f64,
+    push_zipf_raw_mrows_s: f64,
+    push_after_pull_uniform_mrows_s: f64,
+    push_after_pull_zipf_mrows_s: f64,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    speedups: Option<Speedups>,
+    insert_mrows_s: f64,
+    bytes_per_row: f64,
+    /// The largest seen while the table grew from half of its rows to all.
+    bytes_per_row_worst: f64,
+    /// The same from a thousandth of its rows on.
+    bytes_per_row_worst_small: f64,
+    limit_read_mrows_s: f64,
+    limit_rmw_mrows_s: f64,
+    own_cpus: f64,
+    other_cpus: Option<f64>,
+    peak_rss_mib: Option<f64>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    checked: Option<Checked>,
+}
+
+/// All threads against one.
+#[derive(Serialize)]
+struct Speedups {
+    pull_uniform_speedup: f64,
+    pull_zipf_speedup: f64,
+    push_uniform_speedup: f64,
+    push_zipf_speedup: f64,
+    push_after_pull_uniform_speedup: f64,
+    push_after_pull_zipf_speedup: f64,
+    limit_read_speedup: f64,
+    limit_rmw_speedup: f64,
+}
+
+pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
+    let pools = Pools::new(args.threads)?;
+    let workers = &pools.all;
+    let before = CpuTimes::now();
+    let duration = Duration::try_from_secs_f64(args.seconds)
+        .with_context(|| format!("--seconds {} is no time to measure for", args.seconds))?;
+    let mut bench = Bench::new(args, duration)?;
+
+    eprintln!("inserting {} rows", args.rows);
+    let insert = bench.insert(workers)?;
+    let bytes_per_row = bench.bytes_per_row();
+    eprintln!("measuring");
+    let uniform = bench.plans(|draw| draw % args.rows);
+    let zipf = Zipf::new(args.rows);
+    let zipf = bench.plans(|draw| zipf.draw(draw));
+    let pull_uniform = bench.pull(&pools, &uniform)?;
+    let push_uniform = bench.push(&pools, &uniform)?;
+    let pull_zipf = bench.pull(&pools, &zipf)?;
+    let push_zipf = bench.push(&pools, &zipf)?;
+    let step_uniform = bench.push_after_pull(&pools, &uniform)?;
+    let step_zipf = bench.push_after_pull(&pools, &zipf)?;
+    let use_of_cpus = CpuTimes::now().since(&before);
+    let (worst, worst_small) = (bench.worst, bench.worst_small);
+    let mut checked = None;
+    if args.check {
+        eprintln!("checking every row");
+        let mut pushes = Pushes::of_filled(args.rows);
+        pushes.add(&uniform, push_uniform.calls);
+        pushes.add(&zipf, push_zipf.calls);
+        pushes.add(&uniform, step_uniform.calls);
+        pushes.add(&zipf, step_zipf.calls);
+        checked = Some(bench.check(workers, &pushes)?);
+    }
+    drop(bench);
+
+    let limits = Limits::probe(workers, u32::try_from(args.rows)?, duration)?;
+    let outcome = Outcome {
+        rows: args.rows,
+        dim: args.dim,
+        dtype: args.dtype.into(),
+        threads: args.threads.get(),
+        pull_uniform_mrows_s: pull_uniform.unique,
+        pull_zipf_mrows_s: pull_zipf.unique,
+        pull_zipf_raw_mrows_s: pull_zipf.values,
+        push_uniform_mrows_s: push_uniform.unique,
+        push_zipf_mrows_s: push_zipf.unique,
+        push_zipf_raw_mrows_s: push_zipf.values,
+        push_after_pull_uniform_mrows_s: step_uniform.unique,
+        push_after_pull_zipf_mrows_s: step_zipf.unique,
+        speedups: Speedups::of(
+            [&pull_uniform, &pull_zipf, &push_uniform, &push_zipf, &step_uniform, &step_zipf],
+            &limits,
+        ),
+        insert_mrows_s: insert,
+        bytes_per_row,
+        bytes_per_row_worst: worst,
+        bytes_per_row_worst_small: worst_small,
+        limit_read_mrows_s: limits.read.mrows_s,
+        limit_rmw_mrows_s: limits.rmw.mrows_s,
+        own_cpus: use_of_cpus.own_cpus,
+        other_cpus: use_of_cpus.other_cpus,
+        peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
+        checked,
+    };
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    let Some(Checked { checked_rows, lost_rows, miscounted_rows, wrong_rows }) = checked else {
+        return Ok(());
+    };
+    if lost_rows + miscounted_rows + wrong_rows > 0 {
+        bail!(
+            "of {checked_rows} rows {lost_rows} were lost, {miscounted_rows} miscounted and {wrong_rows} wrong"
+        );
+    }
+    Ok(())
+}
+
+/// What the memory gives for random 64-byte rows, all threads at once.
+struct Limits {
+    read: Limit,
+    rmw: Limit,
+}
+
+struct Limit {
+    mrows_s: f64,
+    /// Against one thread.
+    speedup: Option<f64>,
+}
+
+impl Limits {
+    fn probe(workers: &Workers, rows: u32, duration: Duration) -> Result<Self> {
+        let probes = (0..workers.threads()).map(|_| RowProbe::new(rows));
+        let mut probes: Vec<RowProbe> = probes.collect::<Result<_, _>>()?;
+        let reads = |probe: &mut RowProbe, length| probe.reads_per_second(length);
+        let updates = |probe: &mut RowProbe, length| probe.updates_per_second(length);
+        Ok(Self {
+            read: Limit::probe(workers, &mut probes, duration, reads),
+            rmw: Limit::probe(workers, &mut probes, duration, updates),
+        })
+    }
+}
+
+impl Limit {
+    /// In turns with one thread, where there are several.
+    fn probe(
+        workers: &Workers,
+        probes: &mut [RowProbe],
+        duration: Duration,
+        rate: impl Fn(&mut RowProbe, Duration) -> f64 + Sync,
+    ) -> Self {
+        let length = TURN.min(duration);
+        let (mut rates, mut speedups) = (Vec::new(), Vec::new());
+        loop {
+            let mut turn: Vec<(&mut RowProbe, f64)> =
+                probes.iter_mut().map(|probe| (probe, 0.0)).collect();
+            workers.for_each_mut(&mut turn, |_, (probe, got)| *got = rate(probe, length));
+            let all = turn.iter().map(|(_, got)| got).sum::<f64>();
+            rates.push(all);
+            if probes.len() > 1 {
+                speedups.push(all / rate(&mut probes[0], length));
+            }
+            if length * rates.len() as u32 >= duration {
+                break;
+            }
+        }
+        Self {
+            mrows_s: rates.iter().sum::<f64>() / rates.len() as f64 / 1e6,
+            speedup: (probes.len() > 1).then(|| median(&mut speedups)),
+        }
+    }
+}
+
+/// The threads that are measured and, where these are several, one alone.
+struct Pools {
+    all: Arc<Workers>,
+    one: Option<Arc<Workers>>,
+}
+
+impl Pools {
+    fn new(threads: NonZeroUsize) -> Result<Self> {
+        let is_one = threads == NonZeroUsize::MIN;
+        let one = (!is_one).then(|| compute_pool(Some(NonZeroUsize::MIN))).transpose()?;
+        Ok(Self { all: compute_pool(Some(threads))?, one })
+    }
+}
+
+/// Million rows a second.
+struct Rate {
+    unique: f64,
+    values: f64,
+    /// Against one thread.
+    speedup: Option<f64>,
+    /// Plans that were worked on, one after another from the first, by whichever pool.
+    calls: u64,
+}
+
+impl Speedups {
+    fn of(rates: [&Rate; 6], limits: &Limits) -> Option<Self> {
+        let [pull_uniform, pull_zipf, push_uniform, push_zipf, step_uniform, step_zipf] =
+            rates.map(|rate| rate.speedup);
+        Some(Self {
+            pull_uniform_speedup: pull_uniform?,
+            pull_zipf_speedup: pull_zipf?,
+            push_uniform_speedup: push_uniform?,
+            push_zipf_speedup: push_zipf?,
+            push_after_pull_uniform_speedup: step_uniform?,
+            push_after_pull_zipf_speedup: step_zipf?,
+            limit_read_speedup: limits.read.speedup?,
+            limit_rmw_speedup: limits.rmw.speedup?,
+        })
+    }
+}
+
+/// What was worked on in some time.
+#[derive(Default)]
+struct Work {
+    unique: usize,
+    values: usize,
+    busy: Duration,
+}
+
+impl Work {
+    fn add(&mut self, other: &Self) {
+        self.unique += other.unique;
+        self.values += other.values;
+        self.busy += other.busy;
+    }
+
+    /// Of these, how many million a second.
+    fn rate(&self, of: usize) -> f64 {
+        of as f64 / self.busy.as_secs_f64() / 1e6
+    }
+}
+
+/// The same gradient for every weight of a plan's rows.
+struct Gradients(RowBuffer);
+
+impl Gradients {
+    /// Room for the gradients of each of the plans.
+    fn new(stride: usize, plans: &[LookupPlan]) -> Self {
+        let unique = plans.iter().map(|p| p.tables[0].keys.len()).max().unwrap_or(0);
+        let mut gradients = RowBuffer::default();
+        gradients.reshape([(unique, stride)].into_iter());
+        gradients.tables[0].values.fill(GRADIENT);
+        Self(gradients)
+    }
+
+    fn of(&mut self, plan: &LookupPlan) -> &RowBuffer {
+        let table = &mut self.0.tables[0];
+        let before = table.values.len();
+        table.reshape(plan.tables[0].keys.len(), table.stride);
+        // What a smaller plan has cut off comes back as zeros.
+        let kept = before.min(table.values.len());
+        table.values[kept..].fill(GRADIENT);
+        &self.0
+    }
+}
+
+struct Bench {
+    tables: TableSet,
+    spec: TableSpec,
+    schema: Schema,
+    scratch: PlanScratch,
+    rows: u64,
+    duration: Duration,
+    step: u64,
+    worst: f64,
+    worst_small: f64,
+}
+
+impl Bench {
+    fn new(args: &BenchEmbeddingArgs, duration: Duration) -> Result<Self> {
+        let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
+        let spec = TableSpec { dtype: args.dtype.into(), ..spec(args.dim) };
+        Ok(Self {
+            tables: TableSet::new(vec![spec.clone()], DEFAULT_SHARDS)?,
+            spec,
+            schema: Schema::from_job(&job.into())?,
+            scratch: PlanScratch::default(),
+            rows: args.rows,
+            duration,
+            step: 0,
+            worst: 0.0,
+            worst_small: 0.0,
+        })
+    }
+
+    fn plan(&mut self, ids: impl Iterator<Item = u64>) -> LookupPlan {
+        let keys: Vec<FeatureKey> = ids.map(FeatureKey::from_u64).collect();
+        let mut batch = Batch::empty(&self.schema);
+        batch.rows = keys.len();
+        batch.sparse[0] = KeyColumn::single(keys);
+        LookupPlan::build(&batch, &self.schema, &mut self.scratch)
+    }
+
+    fn plans(&mut self, id: impl Fn(u64) -> u64) -> Vec<LookupPlan> {
+        (0..PLANS)
+            .map(|plan| {
+                let first = (plan * BATCH_VALUES) as u64;
+                self.plan((first..first + BATCH_VALUES as u64).map(|i| id(mix64(i))))
+            })
+            .collect()
+    }
+
+    fn update(&mut self) -> Update {
+        self.step += 1;
+        Update { step: Step(self.step), rates: Rates { scale: 1.0 }, scale: 1.0 }
+    }
+
+    fn bytes_per_row(&self) -> f64 {
+        let table = &self.tables.statistics()[0];
+        table.total_bytes() as f64 / table.rows as f64
+    }
+
+    fn insert(&mut self, workers: &Workers) -> Result<f64> {
+        let mut rows = RowBuffer::default();
+        let mut busy = Duration::ZERO;
+        let mut next = 0;
+        while next < self.rows {
+            let end = (next + BATCH_VALUES as u64).min(self.rows);
+            let plan = self.plan(next..end);
+            rows.reshape(
+                [(plan.tables[0].keys.len(), self.tables.layouts()[0].stride)].into_iter(),
+            );
+            rows.tables[0].values.fill(GRADIENT);
+            let update = self.update();
+            let began = Instant::now();
+            self.tables.push(workers, &plan, &rows, update)?;
+            busy += began.elapsed();
+            next = end;
+            if next * 1000 >= self.rows {
+                self.worst_small = self.worst_small.max(self.bytes_per_row());
+            }
+            if next * 2 >= self.rows {
+                self.worst = self.worst.max(self.bytes_per_row());
+            }
+        }
+        Ok(self.rows as f64 / busy.as_secs_f64() / 1e6)
+    }
+
+    fn pull(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
+        let mut rows = RowBuffer::default();
+        self.measure(pools, plans, |tables, workers, plan, _| {
+            let began = Instant::now();
+            tables.pull(workers, plan, false, &mut rows)?;
+            Ok(began.elapsed())
+        })
+    }
+
+    fn push(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
+        let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
+        self.measure(pools, plans, |tables, workers, plan, update| {
+            let gradients = gradients.of(plan);
+            let began = Instant::now();
+            tables.push(workers, plan, gradients, update)?;
+            Ok(began.elapsed())
+        })
+    }
+
+    /// Pushes alone are on the clock.
+    fn push_after_pull(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
+        let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
+        let mut rows = RowBuffer::default();
+        let words = OTHER_DATA_BYTES / size_of::<u64>() * pools.all.threads();
+        let mut other_data = vec![0u64; words];
+        self.measure(pools, plans, |tables, workers, plan, update| {
+            tables.pull(workers, plan, false, &mut rows)?;
+            workers.for_each_block(&mut other_data, OTHER_PIECE, |_, piece| {
+                piece.iter_mut().for_each(|word| *word += 1);
+            });
+            let gradients = gradients.of(plan);
+            let began = Instant::now();
+            tables.push(workers, plan, gradients, update)?;
+            Ok(began.elapsed())
+        })
+    }
+
+    /// Works on plan after plan until the times that `work` says have filled the time there is for all threads; one
+    /// thread, where it is compared with, takes as many turns as they do.
+    fn measure(
+        &mut self,
+        pools: &Pools,
+        plans: &[LookupPlan],
+        mut work: impl FnMut(&mut TableSet, &Workers, &LookupPlan, Update) -> Result<Duration>,
+    ) -> Result<Rate> {
+        let duration = self.duration;
+        let length = TURN.min(duration);
+        let mut calls = 0;
+        let mut turn = |workers: &Workers, length: Duration| -> Result<Work> {
+            let mut done = Work::default();
+            loop {
+                let plan = &plans[calls as usize % plans.len()];
+                let update = self.update();
+                let busy = work(&mut self.tables, workers, plan, update)?;
+                calls += 1;
+                done.add(&Work { unique: plan.tables[0].keys.len(), values: plan.rows, busy });
+                if done.busy >= length {
+                    return Ok(done);
+                }
+            }
+        };
+        // The first batch warms the buffers.
+        turn(&pools.all, Duration::ZERO)?;
+        let (mut sum, mut speedups) = (Work::default(), Vec::new());
+        loop {
+            let all = turn(&pools.all, length)?;
+            if let Some(one) = &pools.one {
+                let one = turn(one, length)?;
+                speedups.push(all.rate(all.unique) / one.rate(one.unique));
+            }
+            sum.add(&all);
+            if sum.busy >= duration {
+                break;
+            }
+        }
+        Ok(Rate {
+            unique: sum.rate(sum.unique),
+            values: sum.rate(sum.values),
+            speedup: pools.one.as_ref().map(|_| median(&mut speedups)),
+            calls,
+        })
+    }
+
+    /// Holds every row against what was pushed.
+    fn check(&mut self, workers: &Workers, pushes: &Pushes) -> Result<Checked> {
+        // The table is put back: planning needs the rest of this.
+        let mut tables = std::mem::replace(
+            &mut self.tables,
+            TableSet::new(vec![self.spec.clone()], DEFAULT_SHARDS)?,
+        );
+        let spec = self.spec.clone();
+        let checked = pushes
+            .check(workers, &mut tables, (&spec, GRADIENT), BATCH_VALUES, |ids| self.plan(ids));
+        self.tables = tables;
+        checked
+    }
+}
+
+/// The table that the benchmarks of tables fill.
+pub(crate) fn spec(dim: usize) -> TableSpec {
+    let segment = SegmentSpec {
+        name: "vector".to_owned(),
+        dim,
+        initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
+        optimizer: OptimizerSpec::rowwise_adagrad(0.02),
+        l2: 0.0,
+        l2_scope: None,
+        clip: None,
+        bounds: None,
+    };
+    TableSpec {
+        name: "ids".to_owned(),
+        segments: vec![segment],
+        dense: false,
+        max_rows: None,
+        unknown: Unknown::Seeded,
+        admission: Admission::All,
+        eviction: Eviction::Never,
+        dtype: Dtype::F32,
+        pinned: Vec::new(),
+        statistics: None,
+        grow: None,
+        max_bytes: None,
+        seed: 1,
+    }
+}
+
+/// Draws ids by Zipf's law: inversion of the continuous distribution, close enough for a load.
+pub(crate) struct Zipf {
+    rows: u64,
+    total: f64,
+}
+
+impl Zipf {
+    pub(crate) fn new(rows: u64) -> Self {
+        Self { rows, total: Self::mass(rows as f64 + 1.0) }
+    }
+
+    /// The integral of x^-s from 1 to x.
+    fn mass(x: f64) -> f64 {
+        (1.0 - x.powf(1.0 - ZIPF)) / (ZIPF - 1.0)
+    }
+
+    pub(crate) fn draw(&self, random: u64) -> u64 {
+        let share = (random >> 11) as f64 / (1u64 << 53) as f64;
+        let rank = (1.0 - share * self.total * (ZIPF - 1.0)).powf(-1.0 / (ZIPF - 1.0));
+        (rank as u64 - 1).min(self.rows - 1)
+    }
+}

@@ -1,0 +1,130 @@
+//! The benchmark with its assertions on: what every row must hold after what was pushed, by a model that is no table.
+//!
+//! A benchmark that loses rows, or moves the wrong ones, may be very fast. Every push of this one has the same gradient, so
+//! that a row follows from its key's initial row and the number of its pushes by a sum in f64, and those numbers follow
+//! from the plans. The clock never runs while something is counted here.
+
+use anyhow::Result;
+use serde::Serialize;
+use zillion_device::Workers;
+use zillion_embedding::TableSet;
+use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_rows::{DEFAULT_SHARDS, Dtype, OptimizerSpec, TableSpec};
+
+/// Pushes of each id.
+pub(crate) struct Pushes(Vec<u32>);
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Checked {
+    pub(crate) checked_rows: u64,
+    /// Rows that are not there.
+    pub(crate) lost_rows: u64,
+    /// Rows that were pushed more or less often than they say.
+    pub(crate) miscounted_rows: u64,
+    /// Rows that do not hold what their pushes come to.
+    pub(crate) wrong_rows: u64,
+}
+
+impl Pushes {
+    /// One push of each id: the table was just filled.
+    pub(crate) fn of_filled(rows: u64) -> Self {
+        Self(vec![1; rows as usize])
+    }
+
+    /// Counts pushes of plans that were gone through in turn, beginning with the first.
+    pub(crate) fn add(&mut self, plans: &[LookupPlan], calls: u64) {
+        let (rounds, rest) = (calls / plans.len() as u64, calls % plans.len() as u64);
+        for (plan, at) in plans.iter().zip(0..) {
+            let times = rounds as u32 + u32::from(at < rest);
+            plan.tables[0].keys.iter().for_each(|key| self.0[key.unmix() as usize] += times);
+        }
+    }
+
+    /// What a weight has moved after each number of pushes of `gradient`.
+    fn moved(&self, rule: OptimizerSpec, gradient: f64) -> Result<Vec<f64>> {
+        let OptimizerSpec::RowwiseAdagrad { lr, initial_accumulator, eps } = rule else {
+            anyhow::bail!("rows can be checked under rowwise_adagrad only, not {rule:?}");
+        };
+        let most = self.0.iter().copied().max().unwrap_or(0);
+        let mut sum = 0.0;
+        let mut accumulator = f64::from(initial_accumulator);
+        let mut moved = vec![0.0];
+        for _ in 0..most {
+            accumulator += gradient * gradient;
+            sum += f64::from(lr) * gradient / (accumulator.sqrt() + f64::from(eps));
+            moved.push(sum);
+        }
+        Ok(moved)
+    }
+
+    /// Pulls every row, some ids at a time, and holds it against the model. `plan` makes a plan of a range of ids.
+    pub(crate) fn check(
+        &self,
+        workers: &Workers,
+        tables: &mut TableSet,
+        (spec, gradient): (&TableSpec, f32),
+        ids_at_once: usize,
+        mut plan: impl FnMut(std::ops::Range<u64>) -> LookupPlan,
+    ) -> Result<Checked> {
+        let moved = self.moved(spec.segments[0].optimizer, f64::from(gradient))?;
+        // Whoever has no row pulls as it would begin.
+        let mut beginning = TableSet::new(vec![spec.clone()], DEFAULT_SHARDS)?;
+        let (mut rows, mut began) = (RowBuffer::default(), RowBuffer::default());
+        let mut checked = Checked::default();
+        let total = self.0.len() as u64;
+        for first in (0..total).step_by(ids_at_once) {
+            let plan = plan(first..(first + ids_at_once as u64).min(total));
+            let missing = |tables: &TableSet| tables.statistics()[0].counters.missing;
+            let before = missing(tables);
+            tables.pull(workers, &plan, true, &mut rows)?;
+            checked.lost_rows += missing(tables) - before;
+            beginning.pull(workers, &plan, false, &mut began)?;
+            let (rows, began) = (&rows.tables[0], &began.tables[0]);
+            let counts = rows.counts.as_deref().unwrap_or_default();
+            for (i, key) in plan.tables[0].keys.iter().enumerate() {
+                let pushes = self.0[key.unmix() as usize];
+                checked.checked_rows += 1;
+                checked.miscounted_rows += u64::from(counts.get(i) != Some(&pushes));
+                let moved = moved[pushes as usize];
+                let weights = rows.row(i).iter().zip(began.row(i)).take(spec.segments[0].dim);
+                let fits = |(&now, &then): (&f32, &f32)| {
+                    let expected = f64::from(then) - moved;
+                    (f64::from(now) - expected).abs() <= tolerance(spec.dtype, then, moved, pushes)
+                };
+                checked.wrong_rows += u64::from(!weights.into_iter().all(fits));
+            }
+        }
+        Ok(checked)
+    }
+}
+
+/// How far a weight may be from the model: each push rounds the weight and the accumulator, and equal gradients round alike,
+/// so that what is lost adds up. A row pushed once too often says so by its count where its weights no longer can.
+fn tolerance(dtype: Dtype, began: f32, moved: f64, pushes: u32) -> f64 {
+    let last_place = match dtype {
+        Dtype::F32 => f64::from(f32::EPSILON),
+        Dtype::F16 => f64::from(2.0f32.powi(-10)),
+        Dtype::Bf16 => f64::from(2.0f32.powi(-7)),
+    };
+    let largest = f64::from(began).abs().max(moved) + moved;
+    last_place * largest * (8.0 + f64::from(pushes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_what_the_rule_says_and_a_row_beside_it_is_wrong() {
+        let rule = OptimizerSpec::RowwiseAdagrad { lr: 0.125, initial_accumulator: 0.5, eps: 0.0 };
+        let moved = Pushes(vec![1, 3]).moved(rule, 2.0).unwrap();
+        assert_eq!(moved.len(), 4);
+        assert!((moved[1] - 0.25 / 4.5f64.sqrt()).abs() < 1e-9);
+        assert!((moved[2] - moved[1] - 0.25 / 8.5f64.sqrt()).abs() < 1e-9);
+        assert!(Pushes(vec![1]).moved(OptimizerSpec::Sgd { lr: 0.1 }, 1.0).is_err());
+        // A push more or less is far beyond the tolerance of f32.
+        let one = moved[3] - moved[2];
+        assert!(tolerance(Dtype::F32, 0.01, moved[3], 3) < one / 1000.0);
+    }
+}

@@ -1,0 +1,177 @@
+//! `zillion bench frappe`: the table of docs/BENCHMARKS.md, from the job files themselves.
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use toml::Value;
+use zillion_trainer::{Job, Silent, TrainOptions};
+
+use crate::args::BenchFrappeArgs;
+use zillion_console::{compute_pool, durable_files, print_json};
+use zillion_console::{job_file, signals};
+
+/// A model, its job file, and its test AUC on the BARS leaderboard (Zhu et al., SIGIR 2022).
+struct Entry {
+    model: &'static str,
+    job: &'static str,
+    published: f64,
+    /// What our run must reach: the published figure less the spread of its seeds.
+    promised: f64,
+    /// Whether the figure is over several seeds.
+    seeded: bool,
+}
+
+const fn entry(
+    model: &'static str,
+    job: &'static str,
+    published: f64,
+    promised: f64,
+    seeded: bool,
+) -> Entry {
+    Entry { model, job, published, promised, seeded }
+}
+
+const ENTRIES: [Entry; 8] = [
+    entry("LR", "lr", 0.935584, 0.935, false),
+    entry("FM", "fm", 0.967108, 0.966, true),
+    entry("DNN", "dnn", 0.983323, 0.982323, false),
+    entry("Wide&Deep", "wide_deep", 0.984124, 0.983124, true),
+    entry("DeepFM", "job", 0.984243, 0.9838, true),
+    entry("DCN", "dcn", 0.983907, 0.982907, false),
+    entry("DCNv2", "dcnv2", 0.984478, 0.983478, false),
+    entry("DLRM", "dlrm", 0.983995, 0.982995, false),
+];
+
+/// The first seed; the others follow it.
+const FIRST_SEED: u64 = 2019;
+
+#[derive(Serialize)]
+struct Run {
+    model: &'static str,
+    seed: u64,
+    published_auc: f64,
+    test_auc: f64,
+    test_logloss: Option<f64>,
+    valid_auc: Option<f64>,
+    best_epoch: Option<u64>,
+    epochs: u64,
+    samples_per_second: Option<f64>,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
+    for name in &args.only {
+        if !ENTRIES.iter().any(|e| e.job == name) {
+            let names: Vec<&str> = ENTRIES.iter().map(|e| e.job).collect();
+            bail!("--only {name}: expected one of {}", names.join(", "));
+        }
+    }
+    let stop = signals::stop_flag()?;
+    let workers = compute_pool(args.threads)?;
+    let folder = tempfile::tempdir().context("cannot make a folder for the runs")?;
+    let mut runs: Vec<Run> = Vec::new();
+    for entry in &ENTRIES {
+        if !args.only.is_empty() && !args.only.iter().any(|n| n == entry.job) {
+            continue;
+        }
+        let path = args.jobs.join(format!("{}.toml", entry.job));
+        for seed in 0..if entry.seeded { args.seeds } else { 1 } {
+            let seed = FIRST_SEED + seed;
+            let root = Value::from(args.root.display().to_string());
+            let output = folder.path().join(format!("{}-{seed}", entry.job));
+            let output = Value::from(output.display().to_string());
+            let sets = [
+                format!("seed={seed}"),
+                format!("data.root={root}"),
+                format!("run.output={output}"),
+            ];
+            let job = Job::from_value(job_file::load(&path, std::env::vars(), &sets)?)?;
+            let options = TrainOptions {
+                resume: false,
+                from: None,
+                workers: workers.clone(),
+                files: durable_files()?,
+                stop: stop.clone(),
+                profile: None,
+                in_memory: false,
+            };
+            let report = zillion_trainer::train(job, options, &mut Silent)?;
+            if report.interrupted {
+                bail!("stopped by a signal");
+            }
+            let test = report.test.with_context(|| format!("no test: {}", path.display()))?;
+            let run = Run {
+                model: entry.model,
+                seed,
+                published_auc: entry.published,
+                test_auc: test.auc.context("the test set has one class only")?,
+                test_logloss: test.logloss,
+                valid_auc: report.valid_auc,
+                best_epoch: report.best_epoch,
+                epochs: report.epochs,
+                samples_per_second: report.samples_per_second,
+                seconds: report.seconds.training() + report.seconds.validate,
+            };
+            eprintln!("{} seed {seed}: test auc {:.6}", run.model, run.test_auc);
+            if args.json {
+                print_json(&run)?;
+            }
+            runs.push(run);
+        }
+    }
+    if !args.json {
+        print_table(&runs);
+    }
+    let below: Vec<String> = ENTRIES.iter().filter_map(|e| e.below(&runs)).collect();
+    if !below.is_empty() {
+        bail!("below what the job files promise: {}", below.join("; "));
+    }
+    Ok(())
+}
+
+impl Entry {
+    /// What falls short of the promise, if anything: the median of FM's seeds (one seed in four may stop
+    /// on a saddle), the mean of the others'.
+    fn below(&self, runs: &[Run]) -> Option<String> {
+        let mut aucs: Vec<f64> =
+            runs.iter().filter(|r| r.model == self.model).map(|r| r.test_auc).collect();
+        aucs.sort_by(f64::total_cmp);
+        let reached = match self.model {
+            _ if aucs.is_empty() => return None,
+            "FM" => aucs[aucs.len() / 2],
+            _ => aucs.iter().sum::<f64>() / aucs.len() as f64,
+        };
+        let (model, promised) = (self.model, self.promised);
+        (reached < promised).then(|| format!("{model} {reached:.6} < {promised:.6}"))
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn print_table(runs: &[Run]) {
+    println!(
+        "| model | published test AUC | test AUC: median, mean, all seeds | logloss | best epoch | seconds a run |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for entry in &ENTRIES {
+        let of: Vec<&Run> = runs.iter().filter(|r| r.model == entry.model).collect();
+        if of.is_empty() {
+            continue;
+        }
+        let mut aucs: Vec<f64> = of.iter().map(|r| r.test_auc).collect();
+        let all: Vec<String> = aucs.iter().map(|a| format!("{a:.4}")).collect();
+        let mean = aucs.iter().sum::<f64>() / aucs.len() as f64;
+        aucs.sort_by(f64::total_cmp);
+        let loglosses: Vec<f64> = of.iter().filter_map(|r| r.test_logloss).collect();
+        let logloss = loglosses.iter().sum::<f64>() / loglosses.len() as f64;
+        let epochs: Vec<String> =
+            of.iter().filter_map(|r| r.best_epoch).map(|e| e.to_string()).collect();
+        let seconds = of.iter().map(|r| r.seconds).sum::<f64>() / of.len() as f64;
+        println!(
+            "| {} | {:.6} | {:.6}, {mean:.6} ({}) | {logloss:.4} | {} | {seconds:.0} |",
+            entry.model,
+            entry.published,
+            aucs[aucs.len() / 2],
+            all.join(" "),
+            epochs.join(" "),
+        );
+    }
+}

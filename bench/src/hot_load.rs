@@ -1,0 +1,342 @@
+//! `zillion bench hot-load`: a server under constant load while a delta a second and rollbacks come in.
+//!
+//! Everything at once, as it is in operation: requests in an open loop, a model that is trained on and published, a
+//! server in a process of its own that follows. Every answer is compared, bit for bit, with the scores of the
+//! version that it names, so that an answer that mixes two versions cannot hide.
+//!
+//! The run in order: a warm-up that belongs to no part; a part without loads; the deltas, with the
+//! rollbacks spread over them; one rollback over many deltas, and a delta that branches from there.
+
+mod feed;
+mod parts;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use bytes::Bytes;
+use serde::Serialize;
+use zillion_device::machine::CpuTimes;
+use zillion_device::machine::process::cpu_seconds;
+use zillion_registry::{Cache, Model, STABLE, VersionId};
+use zillion_rows::layer::AtOnce;
+use zillion_scorer::Servable;
+
+use crate::args::{BenchHotLoadArgs, Protocol};
+use crate::criteo::{MODEL, Requests};
+use crate::load::answers::{Answers, Checked, Expected};
+use crate::load::bodies::{Body, Recipe};
+use crate::load::open_loop::{self, Plan, Run};
+use crate::server::{Memory, ServerChild, Setup};
+use feed::{Feed, workers_of_feed};
+use parts::Part;
+use watch::{Freshness, Watch};
+use zillion_console::{compute_pool, create_registry, durable_files, print_json};
+
+/// Different requests.
+const BODIES: usize = 16;
+const CONNECTIONS: usize = 8;
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The first requests find no page mapped.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// Deltas that the last rollback goes back over, where there are so many.
+const FAR: usize = 100;
+/// How long the server may take to answer with a version.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A slice of a load is to be at most so long.
+const SLICE_SECONDS: f64 = 5e-4;
+
+#[derive(Serialize)]
+struct Outcome {
+    rows: u64,
+    delta_rows: usize,
+    rate: f64,
+    candidates: usize,
+    requests: u64,
+    failed: u64,
+    failures: BTreeMap<String, u64>,
+    check: Checked,
+    versions_seen: usize,
+    quiet: Part,
+    loads: Part,
+    /// From the rollback over many deltas to the end.
+    last: Part,
+    memory_before: Memory,
+    memory_after: Memory,
+    published: usize,
+    rollbacks: usize,
+    /// Deltas that were published more than a tenth of a second after their time.
+    late: usize,
+    freshness: Freshness,
+    load: LoadFigures,
+    far: FarRollback,
+    /// Lines in the server's log: warnings and errors.
+    server_log_lines: usize,
+    own_cpus: f64,
+    server_cpus: Option<f64>,
+    /// Of neither this process nor the server. A figure counts where this is below 0.25.
+    other_cpus: Option<f64>,
+}
+
+/// What the server says about its loads.
+#[derive(Serialize)]
+struct LoadFigures {
+    versions: crate::server::Summary,
+    slices: crate::server::Summary,
+    /// Slices that are known to be at most half a millisecond long: by the bucket with this bound.
+    slices_within: f64,
+    slices_within_bound_ms: f64,
+    /// The same in processor time: a slice that was interrupted kept nobody waiting meanwhile.
+    cpu_slices: crate::server::Summary,
+    cpu_slices_within: f64,
+    failures: f64,
+    layers_at_end: f64,
+}
+
+/// A rollback over many deltas, and what was published afterwards.
+#[derive(Serialize)]
+struct FarRollback {
+    deltas: usize,
+    /// The call that moves the pointer.
+    call_ms: f64,
+    /// From the move to the first answer of that version.
+    answers_after_seconds: f64,
+    /// The delta after it stands on the version rolled back to and is served.
+    branched: bool,
+    branch_rows: u64,
+    branch_answers_after_seconds: f64,
+}
+
+pub(crate) fn run(args: &BenchHotLoadArgs) -> Result<()> {
+    let outcome = measure(args)?;
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    let Checked { mismatches, unchecked, .. } = outcome.check;
+    if outcome.failed > 0 || mismatches > 0 || unchecked > 0 {
+        bail!(
+            "{} requests failed, {mismatches} answers are wrong, {unchecked} could not be checked",
+            outcome.failed
+        );
+    }
+    Ok(())
+}
+
+fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
+    let folder = crate::scratch_folder(args.folder.as_deref())?;
+    let folder = folder.path();
+    let url = folder.join("registry");
+    let model = create_registry(&url.display().to_string())?.model(MODEL)?;
+    eprintln!("making a base of {} rows", args.rows);
+    let mut feed = Feed::new(&model, args.rows.get(), folder, &workers_of_feed()?)?;
+    feed.publish_base()?;
+    let server = ServerChild::start(Setup {
+        model: MODEL,
+        name: Some("server"),
+        registry: &url,
+        cache: Some(&folder.join("cache")),
+        log: &folder.join("server.log"),
+        // A good run has nothing to say at this level.
+        level: "warn",
+        threads: args.threads,
+    })?;
+    server.wait_ready()?;
+    let bodies = bodies(args)?;
+    let one = Recipe { protocol: Protocol::V2, rows: 1, context: Vec::new(), outputs: Vec::new() };
+    let one = one.body(Requests::new(args.rows.get(), 1, 1).get(0).clone())?.json;
+    let watch = Watch::start(server.target()?, one)?;
+
+    let quiet_end = WARM_UP + Duration::from_secs_f64(args.quiet_seconds);
+    let loads_end = quiet_end + Duration::from_secs(args.deltas as u64);
+    let end = loads_end + Duration::from_secs_f64(args.last_seconds);
+    let plan = Plan {
+        rate: args.rate,
+        requests: (args.rate * end.as_secs_f64()).ceil() as u64,
+        connections: CONNECTIONS,
+        timeout: TIMEOUT,
+    };
+    let target = server.target()?;
+    let texts: Vec<Bytes> = bodies.iter().map(|body| body.json.clone()).collect();
+    let (cpus, server_cpu) = (CpuTimes::now(), cpu_seconds(server.pid()));
+    let start = Instant::now();
+    let load = std::thread::Builder::new()
+        .name("zillion-loadgen".to_owned())
+        .spawn(move || open_loop::run(&target, &texts, plan, Answers::new(true)))?;
+
+    sleep_until(start + quiet_end);
+    let memory_before = Memory::read(server.pid())?;
+    let series = server.series()?;
+    eprintln!("publishing {} deltas", args.deltas);
+    let loads = publish_deltas(args, &model, &mut feed, &watch, start + quiet_end)?;
+    watch.settle(PATIENCE)?;
+    sleep_until(start + loads_end);
+    let memory_after = Memory::read(server.pid())?;
+    let loads_end = start.elapsed();
+    eprintln!("rolling back over many deltas");
+    let far = roll_back_far(args, &model, &mut feed, &watch)?;
+
+    let Ok(run) = load.join() else { bail!("the thread that sends requests panicked") };
+    let run = run?;
+    let wall = start.elapsed().as_secs_f64();
+    let cpus = CpuTimes::now().since(&cpus);
+    let server_cpus = cpu_seconds(server.pid()).zip(server_cpu).map(|(now, then)| now - then);
+    let server_cpus = server_cpus.map(|seconds| seconds / wall);
+    let (freshness, unanswered) = watch.freshness();
+    watch.stop()?;
+    let load = load_figures(&server, &series)?;
+    let said = server.said();
+    if let Some(line) = said.lines().next() {
+        eprintln!("the server's log begins with: {line}");
+    }
+    drop(server);
+    eprintln!("checking {} answers", run.done.len());
+    let check = check(&model, &bodies, &run, folder)?;
+    let parts = |from, to| Part::of(&run.done, &plan, from..to);
+    let all = crate::load::figures::Figures::of(&run.done, &plan, run.elapsed);
+    Ok(Outcome {
+        rows: args.rows.get(),
+        delta_rows: args.delta_rows.get(),
+        rate: args.rate,
+        candidates: args.candidates.get(),
+        requests: all.requests,
+        failed: all.failed + unanswered,
+        failures: all.failures,
+        check,
+        versions_seen: run.answers.versions().len(),
+        quiet: parts(WARM_UP, quiet_end),
+        loads: parts(quiet_end, loads_end),
+        last: parts(loads_end, end),
+        memory_before,
+        memory_after,
+        published: args.deltas + 2,
+        rollbacks: loads.rollbacks,
+        late: loads.late,
+        freshness,
+        load,
+        far,
+        server_log_lines: said.lines().count(),
+        own_cpus: cpus.own_cpus,
+        server_cpus,
+        other_cpus: cpus.other_cpus.zip(server_cpus).map(|(other, own)| (other - own).max(0.0)),
+    })
+}
+
+/// Requests of so many candidates, with their columns.
+fn bodies(args: &BenchHotLoadArgs) -> Result<Vec<Body>> {
+    let rows = args.candidates.get();
+    let requests = Requests::new(args.rows.get(), rows, BODIES);
+    let recipe = Recipe { protocol: Protocol::V2, rows, context: Vec::new(), outputs: Vec::new() };
+    (0..BODIES).map(|i| recipe.body(requests.get(i).clone())).collect()
+}
+
+struct Loads {
+    rollbacks: usize,
+    late: usize,
+}
+
+/// One delta a second from `start` on, and rollbacks half way between two of them.
+fn publish_deltas(
+    args: &BenchHotLoadArgs,
+    model: &Model,
+    feed: &mut Feed,
+    watch: &Watch,
+    start: Instant,
+) -> Result<Loads> {
+    let mut loads = Loads { rollbacks: 0, late: 0 };
+    for delta in 0..args.deltas {
+        let due = start + Duration::from_secs(delta as u64);
+        sleep_until(due);
+        loads.late += usize::from(due.elapsed() > Duration::from_millis(100));
+        watch.moved(feed.publish_delta(args.delta_rows.get())?);
+        let behind_it = (delta + 1) * (args.rollbacks + 1) / args.deltas.max(1);
+        if behind_it > loads.rollbacks && loads.rollbacks < args.rollbacks {
+            sleep_until(due + Duration::from_millis(500));
+            let moved = model.rollback(STABLE, None, "bench", None)?;
+            watch.moved(moved.to.version);
+            feed.stand_on(moved.to.version)?;
+            loads.rollbacks += 1;
+        }
+    }
+    Ok(loads)
+}
+
+/// Back over [`FAR`] deltas, and on from there.
+fn roll_back_far(
+    args: &BenchHotLoadArgs,
+    model: &Model,
+    feed: &mut Feed,
+    watch: &Watch,
+) -> Result<FarRollback> {
+    let chain = model.chain(model.pointer(STABLE)?.to.version)?;
+    let deltas = FAR.min(chain.len() - 1);
+    let to = chain[chain.len() - 1 - deltas].version;
+    let began = Instant::now();
+    model.rollback(STABLE, Some(to), "bench", None)?;
+    let call = began.elapsed();
+    watch.moved(to);
+    let answers_after_seconds = watch.settle(PATIENCE)?;
+    // Requests are answered by it for a while.
+    std::thread::sleep(Duration::from_secs(1));
+    feed.stand_on(to)?;
+    let branch = feed.publish_delta(args.delta_rows.get())?;
+    watch.moved(branch);
+    let branch_answers_after_seconds = watch.settle(PATIENCE)?;
+    let branch = model.version(branch)?;
+    Ok(FarRollback {
+        deltas,
+        call_ms: (call.as_secs_f64() * 1e6).round() / 1e3,
+        answers_after_seconds,
+        branched: branch.parent.is_some_and(|parent| parent.version == to),
+        branch_rows: branch.layer.rows(),
+        branch_answers_after_seconds,
+    })
+}
+
+fn load_figures(server: &ServerChild, before: &crate::server::Series) -> Result<LoadFigures> {
+    let now = server.series()?;
+    let came = |name: &str| now.histogram(name).since(&before.histogram(name));
+    let slices = came("zillion_serving_load_slice_seconds");
+    let (slices_within, bound) = slices.share_within(SLICE_SECONDS);
+    let cpu_slices = came("zillion_serving_load_slice_cpu_seconds");
+    let (cpu_slices_within, _) = cpu_slices.share_within(SLICE_SECONDS);
+    let failures = "zillion_serving_load_failures_total";
+    Ok(LoadFigures {
+        versions: came("zillion_serving_load_seconds").summary(),
+        slices: slices.summary(),
+        slices_within,
+        slices_within_bound_ms: bound * 1e3,
+        cpu_slices: cpu_slices.summary(),
+        cpu_slices_within,
+        failures: now.value(failures) - before.value(failures),
+        layers_at_end: now.value("zillion_serving_layers"),
+    })
+}
+
+/// Compares all answers with this process's own scores. Each version is loaded once, one at a time.
+fn check(model: &Model, bodies: &[Body], run: &Run, folder: &Path) -> Result<Checked> {
+    // Not the server's cache: what it merged is checked too.
+    let mut cache = Cache::open(&folder.join("check"), model.name(), durable_files()?)?;
+    let workers = compute_pool(None)?;
+    let mut loaded: Option<(VersionId, Servable)> = None;
+    let expected = |version: VersionId, body: usize| -> Result<Expected> {
+        if loaded.as_ref().is_none_or(|(open, _)| *open != version) {
+            let before = loaded.take();
+            let others = before.iter().map(|(_, servable)| servable);
+            let servable =
+                Servable::load(model, version, others, &mut cache, &workers, &mut AtOnce)?;
+            loaded = Some((version, servable));
+        }
+        let (_, servable) = loaded.as_ref().ok_or_else(|| anyhow!("no version is loaded"))?;
+        let scores = servable.score(bodies[body].rows, &bodies[body].columns)?;
+        Ok(zillion_serving::Answer::choose(servable, scores, &[])?.outputs)
+    };
+    Ok(run.answers.check(Protocol::V2, None, expected))
+}
+
+fn sleep_until(time: Instant) {
+    std::thread::sleep(time.saturating_duration_since(Instant::now()));
+}

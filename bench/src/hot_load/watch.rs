@@ -1,0 +1,168 @@
+//! When the server first answers with a version: asked over and over while one is awaited, by a thread of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use serde::Serialize;
+use zillion_registry::VersionId;
+
+use crate::load::target::Target;
+use crate::server::{Asker, version_of};
+
+/// Time between two questions: so exact is what is measured.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What became of the moves of the pointer.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Freshness {
+    /// Moves that the server answered with.
+    seen: usize,
+    /// Moves that the next one overtook.
+    overtaken: usize,
+    /// From the move to the first answer; of a move that was overtaken, to the first answer with a later one.
+    median_seconds: f64,
+    max_seconds: f64,
+}
+
+/// The thread that asks.
+pub(crate) struct Watch {
+    state: Arc<Mutex<State>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Moves whose version has not answered yet, in their order.
+    awaited: Vec<(VersionId, Instant)>,
+    seconds: Vec<f64>,
+    overtaken: usize,
+    failures: u64,
+}
+
+impl Watch {
+    /// Asks `target` by a body of one row.
+    pub(crate) fn start(target: Target, body: Bytes) -> Result<Self> {
+        let state = Arc::new(Mutex::new(State::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let asker = Asker::new(&format!("http://{}", target.address))?;
+        let (states, stopped) = (state.clone(), stop.clone());
+        let watch = move || {
+            let next = || {
+                loop {
+                    std::thread::sleep(PAUSE);
+                    if stopped.load(Ordering::Relaxed) {
+                        return None;
+                    }
+                    if !lock(&states).awaited.is_empty() {
+                        return Some(body.clone());
+                    }
+                }
+            };
+            asker.post_each(&target, next, |answer| {
+                let version = answer.ok().filter(|(status, _)| *status == 200);
+                let version = version.and_then(|(_, answer)| version_of(&answer));
+                lock(&states).answered(version);
+            });
+        };
+        let thread = std::thread::Builder::new().name("zillion-bench-watch".to_owned());
+        Ok(Self { state, stop, thread: Some(thread.spawn(watch)?) })
+    }
+
+    /// The pointer was moved just now.
+    pub(crate) fn moved(&self, version: VersionId) {
+        lock(&self.state).awaited.push((version, Instant::now()));
+    }
+
+    /// Waits until every move was answered with. Returns the seconds that the last one took.
+    pub(crate) fn settle(&self, patience: Duration) -> Result<f64> {
+        let began = Instant::now();
+        loop {
+            let state = lock(&self.state);
+            match state.awaited.last() {
+                None => return Ok(state.seconds.last().copied().unwrap_or_default()),
+                Some((version, _)) if began.elapsed() > patience => {
+                    bail!("the server does not answer with version {version} after {patience:?}")
+                }
+                Some(_) => drop(state),
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// What came of all moves so far, and the questions that were not answered.
+    pub(crate) fn freshness(&self) -> (Freshness, u64) {
+        let state = lock(&self.state);
+        let mut seconds = state.seconds.clone();
+        seconds.sort_by(f64::total_cmp);
+        let freshness = Freshness {
+            seen: seconds.len() - state.overtaken,
+            overtaken: state.overtaken,
+            median_seconds: seconds.get(seconds.len() / 2).copied().unwrap_or_default(),
+            max_seconds: seconds.last().copied().unwrap_or_default(),
+        };
+        (freshness, state.failures)
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Err(_)) => Err(anyhow::anyhow!("a panic")).context("the watching thread"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn answered(&mut self, version: Option<VersionId>) {
+        let Some(version) = version else {
+            self.failures += 1;
+            return;
+        };
+        // The latest move to it: an earlier one to the same version was overtaken.
+        let Some(at) = self.awaited.iter().rposition(|(awaited, _)| *awaited == version) else {
+            return;
+        };
+        self.overtaken += at;
+        self.seconds.extend(self.awaited.drain(..=at).map(|(_, moved)| round(moved.elapsed())));
+    }
+}
+
+fn round(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e3).round() / 1e3
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_ends_with_the_first_answer_of_its_version_or_a_later_one() {
+        let mut state = State::default();
+        for version in [1, 2, 3, 2, 4] {
+            state.awaited.push((VersionId(version), Instant::now()));
+        }
+        state.answered(Some(VersionId(9)));
+        assert_eq!((state.awaited.len(), state.seconds.len()), (5, 0));
+        state.answered(Some(VersionId(2)));
+        assert_eq!((state.awaited.len(), state.seconds.len(), state.overtaken), (1, 4, 3));
+        state.answered(None);
+        state.answered(Some(VersionId(4)));
+        assert_eq!((state.awaited.len(), state.overtaken, state.failures), (0, 3, 1));
+    }
+}

@@ -1,0 +1,67 @@
+//! The benchmarks behind `zillion bench`, and the load generator `zillion loadgen`.
+//!
+//! One file a benchmark. A benchmark prints what it measured as one line of JSON or as text, with the
+//! processors that other programs kept busy meanwhile. What several benchmarks share:
+//!
+//! * [`server`]: a server in a process of its own;
+//! * [`load`]: requests at a constant rate, and checked answers;
+//! * `criteo`: a model of Criteo's shape as versions that are not trained, and requests for it.
+//!
+//! This crate measures; it holds no mechanism that the product needs.
+
+mod args;
+mod capacity;
+mod cold_start;
+mod criteo;
+mod delta;
+mod embedding;
+mod frappe;
+mod hot_load;
+pub mod load;
+pub mod loadgen;
+mod reader;
+mod registry;
+mod serve;
+pub mod server;
+mod spill;
+mod stalls;
+mod train;
+mod turns;
+mod wire;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+use zillion_trainer::Job;
+
+use args::Bench;
+pub use args::{BenchArgs, LoadgenArgs, Protocol};
+
+/// Runs a benchmark. `draft` makes the job that `zillion init` would write for a file.
+pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result<()> {
+    match &args.what {
+        Bench::Embedding(args) => embedding::run(args),
+        Bench::Spill(args) => spill::run(args),
+        Bench::Stalls(args) => stalls::run(args),
+        Bench::Capacity(args) => capacity::run(args),
+        Bench::Delta(args) => delta::run(args),
+        Bench::Reader(args) => reader::run(args, draft),
+        Bench::Serve(args) => serve::run(args),
+        Bench::Train(args) => train::run(args),
+        Bench::HotLoad(args) => hot_load::run(args),
+        Bench::ColdStart(args) => cold_start::run(args),
+        Bench::Wire(args) => wire::run(args),
+        Bench::Registry(args) => registry::run(args),
+        Bench::Frappe(args) => frappe::run(args),
+    }
+}
+
+/// Makes a folder for a benchmark, below `parent` or where temporary files go, and removes it when dropped.
+fn scratch_folder(parent: Option<&Path>) -> Result<TempDir> {
+    match parent {
+        Some(parent) => tempfile::tempdir_in(parent),
+        None => tempfile::tempdir(),
+    }
+    .context("no folder for what the benchmark writes; name one with --folder")
+}

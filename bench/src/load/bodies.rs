@@ -1,0 +1,300 @@
+//! Rows of a file as the bodies of requests, and as the columns that they say.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues, Schema};
+use zillion_reader::{DataConfig, RawRows};
+
+use crate::args::Protocol;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Body {
+    /// The request as JSON.
+    pub json: Bytes,
+    /// The number of rows.
+    pub rows: usize,
+    /// What the server makes of the JSON: to compute the answer oneself.
+    pub columns: RawColumns<'static>,
+}
+
+/// How rows become requests.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// The protocol of the request.
+    pub protocol: Protocol,
+    /// Rows of a request.
+    pub rows: usize,
+    /// Inputs that a rank request's rows share.
+    pub context: Vec<String>,
+    /// Outputs that a v2 request names; none: those that come by themselves.
+    pub outputs: Vec<String>,
+}
+
+/// Up to `limit` bodies of the rows of a file, in order; rows that do not fill another one are left out.
+///
+/// # Errors
+/// A file that cannot be read or has too few rows for one body; a context that is no input.
+pub(crate) fn read(
+    data: &DataConfig,
+    file: PathBuf,
+    schema: &Schema,
+    recipe: &Recipe,
+    limit: usize,
+) -> Result<Vec<Body>> {
+    let mut rows = RawRows::open(data, std::slice::from_ref(&file), schema)?;
+    let mut bodies = Vec::new();
+    while bodies.len() < limit
+        && let Some(block) = rows.next_block(recipe.rows)?
+        && block.rows == recipe.rows
+    {
+        bodies.push(recipe.body(block.columns)?);
+    }
+    if bodies.is_empty() {
+        bail!(
+            "the file has fewer rows than one request ({}); ask for fewer by --candidates: {}",
+            recipe.rows,
+            file.display()
+        );
+    }
+    Ok(bodies)
+}
+
+impl Recipe {
+    /// The body of these columns, which have as many rows as a request.
+    pub fn body(&self, mut columns: RawColumns<'static>) -> Result<Body> {
+        for name in &self.context {
+            let Some(column) = columns.get_mut(name.as_str()) else {
+                let names: Vec<&str> = columns.keys().map(AsRef::as_ref).collect();
+                bail!("the model has the inputs `{}`: --context {name}", names.join("`, `"));
+            };
+            *column = first_row(column);
+        }
+        let json = match self.protocol {
+            // Over gRPC the same columns are written another way: see `grpc`.
+            Protocol::V2 | Protocol::Grpc => {
+                let mut inputs = Vec::new();
+                for (name, column) in &columns {
+                    inputs.extend(tensors(name, column)?);
+                }
+                match &self.outputs[..] {
+                    [] => json!({ "inputs": inputs }),
+                    names => {
+                        let output = |name: &String| json!({ "name": name });
+                        let outputs: Vec<Value> = names.iter().map(output).collect();
+                        json!({ "inputs": inputs, "outputs": outputs })
+                    }
+                }
+            }
+            Protocol::Predict => json!({ "instances": rows(&columns, self.rows, false)? }),
+            Protocol::Rank => json!({
+                "context": rows(&columns, 1, true)?.pop(),
+                "candidates": rows(&columns, self.rows, false)?,
+            }),
+        };
+        let json = Bytes::from(serde_json::to_vec(&json)?);
+        Ok(Body { json, rows: self.rows, columns })
+    }
+}
+
+/// A column of the first row alone, for all rows.
+fn first_row(column: &RawColumn<'static>) -> RawColumn<'static> {
+    let lengths = column.lengths.as_ref().map(|lengths| lengths.iter().take(1).copied().collect());
+    let values = lengths.as_ref().map_or(1, |lengths: &Vec<usize>| lengths.iter().sum());
+    let values = match &column.values {
+        RawValues::Ints(all) => RawValues::Ints(all[..values].to_vec()),
+        RawValues::Uints(all) => RawValues::Uints(all[..values].to_vec()),
+        RawValues::Floats(all) => RawValues::Floats(all[..values].to_vec()),
+        RawValues::Any(all) => RawValues::Any(all[..values].to_vec()),
+    };
+    RawColumn { values, lengths, is_shared: true }
+}
+
+/// Rows as objects, of the columns that are shared or of those that are not.
+fn rows(
+    columns: &RawColumns<'static>,
+    count: usize,
+    are_shared: bool,
+) -> Result<Vec<Map<String, Value>>> {
+    let mut rows = vec![Map::new(); count];
+    for (name, column) in columns.iter().filter(|(_, column)| column.is_shared == are_shared) {
+        let mut values = json_values(name, &column.values)?.into_iter();
+        for (row, object) in rows.iter_mut().enumerate() {
+            let value = match &column.lengths {
+                None => values.next().unwrap_or(Value::Null),
+                Some(lengths) => Value::Array(values.by_ref().take(lengths[row]).collect()),
+            };
+            object.insert(name.to_string(), value);
+        }
+    }
+    Ok(rows)
+}
+
+/// A column as tensors of the v2 protocol: its values, and the lengths of its lists.
+fn tensors(name: &str, column: &RawColumn<'static>) -> Result<Vec<Value>> {
+    let data = json_values(name, &column.values)?;
+    let datatype = datatype(name, &column.values)?;
+    let values = json!({ "name": name, "shape": [data.len()], "datatype": datatype, "data": data });
+    let Some(lengths) = &column.lengths else { return Ok(vec![values]) };
+    let lengths = json!({
+        "name": format!("{name}__lengths"),
+        "shape": [lengths.len()],
+        "datatype": "INT64",
+        "data": lengths,
+    });
+    Ok(vec![values, lengths])
+}
+
+fn json_values(name: &str, values: &RawValues<'static>) -> Result<Vec<Value>> {
+    let float = |x: f64| match serde_json::Number::from_f64(x) {
+        Some(number) => Ok(Value::Number(number)),
+        None => bail!("JSON has no number for {x}, and the data has one: input `{name}`"),
+    };
+    Ok(match values {
+        RawValues::Ints(values) => values.iter().map(|&x| x.into()).collect(),
+        RawValues::Uints(values) => values.iter().map(|&x| x.into()).collect(),
+        RawValues::Floats(values) => values.iter().map(|&x| float(x)).collect::<Result<_>>()?,
+        RawValues::Any(values) => {
+            let value = |value: &RawValue<'static>| match value {
+                RawValue::Missing => Ok(Value::Null),
+                RawValue::Int(x) => Ok((*x).into()),
+                RawValue::Uint(x) => Ok((*x).into()),
+                RawValue::Float(x) => float(*x),
+                RawValue::Bool(flag) => Ok((*flag).into()),
+                RawValue::Text(text) => Ok(text.as_ref().into()),
+            };
+            values.iter().map(value).collect::<Result<_>>()?
+        }
+    })
+}
+
+/// The v2 datatype that holds all values of a column.
+fn datatype(name: &str, values: &RawValues<'static>) -> Result<&'static str> {
+    let RawValues::Any(values) = values else {
+        return Ok(match values {
+            RawValues::Ints(_) => "INT64",
+            RawValues::Uints(_) => "UINT64",
+            _ => "FP64",
+        });
+    };
+    let has = |kind: fn(&RawValue<'_>) -> bool| values.iter().any(kind);
+    let texts = has(|value| matches!(value, RawValue::Text(_)));
+    let floats = has(|value| matches!(value, RawValue::Float(_)));
+    let beyond = has(|value| matches!(value, RawValue::Uint(x) if i64::try_from(*x).is_err()));
+    let below = has(|value| matches!(value, RawValue::Int(x) if *x < 0));
+    let numbers = has(|value| !matches!(value, RawValue::Text(_) | RawValue::Missing));
+    if (texts && numbers) || (beyond && below) {
+        bail!(
+            "a v2 tensor has values of one type, and the data mixes them; take --protocol predict: input `{name}`"
+        );
+    }
+    Ok(match () {
+        () if texts => "BYTES",
+        () if floats => "FP64",
+        () if beyond => "UINT64",
+        () => "INT64",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns() -> RawColumns<'static> {
+        let column = |values, lengths| RawColumn { values, lengths, is_shared: false };
+        let text = |t: &'static str| RawValue::Text(t.into());
+        RawColumns::from([
+            ("item".into(), column(RawValues::Ints(vec![5, -6]), None)),
+            (
+                "price".into(),
+                column(RawValues::Any(vec![RawValue::Missing, RawValue::Float(0.1)]), None),
+            ),
+            (
+                "tags".into(),
+                column(RawValues::Any(vec![text("a"), text("b"), text("a")]), Some(vec![2, 1])),
+            ),
+        ])
+    }
+
+    fn body(protocol: Protocol, context: &[&str]) -> Result<Body> {
+        let context = context.iter().map(|&name| name.to_owned()).collect();
+        Recipe { protocol, rows: 2, context, outputs: Vec::new() }.body(columns())
+    }
+
+    fn json_of(body: &Body) -> Value {
+        serde_json::from_slice(&body.json).unwrap()
+    }
+
+    #[test]
+    fn a_body_is_as_its_protocol_says() {
+        let v2 = body(Protocol::V2, &[]).unwrap();
+        assert_eq!(
+            json_of(&v2),
+            json!({ "inputs": [
+                { "name": "item", "shape": [2], "datatype": "INT64", "data": [5, -6] },
+                { "name": "price", "shape": [2], "datatype": "FP64", "data": [null, 0.1] },
+                { "name": "tags", "shape": [3], "datatype": "BYTES", "data": ["a", "b", "a"] },
+                { "name": "tags__lengths", "shape": [2], "datatype": "INT64", "data": [2, 1] },
+            ]})
+        );
+        assert_eq!(v2.columns, columns());
+        assert_eq!(
+            json_of(&body(Protocol::Predict, &[]).unwrap()),
+            json!({ "instances": [
+                { "item": 5, "price": null, "tags": ["a", "b"] },
+                { "item": -6, "price": 0.1, "tags": ["a"] },
+            ]})
+        );
+    }
+
+    #[test]
+    fn a_context_is_the_first_rows() {
+        let rank = body(Protocol::Rank, &["tags", "item"]).unwrap();
+        assert_eq!(
+            json_of(&rank),
+            json!({
+                "context": { "item": 5, "tags": ["a", "b"] },
+                "candidates": [{ "price": null }, { "price": 0.1 }],
+            })
+        );
+        let tags = &rank.columns["tags"];
+        assert_eq!(
+            (tags.values.len(), tags.lengths.clone(), tags.is_shared),
+            (2, Some(vec![2]), true)
+        );
+        assert!(!rank.columns["price"].is_shared);
+        let unknown = body(Protocol::Rank, &["user"]).unwrap_err().to_string();
+        assert!(unknown.contains("`item`, `price`, `tags`: --context user"), "{unknown}");
+    }
+
+    #[test]
+    fn what_json_or_a_tensor_cannot_hold_is_refused() {
+        let of = |values: Vec<RawValue<'static>>| {
+            let column =
+                RawColumn { values: RawValues::Any(values), lengths: None, is_shared: false };
+            let recipe = Recipe {
+                protocol: Protocol::V2,
+                rows: 1,
+                context: Vec::new(),
+                outputs: Vec::new(),
+            };
+            let body = recipe.body(RawColumns::from([("x".into(), column)]));
+            body.map(|body| json_of(&body)["inputs"][0]["datatype"].clone())
+                .map_err(|e| e.to_string())
+        };
+        let big = || RawValue::Uint(u64::MAX);
+        assert_eq!(of(vec![RawValue::Int(1), big()]), Ok("UINT64".into()));
+        assert!(of(vec![RawValue::Int(-1), big()]).unwrap_err().contains("mixes them"));
+        assert!(
+            of(vec![RawValue::Int(1), RawValue::Text("a".into())])
+                .unwrap_err()
+                .contains("input `x`")
+        );
+        assert!(
+            of(vec![RawValue::Float(f64::INFINITY)]).unwrap_err().contains("no number for inf")
+        );
+    }
+}

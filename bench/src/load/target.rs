@@ -1,0 +1,91 @@
+//! Where requests go: a server's address and a model's path.
+
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use hyper::Uri;
+use zillion_registry::VersionId;
+
+use crate::args::Protocol;
+
+/// A server and a path on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Host and port, to connect to.
+    pub(crate) address: String,
+    /// Host as the URL has it, for the request's head.
+    pub(crate) host: String,
+    pub(crate) path: String,
+    /// By HTTP/2 in gRPC's frames, instead of JSON by HTTP/1.1.
+    pub(crate) is_grpc: bool,
+}
+
+impl Target {
+    pub(crate) fn new(
+        url: &str,
+        model: &str,
+        version: Option<VersionId>,
+        protocol: Protocol,
+    ) -> Result<Self> {
+        let uri = Uri::from_str(url).with_context(|| format!("--url is no URL: {url}"))?;
+        if uri.scheme_str() != Some("http") {
+            bail!("--url begins with http://, as in http://127.0.0.1:8080: {url}");
+        }
+        let Some(authority) = uri.authority() else {
+            bail!("--url names no host, as http://127.0.0.1:8080 does: {url}");
+        };
+        let (name, port) = (authority.host(), authority.port_u16().unwrap_or(80));
+        let prefix = uri.path().trim_end_matches('/');
+        let version = version.map_or_else(String::new, |v| format!("/versions/{v}"));
+        let path = match protocol {
+            Protocol::V2 => format!("{prefix}/v2/models/{model}{version}/infer"),
+            Protocol::Predict => format!("{prefix}/v1/models/{model}{version}:predict"),
+            Protocol::Rank => format!("{prefix}/v1/models/{model}{version}:rank"),
+            // Model and version are in the message.
+            Protocol::Grpc => "/inference.GRPCInferenceService/ModelInfer".to_owned(),
+        };
+        if protocol == Protocol::Grpc && !prefix.is_empty() {
+            bail!("gRPC's paths are its own; leave out `{prefix}`: {url}");
+        }
+        Ok(Self {
+            address: format!("{name}:{port}"),
+            host: authority.as_str().to_owned(),
+            path,
+            is_grpc: protocol == Protocol::Grpc,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_protocols() {
+        let of = |url: &str, version: Option<u64>, protocol| {
+            Target::new(url, "m", version.map(VersionId), protocol).map(|t| (t.address, t.path))
+        };
+        let text = |(a, p): (&str, &str)| (a.to_owned(), p.to_owned());
+        let here = "127.0.0.1:8080";
+        assert_eq!(
+            of("http://127.0.0.1:8080", None, Protocol::V2).unwrap(),
+            text((here, "/v2/models/m/infer"))
+        );
+        assert_eq!(
+            of("http://127.0.0.1:8080/", Some(7), Protocol::Predict).unwrap(),
+            text((here, "/v1/models/m/versions/7:predict"))
+        );
+        assert_eq!(
+            of("http://host/below/", Some(7), Protocol::Rank).unwrap(),
+            text(("host:80", "/below/v1/models/m/versions/7:rank"))
+        );
+        assert_eq!(
+            of("http://127.0.0.1:8080", Some(7), Protocol::Grpc).unwrap(),
+            text((here, "/inference.GRPCInferenceService/ModelInfer"))
+        );
+        assert!(of("http://host/below", None, Protocol::Grpc).is_err());
+        for wrong in ["https://host", "host:80", "/path", "http//", ""] {
+            assert!(of(wrong, None, Protocol::V2).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! `zillion loadgen`: rows of a file as load on a server, in an open loop, and what the answers are worth.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use serde::Serialize;
+use zillion_device::machine::CpuTimes;
+use zillion_feature::Schema;
+use zillion_registry::{Cache, Model, STABLE, VersionId};
+use zillion_rows::layer::AtOnce;
+use zillion_scorer::Servable;
+
+use crate::args::{LoadgenArgs, Protocol};
+use crate::load::answers::{Answers, Checked, Expected};
+use crate::load::bodies::{self, Body, Recipe};
+use crate::load::figures::Figures;
+use crate::load::grpc;
+use crate::load::open_loop::{self, Plan};
+use crate::load::target::Target;
+use zillion_console::exit::{self, Stop};
+use zillion_console::{compute_pool, data_settings, durable_files, open_registry, print_json};
+
+/// Requests of a run: more would not fit in memory.
+const MOST_REQUESTS: f64 = 1e8;
+
+#[derive(Serialize)]
+struct Outcome {
+    protocol: &'static str,
+    candidates: usize,
+    bodies: usize,
+    rate: f64,
+    seconds: f64,
+    connections: usize,
+    connections_made: u64,
+    #[serde(flatten)]
+    figures: Figures,
+    /// How often each version was named.
+    versions: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<Checked>,
+    own_cpus: f64,
+    other_cpus: Option<f64>,
+}
+
+/// Runs `zillion loadgen`: fails where an answer is missing or, with `--check`, wrong.
+pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
+    let target = Target::new(&args.url, &args.model, args.version, args.protocol)
+        .map_err(|e| Stop::Usage(format!("{e:#}")))?;
+    let (model, plan, recipe) = (the_model(args)?, plan(args)?, recipe(args)?);
+    let version = match args.version {
+        Some(version) => version,
+        None => model.pointer(STABLE)?.to.version,
+    };
+    let manifest = model.version(version)?;
+    let schema = Schema::from_job(&manifest.schema)?;
+    if args.check && args.protocol == Protocol::Predict {
+        refuse_unless_comparable(args, &schema)?;
+    }
+    let data = data_settings::of_file(&args.set)?;
+    let bodies = bodies::read(&data, args.data.clone(), &schema, &recipe, args.bodies.get())?;
+    if bodies.len() < args.bodies.get() {
+        eprintln!("the file has rows for {} requests; they are sent in turn", bodies.len());
+    }
+
+    let text = |body: &Body| match args.protocol {
+        Protocol::Grpc => grpc::request(&args.model, args.version, &body.columns),
+        _ => Ok(body.json.clone()),
+    };
+    let texts: Vec<Bytes> = bodies.iter().map(text).collect::<Result<_>>()?;
+    let before = CpuTimes::now();
+    let run = open_loop::run(&target, &texts, plan, Answers::new(args.check))?;
+    let cpus = CpuTimes::now().since(&before);
+    let check = match args.check {
+        true => Some(check(args, &model, &bodies, &run.answers)?),
+        false => None,
+    };
+    let outcome = Outcome {
+        protocol: match args.protocol {
+            Protocol::V2 => "v2",
+            Protocol::Predict => "predict",
+            Protocol::Rank => "rank",
+            Protocol::Grpc => "grpc",
+        },
+        candidates: recipe.rows,
+        bodies: bodies.len(),
+        rate: args.rate,
+        seconds: args.seconds,
+        connections: args.connections.get(),
+        connections_made: run.connections_made,
+        figures: Figures::of(&run.done, &plan, run.elapsed),
+        versions: run.answers.versions().clone(),
+        check,
+        own_cpus: cpus.own_cpus,
+        other_cpus: cpus.other_cpus,
+    };
+    match args.json {
+        true => print_json(&outcome)?,
+        false => show(&outcome),
+    }
+    Ok(if is_good(&outcome) { ExitCode::SUCCESS } else { exit::failed() })
+}
+
+fn is_good(outcome: &Outcome) -> bool {
+    let right = |check: &Checked| check.mismatches == 0 && check.unchecked == 0;
+    outcome.figures.failed == 0 && outcome.check.as_ref().is_none_or(right)
+}
+
+fn the_model(args: &LoadgenArgs) -> Result<Model> {
+    let Some(registry) = &args.registry else {
+        let reason = "what a model's inputs are is said by its version: name the registry that the server reads \
+                      with --registry";
+        return Err(Stop::Usage(reason.to_owned()).into());
+    };
+    Ok(open_registry(registry)?.model(&args.model)?)
+}
+
+fn plan(args: &LoadgenArgs) -> Result<Plan> {
+    let requests = (args.rate * args.seconds).ceil();
+    if requests > MOST_REQUESTS {
+        let reason =
+            format!("{requests} requests are too many for one run: lower --rate or --seconds");
+        return Err(Stop::Usage(reason).into());
+    }
+    Ok(Plan {
+        rate: args.rate,
+        requests: requests as u64,
+        connections: args.connections.get(),
+        timeout: Duration::from_millis(args.timeout_ms),
+    })
+}
+
+fn recipe(args: &LoadgenArgs) -> Result<Recipe> {
+    if !args.context.is_empty() && args.protocol != Protocol::Rank {
+        let reason =
+            "only a rank request has a context: give --protocol rank, or leave out --context";
+        return Err(Stop::Usage(reason.to_owned()).into());
+    }
+    let (protocol, rows) = (args.protocol, args.candidates.get());
+    Ok(Recipe { protocol, rows, context: args.context.clone(), outputs: Vec::new() })
+}
+
+/// Answers to predict requests name neither a version nor, of one output, the output.
+fn refuse_unless_comparable(args: &LoadgenArgs, schema: &Schema) -> Result<()> {
+    let reason = if args.version.is_none() {
+        "the answer to a predict request names no version that it could be compared with: ask for one with \
+         --version, or take --protocol v2"
+    } else if schema.labels.len() > 1 {
+        "predict answers of a model with several labels are not compared: take --protocol v2"
+    } else {
+        return Ok(());
+    };
+    Err(Stop::Usage(format!("--check: {reason}")).into())
+}
+
+/// Compares the answers with this process's own scores. Each version is loaded once, one at a time.
+fn check(args: &LoadgenArgs, model: &Model, bodies: &[Body], answers: &Answers) -> Result<Checked> {
+    // Not the server's cache, which the server cleans up.
+    let folder = tempfile::tempdir()?;
+    let mut cache = Cache::open(folder.path(), model.name(), durable_files()?)?;
+    let workers = compute_pool(None)?;
+    let mut loaded: Option<(VersionId, Servable)> = None;
+    let expected = |version: VersionId, body: usize| -> Result<Expected> {
+        if loaded.as_ref().is_none_or(|(open, _)| *open != version) {
+            loaded = None;
+            let servable = Servable::load(model, version, [], &mut cache, &workers, &mut AtOnce)?;
+            loaded = Some((version, servable));
+        }
+        let Some((_, servable)) = &loaded else { return Ok(Expected::new()) };
+        let scores = servable.score(bodies[body].rows, &bodies[body].columns)?;
+        Ok(zillion_serving::Answer::choose(servable, scores, &[])?.outputs)
+    };
+    Ok(answers.check(args.protocol, args.version, expected))
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn show(outcome: &Outcome) {
+    let Outcome { figures, .. } = outcome;
+    println!(
+        "requests    {} due, {} sent, {} ok, {} failed",
+        figures.requests, figures.sent, figures.ok, figures.failed
+    );
+    for (what, count) in &figures.failures {
+        println!("            {count} × {what}");
+    }
+    println!(
+        "rate        {:.1} a second of {}, {} rows each",
+        figures.achieved_rate, outcome.rate, outcome.candidates
+    );
+    let latency = &figures.latency;
+    println!(
+        "latency ms  p50 {}  p90 {}  p99 {}  p99.9 {}  max {}  (from the time a request was due)",
+        latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.p999_ms, latency.max_ms
+    );
+    let versions = outcome.versions.iter().map(|(version, count)| format!("{version} ({count})"));
+    let versions: Vec<String> = versions.collect();
+    let named = if versions.is_empty() { "none named".to_owned() } else { versions.join("  ") };
+    println!("versions    {named}");
+    if let Some(check) = &outcome.check {
+        println!(
+            "check       {} compared, {} mismatches, {} unchecked",
+            check.compared, check.mismatches, check.unchecked
+        );
+        if let Some(first) = &check.first {
+            println!("            {first}");
+        }
+    }
+    if outcome.connections_made > outcome.connections as u64 {
+        println!("connections {} made, {} wanted", outcome.connections_made, outcome.connections);
+    }
+}

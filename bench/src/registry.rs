@@ -1,0 +1,138 @@
+//! `zillion bench registry`: what operators and servers ask of a model with very many versions.
+//!
+//! One version is published; the others are its manifest with another number, sealed and written where the
+//! registry looks for them, without the syncs that would take most of an hour. The pointer's log is as long. What is
+//! measured goes through a registry that is opened anew, as each command does it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use zillion_registry::{Model, MoveKind, PointerMove, STABLE, VersionId, VersionManifest};
+
+use crate::args::BenchRegistryArgs;
+use crate::criteo::{MODEL, publish};
+use zillion_console::{compute_pool, create_registry, print_json};
+
+/// Rows of the one version that is really there.
+const ROWS: u64 = 1000;
+/// Versions of a page, as `zillion model list` shows them.
+const PAGE: usize = 20;
+/// How often each figure is taken.
+const REPEAT: usize = 20;
+
+#[derive(Serialize)]
+struct Outcome {
+    versions: u64,
+    /// Entries of the pointer's log, at first.
+    moves: u64,
+    make_seconds: f64,
+    open: Times,
+    latest: Times,
+    /// One manifest, read and verified.
+    show: Times,
+    /// One page of manifests in the middle, each read and verified.
+    list: Times,
+    promote: Times,
+    rollback: Times,
+}
+
+/// Milliseconds.
+#[derive(Serialize)]
+struct Times {
+    median_ms: f64,
+    max_ms: f64,
+}
+
+pub(crate) fn run(args: &BenchRegistryArgs) -> Result<()> {
+    let folder = crate::scratch_folder(args.folder.as_deref())?;
+    let url = folder.path().join("registry");
+    let versions = args.versions.get();
+    let began = Instant::now();
+    let model = open(&url)?;
+    let first = publish(&model, ROWS, folder.path(), &compute_pool(None)?)?;
+    model.promote(STABLE, first.version, MoveKind::Publish, "bench", None)?;
+    eprintln!("writing {versions} manifests");
+    copies(&model, &first, &url.join(MODEL), versions)?;
+    let make_seconds = began.elapsed().as_secs_f64();
+    let model = open(&url)?;
+    ensure!(
+        model.latest()? == Some(VersionId(versions)),
+        "the registry does not find the versions that were written: its layout has changed"
+    );
+
+    let some = |i: u64| VersionId(1 + i * 7919 % versions);
+    let outcome = Outcome {
+        versions,
+        moves: model.pointer(STABLE)?.number,
+        make_seconds,
+        open: times(|_| open(&url).map(drop))?,
+        latest: times(|_| Ok(open(&url)?.latest().map(drop)?))?,
+        show: times(|i| Ok(open(&url)?.version(some(i)).map(drop)?))?,
+        list: times(|i| {
+            let model = open(&url)?;
+            for version in model.page(Some(some(i)), PAGE)? {
+                model.version(version)?;
+            }
+            Ok(())
+        })?,
+        promote: times(|i| {
+            let model = open(&url)?;
+            model.promote(STABLE, some(i), MoveKind::Promote, "bench", None)?;
+            Ok(())
+        })?,
+        rollback: times(|_| Ok(open(&url)?.rollback(STABLE, None, "bench", None).map(drop)?))?,
+    };
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    Ok(())
+}
+
+fn open(url: &Path) -> Result<Model> {
+    Ok(create_registry(&url.display().to_string())?.model(MODEL)?)
+}
+
+/// Writes versions 2 to `versions`, and as many moves of the pointer.
+fn copies(model: &Model, first: &VersionManifest, folder: &Path, versions: u64) -> Result<()> {
+    let mut entry: PointerMove = model.pointer(STABLE)?;
+    for number in 2..=versions {
+        let version = VersionId(number);
+        let manifest = VersionManifest { version, chain: String::new(), ..first.clone() }.sealed();
+        write(&folder.join("versions"), number, &manifest)?;
+        entry = PointerMove { number, from: Some(entry.to.version), to: manifest.link(), ..entry };
+        write(&folder.join("pointers").join(STABLE), number, &entry)?;
+    }
+    Ok(())
+}
+
+fn write(folder: &Path, number: u64, value: &impl Serialize) -> Result<()> {
+    let path = place(folder, number);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)
+            .with_context(|| format!("cannot create {}", parent.display()))?;
+    }
+    fs::write(&path, serde_json::to_vec_pretty(value)?)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Where the registry keeps a numbered object.
+fn place(folder: &Path, number: u64) -> PathBuf {
+    let (high, middle) = (number / 1_000_000, number / 1000 % 1000);
+    folder.join(format!("{high:014}/{middle:03}/{number:020}.json"))
+}
+
+fn times(mut work: impl FnMut(u64) -> Result<()>) -> Result<Times> {
+    let mut times = Vec::with_capacity(REPEAT);
+    for i in 0..REPEAT as u64 {
+        let began = Instant::now();
+        work(i)?;
+        times.push((began.elapsed().as_secs_f64() * 1e6).round() / 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(Times { median_ms: times[REPEAT / 2], max_ms: times[REPEAT - 1] })
+}

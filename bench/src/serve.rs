@@ -1,0 +1,116 @@
+//! `zillion bench serve`: scores a second without a network, in the shape of the peer's benchmark.
+//!
+//! The same model, table, ids and way of timing as `s1_serving.py` (ONNX Runtime and torch behind a numpy array):
+//! one request at a time, its work over all threads, 64 different requests in turn.
+//! A request's time begins with its raw values (ids and numbers in columns) and ends with its scores, so that
+//! ours has mixing and deduplicating the ids and probing a hash index in it where the peer indexes an array.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use zillion_device::machine::{self, CpuTimes};
+use zillion_registry::Cache;
+use zillion_rows::layer::AtOnce;
+use zillion_scorer::Servable;
+
+use crate::args::BenchServeArgs;
+use crate::criteo::{MODEL, Requests, publish};
+use crate::load::figures::Percentiles;
+use zillion_console::{compute_pool, create_registry, durable_files, print_json};
+
+/// Different requests.
+const DIFFERENT: usize = 64;
+/// Requests before the first that counts: every different one once, so that the pages of a mapped file are there (the
+/// peer has its table in memory and takes 30).
+const WARM_UP: usize = DIFFERENT;
+
+#[derive(Serialize)]
+struct Outcome {
+    candidates: usize,
+    threads: usize,
+    requests: usize,
+    /// Rows of the table.
+    rows: u64,
+    /// Unique keys of a request that the table does not have: none, or the figures are of something else.
+    missing: u64,
+    p50_ms: f64,
+    p90_ms: f64,
+    p99_ms: f64,
+    /// Of these, reading the raw values: keys mixed, numbers put through the transforms.
+    encode_p50_ms: f64,
+    /// By the mean time of a request, as the peer has it.
+    candidates_per_second: f64,
+    load_ms: f64,
+    resident_mib: Option<u64>,
+    own_cpus: f64,
+    /// A figure counts where this is below 0.25.
+    other_cpus: Option<f64>,
+}
+
+pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let registry = create_registry(&folder.path().join("registry").display().to_string())?;
+    let published = registry.model(MODEL)?;
+    let workers = compute_pool(Some(args.threads))?;
+    let version = publish(&published, args.rows.get(), folder.path(), &workers)?.version;
+    let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
+    let began = Instant::now();
+    let servable = Servable::load(&published, version, [], &mut cache, &workers, &mut AtOnce)?;
+    let load = began.elapsed();
+
+    let candidates = args.candidates.get();
+    let requests = Requests::new(args.rows.get(), candidates, DIFFERENT);
+    let count = args.requests.map_or_else(|| usual_count(candidates), std::num::NonZeroUsize::get);
+    let mut missing = 0;
+    for i in 0..WARM_UP {
+        missing = servable.score(candidates, requests.get(i))?.missing;
+    }
+    let (mut whole, mut encode) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let before = CpuTimes::now();
+    for i in 0..count {
+        let columns = requests.get(i);
+        let began = Instant::now();
+        let batch = servable.encoder().encode(candidates, columns)?;
+        let encoded = began.elapsed();
+        let scores = servable.score_batch(&batch)?;
+        whole.push(began.elapsed());
+        encode.push(encoded);
+        drop(scores);
+    }
+    let cpus = CpuTimes::now().since(&before);
+    let mean = whole.iter().sum::<Duration>().as_secs_f64() / count as f64;
+    let latency = Percentiles::of(whole);
+    let outcome = Outcome {
+        candidates,
+        threads: args.threads.get(),
+        requests: count,
+        rows: args.rows.get(),
+        missing,
+        p50_ms: latency.p50_ms,
+        p90_ms: latency.p90_ms,
+        p99_ms: latency.p99_ms,
+        encode_p50_ms: Percentiles::of(encode).p50_ms,
+        candidates_per_second: (candidates as f64 / mean).round(),
+        load_ms: (load.as_secs_f64() * 1e4).round() / 10.0,
+        resident_mib: machine::resident().map(|bytes| bytes >> 20),
+        own_cpus: cpus.own_cpus,
+        other_cpus: cpus.other_cpus,
+    };
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    Ok(())
+}
+
+/// How many requests the peer times.
+fn usual_count(candidates: usize) -> usize {
+    match candidates {
+        1 => 3000,
+        100 => 1000,
+        500 => 400,
+        _ => 250,
+    }
+}

@@ -1,0 +1,172 @@
+//! A server in a process of its own, for the first run and for benchmarks: started, asked, measured from outside,
+//! stopped.
+//!
+//! A benchmark of a server must not share its allocator, its pool of threads or its figures of memory.
+
+mod ask;
+mod memory;
+mod scrape;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::num::NonZeroUsize;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use zillion_registry::VersionId;
+
+pub use ask::Asker;
+pub(crate) use memory::Memory;
+pub(crate) use scrape::{Series, Summary};
+
+use crate::Protocol;
+use crate::load::target::Target;
+
+/// How long a server may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How a server is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// The model that it serves.
+    pub model: &'a str,
+    /// Its own name in the registry, where it matters.
+    pub name: Option<&'a str>,
+    /// The folder of the registry.
+    pub registry: &'a Path,
+    /// Absent: where `serve` has it.
+    pub cache: Option<&'a Path>,
+    /// The file that its log is written to.
+    pub log: &'a Path,
+    /// What it logs: `info`, `warn`.
+    pub level: &'a str,
+    /// The number of threads that score; absent: one for each processor.
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// A running `zillion serve`, stopped when dropped.
+pub struct ServerChild {
+    /// Nobody's, once it was left alone.
+    child: Option<Child>,
+    model: String,
+    url: String,
+    log: PathBuf,
+    /// When it was started.
+    started: Instant,
+}
+
+impl ServerChild {
+    /// Starts a server on a free port.
+    pub fn start(setup: Setup<'_>) -> Result<Self> {
+        let program = std::env::current_exe().context("this program's own path")?;
+        let log = setup.log.to_owned();
+        let stderr =
+            File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let started = Instant::now();
+        let mut command = Command::new(program);
+        command
+            .args(["serve", "--model", setup.model, "--http", "127.0.0.1:0", "--registry"])
+            .arg(setup.registry);
+        if let Some(cache) = setup.cache {
+            command.arg("--cache").arg(cache);
+        }
+        let mut child = command
+            .args(setup.name.map(|name| format!("--name={name}")))
+            .args(setup.threads.map(|threads| format!("--threads={threads}")))
+            .env("ZILLION_LOG", setup.level)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            // Ctrl-C is for this program, which stops the server in good order.
+            .process_group(0)
+            .spawn()
+            .context("cannot start the server")?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let url = line.trim().replace("listening on ", "");
+        let model = setup.model.to_owned();
+        let server = Self { child: Some(child), model, url, log, started };
+        if !server.url.starts_with("http://") {
+            bail!("the server did not start; it said: {}", server.said());
+        }
+        Ok(server)
+    }
+
+    /// Where it answers.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Lets it run on when this value is gone. Returns its process.
+    pub fn leave(mut self) -> u32 {
+        let pid = self.pid();
+        self.child = None;
+        pid
+    }
+
+    /// The server's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
+    /// Where requests for scores go.
+    pub fn target(&self) -> Result<Target> {
+        Target::new(&self.url, &self.model, None, Protocol::V2)
+    }
+
+    /// Waits until it is ready. Returns the time since it was started.
+    pub(crate) fn wait_ready(&self) -> Result<Duration> {
+        let asker = Asker::new(&self.url)?;
+        loop {
+            let (status, body) = asker.get("/v2/health/ready")?;
+            if status == 200 {
+                return Ok(self.started.elapsed());
+            }
+            if self.started.elapsed() > PATIENCE {
+                let body = String::from_utf8_lossy(&body).into_owned();
+                bail!("the server is not ready after {PATIENCE:?}: {status} {body}{}", self.said());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// What it measures about itself, now.
+    pub(crate) fn series(&self) -> Result<Series> {
+        let (status, body) = Asker::new(&self.url)?.get("/metrics")?;
+        if status != 200 {
+            bail!("the server answered {status} to GET /metrics");
+        }
+        Ok(Series::parse(&String::from_utf8_lossy(&body)))
+    }
+
+    /// What it has written to its log: warnings and errors, which a good run does not have.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for ServerChild {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        // SIGTERM by the shell's own word, because the standard library only knows SIGKILL.
+        let told = Command::new("kill").arg(child.id().to_string()).status();
+        if !told.is_ok_and(|status| status.success()) {
+            let _ = child.kill();
+        }
+        let _ = child.wait();
+    }
+}
+
+/// The version that an answer names.
+pub(crate) fn version_of(answer: &[u8]) -> Option<VersionId> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        model_version: String,
+    }
+    serde_json::from_slice::<Named>(answer).ok()?.model_version.parse().ok()
+}

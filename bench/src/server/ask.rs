@@ -1,0 +1,75 @@
+//! One request after another, blocking: what is asked beside a load.
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use crate::load::connection::Connection;
+use crate::load::target::Target;
+
+/// Asks a server; each GET on a connection of its own.
+pub struct Asker {
+    runtime: Runtime,
+    /// Host and port.
+    host: String,
+}
+
+impl Asker {
+    /// Of a URL like `http://127.0.0.1:8080`.
+    pub fn new(url: &str) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { runtime, host: url.trim_start_matches("http://").to_owned() })
+    }
+
+    /// Status and body of a GET.
+    pub fn get(&self, path: &str) -> Result<(u16, Bytes)> {
+        self.runtime.block_on(async {
+            let stream = TcpStream::connect(&self.host).await;
+            let stream = stream.with_context(|| format!("cannot connect to {}", self.host))?;
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            let connection = tokio::spawn(connection);
+            let request = Request::get(path)
+                .header(header::HOST, self.host.as_str())
+                .body(Full::new(Bytes::new()))?;
+            let answer = sender.send_request(request).await?;
+            let status = answer.status().as_u16();
+            let body = answer.into_body().collect().await?.to_bytes();
+            connection.abort();
+            Ok((status, body))
+        })
+    }
+
+    /// Posts one body. Status and body of the answer.
+    pub fn post(&self, target: &Target, body: &Bytes) -> Result<(u16, Bytes)> {
+        let mut once = Some(body.clone());
+        let mut outcome = None;
+        self.post_each(target, || once.take(), |answer| outcome = Some(answer));
+        outcome.context("the request was not sent")?
+    }
+
+    /// Posts bodies that `next` gives until it gives none, over one connection, and hands over each status and
+    /// answer; an error where the connection broke.
+    pub(crate) fn post_each(
+        &self,
+        target: &Target,
+        mut next: impl FnMut() -> Option<Bytes>,
+        mut answered: impl FnMut(Result<(u16, Bytes)>),
+    ) {
+        self.runtime.block_on(async {
+            let mut connection = Connection::new(target);
+            while let Some(body) = next() {
+                let answer = async {
+                    connection.open().await?;
+                    let (status, answer) = connection.post(body).await?;
+                    Ok((status.as_u16(), answer))
+                };
+                answered(answer.await);
+            }
+        });
+    }
+}

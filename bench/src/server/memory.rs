@@ -1,0 +1,37 @@
+//! The memory of a server, as a benchmark reports it.
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zillion_device::machine::process::{ProcessStatus, proportional_memory};
+
+/// The memory of a process, in MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Memory {
+    /// All resident memory.
+    rss_mib: f64,
+    /// The memory of the process alone, which is mainly its heap.
+    anon_mib: f64,
+    /// The memory of mapped files, whose pages other processes may share.
+    file_mib: f64,
+    /// The resident memory, with each page divided by the number of processes that share it.
+    pss_mib: f64,
+}
+
+impl Memory {
+    /// Reads the memory of a process as it is now.
+    pub(crate) fn read(pid: u32) -> Result<Self> {
+        let problem = || format!("cannot read the memory of process {pid}");
+        let status = ProcessStatus::read(pid).with_context(problem)?;
+        Ok(Self {
+            rss_mib: tenths_of_mib(status.resident),
+            anon_mib: tenths_of_mib(status.anonymous),
+            file_mib: tenths_of_mib(status.mapped_files),
+            pss_mib: tenths_of_mib(proportional_memory(pid).with_context(problem)?),
+        })
+    }
+}
+
+/// Converts bytes to MiB, rounded to a tenth.
+fn tenths_of_mib(bytes: Option<u64>) -> f64 {
+    (bytes.unwrap_or_default() as f64 / (1024.0 * 102.4)).round() / 10.0
+}

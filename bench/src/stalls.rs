@@ -1,0 +1,242 @@
+//! `zillion bench stalls`: how long the longest of very many small operations on a table takes while the table
+//! grows, and while a checkpoint of all of it is written beside them.
+//!
+//! An operation is a pull or a push of a thousand keys. The table grows from nothing: half of the keys of a push are
+//! new. The same operations are then timed alone, and while a checkpoint goes on; the ratio of their means is
+//! what the checkpoint costs training. Times are of the clock: whatever else the machine does is in them. What that is, a
+//! control says: between the operations that let the table grow, as many lines of memory are read that have been there
+//! all along, which nothing but the machine can hold up.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use zillion_device::machine::CpuTimes;
+use zillion_device::{Files, Workers};
+use zillion_embedding::{Rates, TableSet, Update};
+use zillion_feature::random::mix64;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
+use zillion_rows::DEFAULT_SHARDS;
+use zillion_rows::conformance::plan_of;
+
+use crate::args::BenchStallsArgs;
+use crate::embedding::spec;
+use zillion_console::{compute_pool, print_json};
+
+/// Keys of an operation.
+const KEYS: u64 = 1000;
+/// Plans that are made before the clock runs; operations cycle through them.
+const PLANS: u64 = 4096;
+/// Rows of the snapshot that the end of a step copies on: as `ps` does, a twelfth of what it pushed.
+const COPIED: usize = KEYS as usize / 12;
+/// Operations alone, before the checkpoint.
+const ALONE: u64 = 20_000;
+
+/// Words of memory that the control reads from, far more than caches hold, and how many it reads: they take about as long as
+/// an operation.
+const CONTROL_WORDS: u64 = 1 << 24;
+const CONTROL_READS: u64 = 10 * KEYS;
+
+/// Times of one kind of operation, in microseconds.
+#[derive(Serialize)]
+struct Latency {
+    operations: usize,
+    mean_us: f64,
+    p50_us: f64,
+    p99_us: f64,
+    p9999_us: f64,
+    longest_us: f64,
+}
+
+#[derive(Serialize)]
+struct Outcome {
+    rows: u64,
+    threads: usize,
+    keys_an_operation: u64,
+    growth_pull: Latency,
+    growth_push: Latency,
+    /// Reads of memory between these, without any table.
+    growth_control: Latency,
+    alone: Latency,
+    checkpoint: Latency,
+    /// Operations a second during the checkpoint against those alone; `None` with one thread, where nobody writes
+    /// beside them.
+    throughput_during_checkpoint: Option<f64>,
+    checkpoint_seconds: f64,
+    checkpoint_gb: f64,
+    /// What the beginning and the end of the checkpoint cost the one who asks for it.
+    begin_us: f64,
+    finish_us: f64,
+    /// Rows kept as they were, and parts on their way to the disk, at most.
+    snapshot_mb: f64,
+    own_cpus: f64,
+    other_cpus: Option<f64>,
+}
+
+pub(crate) fn run(args: &BenchStallsArgs) -> Result<()> {
+    let workers = compute_pool(Some(args.threads))?;
+    let before = CpuTimes::now();
+    let mut bench = Bench {
+        set: TableSet::new(vec![spec(16)], DEFAULT_SHARDS)?,
+        workers,
+        pulled: RowBuffer::default(),
+        step: 0,
+    };
+    eprintln!("growing to {} rows", args.rows);
+    let (growth_pull, growth_push, growth_control) = bench.grow(args.rows)?;
+    let plans: Vec<LookupPlan> = (0..PLANS)
+        .map(|plan| plan_of_ids((0..KEYS).map(|i| mix64(plan * KEYS + i) % args.rows)))
+        .collect();
+    eprintln!("measuring");
+    let mut alone = Vec::new();
+    for _ in 0..ALONE {
+        bench.operate(&plans, &mut alone)?;
+    }
+    let checkpoint = bench.checkpoint(&plans, args.threads.get() > 1)?;
+    let use_of_cpus = CpuTimes::now().since(&before);
+    let alone = latency(&mut alone);
+    let outcome = Outcome {
+        rows: args.rows,
+        threads: args.threads.get(),
+        keys_an_operation: KEYS,
+        growth_pull,
+        growth_push,
+        growth_control,
+        throughput_during_checkpoint: (args.threads.get() > 1)
+            .then(|| alone.mean_us / checkpoint.during.mean_us),
+        alone,
+        checkpoint_seconds: checkpoint.seconds,
+        checkpoint_gb: checkpoint.bytes as f64 / 1e9,
+        begin_us: micros(checkpoint.begin),
+        finish_us: micros(checkpoint.finish),
+        snapshot_mb: checkpoint.kept as f64 / 1e6,
+        checkpoint: checkpoint.during,
+        own_cpus: use_of_cpus.own_cpus,
+        other_cpus: use_of_cpus.other_cpus,
+    };
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    Ok(())
+}
+
+/// What a checkpoint beside operations did.
+struct Checkpoint {
+    during: Latency,
+    begin: Duration,
+    finish: Duration,
+    seconds: f64,
+    bytes: u64,
+    kept: u64,
+}
+
+struct Bench {
+    set: TableSet,
+    workers: Arc<Workers>,
+    pulled: RowBuffer,
+    step: u64,
+}
+
+fn plan_of_ids(ids: impl Iterator<Item = u64>) -> LookupPlan {
+    plan_of(&[ids.map(FeatureKey::from_u64).collect()])
+}
+
+impl Bench {
+    /// Pulls and pushes of known and new keys until the table has so many rows, and the control between them.
+    fn grow(&mut self, rows: u64) -> Result<(Latency, Latency, Latency)> {
+        let (mut pulls, mut pushes, mut controls) = (Vec::new(), Vec::new(), Vec::new());
+        let words: Vec<u64> = (0..CONTROL_WORDS).collect();
+        let mut known = 0;
+        while known < rows {
+            let new = (KEYS / 2).min(rows - known);
+            let old = (new..KEYS).map(|i| mix64(self.step * KEYS + i) % known.max(1));
+            let plan = plan_of_ids((known..known + new).chain(old));
+            known += new;
+            let began = Instant::now();
+            self.set.pull(&self.workers, &plan, false, &mut self.pulled)?;
+            pulls.push(began.elapsed());
+            pushes.push(self.push(&plan)?);
+            controls.push(control(&words, self.step));
+        }
+        Ok((latency(&mut pulls), latency(&mut pushes), latency(&mut controls)))
+    }
+
+    /// One pull and one push.
+    fn operate(&mut self, plans: &[LookupPlan], times: &mut Vec<Duration>) -> Result<()> {
+        let plan = &plans[(mix64(self.step) % PLANS) as usize];
+        let began = Instant::now();
+        self.set.pull(&self.workers, plan, false, &mut self.pulled)?;
+        times.push(began.elapsed());
+        times.push(self.push(plan)?);
+        Ok(())
+    }
+
+    /// Pushes what was pulled, as if these were gradients.
+    fn push(&mut self, plan: &LookupPlan) -> Result<Duration> {
+        self.step += 1;
+        let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
+        let began = Instant::now();
+        self.set.push(&self.workers, plan, &self.pulled, update)?;
+        self.set.advance_snapshot(&self.workers, COPIED);
+        Ok(began.elapsed())
+    }
+
+    /// Operations while a checkpoint is written. With one thread nobody writes beside them, so that the checkpoint
+    /// ends after so many operations as were timed alone.
+    fn checkpoint(&mut self, plans: &[LookupPlan], is_beside: bool) -> Result<Checkpoint> {
+        let folder = tempfile::tempdir_in(".")?;
+        let mut times = Vec::new();
+        let mut kept = 0;
+        let began = Instant::now();
+        self.set.begin_snapshot(&self.workers, folder.path(), &Files::new())?;
+        let begin = began.elapsed();
+        while !self.set.snapshot_is_ready() && (is_beside || times.len() < 2 * ALONE as usize) {
+            self.operate(plans, &mut times)?;
+            if times.len().is_multiple_of(1024) {
+                kept = self.set.statistics()[0].snapshot_bytes.max(kept);
+            }
+        }
+        let finishing = Instant::now();
+        let parts = self.set.finish_snapshot(&self.workers)?;
+        Ok(Checkpoint {
+            during: latency(&mut times),
+            begin,
+            finish: finishing.elapsed(),
+            seconds: began.elapsed().as_secs_f64(),
+            bytes: parts.iter().flat_map(|table| &table.parts).map(|part| part.bytes).sum(),
+            kept,
+        })
+    }
+}
+
+/// Reads here and there in memory.
+fn control(words: &[u64], step: u64) -> Duration {
+    let began = Instant::now();
+    let places = (0..CONTROL_READS).map(|i| mix64(step * CONTROL_READS + i) % CONTROL_WORDS);
+    black_box(places.map(|place| words[place as usize]).fold(0, u64::wrapping_add));
+    began.elapsed()
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn latency(times: &mut [Duration]) -> Latency {
+    times.sort_unstable();
+    let at = |part: f64| {
+        let place = (times.len().saturating_sub(1) as f64 * part) as usize;
+        times.get(place).map_or(0.0, |&time| micros(time))
+    };
+    Latency {
+        operations: times.len(),
+        mean_us: times.iter().map(|&time| micros(time)).sum::<f64>() / times.len().max(1) as f64,
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+        p9999_us: at(0.9999),
+        longest_us: at(1.0),
+    }
+}

@@ -1,0 +1,201 @@
+//! `zillion bench train`: samples trained a second from Criteo-shaped Parquet, and the AUC of that run.
+//!
+//! The job is the one that the peers run: batch 4096, dim 16, row-wise adagrad tables that grow as keys
+//! come, adam for the dense part, one epoch over the first four fifths, test on the rest.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection, RowSelector};
+use serde::Serialize;
+use toml::{Table, Value};
+use zillion_device::machine::CpuTimes;
+use zillion_trainer::profile::{ProfileOptions, Summary};
+use zillion_trainer::{Job, StageSeconds, TrainOptions};
+
+use crate::args::{BenchModel, BenchTrainArgs};
+use zillion_console::progress::Progress;
+use zillion_console::{compute_pool, durable_files, print_json};
+use zillion_console::{job_file, profile, signals};
+
+/// Without a profile a few batches are recorded all the same, which says how many operations a sample takes.
+const FOR_THE_BOUND: ProfileOptions =
+    ProfileOptions { every: NonZeroU64::new(100).expect("not zero"), most_spans: 10_000 };
+
+#[derive(Serialize)]
+struct Outcome {
+    model: &'static str,
+    threads: usize,
+    /// Whether all batches were decoded and planned before the first step.
+    in_memory: bool,
+    samples_per_second: Option<f64>,
+    /// What the products alone would allow at the best rate that was probed after the run.
+    bound_samples_per_second: Option<f64>,
+    /// From the call to the end of the first step: the job is checked, files are opened, statistics are read.
+    first_step_seconds: Option<f64>,
+    test_auc: Option<f64>,
+    test_logloss: Option<f64>,
+    rows_trained: u64,
+    table_rows: u64,
+    table_bytes: u64,
+    peak_rss_mib: Option<f64>,
+    /// Processors that this run kept busy, and that others did: a figure counts where the latter is
+    /// below 0.25.
+    own_cpus: f64,
+    other_cpus: Option<f64>,
+    seconds: StageSeconds,
+    /// The part of the run's time that each stage of its driving thread had.
+    shares: BTreeMap<&'static str, f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Summary>,
+}
+
+pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the run")?;
+    let [train, test] = ["train.parquet", "test.parquet"].map(|name| folder.path().join(name));
+    let rows_trained = split(&args.data, &train, &test)?;
+
+    let mut value: Table = job(args.model).parse().context("the benchmark's own job")?;
+    job_file::overlay(&mut value, std::env::vars(), &args.set)?;
+    let places =
+        [("data.root", folder.path().to_owned()), ("run.output", folder.path().join("run"))];
+    let mut sets: Vec<String> = places
+        .map(|(key, path)| format!("{key}={}", Value::from(path.display().to_string())))
+        .into();
+    sets.push(format!("run.threads={}", args.threads));
+    job_file::overlay(&mut value, std::iter::empty(), &sets)?;
+    let job = Job::from_value(value.into())?;
+
+    let options = TrainOptions {
+        resume: false,
+        from: None,
+        workers: compute_pool(Some(args.threads))?,
+        files: durable_files()?,
+        stop: signals::stop_flag()?,
+        profile: profile::options(&args.profile)?.or(Some(FOR_THE_BOUND)),
+        in_memory: args.in_memory,
+    };
+    let before = CpuTimes::now();
+    let report = zillion_trainer::train(job, options, &mut Progress::new())?;
+    let cpus = CpuTimes::now().since(&before);
+    if report.interrupted {
+        bail!("stopped by a signal");
+    }
+    let profile = profile::report(&args.profile, &report)?;
+    let stages = report.seconds.of_the_driver();
+    let all: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
+    let outcome = Outcome {
+        model: name(args.model),
+        threads: args.threads.get(),
+        in_memory: args.in_memory,
+        samples_per_second: report.samples_per_second,
+        bound_samples_per_second: profile.as_ref().and_then(|p| p.bound_samples_per_second),
+        first_step_seconds: report.first_step_seconds,
+        test_auc: report.test.as_ref().and_then(|t| t.auc),
+        test_logloss: report.test.as_ref().and_then(|t| t.logloss),
+        rows_trained,
+        table_rows: report.tables.iter().map(|t| t.rows).sum(),
+        table_bytes: report.tables.iter().map(|t| t.bytes).sum(),
+        peak_rss_mib: report.peak_rss_mib,
+        own_cpus: cpus.own_cpus,
+        other_cpus: cpus.other_cpus,
+        seconds: report.seconds,
+        shares: stages.map(|(stage, seconds)| (stage, seconds / all)).into(),
+        profile: profile.filter(|_| args.profile.profile.is_some()),
+    };
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    Ok(())
+}
+
+/// Writes the first four fifths of the rows and the rest as files of their own; returns how many rows
+/// the first has.
+fn split(data: &Path, train: &Path, test: &Path) -> Result<u64> {
+    let open = || {
+        let file = File::open(data).with_context(|| format!("cannot open {}", data.display()))?;
+        ParquetRecordBatchReaderBuilder::try_new(file)
+            .with_context(|| format!("not a Parquet file: {}", data.display()))
+    };
+    let rows = usize::try_from(open()?.metadata().file_metadata().num_rows())?;
+    let cut = rows * 4 / 5;
+    let selections = [
+        (train, vec![RowSelector::select(cut), RowSelector::skip(rows - cut)]),
+        (test, vec![RowSelector::skip(cut), RowSelector::select(rows - cut)]),
+    ];
+    for (path, selection) in selections {
+        let reader = open()?.with_row_selection(RowSelection::from(selection)).build()?;
+        let file = File::create(path).with_context(|| path.display().to_string())?;
+        let mut writer = None;
+        for batch in reader {
+            let batch = batch?;
+            if writer.is_none() {
+                let properties = parquet::file::properties::WriterProperties::builder()
+                    .set_compression(parquet::basic::Compression::ZSTD(Default::default()))
+                    .set_max_row_group_row_count(Some(65_536))
+                    .build();
+                let file = file.try_clone()?;
+                writer = Some(ArrowWriter::try_new(file, batch.schema(), Some(properties))?);
+            }
+            if let Some(writer) = &mut writer {
+                writer.write(&batch)?;
+            }
+        }
+        if let Some(writer) = writer {
+            writer.close()?;
+        }
+    }
+    Ok(cut as u64)
+}
+
+fn name(model: BenchModel) -> &'static str {
+    match model {
+        BenchModel::Deepfm => "deepfm",
+        BenchModel::Dcnv2 => "dcnv2",
+        BenchModel::Dlrm => "dlrm",
+    }
+}
+
+fn job(model: BenchModel) -> String {
+    let mut job = String::from(
+        r#"
+        name = "bench"
+        seed = 1
+        [data]
+        train = ["train.parquet"]
+        test = ["test.parquet"]
+        [labels.click]
+        column = "label"
+        [tables."*"]
+        dim = 16
+        initializer = { kind = "normal", std = 0.01 }
+        optimizer = { kind = "rowwise_adagrad", lr = 0.02, initial_accumulator = 1e-8 }
+        [train]
+        epochs = 1
+        batch_size = 4096
+        optimizer = { kind = "adam", lr = 1e-3 }
+        "#,
+    );
+    job.push_str(match model {
+        BenchModel::Deepfm => "[model]\nkind = 'deepfm'\nbias = true\nhidden = [400, 400, 400]\n",
+        BenchModel::Dcnv2 => {
+            "[model]\nkind = 'dcnv2'\nstructure = 'parallel'\ncross_layers = 3\nhidden = [512, 256, 128]\n"
+        }
+        BenchModel::Dlrm => {
+            "[model]\nkind = 'dlrm'\ninteraction = 'dot'\nbottom = [512, 256, 16]\nhidden = [512, 256]\n"
+        }
+    });
+    for i in 1..=13 {
+        job.push_str(&format!("[features.I{i}]\nkind = 'numeric'\n"));
+    }
+    for i in 1..=26 {
+        job.push_str(&format!("[features.C{i}]\nkind = 'id'\n"));
+    }
+    job
+}

@@ -1,0 +1,213 @@
+//! `zillion bench wire`: the same requests over every protocol, and where their time goes.
+//!
+//! A server in a process of its own, one connection, one request at a time: the next one is sent when the answer is
+//! here, so that a figure is the time of a request and not of a queue. What the server spends is its own word (its
+//! histograms of stages); what is left of a request's time is the client's, the system's and the framing of HTTP or
+//! gRPC. `score` is the engine, the rest is what the protocol costs on top of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use serde::Serialize;
+use zillion_device::machine::CpuTimes;
+use zillion_device::machine::process::cpu_seconds;
+use zillion_registry::{MoveKind, STABLE};
+
+use crate::args::{BenchWireArgs, Protocol};
+use crate::criteo::{MODEL, Requests, publish};
+use crate::load::bodies::Recipe;
+use crate::load::figures::Percentiles;
+use crate::load::target::Target;
+use crate::server::{Asker, Series, ServerChild, Setup};
+use zillion_console::{compute_pool, create_registry, print_json};
+
+/// Different requests.
+const DIFFERENT: usize = 64;
+/// What a user's side of a rank request has: all numbers, and this many of the ids.
+const CONTEXT_IDS: usize = 13;
+const STAGES: [&str; 5] = ["receive", "queue", "parse", "score", "write"];
+
+#[derive(Serialize)]
+struct Outcome {
+    rows: u64,
+    threads: Option<usize>,
+    runs: Vec<Measured>,
+    /// Of neither this process nor the server. A figure counts where this is below 0.25.
+    other_cpus: Option<f64>,
+}
+
+/// One protocol with requests of one size.
+#[derive(Serialize)]
+struct Measured {
+    candidates: usize,
+    protocol: &'static str,
+    requests: usize,
+    request_bytes: usize,
+    answer_bytes: usize,
+    #[serde(flatten)]
+    latency: Percentiles,
+    mean_ms: f64,
+    /// Of the mean, by the server's own word.
+    receive_ms: f64,
+    queue_ms: f64,
+    parse_ms: f64,
+    score_ms: f64,
+    write_ms: f64,
+    /// What is left of it: client, system, framing.
+    rest_ms: f64,
+}
+
+pub(crate) fn run(args: &BenchWireArgs) -> Result<()> {
+    let folder = crate::scratch_folder(args.folder.as_deref())?;
+    let folder = folder.path();
+    let registry = folder.join("registry");
+    let published = create_registry(&registry.display().to_string())?.model(MODEL)?;
+    eprintln!("publishing {} rows", args.rows);
+    let version = publish(&published, args.rows.get(), folder, &compute_pool(None)?)?;
+    published.promote(STABLE, version.version, MoveKind::Promote, "bench", None)?;
+    let server = ServerChild::start(Setup {
+        model: MODEL,
+        name: None,
+        registry: &registry,
+        cache: Some(&folder.join("cache")),
+        log: &folder.join("server.log"),
+        level: "warn",
+        threads: args.threads,
+    })?;
+    server.wait_ready()?;
+    let before = (CpuTimes::now(), cpu_seconds(server.pid()), Instant::now());
+    let mut runs = Vec::new();
+    for &candidates in &args.candidates {
+        for (protocol, name) in [
+            (Protocol::V2, "v2 over HTTP, JSON"),
+            (Protocol::Predict, "TF-Serving's predict, JSON"),
+            (Protocol::Rank, "rank, JSON"),
+            (Protocol::Grpc, "v2 over gRPC, raw tensors"),
+        ] {
+            eprintln!("{candidates} candidates, {name}");
+            runs.push(measure(&server, args, candidates, protocol, name)?);
+        }
+    }
+    let cpus = CpuTimes::now().since(&before.0);
+    let spent = before.1.zip(cpu_seconds(server.pid())).map(|(then, now)| now - then);
+    let servers = spent.map(|spent| spent / before.2.elapsed().as_secs_f64());
+    let outcome = Outcome {
+        rows: args.rows.get(),
+        threads: args.threads.map(std::num::NonZeroUsize::get),
+        runs,
+        other_cpus: cpus.other_cpus.zip(servers).map(|(all, own)| (all - own).max(0.0)),
+    };
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    Ok(())
+}
+
+fn measure(
+    server: &ServerChild,
+    args: &BenchWireArgs,
+    candidates: usize,
+    protocol: Protocol,
+    name: &'static str,
+) -> Result<Measured> {
+    let ids = (1..=CONTEXT_IDS).map(|i| format!("C{i}"));
+    let context = match protocol {
+        Protocol::Rank => ids.chain((1..=13).map(|i| format!("I{i}"))).collect(),
+        _ => Vec::new(),
+    };
+    let recipe = Recipe { protocol, rows: candidates, context, outputs: Vec::new() };
+    let requests = Requests::new(args.rows.get(), candidates, DIFFERENT);
+    let mut bodies = Vec::with_capacity(DIFFERENT);
+    for i in 0..DIFFERENT {
+        let columns = requests.get(i).clone();
+        bodies.push(match protocol {
+            Protocol::Grpc => crate::load::grpc::request(MODEL, None, &columns)?,
+            _ => recipe.body(columns)?.json,
+        });
+    }
+    let target = Target::new(server.url(), MODEL, None, protocol)?;
+    let asker = Asker::new(server.url())?;
+    // Every different one once: pages are mapped, buffers have their sizes.
+    ask(&asker, &target, &bodies, DIFFERENT)?;
+    let count = args.requests.map_or_else(|| usual_count(candidates), std::num::NonZeroUsize::get);
+    let before = server.series()?;
+    let (times, answer_bytes) = ask(&asker, &target, &bodies, count)?;
+    let after = server.series()?;
+    let mean = times.iter().sum::<Duration>().as_secs_f64() / count as f64 * 1e3;
+    let stages = STAGES.map(|stage| stage_ms(&before, &after, stage));
+    let [receive_ms, queue_ms, parse_ms, score_ms, write_ms] = stages.map(round);
+    Ok(Measured {
+        candidates,
+        protocol: name,
+        requests: count,
+        request_bytes: bodies.first().map_or(0, Bytes::len),
+        answer_bytes,
+        latency: Percentiles::of(times),
+        mean_ms: round(mean),
+        receive_ms,
+        queue_ms,
+        parse_ms,
+        score_ms,
+        write_ms,
+        rest_ms: round(mean - stages.iter().sum::<f64>()),
+    })
+}
+
+/// Sends `count` of the bodies in turn; the times, and the bytes of the last answer.
+fn ask(
+    asker: &Asker,
+    target: &Target,
+    bodies: &[Bytes],
+    count: usize,
+) -> Result<(Vec<Duration>, usize)> {
+    let mut next = bodies.iter().cycle().take(count).cloned();
+    let sent = std::cell::Cell::new(Instant::now());
+    let (mut times, mut bytes, mut wrong) = (Vec::with_capacity(count), 0, None);
+    let give = || {
+        let body = next.next();
+        sent.set(Instant::now());
+        body
+    };
+    asker.post_each(target, give, |answer| {
+        times.push(sent.get().elapsed());
+        match answer {
+            Ok((200, answer)) => bytes = answer.len(),
+            Ok((status, answer)) => {
+                let said = String::from_utf8_lossy(&answer).into_owned();
+                wrong = Some(anyhow::anyhow!("the server answered {status}: {said}"));
+            }
+            Err(error) => wrong = Some(error),
+        }
+    });
+    match wrong {
+        Some(error) => Err(error).context("a request failed"),
+        None if times.len() < count => bail!("{} of {count} requests were answered", times.len()),
+        None => Ok((times, bytes)),
+    }
+}
+
+/// The mean of a stage between two scrapes, in milliseconds.
+fn stage_ms(before: &Series, after: &Series, stage: &str) -> f64 {
+    let grown = |what: &str| {
+        let series = format!("zillion_serving_stage_seconds_{what}{{stage=\"{stage}\"}}");
+        after.exactly(&series) - before.exactly(&series)
+    };
+    grown("sum") / grown("count").max(1.0) * 1e3
+}
+
+/// How many requests make a steady figure within some seconds.
+fn usual_count(candidates: usize) -> usize {
+    match candidates {
+        0..=10 => 5000,
+        11..=200 => 1000,
+        _ => 300,
+    }
+}
+
+/// To the microsecond.
+fn round(ms: f64) -> f64 {
+    (ms * 1e3).round() / 1e3
+}

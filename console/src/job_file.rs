@@ -1,0 +1,161 @@
+//! The layers of a job: file (and what it extends) < environment < `--set`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use toml::{Table, Value};
+use zillion_config::merge;
+
+use crate::exit::usage;
+
+/// Environment variables that begin like a setting and are none.
+const NOT_SETTINGS: [&str; 3] = ["ZILLION_FAILPOINT", "ZILLION_LOG", "ZILLION_REGISTRY"];
+/// Those of a server, which are no job's.
+pub const SERVE_PREFIX: &str = "ZILLION_SERVE__";
+/// Settings at the root that an environment variable without `__` may give.
+const ROOT_SETTINGS: [&str; 2] = ["name", "seed"];
+/// A job file may extend another one; longer chains are taken for a cycle.
+const MAX_EXTENDS: usize = 16;
+
+/// Reads a job file and lays the environment and the command line over it.
+pub fn load(
+    path: &Path,
+    environment: impl Iterator<Item = (String, String)>,
+    sets: &[String],
+) -> Result<Value> {
+    let mut job = read(path, 0).map_err(usage)?;
+    overlay(&mut job, environment, sets)?;
+    Ok(Value::Table(job))
+}
+
+/// Lays the environment and the command line over a job that is already read.
+pub fn overlay(
+    job: &mut Table,
+    environment: impl Iterator<Item = (String, String)>,
+    sets: &[String],
+) -> Result<()> {
+    let environment = environment.filter(|(name, _)| !name.starts_with(SERVE_PREFIX));
+    lay_over(job, environment, sets).map_err(usage)
+}
+
+/// The same over settings that are no job's.
+pub fn lay_over(
+    job: &mut Table,
+    environment: impl Iterator<Item = (String, String)>,
+    sets: &[String],
+) -> Result<()> {
+    let mut environment: Vec<(String, String)> = environment.collect();
+    environment.sort_unstable();
+    for (name, value) in environment {
+        if let Some(key) = environment_key(&name) {
+            let patch = assignment(&key, &value)
+                .with_context(|| format!("environment variable {name}={value}"))?;
+            merge(job, patch);
+        } else if name.starts_with("ZILLION_") && !is_of_others(&name) {
+            tracing::warn!("{name} sets nothing: a setting is written ZILLION_SECTION__KEY");
+        }
+    }
+    for set in sets {
+        let (key, value) = set.split_once('=').ok_or_else(|| {
+            anyhow!("--set {set}: expected key=value, as in --set train.epochs=3")
+        })?;
+        let patch = assignment(key.trim(), value.trim()).with_context(|| format!("--set {set}"))?;
+        merge(job, patch);
+    }
+    Ok(())
+}
+
+fn read(path: &Path, depth: usize) -> Result<Table> {
+    if depth > MAX_EXTENDS {
+        bail!("job files extend each other in a circle: {}", path.display());
+    }
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the job file {}", path.display()))?;
+    let mut job: Table = text
+        .parse()
+        .with_context(|| format!("the job file is not valid TOML: {}", path.display()))?;
+    let Some(base) = job.remove("extends") else { return Ok(job) };
+    let Value::String(base) = base else {
+        bail!("`extends` must be the path of another job file: {}", path.display());
+    };
+    let base: PathBuf = path.parent().unwrap_or(Path::new("")).join(base);
+    let mut merged =
+        read(&base, depth + 1).with_context(|| format!("extended by {}", path.display()))?;
+    merge(&mut merged, job);
+    Ok(merged)
+}
+
+/// Whether a variable is for something else than the job.
+fn is_of_others(name: &str) -> bool {
+    NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
+}
+
+/// `ZILLION_TRAIN__BATCH_SIZE` is `train.batch_size`.
+fn environment_key(name: &str) -> Option<String> {
+    if is_of_others(name) {
+        return None;
+    }
+    let rest = name.strip_prefix("ZILLION_")?.to_lowercase();
+    if rest.contains("__") {
+        Some(rest.replace("__", "."))
+    } else {
+        ROOT_SETTINGS.contains(&rest.as_str()).then_some(rest)
+    }
+}
+
+/// `a.b` and a value as the table that TOML makes of `a.b = value`; what is no TOML value is text.
+fn assignment(key: &str, value: &str) -> Result<Table> {
+    if let Ok(table) = format!("{key} = {value}").parse::<Table>() {
+        return Ok(table);
+    }
+    format!("{key} = {}", Value::from(value))
+        .parse::<Table>()
+        .map_err(|_| anyhow!("`{key}` is not a dotted key"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_layers_win_key_by_key() {
+        let mut job: Table =
+            "seed = 1\n[train]\nepochs = 1\nbatch_size = 2\n[data]\nroot = 'x'".parse().unwrap();
+        let environment = [
+            ("ZILLION_TRAIN__EPOCHS", "5"),
+            ("ZILLION_TRAIN__BATCH_SIZE", "6"),
+            ("ZILLION_SEED", "7"),
+            ("ZILLION_HOME", "/nowhere"),
+            ("ZILLION_FAILPOINT", "3:kill"),
+            ("PATH", "/bin"),
+        ]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let sets = ["train.epochs=9", "data.root = a/b", "tables.\"*\".l2=0.5"].map(str::to_owned);
+        overlay(&mut job, environment.into_iter(), &sets).unwrap();
+        assert_eq!(job["train"]["epochs"], Value::from(9));
+        assert_eq!(job["train"]["batch_size"], Value::from(6));
+        assert_eq!(job["seed"], Value::from(7));
+        assert_eq!(job["data"]["root"], Value::from("a/b"));
+        assert_eq!(job["tables"]["*"]["l2"], Value::from(0.5));
+        assert!(!job.contains_key("home"));
+    }
+
+    #[test]
+    fn another_kind_inherits_nothing() {
+        let mut job: Table = "[o]\nkind = 'adagrad'\nlr = 1\neps = 2".parse().unwrap();
+        let same = ["o.lr=3".to_owned()];
+        overlay(&mut job, std::iter::empty(), &same).unwrap();
+        assert_eq!(job["o"].as_table().unwrap().len(), 3);
+        let other = ["o={kind='adam',lr=4}".to_owned()];
+        overlay(&mut job, std::iter::empty(), &other).unwrap();
+        assert_eq!(job["o"].as_table().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_refused() {
+        let mut job = Table::new();
+        for set in ["novalue", "a b=1", "=3"] {
+            assert!(overlay(&mut job, std::iter::empty(), &[set.to_owned()]).is_err(), "{set}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The part of a command line that `zillion`'s own commands and its benchmarks share.
+//!
+//! * [`job_file`]: a job file under the environment and `--set`;
+//! * [`exit`]: exit codes, and errors as text;
+//! * [`signals`]: the flag that Ctrl-C sets;
+//! * [`progress`] and [`profile`]: the progress and the timeline of a training run;
+//! * here: the compute pool, durable files, registries, and results on stdout.
+//!
+//! It has no commands, and no library crate may depend on it.
+
+pub mod data_settings;
+pub mod exit;
+pub mod job_file;
+pub mod profile;
+pub mod progress;
+pub mod signals;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use zillion_device::{Failpoint, Files, SystemClock, Workers, machine};
+use zillion_registry::Registry;
+
+/// Starts the one compute pool of the process, with a thread for each processor by default.
+pub fn compute_pool(threads: Option<NonZeroUsize>) -> Result<Arc<Workers>> {
+    let workers = Workers::new(threads.unwrap_or_else(machine::cpus))?;
+    Ok(Arc::new(workers))
+}
+
+/// Returns durable files. `ZILLION_FAILPOINT=N:kill` disturbs the N-th operation, for crash tests.
+pub fn durable_files() -> Result<Files> {
+    match std::env::var("ZILLION_FAILPOINT") {
+        Ok(text) => {
+            let failpoint = Failpoint::parse(&text).context("ZILLION_FAILPOINT")?;
+            Ok(Files::with_failpoints(Arc::new(failpoint)))
+        }
+        Err(_) => Ok(Files::new()),
+    }
+}
+
+/// Opens the registry at a URL.
+pub fn open_registry(url: &str) -> Result<Registry> {
+    Ok(Registry::open(url, durable_files()?, Arc::new(SystemClock::new()))?)
+}
+
+/// Opens the registry at a URL, and makes it if it does not exist.
+pub fn create_registry(url: &str) -> Result<Registry> {
+    Ok(Registry::create(url, durable_files()?, Arc::new(SystemClock::new()))?)
+}
+
+/// Prints a value as one line of JSON on stdout.
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string(value)?);
+    Ok(())
+}

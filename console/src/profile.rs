@@ -1,0 +1,205 @@
+//! `--profile`: a run's timeline as a Chrome trace, and what it comes to in words.
+//!
+//! The file is the JSON of the Trace Event Format (complete events, `"ph": "X"`, in microseconds), which
+//! Perfetto and chrome://tracing open. A line is an event, so that it can be searched by other tools, too.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zillion_trainer::profile::{Limits, ProfileOptions, Summary, Timeline};
+use zillion_trainer::{StageSeconds, TrainReport};
+
+use crate::exit::Stop;
+
+/// The arguments of a command that can record where its time goes.
+#[derive(Debug, clap::Args)]
+pub struct ProfileArgs {
+    /// Record what every thread does: a Chrome trace for Perfetto in this file, and what it comes to at the end
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Record the first batch and one in N; doubled as often as the file would become too large
+    #[arg(long, value_name = "N", default_value = "20", requires = "profile")]
+    pub profile_every: NonZeroU64,
+}
+
+/// Spans of recorded batches in a file; one is 130 to 200 bytes.
+const MOST_SPANS: usize = 90_000;
+/// Kinds of kernels that are listed.
+const LISTED: usize = 16;
+
+/// How the run is to be recorded; complains now about a file that could not be written at its end.
+pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
+    let Some(path) = &args.profile else { return Ok(None) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_some_and(|folder| !folder.is_dir()) || path.is_dir() {
+        let message = format!("--profile names a file in a folder that exists: {}", path.display());
+        return Err(Stop::Usage(message).into());
+    }
+    Ok(Some(ProfileOptions { every: args.profile_every, most_spans: MOST_SPANS }))
+}
+
+/// Measures the machine, and says what a recorded run comes to on it; where a file is wanted, writes it and tells.
+pub fn report(args: &ProfileArgs, report: &TrainReport) -> Result<Option<Summary>> {
+    let Some(timeline) = &report.profile else { return Ok(None) };
+    let limits = Limits::probe(timeline.workers)?;
+    let summary = timeline.summary(&limits, &report.seconds);
+    let Some(path) = &args.profile else { return Ok(Some(summary)) };
+    write(path, timeline, &summary, &report.seconds)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    for line in text(&summary) {
+        eprintln!("{line}");
+    }
+    eprintln!("profile {} (open it in https://ui.perfetto.dev)", path.display());
+    Ok(Some(summary))
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    name: String,
+    cat: &'static str,
+    ph: &'static str,
+    ts: f64,
+    dur: f64,
+    pid: u32,
+    tid: u32,
+    #[serde(skip_serializing_if = "Args::is_empty")]
+    args: Args<'a>,
+}
+
+#[derive(Serialize)]
+struct Args<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+}
+
+impl Args<'_> {
+    fn is_empty(&self) -> bool {
+        self.kind.is_none() && self.lane.is_none() && self.name.is_none()
+    }
+}
+
+#[derive(Serialize)]
+struct Other<'a> {
+    batches: u64,
+    recorded_one_in: u64,
+    recorded_steps: Vec<u64>,
+    left_out: u64,
+    seconds: &'a StageSeconds,
+    summary: &'a Summary,
+}
+
+fn write(
+    path: &Path,
+    timeline: &Timeline,
+    summary: &Summary,
+    seconds: &StageSeconds,
+) -> Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    out.write_all(b"{\"displayTimeUnit\":\"ms\",\n\"otherData\":")?;
+    let other = Other {
+        batches: timeline.batches,
+        recorded_one_in: timeline.every,
+        recorded_steps: timeline.sampled.iter().map(|sampled| sampled.step).collect(),
+        left_out: timeline.left_out,
+        seconds,
+        summary,
+    };
+    serde_json::to_writer(&mut out, &other)?;
+    out.write_all(b",\n\"traceEvents\":[\n")?;
+    for (tid, name) in (0..).zip(&timeline.threads) {
+        let args = Args { kind: None, lane: None, name: Some(name) };
+        let cat = "__metadata";
+        let name = "thread_name".to_owned();
+        let event = Event { name, cat, ph: "M", ts: 0.0, dur: 0.0, pid: 1, tid, args };
+        serde_json::to_writer(&mut out, &event)?;
+        out.write_all(b",\n")?;
+    }
+    let mut separator: &[u8] = b"";
+    for span in timeline.spans() {
+        out.write_all(separator)?;
+        separator = b",\n";
+        let event = Event {
+            name: timeline.name(span),
+            cat: timeline.category(span),
+            ph: "X",
+            ts: span.begin as f64 / 1e3,
+            dur: span.nanos as f64 / 1e3,
+            pid: 1,
+            tid: span.thread,
+            args: Args { kind: timeline.kind(span), lane: span.lane, name: None },
+        };
+        serde_json::to_writer(&mut out, &event)?;
+    }
+    out.write_all(b"\n]}\n")?;
+    out.into_inner()?.sync_all()?;
+    Ok(())
+}
+
+/// What a person reads.
+fn text(summary: &Summary) -> Vec<String> {
+    let percent = |part: f64| format!("{:.0} %", 100.0 * part);
+    let limits = &summary.limits;
+    let mut lines = vec![format!(
+        "profile of {} batches (one in {}); this machine, {} threads side by side: {:.0} GFLOP/s of products, {:.0} GB/s \
+         in cache, {:.0} M random rows/s read, {:.0} M updated",
+        summary.counted,
+        summary.every,
+        limits.threads,
+        limits.product_flops / 1e9,
+        limits.cached_bytes / 1e9,
+        limits.row_reads / 1e6,
+        limits.row_updates / 1e6
+    )];
+    let stages: Vec<String> =
+        summary.stages.iter().map(|(name, ms)| format!("{name} {ms:.2}")).collect();
+    lines.push(format!("ms a batch: {}", stages.join(", ")));
+    let tables = &summary.tables;
+    if tables.rows > 0.0 {
+        lines.push(format!(
+            "{:.0} rows a batch: {:.1} M/s pulled ({} of the limit), {:.1} M/s pushed ({})",
+            tables.rows,
+            tables.pull_mrows_s,
+            percent(tables.pull_of_limit),
+            tables.push_mrows_s,
+            percent(tables.push_of_limit)
+        ));
+    }
+    let width = summary.kernels.iter().take(LISTED).map(|k| k.kind.len()).max().unwrap_or(0).max(6);
+    lines.push(format!(
+        "{:width$}  nodes  ms/batch  share  GFLOP/s   GB/s  of limit (per thread)",
+        "kernel"
+    ));
+    for kernel in summary.kernels.iter().take(LISTED) {
+        let of_limit = kernel.of_limit.map_or_else(|| "-".to_owned(), percent);
+        lines.push(format!(
+            "{:width$}  {:5}  {:8.3}  {:>5}  {:7.1}  {:5.1}  {of_limit:>8}",
+            kernel.kind,
+            kernel.nodes,
+            kernel.ms,
+            percent(kernel.share),
+            kernel.gflops,
+            kernel.gbytes
+        ));
+    }
+    let rest = summary.kernels.iter().skip(LISTED);
+    let (count, share) = rest.fold((0, 0.0), |(n, share), kernel| (n + 1, share + kernel.share));
+    if count > 0 {
+        lines.push(format!("{count} more kinds: {}", percent(share)));
+    }
+    if let Some(bound) = summary.bound_samples_per_second {
+        lines.push(format!("products alone, at the best rate: {bound:.0} samples/s"));
+    }
+    let shares =
+        summary.shares.sorted().map(|(b, share)| format!("{} {}", b.name(), percent(share)));
+    lines.push(format!("bound by {}: {}", summary.bound.name(), shares.join(", ")));
+    lines.extend(summary.advice.iter().map(|line| format!("  {line}")));
+    lines
+}

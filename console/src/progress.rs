@@ -1,0 +1,133 @@
+//! What a person sees while training runs: a bar on a terminal, plain lines elsewhere. Always stderr,
+//! so that stdout stays for results.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use zillion_trainer::{EpochReport, EvalReport, Observer, StepReport, TaskReport};
+
+/// Plain lines come at most this often.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Shows progress on stderr.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+impl Progress {
+    /// Begins to show progress: as a bar where stderr is a terminal, otherwise as a line now and then.
+    pub fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+            let template = "{prefix} {bar:30} {pos}/{len} rows  {msg}  eta {eta}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { bar, last_line: Instant::now() }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn step(&mut self, report: &StepReport) {
+        let message = format!(
+            "loss {:.4}{}  {:.0} samples/s",
+            report.loss,
+            if report.aucs.is_empty() {
+                String::new()
+            } else {
+                format!("  auc {}", by_task(&report.aucs))
+            },
+            report.samples_per_second
+        );
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(format!("epoch {}", report.cursor.epoch + 1));
+            if let Some(rows) = report.epoch_rows {
+                bar.set_length(rows);
+            }
+            bar.set_position(report.cursor.row);
+            bar.set_message(message);
+        } else if self.last_line.elapsed() >= LINE_INTERVAL {
+            self.last_line = Instant::now();
+            let of = report.epoch_rows.map_or_else(String::new, |n| format!("/{n}"));
+            let eta =
+                report.eta.map_or_else(String::new, |t| format!("  eta {:.0} s", t.as_secs_f64()));
+            self.line(&format!(
+                "epoch {}  rows {}{of}  {message}{eta}",
+                report.cursor.epoch + 1,
+                report.cursor.row
+            ));
+        }
+    }
+
+    fn epoch(&mut self, report: &EpochReport) {
+        let valid = report.valid.as_ref().map_or_else(String::new, validation);
+        let regulariser = match report.regulariser {
+            0.0 => String::new(),
+            r => format!(" + {r:.5}"),
+        };
+        let mark = if report.is_best { "  best so far" } else { "" };
+        self.line(&format!(
+            "epoch {} done  loss {:.5}{regulariser}{valid}  lr x {}  {:.1} s{mark}",
+            report.epoch + 1,
+            report.mean_loss,
+            report.rate_scale,
+            report.seconds
+        ));
+    }
+
+    fn note(&mut self, text: &str) {
+        self.line(text);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn validation(report: &EvalReport) -> String {
+    let figures = |figure: fn(&TaskReport) -> Option<f64>, first: Option<f64>| {
+        let tasks = report.tasks.iter().map(|(name, task)| (name.clone(), figure(task)));
+        let tasks: Vec<_> = tasks.collect();
+        if tasks.is_empty() { number(first) } else { by_task(&tasks) }
+    };
+    let mut text = "  valid".to_owned();
+    if report.logloss.is_some() {
+        let (auc, logloss) =
+            (figures(|task| task.auc, report.auc), figures(|task| task.logloss, report.logloss));
+        text.push_str(&format!(" auc {auc}  logloss {logloss}"));
+    }
+    for figure in &report.ranking {
+        text.push_str(&format!("  {} {}", figure.name, number(figure.value)));
+    }
+    text
+}
+
+/// One figure as it is, several with the names of their tasks.
+fn by_task(figures: &[(String, Option<f64>)]) -> String {
+    match figures {
+        [(_, only)] => number(*only),
+        _ => {
+            let named = figures.iter().map(|(name, figure)| format!("{name} {}", number(*figure)));
+            named.collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.5}"))
+}

@@ -1,0 +1,104 @@
+//! What the kernel says about a process: its memory, its threads and the processor time it took.
+
+use std::{fs, io};
+
+/// Ticks a second in /proc/PID/stat: a constant of Linux' interface to programs.
+const TICKS: f64 = 100.0;
+
+/// The memory, in bytes, and the threads of a process. A figure that the kernel does not give is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessStatus {
+    /// All resident memory.
+    pub resident: Option<u64>,
+    /// The resident memory of the process alone, which is mainly its heap.
+    pub anonymous: Option<u64>,
+    /// The resident memory of mapped files, whose pages other processes may share.
+    pub mapped_files: Option<u64>,
+    /// The address space, mapped files included.
+    pub address_space: Option<u64>,
+    /// The number of threads.
+    pub threads: Option<u64>,
+}
+
+impl ProcessStatus {
+    /// Reads the status of a process as it is now.
+    pub fn read(pid: u32) -> io::Result<Self> {
+        Ok(Self::parse(&fs::read_to_string(format!("/proc/{pid}/status"))?))
+    }
+
+    fn parse(text: &str) -> Self {
+        let bytes = |name: &str| field(text, name)?.checked_mul(1024);
+        Self {
+            resident: bytes("VmRSS:"),
+            anonymous: bytes("RssAnon:"),
+            mapped_files: bytes("RssFile:"),
+            address_space: bytes("VmSize:"),
+            threads: field(text, "Threads:"),
+        }
+    }
+}
+
+/// Returns the resident memory of a process in bytes, with each page divided by the number of processes
+/// that share it.
+pub fn proportional_memory(pid: u32) -> io::Result<Option<u64>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    Ok(field(&text, "Pss:").and_then(|kib| kib.checked_mul(1024)))
+}
+
+/// Returns the time when this process began, in seconds since 1970.
+pub fn start_time() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let system = fs::read_to_string("/proc/stat").ok()?;
+    Some(field(&system, "btime")? as f64 + parse_start(&stat)?)
+}
+
+/// Returns the processor seconds that a process has taken so far.
+pub fn cpu_seconds(pid: u32) -> Option<f64> {
+    parse_cpu(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Returns the number of a line like `VmRSS:   1234 kB` or `Threads:   3`.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Reads field 22 of `/proc/PID/stat`, in seconds since the machine began.
+fn parse_start(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.split_whitespace().nth(19)?.parse::<f64>().ok()? / TICKS)
+}
+
+/// Adds fields 14 and 15 of `/proc/PID/stat`. The second field, a name in brackets, may hold anything.
+fn parse_cpu(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11).map(str::parse::<f64>);
+    Some((times.next()?.ok()? + times.next()?.ok()?) / TICKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_the_kernel_are_parsed() {
+        let text = "Name:\tx\nVmRSS:\t  102400 kB\nRssAnon:\t 512 kB\nThreads:\t3\n";
+        let status = ProcessStatus::parse(text);
+        assert_eq!([status.resident, status.anonymous], [Some(100 << 20), Some(512 << 10)]);
+        assert_eq!((status.mapped_files, status.threads), (None, Some(3)));
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 99 1 2";
+        assert_eq!(parse_cpu(stat), Some(3.0));
+        assert_eq!(parse_cpu("7 (a) S 1"), None);
+        assert_eq!(parse_start(stat), Some(0.99));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_has_memory_and_threads() {
+        let pid = std::process::id();
+        let status = ProcessStatus::read(pid).unwrap();
+        assert!(status.resident.unwrap() > 0 && status.threads.unwrap() > 0, "{status:?}");
+        assert!(proportional_memory(pid).unwrap().unwrap() > 0);
+        assert!(cpu_seconds(pid).is_some());
+    }
+}
