@@ -13,6 +13,7 @@ mod custom;
 mod dashboards;
 mod determinism;
 mod doctor;
+mod documents;
 mod examples;
 mod exit_codes;
 mod export;
