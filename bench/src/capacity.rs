@@ -73,11 +73,12 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
         .with_context(|| format!("--seconds {} is no time to measure for", args.seconds))?;
 
     eprintln!("at the limit of {} MiB", args.max_mib);
-    let resident = machine::resident();
+    let resident = machine::resident_memory();
     let mut limited = Stream::new(&workers, &zipf, limited)?;
     limited.fill(rows)?;
     limited.run(duration)?;
-    let resident = machine::resident().zip(resident).map(|(now, then)| now.saturating_sub(then));
+    let resident =
+        machine::resident_memory().zip(resident).map(|(now, then)| now.saturating_sub(then));
     limited.forget();
 
     eprintln!("in turn with a table without a limit");

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &BenchDeltaArgs) -> Result<()> {
         base,
         deltas,
         difference,
-        peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
+        peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / f64::from(1 << 20)),
     };
     if args.json {
         print_json(&outcome)?;

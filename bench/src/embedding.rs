@@ -155,7 +155,7 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
         limit_rmw_mrows_s: limits.rmw.mrows_s,
         own_cpus: use_of_cpus.own_cpus,
         other_cpus: use_of_cpus.other_cpus,
-        peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
+        peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / f64::from(1 << 20)),
         checked,
     };
     if args.json {

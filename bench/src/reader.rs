@@ -80,7 +80,7 @@ pub(crate) fn run(args: &BenchReaderArgs, draft: impl FnOnce(&Path) -> Result<Jo
         columns_rows_per_cpu_second: median(&columns, |run| run.2),
         batches_rows_per_cpu_second: median(&batches, |run| run.2),
         other_cpus: cpus.other_cpus,
-        resident_mib: machine::resident().map(|bytes| bytes >> 20),
+        resident_mib: machine::resident_memory().map(|bytes| bytes >> 20),
     };
     if args.json {
         print_json(&outcome)?;

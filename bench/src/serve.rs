@@ -93,7 +93,7 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
         encode_p50_ms: Percentiles::of(encode).p50_ms,
         candidates_per_second: (candidates as f64 / mean).round(),
         load_ms: (load.as_secs_f64() * 1e4).round() / 10.0,
-        resident_mib: machine::resident().map(|bytes| bytes >> 20),
+        resident_mib: machine::resident_memory().map(|bytes| bytes >> 20),
         own_cpus: cpus.own_cpus,
         other_cpus: cpus.other_cpus,
     };

@@ -142,7 +142,7 @@ pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
         check_seconds: began.elapsed().as_secs_f64(),
         own_cpus: use_of_cpus.own_cpus,
         other_cpus: use_of_cpus.other_cpus,
-        peak_rss_mib: machine::peak_resident().map(|b| b as f64 / MIB),
+        peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / MIB),
     };
     if args.json {
         print_json(&outcome)?;

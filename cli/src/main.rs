@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     zillion_device::machine::keep_freed_memory();
     if only_prints(&args.command) {
-        zillion_device::machine::end_with_a_closed_pipe();
+        zillion_device::machine::exit_on_closed_pipe();
     }
     // Who runs a server reads its log.
     let usual = if matches!(args.command, Command::Serve(_)) { "info" } else { "warn" };

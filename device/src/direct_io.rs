@@ -99,7 +99,7 @@ impl DirectFile {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).custom_flags(flags).open(path)
         };
-        let made = files.before(Op::Create, path).and_then(|()| {
+        let made = files.run_failpoints(Op::Create, path).and_then(|()| {
             if path.exists() {
                 return Err(io::Error::from(ErrorKind::AlreadyExists));
             }
@@ -142,7 +142,7 @@ impl DirectFile {
     pub fn write(&self, offset: u64, pages: &[Page]) -> Result<(), DeviceError> {
         let written = self
             .files
-            .before(Op::Write, &self.path)
+            .run_failpoints(Op::Write, &self.path)
             .and_then(|()| self.file.write_all_at(bytes(pages), offset));
         written.map_err(|e| DeviceError::file("write", &self.path, e))?;
         self.count(2, size_of_val(pages));
@@ -155,7 +155,7 @@ impl DirectFile {
     /// Returns an error if the disk fails or the file ends before.
     pub fn read(&self, offset: u64, pages: &mut [Page]) -> Result<(), DeviceError> {
         let length = size_of_val(pages);
-        let read = self.files.before(Op::Read, &self.path).and_then(|()| {
+        let read = self.files.run_failpoints(Op::Read, &self.path).and_then(|()| {
             match self.file.read_exact_at(bytes_mut(pages), offset) {
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
                     let reason =

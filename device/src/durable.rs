@@ -85,7 +85,7 @@ impl Files {
             let _ = fs::remove_file(&temporary);
         }
         let bytes = written?;
-        self.sync_dir(parent(path))?;
+        self.sync_dir(parent_of(path))?;
         Ok(bytes)
     }
 
@@ -151,7 +151,7 @@ impl Files {
     /// Returns an error if the disk refuses.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
-        self.ask(Op::Create, path)
+        self.run_hook(Op::Create, path)
             .and_then(|()| fs::create_dir_all(path))
             .map_err(|e| DeviceError::file("create the folder", path, e))
     }
@@ -178,9 +178,9 @@ impl Files {
     ) -> Result<(), DeviceError> {
         let (from, to) = (from.as_ref(), to.as_ref());
         self.rename(from, to)?;
-        self.sync_dir(parent(to))?;
-        if parent(from) != parent(to) {
-            self.sync_dir(parent(from))?;
+        self.sync_dir(parent_of(to))?;
+        if parent_of(from) != parent_of(to) {
+            self.sync_dir(parent_of(from))?;
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Files {
     /// Returns an error if the disk refuses.
     pub fn sync_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
-        self.ask(Op::SyncDir, path)
+        self.run_hook(Op::SyncDir, path)
             .and_then(|()| match self.is_scratch {
                 true => Ok(()),
                 false => File::open(path)?.sync_all(),
@@ -213,7 +213,7 @@ impl Files {
             self.delete(&doomed)?;
         }
         self.rename(path, &doomed)?;
-        self.sync_dir(parent(path))?;
+        self.sync_dir(parent_of(path))?;
         self.delete(&doomed)
     }
 
@@ -224,10 +224,10 @@ impl Files {
     /// Returns an error if the disk refuses.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
-        self.ask(Op::Remove, path)
+        self.run_hook(Op::Remove, path)
             .and_then(|()| fs::remove_file(path))
             .map_err(|e| DeviceError::file("remove", path, e))?;
-        self.sync_dir(parent(path))
+        self.sync_dir(parent_of(path))
     }
 
     /// Gives a file a second name on the same disk; an existing name is no error. The folder is not
@@ -242,7 +242,7 @@ impl Files {
         to: impl AsRef<Path>,
     ) -> Result<bool, DeviceError> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        match self.ask(Op::Create, to).and_then(|()| fs::hard_link(from, to)) {
+        match self.run_hook(Op::Create, to).and_then(|()| fs::hard_link(from, to)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => Ok(false),
@@ -255,8 +255,8 @@ impl Files {
     /// # Errors
     ///
     /// Returns the error that a failpoint asks for.
-    pub fn before(&self, op: Op, path: impl AsRef<Path>) -> io::Result<()> {
-        self.ask(op, path.as_ref())
+    pub fn run_failpoints(&self, op: Op, path: impl AsRef<Path>) -> io::Result<()> {
+        self.run_hook(op, path.as_ref())
     }
 
     /// Removes the leftovers of interrupted operations directly in `folder` and returns their
@@ -284,7 +284,7 @@ impl Files {
 
     /// Removes a file, or a folder with its contents.
     fn delete(&self, path: &Path) -> Result<(), DeviceError> {
-        self.ask(Op::Remove, path)
+        self.run_hook(Op::Remove, path)
             .and_then(|()| {
                 if fs::symlink_metadata(path)?.is_dir() {
                     fs::remove_dir_all(path)
@@ -302,7 +302,7 @@ impl Files {
         fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<u64, DeviceError> {
         let file = self
-            .ask(Op::Create, path)
+            .run_hook(Op::Create, path)
             .and_then(|()| File::create(path))
             .map_err(|e| DeviceError::file("create", path, e))?;
         let mut target = Target { files: self, path, file, bytes: 0, failure: None };
@@ -317,7 +317,7 @@ impl Files {
             let error = target.failure.take().unwrap_or(error);
             return Err(DeviceError::file("write", path, error));
         }
-        self.ask(Op::Fsync, path)
+        self.run_hook(Op::Fsync, path)
             .and_then(|()| match self.is_scratch {
                 true => Ok(()),
                 false => target.file.sync_all(),
@@ -327,13 +327,13 @@ impl Files {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), DeviceError> {
-        self.ask(Op::Rename, to)
+        self.run_hook(Op::Rename, to)
             .and_then(|()| fs::rename(from, to))
             .map_err(|e| DeviceError::file("move into place", to, e))
     }
 
     /// Runs the hook for an operation and does what it asks for.
-    fn ask(&self, op: Op, path: &Path) -> io::Result<()> {
+    fn run_hook(&self, op: Op, path: &Path) -> io::Result<()> {
         match self.action(op, path) {
             Action::Proceed => Ok(()),
             Action::Fail(error) => Err(error),
@@ -377,7 +377,7 @@ impl Write for Target<'_> {
             }
             Err(error) => {
                 if error.kind() != io::ErrorKind::Interrupted && self.failure.is_none() {
-                    self.failure = Some(copy(&error));
+                    self.failure = Some(copy_error(&error));
                 }
                 Err(error)
             }
@@ -390,7 +390,7 @@ impl Write for Target<'_> {
 }
 
 /// Copies an error, because `io::Error` is not `Clone`.
-fn copy(error: &io::Error) -> io::Error {
+fn copy_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
@@ -398,7 +398,7 @@ fn copy(error: &io::Error) -> io::Error {
 }
 
 /// Returns the folder that holds `path`.
-fn parent(path: &Path) -> &Path {
+fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

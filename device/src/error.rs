@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum DeviceError {
     /// The disk (or the quota) is full.
-    #[error("disk full: free some space and start again; could not {action} {}", path.display())]
+    #[error("could not {action} {}: the disk is full; free some space and start again", path.display())]
     DiskFull {
         /// The action that failed, as a verb phrase.
         action: &'static str,
@@ -19,7 +19,7 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// Any other failure of a file operation.
-    #[error("could not {action} ({}): {}", advice(source), path.display())]
+    #[error("could not {action} {}: {}", path.display(), describe(source))]
     File {
         /// The action that failed, as a verb phrase.
         action: &'static str,
@@ -29,13 +29,13 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// A file that is to be read is a folder, a pipe or a device.
-    #[error("not a regular file: name a file, not a folder or a pipe: {}", .0.display())]
+    #[error("{} is not a regular file: name a file, not a folder or a pipe", .0.display())]
     NotAFile(PathBuf),
     /// A file that is to be read has no bytes.
-    #[error("file is empty: write it again or leave it out: {}", .0.display())]
+    #[error("{} is empty: write the file again or leave it out", .0.display())]
     EmptyFile(PathBuf),
     /// The operating system refused memory.
-    #[error("out of memory: {bytes} bytes were refused: cap the tables or use a larger machine")]
+    #[error("out of memory: {bytes} bytes were refused; limit the tables or use a larger machine")]
     OutOfMemory {
         /// The number of bytes that were requested.
         bytes: usize,
@@ -43,7 +43,7 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// A slab cannot hold rows of this size.
-    #[error("row of {bytes} bytes does not fit a slab: use a row between 1 and {limit} bytes")]
+    #[error("row of {bytes} bytes does not fit a slab: use rows of 1 to {limit} bytes")]
     RowSize {
         /// The requested size of a row in bytes.
         bytes: usize,
@@ -51,13 +51,13 @@ pub enum DeviceError {
         limit: usize,
     },
     /// A slab has handed out every row number.
-    #[error("slab is full at {rows} rows: use more shards or cap the table")]
+    #[error("slab is full at {rows} rows: use more shards or limit the table")]
     TooManyRows {
         /// The number of live rows.
         rows: u64,
     },
     /// The operating system refused a thread; a pool needs at least one.
-    #[error("could not start worker thread {index}: lower the number of threads")]
+    #[error("worker thread {index} could not be started: use fewer threads")]
     Thread {
         /// The number of the thread in the pool.
         index: usize,
@@ -65,10 +65,10 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// A read was abandoned because the reading threads have ended.
-    #[error("reading has ended: start again")]
+    #[error("the reading threads have ended: start again")]
     Readers,
     /// The setting of a failpoint does not parse.
-    #[error("failpoint must be N:kill, N:torn, N:enospc or N:eio with N from 1 up, not {0:?}")]
+    #[error("failpoint {0:?} is not valid: use N:kill, N:torn, N:enospc or N:eio with N from 1")]
     Failpoint(String),
 }
 
@@ -91,7 +91,7 @@ impl DeviceError {
 }
 
 /// Describes an error of the operating system with a few words of advice.
-fn advice(error: &io::Error) -> String {
+fn describe(error: &io::Error) -> String {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "check that it exists",
         io::ErrorKind::PermissionDenied => "check its permissions",

@@ -30,7 +30,7 @@ const LINE_BYTES: usize = WORDS * size_of::<u32>();
 const FIRST_BYTES: usize = 4 << 10;
 
 /// The most free stretches that a search for one in an earlier mapping examines.
-const LOOKED_AT: usize = 64;
+const MOST_EXAMINED: usize = 64;
 
 /// A cache line of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl LineArena {
     ///
     /// # Errors
     /// Returns an error if the operating system has no memory, or for more than 2^26 lines (4 GiB).
-    pub fn run(&self, lines: usize) -> Result<Run, DeviceError> {
+    pub fn allocate(&self, lines: usize) -> Result<Run, DeviceError> {
         let too_many = || DeviceError::TooManyRows { rows: lines as u64 };
         let lines =
             u32::try_from(lines).ok().filter(|&lines| lines <= 1 << 26).ok_or_else(too_many)?;
@@ -112,11 +112,11 @@ impl LineArena {
         }
         let mut shared = self.lock();
         let (mapping, first) = shared.take(lines)?;
-        Ok(self.taken(shared, lines, mapping, first))
+        Ok(self.make_run(shared, lines, mapping, first))
     }
 
     /// Makes the run of a stretch that was just taken.
-    fn taken(
+    fn make_run(
         &self,
         mut shared: MutexGuard<'_, Mappings>,
         lines: u32,
@@ -132,11 +132,11 @@ impl LineArena {
         taken.fresh = fresh.max(first + lines);
         let whole = taken.pages.bytes() / LINE_BYTES;
         let left = |fresh: u32| whole - fresh as usize;
-        let notice = Notice::when(left(fresh), left(taken.fresh), whole);
+        let notice = Notice::for_remaining(left(fresh), left(taken.fresh), whole);
         let notice = notice.filter(|_| shared.next_bytes() == CHUNK_BYTES);
         drop(shared);
         if let Some(notice) = notice {
-            notice.give();
+            notice.send();
         }
         let mut run = Run { start, lines, mapping, arena: self.clone() };
         run[..used_before as usize].fill(CacheLine::ZERO);
@@ -151,14 +151,14 @@ impl LineArena {
     /// Allocates a run of zeros of the length of `run` in an earlier mapping, or returns `None` if
     /// none has room. Runs that move down empty the last mappings, which then go back to the
     /// operating system.
-    pub fn run_below(&self, run: &Run) -> Option<Run> {
+    pub fn allocate_below(&self, run: &Run) -> Option<Run> {
         let mut shared = self.lock();
         // The list may be long; where there is much room, a fitting stretch is near its beginning.
-        let fitting = shared.free.range((run.lines, 0, 0)..).take(LOOKED_AT);
+        let fitting = shared.free.range((run.lines, 0, 0)..).take(MOST_EXAMINED);
         let &(length, mapping, first) =
             fitting.filter(|(_, mapping, _)| *mapping < run.mapping).min_by_key(|f| f.1)?;
         shared.take_from(run.lines, length, mapping, first);
-        Some(self.taken(shared, run.lines, mapping, first))
+        Some(self.make_run(shared, run.lines, mapping, first))
     }
 
     /// Returns the memory of this arena.
@@ -255,7 +255,7 @@ impl Mappings {
         mapping.live -= lines;
         self.bytes.used -= lines as usize * LINE_BYTES;
         if mapping.live == 0 {
-            self.emptied(number);
+            self.release_or_keep(number);
             return;
         }
         let before =
@@ -277,7 +277,7 @@ impl Mappings {
 
     /// Releases a mapping that has lost its last run. One mapping of full size is kept as a spare
     /// while others are in use.
-    fn emptied(&mut self, number: u32) {
+    fn release_or_keep(&mut self, number: u32) {
         let mapping = self.mappings[number as usize].as_mut().expect("it was mapped a moment ago");
         let bytes = mapping.pages.bytes();
         for (start, length) in std::mem::take(&mut mapping.free) {
@@ -358,7 +358,7 @@ mod tests {
         let arena = LineArena::new();
         assert_eq!(arena.bytes(), ArenaBytes::default());
         assert!(arena.empty().is_empty());
-        let runs: Vec<Run> = (1..200).map(|n| arena.run(n * 37).unwrap()).collect();
+        let runs: Vec<Run> = (1..200).map(|n| arena.allocate(n * 37).unwrap()).collect();
         let lines: usize = runs.iter().map(|run| run.len()).sum();
         let bytes = arena.bytes();
         assert_eq!(bytes.used, lines * 64);
@@ -368,18 +368,18 @@ mod tests {
     }
 
     #[test]
-    fn a_run_may_be_larger_than_a_huge_page_and_outlive_its_handle() {
-        let mut run = LineArena::new().run(100_000).unwrap();
+    fn a_run_may_exceed_a_huge_page_and_outlive_its_arena() {
+        let mut run = LineArena::new().allocate(100_000).unwrap();
         assert!(run.iter().all(|line| *line == CacheLine::ZERO));
         run[99_999].0[15] = 7;
         assert_eq!(run[99_999].0[15], 7);
-        assert!(LineArena::new().run((1 << 26) + 1).is_err());
+        assert!(LineArena::new().allocate((1 << 26) + 1).is_err());
     }
 
     #[test]
     fn runs_that_move_down_empty_the_last_mappings() {
         let arena = LineArena::new();
-        let mut runs: Vec<Run> = (0..4000).map(|_| arena.run(100).unwrap()).collect();
+        let mut runs: Vec<Run> = (0..4000).map(|_| arena.allocate(100).unwrap()).collect();
         let full = arena.bytes().reserved;
         let mut number = 0;
         runs.retain(|_| {
@@ -388,7 +388,7 @@ mod tests {
         });
         for run in runs.iter_mut().rev() {
             run[7].0[3] = 5;
-            if let Some(mut lower) = arena.run_below(run) {
+            if let Some(mut lower) = arena.allocate_below(run) {
                 assert!(lower.iter().all(|line| *line == CacheLine::ZERO));
                 lower.copy_from_slice(run);
                 *run = lower;
@@ -412,7 +412,7 @@ mod tests {
                     let (run, mark) = runs.swap_remove(at);
                     prop_assert!(run.iter().all(|line| *line == CacheLine([mark; WORDS])));
                 }
-                let mut run = arena.run(lines).unwrap();
+                let mut run = arena.allocate(lines).unwrap();
                 prop_assert_eq!(run.len(), lines);
                 prop_assert!(run.iter().all(|line| *line == CacheLine::ZERO), "runs begin with zeros");
                 run.fill(CacheLine([mark; WORDS]));

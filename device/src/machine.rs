@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub use file_system::file_system;
+pub use file_system::file_system_kind;
 pub use gpu::{Gpus, gpus};
 pub use huge::{HugePages, huge_pages};
 pub use processor::{clock_source, governor, instruction_sets, numa_nodes, processor_name};
@@ -79,12 +79,12 @@ pub fn available_memory() -> Option<u64> {
 }
 
 /// Returns the resident memory of this process, in bytes.
-pub fn resident() -> Option<u64> {
+pub fn resident_memory() -> Option<u64> {
     kib_field("/proc/self/status", "VmRSS:")
 }
 
 /// Returns the highest resident memory of this process so far, in bytes.
-pub fn peak_resident() -> Option<u64> {
+pub fn peak_resident_memory() -> Option<u64> {
     kib_field("/proc/self/status", "VmHWM:")
 }
 
@@ -108,7 +108,7 @@ pub fn keep_freed_memory() {
 
 /// Ends this process, as the programs of the system do, when it writes to a closed pipe (`zillion …
 /// | head`). It is for commands that print and end, not for a server.
-pub fn end_with_a_closed_pipe() {
+pub fn exit_on_closed_pipe() {
     // SAFETY: the default disposition of a signal is always valid. It replaces no handler of ours
     // (the standard library ignores this signal), and nothing but the disposition changes.
     unsafe {
@@ -167,7 +167,7 @@ pub struct CpuUse {
 impl CpuTimes {
     /// Reads the processor times of this moment.
     pub fn now() -> Self {
-        Self { taken: Instant::now(), own: own_cpu(), all: all_cpu() }
+        Self { taken: Instant::now(), own: process_cpu_time(), all: machine_cpu_time() }
     }
 
     /// Returns the use of the processors from `earlier` to this moment.
@@ -185,7 +185,7 @@ impl CpuTimes {
 }
 
 /// Returns the processor time of this process.
-fn own_cpu() -> Duration {
+fn process_cpu_time() -> Duration {
     // SAFETY: all-zero is a valid `rusage`: it consists of integers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is a valid place for the answer. It cannot fail for RUSAGE_SELF.
@@ -197,7 +197,7 @@ fn own_cpu() -> Duration {
 }
 
 /// Returns the processor time of the machine.
-fn all_cpu() -> Option<Duration> {
+fn machine_cpu_time() -> Option<Duration> {
     // SAFETY: sysconf only reads a setting.
     let ticks_a_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
     let ticks = parse_busy_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_texts_of_the_kernel_are_understood() {
+    fn texts_of_the_kernel_are_parsed() {
         assert_eq!(parse_size("32K"), Some(32 << 10));
         assert_eq!(parse_size("8M"), Some(8 << 20));
         assert_eq!(parse_size("512"), Some(512));
@@ -251,10 +251,10 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_machine_tells_about_itself() {
+    fn this_machine_reports_its_resources() {
         let total = total_memory().unwrap();
         assert!(total > 1 << 26 && available_memory().unwrap() <= total);
-        let (resident, peak) = (resident().unwrap(), peak_resident().unwrap());
+        let (resident, peak) = (resident_memory().unwrap(), peak_resident_memory().unwrap());
         assert!(resident > 1 << 18 && peak > 1 << 18);
         assert!(cpus().get() >= 1);
         let limit = file_limit().unwrap();

@@ -16,7 +16,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tile;
 #[cfg(target_arch = "x86_64")]
-mod turn;
+mod transpose;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
@@ -284,10 +284,10 @@ mod general {
         let (a, b) = (values(m * k, 1), values(k * n, 2));
         let mut expected = vec![0.0; m * n];
         nn(m, n, k, &a, &b, 0.0, &mut expected);
-        let turned = |values: &[f32], rows: usize, columns: usize| -> Vec<f32> {
+        let transpose = |values: &[f32], rows: usize, columns: usize| -> Vec<f32> {
             (0..rows * columns).map(|i| values[i % rows * columns + i / rows]).collect()
         };
-        let (a_turned, b_turned) = (turned(&a, m, k), turned(&b, k, n));
+        let (a_turned, b_turned) = (transpose(&a, m, k), transpose(&b, k, n));
         let close = |got: &[f32]| {
             assert!(got.iter().zip(&expected).all(|(left, right)| (left - right).abs() < 1e-5));
         };
@@ -302,7 +302,7 @@ mod general {
     }
 
     #[test]
-    fn what_does_not_fit_panics() {
+    fn matrices_that_do_not_fit_panic() {
         type Shape = (usize, usize, usize, usize, usize, usize);
         let shapes: [Shape; 6] = [
             (4, 4, 4, 5, 4, 4),

@@ -6,7 +6,7 @@
 #[inline(always)]
 pub fn prefetch_read<T>(values: &[T], index: usize) {
     if let Some(value) = values.get(index) {
-        line_for_reading(value);
+        prefetch_line_read(value);
     }
 }
 
@@ -14,13 +14,13 @@ pub fn prefetch_read<T>(values: &[T], index: usize) {
 #[inline(always)]
 pub fn prefetch_write<T>(values: &[T], index: usize) {
     if let Some(value) = values.get(index) {
-        line_for_writing(value);
+        prefetch_line_write(value);
     }
 }
 
 /// Prefetches the line at `address` for a read.
 #[inline(always)]
-pub(crate) fn line_for_reading<T>(address: *const T) {
+pub(crate) fn prefetch_line_read<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address, mapped or not, has no effect that a program can see and
     // never faults; the instruction is part of SSE, which x86-64 always has.
@@ -39,7 +39,7 @@ pub(crate) fn line_for_reading<T>(address: *const T) {
 
 /// Prefetches the line at `address` for a write.
 #[inline(always)]
-pub(crate) fn line_for_writing<T>(address: *const T) {
+pub(crate) fn prefetch_line_write<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as for reading; a processor without PREFETCHW treats it as a no-op.
     unsafe {

@@ -9,7 +9,7 @@ use crate::error::DeviceError;
 use crate::slab::Slab;
 use crate::{matmul, simd};
 
-pub use disk::{DiskSpeed, disk_speed};
+pub use disk::{DiskSpeed, measure_disk};
 
 /// The number of elements of a probed row: one cache line.
 const STRIDE: usize = 16;
@@ -42,7 +42,7 @@ impl RowProbe {
     /// Measures the random rows that this thread reads a second, with prefetch.
     pub fn reads_per_second(&self, duration: Duration) -> f64 {
         let mut sums = [0.0f32; STRIDE];
-        let rate = rate(duration, |number| {
+        let rate = measure_rate(duration, |number| {
             self.slab.prefetch(self.random_row(number + AHEAD));
             let row = self.slab.row(self.random_row(number));
             for (sum, value) in sums.iter_mut().zip(row) {
@@ -56,7 +56,7 @@ impl RowProbe {
     /// Measures the random rows that this thread reads, changes and writes back a second, with
     /// prefetch.
     pub fn updates_per_second(&mut self, duration: Duration) -> f64 {
-        rate(duration, |number| {
+        measure_rate(duration, |number| {
             self.slab.prefetch_mut(self.random_row(number + AHEAD));
             let row = self.random_row(number);
             for value in self.slab.row_mut(row) {
@@ -115,7 +115,7 @@ pub fn cached_bytes_per_second(duration: Duration) -> f64 {
 
 /// Measures how often `body` runs a second, called with 0, 1, 2 and so on.
 #[inline(always)]
-fn rate(duration: Duration, mut body: impl FnMut(u64)) -> f64 {
+fn measure_rate(duration: Duration, mut body: impl FnMut(u64)) -> f64 {
     const BATCH: u64 = 4096;
     let start = Instant::now();
     let mut number = 0;

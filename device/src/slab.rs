@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use bytemuck::Pod;
 
 use crate::error::DeviceError;
-use crate::prefetch::{line_for_reading, line_for_writing};
+use crate::prefetch::{prefetch_line_read, prefetch_line_write};
 use chunk::Chunk;
 pub(crate) use pages::Pages;
 use places::Places;
@@ -154,7 +154,7 @@ impl<T: Pod> Slab<T> {
     /// whatever it held: the index above this slab knows its rows.
     #[inline(always)]
     pub fn row(&self, row: u32) -> &[T] {
-        let Some(start) = self.places.address(row) else { absent(row) };
+        let Some(start) = self.places.address(row) else { panic_absent(row) };
         // SAFETY: `places` gives addresses of rows that lie whole inside a mapping of `chunks`. The
         // memory is initialised (the kernel zeroes it), aligned for T (to 4 KiB, and rows are
         // multiples of the size of T), and holds valid T (any bits are, T: Pod). It stays while
@@ -169,7 +169,7 @@ impl<T: Pod> Slab<T> {
     /// Panics as [`Slab::row`] does.
     #[inline(always)]
     pub fn row_mut(&mut self, row: u32) -> &mut [T] {
-        let Some(start) = self.places.address(row) else { absent(row) };
+        let Some(start) = self.places.address(row) else { panic_absent(row) };
         // SAFETY: as in `row`, and `&mut self` makes this the only reference into the slab.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.places.stride()) }
     }
@@ -177,13 +177,13 @@ impl<T: Pod> Slab<T> {
     /// Prefetches the lines of `row` for a read; does nothing if there is no such row.
     #[inline(always)]
     pub fn prefetch(&self, row: u32) {
-        self.for_each_line(row, line_for_reading);
+        self.for_each_line(row, prefetch_line_read);
     }
 
     /// Prefetches the lines of `row` for a write; does nothing if there is no such row.
     #[inline(always)]
     pub fn prefetch_mut(&self, row: u32) {
-        self.for_each_line(row, line_for_writing);
+        self.for_each_line(row, prefetch_line_write);
     }
 
     /// Allocates the lowest free row, filled with zeros.
@@ -211,7 +211,7 @@ impl<T: Pod> Slab<T> {
             && chunk.bytes() == CHUNK_BYTES
             && let Some(notice) = chunk.notice(index)
         {
-            notice.give();
+            notice.send();
         }
         self.live += 1;
         let row = (number as usize * self.places.rows_per_chunk() + index) as u32;
@@ -271,7 +271,7 @@ impl<T: Pod> Slab<T> {
     /// Returns the most bytes that a slab of `rows` rows of `row_bytes` bytes has mapped if no row
     /// was freed. It is zero for rows that are larger than a chunk, which no slab has.
     pub fn mapped_bytes(rows: usize, row_bytes: usize) -> usize {
-        growth::mapped(rows, row_bytes)
+        growth::most_mapped_bytes(rows, row_bytes)
     }
 
     /// Returns the number of bytes of a row.
@@ -298,12 +298,13 @@ impl<T: Pod> Slab<T> {
         if let [Some(first)] = self.chunks.as_mut_slice()
             && first.bytes() < CHUNK_BYTES
         {
-            self.reserved += first.grow(growth::larger(first.bytes(), row_bytes, self.place))?;
+            self.reserved +=
+                first.grow(growth::grown_bytes(first.bytes(), row_bytes, self.place))?;
             self.places.set(0, first.start().cast(), first.rows());
             self.open.insert(0);
             // The chunk will be whole when it is full, or is whole and the next one will be needed.
-            if growth::larger(first.bytes(), row_bytes, self.place) == CHUNK_BYTES {
-                Notice::Announce.give();
+            if growth::grown_bytes(first.bytes(), row_bytes, self.place) == CHUNK_BYTES {
+                Notice::Announce.send();
             }
             return Ok(0);
         }
@@ -337,8 +338,11 @@ impl<T: Pod> Slab<T> {
 
     /// Maps the chunk `number`, which is `None`.
     fn map_chunk(&mut self, number: usize) -> Result<(), DeviceError> {
-        let bytes =
-            if self.chunks.len() == 1 { growth::first(self.row_bytes()) } else { CHUNK_BYTES };
+        let bytes = if self.chunks.len() == 1 {
+            growth::first_bytes(self.row_bytes())
+        } else {
+            CHUNK_BYTES
+        };
         let chunk = Chunk::new(bytes, self.row_bytes())?;
         self.reserved += chunk.bytes();
         self.places.set(number, chunk.start().cast(), chunk.rows());
@@ -363,6 +367,6 @@ impl<T: Pod> Slab<T> {
 /// Panics because a row number points outside the slab, or into a chunk that was returned.
 #[cold]
 #[inline(never)]
-fn absent(row: u32) -> ! {
+fn panic_absent(row: u32) -> ! {
     panic!("row {row} has no place in this slab")
 }

@@ -7,7 +7,7 @@ use zillion_device::{Slab, machine};
 fn freed_chunks_go_back_to_the_system() {
     const ROWS: u32 = (512 << 20) / 256;
     const TOLERANCE: i64 = 200 << 20;
-    let resident = || machine::resident().unwrap() as i64;
+    let resident = || machine::resident_memory().unwrap() as i64;
     let start = resident();
     let mut slab = Slab::<f32>::new(64).unwrap();
     for _ in 0..ROWS {

@@ -107,7 +107,7 @@ fn peaks(config: &DataConfig, file: &PathBuf, schema: &Schema, shuffle: bool) ->
     let (mut early, mut late) = (0, 0);
     for item in dataset.batches(order, Cursor::default(), workers).unwrap() {
         let (_, cursor) = item.unwrap();
-        let resident = machine::resident().unwrap_or_default();
+        let resident = machine::resident_memory().unwrap_or_default();
         let peak = if cursor.row < 5 * WINDOW as u64 { &mut early } else { &mut late };
         *peak = resident.max(*peak);
     }

@@ -318,7 +318,7 @@ impl Store {
 
     fn hook(&self, op: Op, name: &str) -> Result<()> {
         let path = self.local_path(name).unwrap_or_else(|| PathBuf::from(name));
-        self.files.before(op, &path).map_err(|e| Error::Store {
+        self.files.run_failpoints(op, &path).map_err(|e| Error::Store {
             action: "write",
             path: name.to_owned(),
             reason: e.to_string(),

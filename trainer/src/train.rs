@@ -430,7 +430,7 @@ impl Run {
             test,
             samples_per_second: (self.rows_trained > 0).then_some(rate),
             first_step_seconds: self.counting.first_step_seconds,
-            peak_rss_mib: machine::peak_resident().map(|b| b as f64 / f64::from(1 << 20)),
+            peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / f64::from(1 << 20)),
             checkpoint,
             dense_parameters: dense_parameters(&self.params),
             tables: self.table_reports()?,

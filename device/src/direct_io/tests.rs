@@ -28,7 +28,7 @@ fn readers(count: usize) -> Readers {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn pieces_are_those_that_were_written(
+    fn pieces_equal_the_written_bytes(
         threads in 1usize..5,
         piece in prop_oneof![Just(96usize), Just(4096), Just(20_000), 1usize..9000],
         starts in prop::collection::btree_set(0u64..1_000_000, 0..200),
@@ -91,7 +91,7 @@ fn a_disk_that_fails_is_an_error_of_the_operation() {
 }
 
 #[test]
-fn readings_that_nobody_waits_for_end_with_their_readers() {
+fn abandoned_readings_end_with_their_readers() {
     let folder = tempfile::tempdir().unwrap();
     let file = Arc::new(filled(folder.path(), 64));
     let readers = readers(2);

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Files, TEMPORARY, hidden_beside, parent};
+use super::{Files, TEMPORARY, hidden_beside, parent_of};
 use crate::error::DeviceError;
 
 /// A folder that is being written. Its methods add files under [`Stage::path`]; other code that
@@ -82,7 +82,7 @@ impl Stage {
         self.sync_below(&self.hidden)?;
         self.files.rename(&self.hidden, &self.target)?;
         self.committed = true;
-        self.files.sync_dir(parent(&self.target))
+        self.files.sync_dir(parent_of(&self.target))
     }
 
     /// Syncs the folders below `folder`, then the folder itself.

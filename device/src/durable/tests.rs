@@ -80,7 +80,7 @@ fn a_failing_disk_leaves_old_or_new_and_a_message() {
     assert!(operations > 20, "{operations}");
     for at in 1..=operations {
         for (fault, word) in
-            [(Fault::Eio, "could not"), (Fault::Enospc, "disk full: free some space")]
+            [(Fault::Eio, "could not"), (Fault::Enospc, "the disk is full; free some space")]
         {
             let folder = tempfile::tempdir().unwrap();
             prepare(folder.path());
@@ -140,7 +140,7 @@ fn a_killed_process_leaves_old_or_new() {
 }
 
 #[test]
-fn the_error_of_the_writer_is_told_and_nothing_is_left() {
+fn the_error_of_the_writer_is_returned_and_no_file_remains() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let error = Files::new()
@@ -154,7 +154,7 @@ fn the_error_of_the_writer_is_told_and_nothing_is_left() {
 }
 
 #[test]
-fn the_disk_speaks_before_those_who_wrap_it() {
+fn the_error_of_the_disk_wins_over_wrapped_errors() {
     let folder = tempfile::tempdir().unwrap();
     // The first operation creates, the second writes.
     let files = Files::with_failpoints(Arc::new(Failpoint::new(2, Fault::Enospc)));
@@ -167,7 +167,7 @@ fn the_disk_speaks_before_those_who_wrap_it() {
 }
 
 #[test]
-fn a_write_tells_its_size() {
+fn a_write_returns_its_size() {
     let folder = tempfile::tempdir().unwrap();
     let size = Files::new().write_file(folder.path().join("a"), |file| file.write_all(&[7; 1234]));
     assert_eq!(size.unwrap(), 1234);
@@ -175,7 +175,7 @@ fn a_write_tells_its_size() {
 }
 
 #[test]
-fn a_folder_with_something_in_it_is_not_overwritten() {
+fn a_folder_that_is_not_empty_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("set");
     fs::create_dir(&target).unwrap();
@@ -190,7 +190,7 @@ fn a_folder_with_something_in_it_is_not_overwritten() {
 }
 
 #[test]
-fn a_stage_that_is_dropped_leaves_nothing_and_a_leftover_is_no_obstacle() {
+fn a_dropped_stage_leaves_nothing_and_survives_a_leftover() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new();
     let stage = files.stage(folder.path().join("set")).unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Returns the kind of the file system of `path` as the kernel names it (`ext4`, `tmpfs`, `nfs4`
 /// …).
-pub fn file_system(path: &Path) -> Option<String> {
+pub fn file_system_kind(path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     parse_mounts(&fs::read_to_string("/proc/self/mounts").ok()?, &path)
 }

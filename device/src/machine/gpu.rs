@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_texts_of_the_driver_are_understood() {
+    fn texts_of_the_driver_are_parsed() {
         let version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar 5 2024\n";
         assert_eq!(parse_driver(version).as_deref(), Some("550.54.15"));
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release\n";

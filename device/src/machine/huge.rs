@@ -27,13 +27,13 @@ pub fn huge_pages() -> Option<HugePages> {
 /// first asked. Fragmentation of memory does not affect them, and they do not count as resident
 /// memory.
 #[cfg(target_os = "linux")]
-pub(crate) fn are_set_aside() -> bool {
-    static SET_ASIDE: OnceLock<bool> = OnceLock::new();
-    let are_there = *SET_ASIDE.get_or_init(|| {
+pub(crate) fn has_reserved_pages() -> bool {
+    static RESERVED: OnceLock<bool> = OnceLock::new();
+    let are_reserved = *RESERVED.get_or_init(|| {
         let pages = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
         pages.is_ok_and(|pages| pages.trim().parse().is_ok_and(|pages: u64| pages > 0))
     });
-    are_there && !REFUSED.load(Ordering::Relaxed)
+    are_reserved && !REFUSED.load(Ordering::Relaxed)
 }
 
 /// Whether this process was refused such pages although they could be mapped.
@@ -42,7 +42,7 @@ static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Stops using reserved pages, so that other processes have them.
 #[cfg(target_os = "linux")]
-pub(crate) fn use_no_more() {
+pub(crate) fn stop_using_reserved_pages() {
     REFUSED.store(true, Ordering::Relaxed);
 }
 

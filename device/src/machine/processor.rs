@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_texts_of_the_kernel_are_understood() {
+    fn texts_of_the_kernel_are_parsed() {
         assert_eq!(parse_list("0"), Some(1));
         assert_eq!(parse_list("0-3,8,10-11"), Some(7));
         assert_eq!((parse_list(""), parse_list("3-1"), parse_list("a")), (None, None, None));

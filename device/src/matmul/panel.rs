@@ -10,7 +10,7 @@
 use super::View;
 use super::product::OUTER_BLOCK;
 #[cfg(target_arch = "x86_64")]
-use super::turn::turn;
+use super::transpose::transpose;
 use crate::simd::{Level, level};
 
 /// The number of floats of a cache line, the unit of the widths of panels.
@@ -82,7 +82,7 @@ impl Panel {
             Level::Avx512 => 3 * LINE,
             Level::Avx2 | Level::Scalar => LINE,
         };
-        cuts(most, n).map(panel).collect()
+        column_groups(most, n).map(panel).collect()
     }
 
     /// Returns the number of floats of memory that the panels of a `k x n` matrix take.
@@ -125,7 +125,7 @@ impl Panel {
                     // lines that are borrowed mutably.
                     unsafe {
                         let (from, to) = (start.as_ptr().add(done), to.add(done * width * LINE));
-                        turn(from, column_stride, to, width * LINE);
+                        transpose(from, column_stride, to, width * LINE);
                     }
                     done += LINE;
                 }
@@ -170,7 +170,7 @@ impl Panel {
 /// Returns the first column and the number of columns of each panel of at most `most` columns
 /// (whole lines). The panels are as few as possible and as even as whole lines allow, so that no
 /// panel is much narrower than a kernel.
-pub(super) fn cuts(most: usize, n: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn column_groups(most: usize, n: usize) -> impl Iterator<Item = (usize, usize)> {
     let lines = n.div_ceil(LINE);
     let panels = lines.div_ceil(most / LINE);
     (0..panels).map(move |panel| {

@@ -6,7 +6,7 @@
 //! is added, then relu follows. Every instruction set, every way of cutting rows and columns, and
 //! the scalar [reference](super::reference) give these bits.
 
-use super::panel::{LINE, Panel, Scratch, copy_row, cuts};
+use super::panel::{LINE, Panel, Scratch, column_groups, copy_row};
 #[cfg(target_arch = "x86_64")]
 use super::tile::{Call, Kernels};
 use super::{View, assert_fits};
@@ -193,7 +193,7 @@ fn blocks(
         };
         match w {
             Right::Plain(view) => {
-                for (first, columns) in cuts(kernels.width(m.min(kernels.rows())), n) {
+                for (first, columns) in column_groups(kernels.width(m.min(kernels.rows())), n) {
                     let right = view.values.as_ptr().wrapping_add(begin * view.row_stride + first);
                     panel_of(first, columns, right, view.row_stride);
                 }
@@ -321,7 +321,7 @@ fn outer_blocks(
         };
         if groups <= GROUPS_IN_PLACE {
             let g_from = g.values.as_ptr().wrapping_add(begin * g.row_stride);
-            for (first, columns) in cuts(most, n) {
+            for (first, columns) in column_groups(most, n) {
                 for group in 0..groups {
                     call(group, (first, columns), g_from.wrapping_add(first), g.row_stride);
                 }
@@ -329,7 +329,7 @@ fn outer_blocks(
         } else {
             let lines = scratch.lines((end - begin) * n.div_ceil(LINE));
             let mut rest = &mut *lines;
-            for (first, columns) in cuts(most, n) {
+            for (first, columns) in column_groups(most, n) {
                 let width = columns.div_ceil(LINE);
                 let (panel, behind) = rest.split_at_mut((end - begin) * width);
                 for (p, to) in (begin..end).zip(panel.chunks_exact_mut(width)) {
@@ -339,7 +339,7 @@ fn outer_blocks(
             }
             for group in 0..groups {
                 let mut rest = &*lines;
-                for (first, columns) in cuts(most, n) {
+                for (first, columns) in column_groups(most, n) {
                     let width = columns.div_ceil(LINE);
                     let (panel, behind) = rest.split_at((end - begin) * width);
                     call(group, (first, columns), panel.as_ptr().cast(), width * LINE);

@@ -77,15 +77,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn linear_is_the_product_by_definition_on_every_level(
+    fn linear_matches_its_definition_on_every_level(
         (m, n, k) in (outer_dimension(), outer_dimension(), inner_dimension()),
         (x_gap, w_gap, out_gap) in (0usize..5, 0usize..5, 0usize..20),
-        (accumulate, biased, relu, turned) in any::<(bool, bool, bool, bool)>(),
+        (accumulate, biased, relu, is_transposed) in any::<(bool, bool, bool, bool)>(),
         seed in any::<u64>(),
     ) {
         let x = spaced(m, k, x_gap, seed);
         // The weight is used as it lies, or as the transpose of one that lies otherwise.
-        let w = if turned { spaced(n, k, w_gap, seed ^ 1) } else { spaced(k, n, w_gap, seed ^ 1) };
+        let w = if is_transposed { spaced(n, k, w_gap, seed ^ 1) } else { spaced(k, n, w_gap, seed ^ 1) };
         let bias = values(n, seed ^ 2);
         let mut before = values(if m == 0 { 0 } else { (m - 1) * (n + out_gap) + n }, seed ^ 3);
         if !accumulate {
@@ -93,7 +93,7 @@ proptest! {
             before.iter_mut().step_by(3).for_each(|value| *value = f32::NAN);
         }
         let rows = View::new(&x, m, k, k + x_gap);
-        let weight = if turned {
+        let weight = if is_transposed {
             View::new(&w, n, k, k + w_gap).transposed()
         } else {
             View::new(&w, k, n, n + w_gap)
@@ -111,7 +111,7 @@ proptest! {
         };
         for level in levels() {
             let panels = packed(level, weight);
-            let plain = (!turned).then_some(Right::Plain(weight));
+            let plain = (!is_transposed).then_some(Right::Plain(weight));
             for right in [Right::Packed(&panels)].into_iter().chain(plain) {
                 let mut out = before.clone();
                 linear_at(level, rows, right, epilogue, &mut out, n + out_gap);
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn the_outer_product_is_the_product_by_definition_on_every_level(
+    fn the_outer_product_matches_its_definition_on_every_level(
         (m, n, rows) in (outer_dimension(), outer_dimension(), inner_dimension()),
         (x_gap, g_gap, out_gap) in (0usize..5, 0usize..5, 0usize..20),
         accumulate in any::<bool>(),
@@ -174,7 +174,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_number_goes_through_relu_and_zeros_keep_their_sign() {
+fn relu_passes_nan_and_keeps_the_sign_of_zero() {
     let x = [f32::NAN, 1.0, -1.0, f32::INFINITY];
     let w: Vec<f32> = (0..19).map(|j| if j % 2 == 0 { 1.0 } else { -0.0 }).collect();
     for level in levels() {

@@ -28,14 +28,14 @@ pub struct DiskSpeed {
 ///
 /// # Errors
 /// Returns an error if the folder takes no file or the disk is full.
-pub fn disk_speed(folder: &Path, bytes: usize) -> io::Result<DiskSpeed> {
+pub fn measure_disk(folder: &Path, bytes: usize) -> io::Result<DiskSpeed> {
     let file = Scratch::new(folder)?;
     let bytes = bytes.div_ceil(PIECE).max(1) * PIECE;
-    let write = write(&file.path, bytes)?;
+    let write = measure_write(&file.path, bytes)?;
     // A file system may refuse direct reads, which gives no figure; a failing disk shows in the
     // next line.
-    let read = read(&file.path).ok();
-    Ok(DiskSpeed { write: bytes as f64 / write, read, sync: sync(&file.path)? })
+    let read = measure_read(&file.path).ok();
+    Ok(DiskSpeed { write: bytes as f64 / write, read, sync: measure_sync(&file.path)? })
 }
 
 /// A file that is removed when dropped.
@@ -59,7 +59,7 @@ impl Drop for Scratch {
 }
 
 /// Returns the seconds of a write of `bytes`, the last sync included.
-fn write(path: &Path, bytes: usize) -> io::Result<f64> {
+fn measure_write(path: &Path, bytes: usize) -> io::Result<f64> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     // The bytes are not zeros, because some file systems do not store zeros.
     let mut number = 0x9e37_79b9_7f4a_7c15_u64;
@@ -78,7 +78,7 @@ fn write(path: &Path, bytes: usize) -> io::Result<f64> {
 }
 
 /// Returns the bytes a second of a read past the page cache.
-fn read(path: &Path) -> io::Result<f64> {
+fn measure_read(path: &Path) -> io::Result<f64> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let mut buffer = vec![0u8; PIECE + ALIGNED];
     let start = buffer.as_ptr().align_offset(ALIGNED);
@@ -94,7 +94,7 @@ fn read(path: &Path) -> io::Result<f64> {
 }
 
 /// Returns the median seconds of a small write and its sync.
-fn sync(path: &Path) -> io::Result<f64> {
+fn measure_sync(path: &Path) -> io::Result<f64> {
     let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
     let mut times = Vec::with_capacity(SYNCS);
     for _ in 0..SYNCS {
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn a_disk_is_measured_and_left_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
-        let speed = disk_speed(folder.path(), 3 << 20).unwrap();
+        let speed = measure_disk(folder.path(), 3 << 20).unwrap();
         assert!(speed.write > 0.0 && speed.sync > 0.0);
         assert!(speed.read.is_none_or(|read| read > 0.0));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(disk_speed(&folder.path().join("nowhere"), 1).is_err());
+        assert!(measure_disk(&folder.path().join("nowhere"), 1).is_err());
     }
 }

@@ -7,13 +7,13 @@ use super::CHUNK_BYTES;
 use super::pages::Pages;
 use super::{LINE_BYTES, Notice, PREFETCH_BYTES, growth};
 use crate::error::DeviceError;
-use crate::prefetch::line_for_writing;
+use crate::prefetch::prefetch_line_write;
 
 /// The number of free rows that are prefetched before they are allocated.
 const LEAD: usize = 8;
 /// The most words of bits that the search for a free row to prefetch examines. Where free rows are
 /// rarer, few are allocated.
-const FARTHEST: usize = 32;
+const MOST_WORDS_SEARCHED: usize = 32;
 
 /// A mapping of rows, with a bit for each that says whether it is live.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Chunk {
     /// The word below which no word has a free row.
     hint: usize,
     /// The last free row that was prefetched for the write of its new owner.
-    asked: usize,
+    prefetched: usize,
     /// The number of free rows that were prefetched and are not allocated yet.
     lead: usize,
     /// The live bits: bit `i % 64` of word `i / 64` says that row `i` is live. Bits at `rows` and
@@ -47,7 +47,7 @@ impl Chunk {
             live: 0,
             fresh: 0,
             hint: 0,
-            asked: 0,
+            prefetched: 0,
             lead: 0,
             bits: vec![0; rows.div_ceil(64)],
         })
@@ -101,25 +101,25 @@ impl Chunk {
         let used_before = index < self.fresh;
         self.fresh = self.fresh.max(index + 1);
         if used_before {
-            self.ask_ahead(index);
+            self.prefetch_ahead(index);
         }
         (index, used_before)
     }
 
     /// Prefetches rows that will be allocated soon after row `index` and had former owners. Such
     /// rows are scattered, and a new owner writes to its row at once.
-    fn ask_ahead(&mut self, index: usize) {
+    fn prefetch_ahead(&mut self, index: usize) {
         self.lead = self.lead.saturating_sub(1);
         // Two rows a call, so that the first few of a chunk do not wait for all of its lead.
         for _ in 0..2 {
             if self.lead >= LEAD {
                 break;
             }
-            let Some(next) = self.free_from(self.asked.max(index) + 1) else { break };
-            (self.asked, self.lead) = (next, self.lead + 1);
+            let Some(next) = self.free_from(self.prefetched.max(index) + 1) else { break };
+            (self.prefetched, self.lead) = (next, self.lead + 1);
             let start = self.start().as_ptr().cast_const().wrapping_add(next * self.row_bytes);
             for offset in (0..self.row_bytes.min(PREFETCH_BYTES)).step_by(LINE_BYTES) {
-                line_for_writing(start.wrapping_add(offset));
+                prefetch_line_write(start.wrapping_add(offset));
             }
         }
     }
@@ -131,7 +131,7 @@ impl Chunk {
         let mut free = !self.bits.get(word)? & (u64::MAX << (index % 64));
         while free == 0 {
             word += 1;
-            if word * 64 >= self.fresh || word > first + FARTHEST {
+            if word * 64 >= self.fresh || word > first + MOST_WORDS_SEARCHED {
                 return None;
             }
             free = !self.bits[word];
@@ -145,7 +145,7 @@ impl Chunk {
         self.live -= 1;
         self.hint = self.hint.min(index / 64);
         // The row may be allocated before those that were prefetched.
-        (self.asked, self.lead) = (0, 0);
+        (self.prefetched, self.lead) = (0, 0);
     }
 
     /// Grows to `bytes` bytes and returns by how many. Rows keep their content and may move.
@@ -172,12 +172,12 @@ impl Chunk {
         growth::is_sparse(self.live, self.rows)
     }
 
-    /// Returns memory that the rows do not need (see [`growth::smaller`]), and the number of bytes.
+    /// Returns memory that the rows do not need (see [`growth::shrunk_bytes`]), and the number of bytes.
     /// The rows move.
     pub(super) fn shrink(&mut self) -> Result<usize, DeviceError> {
         let before = self.pages.bytes();
         let end = self.end();
-        let Some(bytes) = growth::smaller(before, self.live, end, self.row_bytes) else {
+        let Some(bytes) = growth::shrunk_bytes(before, self.live, end, self.row_bytes) else {
             return Ok(0);
         };
         let pages = Pages::zeroed(bytes)?;
@@ -187,7 +187,7 @@ impl Chunk {
         self.rows = bytes / self.row_bytes;
         self.bits.truncate(self.rows.div_ceil(64));
         self.bits.shrink_to_fit();
-        (self.asked, self.lead) = (0, 0);
+        (self.prefetched, self.lead) = (0, 0);
         Ok(before - bytes)
     }
 
@@ -215,7 +215,7 @@ impl Chunk {
     /// former owner.
     #[inline(always)]
     pub(super) fn notice(&self, index: usize) -> Option<Notice> {
-        Notice::when(self.rows - index, self.rows - index - 1, self.rows)
+        Notice::for_remaining(self.rows - index, self.rows - index - 1, self.rows)
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_what_will_be_handed_out() {
+    fn prefetched_rows_are_the_next_to_be_allocated() {
         let mut chunk = Chunk::new(4096, 16).unwrap();
         (0..200).for_each(|_| _ = chunk.alloc());
         let free = [3, 64, 65, 100, 127, 128, 190];
@@ -238,7 +238,10 @@ mod tests {
                 let (row, _) = chunk.alloc();
                 // The prefetched row is ahead of the allocated one, and never beyond the last free
                 // one.
-                assert!(chunk.lead == 0 || chunk.asked > row && chunk.asked <= 190, "{chunk:?}");
+                assert!(
+                    chunk.lead == 0 || chunk.prefetched > row && chunk.prefetched <= 190,
+                    "{chunk:?}"
+                );
                 row
             })
             .collect();

@@ -17,15 +17,15 @@ const STAGGERS: usize = 8;
 const STAGGER: usize = CHUNK_BYTES / 64;
 
 /// Returns the size of the first chunk with its first row.
-pub(super) fn first(row_bytes: usize) -> usize {
-    holding(1, row_bytes)
+pub(super) fn first_bytes(row_bytes: usize) -> usize {
+    bytes_holding(1, row_bytes)
 }
 
 /// Returns the size after `bytes`, which are full of rows, for slab number `place` among those that
 /// fill alike; a whole chunk at most.
-pub(super) fn larger(bytes: usize, row_bytes: usize, place: usize) -> usize {
+pub(super) fn grown_bytes(bytes: usize, row_bytes: usize, place: usize) -> usize {
     let rows = bytes / row_bytes;
-    let next = holding((rows + rows / 4).max(rows + 1), row_bytes);
+    let next = bytes_holding((rows + rows / 4).max(rows + 1), row_bytes);
     if next < LAST {
         return next;
     }
@@ -43,14 +43,19 @@ pub(super) fn is_sparse(live: usize, capacity: usize) -> bool {
 
 /// Returns the size to which a sparse chunk of `bytes` bytes shrinks, with `live` rows, the last of
 /// them at `end - 1`, or `None` if it would free little.
-pub(super) fn smaller(bytes: usize, live: usize, end: usize, row_bytes: usize) -> Option<usize> {
+pub(super) fn shrunk_bytes(
+    bytes: usize,
+    live: usize,
+    end: usize,
+    row_bytes: usize,
+) -> Option<usize> {
     // The new size has room for rows that lie a little beyond their number, and for the next one.
-    let fitting = holding(end.max(live + live / 8 + 1), row_bytes);
+    let fitting = bytes_holding(end.max(live + live / 8 + 1), row_bytes);
     (fitting <= bytes / 8 * 7).then_some(fitting)
 }
 
 /// Returns the most bytes that a slab of `rows` rows has mapped if it has only grown, at any place.
-pub(crate) fn mapped(rows: usize, row_bytes: usize) -> usize {
+pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
     let whole = CHUNK_BYTES / row_bytes;
     if rows == 0 || whole == 0 {
         return 0;
@@ -59,9 +64,9 @@ pub(crate) fn mapped(rows: usize, row_bytes: usize) -> usize {
         return rows.div_ceil(whole) * CHUNK_BYTES;
     }
     let of_place = |place| {
-        let mut bytes = first(row_bytes);
+        let mut bytes = first_bytes(row_bytes);
         while bytes / row_bytes < rows {
-            bytes = larger(bytes, row_bytes, place);
+            bytes = grown_bytes(bytes, row_bytes, place);
         }
         bytes
     };
@@ -71,7 +76,7 @@ pub(crate) fn mapped(rows: usize, row_bytes: usize) -> usize {
 
 /// Returns the bytes of pages for that many rows: a whole chunk where little is missing, or where
 /// they are as many as it holds.
-fn holding(rows: usize, row_bytes: usize) -> usize {
+fn bytes_holding(rows: usize, row_bytes: usize) -> usize {
     let bytes = (rows * row_bytes).next_multiple_of(FIRST_BYTES);
     let is_whole = bytes >= NEARLY_WHOLE || bytes / row_bytes >= CHUNK_BYTES / row_bytes;
     if is_whole { CHUNK_BYTES } else { bytes }
@@ -84,13 +89,15 @@ mod tests {
     /// Lists the sizes of a slab until it is a chunk.
     fn sizes(row_bytes: usize, place: usize) -> Vec<usize> {
         let next = |&bytes: &usize| {
-            (bytes < CHUNK_BYTES).then(|| larger(bytes, row_bytes, place)).filter(|&b| b > bytes)
+            (bytes < CHUNK_BYTES)
+                .then(|| grown_bytes(bytes, row_bytes, place))
+                .filter(|&b| b > bytes)
         };
-        std::iter::successors(Some(first(row_bytes)), next).collect()
+        std::iter::successors(Some(first_bytes(row_bytes)), next).collect()
     }
 
     #[test]
-    fn every_size_has_more_rows_and_little_room_for_others() {
+    fn every_size_holds_more_rows_with_little_to_spare() {
         for row_bytes in [1, 16, 64, 80, 1000, 5000, 70_000, 300_000, 700_000, CHUNK_BYTES / 2] {
             for place in 0..STAGGERS {
                 let sizes = sizes(row_bytes, place);
@@ -107,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn slabs_that_fill_alike_become_chunks_at_different_times() {
+    fn staggered_slabs_become_chunks_at_different_times() {
         let last = |place| sizes(80, place).into_iter().rev().nth(1).unwrap();
         let mut lasts: Vec<usize> = (0..STAGGERS).map(last).collect();
         assert!(lasts.iter().all(|bytes| (LAST..NEARLY_WHOLE).contains(bytes)), "{lasts:?}");
@@ -116,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_is_worth_it_and_does_not_grow_at_once() {
+    fn shrinking_frees_much_and_does_not_grow_again_at_once() {
         for (bytes, rows) in [(1 << 20, 16_384), (CHUNK_BYTES, 32_768), (64 << 10, 1024)] {
             assert!(!is_sparse(rows * 2 / 3 + 1, rows) && is_sparse(rows / 2, rows));
             let live = rows / 2;
-            let fitting = smaller(bytes, live, live, 64).unwrap();
+            let fitting = shrunk_bytes(bytes, live, live, 64).unwrap();
             assert!(fitting <= bytes / 8 * 7 && fitting / 64 > live + live / 8);
-            assert_eq!(smaller(bytes, live, rows, 64), None, "the last row stays where it is");
+            assert_eq!(shrunk_bytes(bytes, live, rows, 64), None, "the last row stays where it is");
         }
-        assert_eq!(smaller(FIRST_BYTES, 1, 1, 64), None);
+        assert_eq!(shrunk_bytes(FIRST_BYTES, 1, 1, 64), None);
     }
 }

@@ -47,8 +47,8 @@ impl Pages {
             return Ok(Self { start: map(bytes, 0)?, bytes });
         }
         #[cfg(target_os = "linux")]
-        if huge::are_set_aside()
-            && let Some(pages) = Self::set_aside(bytes, node)
+        if huge::has_reserved_pages()
+            && let Some(pages) = Self::reserved(bytes, node)
         {
             return Ok(pages);
         }
@@ -82,14 +82,14 @@ impl Pages {
     /// them, the first touch of one too many ends the process. So the pages are populated here,
     /// where a refusal is an error.
     #[cfg(target_os = "linux")]
-    fn set_aside(bytes: usize, node: Option<usize>) -> Option<Self> {
+    fn reserved(bytes: usize, node: Option<usize>) -> Option<Self> {
         let start = map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB).ok()?;
         let pages = Self { start, bytes };
         pages.prefer(node);
         // Linux before 5.14 lacks this advice: reserved pages are not used there.
         let is_there = pages.advise(libc::MADV_POPULATE_WRITE);
         if !is_there {
-            huge::use_no_more();
+            huge::stop_using_reserved_pages();
         }
         is_there.then_some(pages)
     }
@@ -105,7 +105,7 @@ impl Pages {
         let address = unsafe {
             libc::mremap(self.start.as_ptr().cast(), self.bytes, bytes, libc::MREMAP_MAYMOVE)
         };
-        self.start = mapped(address, bytes)?;
+        self.start = check_mapping(address, bytes)?;
         self.bytes = bytes;
         Ok(())
     }
@@ -189,11 +189,11 @@ fn map(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, DeviceError> {
             0,
         )
     };
-    mapped(address, bytes)
+    check_mapping(address, bytes)
 }
 
 /// Converts the address that the kernel returned for `bytes` bytes, or its error.
-fn mapped(address: *mut libc::c_void, bytes: usize) -> Result<NonNull<u8>, DeviceError> {
+fn check_mapping(address: *mut libc::c_void, bytes: usize) -> Result<NonNull<u8>, DeviceError> {
     let refused = || DeviceError::OutOfMemory { bytes, source: io::Error::last_os_error() };
     if address == libc::MAP_FAILED {
         return Err(refused());

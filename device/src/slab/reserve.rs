@@ -75,7 +75,7 @@ impl Notice {
     /// Returns the notice for a chunk of `whole` parts of which `before`, then `after` parts are
     /// left.
     #[inline(always)]
-    pub(crate) fn when(before: usize, after: usize, whole: usize) -> Option<Self> {
+    pub(crate) fn for_remaining(before: usize, after: usize, whole: usize) -> Option<Self> {
         let half = whole / 2;
         if after < half && half <= before {
             return Some(Self::Announce);
@@ -87,7 +87,7 @@ impl Notice {
 
     /// Sends the notice to the reserve of this thread's node.
     #[cold]
-    pub(crate) fn give(self) {
+    pub(crate) fn send(self) {
         let node = numa::current_node();
         let reserve = &RESERVES[node.min(NODES - 1)];
         match self {
@@ -203,7 +203,7 @@ mod tests {
     static RESERVE: Reserve = Reserve::new();
 
     #[test]
-    fn what_was_announced_is_ready_and_goes_back_when_nobody_takes_it() {
+    fn announced_chunks_are_ready_and_go_back_if_not_taken() {
         assert!(RESERVE.take().is_none());
         let patience = Instant::now() + Duration::from_secs(30);
         let mut taken = Vec::new();
@@ -247,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_announced_once_and_reminded_of_as_it_fills() {
+    fn a_chunk_is_announced_once_with_reminders_as_it_fills() {
         for (whole, stride) in [(32_768, 1), (26_214, 1), (32_768, 300), (2, 1), (3, 1)] {
             let (mut left, mut said) = (whole, Vec::new());
             while left > 0 {
                 let after = usize::saturating_sub(left, stride);
-                said.extend(Notice::when(left, after, whole));
+                said.extend(Notice::for_remaining(left, after, whole));
                 left = after;
             }
             assert_eq!(said.first(), Some(&Notice::Announce), "{whole}, {stride}");

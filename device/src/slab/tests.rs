@@ -161,7 +161,7 @@ fn whole_lines_are_aligned() {
 }
 
 #[test]
-fn a_slab_at_the_edge_of_a_chunk_does_not_map_at_every_turn() {
+fn a_slab_at_the_edge_of_a_chunk_does_not_map_repeatedly() {
     let mut slab = Slab::<u8>::new(MAX_ROW_BYTES).unwrap();
     for _ in 0..3 {
         slab.alloc().unwrap();
@@ -194,7 +194,7 @@ fn freeing_twice_panics() {
 }
 
 #[test]
-fn rows_that_are_not_there_do_not_read() {
+fn absent_rows_cannot_be_read() {
     let mut slab = Slab::<u8>::new(MAX_ROW_BYTES).unwrap();
     for _ in 0..8 {
         slab.alloc().unwrap();

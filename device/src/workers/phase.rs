@@ -14,15 +14,15 @@ use crate::sync::{Arc, Mutex, PoisonError};
 
 /// A counter on cache lines of its own (two, since processors fetch lines in pairs).
 #[repr(align(128))]
-struct Alone(AtomicUsize);
+struct OwnLines(AtomicUsize);
 
 /// A phase in flight. The threads that help hold it in an `Arc`, so reading its counters is always
 /// sound; only `body` borrows from the caller.
 pub(super) struct Phase {
     /// The next index to claim; at or above `count` there is none left.
-    next: Alone,
+    next: OwnLines,
     /// The number of indices that have run, or that were dropped after a panic.
-    finished: Alone,
+    finished: OwnLines,
     count: usize,
     body: Body,
     /// The first panic of a task.
@@ -59,8 +59,8 @@ pub(super) fn run<F: Fn(usize) + Sync>(shared: &Shared, count: usize, body: &F) 
     // The space above `count` is for the claims that find nothing, one a thread and look.
     assert!(count <= usize::MAX / 2, "a phase of more than half of all indices");
     let phase = Arc::new(Phase {
-        next: Alone(AtomicUsize::new(0)),
-        finished: Alone(AtomicUsize::new(0)),
+        next: OwnLines(AtomicUsize::new(0)),
+        finished: OwnLines(AtomicUsize::new(0)),
         count,
         body: Body { closure: std::ptr::from_ref(body).cast(), call: call::<F> },
         panic: Mutex::new(None),

@@ -169,7 +169,7 @@ impl Shared {
         loop {
             // The count is read before the look, so that a publication after the look changes it.
             let seen = self.epoch.load(Ordering::Acquire);
-            match self.next() {
+            match self.next_work() {
                 Some(Work::Phase(phase)) => phase.help_recorded(self),
                 Some(Work::Job(job)) => {
                     let begun = self.record.begin();
@@ -183,13 +183,13 @@ impl Shared {
                     self.record.end(begun, Activity::Task, None);
                 }
                 Some(Work::Stop) => return,
-                None => self.rest(seen),
+                None => self.wait_for_work(seen),
             }
         }
     }
 
     /// Returns the most urgent work: a phase before a background task.
-    fn next(&self) -> Option<Work> {
+    fn next_work(&self) -> Option<Work> {
         let mut queue = self.lock();
         if let Some(phase) = queue.phases.iter().find(|phase| phase.has_unclaimed()) {
             return Some(Work::Phase(phase.clone()));
@@ -201,7 +201,7 @@ impl Shared {
     }
 
     /// Waits until something is published after `seen`: a short spin, then sleep.
-    fn rest(&self, seen: u64) {
+    fn wait_for_work(&self, seen: u64) {
         if spin_until(self.spin, || self.epoch.load(Ordering::Acquire) != seen) {
             return;
         }

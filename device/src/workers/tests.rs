@@ -115,7 +115,7 @@ fn phases_inside_of_phases_end() {
 }
 
 #[test]
-fn two_things_run_at_once_and_begin_phases() {
+fn two_functions_run_at_once_and_start_phases() {
     for threads in [1, 2, 3] {
         let workers = pool(threads);
         let both = Barrier::new(threads.min(2));
@@ -138,7 +138,7 @@ fn two_things_run_at_once_and_begin_phases() {
 }
 
 #[test]
-fn the_panic_of_one_of_two_things_goes_on_behind_both() {
+fn a_panic_of_one_joined_function_continues_after_both() {
     for threads in [1, 2] {
         let workers = pool(threads);
         let ended = AtomicBool::new(false);
@@ -248,7 +248,7 @@ fn a_pool_of_one_runs_a_task_when_it_is_joined() {
 }
 
 #[test]
-fn a_task_runs_on_a_named_worker_and_says_when_it_is_done() {
+fn a_task_runs_on_a_named_worker_and_reports_its_end() {
     let workers = pool(2);
     let task = workers.spawn(|| std::thread::current().name().map(str::to_owned));
     let start = Instant::now();
@@ -260,7 +260,7 @@ fn a_task_runs_on_a_named_worker_and_says_when_it_is_done() {
 }
 
 #[test]
-fn the_panic_of_a_task_reaches_who_joins_it() {
+fn the_panic_of_a_task_reaches_the_joining_thread() {
     for threads in [1, 2] {
         let workers = pool(threads);
         for _ in 0..50 {
@@ -295,7 +295,7 @@ fn a_dropped_task_is_cancelled_if_it_has_not_begun() {
 }
 
 #[test]
-fn nothing_of_a_cancelled_task_runs_any_more() {
+fn a_cancelled_task_does_not_run_any_more() {
     // No thread begins this task.
     let (began, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counted = began.clone();
@@ -403,7 +403,7 @@ fn a_task_may_own_the_last_reference_to_its_pool() {
 }
 
 #[test]
-fn what_threads_did_is_recorded_where_it_is_asked_for() {
+fn activities_are_recorded_while_recording_is_on() {
     let workers = pool(3);
     workers.for_each(20, |_| ());
     assert!(workers.take_record().is_empty());

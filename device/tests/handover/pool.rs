@@ -95,7 +95,7 @@ fn several_callers_and_phases_inside_of_phases_end() {
 }
 
 #[test]
-fn a_panic_reaches_the_caller_when_nothing_runs_any_more() {
+fn a_panic_reaches_the_caller_after_all_indices_ended() {
     explore(|| {
         let workers = pool(3);
         let running = AtomicUsize::new(0);
@@ -116,7 +116,7 @@ fn a_panic_reaches_the_caller_when_nothing_runs_any_more() {
 }
 
 #[test]
-fn two_things_at_once_end_with_the_phases_that_they_begin() {
+fn joined_functions_end_with_the_phases_that_they_start() {
     for threads in [2, 3] {
         explore(move || {
             let workers = pool(threads);
@@ -139,7 +139,7 @@ fn two_things_at_once_end_with_the_phases_that_they_begin() {
 }
 
 #[test]
-fn tasks_end_once_whoever_runs_them() {
+fn tasks_end_once_on_any_thread() {
     explore(|| {
         let workers = pool(2);
         let runs: Arc<Vec<AtomicUsize>> = Arc::new((0..4).map(|_| AtomicUsize::new(0)).collect());

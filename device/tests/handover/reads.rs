@@ -50,7 +50,7 @@ fn pieces_come_in_their_order() {
 }
 
 #[test]
-fn the_first_error_in_the_order_of_the_pieces_is_told() {
+fn the_first_error_in_the_order_of_the_pieces_is_returned() {
     explore(|| {
         let readers = readers(2);
         let offsets = scattered(20);
@@ -63,7 +63,7 @@ fn the_first_error_in_the_order_of_the_pieces_is_told() {
 }
 
 #[test]
-fn nobody_waits_for_readers_that_have_ended() {
+fn a_reading_of_ended_readers_fails_without_waiting() {
     explore(|| {
         let readers = readers(2);
         let file = Arc::new(DirectFile::new(u64::MAX));

@@ -147,7 +147,7 @@ impl<L: Line> SlotIndex<L> {
         // Where a quarter of the arena is free, slots move to its beginning, so that its end can go.
         let bytes = arena.bytes();
         if bytes.used + bytes.reserved / 4 < bytes.reserved
-            && let Some(mut lower) = arena.run_below(&self.buckets)
+            && let Some(mut lower) = arena.allocate_below(&self.buckets)
         {
             lower.copy_from_slice(&self.buckets);
             self.buckets = lower;
@@ -200,7 +200,7 @@ impl<L: Line> SlotIndex<L> {
     }
 
     fn resize(&mut self, arena: &LineArena, size: usize) -> Result<(), DeviceError> {
-        let fresh = arena.run(size)?;
+        let fresh = arena.allocate(size)?;
         let old = std::mem::replace(&mut self.buckets, fresh);
         for (key, row) in old.iter().flat_map(L::entries) {
             self.place(key, row);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use zillion_device::machine;
-use zillion_device::probe::disk_speed;
+use zillion_device::probe::measure_disk;
 
 use super::Finding;
 
@@ -16,9 +16,9 @@ const SLOW_SYNC: f64 = 0.02;
 /// What the disk of `folder` does with a file of `mib` MiB.
 pub(super) fn disk(folder: &Path, mib: usize) -> Result<Vec<Finding>> {
     let shown = folder.display();
-    let kind = machine::file_system(folder);
+    let kind = machine::file_system_kind(folder);
     let free = machine::free_disk(folder);
-    let speed = disk_speed(folder, mib.saturating_mul(1 << 20))
+    let speed = measure_disk(folder, mib.saturating_mul(1 << 20))
         .with_context(|| format!("cannot measure the disk (--dir says where): {shown}"))?;
     let mut findings = vec![place(&shown.to_string(), kind.as_deref(), free)];
     let mb = |rate: f64| format!("{:.0} MB/s", rate / 1e6);

@@ -12,7 +12,7 @@ use super::panel::LINE;
 /// The machine must have AVX-512 F. All those elements must be readable and writable, and `to` must
 /// overlap nothing.
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn turn(from: *const f32, from_step: usize, to: *mut f32, to_step: usize) {
+pub(super) unsafe fn transpose(from: *const f32, from_step: usize, to: *mut f32, to_step: usize) {
     // SAFETY: each load reads the sixteen elements of one `j`, each store writes those of one `p`;
     // both are promised by the caller.
     unsafe {
