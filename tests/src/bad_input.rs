@@ -1,4 +1,4 @@
-//! Bad input, each case with the message that a person gets: the place, and what to do.
+//! Bad input: each case has the message that a person gets, with the place and the remedy.
 
 use std::fs;
 use std::path::Path;
@@ -213,7 +213,7 @@ fn a_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_name() {
     for name in files.keys() {
         let path = place.path("run/checkpoints").join(name);
         let good = fs::read(&path).expect("it is there");
-        // The ends, and places that nobody has chosen.
+        // The places are the ends of the file and some pseudo-random ones.
         let somewhere =
             |i: u64| (mix64(combine(text_seed(7, name), i)) % good.len() as u64) as usize;
         for share in 0..5 {
@@ -242,7 +242,7 @@ fn a_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_name() {
             assert_eq!(result.status.code(), Some(1), "byte {at} of {name}: {said}");
             assert!(said.contains(file), "byte {at} of {name}: {said}");
         }
-        // Cut short is refused too, wherever.
+        // A file that is cut short anywhere is refused as well.
         for cut in [0, 1, good.len() / 2, somewhere(10), somewhere(11), good.len() - 1] {
             fs::write(&path, &good[..cut]).expect("it can be replaced");
             let data = place.text("test.csv");

@@ -1,10 +1,11 @@
-//! The benchmarks of tables with their assertions on, at sizes that end in a second: what is measured is right too.
+//! The benchmarks of tables with their assertions on, at sizes that end in a second: the measured
+//! results are right as well.
 
 use serde_json::Value;
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// Runs a benchmark; what it said as JSON.
+/// Runs a benchmark and returns its JSON.
 fn bench(arguments: &[&str]) -> Value {
     let result = zillion(&[&["bench"], arguments].concat()).output().expect("the binary runs");
     assert!(result.status.success(), "{arguments:?}: {}", stderr(&result));
@@ -12,7 +13,7 @@ fn bench(arguments: &[&str]) -> Value {
     serde_json::from_str(said.trim()).unwrap_or_else(|e| panic!("{e}: {said}"))
 }
 
-/// Every row was looked at, and none was lost, miscounted or wrong.
+/// Asserts that every row was checked, and that none was lost, miscounted or wrong.
 fn all_right(said: &Value, rows: u64) {
     assert_eq!(said["checked_rows"], rows, "{said:#}");
     for figure in ["lost_rows", "miscounted_rows", "wrong_rows"] {
@@ -21,7 +22,7 @@ fn all_right(said: &Value, rows: u64) {
     assert!(!said["lost_rows"].is_null() && !said["wrong_rows"].is_null(), "{said:#}");
 }
 
-/// What several threads came to against one, figure by figure.
+/// Returns the speed-ups of several threads against one, figure by figure.
 fn speedups(said: &Value) -> Vec<f64> {
     let figures = said.as_object().expect("an object").iter();
     let speedups = figures.filter(|(name, _)| name.ends_with("_speedup"));

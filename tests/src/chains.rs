@@ -1,5 +1,6 @@
-//! Checkpoints that hold changes: training goes on from one as from a whole one, killed at any moment, and whoever
-//! reads checkpoints reads them; a chain that is not what was written is refused by name.
+//! Checkpoints of changes. Training resumes from one as from a whole one, killed at any moment, and
+//! every reader of checkpoints reads them. A chain that differs from what was written is refused by
+//! name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +14,8 @@ use crate::harness::{JOB, Workplace, stderr, stdout, zillion};
 
 const SIGKILL: i32 = 9;
 
-/// Users go when they were not seen for six steps, so that there are keys to tell of; four checkpoints an epoch.
+/// Users are evicted when they were not seen for six steps, so that there are tombstones; four
+/// checkpoints an epoch.
 const GOING: [&str; 4] = [
     "--set",
     "tables.user.eviction={ kind = 'unseen', steps = 6 }",
@@ -25,8 +27,8 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     GOING.iter().chain(more).copied().collect()
 }
 
-/// Steps 6 (whole), 12, 18 (changes), 24 (the end of the epoch, whole); and of the second epoch 30, 36 (changes),
-/// 42 (whole), 48.
+/// Checkpoints of the first epoch at steps 6 (whole), 12, 18 (changes) and 24 (its end, whole); of
+/// the second at 30, 36 (changes), 42 (whole) and 48.
 const CHAINED: [&str; 4] = ["--set", "train.full_every=3", "--set", "train.epochs=2"];
 
 fn folder(run: &str, step: u64) -> String {
@@ -52,7 +54,7 @@ fn steps(place: &Workplace, run: &str) -> Vec<u64> {
     steps
 }
 
-/// The files of a checkpoint without its manifest, which has the job and where it stands.
+/// Returns the files of a checkpoint without its manifest, which has the job and its own place.
 fn contents(place: &Workplace, folder: &str) -> Vec<(String, String)> {
     let files = place.digest(folder).into_iter();
     files.filter(|(name, _)| name != "MANIFEST").collect()
@@ -71,11 +73,11 @@ fn whoever_reads_checkpoints_reads_chains() {
     assert_eq!(parents, expected);
     let gone = place.digest(&folder("chained", 18));
     assert!(gone.keys().any(|name| name.contains("tables/user/gone-")), "{gone:?}");
-    // Threads and shards do not show.
+    // The number of threads and shards does not matter.
     let other = ["--set", "train.keep=100", "--set", "run.threads=1", "--set", "run.shards=7"];
     place.train_ok("elsewhere", &with(&[&other[..], &CHAINED].concat()));
     assert!(place.digest("elsewhere/checkpoints") == place.digest("chained/checkpoints"));
-    // Whole ones are the same whatever is between them.
+    // Whole checkpoints are the same, whatever lies between them.
     for step in [6, 24, 42, 48] {
         let (a, b) = (folder("whole", step), folder("chained", step));
         assert!(contents(&place, &a) == contents(&place, &b), "step {step}");
@@ -101,7 +103,8 @@ fn whoever_reads_checkpoints_reads_chains() {
             ]
         };
         assert_eq!(read("whole"), read("chained"), "step {step}");
-        // A shrunk checkpoint is whole; without anything to take away it is the one that was never cut up.
+        // A shrunk checkpoint is whole. If nothing is left out, it equals the one that was never
+        // cut up.
         for run in ["whole", "chained"] {
             let out = format!("{run}-shrunk-{step}");
             let rule = ["--table", "tags", "--min-count", "0", "--out", &out];
@@ -110,7 +113,7 @@ fn whoever_reads_checkpoints_reads_chains() {
         let shrunk = contents(&place, &format!("chained-shrunk-{step}"));
         assert_eq!(shrunk, contents(&place, &format!("whole-shrunk-{step}")));
         assert_eq!(shrunk, contents(&place, &folder("whole", step)));
-        // Training that begins from it, and versions of it.
+        // Training can begin from it, and versions can be published of it.
         let once =
             ["--set", "train.epochs=1", "--set", "tables.user.eviction={kind='unseen',steps=6}"];
         for run in ["whole", "chained"] {
@@ -136,12 +139,13 @@ fn whoever_reads_checkpoints_reads_chains() {
 fn what_a_kept_checkpoint_stands_on_is_kept() {
     let place = Workplace::new();
     let one = ["--set", "train.epochs=1", "--set", "train.full_every=10"];
-    // The newest two are 18 and 24: 18 stands on 12, and that on 6.
+    // The newest two are 18 and 24: 18 depends on 12, and 12 on 6.
     place.train_ok("two", &with(&[&one[..], &["--set", "train.keep=2"]].concat()));
     assert_eq!(steps(&place, "two"), [6, 12, 18, 24]);
     place.train_ok("one", &with(&[&one[..], &["--set", "train.keep=1"]].concat()));
     assert_eq!(steps(&place, "one"), [24]);
-    // When nothing stands on them any more they go, also where later ones are all whole.
+    // When no checkpoint depends on them any more, they are removed, also where later ones are all
+    // whole.
     let more = ["--resume", "--set", "train.epochs=2", "--set", "train.keep=2"];
     place.train_ok("two", &with(&more));
     assert_eq!(steps(&place, "two"), [42, 48]);
@@ -227,12 +231,12 @@ fn a_chain_with_a_gap_or_another_link_is_refused_by_name() {
             assert!(said.contains(part), "expected `{part}` in: {said}");
         }
     };
-    // Not there.
+    // First, the parent is missing.
     for step in [6, 12] {
         let (path, aside) = (place.path(&folder("run", step)), place.path("aside"));
         fs::rename(&path, &aside).expect("it can be moved");
         refused(&[&format!("step-{step:012}"), "not beside it"]);
-        // Another one in its place: of another training, whole and with every hash right.
+        // Then another one is in its place: of another training, whole and with every hash right.
         let copied = std::process::Command::new("cp")
             .args(["-r", &place.text(&folder("other", step)), path.to_str().expect("text")])
             .status();
@@ -242,13 +246,13 @@ fn a_chain_with_a_gap_or_another_link_is_refused_by_name() {
         fs::rename(&aside, &path).expect("it can be moved");
         assert_eq!(eval().0, Some(0));
     }
-    // A bit of any file that the chain is read from.
+    // Then a bit of any file that the chain is read from is flipped.
     let mut tried = 0;
     for step in [6, 12, 18] {
         for name in place.digest(&folder("run", step)).keys() {
             let is_below = step < 18;
             if is_below && (name.contains("item") || name.contains("dense")) {
-                // What is written whole is not read from below.
+                // A file that is written whole is not read from the parent.
                 continue;
             }
             let path = place.path(&folder("run", step)).join(name);

@@ -1,4 +1,4 @@
-//! What `check` says before a job runs, and the exit codes it says it with.
+//! The findings of `check` before a job runs, and its exit codes.
 
 use serde_json::Value;
 
@@ -41,12 +41,13 @@ fn a_good_job_is_told_its_cost_and_what_it_is_told_is_true() {
         assert_eq!(told["name"], real["name"]);
         let (told_rows, rows) = (told["rows"].as_f64(), real["rows"].as_f64());
         let (told_rows, rows) = (told_rows.expect("rows"), rows.expect("rows"));
-        // Buckets may be fewer than asked for where values repeat, or have no missing one.
+        // There may be fewer buckets than requested where values repeat, or none for a missing
+        // value.
         assert!(told_rows >= rows && told_rows <= rows + 3.0, "{told} {real}");
         let ratio = told["bytes"].as_f64().expect("bytes") / real["bytes"].as_f64().expect("bytes");
         assert!((0.6..1.7).contains(&ratio), "{ratio}: {told} {real}");
     }
-    // In words as well, and with checkpoints there it says what `train` will want.
+    // The text has the figures as well, and with checkpoints there it names the remedy for `train`.
     let text = zillion(&["check", &place.text("job.toml"), "--set"])
         .arg(format!("data.root={}", place.text("")))
         .args(["--set", &format!("run.output={}", place.text("run"))])
@@ -87,18 +88,18 @@ fn a_sample_is_extrapolated_and_the_truth_lies_between_the_bounds() {
 #[test]
 fn what_cannot_run_is_said_all_at_once() {
     let place = Workplace::new();
-    // Keys of the job.
+    // The job has an unknown key.
     let (code, report) = check(&place, &["--set", "model.hiden=[3]"]);
     assert_eq!(code, 1);
     finds(&report, "error", "job", &["did you mean `hidden`?"]);
-    // Two columns that are not there, one of another type.
+    // Two columns are missing, and one has another type.
     let more =
         ["--set", "features.user.column=\"usr\"", "--set", "features.price.column=\"prise\""];
     let (code, report) = check(&place, &more);
     assert_eq!(code, 1);
     finds(&report, "error", "features.user", &["did you mean `user`?"]);
     finds(&report, "error", "features.price", &["did you mean `price`?"]);
-    // Two columns with values that are refused.
+    // Two columns have values that are refused.
     let rows: Vec<String> = (0..50).map(|i| row(0, i)).collect();
     let bad = rows[7].replacen(',', ",x", 1).replace(",1", ",2").replace(",0", ",2");
     place.write("train.csv", &format!("{HEADER}\n{}\n{bad}\n", rows.join("\n")));
@@ -106,13 +107,13 @@ fn what_cannot_run_is_said_all_at_once() {
     assert_eq!(code, 1);
     finds(&report, "error", "features.item", &["row 51", "whole number"]);
     finds(&report, "error", "labels.label", &["row 51", "is not 0 or 1"]);
-    // Files.
+    // A file is missing.
     let (code, report) = check(&place, &["--set", "data.train=\"gone.csv\""]);
     assert_eq!(code, 1);
     finds(&report, "error", "data.train", &["gone.csv"]);
     let result = zillion(&["check", "/nonexistent/job.toml"]).output().expect("it runs");
     assert_eq!(result.status.code(), Some(1));
-    // The command line is another matter.
+    // A wrong command line has its own exit code.
     assert_eq!(zillion(&["check"]).output().expect("it runs").status.code(), Some(2));
 }
 
@@ -138,7 +139,7 @@ fn a_missing_number_without_a_stand_in_is_an_error() {
 #[test]
 fn what_should_not_run_is_exit_code_three() {
     let place = Workplace::new();
-    // Nothing to learn.
+    // The columns teach nothing.
     let ones: Vec<String> = csv(0, 200)
         .lines()
         .map(|l| if l.ends_with(",0") { format!("{}1", &l[..l.len() - 1]) } else { l.to_owned() })
@@ -147,7 +148,8 @@ fn what_should_not_run_is_exit_code_three() {
     let (code, report) = check(&place, &[]);
     assert_eq!(code, 3);
     finds(&report, "stop", "labels.label", &["is 1 in all"]);
-    // More memory than there is: vectors of a quarter of a megabyte, buckets enough.
+    // The job needs more memory than there is: vectors of a quarter of a megabyte, and many
+    // buckets.
     let place = Workplace::new();
     let huge = ["--set", "tables.age.dim=65536", "--set", "features.age.buckets=400000000"];
     let lr = ["--set", "model={kind=\"dnn\"}", "--set", "tables.age.max_rows=2000000000"];

@@ -1,4 +1,4 @@
-//! What the command line promises: layers of settings, results on stdout, exit codes.
+//! The promises of the command line: layers of settings, results on stdout, exit codes.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -45,7 +45,7 @@ fn settings_come_in_layers_and_can_be_printed() {
     assert_eq!(config["tables"]["age"]["dim"].as_integer(), Some(4));
     assert!(config["train"].get("keep").is_some());
     assert!(!place.path("run").exists());
-    // What is printed is a job that means the same.
+    // The printed job means the same.
     place.write("printed.toml", &toml::to_string(&config).expect("it is TOML"));
     let again = zillion(&["train", &place.text("printed.toml"), "--print-config"]).output();
     let again = stdout(&again.expect("the binary runs")).parse::<toml::Table>();
@@ -76,7 +76,7 @@ fn eval_repeats_the_test_of_training() {
     assert_eq!(report["auc"], trained["test_auc"]);
     assert_eq!(report["logloss"], trained["test_logloss"]);
     assert_eq!(report["rows"], 400);
-    // The same file by name, through the checkpoint's own folder, on another number of threads.
+    // The same file by name, through the folder of the checkpoint, with another number of threads.
     let checkpoint = trained["checkpoint"].as_str().expect("a path");
     let data = place.text("test.csv");
     let output =
@@ -97,7 +97,7 @@ fn predict_scores_a_file_and_stdin_alike_with_and_without_labels() {
     let scores: Vec<f64> = lines[1..].iter().map(|l| l.parse().expect("a number")).collect();
     assert!(scores.iter().all(|p| (0.0..=1.0).contains(p)));
 
-    // The mean log loss of what was printed is the one that training reported.
+    // The mean log loss of the printed scores is the one that training reported.
     let test = csv(2, 400);
     let labels: Vec<f64> =
         test.lines().skip(1).map(|l| if l.ends_with(",1") { 1.0 } else { 0.0 }).collect();
@@ -106,7 +106,7 @@ fn predict_scores_a_file_and_stdin_alike_with_and_without_labels() {
     let reported = trained["test_logloss"].as_f64().expect("a number");
     assert!((logloss - reported).abs() < 1e-5, "{logloss} {reported}");
 
-    // Without the label column, through stdin.
+    // The rows have no label column and come through stdin.
     let bare: String =
         test.lines().map(|l| format!("{}\n", l.rsplit_once(',').expect("cells").0)).collect();
     let mut child = zillion(&["predict", &place.text("run"), "-"])

@@ -1,4 +1,5 @@
-//! `zillion data convert`: the same rows in files that others open, however often it is killed.
+//! `zillion data convert`: the same rows in files that other tools open, however often it is
+//! killed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +16,7 @@ use zillion_feature::random::mix64;
 
 use crate::harness::{Workplace, csv, stderr, stdout, zillion};
 
-/// `zillion data convert INPUT --output OUTPUT`, about to run.
+/// Returns `zillion data convert INPUT --output OUTPUT`, ready to run.
 fn convert(place: &Workplace, input: &str, output: &str, more: &[&str]) -> Command {
     let (input, output) = (place.text(input), place.text(output));
     let mut arguments = vec!["data", "convert", &input, "--output", &output];
@@ -35,7 +36,7 @@ fn fails(mut command: Command) -> (i32, String) {
     (output.status.code().unwrap_or(-1), stderr(&output))
 }
 
-/// All rows of a converted file as text: names and types, then a line a row.
+/// Returns all rows of a converted file as text: names and types, then a line a row.
 fn shown(place: &Workplace, name: &str) -> (Vec<String>, Vec<String>) {
     let path = place.path(name);
     let file = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -83,7 +84,7 @@ fn value(column: &arrow_array::ArrayRef, row: usize) -> String {
     }
 }
 
-/// Files but those that a killed write has left behind.
+/// Returns the files except the leftovers of killed writes.
 fn visible(place: &Workplace, name: &str) -> BTreeMap<String, String> {
     place.digest(name).into_iter().filter(|(path, _)| !path.starts_with('.')).collect()
 }
@@ -117,12 +118,12 @@ fn every_text_format_becomes_the_same_rows() {
         assert_eq!(types, wanted_types, "{output}");
         assert_eq!(found, wanted, "{output}");
     }
-    // TSV, packed and not; JSON lines; and from one of the new files to the other.
+    // The inputs are TSV, packed and not, JSON lines, and one of the new files for the other.
     let tsv = rows.replace("\"c,\"\"d\"", "c;d").replace(',', "\t").replace("c;d", "\"c,\"\"d\"");
     place.write("rows.tsv", &tsv);
     for pack in [&["gzip", "-kf"][..], &["zstd", "-qkf"]] {
         let packed = Command::new(pack[0]).args(&pack[1..]).arg(place.path("rows.tsv")).status();
-        // The zstd program need not be there: the reader has its own.
+        // The zstd program may be missing: the reader has its own.
         if packed.is_ok_and(|status| status.success()) {
             let ending = if pack[0] == "gzip" { "gz" } else { "zst" };
             let output = format!("{ending}.parquet");
@@ -143,7 +144,8 @@ fn every_text_format_becomes_the_same_rows() {
     ok(convert(&place, "rows.arrow", "again.parquet", &[]));
     assert_eq!(shown(&place, "again.parquet").1, wanted);
 
-    // Without a header, by the job's names; libsvm with weights; libffm by field.
+    // The inputs are a file without a header, by the names of the job; libsvm with weights; libffm
+    // by field.
     place.write("bare.csv", "1,2\n3,4\n");
     ok(convert(&place, "bare.csv", "bare.parquet", &["--set", "data.header=[\"a\",\"b\"]"]));
     assert_eq!(shown(&place, "bare.parquet").1, ["1 ; 2", "3 ; 4"]);
@@ -179,7 +181,7 @@ fn training_from_the_new_files_gives_the_same_bytes() {
     };
     let reference = tables_of("plain", "\"train.csv\"", &[]);
     let job = place.text("job.toml");
-    // By the job's types, and by what the columns look like.
+    // The types come from the job, or from the look of the columns.
     for (name, more) in
         [("by-job", &["--job", &job][..]), ("guessed", &["--type", "tags=list<string>"])]
     {
@@ -190,7 +192,7 @@ fn training_from_the_new_files_gives_the_same_bytes() {
             assert_eq!(tables_of(&format!("run-{output}"), &train, &[]), reference, "{output}");
         }
     }
-    // Cut into parts and groups, in the order of the file.
+    // The output is cut into parts and groups, in the order of the file.
     let unshuffled = ["--set", "data.shuffle=false"];
     let reference = tables_of("unshuffled", "\"train.csv\"", &unshuffled);
     let cut = ["--part-rows", "400", "--group-rows", "150", "--job", &job];
@@ -203,7 +205,7 @@ fn training_from_the_new_files_gives_the_same_bytes() {
 fn bad_rows_are_named_or_left_out_and_listed() {
     let place = Workplace::new();
     let mut text = "id,x\n".to_owned();
-    // Beyond the rows that types are told from, so that they come as a surprise.
+    // The bad rows lie beyond those from which types are guessed, so that they come as a surprise.
     for row in 0..60_000 {
         match row {
             55_000 => text.push_str("55000,oops\n"),
@@ -241,7 +243,7 @@ fn bad_rows_are_named_or_left_out_and_listed() {
     assert_eq!(of("line")[0], "55000,oops");
     let (_, rows) = shown(&place, "three/part-00008.parquet");
     assert_eq!(rows.last().map(String::as_str), Some("59998 ; 8.5"));
-    // A conversion that a bad row has ended goes on with a higher limit, without `--force`.
+    // A conversion that a bad row has ended continues with a higher limit, without `--force`.
     let cut = &more[4..];
     let (code, said) = fails(convert(&place, "bad.csv", "on", cut));
     assert!(code == 1 && said.contains("--max-bad-rows"), "{said}");
@@ -285,7 +287,7 @@ fn what_does_not_fit_is_refused_by_name() {
         assert!(text.contains(said), "{input} {more:?}: {text}");
         assert_eq!(found, code, "{input} {more:?}: {text}");
     }
-    // A second file with other columns, fewer or more.
+    // A second file has other columns, fewer or more.
     for other in ["b.csv", "c.csv"] {
         let other = place.text(other);
         let (_, said) = fails(convert(&place, "a.csv", "both.parquet", &[&other]));
@@ -297,7 +299,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let text = place.text("a.csv");
     let (_, said) = fails(convert(&place, "a.parquet", "mixed.arrow", &[&text]));
     assert!(said.contains("a.csv"), "{said}");
-    // The output is no input, and what somebody else wrote is not written over.
+    // The output cannot be an input, and a file of another program is not overwritten.
     let (code, said) = fails(convert(&place, "a.parquet", "a.parquet", &[]));
     assert!(code == 2 && said.contains("a.parquet"), "{said}");
     place.write("taken.parquet", "mine");
@@ -310,7 +312,7 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(code == 3 && said.contains("folder"), "{said}");
 }
 
-/// What a conversion is cut into, so that there is much to be interrupted.
+/// The small parts of a conversion, so that there is much to interrupt.
 const CUT: [&str; 6] = ["--part-rows", "3000", "--group-rows", "700", "--threads", "2"];
 
 #[test]
@@ -419,7 +421,7 @@ fn what_was_begun_otherwise_is_refused_and_what_was_damaged_is_made_again() {
     assert_ne!(visible(&place, "out"), reference);
     ok(convert(&place, "rows.csv", "fresh", &cut));
     assert_eq!(visible(&place, "fresh"), visible(&place, "out"));
-    // One file: the same, with its description beside it.
+    // One output file is resumed as well, with its description beside it.
     ok(convert(&place, "rows.csv", "one.arrow", &[]));
     assert_eq!(ok(convert(&place, "rows.csv", "one.arrow", &[]))["kept_parts"], 1);
     assert!(place.path("_one.arrow.convert.json").exists());

@@ -1,6 +1,7 @@
-//! Killed at any moment and resumed, a run ends in the same bytes as if nothing had happened.
+//! A run that is killed at any moment and resumed ends in the same bytes as without interruption.
 //!
-//! With one thread a checkpoint is written between two steps, with two beside them: both are killed.
+//! With one thread a checkpoint is written between two steps, with two threads beside them: both
+//! are killed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -45,9 +46,9 @@ fn killed_at_random_moments_and_resumed() {
     assert!(killed >= 10, "most kills must come before the end: {killed} of {RANDOM_KILLS}");
 }
 
-/// Every durable operation of a run with one thread is disturbed once, by each fault. With two, where operations of a
-/// checkpoint come in an order of their own, as many are. The job is one epoch with few
-/// checkpoints, so that this stays a matter of seconds.
+/// Every durable operation of a run with one thread is disturbed once, by each fault. With two
+/// threads, where the operations of a checkpoint come in an order of their own, as many are. The
+/// job is one epoch with few checkpoints, so that this takes seconds.
 #[test]
 fn disturbed_at_every_write_fsync_and_rename_and_resumed() {
     let place = Workplace::new();

@@ -1,9 +1,10 @@
-//! Killed or refused by its disk while rows lie in files, a run ends in the same bytes as if nothing had happened.
+//! A run whose rows lie in files, killed or refused by its disk, ends in the same bytes as without
+//! interruption.
 //!
-//! The files of `[run.spill]` are scratch: a run that is killed leaves them, and the next one removes them and goes on
-//! from the checkpoint, which has the rows of both places. Their reads and writes ask the same failpoint as durable
-//! operations do, so that the numbers here go through rows that leave memory, rows that come back, compaction, and
-//! checkpoints in between.
+//! The files of `[run.spill]` are scratch. A run that is killed leaves them. The next run removes
+//! them and goes on from the checkpoint, which has the rows of both places. Their reads and writes
+//! run the same failpoint as durable operations. So the numbers here pass through rows that leave
+//! memory, rows that come back, compaction, and checkpoints in between.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -19,7 +20,7 @@ const RANDOM_KILLS: u64 = 10;
 /// Rows so wide that the least memory holds a third of them.
 const WIDE: [&str; 2] = ["--set", "tables.\"*\".dim=64"];
 
-/// Settings of a run with some rows of two tables in memory.
+/// Returns settings of a run that keeps some rows of two tables in memory.
 fn tight(shards: u64) -> Vec<String> {
     let memory = |table: &str| format!("run.spill.{table}=\"{} KiB\"", 9 * shards);
     vec![format!("run.shards={shards}"), memory("user"), memory("tags")]
@@ -30,7 +31,7 @@ fn arguments<'a>(settings: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
     WIDE.into_iter().chain(settings).chain(more.iter().copied()).collect()
 }
 
-/// What is left below the folder for rows on disk.
+/// Counts the leftovers below the folder for rows on disk.
 fn left(place: &Workplace, output: &str) -> usize {
     std::fs::read_dir(place.path(output).join("spill")).map_or(0, Iterator::count)
 }
@@ -53,7 +54,7 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
         let tables = whole["tables"].as_array().expect("a list").iter();
         tables.filter_map(|table| table["spill"][what].as_u64()).sum()
     };
-    // The run that is killed below does all of it when it is let be.
+    // Without a kill, the run does all of it.
     for what in ["spilled", "brought_in", "compacted", "cold_rows"] {
         assert!(all(what) > 0, "{what}: {whole}");
     }
@@ -74,7 +75,8 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
         let status = child.wait().expect("our own child can be waited for");
         killed += u32::from(status.signal() == Some(SIGKILL));
         leftovers += left(&place, &output);
-        // With the same memory, with another on another number of shards, with all rows in memory again.
+        // The run resumes with the same memory, with another on another number of shards, or with
+        // all rows in memory.
         let then = match kill % 3 {
             0 => tight.clone(),
             1 => self::tight(1),
@@ -90,8 +92,8 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
     assert!(leftovers > 0, "no kill found rows on disk");
 }
 
-/// Operations are disturbed one at a time: all of the first ones, then ever fewer of them, since a run has hundreds and
-/// most are reads and writes that are alike.
+/// Operations are disturbed one at a time: all of the first ones, then fewer and fewer, because a
+/// run has hundreds and most are reads and writes that are alike.
 #[test]
 fn disturbed_at_operations_of_the_files_and_resumed() {
     let place = Workplace::new();
@@ -127,7 +129,7 @@ fn disturbed_at_operations_of_the_files_and_resumed() {
                 _ => {
                     assert_eq!(result.status.code(), Some(1), "{said}");
                     assert!(said.contains("error: ") && !said.contains("panicked"), "{said}");
-                    // The path says which disk: rows may lie on another than checkpoints.
+                    // The path names the disk: rows may lie on another than checkpoints.
                     assert!(said.contains(place.text("").trim_end_matches('/')), "{said}");
                     if fault == "enospc" {
                         assert!(said.contains("free some space"), "{said}");

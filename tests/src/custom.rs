@@ -1,10 +1,10 @@
-//! A model that only its job file knows: trained, checked, interrupted, resumed.
+//! A model that only its job file defines: trained, checked, interrupted, resumed.
 
 use serde_json::Value;
 
 use crate::harness::{JOB, Workplace, stderr, stdout, zillion};
 
-/// Primitives in a way that no model of the zoo has them.
+/// Operations in a combination that no model of the zoo has.
 const GATED: &str = r#"
 [model]
 kind = "graph"
@@ -66,7 +66,7 @@ op = "add"
 inputs = ["wide", "gated", "deep_score"]
 "#;
 
-/// The harness' job with another model.
+/// Returns the job of the harness with another model.
 fn with_model(model: &str) -> String {
     let start = JOB.find("[model]").expect("a model");
     let end = JOB.find("[train]").expect("a section behind it");
@@ -92,7 +92,7 @@ fn it_trains_and_resumes_to_the_same_bytes() {
     let stopped = place.train("resumed", &["--step"]).stdin(answers).output().expect("it runs");
     assert!(stopped.status.success(), "{}", stderr(&stopped));
     assert!(stderr(&stopped).contains("interrupted: go on with --resume"), "{}", stderr(&stopped));
-    // Other threads and shards, and the nodes in another order.
+    // The other run has other threads and shards, and the nodes in another order.
     let mut nodes: Vec<&str> = GATED.split("[model.nodes.").collect();
     nodes[1..].reverse();
     place.write("job.toml", &with_model(&nodes.join("\n[model.nodes.")));
@@ -221,7 +221,8 @@ fn each_label_may_have_its_node() {
     place.write("job.toml", &job.replace("[labels.label]\n", label));
     let output = place.train_ok("run", &["--json"]);
     let outcome: Value = serde_json::from_str(stdout(&output).trim()).expect("JSON");
-    // The same question twice: to a node that reads everything, and to one that reads the price alone.
+    // Both labels ask the same question: one of a node that reads everything, one of a node that
+    // reads only the price.
     let auc = |task: &str| outcome["test"]["tasks"][task]["auc"].as_f64().expect("a number");
     assert!(auc("label") > auc("again") + 0.02, "{outcome}");
 

@@ -1,4 +1,4 @@
-//! `zillion doctor`: every finding is graded, and what could be better says what to do.
+//! `zillion doctor`: every finding is graded, and each that could be better has a remedy.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn findings_are_graded_and_bad_ones_come_with_advice() {
     }
     let rate = findings.iter().find(|f| f["what"] == "disk rate").expect("the disk is measured");
     assert!(rate["found"].as_str().is_some_and(|found| found.contains("MB/s")), "{rate}");
-    // The probe's file is gone.
+    // The file of the probe is removed.
     let left = std::fs::read_dir(&folder).expect("our own folder");
     let left = left.filter_map(Result::ok).map(|e| e.file_name());
     assert!(!left.into_iter().any(|name| name.to_string_lossy().contains("probe")));

@@ -1,5 +1,5 @@
-//! What the exit codes of README and `--help` say: 0 done, 1 failed, 2 usage, 3 refused by a guard; of
-//! `check`: 0 it can run, 1 it cannot, 3 it can but should not.
+//! The exit codes of README and `--help`: 0 done, 1 failed, 2 usage, 3 refused by a guard; of
+//! `check`: 0 the job can run, 1 it cannot, 3 it can but should not.
 
 use crate::harness::{Workplace, csv, stdout, zillion};
 
@@ -32,7 +32,7 @@ fn of_every_command() {
     let check = |code: i32, more: &[&str]| {
         exits(code, &[&["check", &job, "--set", &root, "--set", &output], more].concat());
     };
-    // Before there is a checkpoint.
+    // There is no checkpoint yet.
     exits(1, &["eval", &run]);
     exits(1, &["predict", &run, &place.text("test.csv")]);
     check(0, &[]);
@@ -47,7 +47,7 @@ fn of_every_command() {
     train(3, &["--set", "train.epochs=1"]);
     train(3, &["--resume", "--set", "train.batch_size=32"]);
 
-    // A job file that is wrong is a finding of `check` like any other.
+    // A wrong job file is a finding of `check` like any other.
     check(1, &["--set", "train.epoch=3"]);
     check(1, &["--set", "data.train=\"gone.csv\""]);
     exits(1, &["check", "/nonexistent/job.toml"]);

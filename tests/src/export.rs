@@ -1,4 +1,4 @@
-//! `zillion model export`: what it writes is what was published, whole or not described at all.
+//! `zillion model export` writes the published content, whole or not described at all.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,10 +16,10 @@ use zillion_feature::FeatureKey;
 use crate::harness::{Workplace, stderr};
 use crate::server::{MODEL, REGISTRY, operate, operator};
 
-/// Rows of a table by key: weights and count.
+/// The rows of a table by key: weights and count.
 pub(crate) type Rows = BTreeMap<u64, (Vec<f32>, u32)>;
 
-/// Versions in which keys come, change and leave.
+/// Publishes versions in which keys come, change and leave.
 pub(crate) fn publishing(place: &Workplace, more: &[&str]) {
     let registry = format!("publish.registry={}", place.text(REGISTRY));
     let mut arguments = vec![
@@ -34,7 +34,7 @@ pub(crate) fn publishing(place: &Workplace, more: &[&str]) {
     place.train_ok("run", &arguments);
 }
 
-/// A version's manifest, and those that it stands on, the base first.
+/// Returns the manifest of a version and those that it depends on, the base first.
 pub(crate) fn chain(place: &Workplace, version: Option<u64>) -> Vec<Value> {
     let number = version.map(|v| v.to_string());
     let mut arguments = vec!["model", "show", "--json"];
@@ -49,12 +49,13 @@ pub(crate) fn chain(place: &Workplace, version: Option<u64>) -> Vec<Value> {
     before
 }
 
-/// The path of a file of the registry.
+/// Returns the path of a file of the registry.
 pub(crate) fn registry_file(place: &Workplace, hash: &str, kind: &str) -> std::path::PathBuf {
     place.path(REGISTRY).join(MODEL).join("files").join(&hash[..2]).join(format!("{hash}.{kind}"))
 }
 
-/// The rows of a chain, read from its layers by nothing of ours; and how many tombstones there were.
+/// Reads the rows of a chain from its layers without code of ours; also returns the number of
+/// tombstones.
 pub(crate) fn layered(place: &Workplace, chain: &[Value]) -> (BTreeMap<String, Rows>, u64) {
     let mut tables: BTreeMap<String, Rows> = BTreeMap::new();
     let mut left = 0;
@@ -100,7 +101,7 @@ pub(crate) struct Exported {
     pub(crate) count: u32,
 }
 
-/// An exported table, in the order of the file; and what the file says of itself.
+/// Reads an exported table in the order of the file, and the metadata of the file.
 pub(crate) fn read(path: &Path) -> (Vec<Exported>, BTreeMap<String, String>) {
     let file = File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet");
@@ -184,12 +185,12 @@ fn rows_are_those_of_the_chain_and_ids_come_back() {
         }
     }
     assert!(layers["item"].len() > 50 && layers["age"].len() >= 4);
-    // The dense parameters are the bytes that were published.
+    // The dense parameters have the published bytes.
     let newest = &chain[chain.len() - 1];
     let hash = newest["dense"]["blake3"].as_str().expect("a hash");
     let dense = std::fs::read(place.path("exported/dense.safetensors")).expect("it was written");
     assert_eq!(blake3::hash(&dense).to_hex().as_str(), hash);
-    // An earlier version is another one, and a pointer names one.
+    // An earlier version differs, and a pointer names one.
     let base = export(&place, "base", &["--version", "1", "--only", "rows"]);
     assert_eq!(base["files"].as_array().map(Vec::len), Some(layers.len()));
     let (rows, _) = read(&place.path("base/rows/user.parquet"));
@@ -228,7 +229,7 @@ fn what_is_there_is_not_written_over_unless_told() {
         assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
         assert!(stderr(&failed).contains(said), "{}", stderr(&failed));
     }
-    // A file of the cache that was damaged is not handed on.
+    // A damaged file of the cache is not exported.
     let newest = chain(&place, None);
     let hash = newest[newest.len() - 1]["dense"]["blake3"].as_str().expect("a hash").to_owned();
     let cached = place
@@ -253,7 +254,7 @@ fn what_is_there_is_not_written_over_unless_told() {
 fn killed_anywhere_it_is_whole_or_not_described() {
     let place = Workplace::new();
     publishing(&place, &["--set", "train.epochs=1"]);
-    // The first one fills the cache: the others have the same operations to be disturbed at.
+    // The first export fills the cache: the others have the same operations to disturb.
     export(&place, "reference", &[]);
     let reference = place.digest("reference");
     for fault in ["kill", "torn", "enospc"] {
@@ -284,7 +285,7 @@ fn killed_anywhere_it_is_whole_or_not_described() {
     }
 }
 
-/// Files but those that a killed write has left behind.
+/// Returns the files except the leftovers of killed writes.
 fn visible(place: &Workplace, name: &str) -> BTreeMap<String, String> {
     let is_hidden = |path: &String| path.rsplit('/').next().is_some_and(|n| n.starts_with('.'));
     place.digest(name).into_iter().filter(|(path, _)| !is_hidden(path)).collect()

@@ -10,8 +10,8 @@ use crate::harness::{Workplace, stderr, stdout, zillion};
 const USERS: u64 = 60;
 const ITEMS: u64 = 40;
 
-/// Rows whose label only the combination of the user's city and the item's colour tells: each city and
-/// each colour alone is liked as often as not.
+/// Makes rows whose label only the combination of the user's city and the item's colour explains:
+/// each city and each colour alone has as many ones as zeros.
 fn csv(part: u64, rows: u64) -> String {
     let mut text = "user,item,history,label\n".to_owned();
     for row in 0..rows {
@@ -140,7 +140,8 @@ fn all_three_train_resume_and_score_by_the_checkpoint_alone() {
         assert!(rows(&report["test"]).is_some_and(|n| n > 10), "{report}");
     }
 
-    // Stopped by a kill in the middle, resumed with other threads and shards: the same bytes.
+    // A run that is killed in the middle and resumed with other threads and shards ends in the same
+    // bytes.
     let killed = place.train("killed", &[]).env("ZILLION_FAILPOINT", "120:kill").output();
     assert!(!killed.expect("the binary runs").status.success());
     place.train_ok("killed", &["--resume", "--set", "run.threads=2", "--set", "run.shards=5"]);
@@ -152,7 +153,7 @@ fn all_three_train_resume_and_score_by_the_checkpoint_alone() {
         zillion(&["eval", &run, "--json", "--set", &root]).output().expect("the binary runs");
     assert!(eval.status.success(), "{}", stderr(&eval));
     assert_eq!(outcome(&stdout(&eval))["auc"].as_f64(), Some(auc));
-    // A request without labels carries ids only; the rest comes from the side tables.
+    // A request without labels carries only ids; the rest comes from the side tables.
     place.write("request.csv", "user,item,history\nu1,2,3|4\nnobody,999,\n");
     let request = place.text("request.csv");
     let predict = zillion(&["predict", &run, &request, "--set", &root]).output();

@@ -1,4 +1,4 @@
-//! The same rows in another format, packing or number of files are the same rows.
+//! The same rows in another format, packing or number of files give the same results.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn tables_of(place: &Workplace, output: &str, train: &str) -> Vec<(String, Strin
     files.into_iter().filter(|(name, _)| !name.ends_with("MANIFEST")).collect()
 }
 
-/// Every cell that reads as a number becomes one.
+/// Writes JSON lines in which every cell that reads as a number is one.
 fn as_json(text: &str) -> String {
     let mut lines = text.lines().map(|line| line.split(','));
     let names: Vec<&str> = lines.next().expect("a header").collect();
@@ -36,7 +36,7 @@ fn as_json(text: &str) -> String {
     lines.map(row).collect()
 }
 
-/// Columns of numbers as such, others as strings; 300 rows a record batch.
+/// Writes columns of numbers as such and others as strings, with 300 rows a record batch.
 fn write_arrow(path: &Path, text: &str) {
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let names = lines.next().expect("a header");
@@ -127,7 +127,7 @@ fn packed_split_and_tab_separated_files_train_to_the_same_bytes() {
     place.write("bare.csv", rows);
     let names: Vec<String> = header.split(',').map(|n| format!("\"{n}\"")).collect();
     let header = format!("data.header=[{}]", names.join(","));
-    // Valid and test files would need the same: they are left out.
+    // The validation and test files would need the same change: they are left out.
     let train =
         ["--set", "data.train=\"bare.csv\"", "--set", "data.valid=[]", "--set", "data.test=[]"];
     let mut arguments = UNSHUFFLED.to_vec();

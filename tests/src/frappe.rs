@@ -1,5 +1,5 @@
-//! The published result on real data, for the model that trains in seconds. The whole table is made by
-//! `zillion bench frappe`.
+//! The published result on real data, for the model that trains in seconds. `zillion bench frappe`
+//! makes the whole table.
 
 use serde_json::Value;
 

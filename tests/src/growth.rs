@@ -1,5 +1,6 @@
-//! Rows that are narrow until their key is frequent, in a job: the same bytes whatever the threads, shards and
-//! interruptions; a version answers as the checkpoint does; the tools know both widths.
+//! Rows that are narrow until their key is frequent, in a job: the same bytes for any threads,
+//! shards and interruptions. A version scores as the checkpoint does, and the tools know both
+//! widths.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use zillion_feature::random::mix64;
 use crate::harness::{Workplace, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, floats, instances, operate};
 
-/// Users begin with their linear weight alone, tags with two floats of the vector beside it, in 16 bits.
+/// Users begin with only their linear weight; tags begin with two floats of the vector beside it,
+/// in 16 bits.
 const GROW: [&str; 10] = [
     "--set",
     "tables.user.grow={ at = 5 }",
@@ -24,7 +26,7 @@ const GROW: [&str; 10] = [
     "tables.user.eviction={ kind = 'unseen', steps = 30 }",
 ];
 
-/// What a command says in JSON.
+/// Runs a command and returns its JSON.
 fn asked(arguments: &[&str]) -> Value {
     let result = zillion(arguments).output().expect("the binary runs");
     assert!(result.status.success(), "{}", stderr(&result));
@@ -106,7 +108,7 @@ fn a_version_answers_as_the_checkpoint_does() {
         ["--registry", &registry, "--model", MODEL, "--version", &newest, "--batch", "100"];
     assert_eq!(scores(&version), trained);
 
-    // So does a server, of users of both widths.
+    // A server scores users of both widths the same way.
     let mut server = Server::start(&place, &[]);
     assert!(server.becomes_ready());
     server.wait_for(newest.parse().expect("a number"));
@@ -165,7 +167,7 @@ fn what_does_not_go_with_growth_is_refused_by_its_key() {
     let spill = ["--set", "tables.user.grow={ at = 5 }", "--set", "run.spill.user='64 MiB'"];
     let (_, message) = place.train_fails(&spill);
     assert!(message.contains("run.spill.user"), "{message}");
-    // Rows that are full from the start are as without.
+    // Rows that are full from the start are as those without `grow`.
     place.train_ok("off", &["--set", "tables.user.grow={ at = 1 }", "--set", "train.epochs=1"]);
     place.train_ok("without", &["--set", "train.epochs=1"]);
     assert_eq!(place.digest("off/checkpoints"), place.digest("without/checkpoints"));

@@ -1,5 +1,6 @@
-//! gRPC against the real binary: the same scores as over HTTP, failures by the protocol's codes, health,
-//! reflection, and a server that stops in good order. Clients of other languages are in `clients`.
+//! gRPC against the real binary: the same scores as over HTTP, failures with the codes of the
+//! protocol, health, reflection, and a server that stops in good order. Clients in other languages
+//! are in `clients`.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ use zillion_serving::proto::tensorflow::{DataType, TensorProto, TensorShapeProto
 use crate::harness::{Workplace, csv};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, operate, output};
 
-/// A model that was trained for a moment, and its server.
+/// Trains a model for a moment and starts its server.
 fn served(more: &[&str]) -> (Workplace, Server) {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -41,7 +42,7 @@ fn served(more: &[&str]) -> (Workplace, Server) {
     (place, server)
 }
 
-/// Runs a client to its end, with patience.
+/// Runs a client to its end, within the patience of the tests.
 fn run<T>(client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime for the client");
@@ -55,7 +56,7 @@ async fn connect(address: &str) -> GrpcInferenceServiceClient<Channel> {
     GrpcInferenceServiceClient::new(channel.connect().await.expect("the server takes connections"))
 }
 
-/// The request for these rows, with the values in lists of their types.
+/// Makes the request for these rows, with the values in lists of their types.
 fn request(rows: &[Value], outputs: &[&str]) -> ModelInferRequest {
     let column = |name: &str| -> Vec<Value> { rows.iter().map(|row| row[name].clone()).collect() };
     let text = |value: &Value| Bytes::from(value.as_str().expect("text").to_owned());
@@ -103,7 +104,7 @@ fn request(rows: &[Value], outputs: &[&str]) -> ModelInferRequest {
     }
 }
 
-/// An output's bits.
+/// Returns the bits of an output.
 fn bits(response: &ModelInferResponse, name: &str) -> Vec<u32> {
     let at = response.outputs.iter().position(|output| output.name == name);
     let raw = &response.raw_output_contents[at.unwrap_or_else(|| panic!("{response:?}"))];
@@ -115,7 +116,7 @@ fn refused(outcome: Result<tonic::Response<ModelInferResponse>, Status>, code: C
     assert!(status.code() == code && status.message().contains(text), "{code:?}: {status:?}");
 }
 
-/// The value of a series, by the beginning of its line.
+/// Returns the value of a series, found by the beginning of its line.
 fn sample(server: &Server, series: &str) -> f64 {
     let metrics = server.get("/metrics").body;
     let line = metrics.lines().find(|line| line.starts_with(series));
@@ -141,7 +142,7 @@ fn scores_are_those_of_http_on_both_addresses() {
             }
         }
     });
-    // Both protocols are counted by the version that answered, one failure too.
+    // Both protocols are counted by the version that answered, failures too.
     assert_eq!(server.post(&infer, b"{}").status, 400);
     let of = |name: &str| sample(&server, &format!("{name}{{model=\"{MODEL}\",version="));
     assert_eq!(
@@ -151,7 +152,7 @@ fn scores_are_those_of_http_on_both_addresses() {
     assert_eq!((of("nv_inference_count"), of("nv_inference_exec_count")), (300.0, 3.0));
     let spent = of("nv_inference_request_duration_us");
     assert!(spent >= of("nv_inference_compute_infer_duration_us") && spent > 0.0);
-    // HTTP goes on at both addresses, over either version of it.
+    // HTTP continues at both addresses, in either version.
     let over = |protocol: &str| {
         let series = "zillion_serving_requests_total";
         sample(
@@ -163,7 +164,7 @@ fn scores_are_those_of_http_on_both_addresses() {
     assert!(server.terminate().success());
 }
 
-/// The same rows as TensorFlow's tensors, whose numbers are bytes where that is how they were given.
+/// Makes the same rows as tensors of TensorFlow; numbers that were given as bytes are bytes.
 fn predict_request(rows: &[Value], label: Option<&str>) -> PredictRequest {
     let of = |input: &InferInputTensor| {
         let contents = input.contents.clone().expect("values");
@@ -241,7 +242,7 @@ fn clients_choose_models_where_they_may() {
     });
     assert!(ordinary.terminate().success());
 
-    // Without a model a server is ready, and has none.
+    // Without models a server is ready and serves none.
     let mut server = Server::configured(&place, &["--model-control"], &[]);
     assert!(server.becomes_ready());
     run(async {
@@ -265,7 +266,7 @@ fn clients_choose_models_where_they_may() {
             "{nobody:?}"
         );
     });
-    // A name of the registry that cannot be loaded is not kept: the server goes on as it was.
+    // A name of the registry that cannot be loaded is not kept: the server goes on as before.
     std::fs::create_dir_all(place.path(&format!("{REGISTRY}/empty/versions"))).expect("a folder");
     run(async {
         let mut client = connect(&server.address).await;
@@ -318,7 +319,7 @@ fn what_cannot_be_answered_has_the_protocol_s_code() {
             r.inputs[3].contents.as_mut().expect("lengths").int64_contents = vec![1001, 0, 0, 0];
         });
         refused(client.model_infer(tags).await, Code::ResourceExhausted, "--max-values");
-        // Bytes that are no message, and a call that is not here.
+        // The bytes are no message, or the method does not exist.
         let at = server.address.as_str();
         let infer = "/inference.GRPCInferenceService/ModelInfer";
         let (code, message) = call(at, infer, b"\x0a\xff", None).await;
@@ -333,17 +334,17 @@ fn what_cannot_be_answered_has_the_protocol_s_code() {
             Code::Unimplemented
         );
         assert_eq!(call(at, "/nobody.Nothing/Nothing", b"", None).await.0, Code::Unimplemented);
-        // And the connection is as if nothing had been.
+        // The connection stays usable.
         assert!(client.model_infer(good.clone()).await.is_ok());
     });
-    // The same content type where it cannot be answered.
+    // The same content type is refused where it cannot be answered.
     let head = "POST /inference.GRPCInferenceService/ModelInfer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n";
     let reply = server.send(head, b"").expect("an answer");
     assert!(reply.status == 505 && reply.error().contains("HTTP/2"), "{reply:?}");
     assert!(server.terminate().success());
 }
 
-/// One call with bytes as its message, by HTTP/2 alone: a client that does nothing of its own.
+/// Makes one call with bytes as its message over plain HTTP/2, without a client library.
 async fn call(address: &str, path: &str, message: &[u8], timeout: Option<&str>) -> (Code, String) {
     let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
     let io = TokioIo::new(stream);
@@ -419,7 +420,7 @@ fn who_is_one_too_many_is_told_when_to_come_back() {
 #[test]
 fn health_follows_readiness_and_ends_with_the_server() {
     let place = Workplace::new();
-    // A registry without a model: the server lives and is not ready.
+    // With a registry without a model the server lives and is not ready.
     std::fs::create_dir(place.path(REGISTRY)).expect("a folder");
     let mut server = Server::start(&place, &["--grpc", "127.0.0.1:0"]);
     let address = server.grpc.clone().expect("it was asked for");
@@ -455,7 +456,7 @@ fn health_follows_readiness_and_ends_with_the_server() {
         tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time").expect("a message")
     });
     assert_eq!(next.expect("a status").status(), ServingStatus::Serving);
-    // Told to stop, it says so, and who watches does not keep it.
+    // A server that is told to stop reports it, and a watching client does not keep it alive.
     let pid = server.pid().to_string();
     assert!(std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs").success());
     runtime.block_on(async {

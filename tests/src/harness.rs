@@ -1,4 +1,4 @@
-//! What every end-to-end test needs: the binary, a small data set with something to learn, a job.
+//! The tools of every end-to-end test: the binary, a small data set with something to learn, a job.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,16 +12,17 @@ use serde_json::Value;
 use tempfile::TempDir;
 use zillion_feature::random::{combine, mix64};
 
-/// Rows of the generated training file.
+/// The number of rows of the generated training file.
 pub(crate) const ROWS: usize = 1500;
 
-/// The repository's root.
+/// Returns the root of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is a folder of the repository")
 }
 
-/// The `zillion` binary beside this test's. `cargo test --workspace` builds it (the binary's own package
-/// has an integration test, which makes cargo do so); one that is older than the sources is refused.
+/// Returns the `zillion` binary beside that of this test. `cargo test --workspace` builds it,
+/// because the package of the binary has an integration test; a binary that is older than the
+/// sources is refused.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -42,7 +43,8 @@ pub(crate) fn binary() -> &'static Path {
     })
 }
 
-/// Whether a source is part of the binary. Tests, benches and examples are not, and cargo does not build it anew for them.
+/// Returns whether a source is part of the binary. Tests, benches and examples are not, and cargo
+/// does not rebuild the binary for them.
 fn ships(source: &Path) -> bool {
     let below = source.strip_prefix(root()).unwrap_or(source);
     !below.iter().any(|name| {
@@ -50,7 +52,7 @@ fn ships(source: &Path) -> bool {
     })
 }
 
-/// Every Rust source below a folder, sorted, with its text.
+/// Returns every Rust source below a folder with its text, sorted.
 pub(crate) fn sources(top: &Path) -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
     let mut folders = vec![top.to_owned()];
@@ -71,7 +73,7 @@ pub(crate) fn sources(top: &Path) -> Vec<(PathBuf, String)> {
     files
 }
 
-/// A command of the binary that sees none of this process's settings.
+/// Returns a command of the binary that sees no settings of this process.
 pub(crate) fn zillion(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_")) {
@@ -81,18 +83,18 @@ pub(crate) fn zillion(arguments: &[&str]) -> Command {
     command
 }
 
-/// Text of a finished command's stdout.
+/// Returns the stdout of a finished command as text.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The last line of what a command printed, which is JSON.
+/// Parses the last line of an output, which is JSON.
 pub(crate) fn last_json(text: &str) -> Value {
     let line = text.lines().last().expect("something on stdout");
     serde_json::from_str(line).expect("the last line is JSON")
 }
 
-/// Text of a finished command's stderr.
+/// Returns the stderr of a finished command as text.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -103,7 +105,7 @@ pub(crate) struct Workplace {
 }
 
 impl Workplace {
-    /// Generated CSV and the job over it.
+    /// Generates the CSV files and the job over them.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let workplace = Self { folder };
@@ -114,7 +116,7 @@ impl Workplace {
         workplace
     }
 
-    /// The usual job, on rows of which some users come once and never again.
+    /// Generates the usual job on rows of which some users come only once.
     pub(crate) fn with_rare_users() -> Self {
         let workplace = Self::new();
         let mut text = csv(0, 1200);
@@ -139,7 +141,7 @@ impl Workplace {
         std::fs::write(self.path(name), contents).expect("the temporary folder takes files");
     }
 
-    /// `zillion train job.toml` into `output`, with further arguments.
+    /// Returns `zillion train job.toml` into `output`, with further arguments.
     pub(crate) fn train(&self, output: &str, more: &[&str]) -> Command {
         let root = format!("data.root={}", self.text(""));
         let run = format!("run.output={}", self.text(output));
@@ -149,14 +151,14 @@ impl Workplace {
         zillion(&arguments)
     }
 
-    /// [`Workplace::train`], run to a successful end.
+    /// Runs [`Workplace::train`] to a successful end.
     pub(crate) fn train_ok(&self, output: &str, more: &[&str]) -> Output {
         let result = self.train(output, more).output().expect("the binary runs");
         assert!(result.status.success(), "{}", stderr(&result));
         result
     }
 
-    /// Trains and expects failure; returns the exit code and what was said.
+    /// Trains and expects failure; returns the exit code and the message.
     pub(crate) fn train_fails(&self, more: &[&str]) -> (i32, String) {
         let output = format!("failing-{}", mix64(more.concat().len() as u64));
         let _ = std::fs::remove_dir_all(self.path(&output));
@@ -165,7 +167,7 @@ impl Workplace {
         (result.status.code().unwrap_or(-1), stderr(&result))
     }
 
-    /// Every file below a folder with the hash of its bytes.
+    /// Returns every file below a folder with the hash of its bytes.
     pub(crate) fn digest(&self, name: &str) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
         let top = self.path(name);
@@ -191,7 +193,7 @@ fn collect(top: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
 /// The columns of the generated data.
 pub(crate) const HEADER: &str = "user,item,tags,price,age,label";
 
-/// One generated row: a user's and an item's hidden bias decide the label.
+/// Generates one row: hidden biases of the user and the item decide the label.
 pub(crate) fn row(part: u64, index: usize) -> String {
     let draw = |salt: u64| mix64(combine(combine(part, salt), index as u64));
     let user = draw(1) % 50;
@@ -206,7 +208,7 @@ pub(crate) fn row(part: u64, index: usize) -> String {
     format!("u{user},{item},{},{price:.2},{age},{label}", tags.join("|"))
 }
 
-/// A generated file.
+/// Generates the CSV text of a file.
 pub(crate) fn csv(part: u64, rows: usize) -> String {
     let mut text = format!("{HEADER}\n");
     for index in 0..rows {
@@ -215,8 +217,8 @@ pub(crate) fn csv(part: u64, rows: usize) -> String {
     text
 }
 
-/// Every kind of feature, a dynamic and two dense tables, batch norm, dropout and clipping: what could
-/// make a result depend on threads, shards or an interruption is in it.
+/// A job with every kind of feature, a dynamic and two dense tables, batch norm, dropout and
+/// clipping: all that could make a result depend on threads, shards or an interruption.
 pub(crate) const JOB: &str = r#"
 name = "e2e"
 seed = 5
@@ -281,11 +283,11 @@ threads = 1
 shards = 3
 "#;
 
-/// Skips a test, visibly. The name must be on the list of allowed skips.
+/// Skips a test visibly. The name must be on the list of allowed skips.
 pub(crate) fn skip(test: &str, why: &str) {
     let allowed = include_str!("../allowed_skips.txt");
     let listed = allowed.lines().any(|line| line.split_whitespace().next() == Some(test));
     assert!(listed, "{test} may not skip ({why}): it is not in tests/allowed_skips.txt");
-    // Not `eprintln!`, which the test harness keeps to itself where a test passes.
+    // The test harness hides the output of `eprintln!` where a test passes.
     writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("stderr takes a line");
 }

@@ -20,8 +20,8 @@ const ROWS_A_USER: u64 = 24;
 /// A row of a log: user, item, time, label.
 type Row = (String, i64, i64, i64);
 
-/// Users who like one of four colours and are seen in one file only. Each item has a colour, so neither
-/// user nor item says anything of the label; what the user liked before does.
+/// Makes the log of users who like one of four colours and are seen in one file only. Each item has
+/// a colour. Neither user nor item explains the label, but what the user liked before does.
 fn log(first_user: u64, users: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for turn in 0..ROWS_A_USER {
@@ -55,7 +55,7 @@ fn write(place: &Workplace, name: &str, rows: &[Row]) {
     writer.close().expect("a disk");
 }
 
-/// The new column and the number of columns.
+/// Returns the new column and the number of columns.
 fn histories(place: &Workplace, name: &str) -> (Vec<Vec<i64>>, usize) {
     let file = File::open(place.path(name)).expect("it was written");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet").build();
@@ -105,7 +105,7 @@ fn a_row_sees_what_its_user_liked_before_it() {
             known.entry(user.clone()).or_default().push((*time, *item));
         }
     }
-    // Of one moment, in the order of the files.
+    // Events of one moment are in the order of the files.
     known.values_mut().for_each(|events| events.sort_by_key(|&(time, _)| time));
     for (index, (name, log)) in logs.iter().enumerate() {
         let (lists, columns) = histories(&place, &format!("with/{name}.parquet"));
@@ -121,7 +121,7 @@ fn a_row_sees_what_its_user_liked_before_it() {
         assert_eq!(report[index]["empty"].as_u64(), Some(empty));
         assert_eq!(report[index]["rows"].as_u64(), Some(log.len() as u64));
     }
-    // With a lag nothing of the moment before is known either.
+    // With a lag, the events of the moment before are unknown as well.
     let result = add(&place, &["--lag", "100", "--in", "test.parquet"]);
     assert!(result.status.success(), "{}", stderr(&result));
     assert!(histories(&place, "with/test.parquet").0.iter().all(Vec::is_empty));
@@ -212,7 +212,7 @@ fn attention_learns_what_only_a_history_tells() {
     let auc = test_auc(&stdout(&report));
     assert!(auc > 0.7, "{auc}");
 
-    // Stopped by a kill, resumed with other threads and shards: the same bytes.
+    // A run that is killed and resumed with other threads and shards ends in the same bytes.
     let mut killed = place.train("killed", &["--set", &root]);
     let killed = killed.env("ZILLION_FAILPOINT", "150:kill").output();
     assert!(!killed.expect("the binary runs").status.success());

@@ -1,4 +1,5 @@
-//! A job file for a file that nobody prepared: it runs as drafted, or says precisely what to change.
+//! A job file for an unprepared data file: it runs as drafted, or the message says precisely what
+//! to change.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,7 @@ use zillion_feature::random::{combine, mix64};
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// A user, an item, a number and a click that they explain.
+/// Draws a user, an item, a number and a click that they explain.
 fn drawn(i: u64) -> (u64, u64, f64, u8) {
     let draw = |salt: u64| mix64(combine(i, salt));
     let (user, item) = (draw(1) % 40, draw(2) % 60);
@@ -17,7 +18,8 @@ fn drawn(i: u64) -> (u64, u64, f64, u8) {
     (user, item, price, u8::from((draw(4) % 1000) as f64 / 1000.0 < chance))
 }
 
-/// `init`, then `check`, then `train`, all of which must do; returns the job and what `init` said.
+/// Runs `init`, then `check`, then `train`, all with success; returns the job and the output of
+/// `init`.
 fn walks(place: &Workplace, file: &str, text: &str) -> (toml::Table, String) {
     place.write(file, text);
     let job = format!("{file}.toml");
@@ -33,7 +35,7 @@ fn walks(place: &Workplace, file: &str, text: &str) -> (toml::Table, String) {
     let bad = |f: &&Value| f["severity"] != "note";
     let findings = checked["findings"].as_array().expect("a list");
     assert_eq!(findings.iter().filter(bad).count(), 0, "{findings:#?}");
-    // It has learned something: the loss is below that of the base rate, which is near ln 2.
+    // The model has learned something: the loss is below that of the base rate, which is near ln 2.
     let output = format!("run.output=run-{file}");
     let trained = run(&["train", &job, "--set", &output, "--set", "train.epochs=5", "--json"]);
     let line = stderr(&trained);
@@ -110,7 +112,7 @@ fn semicolons_and_decimal_commas() {
     assert_eq!(job["features"]["Kunde"]["type"].as_str(), Some("string"));
     assert_eq!(job["features"]["Artikel-Nr_"]["column"].as_str(), Some("Artikel-Nr."));
     assert_eq!(kind(&job, "Preis"), "numeric");
-    // What cannot be read as it stands is named, with what to change.
+    // A column that cannot be read as it stands is named, with its remedy.
     assert!(said.contains("`Umsatz`") && said.contains("separators of thousands"), "{said}");
     assert!(said.contains("`Datum`") && said.contains("dates such as"), "{said}");
 }
@@ -216,7 +218,7 @@ fn what_cannot_be_drafted_says_what_to_change() {
     let latin = ["init", "latin.csv", "--out", "draft.toml"];
     let result = zillion(&latin).current_dir(place.path("")).output().expect("it runs");
     assert!(stderr(&result).contains("iconv"), "{}", stderr(&result));
-    // It never writes over a job.
+    // An existing job is not overwritten.
     place.write("good.csv", "user,label\n1,0\n2,1\n1,1\n");
     let result = zillion(&["init", "good.csv"]).current_dir(place.path("")).output();
     let result = result.expect("it runs");

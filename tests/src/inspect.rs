@@ -1,4 +1,4 @@
-//! A look into data, and drift between two sets of it.
+//! The inspection of data, and the drift between two sets of it.
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ fn columns_are_counted() {
     assert_eq!((&report["rows"], &report["complete"]), (&1500.into(), &true.into()));
     let user = column(&report["columns"], "user");
     assert_eq!((&user["kind"], &user["distinct"]), (&"text".into(), &50.into()));
-    // The most frequent user, counted by hand.
+    // The most frequent user is counted by hand.
     let text = csv(0, 1500);
     let of = |user: &str| text.lines().filter(|l| l.split(',').next() == Some(user)).count() as u64;
     let top = user["top"].as_array().expect("a list");
@@ -53,7 +53,7 @@ fn equal_sets_do_not_drift_and_changed_ones_do() {
         let psi = drifted["numeric"].as_f64().unwrap_or(0.0);
         assert!(psi < 0.1, "{drifted}");
     }
-    // Prices moved up by a half, half of the items are new, the rest is as it was.
+    // Prices rise by a half, half of the items are new, and the rest stays.
     let mut text = format!("{HEADER}\n");
     for i in 0..800 {
         let line = row(3, i);
@@ -74,7 +74,7 @@ fn equal_sets_do_not_drift_and_changed_ones_do() {
     assert!((0.4..0.55).contains(&unseen), "{unseen}");
     assert!(drift("age")["numeric"].as_f64().expect("a number") < 0.1);
     assert_eq!(drift("user")["unseen"].as_f64(), Some(0.0));
-    // The job says how text is written.
+    // The job says how its text is written.
     let result =
         zillion(&["data", "inspect", "train.csv", "--job", "job.toml", "--against", "later.csv"])
             .current_dir(place.path(""))

@@ -1,4 +1,5 @@
-//! Ctrl-C finishes the batch, checkpoints and exits with 0; the resumed run ends as if uninterrupted.
+//! Ctrl-C finishes the batch, writes a checkpoint and exits with 0; the resumed run ends as if
+//! uninterrupted.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Rows that are left out: bad ones up to a limit, told where they stand; a sample; fewer negatives, with
-//! scores that are right all the same. Interrupted and resumed, the same bytes.
+//! Rows that are left out: bad ones up to a limit, listed with their places; a sample; fewer
+//! negatives, with scores that are right all the same. Interrupted and resumed runs end in the same
+//! bytes.
 
 use serde_json::Value;
 
@@ -10,10 +11,10 @@ fn json(text: &str) -> Value {
     serde_json::from_str(line).expect("the last line is JSON")
 }
 
-/// Data rows (counted from 1) of the training file that are bad.
+/// The bad data rows of the training file, counted from 1.
 const BAD: [usize; 5] = [3, 200, 201, 700, 1500];
 
-/// A file with bad rows put in at the given places, and what they are.
+/// Makes a file with bad rows at the given places, and their descriptions.
 fn dirty(clean: &str, places: &[usize]) -> (String, Vec<String>) {
     let bad = ["u1,x7,,1.0,3,1", "u1,7", "u1,7,t1,1.0,3,2", "u1,7,t1,many,3,1", "u1,7,t1,1,,"];
     let mut lines: Vec<String> = clean.lines().map(str::to_owned).collect();
@@ -46,7 +47,7 @@ fn bad_rows_are_left_out_as_if_they_had_never_been_there() {
 
     let (code, said) = place.train_fails(&unshuffled);
     assert_eq!(code, 1);
-    // The first pass reads numbers alone; a record of two cells is in its way too.
+    // The first pass reads only numbers; a record of two cells stops it too.
     assert!(said.contains("row 200 (byte"), "{said}");
 
     let rejected = format!("data.rejects={}", place.text("out/rejects.jsonl"));
@@ -70,7 +71,8 @@ fn bad_rows_are_left_out_as_if_they_had_never_been_there() {
     assert_eq!(trained[0]["column"], "item");
     assert_eq!(of("test.csv").len(), 2);
 
-    // One less is allowed: the first pass stops, names the first few, and shows the rest in the file.
+    // With one less allowed, the first pass stops, names the first few, and lists the rest in the
+    // file.
     let rejected = format!("data.rejects={}", place.text("rejects.jsonl"));
     let too_few = ["--set", "data.max_bad_rows=4", "--set", &rejected];
     let (code, said) = place.train_fails(&[&unshuffled[..], &too_few].concat());
@@ -115,7 +117,7 @@ fn scores_stay_beside_their_rows() {
         assert_eq!(object["probability"].is_null(), empty.contains(&(i + 1)), "{object}");
     }
 
-    // Rows that are all bad have lines too, and metrics count what they leave out.
+    // Files of only bad rows have lines too, and metrics count what they leave out.
     place.write("bad.csv", "user,item,tags,price,age,label\nu1,x,,1,1,1\nu1,y,,1,1,1\n");
     let none = score("bad.csv", &leave);
     assert_eq!(stdout(&none), "label\n\n\n", "{}", stderr(&none));
@@ -157,7 +159,7 @@ fn a_check_counts_the_bad_rows_of_its_sample() {
     assert_eq!(check(&["--set", "data.max_bad_rows=4"]).0, Some(1));
     assert_eq!(check(&[]).0, Some(1));
 
-    // A tenth of the rows is bad: what the sample allows, the whole would not.
+    // A tenth of the rows is bad: the sample allows it, the whole would not.
     let lines: Vec<String> = csv(0, 120_000)
         .lines()
         .enumerate()
@@ -169,13 +171,13 @@ fn a_check_counts_the_bad_rows_of_its_sample() {
     finding(&report, "stop", "9000 may be left out");
     let (code, report) = check(&["--sample", "5000", "--set", "data.max_bad_rows=15000"]);
     assert_eq!(code, Some(0), "{report:#}");
-    // Fewer rows to train.
+    // There are fewer rows to train.
     let (_, report) = check(&["--set", "data.max_bad_rows=15000", "--set", "data.sample=0.25"]);
     let rows = report["data"]["rows"].as_f64().expect("a number");
     assert!((28_000.0..32_000.0).contains(&rows), "{rows}");
 }
 
-/// Everything at once: several files, bad rows, a sample, fewer negatives, shuffling.
+/// Tests everything at once: several files, bad rows, a sample, fewer negatives, shuffling.
 #[test]
 fn interrupted_and_resumed_the_same_rows_are_left_out() {
     let place = Workplace::new();
@@ -243,7 +245,8 @@ fn a_sample_is_a_share_of_the_rows_and_none_at_all_is_refused() {
     assert_eq!(run("plain", &["--set", "train.epochs=1"])["test_auc"], whole["test_auc"]);
     // Validation and test are never sampled.
     assert_eq!(whole["test"]["rows"], 400);
-    // The job of the workplace has passes before the first step, which would find nothing first.
+    // The job of the workplace has passes before the first step, which would find no rows before
+    // it.
     place.write(
         "job.toml",
         "[data]\ntrain = [\"train.csv\"]\n[features.item]\nkind = \"id\"\n[labels.label]\n\
@@ -254,8 +257,8 @@ fn a_sample_is_a_share_of_the_rows_and_none_at_all_is_refused() {
     assert!(said.contains("none of the 1500 training rows is left"), "{said}");
 }
 
-/// The planted truth says what is right: a tenth of the zeros teaches nearly the same, and the scores of
-/// untouched data are calibrated because inference puts the odds right.
+/// Compares with the planted truth: a tenth of the zeros teaches nearly the same, and the scores of
+/// untouched data are calibrated because inference corrects the odds.
 #[test]
 fn fewer_negatives_leave_the_scores_calibrated() {
     let place = Workplace::new();
@@ -289,7 +292,7 @@ fn fewer_negatives_leave_the_scores_calibrated() {
         let figures = figures.map(|key| (key, outcome[key].clone()));
         eprintln!("{name} {figures:?}");
     }
-    // A tenth of the zeros and all ones are what is left of 80,000 rows.
+    // A tenth of the zeros and all ones remain of 80,000 rows.
     let ones = 80_000.0 * number(&truth, "base_rate");
     let expected = ones + 0.1 * (80_000.0 - ones);
     assert!((number(&fewer, "epoch_rows") / expected - 1.0).abs() < 0.03, "{fewer}");
@@ -297,7 +300,7 @@ fn fewer_negatives_leave_the_scores_calibrated() {
     assert!(number(&fewer, "test_logloss") < number(&all, "test_logloss") + 0.02, "{fewer} {all}");
     assert!(number(&fewer, "test_auc") > number(&all, "test_auc") - 0.02, "{fewer} {all}");
 
-    // Without the correction far off: the printed logits without ln(keep).
+    // Without the correction, the printed logits without ln(keep) are far off.
     let scored =
         zillion(&["predict", &place.text("fewer"), &format!("{log}/test.parquet"), "--json"])
             .output()

@@ -1,1 +1,1 @@
-//! Nothing but the end-to-end test binary lives here.
+//! An empty library; the package exists for its end-to-end test binary.

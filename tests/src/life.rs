@@ -1,5 +1,5 @@
-//! Admission and eviction in a job: the same bytes whatever the threads, shards and interruptions; a table
-//! that does not outgrow its window; what is refused.
+//! Admission and eviction in a job: the same bytes for any threads, shards and interruptions; a
+//! table that does not outgrow its window; settings that are refused.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -38,7 +38,7 @@ fn threads_and_shards_do_not_change_the_life_of_a_key() {
     let (user, tags) = (table(&reference, "user"), table(&reference, "tags"));
     for (what, table) in [("user", user), ("tags", tags)] {
         for counter in ["created", "admitted", "waiting", "evicted", "lapsed"] {
-            // Every tag comes in every few steps.
+            // Every tag comes within every few steps.
             let is_rare = what == "user" || !["evicted", "lapsed"].contains(&counter);
             assert!(
                 !is_rare || table[counter].as_u64() > Some(0),
@@ -92,7 +92,7 @@ fn killed_and_resumed_on_other_shards_it_ends_in_the_same_bytes() {
     }
 }
 
-/// Tables at their limits, by policies that look at everything that a row has.
+/// Tables at their limits, by policies that use all that a row stores.
 const LIMITED: [&str; 18] = [
     "--set",
     "tables.user.admission={ kind = 'bloom', at_least = 2, keys = 1000, error = 0.01 }",
@@ -129,7 +129,7 @@ fn tables_at_their_limits_end_in_the_same_bytes_on_any_shards_and_resumed() {
     let alone = ["--set", "run.shards=1", "--set", "run.threads=2"];
     place.train_ok("other", &[&LIMITED[..], &alone].concat());
     assert_eq!(place.digest("other/checkpoints"), files);
-    // One epoch less, and then the last one from its checkpoint.
+    // The run trains one epoch less, and then the last one from its checkpoint.
     let epochs = reference["epochs"].as_u64().expect("a number");
     let fewer = format!("train.epochs={}", epochs - 1);
     place.train_ok("resumed", &[&LIMITED[..], &["--set", &fewer]].concat());
@@ -145,7 +145,7 @@ fn tables_at_their_limits_end_in_the_same_bytes_on_any_shards_and_resumed() {
     assert_eq!(resumed, reference);
 }
 
-/// A log in which no id comes twice, trained with and without eviction.
+/// Trains on a log in which no id comes twice, with and without eviction.
 #[test]
 fn a_stream_of_new_ids_does_not_fill_the_memory() {
     let place = Workplace::new();
@@ -208,12 +208,12 @@ batch_size = 2000
     assert_eq!(all, rows);
     let evict = ["--set", "tables.id.eviction={ kind = 'unseen', steps = 8 }"];
     let (window, mib, bytes) = run("bounded", &evict);
-    // An id lives for eight steps and at most one round of eight more.
+    // An id stays for eight steps and at most one round of eight more.
     assert!((8 * 2000..=16 * 2000).contains(&window), "{window} rows");
     assert!(bytes * 6 < all_bytes, "{bytes} bytes of {all_bytes}");
     let payload = (all_bytes - bytes) as f64 / f64::from(1 << 20);
     assert!(mib < all_mib - 0.8 * payload, "{mib} MiB of {all_mib}, {payload} less in the table");
-    // Nobody comes twice: nobody is admitted.
+    // No id comes twice, so none is admitted.
     let admit = ["--set", "tables.id.admission={ kind = 'count', at_least = 2 }"];
     let (none, mib, bytes) = run("waiting", &admit);
     assert_eq!(none, 0);
@@ -239,7 +239,7 @@ fn what_makes_no_sense_is_refused_with_a_remedy() {
         assert_eq!(code, 2, "{said}");
         assert!(said.contains(wanted), "{said}");
     }
-    // What holds for every table can be taken back for one.
+    // A rule for every table can be revoked for one.
     let every = [
         "--set",
         "tables.\"*\".admission={ kind = 'count', at_least = 2 }",
@@ -251,7 +251,7 @@ fn what_makes_no_sense_is_refused_with_a_remedy() {
     ];
     let config = stdout(&place.train_ok("config", &every));
     assert_eq!(config.matches("at_least = 2").count(), 2, "{config}");
-    // Going on with other rules is going on with another job.
+    // Other rules make it another job, which cannot resume the run.
     place.train_ok("run", &["--set", "train.epochs=1"]);
     let output = place
         .train("run", &[&["--resume"][..], &LIFE[..2]].concat())
@@ -276,7 +276,7 @@ fn check_says_what_admission_will_do() {
         let table = tables.iter().find(|t| t["name"] == "user").expect("the table");
         (table["rows"].as_u64(), table["candidates"].as_u64().unwrap_or(0), table["bytes"].as_u64())
     };
-    // Three epochs: 50 users come often, 300 come once an epoch.
+    // There are three epochs: 50 users come often, 300 come once an epoch.
     let (rows, waiting, bytes) = user(&check(&[]));
     assert_eq!((rows, waiting), (Some(350), 0));
     let four = ["--set", "tables.user.admission={ kind = 'count', at_least = 4 }"];

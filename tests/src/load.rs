@@ -1,11 +1,12 @@
-//! Scores of a version by its two ways in: `predict --model` on files, and `loadgen` on a server.
+//! The scores of a version by its two ways in: `predict --model` on files, and `loadgen` on a
+//! server.
 
 use serde_json::Value;
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, operator};
 
-/// A workplace with a trained run that is published as version 1.
+/// Makes a workplace with a trained run that is published as version 1.
 fn published() -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -19,14 +20,14 @@ fn ok(mut command: std::process::Command) -> String {
     stdout(&output)
 }
 
-/// The exit code, and what was said.
+/// Runs a command; returns the exit code and the message.
 fn fails(mut command: std::process::Command) -> (Option<i32>, String) {
     let output = command.output().expect("the binary runs");
     assert!(!output.status.success(), "{}", stdout(&output));
     (output.status.code(), stderr(&output))
 }
 
-/// `predict` through the version.
+/// Returns `predict` of the version, ready to run.
 fn predict(place: &Workplace, more: &[&str]) -> std::process::Command {
     operator(place, &[&["predict"], more].concat())
 }
@@ -37,11 +38,11 @@ fn a_version_scores_a_file_as_the_checkpoint_that_it_came_from() {
     let (run, valid) = (place.text("run"), place.text("valid.csv"));
     for more in [&[][..], &["--json"]] {
         let checkpoint = ok(zillion(&[&["predict", &run, &valid], more].concat()));
-        // In the job's batches: the same bits.
+        // In the batches of the job, the bits are the same.
         let version = ok(predict(&place, &[more, &["--batch", "64", &valid]].concat()));
         assert_eq!(checkpoint, version);
         assert_eq!(version.lines().count(), 400 + usize::from(more.is_empty()));
-        // In other batches: the same scores, perhaps not the same bits.
+        // In other batches, the scores are the same, perhaps with other bits.
         let small = [more, &["--batch", "7", "--version", "1", &valid]].concat();
         let small = ok(predict(&place, &small));
         assert_eq!(small.lines().count(), version.lines().count());
@@ -78,7 +79,7 @@ fn what_a_version_cannot_score_is_said() {
     assert!(code == Some(2) && said.contains("--registry"), "{said}");
 }
 
-/// `loadgen` on a server at `address`, with the versions of `place`.
+/// Returns `loadgen` on a server at `address`, with the versions of `place`.
 fn load(place: &Workplace, address: &str, more: &[&str]) -> std::process::Command {
     let (url, valid) = (format!("http://{address}"), place.text("valid.csv"));
     let fixed = ["loadgen", "--url", &url, "--data", &valid, "--candidates", "20", "--bodies", "5"];
@@ -127,7 +128,7 @@ fn wrong_answers_and_failures_are_exit_code_one() {
     let place = published();
     let mut server = Server::start(&place, &[]);
     assert!(server.becomes_ready());
-    // A registry whose version 1 was trained otherwise: what the server says is not what this version says.
+    // Version 1 of this registry was trained otherwise, so the server's answers differ from it.
     let other = Workplace::new();
     let registry = format!("publish.registry={}", other.text(REGISTRY));
     other.train_ok("run", &["--set", &registry, "--set", "train.epochs=1", "--set", "seed=6"]);

@@ -124,9 +124,10 @@ fn a_node_that_is_not_there_gets_the_nearest() {
     let text = stdout(&shown(&["--train", "--pass", "epilogues"]));
     assert!(text.starts_with("# after running_sums: "), "{text}");
     assert!(text.contains("\n# after epilogues: ") && text.contains("+relu("), "{text}");
-    // The pass over the buffers says what they take: one for each value, planned, and planned in place. Where chains are
-    // joined there is little that could be. That it saves something is shown where it does, in `nn`: of few small buffers another
-    // order of giving them out may take a row more.
+    // The pass over the buffers prints their sizes: one for each value, planned, and planned in
+    // place. Where chains are joined, little is left to save. The tests of `nn` show the saving
+    // where there is one: with few small buffers, another order of assigning them may take a row
+    // more.
     let apart = [
         ["--set", "train.tile_rows=256"],
         ["--set", "train.passes_off=[\"epilogues\"]"],
@@ -144,7 +145,7 @@ fn a_node_that_is_not_there_gets_the_nearest() {
         sizes[0] > 2.0 * sizes[1] && sizes[0] > 2.0 * sizes[2] && sizes[1] != sizes[2],
         "{text}"
     );
-    // What the job leaves out is not done.
+    // A pass that the job leaves out does not run.
     let left_out = ["--train", "--pass", "in_place", "--set", "train.passes_off=[\"in_place\"]"];
     let text = stdout(&shown(&left_out));
     assert!(text.lines().count() == 3 && !text.contains("after in_place"), "{text}");
@@ -177,7 +178,8 @@ fn a_step_shows_its_worst_rows_and_waits() {
     assert_eq!(worst.len(), 9, "{said}");
     let loss = |line: &str| line.split_whitespace().nth(3).and_then(|x| x.parse::<f64>().ok());
     assert!(loss(worst[0]) >= loss(worst[1]) && loss(worst[1]) >= loss(worst[2]), "{said}");
-    // Ids of integers as the data has them, of text as keys; a list in brackets; the number.
+    // Ids of integers are shown as the data has them, ids of text as keys, then a list in brackets
+    // and the number.
     let row = said.lines().find(|line| line.trim_start().starts_with("user=0x")).expect("a row");
     let value = |name: &str| row.split(&format!(" {name}=")).nth(1).expect("the feature");
     let item: u64 = value("item").split(' ').next().and_then(|x| x.parse().ok()).expect("an id");

@@ -1,4 +1,5 @@
-//! `--profile`: a trace that other tools can read, a summary that names a bound, and a run that does not change.
+//! `--profile`: a trace that other tools can read, a summary that names a bound, and a run that
+//! does not change.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The first run: it ends, tells the truth about what it reached, resumes to the same bytes, and every
+//! The first run: it ends, reports truly what it reached, resumes to the same bytes, and every
 //! command that it prints can be typed.
 
 use std::process::Command;
@@ -33,7 +33,7 @@ fn the_first_run_and_everything_that_it_prints() {
     assert!(share > 0.6 && auc < ceiling + 0.02, "{auc} of {ceiling}");
     assert!(said.contains("ceiling") && said.contains("every byte"), "{said}");
 
-    // Typed into a shell one after another, in the same folder.
+    // The commands are typed into a shell one after another, in the same folder.
     let commands = report["commands"].as_array().expect("a list");
     assert!(commands.len() >= 6);
     for command in commands {
@@ -47,14 +47,15 @@ fn the_first_run_and_everything_that_it_prints() {
     assert_eq!(scores.lines().count(), 2001);
     assert!(commands[0].as_str().is_some_and(|c| c.contains(binary().to_str().expect("a path"))));
 
-    // The same seed makes the same data and the same model, on one thread too; another seed another.
+    // The same seed makes the same data and the same model, on one thread too; another seed makes
+    // others.
     let again = outcome(&stdout(&run("again", &["--threads", "1"])));
     assert_eq!(again["test_auc"], report["test_auc"]);
     assert_eq!(place.digest("again/data"), place.digest("first run/data"));
     let other = outcome(&stdout(&run("other", &["--seed", "2"])));
     assert_ne!(other["data"]["truth_auc"], report["data"]["truth_auc"]);
 
-    // It destroys nothing.
+    // A second run destroys nothing.
     let refused = run("again", &[]);
     assert_eq!(refused.status.code(), Some(3));
     assert!(stderr(&refused).contains("--output"), "{}", stderr(&refused));

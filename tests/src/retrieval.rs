@@ -1,4 +1,4 @@
-//! Two towers, from sequences to places among all items.
+//! The two-tower model, from sequences to ranks among all items.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::harness::{Workplace, stderr, stdout, zillion};
 const ITEMS: u64 = 60;
 const USERS: u64 = 400;
 
-/// A user mostly stays in one of six groups of ten items, and goes on from an item to the next; a few
-/// items of each group are taken more often.
+/// Makes sequences: a user mostly stays in one of six groups of ten items and moves from an item to
+/// the next. A few items of each group are taken more often.
 fn sequences() -> Vec<(i64, Vec<i64>)> {
     let sequence = |user: u64| {
         let draw = |salt: u64| mix64(combine(combine(77, salt), user));
@@ -44,7 +44,7 @@ fn write_sequences(place: &Workplace, name: &str) {
     writer.close().expect("an end");
 }
 
-/// User, history and item of each row.
+/// Returns user, history and item of each row.
 fn rows(place: &Workplace, name: &str) -> Vec<(i64, Vec<i64>, i64)> {
     let file = std::fs::File::open(place.path(name)).expect("the file");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet").build();
@@ -191,7 +191,7 @@ fn two_towers_find_more_than_popularity_and_resume_to_the_same_bytes() {
     assert!(eval.status.success(), "{}", stderr(&eval));
     let again = json(&stdout(&eval));
     assert_eq!((&again["ranking"], &again["popularity"]), (&test["ranking"], &test["popularity"]));
-    // Without labels a score is a score: a cosine over the temperature.
+    // Without labels a score is a cosine over the temperature.
     let data = place.text("data/test.parquet");
     for (more, first) in [(&[][..], "score"), (&["--json"][..], "{\"row\":0,\"score\":")] {
         let arguments = [&["predict", &run, &data, "--set", &root][..], more].concat();

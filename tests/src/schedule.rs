@@ -1,4 +1,4 @@
-//! The best epoch is what is kept, tested and evaluated; the schedule stops a run that overfits.
+//! The best epoch is kept, tested and evaluated; the schedule stops a run that overfits.
 
 use crate::harness::{ROWS, Workplace, last_json, stderr, stdout, zillion};
 
@@ -43,7 +43,7 @@ fn the_best_epoch_is_tested_and_a_run_that_gets_worse_is_stopped() {
     assert_eq!(aucs[best as usize - 1], largest, "{said}");
     assert!(aucs[epochs as usize - 1] < largest, "{said}");
 
-    // What was tested is that epoch's checkpoint, and not the last one.
+    // The tested checkpoint is that of this epoch, and not the last one.
     let steps = ROWS.div_ceil(64) as u64;
     let checkpoint = outcome["checkpoint"].as_str().expect("a path");
     assert!(checkpoint.ends_with(&format!("step-{:012}", best * steps)), "{checkpoint}");
@@ -57,7 +57,7 @@ fn the_best_epoch_is_tested_and_a_run_that_gets_worse_is_stopped() {
     assert_ne!(auc_of(&last), test_auc);
 }
 
-/// A checkpoint that falls due on an epoch's last step must hold what its validation decided.
+/// Checks that a checkpoint at the last step of an epoch holds the decision of its validation.
 #[test]
 fn a_checkpoint_on_the_last_step_of_an_epoch_is_the_epochs() {
     let place = Workplace::new();

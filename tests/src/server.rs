@@ -9,23 +9,23 @@ use serde_json::Value;
 
 use crate::harness::{Workplace, zillion};
 
-/// How long anything may take before a test gives up.
+/// The time that anything may take before a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The registry's folder in a workplace, and the model's name.
+/// The folder of the registry in a workplace.
 pub(crate) const REGISTRY: &str = "registry";
 pub(crate) const MODEL: &str = "e2e";
 
-/// `zillion serve` on a port of its own, stopped when dropped.
+/// A `zillion serve` on a port of its own, stopped when dropped.
 pub(crate) struct Server {
     child: Child,
-    /// `127.0.0.1:PORT`.
+    /// The address for HTTP, as `127.0.0.1:PORT`.
     pub(crate) address: String,
-    /// The same for gRPC, where `--grpc` was asked for.
+    /// The address for gRPC, if `--grpc` was given.
     pub(crate) grpc: Option<String>,
 }
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -38,7 +38,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
-    /// The message of an error, which every error has.
+    /// Returns the message of an error, which every error has.
     pub(crate) fn error(&self) -> String {
         self.json()["error"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
@@ -50,7 +50,8 @@ impl Server {
         Self::try_start(place, more, &[]).expect("the server listens")
     }
 
-    /// The same with settings of the environment; `None` where it ends before it listens.
+    /// Starts a server with settings of the environment; returns `None` if it ends before it
+    /// listens.
     pub(crate) fn try_start(
         place: &Workplace,
         more: &[&str],
@@ -63,7 +64,7 @@ impl Server {
         })
     }
 
-    /// A server that is told by its arguments alone which models it has.
+    /// Starts a server whose arguments alone name its models.
     pub(crate) fn configured(
         place: &Workplace,
         more: &[&str],
@@ -74,7 +75,7 @@ impl Server {
         Self::adopt(command.spawn(), more.contains(&"--grpc")).expect("the server listens")
     }
 
-    /// The same of any registry, by a command that the caller has a last word on.
+    /// Starts a server of any registry; the caller may change the command first.
     pub(crate) fn launch(
         place: &Workplace,
         registry: &str,
@@ -101,8 +102,8 @@ impl Server {
         command
     }
 
-    /// Reads from a started server's stdout where it listens, for gRPC too where it `has_grpc`; `None` where it
-    /// ends before.
+    /// Reads from the stdout of a started server where it listens, for gRPC too if it `has_grpc`.
+    /// Returns `None` if it ends before.
     pub(crate) fn adopt(child: std::io::Result<Child>, has_grpc: bool) -> Option<Self> {
         let mut child = child.expect("the binary runs");
         let mut line = String::new();
@@ -126,7 +127,7 @@ impl Server {
         }
     }
 
-    /// Waits until it is ready, and says whether it lives to be.
+    /// Waits until the server is ready; returns `false` if it ends before.
     pub(crate) fn becomes_ready(&mut self) -> bool {
         let began = Instant::now();
         while self.is_running() {
@@ -139,7 +140,7 @@ impl Server {
         false
     }
 
-    /// Waits until requests without a version are answered by this one.
+    /// Waits until this version answers requests that name none.
     pub(crate) fn wait_for(&self, version: u64) {
         let wanted = format!("zillion_serving_current_version{{model=\"{MODEL}\"}} {version}\n");
         let began = Instant::now();
@@ -161,21 +162,21 @@ impl Server {
         self.child.id()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("our own child can be killed");
         self.child.wait().expect("our own child can be waited for");
     }
 
-    /// Sends a signal: `TERM`, `HUP`.
+    /// Sends a signal by name: `TERM`, `HUP`.
     pub(crate) fn signal(&self, name: &str) {
         let (signal, pid) = (format!("-{name}"), self.child.id().to_string());
         Command::new("kill").args([signal, pid]).status().expect("`kill` runs");
     }
 
-    /// SIGTERM; returns how it ended.
+    /// Sends SIGTERM and returns the exit status.
     pub(crate) fn terminate(&mut self) -> std::process::ExitStatus {
-        // One that was told otherwise may have ended, and its number may be another's by now.
+        // A server that was stopped otherwise may have ended, and its number may be in use again.
         if self.is_running() {
             self.signal("TERM");
         }
@@ -207,14 +208,14 @@ impl Server {
         Self::over(TcpStream::connect(&self.address)?, head, body)
     }
 
-    /// The same over a connection that is there.
+    /// Sends bytes over an open connection and reads until the server closes.
     pub(crate) fn over(mut stream: TcpStream, head: &str, body: &[u8]) -> std::io::Result<Reply> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(head.as_bytes())?;
-        // A server that refuses a body may close before it has all of it.
+        // A server that refuses a body may close before it has received all of it.
         let _ = stream.write_all(body);
         let mut answer = Vec::new();
-        // What was answered before a reset counts.
+        // An answer before a reset counts.
         let _ = stream.read_to_end(&mut answer);
         let text = String::from_utf8_lossy(&answer).into_owned();
         let cut = || std::io::Error::other(format!("no whole answer: {text:?}"));
@@ -228,13 +229,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// `zillion <command> --registry … --model …`, run to a successful end; its stdout.
+/// Runs `zillion <command> --registry … --model …` to a successful end; returns its stdout.
 pub(crate) fn operate(place: &Workplace, arguments: &[&str]) -> String {
     let output = operator(place, arguments).output().expect("the binary runs");
     let said = crate::harness::stderr(&output);
@@ -242,7 +243,7 @@ pub(crate) fn operate(place: &Workplace, arguments: &[&str]) -> String {
     crate::harness::stdout(&output)
 }
 
-/// The same, about to run.
+/// Returns `zillion <command> --registry … --model …`, ready to run.
 pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> Command {
     let registry = place.text(REGISTRY);
     let mut all = arguments.to_vec();
@@ -250,7 +251,7 @@ pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> Command {
     zillion(&all)
 }
 
-/// Rows of a generated CSV as requests have them: one object a row.
+/// Returns the rows of a generated CSV as requests have them: one object a row.
 pub(crate) fn instances(csv: &str) -> Vec<Value> {
     csv.lines()
         .skip(1)
@@ -269,7 +270,7 @@ pub(crate) fn instances(csv: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The body of a v2 request for these rows.
+/// Makes the body of a v2 request for these rows.
 pub(crate) fn infer_body(instances: &[Value], outputs: &[&str]) -> String {
     let column =
         |name: &str| -> Vec<Value> { instances.iter().map(|row| row[name].clone()).collect() };
@@ -297,7 +298,7 @@ pub(crate) fn infer_body(instances: &[Value], outputs: &[&str]) -> String {
     .to_string()
 }
 
-/// The numbers of an output of a v2 answer.
+/// Returns the numbers of an output of a v2 answer.
 pub(crate) fn output(reply: &Reply, name: &str) -> Vec<f32> {
     let answer = reply.json();
     let outputs = answer["outputs"].as_array().unwrap_or_else(|| panic!("{reply:?}"));
@@ -305,7 +306,7 @@ pub(crate) fn output(reply: &Reply, name: &str) -> Vec<f32> {
     floats(&output.unwrap_or_else(|| panic!("no output {name}: {reply:?}"))["data"])
 }
 
-/// A list of numbers.
+/// Returns a JSON list as floats.
 pub(crate) fn floats(value: &Value) -> Vec<f32> {
     let list = value.as_array().unwrap_or_else(|| panic!("no list: {value}"));
     list.iter().map(|x| x.as_f64().unwrap_or_else(|| panic!("no number: {x}")) as f32).collect()

@@ -1,4 +1,5 @@
-//! A server as a service: what it tells its manager, sockets that it is handed, settings that are read again.
+//! A server as a service: messages to its manager, sockets that it receives, settings that are read
+//! again.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -12,7 +13,7 @@ use crate::harness::{Workplace, binary};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, operate};
 use crate::serving::publishing;
 
-/// The service manager's end of its socket.
+/// The end of the service manager's socket.
 struct Manager {
     socket: UnixDatagram,
     heard: Vec<String>,
@@ -25,7 +26,7 @@ impl Manager {
         Self { socket, heard: Vec::new() }
     }
 
-    /// Waits until a line that begins so has come since the last call.
+    /// Waits for a line with this beginning since the last call.
     fn hears(&mut self, start: &str) -> String {
         let began = Instant::now();
         loop {
@@ -69,7 +70,7 @@ fn a_socket_that_is_handed_over_is_served() {
     publishing(&place, "run", 1000, &["--set", "train.epochs=1"]);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
-    // A connection is made before anybody serves: the socket is the manager's, and loses none.
+    // A connection is made before any server accepts: the socket is the manager's and loses none.
     let early = std::net::TcpStream::connect(address).expect("the socket listens");
     let command = |name: &str| {
         let script = format!(
@@ -95,7 +96,7 @@ fn a_socket_that_is_handed_over_is_served() {
     );
     assert_eq!(reply.expect("it is served").status, 200);
     assert!(server.terminate().success());
-    // A name that says nothing to us.
+    // The server does not know this name.
     let refused = command("metrics").output().expect("a shell");
     assert_eq!(refused.status.code(), Some(1));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -134,15 +135,15 @@ fn settings_are_read_again_on_sighup() {
     settings("max_rows = 9\n");
     reload(&server, "done");
     assert_eq!(ask(&server), 413);
-    // What cannot be read changes nothing.
+    // A file that cannot be read changes nothing.
     settings("max_rows = 'many'\n");
     reload(&server, "refused");
     assert_eq!(ask(&server), 413);
-    // What cannot change waits for a restart, and is said; the rest changes.
+    // A setting that cannot change waits for a restart, and a message says so; the others change.
     settings("max_rows = 100\nretain = 3\n");
     reload(&server, "done");
     assert_eq!(ask(&server), 200);
-    // Models come and go.
+    // Models are added and removed.
     operate(&place, &["model", "promote", "1", "--to", "canary"]);
     place.write("serve.toml", &format!("[serve]\nmodels = ['{MODEL}@canary']\n"));
     reload(&server, "done");
@@ -157,7 +158,7 @@ fn settings_are_read_again_on_sighup() {
     assert!(log.contains("wait for a restart"), "{log}");
 }
 
-/// How often settings were read again, by outcome.
+/// Returns how often settings were read again, by outcome.
 fn reloads(server: &Server, outcome: &str) -> f64 {
     let series = format!("zillion_serving_config_reloads_total{{outcome=\"{outcome}\"}} ");
     let metrics = server.get("/metrics").body;

@@ -1,14 +1,15 @@
-//! The loop: what was trained is published, served, changed, rolled back, and scores the same everywhere.
+//! The loop: trained models are published, served, changed and rolled back, and score the same
+//! everywhere.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Workplace, csv, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, floats, infer_body, instances, operate, output};
 
-/// Rows that are scored over every protocol.
+/// The number of rows that are scored over every protocol.
 const ROWS: usize = 10_000;
 
-/// A run that publishes at the end of each epoch and every so many steps.
+/// Trains a run that publishes at the end of each epoch and every `every` steps.
 pub(crate) fn publishing(place: &Workplace, output: &str, every: usize, more: &[&str]) -> String {
     let registry = format!("publish.registry={}", place.text(REGISTRY));
     let every = format!("publish.every={every}");
@@ -17,12 +18,12 @@ pub(crate) fn publishing(place: &Workplace, output: &str, every: usize, more: &[
     stderr(&place.train_ok(output, &arguments))
 }
 
-/// The log odds that a checkpoint gives the rows of a file, in batches of the job's size.
+/// Returns the log odds that a checkpoint gives the rows of a file, in batches of the job's size.
 fn trained(place: &Workplace, run: &str, file: &str) -> Vec<f32> {
     logits(zillion(&["predict", &place.text(run), &place.text(file), "--json"]))
 }
 
-/// The log odds that a version gives them.
+/// Returns the log odds that a version gives the rows of a file.
 fn published(place: &Workplace, version: u64, file: &str, batch: usize) -> Vec<f32> {
     let (registry, version, batch) = (place.text(REGISTRY), version.to_string(), batch.to_string());
     let file = place.text(file);
@@ -66,7 +67,7 @@ fn close(a: &[f32], b: &[f32]) -> bool {
 #[test]
 fn the_server_scores_as_the_trainer_does() {
     let place = Workplace::new();
-    // The job's batches, so that rows meet in the same ones on both sides.
+    // The batches are those of the job, so that rows meet in the same ones on both sides.
     publishing(&place, "run", 1000, &["--set", "train.batch_size=500"]);
     place.write("rows.csv", &csv(7, ROWS));
     let wanted = trained(&place, "run", "rows.csv");
@@ -74,7 +75,7 @@ fn the_server_scores_as_the_trainer_does() {
     let latest = operate(&place, &["model", "list", "--json"]);
     let latest: Value = serde_json::from_str(&latest).expect("JSON");
     let latest = latest["versions"][0]["version"].as_u64().expect("a number");
-    // The checkpoint that `predict` takes is the best epoch's; so is the version that is asked.
+    // `predict` takes the checkpoint of the best epoch; so does the version that is asked.
     operate(
         &place,
         &["publish", &place.text("run"), "--set", &format!("data.root={}", place.text(""))],
@@ -107,7 +108,7 @@ fn the_server_scores_as_the_trainer_does() {
         let best = scores.iter().copied().fold(f32::MIN, f32::max);
         assert_eq!((top.len(), top[0]["score"].as_f64().map(|x| x as f32)), (3, Some(best)));
     }
-    // Single rows, and batches of another size.
+    // The requests are single rows, and batches of another size.
     for at in 0..20 {
         let body = json!({ "instances": [rows[at]] }).to_string();
         let reply = server.post(&format!("{v1}/versions/{latest}:predict"), body.as_bytes());
@@ -117,7 +118,7 @@ fn the_server_scores_as_the_trainer_does() {
         let reply = server.post(&infer, infer_body(&rows[..rows_at], &[]).as_bytes());
         assert!(close(&output(&reply, "probabilities"), &chances[..rows_at]), "{rows_at}");
     }
-    // What a context says once holds for every candidate, and is what each of them would have said.
+    // The context is given once for all candidates, and scores as if each of them gave it.
     let context =
         json!({ "user": rows[0]["user"], "tags": rows[0]["tags"], "age": rows[0]["age"] });
     let candidates: Vec<Value> = rows[..50]
@@ -137,7 +138,7 @@ fn the_server_scores_as_the_trainer_does() {
     let each = json!({ "instances": merged }).to_string();
     let each = server.post(&format!("{v1}/labels/stable:predict"), each.as_bytes()).json();
     assert_eq!(bits(&floats(&rank["scores"])), bits(&floats(&each["predictions"])));
-    // Columns instead of rows.
+    // This request has columns instead of rows.
     let columns: Value = ["user", "item", "tags", "price", "age"]
         .iter()
         .map(|name| ((*name).to_owned(), rows[..9].iter().map(|row| row[*name].clone()).collect()))
@@ -146,7 +147,7 @@ fn the_server_scores_as_the_trainer_does() {
     let body = json!({ "inputs": columns, "signature_name": "serving_default" }).to_string();
     let reply = server.post(&format!("{v1}:predict"), body.as_bytes()).json();
     assert!(close(&floats(&reply["outputs"]), &chances[..9]));
-    // It ends in good order.
+    // The server ends in good order.
     assert!(server.terminate().success());
 }
 
@@ -174,7 +175,7 @@ fn deltas_are_what_training_changed_and_rolling_back_is_exact() {
     let of_version = |version: u64| published(&place, version, "rows.csv", 64);
     assert_eq!(bits(&of_version(latest)), bits(&of_checkpoint));
 
-    // Going back, and back again, gives the scores of then.
+    // A rollback, and a move forward again, restore the scores of that time.
     let rows = instances(&csv(7, 64));
     let mut server = Server::start(&place, &["--retain", "2"]);
     assert!(server.becomes_ready());
@@ -193,12 +194,12 @@ fn deltas_are_what_training_changed_and_rolling_back_is_exact() {
         assert_eq!(version, latest - back);
         assert_eq!(bits(&scores), bits(&of_version(version)[..64]));
     }
-    // All the way.
+    // The pointer goes back to the first version.
     operate(&place, &["model", "rollback", "--to", "1"]);
     server.wait_for(1);
     assert_eq!(bits(&ask().1), bits(&of_version(1)[..64]));
 
-    // What is published next stands on the one that was rolled back to, and is loaded.
+    // The next publication depends on the version that was rolled back to, and is loaded.
     publishing(&place, "run", 8, &["--set", "train.epochs=3", "--resume"]);
     let show: Value =
         serde_json::from_str(&operate(&place, &["model", "show", "--json"])).expect("JSON");
@@ -221,7 +222,7 @@ fn deltas_are_what_training_changed_and_rolling_back_is_exact() {
     assert!(diff.contains("both stand on version 1"), "{diff}");
 }
 
-/// The version of the step that `predict` takes of a run, its best epoch's.
+/// Returns the version of the step that `predict` takes of a run: that of its best epoch.
 fn newest_of_best(place: &Workplace, newest: u64) -> u64 {
     let show: Value = serde_json::from_str(&operate(
         place,
@@ -259,7 +260,7 @@ fn a_key_s_row_is_explained() {
 fn siblings_of_one_run_are_told_apart_and_pointers_move_only_when_they_move() {
     let place = Workplace::new();
     publishing(&place, "run", 1000, &["--set", "train.epochs=1"]);
-    // Two runs from the same checkpoint: the same name, the same steps, other rows.
+    // Two runs from the same checkpoint have the same name, the same steps, and other rows.
     place.write("monday.csv", &csv(21, 400));
     place.write("tuesday.csv", &csv(22, 400));
     let from = place.text("run");
@@ -277,7 +278,7 @@ fn siblings_of_one_run_are_told_apart_and_pointers_move_only_when_they_move() {
         "{second}"
     );
     let root = format!("data.root={}", place.text(""));
-    // What was published before is only pointed to; a base of it is another version.
+    // A version that was published before is only pointed to; a base of it is another version.
     let monday = place.text("monday");
     let publish = |more: &[&str]| {
         let mut arguments = vec!["publish", monday.as_str(), "--set", &root];
@@ -297,20 +298,21 @@ fn siblings_of_one_run_are_told_apart_and_pointers_move_only_when_they_move() {
     let of = |version: u64| bits(&published(&place, version, "rows.csv", 64));
     assert_eq!(of(4), of(2));
     assert_ne!(of(3), of(2));
-    // A promotion to where the pointer stands is no move, and going back goes past none.
+    // A promotion to the present place of the pointer is no move, and a rollback does not skip a
+    // move.
     let moves = pointer().as_array().map(Vec::len);
     operate(&place, &["model", "promote", "4"]);
     assert_eq!(pointer().as_array().map(Vec::len), moves);
     operate(&place, &["model", "rollback"]);
     assert_eq!(pointer()[0]["to"]["version"], 2);
-    // What gc has taken cannot be pointed to.
+    // A version that gc has removed cannot be pointed to.
     operate(&place, &["model", "promote", "4"]);
     operate(&place, &["model", "gc", "--keep", "1", "--grace", "0"]);
     let refused = crate::server::operator(&place, &["model", "promote", "3"]).output();
     let refused = refused.expect("the binary runs");
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("collected by gc"), "{}", stderr(&refused));
-    // Nor is it published already: it is published anew.
+    // It does not count as published, and is published again.
     let anew = operate(&place, &["publish", &place.text("tuesday"), "--set", &root]);
     assert!(anew.contains("version 5 of e2e"), "{anew}");
     operate(&place, &["model", "verify"]);
@@ -325,9 +327,9 @@ fn a_server_outlives_its_cache_and_its_registry() {
     std::fs::remove_dir_all(place.path("cache")).expect("our own folder");
     operate(&place, &["model", "promote", "1"]);
     server.wait_for(1);
-    // The registry goes away, and comes back with news.
+    // The registry disappears, and comes back with a new version.
     std::fs::rename(place.path(REGISTRY), place.path("elsewhere")).expect("our own folder");
-    // Once or twice: a look may fall into the middle of its going.
+    // There are one or two failures: a look may fall into the middle of the move.
     let never = format!("zillion_serving_load_failures_total{{model=\"{MODEL}\"}} 0\n");
     let began = std::time::Instant::now();
     while server.get("/metrics").body.contains(&never) {

@@ -1,5 +1,5 @@
-//! What a server makes of requests that it cannot answer: the status that the protocol has for it, a message
-//! that names the place, and the next request as if nothing had been.
+//! The answers of a server to requests that it cannot answer: the status of the protocol and a
+//! message that names the place. The next request is answered as usual.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::harness::{Workplace, csv};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances};
 
-/// A model that was trained for a moment, and its server.
+/// Trains a model for a moment and starts its server.
 fn served(more: &[&str]) -> (Workplace, Server) {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -114,7 +114,8 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
         assert!(reply.error().contains(message), "{path} {shown}\n{reply:?}");
     }
     assert_eq!(server.get(&infer).status, 405);
-    // What is unusual and right: negative ids, ids beyond the vocabulary, missing values, no tags.
+    // These inputs are unusual and right: negative ids, ids beyond the vocabulary, missing values,
+    // no tags.
     for body in [
         with("item", json!(-5)),
         with("item", json!(i64::MIN)),
@@ -136,7 +137,7 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
     assert!(server.is_running());
 }
 
-/// Lengths that say more values than there are.
+/// Makes a body whose lengths announce more values than there are.
 fn bad_lengths() -> String {
     let mut body: serde_json::Value = serde_json::from_str(&good_body()).expect("JSON");
     for input in body["inputs"].as_array_mut().expect("a list") {
@@ -152,7 +153,7 @@ fn large_slow_and_vanishing_clients_are_let_go() {
     let (_place, mut server) = served(&["--receive-ms", "700", "--max-body-bytes", "1000000"]);
     let path = format!("/v1/models/{MODEL}:predict");
 
-    // A hundred megabytes, announced or not.
+    // A hundred megabytes come, announced or not.
     let huge = vec![b' '; 100 << 20];
     let reply = server.post(&path, &huge);
     assert_eq!(reply.status, 413, "{}", reply.head);
@@ -163,7 +164,7 @@ fn large_slow_and_vanishing_clients_are_let_go() {
     chunk.extend(b"\r\n0\r\n\r\n");
     assert_eq!(server.send(&head, &chunk).expect("an answer").status, 413);
 
-    // One that trickles its head is cut off; one that trickles its body is told.
+    // A client that trickles its head is cut off; one that trickles its body gets an answer.
     let began = Instant::now();
     let mut trickle = TcpStream::connect(&server.address).expect("a connection");
     trickle.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -176,7 +177,7 @@ fn large_slow_and_vanishing_clients_are_let_go() {
     assert_eq!(reply.status, 408, "{reply:?}");
     assert!(reply.error().contains("within"), "{reply:?}");
 
-    // Those that leave in the middle leave nothing behind.
+    // Clients that leave in the middle leave nothing behind.
     for _ in 0..50 {
         let mut gone = TcpStream::connect(&server.address).expect("a connection");
         gone.write_all(head.as_bytes()).expect("it takes some");
@@ -187,7 +188,7 @@ fn large_slow_and_vanishing_clients_are_let_go() {
         assert!(began.elapsed() < PATIENCE, "connections stay");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Bytes that are no HTTP.
+    // The bytes are no HTTP.
     let _ = server.send("\u{0}\u{1}\u{2} nonsense\r\n\r\n", b"");
     let infer = format!("/v2/models/{MODEL}/infer");
     assert_eq!(server.post(&infer, good_body().as_bytes()).status, 200);
@@ -204,7 +205,7 @@ fn a_server_that_cannot_answer_now_says_when_or_why() {
     drop(server);
     let mut server = Server::start(&place, &["--request-ms", "1"]);
     assert!(server.becomes_ready());
-    // More than a millisecond's work.
+    // The request is more than a millisecond's work.
     let reply = server.post(&infer, infer_body(&instances(&csv(3, 10_000)), &[]).as_bytes());
     assert_eq!(reply.status, 504, "{reply:?}");
     drop(server);
@@ -223,7 +224,7 @@ fn a_server_that_cannot_answer_now_says_when_or_why() {
 #[test]
 fn told_to_stop_it_answers_what_it_has_begun() {
     let (_place, mut server) = served(&[]);
-    // A request whose body is half there when the signal comes.
+    // Half of a request's body has arrived when the signal comes.
     let path = format!("/v2/models/{MODEL}/infer");
     let body = good_body();
     let length = body.len();
@@ -235,7 +236,7 @@ fn told_to_stop_it_answers_what_it_has_begun() {
     stream.write_all(head.as_bytes()).expect("it takes the head");
     let (first, rest) = body.as_bytes().split_at(length / 2);
     stream.write_all(first).expect("it takes half");
-    // It has the head once it reads; the signal must not come before.
+    // The server has the head once it reads; the signal must not come before.
     std::thread::sleep(Duration::from_millis(200));
     let pid = server.pid().to_string();
     std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs");

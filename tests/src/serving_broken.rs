@@ -1,5 +1,5 @@
-//! Versions that are not what was published: refused by name, by whoever meets them, while what was good goes on
-//! answering.
+//! Versions that differ from what was published: every reader refuses them by name, while the good
+//! ones go on answering.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use zillion_scorer::{Error, Servable};
 use crate::harness::{Workplace, csv, stderr};
 use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, operator};
 
-/// A registry with a base and two deltas.
+/// Makes a registry with a base and two deltas.
 fn published() -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -35,7 +35,7 @@ fn fails(place: &Workplace, arguments: &[&str]) -> String {
     stderr(&result)
 }
 
-/// The file of the registry whose name begins with a hash.
+/// Returns the file of the registry whose name begins with a hash.
 fn file_of(place: &Workplace, hash: &str) -> PathBuf {
     let shelf = place.path(&format!("{REGISTRY}/{MODEL}/files/{}", &hash[..2]));
     let entries = std::fs::read_dir(&shelf).expect("the shelf can be listed");
@@ -48,7 +48,8 @@ fn file_of(place: &Workplace, hash: &str) -> PathBuf {
 #[test]
 fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
     let place = published();
-    // Rows of the second version, which the newest stands on, and the rest of the newest.
+    // The files are rows of the second version, on which the newest depends, and the rest of the
+    // newest.
     let version = show(&place, "2");
     let newest = show(&place, &show_newest(&place).to_string());
     let hash = |file: &Value| file["blake3"].as_str().expect("a hash").to_owned();
@@ -58,11 +59,12 @@ fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
     for name in ["graph", "dense", "parity"] {
         kinds.push((name, hash(&newest[name])));
     }
-    // A server with an empty cache that never saw the version whole: it must refuse it.
+    // A server with an empty cache has never seen the version whole, and must refuse it.
     for (kind, hash) in kinds {
         let path = file_of(&place, &hash);
         let good = std::fs::read(&path).expect("the file can be read");
-        // The head, the middle (of a part: keys, weights, counts, tombstones), the foot.
+        // The places are the head, the middle (of a part: keys, weights, counts, tombstones) and
+        // the foot.
         let places: Vec<usize> = match kind {
             "part" => (0..16).map(|i| i * (good.len() - 1) / 15).collect(),
             _ => vec![0, good.len() / 2, good.len() - 1],
@@ -70,7 +72,7 @@ fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
         for at in places {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            // A new file in its place: others may hold a link to the old one.
+            // A new file replaces it, because others may hold a link to the old one.
             std::fs::remove_file(&path).expect("our own file");
             std::fs::write(&path, &bad).expect("our own file");
             let said = fails(&place, &["model", "verify"]);
@@ -90,7 +92,7 @@ fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
     assert!(server.becomes_ready());
 }
 
-/// Why a fresh server does not load what the pointer stands on.
+/// Returns the reason why a fresh server does not load the version of the pointer.
 fn refused_by_server(place: &Workplace) -> String {
     let cache = place.text("other-cache");
     let server = Server::start(place, &["--cache", &cache]);
@@ -129,14 +131,15 @@ fn a_chain_with_a_gap_or_a_fork_or_another_s_manifest_is_refused() {
     let keep = |path: &PathBuf| std::fs::read(path).expect("a manifest");
     let newest = show_newest(&place);
     assert!(newest >= 3);
-    // A gap.
+    // The chain has a gap.
     let second = keep(&manifest(2));
     let path = manifest(2);
     std::fs::remove_file(&path).expect("our own file");
     let said = fails(&place, &["model", "verify", "--version", "3"]);
     assert!(said.contains("version 2") && said.contains("version 3"), "{said}");
     std::fs::write(&path, &second).expect("our own file");
-    // A fork: the second is another than the third stands on, although whole in itself.
+    // The chain has a fork: the second is another than the third depends on, although whole in
+    // itself.
     let forged =
         String::from_utf8(second.clone()).expect("JSON").replace("\"step\": ", "\"step\": 1");
     std::fs::write(&path, forged).expect("our own file");
@@ -144,7 +147,7 @@ fn a_chain_with_a_gap_or_a_fork_or_another_s_manifest_is_refused() {
     assert!(said.contains("changed after it was published"), "{said}");
     let said = fails(&place, &["model", "promote", "3"]);
     assert!(said.contains("changed after it was published"), "{said}");
-    // The first one's manifest under the second's number.
+    // The manifest of the first version has the number of the second.
     std::fs::write(&path, keep(&manifest(1))).expect("our own file");
     let said = fails(&place, &["model", "show", "--version", "2"]);
     assert!(said.contains("that of version 1"), "{said}");
@@ -153,7 +156,7 @@ fn a_chain_with_a_gap_or_a_fork_or_another_s_manifest_is_refused() {
     assert!(said.contains("does not parse"), "{said}");
     std::fs::write(&path, &second).expect("our own file");
     operate(&place, &["model", "verify"]);
-    // Names that lead elsewhere.
+    // The names lead elsewhere.
     for name in ["../e2e", "/etc", "", "a/b", ".hidden"] {
         let registry = place.text(REGISTRY);
         let list = ["model", "verify", "--registry", &registry, "--model", name];
@@ -179,7 +182,7 @@ fn a_store_that_is_full_or_read_only_is_said_and_nothing_becomes_visible() {
     let publish = ["publish", other.as_str(), "--set", root.as_str()];
     for fault in ["enospc", "eio", "torn"] {
         let mut disturbed = 0;
-        // Every third operation: the first of a kind, the last, and those between.
+        // Every third operation is disturbed: the first of a kind, the last, and those between.
         for operation in (1..).step_by(3) {
             let result = operator(&place, &publish)
                 .env("ZILLION_FAILPOINT", format!("{operation}:{fault}"))
@@ -207,13 +210,13 @@ fn a_store_that_is_full_or_read_only_is_said_and_nothing_becomes_visible() {
         assert_eq!(visible, before + 1, "{fault}");
         remove_newest(&place, visible);
     }
-    // A training that cannot publish goes on, and says so at its end.
+    // A training that cannot publish goes on, and reports it at its end.
     let registry = "publish.registry=/proc/registry";
     let said = place.train_fails(&["--set", registry, "--set", "train.epochs=1"]);
     assert!(said.1.contains("/proc/registry"), "{}", said.1);
 }
 
-/// Takes the newest version back, as nobody but a test may: the pointer's last move and the manifest.
+/// Removes the newest version, as only a test may: the last move of the pointer and the manifest.
 fn remove_newest(place: &Workplace, version: u64) {
     for folder in
         [format!("{REGISTRY}/{MODEL}/versions"), format!("{REGISTRY}/{MODEL}/pointers/stable")]
@@ -250,7 +253,8 @@ fn a_weight_that_a_parity_row_touches_cannot_be_changed_whatever_the_checksums_s
     };
     let servable = load(stable, &mut cache).expect("what was published loads");
     let manifest = servable.manifest().clone();
-    // The first row of the validation file, which parity rows are taken from: its user's first weight.
+    // The first row of the validation file, from which parity rows are taken: the first weight of
+    // its user.
     let user = csv(1, 1).lines().nth(1).and_then(|row| row.split(',').next().map(str::to_owned));
     let user = FeatureKey::from_text(&user.expect("a row"));
     let bytes = |file: &VersionFile| std::fs::read(file_of(&place, &file.blake3)).expect("a file");
@@ -264,7 +268,7 @@ fn a_weight_that_a_parity_row_touches_cannot_be_changed_whatever_the_checksums_s
         let rows = cache.rows(&model, &chain, &workers, &mut AtOnce).expect("rows");
         let mut changed = 0;
         for (table, spec) in manifest.tables.iter().enumerate() {
-            // All rows of the chain: the newest layer that has a key counts.
+            // The rows of the chain are merged: the newest layer that has a key counts.
             let mut all = std::collections::BTreeMap::new();
             for layer in rows.layers() {
                 for (key, found) in layer.iter(table) {
@@ -307,7 +311,7 @@ fn a_weight_that_a_parity_row_touches_cannot_be_changed_whatever_the_checksums_s
             Ok(_) => assert!(is_loaded, "a changed weight was not noticed"),
             Err(Error::Parity { row, version: of, .. }) => {
                 assert!(!is_loaded && of == version, "row {row}");
-                // A server that is told to serve it goes on with what it has.
+                // A server that is told to serve the version goes on with the one it has.
                 let mut server = Server::start(&place, &[]);
                 assert!(server.becomes_ready());
                 let before = model.pointer(STABLE).expect("it was set").to.version;

@@ -1,5 +1,5 @@
-//! Killed anywhere, publishers, operators and servers come back by themselves: nothing torn is ever
-//! visible, nothing that was acknowledged is lost.
+//! Publishers, operators and servers that are killed anywhere recover by themselves: no torn state
+//! is ever visible, and nothing that was acknowledged is lost.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, ope
 
 const SIGKILL: i32 = 9;
 
-/// A run with two checkpoints that differ, and a registry with a few versions of it.
+/// Makes a run with two checkpoints that differ, and a registry with a few versions of it.
 fn place_with_versions(every: usize) -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -40,8 +40,9 @@ fn latest(place: &Workplace) -> u64 {
     list["versions"][0]["version"].as_u64().expect("a number")
 }
 
-/// Runs a command again and again, killed at its first durable operation, its second, and so on, each time on a
-/// fresh copy of the registry; then lets it run undisturbed. Returns how many operations there were.
+/// Runs a command again and again, killed at its first durable operation, its second, and so on,
+/// each time on a fresh copy of the registry; then lets it run undisturbed. Returns the number of
+/// operations.
 fn killed_everywhere(place: &Workplace, command: &[&str], after: impl Fn(bool)) -> u64 {
     let (registry, original) = (place.path(REGISTRY), place.path("original"));
     remove(&original);
@@ -58,11 +59,11 @@ fn killed_everywhere(place: &Workplace, command: &[&str], after: impl Fn(bool)) 
         if !is_whole {
             assert_eq!(result.status.signal(), Some(SIGKILL), "{}", stderr(&result));
         }
-        // Whatever is visible is whole, and what was there is there.
+        // Every visible version is whole, and the earlier ones are there.
         assert!(latest(place) >= before, "{command:?} lost a version at operation {operation}");
         operate(place, &["model", "verify"]);
         operate(place, &["model", "list"]);
-        // No manual step: the same command again.
+        // No manual step is needed: the same command runs again.
         let again = operator(place, command).output().expect("the binary runs");
         assert!(again.status.success(), "{command:?} after {operation}: {}", stderr(&again));
         operate(place, &["model", "verify"]);
@@ -96,7 +97,8 @@ fn publishing_promoting_and_collecting_killed_at_every_step() {
     let promote = ["model", "promote", newest.as_str(), "--to", "canary"];
     let operations = killed_everywhere(&place, &promote, |_| {});
     assert!(operations >= 2, "{operations}");
-    // A base of another run, on which everything stands from now on: nothing else is needed any more.
+    // The base of another run, on which all later versions depend: the others are not needed any
+    // more.
     std::fs::write(place.path("run/RUN"), "another").expect("our own file");
     operate(&place, &["publish", &newest_checkpoint(&place), "--set", &root]);
     operate(&place, &["model", "promote", &latest(&place).to_string(), "--to", "canary"]);
@@ -115,7 +117,7 @@ fn newest_checkpoint(place: &Workplace) -> String {
 
 #[test]
 fn a_server_killed_at_every_step_of_its_loads_and_merges() {
-    // A chain long enough that deltas are merged.
+    // The chain is long enough that deltas are merged.
     let place = place_with_versions(5);
     let newest = latest(&place);
     assert!(newest >= 6);
@@ -139,7 +141,7 @@ fn a_server_killed_at_every_step_of_its_loads_and_merges() {
         let server = Server::try_start(&place, &[], &[("ZILLION_FAILPOINT", failpoint.as_str())]);
         let survived = server.is_some_and(|mut server| server.becomes_ready());
         disturbed += u64::from(!survived);
-        // The same cache, as the kill left it.
+        // The cache is as the kill left it.
         let mut server = Server::start(&place, &[]);
         assert!(server.becomes_ready(), "operation {operation}");
         server.wait_for(newest);
@@ -151,7 +153,7 @@ fn a_server_killed_at_every_step_of_its_loads_and_merges() {
     assert!(disturbed > 10, "{disturbed}");
 }
 
-/// How long the loop of random kills goes on: a minute, or what the environment says.
+/// Returns the duration of the loop of random kills: a minute, or that of the environment.
 fn crash_time() -> Duration {
     let seconds = std::env::var("ZILLION_TEST_CRASH_SECONDS").ok().and_then(|s| s.parse().ok());
     Duration::from_secs(seconds.unwrap_or(60))
@@ -211,7 +213,7 @@ fn a_run_and_its_server_killed_at_random_moments() {
         }
     }
     assert!(kills >= 3 && answers > 0, "{kills} kills, {answers} answers");
-    // It all goes on: the server comes back, and one last version reaches it.
+    // Everything goes on: the server comes back, and one last version reaches it.
     let show = operate(&place, &["model", "show", "--json"]);
     let show: Value = serde_json::from_str(&show).expect("JSON");
     let reached = show["origin"]["cursor"]["epoch"].as_u64().expect("a number");
@@ -240,7 +242,8 @@ fn a_run_and_its_server_killed_at_random_moments() {
 #[test]
 fn of_two_publishers_at_once_one_wins_and_the_other_is_told() {
     let place = place_with_versions(1000);
-    // Two other runs of the same job publish bases to the same model, over and over, at the same time.
+    // Two other runs of the same job publish bases to the same model, again and again, at the same
+    // time.
     for run in ["left", "right"] {
         place.train_ok(run, &["--set", "train.epochs=1"]);
     }

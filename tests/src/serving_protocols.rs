@@ -1,5 +1,5 @@
-//! What the protocols over HTTP have beside rows of JSON: binary tensors, compressed bodies, statistics, the
-//! repository, and why a server is not ready. Without any client but our own.
+//! The protocols over HTTP beside rows of JSON: binary tensors, compressed bodies, statistics, the
+//! repository, and the reasons why a server is not ready. The only client is our own.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,14 +24,14 @@ fn served(place: &Workplace, more: &[&str]) -> Server {
     server
 }
 
-/// What was answered, as bytes.
+/// The answer of a server, as bytes.
 struct Answer {
     status: u16,
     head: String,
     body: Vec<u8>,
 }
 
-/// Posts with further headers.
+/// Posts a body with further headers.
 fn post(server: &Server, path: &str, headers: &str, body: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(&server.address).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -55,7 +55,7 @@ impl Answer {
     }
 }
 
-/// The rows as a v2 request with binary tensors: the length of its JSON, and the body.
+/// Makes the rows a v2 request with binary tensors; returns the length of its JSON, and the body.
 fn binary_body(rows: &[Value], outputs: Value) -> (usize, Vec<u8>) {
     let text = |bytes: &mut Vec<u8>, text: &str| {
         bytes.extend((text.len() as u32).to_le_bytes());
@@ -72,7 +72,7 @@ fn binary_body(rows: &[Value], outputs: Value) -> (usize, Vec<u8>) {
         count += list.len();
         lengths.extend((list.len() as i32).to_le_bytes());
         price.extend(row["price"].as_f64().expect("a number").to_le_bytes());
-        // No number: a missing value.
+        // A NaN is a missing value.
         age.extend(row["age"].as_f64().unwrap_or(f64::NAN).to_le_bytes());
     }
     let input = |name: &str, datatype: &str, values: usize, bytes: &[u8]| {
@@ -157,7 +157,7 @@ fn compressed_bodies_are_read_under_the_limit() {
     let place = published();
     let server = served(&place, &["--max-body-bytes", "100000"]);
     let path = format!("/v1/models/{MODEL}:predict");
-    // zlib's form of bytes that are not compressed.
+    // This is the form of zlib for bytes that are not compressed.
     let stored = |bytes: &[u8]| {
         let (low, high) = (bytes.len() as u16).to_le_bytes().into();
         let mut zlib = vec![0x78, 0x01, 0x01, low, high, !low, !high];
@@ -258,7 +258,7 @@ fn a_server_that_is_not_ready_says_what_it_waits_for() {
     assert!(reason.contains("pointer `stable` was never set"), "{reply}");
     let model = server.get(&format!("/v2/models/{MODEL}/ready"));
     assert!(model.status == 503 && model.error().contains("never set"), "{model:?}");
-    // The document is there without a version too, and says less.
+    // The document exists without a version too, and says less.
     let document = server.get("/openapi.json").json();
     assert!(document["paths"][format!("/v2/models/{MODEL}/infer")]["post"].is_object());
 }
@@ -308,6 +308,6 @@ fn a_lame_duck_answers_and_is_not_ready() {
     );
     let body = infer_body(&instances(&csv(3, 4)), &[]);
     assert_eq!(server.post(&format!("/v2/models/{MODEL}/infer"), body.as_bytes()).status, 200);
-    // A second signal ends it.
+    // A second signal ends the server.
     assert!(server.terminate().success());
 }

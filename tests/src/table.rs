@@ -1,4 +1,4 @@
-//! A look into the tables of a checkpoint.
+//! The inspection of the tables of a checkpoint.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ fn table(place: &Workplace, arguments: &[&str]) -> Value {
     serde_json::from_str(stdout(&result).trim()).expect("JSON")
 }
 
-/// What the generated rows hold in one column: values, most frequent first.
+/// Counts the values of one column of the generated rows, most frequent first.
 fn frequent(column: usize) -> Vec<(String, u64)> {
     let mut counts = std::collections::BTreeMap::new();
     for line in csv(0, ROWS).lines().skip(1) {
@@ -32,7 +32,7 @@ fn stats_add_up() {
     let place = Workplace::new();
     let waiting = "tables.user.admission={ kind = 'count', at_least = 31 }";
     place.train_ok("run", &["--set", "train.epochs=1", "--set", waiting]);
-    // Not a row of the data is needed.
+    // The rows of the data are not needed.
     std::fs::remove_file(place.path("train.csv")).expect("our own file");
     let report = table(&place, &["stats", "run"]);
     let tables = report["tables"].as_array().expect("a list");
@@ -56,7 +56,8 @@ fn stats_add_up() {
         (user["rows"].as_u64(), user["candidates"].as_u64()),
         (Some(often), Some(50 - often))
     );
-    // Five floats of a row in eight; accumulators and metadata of five more in eight.
+    // The payload is five floats of a row in eight; accumulators and metadata are five more in
+    // eight.
     assert_eq!(user["payload_bytes"].as_u64(), Some(often * 32));
     assert_eq!(user["state_bytes"].as_u64(), Some(often * 32));
     let said = zillion(&["table", "stats", &place.text("run")]).output().expect("the binary runs");
@@ -67,7 +68,7 @@ fn stats_add_up() {
 #[test]
 fn top_names_the_ids() {
     let place = Workplace::new();
-    // Each row a step: pushes are occurrences.
+    // With one row a step, pushes are occurrences.
     let all = [
         "--set",
         "train.epochs=1",
@@ -89,11 +90,11 @@ fn top_names_the_ids() {
         rows.sort();
         rows
     };
-    // Integers are had back from their keys.
+    // Integers are recovered from their keys.
     let items = table(&place, &["top", "run", "--table", "item", "-n", "500"]);
     assert!(rows(&items).is_sorted_by(|a, b| a.1 >= b.1));
     assert_eq!(sorted(rows(&items)), sorted(frequent(1)));
-    // Texts from a file that has them, pieces of a cell too.
+    // Texts come from a file that has them, pieces of a cell too.
     let users = table(&place, &["top", "run", "--table", "user", "-n", "3"]);
     assert!(users["rows"][0]["id"].is_null(), "{users}");
     let users =
@@ -114,7 +115,7 @@ fn top_names_the_ids() {
         let values: Vec<f64> = rows.iter().filter_map(|row| row[field].as_f64()).collect();
         assert!(values.len() == 7 && values.is_sorted_by(|a, b| a >= b), "{report}");
     }
-    // One id, by what it is in the data or by its key.
+    // One id is named by its value in the data or by its key.
     let (user, count) = &frequent(0)[0];
     let one = table(&place, &["top", "run", "--table", "user", "--key", user]);
     assert_eq!(one["row"]["count"].as_u64(), Some(*count));
@@ -142,7 +143,7 @@ fn what_is_not_there_is_named() {
     assert!(code == 1 && said.contains("no row of -7"), "{said}");
     let (code, said) = fails(&["stats", &place.text("nowhere")]);
     assert!(code == 1 && said.contains("nowhere"), "{said}");
-    // A part that was touched is refused, as everywhere.
+    // An altered part is refused, as everywhere.
     let checkpoint = std::fs::read_dir(place.path("run/checkpoints"))
         .expect("the folder is there")
         .filter_map(|entry| entry.ok().map(|e| e.path()))

@@ -1,4 +1,5 @@
-//! What asks more of tables than a look: distributions, one key's future, fewer rows, other settings.
+//! The tools that need more of tables than a look: distributions, the future of a key, fewer rows,
+//! other settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +43,8 @@ fn share(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// One epoch of steps of 64 rows: users wait for their third occurrence and go after ten steps.
+/// One epoch of steps of 64 rows: users are admitted at their third occurrence and evicted after
+/// ten steps.
 const SHORT: [&str; 6] = [
     "--set",
     "train.epochs=1",
@@ -116,7 +118,7 @@ fn a_key_is_told_its_future() {
                 }
                 other => panic!("{other}"),
             }
-            // Whoever is there goes, and is there until then where it is not seen again.
+            // A key with a row will be evicted, and stays until then if it is not seen again.
             if let Some(goes) = now["eviction"]["at_step"].as_u64() {
                 assert!(goes > step && goes <= step + 20, "{now}");
             } else {
@@ -128,7 +130,7 @@ fn a_key_is_told_its_future() {
     assert_eq!(states.len(), 2, "{states:?}");
     let said = text(&place, &["explain", &at(10), "--table", "user", "--key", "u7"]);
     assert!(said.contains("of 4,096") && said.contains("if it is not seen again"), "{said}");
-    // A dense table knows nothing of either.
+    // A dense table has neither.
     let said = text(&place, &["explain", &at(10), "--table", "item", "--key", "79"]);
     assert!(said.contains("has a row") && said.contains("evicts nothing"), "{said}");
     let never = table(&place, &["explain", &at(10), "--table", "item", "--key", "8000"]);
@@ -152,7 +154,7 @@ fn a_smaller_checkpoint_is_a_checkpoint() {
     assert_eq!(was["rows"], is["rows"]);
     assert!(number(&is["missing_keys"]) > number(&was["missing_keys"]), "{report}");
     assert!(share(&is["auc"]) != share(&was["auc"]), "{report}");
-    // The first by pushes stay, row by row; the other tables are as they were.
+    // The first rows by pushes stay, row by row; the other tables are as they were.
     let rows = |of: &str, name: &str| {
         let top = table(&place, &["top", of, "--table", name, "-n", "1000"]);
         top["rows"].as_array().expect("a list").clone()
@@ -167,12 +169,12 @@ fn a_smaller_checkpoint_is_a_checkpoint() {
         assert_eq!(rows("small", name), rows("run", name));
     }
     assert_eq!(place.digest("run"), before, "the old one was touched");
-    // The same again, byte for byte, and on another number of threads.
+    // A second shrinking gives the same bytes, also with another number of threads.
     let again = [&shrink[..], &["--out", "again", "--threads", "3"]].concat();
     let said = text(&place, &again);
     assert!(said.contains("30 rows are gone (60.0 %)") && said.contains("zillion eval"), "{said}");
     assert_eq!(place.digest("again"), place.digest("small"));
-    // It trains on, and keys that went come back.
+    // Training resumes from it, and evicted keys come back.
     let on = place
         .train("on", &["--from", &place.text("small"), "--set", "train.epochs=1"])
         .output()
@@ -180,7 +182,7 @@ fn a_smaller_checkpoint_is_a_checkpoint() {
     assert!(on.status.success(), "{}", stderr(&on));
     assert_eq!(rows("on", "user").len(), 50);
 
-    // Other rules, and what is refused.
+    // Other rules follow, and settings that are refused.
     let waits = "tables.user.admission={ kind = 'count', at_least = 31 }";
     place.train_ok("waits", &["--set", "train.epochs=1", "--set", waits]);
     let sizes = |rule: &[&str]| {
@@ -232,12 +234,12 @@ fn a_smaller_checkpoint_is_there_whole_or_not_at_all() {
         }
     }
     assert_eq!(whole, 1, "no number was beyond the last operation");
-    // Nothing that was left behind stands in the way.
+    // No leftover stands in the way.
     let result = zillion(&shrink).current_dir(place.path("")).output().expect("the binary runs");
     assert!(result.status.success(), "{}", stderr(&result));
 }
 
-/// The users of generated rows in file order, in steps of 64.
+/// Returns the users of generated rows in file order, in steps of 64.
 fn user_steps() -> Vec<Vec<String>> {
     let text = csv(0, ROWS);
     let users: Vec<String> = text
@@ -267,7 +269,7 @@ fn a_plan_says_what_training_does() {
     let user = &tables[0];
     assert_eq!((number(&user["keys"]), number(&user["values"])), (50, 1500));
     assert_eq!(number(&user["one_in"]), 1);
-    // Against the rows themselves.
+    // The plan is compared with the rows themselves.
     let steps = user_steps();
     for point in user["admission"].as_array().expect("a list") {
         let at_least = number(&point["at_least"]);
@@ -281,7 +283,7 @@ fn a_plan_says_what_training_does() {
         assert_eq!(number(&point["rows"]), rows, "{point}");
         assert!((share(&point["found"]) - found as f64 / 1500.0).abs() < 1e-9, "{point}");
     }
-    // Against training under one of these settings.
+    // The plan is compared with training under one of these settings.
     place.train_ok(
         "run",
         &[&order[..], &["--set", "tables.user.admission={ kind = 'count', at_least = 20 }"]]
@@ -297,7 +299,8 @@ fn a_plan_says_what_training_does() {
     let svg = std::fs::read_to_string(place.path("plan.svg")).expect("the plot is there");
     assert!(svg.contains("Admission") && svg.contains("user: 50 keys"), "{svg}");
     assert!(!svg.contains("NaN") && svg.trim_end().ends_with("</svg>"));
-    // The job's own data where none is named; part of it; a setting that the grid does not have.
+    // The data is that of the job where none is named; part of it; a setting that the grid does not
+    // have.
     assert_eq!(plan(&[])["tables"], report["tables"]);
     assert_eq!(number(&plan(&["--rows", "100"])["rows"]), 128);
     let own = plan(&["--set", "tables.user.eviction={ kind = 'unseen', steps = 7 }"]);
@@ -307,7 +310,7 @@ fn a_plan_says_what_training_does() {
     for words in ["admission count", "a cache of", "table tags", "buckets of numbers: age"] {
         assert!(said.contains(words), "{said}");
     }
-    // Formats agree.
+    // The formats agree.
     place.write("train.tsv", &csv(0, ROWS).replace(',', "\t"));
     assert_eq!(plan(&["--sample", "train.tsv"])["tables"], report["tables"]);
     let (code, said) = fails(&place, &["plan", "job.toml", "--sample", "gone.csv"]);

@@ -7,8 +7,8 @@ use zillion_feature::random::{combine, mix64};
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// Clicks that ids tell; purchases only after clicks, known for clicked rows and some others; stars for
-/// two rows of three.
+/// Makes rows with clicks that ids explain; purchases only after clicks, known for clicked rows and
+/// some others; stars for two rows of three.
 fn csv(part: u64, rows: u64) -> String {
     let mut text = "user,item,click,buy,stars\n".to_owned();
     for row in 0..rows {
@@ -93,7 +93,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
 }
 
-/// Two labels and esmm instead.
+/// Changes the job to two labels and esmm.
 fn esmm(place: &Workplace) {
     let (head, rest) = JOB.split_once("[labels.liked]").expect("the label");
     let (_, rest) = rest.split_once("[tables").expect("what follows it");
@@ -213,14 +213,14 @@ fn what_is_wrong_is_named() {
         assert!(said.contains(message), "{message}\n{said}");
         assert_eq!(code, 2, "{said}");
     }
-    // No label at all.
+    // The job has no label at all.
     let (head, rest) = JOB.split_once("[labels.click]").expect("the labels");
     let (_, rest) = rest.split_once("[tables").expect("what follows them");
     place.write("job.toml", &format!("{head}[tables{rest}"));
     let (code, said) = place.train_fails(&[]);
     assert!(said.contains("`labels`: a job needs at least one label"), "{said}");
     assert_eq!(code, 2, "{said}");
-    // A threshold that is forgotten.
+    // The job lacks a threshold.
     place.write("job.toml", &JOB.replacen("at_least = 3", "", 1));
     let (code, said) = place.train_fails(&[]);
     assert!(said.contains("or give it `at_least = <number>`"), "{said}");

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::harness::Workplace;
 use crate::server::PATIENCE;
 
-/// `zillion train --metrics` on a port of its own, killed when dropped.
+/// A `zillion train --metrics` on a port of its own, killed when dropped.
 pub(crate) struct Trainer {
     child: Child,
     log: std::path::PathBuf,
-    /// `127.0.0.1:PORT` of its metrics.
+    /// The address `127.0.0.1:PORT` of its metrics.
     pub(crate) address: String,
 }
 
@@ -34,12 +34,12 @@ impl Trainer {
         trainer
     }
 
-    /// What it has said so far.
+    /// Returns its output so far.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).expect("the log can be read")
     }
 
-    /// Waits for a line that begins so.
+    /// Waits for a line with this beginning.
     pub(crate) fn wait_for_line(&mut self, beginning: &str) -> String {
         let began = Instant::now();
         loop {
@@ -55,7 +55,7 @@ impl Trainer {
         }
     }
 
-    /// SIGTERM; returns how it ended.
+    /// Sends SIGTERM and returns the exit status.
     pub(crate) fn terminate(&mut self) -> std::process::ExitStatus {
         let pid = self.child.id().to_string();
         std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs");
@@ -65,7 +65,7 @@ impl Trainer {
 
 impl Drop for Trainer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

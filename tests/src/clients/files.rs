@@ -1,4 +1,4 @@
-//! pandas, polars, pyarrow, safetensors and onnxruntime open what we write, and find in it what is there.
+//! pandas, polars, pyarrow, safetensors and onnxruntime open our files, and find the right content.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::export::{chain, layered, publishing, registry_file};
 use crate::harness::{Workplace, root, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, operate};
 
-/// Rows that are scored.
+/// The number of rows that are scored.
 const SCORED: usize = 300;
 
 #[test]
@@ -55,7 +55,7 @@ fn exported_rows_and_layers_open_everywhere() {
     place.write("rows.json", &serde_json::to_string(&wanted).expect("JSON"));
     run(&mut python.script("files.py", &["rows", &output, &place.text("rows.json")]));
 
-    // The registry's own file, of the newest version that has tombstones.
+    // The test reads the registry's own file, of the newest version that has tombstones.
     let parts = |manifest: &Value| -> Vec<(String, bool)> {
         let tables = manifest["layer"]["tables"].as_array().expect("tables");
         let of = |table: &Value| {
@@ -106,7 +106,7 @@ fn keys_of(path: &std::path::Path) -> (Vec<String>, Vec<u8>) {
     (keys, tombstones)
 }
 
-/// Rows with a feature of every kind, values missing in some; `first` tells files apart.
+/// Makes rows with a feature of every kind and some missing values; `part` tells files apart.
 fn data(part: u64, rows: usize) -> String {
     let mut text = "user,item,history,tags,price,height,age,click,buy\n".to_owned();
     for row in 0..rows {
@@ -143,7 +143,7 @@ fn data(part: u64, rows: usize) -> String {
     text
 }
 
-/// The job but for its features' pooling, its labels and its model.
+/// Writes the job with its pooling, labels, tables and model as parameters.
 fn job(pooling: &str, labels: &str, tables: &str, model: &str) -> String {
     format!(
         "name = 'files'\nseed = 3\n[data]\ntrain = ['train.csv']\nvalid = ['valid.csv']\n\
@@ -165,7 +165,7 @@ const CLICK: &str = "[labels.click]";
 const BOTH: &str = "[labels.click]\n[labels.buy]";
 const FEATURES: &str = "['user', 'history', 'tags', 'price', 'height', 'age', 'user_item']";
 
-/// A graph of a job with what the zoo's models do not have.
+/// A graph of a job with operations that the models of the zoo do not have.
 const WRITTEN: &str = r#"
 kind = 'graph'
 logits = 'score'
@@ -213,7 +213,7 @@ deep = { op = 'linear', inputs = ['mlp'], width = 1 }
 score = { op = 'add', inputs = ['wide', 'bilinear', 'deep'] }
 "#;
 
-/// Name, how lists are pooled, labels, tables, model.
+/// Lists the models with their jobs: name, pooling of lists, labels, tables, model.
 fn models() -> Vec<(&'static str, String)> {
     let attention = "attention = [{ query = 'item', history = 'history' }]";
     let two_tower =
@@ -269,7 +269,7 @@ fn models() -> Vec<(&'static str, String)> {
     rows.into_iter().map(job).collect()
 }
 
-/// The rows of a file as the program of the document takes them.
+/// Returns the rows of a file as the program of the document takes them.
 fn columns(text: &str) -> (Value, BTreeMap<String, String>) {
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let names = lines.next().expect("a header");
@@ -309,7 +309,7 @@ fn onnxruntime_scores_as_we_do() {
     for (name, text) in models() {
         place.write("job.toml", &text);
         place.train_ok(name, &["--set", &registry, "--set", &format!("publish.model={MODEL}")]);
-        // Rows that training has seen; where unknown keys are zeros, others too.
+        // Training has seen these rows; where unknown keys are zeros, it has not seen others.
         let part = if text.contains("'zero'") { 3 } else { 1 };
         let scored: String =
             data(part, 1200).lines().take(SCORED + 1).map(|line| format!("{line}\n")).collect();
@@ -342,7 +342,7 @@ fn onnxruntime_scores_as_we_do() {
         let wanted = json!({ "data": data, "texts": texts, "outputs": outputs });
         place.write("score.json", &wanted.to_string());
         let doc = doc.to_str().expect("a plain path");
-        // It compares, and fails where a difference is larger than 1e-5.
+        // The script compares, and fails where a difference is larger than 1e-5.
         run(&mut python.script("files.py", &["score", &exported, &place.text("score.json"), doc]));
     }
 }
@@ -385,7 +385,8 @@ fn converted_files_open_everywhere() {
         let values: Vec<Value> = rows.iter().map(|row| value(of, row[at])).collect();
         columns.insert(name, values);
     }
-    // In the order of the file: a map of serde_json sorts its keys, so it is written by hand.
+    // The columns are in the order of the file. A map of serde_json sorts its keys, so the JSON is
+    // written by hand.
     let shown: Vec<String> =
         types.iter().map(|(name, of)| format!("\"{name}\":\"{of}\"")).collect();
     let columns = serde_json::to_string(&columns).expect("JSON");

@@ -1,10 +1,11 @@
-//! tritonclient over HTTP, with JSON and binary tensors, and TF-Serving's REST API, by clients that know nothing of us.
+//! tritonclient over HTTP, with JSON and binary tensors, and TF-Serving's REST API, by unmodified
+//! clients.
 
 use super::{Python, run};
 use crate::harness::Workplace;
 use crate::server::{MODEL, REGISTRY, Server, operate};
 
-/// A registry with several versions, `stable` at the newest and `canary` at the first.
+/// Makes a registry with several versions, `stable` at the newest and `canary` at the first.
 fn published() -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));

@@ -1,9 +1,9 @@
-//! Clients that already exist, unmodified, against the real binary: one Python script a module, in
-//! `tests/clients/`, run in a virtual environment that holds what `requirements.txt` pins.
+//! Existing clients, unmodified, against the real binary: one Python script a module, in
+//! `tests/clients/`, run in a virtual environment with the pinned packages of `requirements.txt`.
 //!
-//! The environment is made once, beside the build's other results, and used again while the list is the
-//! same. Where PyPI cannot be reached the modules skip, visibly; where it can, failing to install is a
-//! failure.
+//! The environment is made once, beside the other results of the build, and used again while the
+//! list is the same. Where PyPI cannot be reached, the modules skip visibly; where it can, a
+//! failing installation fails the test.
 
 mod files;
 mod http_triton;
@@ -19,13 +19,14 @@ use std::sync::OnceLock;
 
 use crate::harness::{root, skip, stderr, stdout};
 
-/// Python with the clients in it.
+/// A Python with the clients installed.
 pub(crate) struct Python {
     interpreter: PathBuf,
 }
 
 impl Python {
-    /// The environment, made by the first caller; `None`, and said so, where there is no PyPI.
+    /// Returns the environment, which the first caller makes, or `None` with a message where PyPI
+    /// cannot be reached.
     pub(crate) fn get() -> Option<&'static Self> {
         static PYTHON: OnceLock<Option<Python>> = OnceLock::new();
         let python = PYTHON.get_or_init(Self::make).as_ref();
@@ -45,7 +46,7 @@ impl Python {
         if stamp.exists() {
             return Some(Self { interpreter });
         }
-        // What an interrupted attempt left is not to be trusted.
+        // The leftover of an interrupted attempt is not used.
         if folder.exists() {
             fs::remove_dir_all(&folder).expect("an unfinished environment can be removed");
         }
@@ -66,7 +67,7 @@ impl Python {
         Some(Self { interpreter })
     }
 
-    /// A command that runs `tests/clients/<script>`.
+    /// Returns a command that runs `tests/clients/<script>`.
     pub(crate) fn script(&self, script: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.interpreter);
         command.arg(root().join("tests/clients").join(script)).args(arguments);
@@ -74,7 +75,7 @@ impl Python {
         command
     }
 
-    /// A command of a package's own program: `schemathesis`, `moto_server`.
+    /// Returns a command that runs a package's own program: `schemathesis`, `moto_server`.
     pub(crate) fn program(&self, program: &str, arguments: &[&str]) -> Command {
         let folder = self.interpreter.parent().expect("an interpreter lies in a folder");
         let mut command = Command::new(folder.join(program));
@@ -83,10 +84,10 @@ impl Python {
     }
 }
 
-/// Runs a command to its end and returns what it printed.
+/// Runs a command to its end and returns its output.
 ///
 /// # Panics
-/// Where it fails, with all that it said.
+/// Panics with the whole output if the command fails.
 pub(crate) fn run(command: &mut Command) -> String {
     let output: Output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(
@@ -99,7 +100,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     stdout(&output)
 }
 
-/// The build's folder.
+/// Returns the folder of the build.
 pub(crate) fn target() -> &'static Path {
     static TARGET: OnceLock<PathBuf> = OnceLock::new();
     TARGET.get_or_init(|| {

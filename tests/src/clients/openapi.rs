@@ -1,11 +1,11 @@
-//! The OpenAPI document is true: schemathesis makes requests out of it, right and wrong ones, and holds every answer
-//! against it.
+//! The OpenAPI document is true: schemathesis makes requests out of it, right and wrong ones, and
+//! compares every answer with it.
 
 use super::{Python, run};
 use crate::harness::{Workplace, root};
 use crate::server::{MODEL, REGISTRY, Server, operate};
 
-/// Requests that are made at least.
+/// The least number of requests.
 const CASES: usize = 2_000;
 
 #[test]
@@ -16,14 +16,14 @@ fn every_answer_is_as_the_document_says() {
     let settings = ["--set", &registry, "--set", "publish.every=12", "--set", "train.epochs=1"];
     place.train_ok("run", &settings);
     operate(&place, &["model", "promote", "1", "--to", "canary"]);
-    // Whoever waits for a processor is no failure of the document.
+    // A request that waits long for a processor is no error of the document.
     let mut server = Server::start(&place, &["--request-ms", "30000", "--receive-ms", "30000"]);
     assert!(server.becomes_ready());
 
     let document = server.get("/openapi.json").json();
     let paths = document["paths"].as_object().expect("paths");
     assert!(paths.len() > 35, "{paths:?}");
-    // Each path that is not about a model by a parameter is there for every one of them.
+    // Each path that names a model without a parameter is there for every model.
     for path in [
         format!("/v2/models/{MODEL}/infer"),
         format!("/v1/models/{MODEL}/labels/{{label}}:predict"),
@@ -50,7 +50,7 @@ fn every_answer_is_as_the_document_says() {
             "--no-color",
         ],
     );
-    // It leaves a folder of examples that it would begin with the next time.
+    // The program leaves a folder of examples, with which it would begin the next time.
     let said = run(command.current_dir(place.path("")));
     let generated = said
         .lines()

@@ -1,5 +1,5 @@
-//! boto3 and moto: a registry in the bucket of an S3 server that we have not written, read by the client that
-//! everybody has, both with the same profile of AWS's own files.
+//! boto3 and moto: a registry in the bucket of an independent S3 server, read by the usual client,
+//! both with the same profile of AWS's own files.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::harness::csv;
 use crate::server::{MODEL, infer_body, instances, output};
 use crate::stores::{BUCKET, KEY, Proxy, S3Place, SECRET, storm};
 
-/// `moto_server` on a port of its own, stopped when dropped.
+/// A `moto_server` on a port of its own, stopped when dropped.
 struct Moto {
     child: Child,
     address: SocketAddr,
@@ -22,7 +22,7 @@ impl Moto {
     fn start(python: &Python) -> Self {
         let mut child = python
             .program("moto_server", &["-H", "127.0.0.1", "-p", "0"])
-            // Our parts are small here.
+            // The parts of this test are small.
             .env("S3_UPLOAD_PART_MIN_SIZE", "1")
             .env("PYTHONUNBUFFERED", "1")
             .stdout(Stdio::null())
@@ -38,7 +38,7 @@ impl Moto {
                 break address.parse().expect("an address");
             }
         };
-        // It writes a line a request: somebody has to read them.
+        // The server writes a line a request, and a full pipe would stop it.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Self { child, address }
     }
@@ -46,7 +46,7 @@ impl Moto {
 
 impl Drop for Moto {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -56,7 +56,7 @@ impl Drop for Moto {
 fn boto3_reads_what_was_published_to_moto() {
     let Some(python) = Python::get() else { return };
     let moto = Moto::start(python);
-    // Between the two a proxy: what boto3 reads came there through a storm.
+    // A proxy lies between the two: the objects that boto3 reads came through many faults.
     let proxy = Proxy::start(moto.address, storm(9, 60));
     let mut s3 = S3Place::new(proxy.address);
     s3.set("ZILLION_STORE_MULTIPART_BYTES", "4000");
@@ -89,7 +89,7 @@ fn boto3_reads_what_was_published_to_moto() {
     assert_eq!(read["versions"], newest);
     assert!(read["rows"].as_u64() > Some(100), "{read}");
     assert!(read["in_parts"].as_u64() > Some(3), "{read}");
-    // Served, promoted, rolled back, verified from there.
+    // The version is served, promoted, rolled back and verified from there.
     let mut server = s3.serve(&[]);
     assert!(server.becomes_ready());
     server.wait_for(newest);

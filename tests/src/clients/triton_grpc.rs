@@ -6,7 +6,7 @@ use super::{Python, run};
 use crate::harness::{Workplace, csv};
 use crate::server::{MODEL, REGISTRY, Server, instances};
 
-/// A model that was trained for a moment, and rows to ask about.
+/// Makes a model after a short training, and rows to score.
 pub(super) fn published() -> (Workplace, String) {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -16,7 +16,7 @@ pub(super) fn published() -> (Workplace, String) {
     (place, rows)
 }
 
-/// Its server with a second address for gRPC, and the version that answers.
+/// Starts its server with a second address for gRPC; returns the version that answers.
 pub(super) fn served(place: &Workplace) -> (Server, String, String) {
     let mut server = Server::start(place, &["--grpc", "127.0.0.1:0"]);
     assert!(server.becomes_ready());
@@ -31,7 +31,7 @@ fn tritons_grpc_clients_work_unmodified() {
     let Some(python) = Python::get() else { return };
     let (place, rows) = published();
     let (mut server, grpc, version) = served(&place);
-    // Beside it one that begins with nothing: a server of its own cache, as on another machine.
+    // A second server begins without models, with a cache of its own as on another machine.
     let cache = place.text("controlled-cache");
     let mut controlled = Server::configured(
         &place,

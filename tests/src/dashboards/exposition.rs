@@ -1,20 +1,20 @@
-//! Prometheus' text format, and names in expressions.
+//! The text format of Prometheus, and the names in expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a metric is.
+/// The type and the labels of a metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Family {
     pub(super) kind: String,
     pub(super) labels: BTreeSet<String>,
 }
 
-/// Metrics by name.
+/// The metrics by their names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Families(pub(super) BTreeMap<String, Family>);
 
 impl Families {
-    /// From a scrape.
+    /// Parses the text of a scrape.
     pub(super) fn parse(text: &str) -> Self {
         let mut families: BTreeMap<String, Family> = BTreeMap::new();
         let mut current = String::new();
@@ -34,7 +34,7 @@ impl Families {
         Self(families)
     }
 
-    /// From the tables of the document: name, type, labels in the first three columns.
+    /// Parses the tables of the document: name, type and labels in the first three columns.
     pub(super) fn documented(text: &str) -> Self {
         let mut families = BTreeMap::new();
         for line in text.lines().filter(|line| line.starts_with("| `")) {
@@ -50,7 +50,7 @@ impl Families {
         Self(families)
     }
 
-    /// Those of two processes.
+    /// Returns the metrics of two processes.
     pub(super) fn and(&self, other: &Self) -> Self {
         let mut all = self.clone();
         for (name, family) in &other.0 {
@@ -62,14 +62,14 @@ impl Families {
     }
 }
 
-/// The names of a sample's labels.
+/// Returns the names of the labels of a sample.
 fn labels_of(line: &str) -> Vec<String> {
     let Some((_, rest)) = line.split_once('{') else { return Vec::new() };
     let mut names = Vec::new();
     let mut rest = rest;
     while let Some((name, after)) = rest.split_once("=\"") {
         names.push(name.trim_start_matches([',', ' ']).to_owned());
-        // Values of these tests have no quotes of their own.
+        // Label values of these tests contain no quotes.
         let Some((_, after)) = after.split_once('"') else { break };
         rest = after;
         if rest.starts_with('}') {
@@ -79,12 +79,12 @@ fn labels_of(line: &str) -> Vec<String> {
     names
 }
 
-/// What a metric's samples are called.
+/// Returns the names that the samples of a metric may have.
 pub(super) fn series_of(name: &str) -> [String; 4] {
     ["", "_bucket", "_sum", "_count"].map(|suffix| format!("{name}{suffix}"))
 }
 
-/// The metrics that an expression names: ours, the process' and recorded ones.
+/// Returns the metrics that an expression names: ours, those of the process and recorded ones.
 pub(super) fn names_in(expression: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut is_string = false;

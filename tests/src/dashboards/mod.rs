@@ -1,7 +1,8 @@
-//! Dashboards, rules and the list of metrics against what real processes expose, through a real Prometheus.
+//! Dashboards, rules and the list of metrics against the metrics of real processes, through a real
+//! Prometheus.
 //!
-//! One scene for all: a trainer that publishes, a server that follows it, clients, and Debian's Prometheus scraping
-//! both, started as `dashboards/README.md` says.
+//! One scene serves all tests: a trainer that publishes, a server that follows it, clients, and
+//! Debian's Prometheus that scrapes both, started as `dashboards/README.md` says.
 
 mod exposition;
 mod prometheus;
@@ -27,7 +28,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Every expression of every panel, with its dashboard.
+/// Returns every expression of every panel, with its dashboard.
 fn panel_expressions() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder().join("grafana"))
@@ -55,7 +56,7 @@ fn panel_expressions() -> Vec<(String, String)> {
     found
 }
 
-/// The rules' expressions, as the files have them: strings of JSON behind `expr:`.
+/// Returns the expressions of the rules, as the files have them: JSON strings after `expr:`.
 fn rule_expressions(file: &str) -> Vec<String> {
     let text = read(&format!("dashboards/prometheus/{file}"));
     let expressions = text.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
@@ -68,7 +69,7 @@ fn values_of(file: &str, key: &str) -> Vec<String> {
     lines.filter_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned()).collect()
 }
 
-/// Everything that dashboards and rules name.
+/// Returns every metric that dashboards and rules name.
 fn named() -> BTreeSet<String> {
     let panels = panel_expressions().into_iter().map(|(_, expression)| expression);
     let rules = ["recording.yml", "alerts.yml"].into_iter().flat_map(rule_expressions);
@@ -90,7 +91,7 @@ fn every_alert_gives_advice_and_has_a_test() {
     let alerts = values_of("alerts.yml", "alert:");
     assert!(alerts.len() > 20, "{alerts:?}");
     assert_eq!(alerts.iter().collect::<BTreeSet<_>>().len(), alerts.len(), "{alerts:?}");
-    // Each is asked for twice: where it must be quiet, and where it must fire.
+    // Each alert is tested twice: where it must be quiet, and where it must fire.
     let mut asked: BTreeMap<String, usize> = BTreeMap::new();
     values_of("tests.yml", "alertname:")
         .into_iter()
@@ -108,7 +109,7 @@ fn every_alert_gives_advice_and_has_a_test() {
     }
 }
 
-/// A command that an alert names must be one.
+/// Checks that a command that an alert names exists.
 #[test]
 fn commands_of_alerts_exist() {
     for description in values_of("alerts.yml", "description:") {
@@ -128,7 +129,7 @@ fn commands_of_alerts_exist() {
     }
 }
 
-/// The generated data with event times and an item's attributes in a side table.
+/// Makes the generated data with event times and the attributes of items in a side table.
 fn place() -> Workplace {
     let place = Workplace::new();
     for (file, part, rows) in [("train.csv", 0, ROWS), ("valid.csv", 1, 400), ("test.csv", 2, 400)]
@@ -153,7 +154,7 @@ fn place() -> Workplace {
     place
 }
 
-/// Asks for scores by every protocol, and once wrongly.
+/// Requests scores over every protocol, and once wrongly.
 fn ask(server: &Server) {
     let rows = instances(&format!("{}\n{}\n{}\n", crate::harness::HEADER, row(2, 1), row(2, 2)));
     let v2 = infer_body(&rows, &[]);
@@ -204,7 +205,8 @@ fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
     loop {
         let known = scraping.names();
         let absent: Vec<&String> = named.difference(&known).collect();
-        // Recording rules look at rates, and a version that came while the server was up was measured.
+        // Recording rules use rates, and freshness needs a version that was loaded while the server
+        // was up.
         let fresh = scraping.query("zillion_serving_freshness_seconds_count > 0").len();
         let servable =
             scraping.query("zillion_serving_publish_to_servable_seconds_count > 0").len();
@@ -226,7 +228,7 @@ fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
             .replace("$model", ".*");
         assert!(!plain.contains('$'), "{dashboard}: {expression}");
         let found = scraping.query(&plain);
-        // Differences and quotients may have nothing to say; whatever selects alone has.
+        // Differences and quotients may have no value; a plain selector always has one.
         let selects = plain.starts_with("zillion") || plain.starts_with("process");
         assert!(!selects || !found.is_empty(), "{dashboard} shows nothing: {plain}");
     }
@@ -234,7 +236,7 @@ fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
     assert_eq!(scraping.query("zillion_serving_ready == 1").len(), 1);
     assert_eq!(scraping.query("zillion_build_info == 1").len(), 2);
 
-    // Every metric is somewhere, and described as it is.
+    // Every metric is on a dashboard, and described as it is.
     let trained = Families::parse(&scraping.get(&trainer.address, "/metrics"));
     let served = Families::parse(&scraping.get(&server.address, "/metrics"));
     let exposed = trained.and(&served);

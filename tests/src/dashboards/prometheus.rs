@@ -15,7 +15,7 @@ use crate::clients::{run, target};
 use crate::harness::{Workplace, skip, stderr, stdout};
 use crate::server::PATIENCE;
 
-/// Where the programs are.
+/// The folder of Prometheus and promtool.
 pub(super) struct Programs(PathBuf);
 
 fn script() -> Command {
@@ -25,7 +25,8 @@ fn script() -> Command {
     command
 }
 
-/// Prometheus and promtool, unpacked beside the build; `None`, and said so, where Debian's servers cannot be reached.
+/// Unpacks Prometheus and promtool beside the build; returns `None` with a message where Debian's
+/// servers cannot be reached.
 pub(super) fn programs() -> Option<Programs> {
     let output = script().arg("--fetch").output().expect("sh runs");
     if output.status.code() == Some(4) {
@@ -37,7 +38,7 @@ pub(super) fn programs() -> Option<Programs> {
 }
 
 impl Programs {
-    /// `promtool check rules` and `promtool test rules`.
+    /// Runs `promtool check rules` and `promtool test rules`.
     pub(super) fn check_rules(&self) {
         let promtool = || {
             let mut command = Command::new(self.0.join("promtool"));
@@ -79,7 +80,8 @@ impl Prometheus {
         prometheus
     }
 
-    /// The body of an answer. HTTP/1.0, so that nobody cuts it in chunks.
+    /// Returns the body of an answer. The request is HTTP/1.0, so that the body does not come in
+    /// chunks.
     pub(super) fn get(&self, address: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time that is none of zero");
@@ -95,20 +97,20 @@ impl Prometheus {
 
     fn api(&self, path: &str) -> Option<Value> {
         let body = self.get(&self.address, path);
-        // Before it is ready it answers with plain text.
+        // A Prometheus that is not ready answers with plain text.
         let answer: Value = serde_json::from_str(&body).ok()?;
         assert_eq!(answer["status"], "success", "{path}: {answer}");
         Some(answer["data"].clone())
     }
 
-    /// All metrics that it has seen.
+    /// Returns the names of all metrics that Prometheus has seen.
     pub(super) fn names(&self) -> BTreeSet<String> {
         let names = self.api("/api/v1/label/__name__/values").unwrap_or_default();
         let names = names.as_array().cloned().unwrap_or_default();
         names.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
     }
 
-    /// What an expression gives now.
+    /// Returns the current result of an expression.
     pub(super) fn query(&self, expression: &str) -> Vec<Value> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         let encoded: String =
@@ -125,7 +127,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

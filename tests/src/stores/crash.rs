@@ -1,5 +1,5 @@
-//! Killed at random moments while the store is in a storm: nothing torn is ever visible, nothing that was
-//! acknowledged is lost, and of two publishers at once one wins.
+//! Processes that are killed at random moments while the store has many faults: no torn state is
+//! ever visible, nothing that was acknowledged is lost, and of two publishers at once one wins.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -16,7 +16,7 @@ use crate::server::{MODEL, Server, infer_body, instances};
 
 const SIGKILL: i32 = 9;
 
-/// How long the loop of random kills goes on.
+/// Returns the duration of the loop of random kills.
 fn crash_time() -> Duration {
     let seconds = std::env::var("ZILLION_TEST_CRASH_SECONDS").ok().and_then(|s| s.parse().ok());
     Duration::from_secs(seconds.unwrap_or(20))
@@ -72,7 +72,7 @@ fn a_run_and_its_server_killed_at_random_moments_in_a_storm() {
         }
         assert!(round < 10_000, "{kills} kills, {answers} answers");
     }
-    // It all goes on: the server comes back, and one last version reaches it.
+    // Everything goes on: the server comes back, and one last version reaches it.
     let show = s3.operate(&["model", "show", "--json"]);
     let show: Value = serde_json::from_str(&show).expect("JSON");
     let reached = show["origin"]["cursor"]["epoch"].as_u64().expect("a number");

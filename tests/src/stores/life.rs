@@ -1,5 +1,5 @@
-//! The loop with the real binary and versions in a bucket, through a storm: published, loaded, promoted, rolled
-//! back, verified, collected, with the scores of a registry that is a folder.
+//! The loop with the real binary and versions in a bucket, through many faults: published, loaded,
+//! promoted, rolled back, verified, collected, with the scores of a registry that is a folder.
 
 use serde_json::Value;
 
@@ -9,10 +9,10 @@ use super::s3::{Create, S3Server};
 use crate::harness::{csv, stderr};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, output};
 
-/// Rows that are scored.
+/// The number of rows that are scored.
 const ROWS: usize = 200;
 
-/// Faults in a thousand requests.
+/// The number of faults in a thousand requests.
 const SHARE: u64 = 120;
 
 fn ask(server: &Server) -> Vec<f32> {
@@ -22,7 +22,7 @@ fn ask(server: &Server) -> Vec<f32> {
     output(&reply, "logits")
 }
 
-/// The sum of a counter's series.
+/// Returns the sum of the series of a counter.
 fn counter(server: &Server, name: &str) -> f64 {
     let metrics = server.get("/metrics").body;
     let of = metrics.lines().filter(|line| line.starts_with(name));
@@ -37,7 +37,7 @@ fn the_whole_loop_through_a_storm() {
     let place = &s3.place;
     let run = ["--set", "publish.every=10", "--set", "train.epochs=1"];
     s3.train_ok("run", &run);
-    // The same training into a folder.
+    // The same training publishes into a folder.
     let registry = format!("publish.registry={}", place.text(REGISTRY));
     place.train_ok("local-run", &[&["--set", &registry], &run[..]].concat());
     let newest = s3.latest();
@@ -56,7 +56,7 @@ fn the_whole_loop_through_a_storm() {
     let verified: Value = serde_json::from_slice(&said.stdout).expect("JSON");
     assert_eq!(verified["versions"], newest, "{}", stderr(&said));
     assert!(verified["store"]["requests"].as_u64() > Some(10), "{verified}");
-    // Hot load, pointers, back.
+    // The new versions are loaded, promoted and rolled back.
     s3.train_ok("run", &["--resume", "--set", "publish.every=10", "--set", "train.epochs=2"]);
     let later = s3.latest();
     assert!(later > newest);
@@ -69,12 +69,12 @@ fn the_whole_loop_through_a_storm() {
     s3.operate(&["model", "pin", &newest.to_string()]);
     s3.operate(&["model", "gc", "--keep", "1", "--grace", "0"]);
     s3.operate(&["model", "verify", "--version", &newest.to_string()]);
-    // A server that begins with nothing, after the collection.
+    // A server begins without files, after the collection.
     let mut fresh = s3.serve(&["--cache", &place.text("fresh-cache")]);
     assert!(fresh.becomes_ready());
     fresh.wait_for(newest);
     assert_eq!(ask(&fresh), wanted);
-    // What happened is to be seen.
+    // Metrics show what happened.
     assert!(proxy.broken() > 20, "{}", proxy.broken());
     let began = std::time::Instant::now();
     let store = |name: &str| counter(&running, &format!("zillion_registry_store_{name}"));
@@ -142,7 +142,7 @@ fn a_server_that_stops_does_not_wait_for_a_store_that_hangs() {
     while proxy.broken() == 0 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // It goes on answering, and ends when it is told to.
+    // The server goes on answering, and ends when it is told to.
     assert_eq!(ask(&running), scores);
     assert!(running.terminate().success());
 }

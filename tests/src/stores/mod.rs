@@ -1,5 +1,5 @@
-//! A registry in a bucket: a real S3 server in this process, a proxy that breaks what passes it, and the real
-//! binary between them.
+//! A registry in a bucket: a real S3 server in this process, a proxy that breaks what passes, and
+//! the real binary between them.
 
 mod place;
 mod proxy;

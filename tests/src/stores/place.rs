@@ -10,10 +10,11 @@ pub(crate) const BUCKET: &str = "models";
 pub(crate) const KEY: &str = "AKIAEXAMPLE";
 pub(crate) const SECRET: &str = "hunter22hunter22";
 
-/// The registry's URL.
+/// The URL of the registry.
 pub(crate) const URL: &str = "s3://models/of/a/team";
 
-/// What a process needs to reach a bucket at this address, with little patience and small ranges.
+/// Returns the variables with which a process reaches a bucket at this address, with short waits
+/// and small ranges.
 pub(crate) fn environment(address: SocketAddr) -> Vec<(&'static str, String)> {
     let text = |text: &str| text.to_owned();
     vec![
@@ -29,7 +30,7 @@ pub(crate) fn environment(address: SocketAddr) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A workplace, and a bucket as one sees it from there.
+/// A workplace, and a bucket as seen from there.
 pub(crate) struct S3Place {
     pub(crate) place: Workplace,
     environment: Vec<(&'static str, String)>,
@@ -40,14 +41,14 @@ impl S3Place {
         Self { place: Workplace::new(), environment: environment(address) }
     }
 
-    /// One more variable.
+    /// Sets one more variable.
     pub(crate) fn set(&mut self, name: &'static str, value: &str) {
         self.environment.push((name, value.to_owned()));
     }
 
-    /// A command that finds the bucket.
+    /// Gives a command the variables of the bucket.
     pub(crate) fn command(&self, mut command: Command) -> Command {
-        // Nothing of the machine's own: neither profiles nor a proxy.
+        // Profiles and proxies of the machine are not used.
         for name in
             ["AWS_PROFILE", "AWS_REGION", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
         {
@@ -58,21 +59,21 @@ impl S3Place {
         command
     }
 
-    /// `zillion <arguments> --registry … --model …`.
+    /// Returns `zillion <arguments> --registry … --model …`, ready to run.
     pub(crate) fn operator(&self, arguments: &[&str]) -> Command {
         let mut all = arguments.to_vec();
         all.extend(["--registry", URL, "--model", MODEL]);
         self.command(zillion(&all))
     }
 
-    /// The same, run to a successful end; its stdout.
+    /// Runs [`S3Place::operator`] to a successful end; returns its stdout.
     pub(crate) fn operate(&self, arguments: &[&str]) -> String {
         let output = self.operator(arguments).output().expect("the binary runs");
         assert!(output.status.success(), "{arguments:?}\n{}", stderr(&output));
         stdout(&output)
     }
 
-    /// `zillion train` that publishes into the bucket.
+    /// Returns `zillion train` that publishes into the bucket.
     pub(crate) fn train(&self, run: &str, more: &[&str]) -> Command {
         let registry = format!("publish.registry={URL}");
         let mut arguments = vec!["--set", &registry];
@@ -86,7 +87,7 @@ impl S3Place {
         output
     }
 
-    /// A server of the bucket's registry.
+    /// Starts a server of the bucket's registry.
     pub(crate) fn serve(&self, more: &[&str]) -> Server {
         let server = Server::launch(&self.place, URL, more, |command| self.command(command));
         server.unwrap_or_else(|| {
@@ -95,7 +96,7 @@ impl S3Place {
         })
     }
 
-    /// The newest version.
+    /// Returns the newest version.
     pub(crate) fn latest(&self) -> u64 {
         let list = self.operate(&["model", "list", "--json"]);
         let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");

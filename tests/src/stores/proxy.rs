@@ -1,5 +1,5 @@
-//! A proxy that breaks what passes it. One request a connection; what happens to it is decided by a closure
-//! that sees the request's head.
+//! A proxy that breaks what passes. There is one request a connection; a closure that sees the head
+//! of the request decides its fault.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,29 +9,29 @@ use std::time::Duration;
 
 use zillion_feature::random::{combine, mix64};
 
-/// What happens to a request.
+/// The treatment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// It is answered with this status and not passed on.
+    /// The request gets this status and is not passed on.
     Status(u16),
-    /// It is carried out, and answered with this status all the same.
+    /// The request is carried out, and gets this status all the same.
     StatusAfter(u16),
     /// The server gets this share of the body, in thousandths.
     CutRequest(u64),
-    /// It is carried out, and no byte of the answer comes back.
+    /// The request is carried out, and no byte of the answer comes back.
     LoseAnswer,
     /// This share of the answer comes back, in thousandths.
     CutAnswer(u64),
     /// The answer comes a few bytes at a time.
     Slow,
-    /// The answer does not come, and the connection stays.
+    /// The answer does not come, and the connection stays open.
     Hang,
 }
 
 type Decide = dyn FnMut(&str) -> Fault + Send;
 
-/// A running proxy. Ends when dropped.
+/// A running proxy, which ends when dropped.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
@@ -65,14 +65,14 @@ impl Proxy {
                 }
                 let Ok(stream) = stream else { continue };
                 let shared = accepting.clone();
-                // Whatever goes wrong here is one more fault.
+                // Any error here is one more fault.
                 std::thread::spawn(move || drop(pass(&shared, stream)));
             }
         });
         Self { address, shared }
     }
 
-    /// Requests that were broken so far.
+    /// Returns the number of requests that were broken so far.
     pub(crate) fn broken(&self) -> u64 {
         self.shared.broken.load(Ordering::Relaxed)
     }
@@ -81,12 +81,12 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts.
+        // The connection wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Breaks so many requests of a thousand, in every way there is, the same ones for the same seed.
+/// Breaks `share` of a thousand requests, in every way there is, the same ones for the same seed.
 pub(crate) fn storm(seed: u64, share: u64) -> impl FnMut(&str) -> Fault + Send + 'static {
     let mut requests = 0;
     move |_| {
@@ -110,7 +110,7 @@ pub(crate) fn storm(seed: u64, share: u64) -> impl FnMut(&str) -> Fault + Send +
     }
 }
 
-/// One request and its answer.
+/// Passes one request and its answer.
 fn pass(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     let (head, mut body) = head_of(&mut client)?;
@@ -155,7 +155,7 @@ fn pass(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
             client.shutdown(Shutdown::Both)
         }
         Fault::Hang => {
-            // Until the client has had enough and closes.
+            // The proxy waits until the client gives up and closes.
             let _ = client.read(&mut [0; 1]);
             Ok(())
         }
@@ -163,10 +163,10 @@ fn pass(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// No thread of a proxy stays for ever.
+/// The longest time for which a thread of a proxy stays.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A request's head with its empty line, and what came of the body with it.
+/// Reads the head of a request with its empty line, and the part of the body that came with it.
 fn head_of(client: &mut TcpStream) -> std::io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 8192];

@@ -1,8 +1,8 @@
 //! An S3 server in this process, over a folder of its own.
 //!
-//! `s3s-fs` looks whether an object is there and then renames, so that two writers that create the same object can
-//! both be told that they did. A store that decides between writers must not do that, so here conditional
-//! writes come one after another, each with its whole body at hand.
+//! `s3s-fs` checks whether an object exists and then renames. So two writers that create the same
+//! object can both be told that they did. A store that decides between writers must not do that. So
+//! conditional writes come one after another here, each with its whole body at hand.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,10 +25,10 @@ use tokio::sync::{Mutex, oneshot};
 
 use super::{BUCKET, KEY, SECRET};
 
-/// Bodies are held whole.
+/// The largest body, because bodies are held whole.
 const MOST_BYTES: usize = 64 << 20;
 
-/// A running server. Ends when dropped.
+/// A running server, which ends when dropped.
 pub(crate) struct S3Server {
     pub(crate) address: SocketAddr,
     folder: TempDir,
@@ -36,7 +36,7 @@ pub(crate) struct S3Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a server makes of `If-None-Match: *`.
+/// The handling of `If-None-Match: *` by a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Create {
     Honoured,
@@ -49,7 +49,7 @@ impl S3Server {
         std::fs::create_dir(folder.path().join(BUCKET)).expect("our own folder");
         let files = s3s_fs::FileSystem::new(folder.path()).expect("a folder that is there");
         let mut builder = S3ServiceBuilder::new(files);
-        // A header that is taken away was signed for: who ignores it must not look at signatures.
+        // A removed header was signed for, so a server that ignores it must not check signatures.
         if create == Create::Honoured {
             builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
         }
@@ -71,7 +71,7 @@ impl S3Server {
         Self { address, folder, end: Some(end), thread: Some(thread) }
     }
 
-    /// Where the bucket's objects lie.
+    /// Returns the folder of the bucket's objects.
     pub(crate) fn bucket(&self) -> PathBuf {
         self.folder.path().join(BUCKET)
     }
@@ -81,7 +81,7 @@ impl Drop for S3Server {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // What it panicked with has been said.
+            // The panic hook has printed the message.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,5 @@
-//! The store itself, against a real S3 server: alone, and through a proxy that loses answers, cuts, hangs.
+//! The store itself, against a real S3 server: alone, and through a proxy that loses answers, cuts
+//! and hangs.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -31,13 +32,13 @@ fn text(text: &str) -> Bytes {
     Bytes::from(text.to_owned())
 }
 
-/// Bytes that no two places of have in common.
+/// Makes bytes that differ from place to place.
 fn noise(seed: u64, length: usize) -> Bytes {
     let words = (0..length.div_ceil(8) as u64).flat_map(|i| mix64(seed ^ (i << 20)).to_le_bytes());
     words.take(length).collect()
 }
 
-/// Whether a request creates an object.
+/// Returns whether a request creates an object.
 fn creates(head: &str) -> bool {
     head.starts_with("PUT ") && head.to_ascii_lowercase().contains("\r\nif-none-match:")
 }
@@ -64,7 +65,7 @@ fn objects_are_written_read_listed_and_removed() {
     store.delete("a/one").unwrap();
     store.delete("a/one").unwrap();
     assert_eq!(store.get("a/one").unwrap(), None);
-    // The prefix is the URL's, and another registry of the bucket sees none of it.
+    // The prefix is that of the URL, and another registry of the bucket sees none of it.
     assert!(server.bucket().join("of/a/team/a/b/two").is_file());
     let other = Store::open_in(&env(server.address, &[]), "s3://models/other", Files::new());
     assert_eq!(other.unwrap().list("").unwrap(), Default::default());
@@ -75,7 +76,7 @@ fn objects_are_written_read_listed_and_removed() {
 fn a_folder_of_more_objects_than_a_page_is_listed_whole() {
     let server = S3Server::start(Create::Honoured);
     let store = open(server.address);
-    // Put there as files: what is asked is the listing.
+    // The objects are written as files, because only the listing is tested.
     let folder = server.bucket().join("of/a/team/many");
     for folder in ["x", "y/deep", "z"].map(|name| folder.join(name)) {
         std::fs::create_dir_all(&folder).unwrap();
@@ -104,7 +105,7 @@ fn a_create_whose_answer_was_lost_knows_that_it_won() {
     ];
     for (index, fault) in faults.into_iter().enumerate() {
         let name = format!("versions/{index}");
-        // What was stored before the answer was lost is ours.
+        // An object that was stored before the answer was lost belongs to the writer.
         let (wanted, mut left) = (name.clone(), 1);
         let proxy = Proxy::start(server.address, move |head| {
             let is_it = creates(head) && head.contains(&wanted) && left > 0;
@@ -115,7 +116,7 @@ fn a_create_whose_answer_was_lost_knows_that_it_won() {
         assert!(store.create(&name, text("ours")).unwrap(), "{fault:?}");
         assert_eq!(proxy.broken(), 1);
         assert_eq!(store.stats().requests(Operation::Create, Outcome::Exists), 2, "{fault:?}");
-        // Now somebody else's is there, and the same happens to us.
+        // Here the object of another writer exists, and the same happens.
         let name = format!("theirs/{index}");
         let (wanted, mut left) = (name.clone(), 1);
         let proxy = Proxy::start(server.address, move |head| {
@@ -149,7 +150,7 @@ fn of_many_who_create_the_same_object_in_a_storm_one_wins() {
                 let (name, winners) = (&name, &winners);
                 scope.spawn(move || {
                     if store.create(name, text(&index.to_string())).expect("it is tried for long") {
-                        // Who won reads what he wrote.
+                        // The winner reads what it wrote.
                         assert_eq!(store.get(name).unwrap(), Some(text(&index.to_string())));
                         winners.fetch_add(1, Ordering::Relaxed);
                     }
@@ -171,11 +172,11 @@ fn a_store_that_cannot_decide_between_two_writers_is_refused() {
     let refused = Registry::create_in(&unsigned, URL, Files::new(), clock()).map(drop);
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("If-None-Match"), "{said}");
-    // Who only reads does not mind.
+    // A reader does not need the guarantee.
     Registry::open_in(&unsigned, URL, Files::new(), clock()).expect("it can be read");
 }
 
-/// S3's smallest part; the server takes none that are smaller.
+/// The smallest part of S3; the server takes none that are smaller.
 const PART: usize = 5 << 20;
 
 fn open_for_parts(address: SocketAddr) -> Store {
@@ -193,7 +194,7 @@ fn big_objects_go_in_parts_through_a_storm() {
     let server = S3Server::start(Create::Honoured);
     let mut storm = storm(77, 300);
     let proxy = Proxy::start(server.address, move |head| match storm(head) {
-        // One hanging request is one long wait: others have those.
+        // A hanging request is one long wait, which other tests have.
         Fault::Hang => Fault::LoseAnswer,
         fault => fault,
     });
@@ -205,7 +206,7 @@ fn big_objects_go_in_parts_through_a_storm() {
         .collect();
     store.put_all(objects.clone()).unwrap();
     for (name, bytes) in &objects {
-        // As it lies there, and as it is read.
+        // The bytes are compared as they lie there, and as they are read.
         let there = std::fs::read(server.bucket().join("of/a/team").join(name)).unwrap();
         assert!(there == *bytes, "{name}: {} bytes", there.len());
         assert_eq!(store.head(name).unwrap().map(|o| o.bytes), Some(bytes.len() as u64));
@@ -239,7 +240,7 @@ fn a_store_that_hangs_does_not_hang_who_stops() {
         requests += 1;
         if requests > 1 { Fault::Hang } else { Fault::None }
     });
-    // Time enough to hang for good: an hour.
+    // A client with an hour of patience would hang for good.
     let patient =
         [("ZILLION_STORE_REQUEST_MS", "3600000"), ("ZILLION_STORE_OPERATION_MS", "3600000")];
     let store = Store::open_in(&env(proxy.address, &patient), URL, Files::new()).unwrap();

@@ -1,4 +1,4 @@
-//! A collector of traces: OTLP over HTTP on a free port, as far as these tests look.
+//! A collector of traces: OTLP over HTTP on a free port, as far as these tests need it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 
 use prost::Message;
 
-/// A span that came.
+/// A span that the collector received.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
     pub(super) service: String,
     pub(super) name: String,
     pub(super) trace: String,
     pub(super) id: String,
-    /// Empty: there is none.
+    /// The id of the parent, or an empty text.
     pub(super) parent: String,
     pub(super) state: String,
     pub(super) kind: i32,
@@ -23,7 +23,7 @@ pub(super) struct Span {
     pub(super) end: u64,
 }
 
-/// Listens until it is dropped.
+/// A collector that listens until it is dropped.
 pub(super) struct Collector {
     address: SocketAddr,
     spans: Arc<Mutex<Vec<Span>>>,
@@ -42,7 +42,7 @@ impl Collector {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                // One exporter at a time; a process that ends closes its connection.
+                // There is one exporter at a time; a process that ends closes its connection.
                 receive(stream.expect("a connection"), &kept);
             }
         });
@@ -53,7 +53,7 @@ impl Collector {
         format!("http://{}", self.address)
     }
 
-    /// All spans so far.
+    /// Returns all spans so far.
     pub(super) fn spans(&self) -> Vec<Span> {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -62,10 +62,10 @@ impl Collector {
 impl Drop for Collector {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the thread, which then sees that it is over.
+        // The connection wakes the thread, which then sees that it is to end.
         drop(TcpStream::connect(self.address));
         if let Some(thread) = self.thread.take() {
-            // A panic there has failed the test by what it did not collect.
+            // A panic there fails the test by the missing spans.
             let _ = thread.join();
         }
     }
@@ -97,7 +97,7 @@ fn receive(stream: TcpStream, spans: &Mutex<Vec<Span>>) {
     }
 }
 
-/// The few fields of `ExportTraceServiceRequest` that are looked at, by their numbers in OTLP.
+/// The few fields of `ExportTraceServiceRequest` that are examined, by their numbers in OTLP.
 #[derive(Clone, PartialEq, Message)]
 struct Request {
     #[prost(message, repeated, tag = "1")]

@@ -1,4 +1,5 @@
-//! The log and the traces: JSON a line, filters that are refused by name, spans that a collector gets.
+//! The log and the traces: JSON a line, filters that are refused by name, spans that reach a
+//! collector.
 
 mod collector;
 
@@ -8,7 +9,7 @@ use self::collector::{Collector, Span};
 use crate::harness::{Workplace, row, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate};
 
-/// What a client sends, as in the specification of W3C's trace context.
+/// The trace id of a client, as in the specification of W3C's trace context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
@@ -21,7 +22,7 @@ fn published(more: &[&str]) -> Workplace {
     place
 }
 
-/// A request with these headers; its status.
+/// Sends a request with these headers; returns its status.
 fn infer(server: &Server, headers: &str, body: &str) -> u16 {
     let head = format!(
         "POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
@@ -42,7 +43,7 @@ fn a_clients_trace_is_continued_to_the_collector() {
     let named = |spans: &[Span], name: &str| -> Vec<Span> {
         spans.iter().filter(|span| span.name == name).cloned().collect()
     };
-    // The run's last spans are sent before it ends.
+    // The last spans of the run are sent before it ends.
     let (checkpoints, publications) = (named(&trained, "checkpoint"), named(&trained, "publish"));
     assert_eq!(publications.len(), 1, "{trained:?}");
     assert!(checkpoints.len() > 1, "{trained:?}");
@@ -58,7 +59,8 @@ fn a_clients_trace_is_continued_to_the_collector() {
     assert!(server.becomes_ready());
     let sampled = format!("traceparent: 00-{TRACE}-{PARENT}-01\r\ntracestate: vendor=x\r\n");
     assert_eq!(infer(&server, &sampled, &body()), 200);
-    // Who does not want to be sampled is not, and who brings nonsense begins a trace of his own.
+    // A client that does not want to be sampled is not, and a client with an invalid header begins
+    // a new trace.
     let unsampled = format!("traceparent: 00-{}-{PARENT}-00\r\n", TRACE.replace('4', "5"));
     assert_eq!(infer(&server, &unsampled, &body()), 200);
     assert_eq!(infer(&server, "traceparent: nonsense\r\n", &body()), 200);
@@ -108,7 +110,7 @@ fn the_log_is_json_a_line_with_the_trace_of_a_request() {
     let refused = lines.iter().find(|line| line["trace_id"] == TRACE);
     let refused = refused.unwrap_or_else(|| panic!("{log}"));
     assert_eq!((&refused["level"], &refused["fields"]["status"]), (&"DEBUG".into(), &400.into()));
-    // It names the span that the collector has.
+    // The line names the span that the collector has.
     let spans = collector.spans();
     let request = spans.iter().find(|span| span.trace == TRACE && span.parent == PARENT);
     assert_eq!(request.map(|span| span.id.as_str()), refused["span_id"].as_str(), "{spans:?}");
@@ -164,7 +166,7 @@ fn a_setting_that_is_none_is_a_usage_error_that_names_it() {
     assert!(said.contains("--otlp=nowhere"), "{said}");
 }
 
-/// A collector that is not there is no reason to fail, and is said once.
+/// Checks that a missing collector is no reason to fail, and is reported once.
 #[test]
 fn a_collector_that_is_gone_is_said() {
     let place = published(&[]);
@@ -175,7 +177,7 @@ fn a_collector_that_is_gone_is_said() {
     assert!(server.terminate().success());
     let log = std::fs::read_to_string(place.path("server.log")).expect("the log is there");
     assert_eq!(log.matches("spans are lost").count(), 1, "{log}");
-    // And a command that makes none says nothing.
+    // A command that makes no spans reports nothing.
     let listed = operate(&place, &["model", "list"]);
     assert!(listed.contains('1'), "{listed}");
     assert!(!stdout(&zillion(&["completions", "bash"]).output().expect("it runs")).is_empty());
