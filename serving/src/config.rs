@@ -3,7 +3,32 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::loader::Follow;
+/// Which versions a server follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// Where a pointer stands.
+    Pointer(String),
+    /// The newest.
+    Latest,
+}
+
+/// How a model is loaded.
+#[derive(Clone, Debug)]
+pub struct LoadConfig {
+    /// Folder that files are fetched to.
+    pub cache: PathBuf,
+    /// Time between two looks at the registry.
+    pub poll: Duration,
+    /// Versions that were current before and stay open: going back to one is a swap of a pointer.
+    pub retain: usize,
+    /// Versions that were current before and whose files stay in the cache: going back to one is opening
+    /// them.
+    pub retain_cached: usize,
+    /// How long the registry keeps files of open versions for this server without hearing of it again.
+    pub lease: Duration,
+    /// The server's name in the registry.
+    pub server: String,
+}
 
 /// A server's settings.
 #[derive(Clone, Debug)]

@@ -14,10 +14,9 @@ use zillion_feature::RawColumns;
 use zillion_registry::Registry;
 use zillion_scorer::Servable;
 
-use crate::config::{Limits, ServeConfig};
+use crate::config::{Follow, Limits, ServeConfig};
 use crate::error::{Result, ServeError};
-use crate::host::{Host, Selector};
-use crate::loader::Follow;
+use crate::host::{Host, Resolved};
 use crate::metrics::{Metrics, Stage};
 use crate::repository::{Indexed, Repository};
 use crate::score::{Answer, Scoring};
@@ -191,24 +190,22 @@ impl Domain {
         self.repository.load(model, self.repository.usual(model))
     }
 
-    /// Does a request's work on the pool, against one version: `work` reads the body, calls
+    /// Does the work of a request on the pool, against one version: `work` reads the body, calls
     /// [`Scored::score`], and writes the answer.
     ///
     /// # Errors
-    /// No such model or version, too many requests, no time left, or what `work` refuses.
+    /// Too many requests, no time left, or a request that `work` refuses.
     pub async fn request<T: Send + 'static>(
         &self,
-        model: &str,
-        selector: &Selector,
+        version: Resolved,
         work: impl FnOnce(&Scored) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let host = self.host(model)?;
-        let (servable, statistics) = host.begin(selector)?;
+        let statistics = version.statistics.clone();
         let begun = Begun::now(&statistics);
         let (limits, metrics) = (self.limits(), self.metrics.clone());
         let work = move |queue: Duration| {
             let spent = Cell::new(Spent { queue, ..Spent::default() });
-            let scored = Scored { servable, limits, metrics, host, spent };
+            let scored = Scored { version, limits, metrics, spent };
             work(&scored).map(|done| (done, scored.spent.get()))
         };
         let (done, spent) = self.scoring.run(&limits, work).await?;
@@ -219,10 +216,9 @@ impl Domain {
 
 /// A request's version, and what is counted of its work.
 pub struct Scored {
-    servable: Arc<Servable>,
+    version: Resolved,
     limits: Limits,
     metrics: Arc<Metrics>,
-    host: Arc<Host>,
     spent: Cell<Spent>,
 }
 
@@ -243,7 +239,7 @@ impl Drop for Timed<'_> {
 impl Scored {
     /// The version that answers.
     pub fn servable(&self) -> &Servable {
-        &self.servable
+        &self.version.servable
     }
 
     /// What the server takes.
@@ -253,7 +249,7 @@ impl Scored {
 
     /// The model's name.
     pub fn model(&self) -> &str {
-        self.host.name()
+        self.version.host.name()
     }
 
     /// Times a stage of the work.
@@ -302,19 +298,24 @@ impl Scored {
             return Err(too_large("the number of values", self.limits.values, "--max-values"));
         }
         let scores = self.timed(Stage::Score, || {
-            self.servable.score(request.rows, &request.columns).map_err(|error| match error {
+            self.servable().score(request.rows, &request.columns).map_err(|error| match error {
                 zillion_scorer::Error::Input(input) => ServeError::Input(input),
                 other => ServeError::Scoring(other),
             })
         })?;
         let rows = request.rows as u64;
-        self.metrics.scored(self.host.name(), rows, scores.missing, scores.missing_side_rows);
+        self.metrics.scored(
+            self.version.host.name(),
+            rows,
+            scores.missing,
+            scores.missing_side_rows,
+        );
         let spent = self.spent.get();
         self.spent.set(Spent {
             rows: spent.rows + rows,
             executions: spent.executions + 1,
             ..spent
         });
-        Answer::choose(&self.servable, scores, &request.outputs)
+        Answer::choose(self.servable(), scores, &request.outputs)
     }
 }

@@ -142,6 +142,11 @@ pub enum Kind {
 }
 
 impl ServeError {
+    /// Returns the error of a path where there is nothing; a long path is cut.
+    pub(crate) fn unknown_path(path: &str) -> Self {
+        Self::UnknownPath(path.chars().take(200).collect())
+    }
+
     /// The kind of failure.
     pub fn kind(&self) -> Kind {
         match self {

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
+use crate::config::Follow;
 use crate::error::{Result, ServeError};
-use crate::loader::Follow;
 use crate::statistics::VersionStatistics;
 
 /// Which version a request asks for.
@@ -43,6 +43,17 @@ pub struct OpenVersions {
     pub statistics: BTreeMap<VersionId, Arc<VersionStatistics>>,
     /// Why the newest could not be loaded, if it could not.
     pub problem: Option<String>,
+}
+
+/// A version that answers one request, from its first byte to its last.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The model.
+    pub host: Arc<Host>,
+    /// The loaded version.
+    pub servable: Arc<Servable>,
+    /// The counters of the version's requests.
+    pub statistics: Arc<VersionStatistics>,
 }
 
 /// A model that is served.
@@ -96,19 +107,11 @@ impl Host {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(open);
     }
 
-    /// The version that a request asks for.
+    /// Returns the version that a request asks for. A request resolves its version once and keeps it.
     ///
     /// # Errors
     /// [`ServeError::NotReady`] while nothing is loaded, [`ServeError::UnknownVersion`].
-    pub fn resolve(&self, selector: &Selector) -> Result<Arc<Servable>> {
-        self.begin(selector).map(|(servable, _)| servable)
-    }
-
-    /// The same with the version's statistics.
-    pub(crate) fn begin(
-        &self,
-        selector: &Selector,
-    ) -> Result<(Arc<Servable>, Arc<VersionStatistics>)> {
+    pub fn resolve(self: &Arc<Self>, selector: &Selector) -> Result<Resolved> {
         let open = self.open();
         let Some(current) = open.current else {
             let why = open.problem.as_deref().unwrap_or("no version has been published yet");
@@ -124,7 +127,8 @@ impl Host {
         };
         let found = version.and_then(|version| {
             let servable = open.versions.get(&version)?.clone();
-            Some((servable, open.statistics.get(&version).cloned().unwrap_or_default()))
+            let statistics = open.statistics.get(&version).cloned().unwrap_or_default();
+            Some(Resolved { host: self.clone(), servable, statistics })
         });
         found.ok_or_else(|| {
             let loaded: Vec<String> = open.versions.keys().map(VersionId::to_string).collect();

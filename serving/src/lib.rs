@@ -26,13 +26,12 @@ mod store_metrics;
 pub mod tensor;
 mod trace;
 
-pub use config::{Limits, ServeConfig};
+pub use config::{Follow, Limits, LoadConfig, ServeConfig};
 pub use domain::{Domain, RowsRequest, Scored};
 pub use error::{Kind, Result, ServeError};
 pub use grpc::http_status;
-pub use host::{Host, OpenVersions, Selector};
+pub use host::{Host, OpenVersions, Resolved, Selector};
 pub use http::read_body;
-pub use loader::{Follow, LoadConfig};
 pub use metrics::{Metrics, Stage};
 pub use repository::{Indexed, ModelState};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};

@@ -5,7 +5,6 @@
 //! it is whole; what fails leaves the versions that are up where they are, and is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -20,6 +19,7 @@ use zillion_rows::layer::Pace;
 use zillion_scorer::{Error, Servable};
 use zillion_store::{LAST_WORDS, StoreStop};
 
+use crate::config::{Follow, LoadConfig};
 use crate::host::{Host, OpenVersions};
 use crate::metrics::Metrics;
 use crate::trace::span;
@@ -29,33 +29,6 @@ const TRIM_EVERY: u64 = 16;
 
 /// Time between two attempts to load the same version, at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
-/// Which versions a server follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Follow {
-    /// Where a pointer stands.
-    Pointer(String),
-    /// The newest.
-    Latest,
-}
-
-/// How a model is loaded.
-#[derive(Clone, Debug)]
-pub struct LoadConfig {
-    /// Folder that files are fetched to.
-    pub cache: PathBuf,
-    /// Time between two looks at the registry.
-    pub poll: Duration,
-    /// Versions that were current before and stay open: going back to one is a swap of a pointer.
-    pub retain: usize,
-    /// Versions that were current before and whose files stay in the cache: going back to one is opening
-    /// them.
-    pub retain_cached: usize,
-    /// How long the registry keeps files of open versions for this server without hearing of it again.
-    pub lease: Duration,
-    /// The server's name in the registry.
-    pub server: String,
-}
 
 /// The thread that loads one model.
 #[derive(Debug)]

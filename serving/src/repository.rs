@@ -13,10 +13,10 @@ use std::time::Duration;
 use zillion_device::{Files, Workers};
 use zillion_registry::{Registry, STABLE, VersionId};
 
-use crate::config::ServeConfig;
+use crate::config::{Follow, LoadConfig, ServeConfig};
 use crate::error::{Result, ServeError};
 use crate::host::Host;
-use crate::loader::{Follow, LoadConfig, Loader};
+use crate::loader::Loader;
 use crate::metrics::Metrics;
 
 /// How often a server says anew which versions it has open, at least: a third of this.

@@ -44,33 +44,44 @@ impl Answer {
         Self { version, outputs }
     }
 
-    /// The outputs that were asked for by name; all probabilities where none was.
+    /// Chooses the outputs that were asked for by name, or all probabilities if none was. The scores move
+    /// into the answer; only scores that two outputs share are copied.
     ///
     /// # Errors
     /// A name that the model does not have.
-    pub fn choose(servable: &Servable, scores: RowScores, names: &[String]) -> Result<Self> {
+    pub fn choose(servable: &Servable, mut scores: RowScores, names: &[String]) -> Result<Self> {
         let all = output_names(servable);
-        let output = |name: &str| -> Result<(String, Vec<f32>)> {
-            let known = all.iter().find(|known| known.name == name).ok_or_else(|| {
-                let known: Vec<&str> = all.iter().map(|known| known.name.as_str()).collect();
-                let known = known.join("`, `");
-                ServeError::Malformed(format!(
-                    "the model has the outputs `{known}`: output `{name}`"
-                ))
-            })?;
-            let logits = scores.logits.get(known.task).cloned().unwrap_or_default();
-            let values = match known.is_probability {
+        let chosen: Vec<&Output> = match names {
+            [] => all.iter().filter(|output| output.by_default).collect(),
+            names => names.iter().map(|name| find(&all, name)).collect::<Result<_>>()?,
+        };
+        let mut uses = vec![0usize; scores.logits.len()];
+        chosen.iter().for_each(|output| uses[output.task] += 1);
+        let mut outputs = Vec::with_capacity(chosen.len());
+        for output in chosen {
+            let logits = &mut scores.logits[output.task];
+            uses[output.task] -= 1;
+            let logits = match uses[output.task] {
+                0 => std::mem::take(logits),
+                _ => logits.clone(),
+            };
+            let values = match output.is_probability {
                 true => logits.into_iter().map(probability).collect(),
                 false => logits,
             };
-            Ok((name.to_owned(), values))
-        };
-        let outputs: Result<_> = match names {
-            [] => all.iter().filter(|o| o.by_default).map(|o| output(&o.name)).collect(),
-            names => names.iter().map(|name| output(name)).collect(),
-        };
-        Ok(Self { version: servable.version(), outputs: outputs? })
+            outputs.push((output.name.clone(), values));
+        }
+        Ok(Self { version: servable.version(), outputs })
     }
+}
+
+/// Finds the output of a name.
+fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
+    outputs.iter().find(|output| output.name == name).ok_or_else(|| {
+        let known: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
+        let known = known.join("`, `");
+        ServeError::Malformed(format!("unknown output `{name}` (the model has `{known}`)"))
+    })
 }
 
 /// The logistic function, rounded once.

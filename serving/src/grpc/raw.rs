@@ -96,9 +96,11 @@ impl<S: Scores> UnaryService<Bytes> for Call<S> {
 
 async fn score(domain: &Domain, what: impl Scores, message: Bytes, noted: &Noted) -> Result<Bytes> {
     let target = what.target(&message)?;
-    let _ = noted.host.set(domain.host(&target.model)?);
+    let host = domain.host(&target.model)?;
+    let _ = noted.host.set(host.clone());
+    let version = host.resolve(&target.selector)?;
     let work = move |scored: &crate::domain::Scored| what.score(scored, message);
-    let scored = domain.request(&target.model, &target.selector, work);
+    let scored = domain.request(version, work);
     let bytes = match target.time {
         None => scored.await?,
         Some(limit) => match tokio::time::timeout(limit, scored).await {

@@ -104,7 +104,7 @@ fn metadata(
     let asked = request.model_spec.clone().unwrap_or_default();
     check_signature(&asked)?;
     let host = domain.host(&asked.name)?;
-    let servable = host.resolve(&selector(&asked)?)?;
+    let servable = host.resolve(&selector(&asked)?)?.servable;
     let signatures = BTreeMap::from([(SIGNATURE.to_owned(), signature(&servable))]);
     let value = SignatureDefMap { signature_def: signatures }.encode_to_vec().into();
     let type_url = "type.googleapis.com/tensorflow.serving.SignatureDefMap".to_owned();
@@ -143,7 +143,7 @@ fn versions(domain: &Domain, request: &GetModelStatusRequest) -> Result<GetModel
     let host = domain.host(&asked.name)?;
     let versions: Vec<VersionId> = match selector(&asked)? {
         Selector::Default => host.open().versions.keys().rev().copied().collect(),
-        one => vec![host.resolve(&one)?.version()],
+        one => vec![host.resolve(&one)?.servable.version()],
     };
     let available = |version: VersionId| ModelVersionStatus {
         version: i64::try_from(version.0).unwrap_or(i64::MAX),

@@ -14,7 +14,7 @@ use super::status::{not_here, status};
 use crate::describe::{self, Described, EXTENSIONS};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
-use crate::host::{Host, Selector};
+use crate::host::{Host, Resolved, Selector};
 use crate::proto::inference::model_metadata_response::TensorMetadata;
 use crate::proto::inference::model_version_policy::{PolicyChoice, Specific};
 use crate::proto::inference::repository_index_response::ModelIndex;
@@ -73,7 +73,9 @@ impl GrpcInferenceService for V2 {
         request: Request<ModelMetadataRequest>,
     ) -> Answer<ModelMetadataResponse> {
         let ModelMetadataRequest { name, version } = request.into_inner();
-        answer(self.model(&name, &version).map(|(host, servable)| metadata(&host, &servable)))
+        answer(
+            self.model(&name, &version).map(|version| metadata(&version.host, &version.servable)),
+        )
     }
 
     async fn model_config(
@@ -81,8 +83,8 @@ impl GrpcInferenceService for V2 {
         request: Request<ModelConfigRequest>,
     ) -> Answer<ModelConfigResponse> {
         let ModelConfigRequest { name, version } = request.into_inner();
-        let config = |(host, servable): (Arc<Host>, Arc<Servable>)| ModelConfigResponse {
-            config: Some(config(&host, &servable)),
+        let config = |version: Resolved| ModelConfigResponse {
+            config: Some(config(&version.host, &version.servable)),
         };
         answer(self.model(&name, &version).map(config))
     }
@@ -223,10 +225,8 @@ impl GrpcInferenceService for V2 {
 }
 
 impl V2 {
-    fn model(&self, name: &str, version: &str) -> Result<(Arc<Host>, Arc<Servable>)> {
-        let host = self.0.host(name)?;
-        let servable = host.resolve(&selector(version)?)?;
-        Ok((host, servable))
+    fn model(&self, name: &str, version: &str) -> Result<Resolved> {
+        self.0.host(name)?.resolve(&selector(version)?)
     }
 
     fn statistics(&self, request: &ModelStatisticsRequest) -> Result<ModelStatisticsResponse> {
@@ -238,7 +238,7 @@ impl V2 {
         for host in hosts {
             let one = match selector(&request.version)? {
                 Selector::Default => None,
-                selector => Some(host.resolve(&selector)?.version()),
+                selector => Some(host.resolve(&selector)?.servable.version()),
             };
             let open = host.open();
             let wanted = open.statistics.iter().filter(|(v, _)| one.is_none_or(|one| one == **v));

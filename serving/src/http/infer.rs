@@ -14,13 +14,11 @@ use serde_json::value::RawValue as RawJson;
 use zillion_feature::{RawColumns, RawValue, RawValues};
 
 use super::parameters::Parameters;
+use super::respond::{Reply, to_bytes};
 use super::values::{Nesting, Values};
 use crate::error::{Result, ServeError};
 use crate::score::Answer;
 use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse};
-
-/// The header that says how many bytes of a body are its JSON.
-pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
 
 /// The JSON of a request.
 #[derive(Debug, Deserialize)]
@@ -236,14 +234,6 @@ fn to_float(value: &mut RawValue<'_>, datatype: Datatype) {
     *value = RawValue::Float(if datatype == Datatype::Fp32 { f64::from(x as f32) } else { x });
 }
 
-/// The bytes of an answer.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Reply {
-    pub(crate) bytes: Vec<u8>,
-    /// How many of them are JSON, where others follow.
-    pub(crate) header_length: Option<usize>,
-}
-
 /// The JSON of an answer.
 #[derive(Debug, Serialize)]
 struct InferAnswer<'a> {
@@ -295,7 +285,7 @@ pub(crate) fn reply(
         id,
         outputs: outputs.collect(),
     };
-    let mut bytes = super::respond::to_bytes(&head)?;
+    let mut bytes = to_bytes(&head)?;
     let json = bytes.len();
     let mut has_binary = false;
     for (at, (_, data)) in answer.outputs.iter().enumerate() {

@@ -1,5 +1,7 @@
 //! What a server says of itself and of its models.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use zillion_feature::{InputKind, RawType};
 use zillion_registry::VersionId;
@@ -25,7 +27,7 @@ pub(super) fn ready(domain: &Domain) -> (bool, Value) {
     if domain.is_ready() {
         return (true, json!({ "ready": true }));
     }
-    let missing = |host: &std::sync::Arc<Host>| {
+    let missing = |host: &Arc<Host>| {
         let open = host.open();
         let is_missing = host.is_required() && open.current.is_none();
         is_missing.then(|| json!({ "name": host.name(), "reason": why_not(&open) }))
@@ -84,11 +86,11 @@ pub(super) fn config(host: &Host, servable: &Servable) -> Value {
 }
 
 /// `GET /v2/models/{m}/stats`: of one version, or of all that are open.
-pub(super) fn statistics(host: &Host, selector: &Selector) -> Result<Vec<Value>> {
+pub(super) fn statistics(host: &Arc<Host>, selector: &Selector) -> Result<Vec<Value>> {
     let open = host.open();
     let only = match selector {
         Selector::Default => None,
-        one => Some(host.resolve(one)?.version()),
+        one => Some(host.resolve(one)?.servable.version()),
     };
     let wanted = |version: &VersionId| only.is_none_or(|only| only == *version);
     let of = open.statistics.iter().filter(|(version, _)| wanted(version));
@@ -134,7 +136,7 @@ pub(super) fn index(indexed: &[Indexed], only_ready: bool) -> Value {
 
 /// `GET /v1/models/{m}`: the versions that are open, the newest first. One that should be and could not be
 /// loaded is in the state that TF-Serving has for it, where there is no other.
-pub(super) fn tf_status(host: &Host, selector: &Selector) -> Result<Value> {
+pub(super) fn tf_status(host: &Arc<Host>, selector: &Selector) -> Result<Value> {
     let status = |version: &VersionId| {
         json!({
             "version": version.to_string(),
@@ -148,7 +150,7 @@ pub(super) fn tf_status(host: &Host, selector: &Selector) -> Result<Value> {
             host.resolve(selector)?;
             host.open().versions.keys().rev().map(status).collect()
         }
-        one => vec![status(&host.resolve(one)?.version())],
+        one => vec![status(&host.resolve(one)?.servable.version())],
     };
     Ok(json!({ "model_version_status": versions }))
 }

@@ -5,8 +5,24 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::infer::{HEADER_LENGTH, Reply};
 use crate::error::{Kind, Result, ServeError};
+
+/// The header with the number of bytes of a body that are its JSON.
+pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
+
+/// The bytes of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) bytes: Vec<u8>,
+    /// How many of them are JSON, where others follow.
+    pub(crate) header_length: Option<usize>,
+}
+
+impl IntoResponse for ServeError {
+    fn into_response(self) -> Response {
+        failure(&self)
+    }
+}
 
 /// An error.
 pub(super) fn failure(error: &ServeError) -> Response {

@@ -109,8 +109,8 @@ mod tests {
     use zillion_registry::VersionId;
 
     use super::*;
+    use crate::config::Follow;
     use crate::host::Host;
-    use crate::loader::Follow;
     use crate::statistics::{Begun, Spent, VersionStatistics};
 
     #[test]

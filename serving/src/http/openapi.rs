@@ -74,7 +74,8 @@ impl Document {
         Self {
             paths: Map::new(),
             // The file is part of the program, and a test reads it.
-            components: serde_json::from_str(include_str!("components.json")).unwrap_or_default(),
+            components: serde_json::from_str(include_str!("openapi/components.json"))
+                .unwrap_or_default(),
             model: parameter("model", "A model.", one_of(names)),
             version: version_parameter(versions),
             label: label_parameter(labels),

@@ -1,0 +1,256 @@
+//! HTTP: paths to the domain, and answers back.
+//!
+//! An adapter and nothing else: it finds the model and the version in the path, hands the body to a task
+//! of the pool, and puts the task's bytes into an answer. The network's thread parses no JSON but the few
+//! bytes of the repository's requests.
+//!
+//! axum's router chooses by path and method. It matches whole segments, so that [`tf`] chooses between the
+//! requests of TF-Serving whose last segment may end with a verb, as in `/v1/models/m:predict`.
+
+mod answers;
+mod body;
+mod infer;
+mod meta;
+mod openapi;
+mod parameters;
+mod repository;
+mod respond;
+mod route;
+mod rows;
+mod scoring;
+mod table;
+mod values;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::handler::Handler;
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, any, get, post};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tracing::{Instrument as _, Span};
+
+use self::route::{Target, TfTarget};
+use self::rows::Form;
+use crate::domain::Domain;
+use crate::error::{Result, ServeError};
+use crate::host::{Resolved, Selector};
+use crate::trace::request_span;
+
+/// The largest body of a request to the repository, which is read on the network's thread.
+const REPOSITORY_BODY_BYTES: usize = 64 << 10;
+
+/// Reads a body as each protocol would, and returns which of them accepted it: the entrance for fuzzers.
+/// The first two bytes are the length of the JSON of a body with binary tensors.
+pub fn read_body(body: &[u8]) -> [bool; 5] {
+    let with_binary = body.split_at_checked(2).is_some_and(|(length, body)| {
+        let length = usize::from(length[0]) | usize::from(length[1]) << 8;
+        infer::parse(body, Some(&length.to_string())).is_ok()
+    });
+    let rows = |form| rows::parse(form, body).is_ok();
+    [
+        infer::parse(body, None).is_ok(),
+        with_binary,
+        rows(Form::Predict),
+        rows(Form::Examples),
+        rows(Form::Rank),
+    ]
+}
+
+/// Returns the router of all paths.
+pub(crate) fn router(domain: Arc<Domain>) -> Router {
+    let mut plain = Router::new()
+        .route("/healthz", get_only(live))
+        .route("/readyz", get_only(ready))
+        .route("/metrics", get_only(metrics))
+        .route("/openapi.json", get_only(openapi))
+        .route("/v2", get_only(server_metadata))
+        .route("/v2/", get_only(server_metadata))
+        .route("/v2/health/live", get_only(live))
+        .route("/v2/health/ready", get_only(ready))
+        .route("/v2/repository/index", post_only(index))
+        .route("/v2/repository/models/{model}/load", post_only(load))
+        .route("/v2/repository/models/{model}/unload", post_only(unload))
+        // A model of this name has its metadata at the paths of its versions only, as in Triton.
+        .route("/v2/models/stats", get_only(all_statistics))
+        .fallback(unknown_path);
+    let mut scoring = Router::new();
+    for base in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
+        plain = plain
+            .route(base, get_only(metadata))
+            .route(&format!("{base}/ready"), get_only(model_ready))
+            .route(&format!("{base}/config"), get_only(config))
+            .route(&format!("{base}/stats"), get_only(statistics));
+        scoring = scoring.route(&format!("{base}/infer"), post_only(scoring::infer));
+    }
+    for base in [
+        "/v1/models/{model}",
+        "/v1/models/{model}/versions/{version}",
+        "/v1/models/{model}/labels/{label}",
+    ] {
+        plain = plain.route(&format!("{base}/metadata"), get_only(tf_metadata));
+        scoring = scoring.route(base, any(tf));
+    }
+    plain.layer(from_fn_with_state(domain.clone(), observe_plain)).merge(scoring).with_state(domain)
+}
+
+/// Returns the route of a path that answers GET and HEAD.
+fn get_only<H: Handler<T, Arc<Domain>>, T: 'static>(handler: H) -> MethodRouter<Arc<Domain>> {
+    get(handler).fallback(|uri: Uri| async move { wrong_method(&uri, "GET") })
+}
+
+/// Returns the route of a path that answers POST.
+fn post_only<H: Handler<T, Arc<Domain>>, T: 'static>(handler: H) -> MethodRouter<Arc<Domain>> {
+    post(handler).fallback(|uri: Uri| async move { wrong_method(&uri, "POST") })
+}
+
+fn wrong_method(uri: &Uri, allowed: &'static str) -> ServeError {
+    ServeError::WrongMethod { path: uri.path().to_owned(), allowed }
+}
+
+async fn unknown_path(uri: Uri) -> ServeError {
+    ServeError::unknown_path(uri.path())
+}
+
+/// Runs a handler in its span, and counts its request among the open ones: until a client leaves, too.
+async fn observe(domain: &Domain, span: Span, answer: impl Future<Output = Response>) -> Response {
+    let _open = domain.metrics().entered();
+    let response = answer.instrument(span.clone()).await;
+    span.record("status", response.status().as_u16());
+    response
+}
+
+/// [`observe`]s a request that does not ask for scores. Its span is named by the method, because a path
+/// could be anything.
+async fn observe_plain(
+    State(domain): State<Arc<Domain>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let span = request_span(format_args!("{}", request.method()), request.headers());
+    observe(&domain, span, next.run(request)).await
+}
+
+async fn live() -> Response {
+    ok(&json!({ "live": true }))
+}
+
+async fn ready(State(domain): State<Arc<Domain>>) -> Response {
+    let (is_ready, body) = meta::ready(&domain);
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    respond::json(status, &body)
+}
+
+async fn metrics(State(domain): State<Arc<Domain>>) -> Result<Response> {
+    let text = domain.metrics_text()?;
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+async fn openapi(State(domain): State<Arc<Domain>>) -> Response {
+    ok(&openapi::document(&domain))
+}
+
+async fn server_metadata() -> Response {
+    ok(&meta::server())
+}
+
+async fn all_statistics(State(domain): State<Arc<Domain>>) -> Result<Response> {
+    let mut all = Vec::new();
+    for host in domain.hosts() {
+        all.extend(meta::statistics(&host, &Selector::Default)?);
+    }
+    Ok(ok(&json!({ "model_stats": all })))
+}
+
+async fn index(State(domain): State<Arc<Domain>>, request: Request) -> Result<Response> {
+    let body = repository_body(&domain, request).await?;
+    Ok(ok(&repository::index(&domain, &body).await?))
+}
+
+async fn load(
+    State(domain): State<Arc<Domain>>,
+    Target { model, .. }: Target,
+    request: Request,
+) -> Result<Response> {
+    let body = repository_body(&domain, request).await?;
+    Ok(ok(&repository::load(&domain, &model, &body).await?))
+}
+
+async fn unload(
+    State(domain): State<Arc<Domain>>,
+    Target { model, .. }: Target,
+    request: Request,
+) -> Result<Response> {
+    let body = repository_body(&domain, request).await?;
+    Ok(ok(&repository::unload(&domain, &model, &body).await?))
+}
+
+async fn metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+    let version = resolve(&domain, &target)?;
+    Ok(ok(&meta::v2_model(&version.host, &version.servable)))
+}
+
+async fn model_ready(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+    resolve(&domain, &target)?;
+    Ok(ok(&json!({ "ready": true })))
+}
+
+async fn config(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+    let version = resolve(&domain, &target)?;
+    Ok(ok(&meta::config(&version.host, &version.servable)))
+}
+
+async fn statistics(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+    let statistics = meta::statistics(&domain.host(&target.model)?, &target.selector)?;
+    Ok(ok(&json!({ "model_stats": statistics })))
+}
+
+async fn tf_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+    let version = resolve(&domain, &target)?;
+    Ok(ok(&meta::tf_metadata(&version.host, &version.servable)))
+}
+
+/// Answers TF-Serving's paths that may end with a verb: POST with one, GET without.
+async fn tf(
+    State(domain): State<Arc<Domain>>,
+    TfTarget { target, verb }: TfTarget,
+    request: Request,
+) -> Response {
+    match (verb, request.method()) {
+        (Some(verb), &Method::POST) => scoring::answer(&domain, target, verb, request).await,
+        (None, &Method::GET | &Method::HEAD) => {
+            let span = request_span(format_args!("{}", request.method()), request.headers());
+            let answer = async { tf_status(&domain, &target).into_response() };
+            observe(&domain, span, answer).await
+        }
+        (Some(_), _) => wrong_method(request.uri(), "POST").into_response(),
+        (None, _) => wrong_method(request.uri(), "GET").into_response(),
+    }
+}
+
+fn tf_status(domain: &Domain, target: &Target) -> Result<Response> {
+    Ok(ok(&meta::tf_status(&domain.host(&target.model)?, &target.selector)?))
+}
+
+fn resolve(domain: &Domain, target: &Target) -> Result<Resolved> {
+    domain.host(&target.model)?.resolve(&target.selector)
+}
+
+fn ok(body: &Value) -> Response {
+    respond::json(StatusCode::OK, body)
+}
+
+/// Receives the body of a request to the repository.
+async fn repository_body(domain: &Domain, request: Request) -> Result<Bytes> {
+    let mut limits = domain.limits();
+    limits.body_bytes = limits.body_bytes.min(REPOSITORY_BODY_BYTES);
+    body::receive(&limits, request).await?.decode(&limits)
+}
+
+#[cfg(test)]
+mod tests;

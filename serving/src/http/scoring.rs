@@ -1,0 +1,165 @@
+//! Requests that ask for scores: the body is received on the network's thread, and everything else is one
+//! task of the pool.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use tracing::Instrument as _;
+
+use super::answers::{ClassifyAnswer, PredictAnswer, RankAnswer, RegressAnswer};
+use super::body::{self, Encoding};
+use super::respond::{self, HEADER_LENGTH, Reply, to_bytes};
+use super::route::{Target, Verb};
+use super::rows::{self, Form};
+use super::{infer, observe};
+use crate::domain::{Domain, RowsRequest, Scored};
+use crate::error::{Result, ServeError};
+use crate::host::{Host, Selector};
+use crate::metrics::Stage;
+use crate::score::Answer;
+use crate::trace::{request_span, span};
+
+/// Answers `POST /v2/models/{m}/infer`.
+pub(super) async fn infer(
+    State(domain): State<Arc<Domain>>,
+    target: Target,
+    request: Request,
+) -> Response {
+    answer(&domain, target, Verb::Infer, request).await
+}
+
+/// Answers a request for scores, and counts it.
+pub(super) async fn answer(
+    domain: &Arc<Domain>,
+    target: Target,
+    verb: Verb,
+    request: Request,
+) -> Response {
+    let began = Instant::now();
+    let host = domain.host(&target.model);
+    // An unknown model is no label, because a client could invent any number of them.
+    let known = host.as_ref().ok().cloned();
+    let label = known.as_ref().map_or("unknown", |host| host.name());
+    let span = request_span(format_args!("{} {label}", verb.protocol()), request.headers());
+    let response = observe(domain, span, async {
+        let reply = match host {
+            Ok(host) => score(domain, &host, &target.selector, verb, request).await,
+            Err(error) => Err(error),
+        };
+        reply.map_or_else(|error| respond::failure(&error), respond::reply)
+    });
+    let response = response.await;
+    let status = response.status().as_u16();
+    domain.metrics().request(label, verb.protocol(), status, began.elapsed());
+    response
+}
+
+/// Receives the body and does the work of the request with it.
+async fn score(
+    domain: &Domain,
+    host: &Arc<Host>,
+    selector: &Selector,
+    verb: Verb,
+    request: Request,
+) -> Result<Reply> {
+    // The version is resolved before the body is received: the body of a request for an unknown version
+    // need not be sent.
+    let version = host.resolve(selector)?;
+    let header_length = match request.headers().get(HEADER_LENGTH) {
+        None => None,
+        Some(_) if verb != Verb::Infer => {
+            let reason = "the header `Inference-Header-Content-Length` announces binary tensors, which only \
+                          `/v2/models/<model>/infer` reads";
+            return Err(ServeError::Malformed(reason.to_owned()));
+        }
+        // A header that is no text is no number either.
+        Some(value) => Some(value.to_str().unwrap_or("?").to_owned()),
+    };
+    let began = Instant::now();
+    let limits = domain.limits();
+    let received = body::receive(&limits, request).instrument(span!("receive")).await?;
+    domain.metrics().stage(Stage::Receive, began.elapsed());
+    let arrived = Instant::now();
+    let work = move |scored: &Scored| {
+        let body = match received.encoding {
+            Encoding::Plain => received.bytes,
+            _ => scored.timed(Stage::Decompress, || received.decode(&limits))?,
+        };
+        match verb {
+            Verb::Infer => score_tensors(scored, &body, header_length.as_deref(), arrived),
+            _ => score_rows(scored, verb, &body),
+        }
+    };
+    domain.request(version, work).await
+}
+
+/// Scores the tensors of a v2 request.
+fn score_tensors(
+    scored: &Scored,
+    body: &[u8],
+    header_length: Option<&str>,
+    arrived: Instant,
+) -> Result<Reply> {
+    let parsed = scored.timed(Stage::Parse, || infer::parse(body, header_length))?;
+    let (model, version) = &parsed.named;
+    let answers = [scored.model().to_owned(), scored.servable().version().to_string()];
+    for (what, named, answers) in [("model", model, &answers[0]), ("version", version, &answers[1])]
+    {
+        // Some clients send an empty version for the default one.
+        if let Some(named) = named.as_ref().filter(|named| *named != answers && !named.is_empty()) {
+            let named: String = named.chars().take(100).collect();
+            return Err(ServeError::Malformed(format!(
+                "the path asks {what} `{answers}` and the body {what} `{named}`"
+            )));
+        }
+    }
+    if let Some(limit) = parsed.timeout.filter(|&limit| arrived.elapsed() > limit) {
+        return Err(ServeError::Deadline { limit });
+    }
+    let (rows, columns, outputs) = (parsed.rows, parsed.columns, parsed.outputs);
+    let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
+    scored.timed(Stage::Write, || {
+        infer::reply(scored.model(), parsed.id.as_deref(), &answer, &parsed.binary)
+    })
+}
+
+/// Scores the rows of a request of TF-Serving's kinds, or of a rank request.
+fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
+    let form = match verb {
+        Verb::Predict => Form::Predict,
+        Verb::Rank => Form::Rank,
+        _ => Form::Examples,
+    };
+    if verb == Verb::Classify && !scored.servable().has_probabilities() {
+        return Err(ServeError::Malformed(
+            "the model has no labels, so its scores are no probabilities of classes; ask `:regress` or `:predict`".to_owned(),
+        ));
+    }
+    let parsed = scored.timed(Stage::Parse, || {
+        let mut parsed = rows::parse(form, body)?;
+        parsed.fit(scored.servable().encoder())?;
+        Ok::<_, ServeError>(parsed)
+    })?;
+    let (is_columnar, top_k) = (parsed.is_columnar, parsed.top_k);
+    let (rows, columns) = (parsed.rows, parsed.columns);
+    let answer = scored.score(&RowsRequest { rows, columns, outputs: Vec::new() })?;
+    let bytes = scored.timed(Stage::Write, || write_answer(verb, &answer, is_columnar, top_k))?;
+    Ok(Reply { bytes, header_length: None })
+}
+
+/// Writes the JSON of an answer in the form of its verb.
+fn write_answer(
+    verb: Verb,
+    answer: &Answer,
+    is_columnar: bool,
+    top_k: Option<usize>,
+) -> Result<Vec<u8>> {
+    match verb {
+        Verb::Rank => to_bytes(&RankAnswer::new(answer, top_k)),
+        Verb::Classify => to_bytes(&ClassifyAnswer::new(answer)),
+        Verb::Regress => to_bytes(&RegressAnswer::new(answer)),
+        _ => to_bytes(&PredictAnswer::new(answer, is_columnar)),
+    }
+}
