@@ -1,18 +1,19 @@
-//! A folder of files of versions, on the machine that reads them: fetched once, hashed once, mapped.
+//! A folder for files of versions on the machine that reads them. A file is fetched once, hashed
+//! once, and mapped.
 //!
 //! ```text
-//! <cache>/<model>/files/<blake3>.<kind>     files of versions and of merges, whole if they are there
-//! <cache>/<model>/merges/<from>-<to>.json   which files the merge of a run of deltas consists of
+//! <cache>/<model>/files/<blake3>.<kind>     files of versions and of merges, always complete
+//! <cache>/<model>/merges/<from>-<to>.json   the files of the merge of a run of deltas
 //! ```
 //!
 //! # Crash consistency
-//! A file gets its name after its hash was found right, a merge its entry after its files are synced; what
-//! an interrupted fetch or merge leaves has no name that anybody looks for. The folder can be
-//! removed at any time when nobody uses it: all of it can be made again.
+//! A file gets its name after its hash was found right, and a merge gets its entry after its files
+//! are synced. An interrupted fetch or merge leaves only files whose names are never looked up. The
+//! folder can be removed while no process uses it, because all of it can be made again.
 //!
 //! # Concurrency
-//! Several processes may share a cache: names follow from contents, so that two of them at worst do the
-//! same work twice.
+//! Several processes may share a cache. Names follow from contents, so that two processes at worst
+//! do the same work twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -33,26 +34,26 @@ use crate::model::Model;
 use crate::stack::stack;
 use crate::version::{VersionId, VersionManifest};
 
-/// Bytes that are hashed or copied between two calls of [`Pace::piece`]: about 0.1 ms, three times that where their
-/// pages are met for the first time.
+/// The number of bytes that are hashed or copied between two calls of [`Pace::piece`]. They take
+/// about 0.1 ms, or three times that if their pages are touched for the first time.
 const PIECE_BYTES: usize = 64 << 10;
-/// An unfinished file that nobody has written to for so long is left over from a process that was killed.
+/// The age after which an unfinished file is a leftover of a process that was killed.
 const LONGEST_WRITE: Duration = Duration::from_secs(3600);
 
-/// Files that are looked at between two calls of [`Pace::piece`].
+/// The number of files that are looked at between two calls of [`Pace::piece`].
 const LISTED_AT_ONCE: usize = 64;
-/// Letters of a chain hash that name a merge.
+/// The number of letters of a chain hash in the name of a merge.
 const LINK_LETTERS: usize = 24;
 
-/// The cache of one model's versions.
+/// The cache of the versions of one model.
 #[derive(Debug)]
 pub struct Cache {
     files_dir: PathBuf,
     merges_dir: PathBuf,
     files: Files,
-    /// Layers that are open, by the run of versions that they stand for.
+    /// The open layers, by the run of versions that each of them stands for.
     open: HashMap<String, Layer>,
-    /// Manifests that were read: they never change.
+    /// The manifests that were read. A manifest never changes.
     manifests: BTreeMap<VersionId, Arc<VersionManifest>>,
     fetched_files: AtomicU64,
     fetched_bytes: AtomicU64,
@@ -60,33 +61,33 @@ pub struct Cache {
     merged_bytes: u64,
 }
 
-/// What a cache has done since it was opened.
+/// The counts of a cache since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Files that were brought here: copied, or linked where the store is on the same disk.
+    /// The number of files that were fetched: copied, or linked if the store is on the same disk.
     pub fetched_files: u64,
-    /// Their bytes.
+    /// The number of bytes of the fetched files.
     pub fetched_bytes: u64,
-    /// Runs of layers that were merged to one.
+    /// The number of runs of layers that were merged to one.
     pub merges: u64,
-    /// Bytes of what the merges wrote.
+    /// The number of bytes that the merges wrote.
     pub merged_bytes: u64,
 }
 
-/// What a cache's folder holds, whoever put it there.
+/// The contents of the folder of a cache, whichever process put them there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheSize {
-    /// Files of versions and of merges.
+    /// The number of files of versions and of merges.
     pub files: u64,
-    /// Their bytes.
+    /// The number of bytes of these files.
     pub bytes: u64,
 }
 
 impl Cache {
-    /// The cache of `model` below `folder`, which is made if it is not there.
+    /// Opens the cache of `model` below `folder`, which is created if it does not exist.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// A disk that refuses.
     pub fn open(folder: &Path, model: &str, files: Files) -> Result<Self> {
         let files_dir = folder.join(model).join("files");
         let merges_dir = folder.join(model).join("merges");
@@ -105,7 +106,7 @@ impl Cache {
         })
     }
 
-    /// What was done so far.
+    /// Returns the counts since the cache was opened.
     pub fn counts(&self) -> CacheCounts {
         CacheCounts {
             fetched_files: self.fetched_files.load(Ordering::Relaxed),
@@ -115,7 +116,7 @@ impl Cache {
         }
     }
 
-    /// What the folder holds now, file by file.
+    /// Measures the folder, file by file.
     ///
     /// # Errors
     /// A folder that cannot be listed.
@@ -125,7 +126,7 @@ impl Cache {
             if number % LISTED_AT_ONCE == 0 {
                 pace.piece();
             }
-            // What was removed meanwhile is not there.
+            // A file that was removed meanwhile does not count.
             if let Ok(metadata) = fs::metadata(self.files_dir.join(name)) {
                 size.files += 1;
                 size.bytes += metadata.len();
@@ -134,15 +135,15 @@ impl Cache {
         Ok(size)
     }
 
-    /// Where the files lie.
+    /// Returns the folder of the files.
     pub fn folder(&self) -> &Path {
         &self.files_dir
     }
 
-    /// [`Model::chain`], reading no manifest twice.
+    /// Returns the chain of a version, as [`Model::chain`] does, and reads no manifest twice.
     ///
     /// # Errors
-    /// As [`Model::chain`].
+    /// The errors of [`Model::chain`].
     pub fn chain(
         &mut self,
         model: &Model,
@@ -159,11 +160,11 @@ impl Cache {
         })
     }
 
-    /// The rows of the last version of `chain` (as [`Model::chain`] returns it): fetched, merged down to a
-    /// few layers where that was not done before, and mapped.
+    /// Returns the rows of the last version of `chain`, which [`Model::chain`] has returned.
+    /// Fetches the files, merges them to a few layers unless that was done before, and maps them.
     ///
     /// # Errors
-    /// [`Error::File`] names a file that is missing or is not what was published.
+    /// [`Error::File`] names a file that is missing or differs from what was published.
     pub fn rows(
         &mut self,
         model: &Model,
@@ -172,7 +173,10 @@ impl Cache {
         pace: &mut dyn Pace,
     ) -> Result<LayerSource> {
         let Some(newest) = chain.last() else {
-            return Err(Error::Refused("a version's chain has at least itself in it".to_owned()));
+            return Err(Error::Refused(
+                "the chain of versions is empty; it must hold at least the version itself"
+                    .to_owned(),
+            ));
         };
         let layouts: Vec<TableLayout> = newest.tables.iter().map(TableSpec::layout).collect();
         let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
@@ -183,10 +187,10 @@ impl Cache {
         Ok(LayerSource::new(&newest.tables, layers, workers.clone())?)
     }
 
-    /// The layer of one version alone.
+    /// Returns the layer of one version alone.
     ///
     /// # Errors
-    /// As [`Cache::rows`].
+    /// The errors of [`Cache::rows`].
     pub fn layer(
         &mut self,
         model: &Model,
@@ -197,10 +201,10 @@ impl Cache {
         self.single(model, version, &layouts, pace)
     }
 
-    /// A file of a version: fetched, hashed, and read.
+    /// Fetches a file of a version, hashes it, and reads it.
     ///
     /// # Errors
-    /// As [`Cache::rows`].
+    /// The errors of [`Cache::rows`].
     pub fn read(
         &self,
         model: &Model,
@@ -216,12 +220,12 @@ impl Cache {
         Ok(mmap::map(self.files_dir.join(name))?)
     }
 
-    /// Closes layers that nobody else holds, and removes merges and files that none of `chains` needs.
-    /// Returns the bytes that were given back. Other processes must not be using the cache for other
-    /// versions.
+    /// Closes the layers that are not used elsewhere, and removes merges and files that none of
+    /// `chains` needs. Returns the number of bytes that became free. Other processes must not be
+    /// using the cache for other versions.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// A disk that refuses.
     pub fn trim(&mut self, chains: &[&[Arc<VersionManifest>]]) -> Result<u64> {
         self.open.retain(|_, layer| layer.is_shared());
         let oldest = chains.iter().filter_map(|chain| chain.first()).map(|base| base.version).min();
@@ -267,14 +271,15 @@ impl Cache {
         Ok(freed)
     }
 
-    /// Removes what killed processes have begun to write here, a while ago: nobody takes so long for a file.
+    /// Removes the unfinished files of processes that were killed. Only old ones are removed,
+    /// because another process may be writing a new one.
     fn sweep(&self) -> Result<u64> {
         let mut freed = 0;
         let entries = match fs::read_dir(&self.files_dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
             Err(error) => {
-                let reason = format!("cannot be listed: {error}");
+                let reason = format!("cannot list the folder: {error}");
                 return Err(Error::File { path: self.files_dir.clone(), reason });
             }
         };
@@ -292,7 +297,7 @@ impl Cache {
         Ok(freed)
     }
 
-    /// One run of a chain as one layer.
+    /// Returns one run of a chain as one layer.
     fn run(
         &mut self,
         model: &Model,
@@ -315,7 +320,7 @@ impl Cache {
             self.files.create_dir(&self.files_dir)?;
             self.files.create_dir(&self.merges_dir)?;
         }
-        // What was merged before, as far as it reaches, and the rest one by one.
+        // The longest earlier merge comes first, and then the remaining versions one by one.
         let mut layers = Vec::new();
         let mut next = run.start;
         for end in (run.start + 2..run.end).rev() {
@@ -345,14 +350,14 @@ impl Cache {
         Ok(layer)
     }
 
-    /// A merge that was made before; `None` if it was not, or is not whole any more.
+    /// Opens a merge that was made before. Returns `None` if there is none, or if it is incomplete.
     fn open_merge(&mut self, name: &str, layouts: &[TableLayout]) -> Result<Option<Layer>> {
         if let Some(layer) = self.open.get(name) {
             return Ok(Some(layer.clone()));
         }
         let path = self.merges_dir.join(format!("{name}.json"));
         let Some(manifest) = self.read_merge(&path)? else { return Ok(None) };
-        // A merge can be made again, so one that cannot be opened is no error.
+        // A merge that cannot be opened is no error, because it can be made again.
         let Ok(layer) = Layer::open(self.files_dir.as_path(), &manifest, layouts) else {
             return Ok(None);
         };
@@ -365,7 +370,7 @@ impl Cache {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => {
-                let reason = format!("cannot be read: {error}");
+                let reason = format!("cannot read the file: {error}");
                 Err(Error::File { path: path.to_owned(), reason })
             }
         }
@@ -395,8 +400,8 @@ impl Cache {
         Ok(layer)
     }
 
-    /// Brings a file here unless it is: hashed before it gets its name. Returns whether the folder has a new name,
-    /// which the caller syncs.
+    /// Fetches a file unless the folder has it, and names it after its hash was found right.
+    /// Returns whether the folder has a new name, which the caller must sync.
     fn fetch(
         &self,
         model: &Model,
@@ -408,7 +413,7 @@ impl Cache {
         if fs::metadata(&target).is_ok_and(|m| m.len() == file.bytes) {
             return Ok(false);
         }
-        // Somebody may have removed the folder: all of it can be made again.
+        // The folder may have been removed meanwhile; all of it can be made again.
         if !self.files_dir.is_dir() {
             self.files.create_dir(&self.files_dir)?;
         }
@@ -452,9 +457,9 @@ impl Cache {
         Ok(true)
     }
 
-    /// Takes a file from a remote store: hashed while it is written, named when all of it is right. One that
-    /// was interrupted begins anew: a version's files are small beside the version, and half a file proves
-    /// nothing.
+    /// Receives a file from a remote store. Hashes it while it is written, and names it if all of
+    /// it is right. An interrupted file begins anew, because files of a version are small and half
+    /// a file proves nothing.
     fn receive(
         &self,
         mut fetch: Fetch,
@@ -471,7 +476,7 @@ impl Cache {
                 pace.waited();
                 let received = received.map_err(|error| {
                     refused = Some(fetch_error(error));
-                    std::io::Error::other("the store did not give it")
+                    std::io::Error::other("the store did not deliver the file")
                 })?;
                 for piece in received.chunks(PIECE_BYTES) {
                     hasher.update(piece);
@@ -484,7 +489,7 @@ impl Cache {
             if hash.as_str() != file.blake3 || bytes != file.bytes {
                 let reason = other_bytes(bytes, &hash, file.bytes);
                 refused = Some(Error::File { path: object.into(), reason });
-                return Err(std::io::Error::other("it is not what was published"));
+                return Err(std::io::Error::other("the file differs from what was published"));
             }
             Ok(name.to_owned())
         });
@@ -501,8 +506,8 @@ impl Cache {
     }
 }
 
-/// Returns the error of a fetch: a file that is missing in the store is a file of the version that is
-/// missing.
+/// Returns the error of a failed fetch: an object that is missing in the store is a missing file of
+/// the version.
 fn fetch_error(error: StoreError) -> Error {
     match error {
         StoreError::Missing { path } => {
@@ -512,12 +517,14 @@ fn fetch_error(error: StoreError) -> Error {
     }
 }
 
-/// Says that a file is not what it should be.
+/// Describes a file whose bytes are not those that were published.
 pub(crate) fn other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
-    format!("its {bytes} bytes hash to {hash}, and {wanted} bytes of another hash were published")
+    format!(
+        "its {bytes} bytes have hash {hash}, and the published file has {wanted} bytes and another hash"
+    )
 }
 
-/// What a run of versions is called: by where it begins and where it ends.
+/// Returns the name of a run of versions, made of the links where it begins and where it ends.
 fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
     let short = |hash: &str| hash.chars().take(LINK_LETTERS).collect::<String>();
     let from = match run.start {
@@ -527,11 +534,12 @@ fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
     format!("{from}-{}", short(&chain[run.end - 1].chain))
 }
 
-/// The names in a folder, without those that are hidden: those are being written.
+/// Lists the names in a folder, in ascending order. Leaves out hidden names, which belong to
+/// unfinished files.
 fn names_in(folder: &Path) -> Result<Vec<String>> {
     let failed = |error: std::io::Error| Error::File {
         path: folder.to_owned(),
-        reason: format!("cannot be listed: {error}"),
+        reason: format!("cannot list the folder: {error}"),
     };
     let mut names = Vec::new();
     let entries = match fs::read_dir(folder) {

@@ -1,4 +1,4 @@
-//! Where files of versions are fetched to unless somebody says where.
+//! The default folder for files of versions.
 
 use std::path::PathBuf;
 
@@ -6,25 +6,27 @@ use zillion_store::{Environment, Error as StoreError, Location};
 
 use crate::error::Result;
 
-/// Letters of the hash that stands for a registry.
+/// The number of letters of the hash that stands for a registry.
 const LETTERS: usize = 16;
 
-/// The cache of a registry: `.cache` in a folder; for a remote one `zillion/<hash of its URL>` in the user's
-/// own folder for caches (`XDG_CACHE_HOME`, or `.cache` in the home).
+/// Returns the folder for the cache of a registry: `.cache` in a local registry, and `zillion/<hash
+/// of the URL>` in the user's folder for caches (`XDG_CACHE_HOME`, or `.cache` in the home) for a
+/// remote one.
 ///
 /// # Errors
-/// A URL that is none; a remote registry where the environment names neither folder.
+/// An invalid URL, or a remote registry if the environment names neither folder.
 pub fn default_cache(url: &str, environment: &Environment) -> Result<PathBuf> {
     if let Location::Folder(folder) = Location::parse(url)? {
         return Ok(folder.join(".cache"));
     }
     let caches = environment.get("XDG_CACHE_HOME").map(PathBuf::from);
-    // The rule of that variable: a relative path is none.
+    // The specification of this variable says that a relative path does not count.
     let caches = caches.filter(|path| path.is_absolute());
     let Some(caches) = caches.or_else(|| environment.home().map(|home| home.join(".cache"))) else {
         return Err(StoreError::StoreSetting {
-            setting: "--cache".to_owned(),
-            reason: "name a folder for the files of a remote registry: neither XDG_CACHE_HOME nor HOME is set"
+            setting: "cache".to_owned(),
+            reason: "a remote registry needs a folder for its files, and neither XDG_CACHE_HOME nor HOME is set; \
+                     name the folder"
                 .to_owned(),
         }
         .into());
@@ -43,7 +45,7 @@ mod tests {
         assert_eq!(default_cache("/a/b", &none).unwrap(), PathBuf::from("/a/b/.cache"));
         assert_eq!(default_cache("file:///a", &none).unwrap(), PathBuf::from("/a/.cache"));
         let said = default_cache("s3://b/x", &none).unwrap_err().to_string();
-        assert!(said.contains("--cache"), "{said}");
+        assert!(said.contains("cache: "), "{said}");
         let home = Environment::from([("HOME", "/home/x"), ("XDG_CACHE_HOME", "relative")]);
         let place = default_cache("s3://b/x", &home).unwrap();
         assert!(place.starts_with("/home/x/.cache/zillion"), "{}", place.display());

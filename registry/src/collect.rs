@@ -1,15 +1,16 @@
-//! Garbage collection: files that no version in use needs, and what killed writers left.
+//! Garbage collection: removes files that no version in use needs, and leftovers of killed writers.
 //!
-//! Manifests and the logs of pointers are small and stay for ever: a number is never used twice, and the
-//! history can be read. What goes is files: rows, parameters, graphs that only versions out of use name.
+//! Manifests and the logs of pointers are small and stay for ever: a number is never used twice,
+//! and the history can be read. A collection removes files: rows, parameters and graphs that only
+//! versions out of use name.
 //!
-//! In use are the versions that a pointer stands on, those that are pinned, those that a running server has
-//! leased, and the newest few; each with everything it stands on.
+//! In use are the versions that a pointer points to, those that are pinned, those that a running
+//! server has leased, and the newest few, each with all its ancestors.
 //!
 //! # Crash consistency
-//! A file that a publisher has written and not yet named by a manifest is young: files are left alone for
-//! [`Retention::grace`] after they were written, and a publisher writes a file that is there already
-//! anew. Killed at any moment, a collection has removed some of what nobody needs.
+//! A file that a publisher has written and that no manifest names yet is young. Files are left
+//! alone for [`Retention::grace`] after they were written, and a publisher writes an existing file
+//! anew. A collection that is killed has removed only files that no version in use needs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,12 +21,12 @@ use crate::error::{Error, Result};
 use crate::model::{Model, check_name};
 use crate::version::VersionId;
 
-/// What garbage collection leaves alone, beside what is in use.
+/// The rules of a garbage collection for versions and files that are not in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// The newest versions, this many.
+    /// The number of newest versions to keep.
     pub keep: usize,
-    /// Files younger than this.
+    /// The age below which a file is kept.
     pub grace: Duration,
 }
 
@@ -35,36 +36,37 @@ impl Default for Retention {
     }
 }
 
-/// What a collection did.
+/// The result of a garbage collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Collected {
-    /// Versions that are in use.
+    /// The number of versions in use.
     pub kept_versions: u64,
-    /// Files that they need.
+    /// The number of files that these versions need.
     pub kept_files: u64,
-    /// Files that were removed.
+    /// The number of removed files.
     pub removed_files: u64,
-    /// Their bytes.
+    /// The number of bytes of the removed files.
     pub removed_bytes: u64,
-    /// Unfinished writes that were removed.
+    /// The number of removed unfinished writes.
     pub leftovers: u64,
 }
 
-/// Versions that a running server has open, until it says so again or the time is over.
+/// The versions that a running server has loaded. The server renews its lease before it ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
-    /// The versions.
+    /// The versions that the server has loaded.
     pub versions: Vec<VersionId>,
-    /// When it ends, in milliseconds since 1970.
+    /// The end of the lease, in milliseconds since 1970.
     pub until_ms: u64,
 }
 
 impl Model {
-    /// Removes files that no version in use needs. With `dry_run` it only counts.
+    /// Removes files that no version in use needs. With `dry_run` it only counts them.
     ///
     /// # Errors
-    /// A chain in use that does not hold: nothing is removed then. A store that refuses.
+    /// A broken chain of a version in use, in which case nothing is removed, or a store that
+    /// refuses.
     pub fn collect(&self, retention: Retention, dry_run: bool) -> Result<Collected> {
         let mut sum = Collected::default();
         let needed = self.needed_files(retention.keep, &mut sum)?;
@@ -93,17 +95,17 @@ impl Model {
         Ok(sum)
     }
 
-    /// Keeps a version's files until it is unpinned.
+    /// Keeps the files of a version until it is unpinned.
     ///
     /// # Errors
-    /// A version that is not there.
+    /// A version that does not exist.
     pub fn pin(&self, version: VersionId, by: &str) -> Result<()> {
         self.chain(version)?;
         let pin = serde_json::json!({ "by": by, "at_ms": self.now_ms() });
         Ok(self.store.put(&self.pin_object(version), pin.to_string().into())?)
     }
 
-    /// Lets a version go; fine if it was not pinned.
+    /// Unpins a version. A version that is not pinned is no error.
     ///
     /// # Errors
     /// A store that refuses.
@@ -111,7 +113,7 @@ impl Model {
         Ok(self.store.delete(&self.pin_object(version))?)
     }
 
-    /// The versions that are pinned, in ascending order.
+    /// Lists the pinned versions, in ascending order.
     ///
     /// # Errors
     /// A store that refuses.
@@ -124,7 +126,7 @@ impl Model {
         Ok(pins)
     }
 
-    /// Says for a server which versions it has open, for the next `time`.
+    /// Records the versions that a server has loaded, for the next `time`.
     ///
     /// # Errors
     /// A store that refuses.
@@ -137,7 +139,7 @@ impl Model {
         Ok(self.store.put(&format!("{}/leases/{server}.json", self.name), lease.into())?)
     }
 
-    /// Ends a server's lease.
+    /// Ends the lease of a server.
     ///
     /// # Errors
     /// A store that refuses.
@@ -146,7 +148,7 @@ impl Model {
         Ok(self.store.delete(&format!("{}/leases/{server}.json", self.name))?)
     }
 
-    /// Versions that running servers have open, in ascending order.
+    /// Lists the versions that running servers have loaded, in ascending order.
     ///
     /// # Errors
     /// A lease that cannot be read.
@@ -158,7 +160,7 @@ impl Model {
             let Some(bytes) = self.store.get(&path)? else { continue };
             let lease: Lease = serde_json::from_slice(&bytes).map_err(|e| Error::Manifest {
                 path,
-                reason: format!("the lease does not parse: {e}"),
+                reason: format!("the lease cannot be parsed: {e}"),
             })?;
             if lease.until_ms >= self.now_ms() {
                 leased.extend(lease.versions);
@@ -180,7 +182,7 @@ impl Model {
         roots.extend(self.leased()?);
         let mut versions = BTreeSet::new();
         let mut files = BTreeSet::new();
-        // From the newest: what a chain shares with one that was walked before is known.
+        // The newest comes first, so that the shared part of a chain is walked once.
         for root in roots.into_iter().rev() {
             let mut next = Some(root);
             while let Some(version) = next.filter(|&version| versions.insert(version)) {

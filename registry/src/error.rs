@@ -1,112 +1,116 @@
-//! What can go wrong with versions and when scoring.
+//! The errors of the registry and of the cache.
 
 use std::path::PathBuf;
 
 use crate::version::VersionId;
 
-/// The result of everything fallible here.
+/// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong with versions and when scoring.
+/// A version that cannot be published, found or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The rows could not be had.
+    /// Rows of a version that cannot be read.
     #[error(transparent)]
     Rows(#[from] zillion_rows::Error),
     /// A store that cannot be opened, or that refuses an operation.
     #[error(transparent)]
     Store(#[from] zillion_store::Error),
-    /// A name that is no name.
+    /// A name that is not allowed.
     #[error(
-        "a {what} is named by up to 100 letters, digits, `_`, `-` and `.`, and begins with a letter or digit: `{name}`"
+        "invalid {what} name `{name}`: use at most 100 letters, digits, `_`, `-` and `.`, and begin with a \
+         letter or a digit"
     )]
     Name {
-        /// What was named.
+        /// The kind of the named object.
         what: &'static str,
-        /// The name.
+        /// The name that was refused.
         name: String,
     },
-    /// There is no such model.
+    /// A model without any version.
     #[error(
-        "the registry has no version of it; `zillion publish` makes the first: model `{model}`"
+        "model `{model}` has no version in the registry; publish the first with `zillion publish`"
     )]
     NoModel {
-        /// The model.
+        /// The name of the model.
         model: String,
     },
-    /// There is no such version.
+    /// A version that the model does not have.
     #[error(
-        "there is no version {version}; `zillion model list` shows those there are: model `{model}`"
+        "unknown version {version} of model `{model}`; list the versions with `zillion model list`"
     )]
     NoVersion {
-        /// The model.
+        /// The name of the model.
         model: String,
-        /// The version.
+        /// The number of the version.
         version: VersionId,
     },
-    /// The pointer was never set.
-    #[error("it points to nothing yet; `zillion model promote` sets it: pointer `{pointer}`")]
+    /// A pointer that was never set.
+    #[error("pointer `{pointer}` was never set; set it with `zillion model promote`")]
     NoPointer {
-        /// The pointer.
+        /// The name of the pointer.
         pointer: String,
     },
-    /// Somebody else made the move first.
+    /// A move of a pointer that came second: another operator moved the pointer at the same time.
     #[error(
-        "{by} moved it to version {to} at the same time; look at it again before you move it: pointer `{pointer}`"
+        "pointer `{pointer}` was moved to version {to} by {by} at the same time; check whether your move \
+         is still right, and repeat it"
     )]
     PointerMoved {
-        /// The pointer.
+        /// The name of the pointer.
         pointer: String,
-        /// Where it stands now.
+        /// The version that the pointer points to now.
         to: VersionId,
-        /// Who moved it.
+        /// The operator whose move came first.
         by: String,
     },
-    /// Somebody else published first.
+    /// A publication that came second: another publisher took the number at the same time.
     #[error(
-        "somebody else published it at the same time, and nothing of yours became visible; publish again on top \
-         of it: version {version} of model `{model}`"
+        "version {version} of model `{model}` was published by another process at the same time, and \
+         nothing of this one became visible; publish again on top of it"
     )]
     VersionTaken {
-        /// The model.
+        /// The name of the model.
         model: String,
         /// The number that was taken.
         version: VersionId,
     },
-    /// An object of the registry is not what it must be.
-    #[error("{reason}; restore it from a copy, or publish a new base: `{path}`")]
+    /// An object of the registry that is damaged.
+    #[error(
+        "`{path}` in the registry: {reason}; restore the object from a copy, or publish a new base"
+    )]
     Manifest {
-        /// The object.
+        /// The name of the object.
         path: String,
-        /// What is wrong with it.
+        /// The problem with the object.
         reason: String,
     },
-    /// A chain of versions does not hold.
-    #[error("{reason}: version {version} of model `{model}`")]
+    /// A broken chain of versions.
+    #[error("version {version} of model `{model}`: {reason}")]
     Chain {
-        /// The model.
+        /// The name of the model.
         model: String,
         /// The version whose link is broken.
         version: VersionId,
-        /// What is wrong.
+        /// The problem with the link.
         reason: String,
     },
-    /// A file of a version is not there, or not what was published.
+    /// A file of a version that is missing, or that differs from what was published.
     #[error(
-        "{reason}; move a whole copy into its place (never write into a file of a registry: servers map it), go back with \
-         `zillion model rollback`, or publish a base: {path}"
+        "{path}: {reason}; move a whole copy into its place (never write into a file of a registry, because \
+         servers map it), go back with `zillion model rollback`, or publish a base"
     )]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         reason: String,
     },
-    /// What a version would consist of does not fit together.
+    /// The contents of a version that do not fit together.
     #[error("{0}")]
     Refused(String),
-    /// The machine.
+    /// A failure of the machine.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),
 }

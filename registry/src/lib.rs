@@ -1,8 +1,8 @@
 //! Versions of models on an object store.
 //!
-//! A [`Registry`] keeps versions: published whole or not at all, named by numbers, chained by hashes,
-//! pointed to by names that operators move. A [`Cache`] holds the files of versions on the machine
-//! that reads them.
+//! A [`Registry`] keeps versions: published whole or not at all, named by numbers, chained by
+//! hashes, pointed to by names that operators move. A [`Cache`] holds the files of versions on the
+//! machine that reads them.
 //!
 //! It is *not* a trainer, it does not compute scores, and it does not know HTTP.
 

@@ -1,16 +1,16 @@
-//! A registry of models, and one model's versions and pointers.
+//! A registry of models, and the versions and pointers of one model.
 //!
 //! ```text
-//! <model>/versions/<…>/<number>.json        manifests: a version is there when its manifest is
+//! <model>/versions/<…>/<number>.json        manifests: a version exists when its manifest does
 //! <model>/pointers/<pointer>/<…>/<n>.json   the log of each pointer's moves
-//! <model>/files/<ab>/<blake3>.<kind>        everything else, under the hash of its bytes
+//! <model>/files/<ab>/<blake3>.<kind>        everything else, named by the hash of its bytes
 //! <model>/pins/<version>.json               versions that garbage collection leaves alone
-//! <model>/leases/<server>.json              versions that a running server has open
+//! <model>/leases/<server>.json              versions that a running server has loaded
 //! ```
 //!
 //! # Crash consistency
-//! Files go first and the manifest last, by create-if-absent: a publisher that dies leaves files that
-//! nothing names, which garbage collection removes. Nothing is ever changed in place.
+//! Files go first and the manifest last, by create-if-absent. A publisher that dies leaves files
+//! that no manifest names, which garbage collection removes. Objects are never changed in place.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -36,27 +36,28 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The registry at a URL: a folder that is there, `file:///…`, or a bucket (`s3://bucket/prefix`, `gs://…`,
-    /// `az://…`) with the credentials of the process.
+    /// Opens the registry at a URL: an existing folder, `file:///…`, or a bucket
+    /// (`s3://bucket/prefix`, `gs://…`, `az://…`) with the credentials of the process.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// The errors of [`Store::open`].
     pub fn open(url: &str, files: Files, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self { store: Store::open(url, files)?, clock })
     }
 
-    /// The same, made if it is not there: for those who publish.
+    /// Opens the registry at a URL for a publisher, and creates it if it does not exist.
     ///
     /// # Errors
-    /// As [`Store::create_at`].
+    /// The errors of [`Store::create_at`].
     pub fn create(url: &str, files: Files, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self { store: Store::create_at(url, files)?, clock })
     }
 
-    /// [`Registry::open`] with other credentials and settings than the process has.
+    /// Opens a registry as [`Registry::open`] does, with other credentials and settings than the
+    /// process has.
     ///
     /// # Errors
-    /// As [`Store::open_in`].
+    /// The errors of [`Store::open_in`].
     pub fn open_in(
         environment: &Environment,
         url: &str,
@@ -66,10 +67,11 @@ impl Registry {
         Ok(Self { store: Store::open_in(environment, url, files)?, clock })
     }
 
-    /// [`Registry::create`] with other credentials and settings than the process has.
+    /// Opens a registry as [`Registry::create`] does, with other credentials and settings than the
+    /// process has.
     ///
     /// # Errors
-    /// As [`Store::create_in`].
+    /// The errors of [`Store::create_in`].
     pub fn create_in(
         environment: &Environment,
         url: &str,
@@ -79,15 +81,15 @@ impl Registry {
         Ok(Self { store: Store::create_in(environment, url, files)?, clock })
     }
 
-    /// The store below.
+    /// Returns the store of the registry.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// A model by its name, which need not have a version yet.
+    /// Returns the model of a name, which need not have a version yet.
     ///
     /// # Errors
-    /// A name that is none.
+    /// A name that is not allowed.
     pub fn model(&self, name: &str) -> Result<Model> {
         check_name("model", name)?;
         Ok(Model {
@@ -98,10 +100,10 @@ impl Registry {
         })
     }
 
-    /// The names of all models, in ascending order.
+    /// Lists the names of all models, in ascending order.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn models(&self) -> Result<Vec<String>> {
         let listing = self.store.list("")?;
         Ok(listing.folders.into_iter().filter(|n| check_name("model", n).is_ok()).collect())
@@ -118,22 +120,22 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model's name.
+    /// Returns the name of the model.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The store that it lies in.
+    /// Returns the store of the registry.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Where its registry is.
+    /// Returns the URL of the registry.
     pub fn url(&self) -> &str {
         self.store.url()
     }
 
-    /// The same model, whose operations on the store `stop` cuts short.
+    /// Returns the same model with operations on the store that `stop` can end early.
     #[must_use]
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         let store = self.store.with_stop(stop);
@@ -141,18 +143,18 @@ impl Model {
         Self { name: self.name.clone(), store, clock: self.clock.clone(), versions }
     }
 
-    /// The number that was published last.
+    /// Returns the number that was published last.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn latest(&self) -> Result<Option<VersionId>> {
         Ok(self.versions.last()?.map(VersionId))
     }
 
-    /// A version's manifest, verified against its own hash.
+    /// Reads the manifest of a version, and verifies it against its own hash.
     ///
     /// # Errors
-    /// [`Error::NoVersion`], or [`Error::Manifest`] for one that was changed.
+    /// [`Error::NoVersion`], or [`Error::Manifest`] for a manifest that was changed.
     pub fn version(&self, version: VersionId) -> Result<VersionManifest> {
         match self.versions.get(version.0)? {
             Some(bytes) => {
@@ -164,26 +166,26 @@ impl Model {
         }
     }
 
-    /// Up to `limit` versions below `end`, the newest first; the first page has no `end`.
+    /// Lists up to `limit` versions below `end`, the newest first. The first page has no `end`.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn page(&self, end: Option<VersionId>, limit: usize) -> Result<Vec<VersionId>> {
         let Some(last) = self.versions.last()? else { return Ok(Vec::new()) };
         let end = end.map_or(last + 1, |end| end.0.min(last + 1));
         Ok(self.versions.page(end, limit)?.into_iter().map(VersionId).collect())
     }
 
-    /// A version and those that it stands on, the base first.
+    /// Returns a version and its ancestors, the base first.
     ///
     /// # Errors
-    /// [`Error::Chain`] names the version whose parent is missing, is another than it says, or has
-    /// another schema.
+    /// [`Error::Chain`] names the version whose parent is missing, has another hash than recorded,
+    /// or has another schema.
     pub fn chain(&self, version: VersionId) -> Result<Vec<Arc<VersionManifest>>> {
         self.chain_by(version, |version| self.version(version).map(Arc::new))
     }
 
-    /// [`Model::chain`] with manifests from wherever the caller keeps them.
+    /// Returns the chain of a version as [`Model::chain`] does, with manifests from `read`.
     pub(crate) fn chain_by(
         &self,
         version: VersionId,
@@ -216,38 +218,36 @@ impl Model {
         let parent = match manifest(link.version) {
             Ok(parent) => parent,
             Err(Error::NoVersion { .. }) => {
-                return Err(broken(format!("its parent, version {}, is not there", link.version)));
+                return Err(broken(format!("the parent, version {}, is missing", link.version)));
             }
             Err(other) => return Err(other),
         };
         if parent.chain != link.chain {
             return Err(broken(format!(
-                "it stands on a version {} with the hash {}, and the one that is there has {}",
+                "the manifest names version {} with hash {} as its parent, and that version has hash {}",
                 link.version, link.chain, parent.chain
             )));
         }
         if parent.schema_hash != newest.schema_hash {
             let version = link.version;
-            return Err(broken(format!(
-                "version {version}, which it stands on, has another schema"
-            )));
+            return Err(broken(format!("the parent, version {version}, has another schema")));
         }
         Ok(parent)
     }
 
-    /// Where a pointer stands.
+    /// Returns the last move of a pointer.
     ///
     /// # Errors
-    /// [`Error::NoPointer`] if it was never set.
+    /// [`Error::NoPointer`] if the pointer was never set.
     pub fn pointer(&self, pointer: &str) -> Result<PointerMove> {
         let last = self.pointer_log(pointer)?.last()?;
         last.ok_or_else(|| Error::NoPointer { pointer: pointer.to_owned() })
     }
 
-    /// Up to `limit` of a pointer's moves before number `end`, the newest first.
+    /// Lists up to `limit` moves of a pointer before number `end`, the newest first.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn moves(&self, pointer: &str, end: Option<u64>, limit: usize) -> Result<Vec<PointerMove>> {
         let log = self.pointer_log(pointer)?;
         match log.last()? {
@@ -259,19 +259,19 @@ impl Model {
         }
     }
 
-    /// The names of all pointers that were set, in ascending order.
+    /// Lists the names of all pointers that were set, in ascending order.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn pointers(&self) -> Result<Vec<String>> {
         Ok(self.store.list(&format!("{}/pointers", self.name))?.folders)
     }
 
-    /// Moves a pointer to a version, whose chain must hold. Returns the move; where it stands there already, the
-    /// one that brought it.
+    /// Moves a pointer to a version, whose chain must hold. Returns the move, or the earlier move
+    /// if the pointer already points to the version.
     ///
     /// # Errors
-    /// A version that is not there, or [`Error::PointerMoved`] where somebody else was first.
+    /// A version that does not exist, or [`Error::PointerMoved`] if another operator came first.
     pub fn promote(
         &self,
         pointer: &str,
@@ -283,7 +283,8 @@ impl Model {
         let log = self.pointer_log(pointer)?;
         let last = log.last()?;
         let to = self.version(version)?.link();
-        // Where it stands already is no move: the log stays a history that can be gone back in.
+        // A pointer that already points there does not move, so that its log stays a history that a
+        // rollback can follow.
         if let Some(last) = last.as_ref().filter(|last| last.to == to) {
             return Ok(last.clone());
         }
@@ -299,10 +300,10 @@ impl Model {
         log.append(last.as_ref(), entry)
     }
 
-    /// Moves a pointer back: to `to`, or to where it stood before it was moved to where it stands.
+    /// Moves a pointer back: to `to`, or to the version before the present one.
     ///
     /// # Errors
-    /// As [`Model::promote`]; a pointer that stood nowhere before.
+    /// The errors of [`Model::promote`], or a pointer without an earlier version.
     pub fn rollback(
         &self,
         pointer: &str,
@@ -317,14 +318,15 @@ impl Model {
         };
         if to == now.to.version {
             return Err(Error::Refused(format!(
-                "it stands on version {to} already: pointer `{pointer}`"
+                "pointer `{pointer}` of model `{}` already points to version {to}",
+                self.name
             )));
         }
         self.promote(pointer, to, MoveKind::Rollback, by, note)
     }
 
-    /// Where a pointer stood before it came, not by a rollback, to where it stands now: rolling back twice
-    /// goes back two versions.
+    /// Finds the version before the present one: the one that the pointer left when it came, not by
+    /// a rollback, to the present version. Rolling back twice therefore goes back two versions.
     fn stood_before(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
         const PAGE: usize = 64;
         let mut end = None;
@@ -333,31 +335,34 @@ impl Model {
             let came =
                 |entry: &&PointerMove| entry.to == now.to && entry.kind != MoveKind::Rollback;
             if let Some(entry) = page.iter().find(came) {
-                return entry.from.ok_or_else(|| self.nothing_before(now.to.version));
+                return entry.from.ok_or_else(|| self.nothing_before(pointer, now.to.version));
             }
             match page.last() {
                 Some(oldest) if oldest.number > 1 => end = Some(oldest.number),
-                // An operator rolled back to a version that the pointer had never stood on.
+                // The pointer came to the present version by rollbacks only, so that its parent is
+                // the version before it.
                 _ => {
                     let parent = self.version(now.to.version)?.parent;
                     let before = parent.map(|parent| parent.version);
-                    return before.ok_or_else(|| self.nothing_before(now.to.version));
+                    return before.ok_or_else(|| self.nothing_before(pointer, now.to.version));
                 }
             }
         }
     }
 
-    fn nothing_before(&self, version: VersionId) -> Error {
+    fn nothing_before(&self, pointer: &str, version: VersionId) -> Error {
         Error::Refused(format!(
-            "the pointer stood nowhere before version {version}; name a version with `--to`: model `{}`",
+            "pointer `{pointer}` of model `{}` pointed to nothing before version {version}; name the \
+             version to go back to",
             self.name
         ))
     }
 
-    /// Whether every file of a version and of all that it stands on is in the store, in its size.
+    /// Checks that the store has every file of a version and of its ancestors, in its size.
     ///
     /// # Errors
-    /// [`Error::Chain`], or [`Error::File`] names the first file that is not there: collected, or lost.
+    /// [`Error::Chain`], or [`Error::File`] names the first file that is missing: collected, or
+    /// lost.
     pub fn check_files(&self, version: VersionId) -> Result<()> {
         let mut seen = std::collections::BTreeSet::new();
         let mut wanted = Vec::new();
@@ -373,8 +378,8 @@ impl Model {
             if there.is_none_or(|there| there.bytes != bytes) {
                 let path = self.store.local_path(&object).unwrap_or_else(|| object.into());
                 let reason = format!(
-                    "a file of version {of}, which version {version} needs, is not there any more (collected by gc, \
-                     or lost)"
+                    "the file is missing; it belongs to version {of}, which version {version} needs, and was \
+                     collected by gc or lost"
                 );
                 return Err(Error::File { path, reason });
             }
@@ -387,7 +392,7 @@ impl Model {
         Ok(PointerLog::new(self.store.clone(), &self.name, pointer))
     }
 
-    /// The name of a file's object.
+    /// Returns the object name of a file.
     pub(crate) fn file_object(&self, name: &str) -> String {
         format!("{}/files/{}/{name}", self.name, name.get(..2).unwrap_or("__"))
     }
@@ -402,7 +407,7 @@ impl Model {
     }
 }
 
-/// Names go into paths: nothing that could lead elsewhere.
+/// Checks a name. Names become parts of paths, and must not lead elsewhere.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     let begins = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());

@@ -1,8 +1,8 @@
 //! Numbered objects in folders that fan out: versions, and the moves of a pointer.
 //!
-//! `<folder>/<number / 10⁶>/<number / 10³ mod 10³>/<number>.json`, with leading zeros: a folder holds at
-//! most a thousand names, so the last of a hundred thousand objects is found by three short listings.
-//! Numbers are given without a gap, by create-if-absent.
+//! The name is `<folder>/<number / 10⁶>/<number / 10³ mod 10³>/<number>.json`, with leading zeros.
+//! A folder holds at most a thousand names, so that the last of a hundred thousand objects is found
+//! by three short listings. Numbers are given without a gap, by create-if-absent.
 
 use bytes::Bytes;
 use zillion_store::{Error as StoreError, Store};
@@ -23,17 +23,17 @@ impl Numbered {
         Self { store, folder }
     }
 
-    /// The name of an object.
+    /// Returns the name of an object.
     pub(crate) fn name(&self, number: u64) -> String {
         let (high, middle) = (number / (FAN * FAN), number / FAN % FAN);
         format!("{}/{high:014}/{middle:03}/{number:020}.json", self.folder)
     }
 
-    /// The largest number in use; `None` of an empty sequence.
+    /// Returns the largest number in use, or `None` for an empty sequence.
     pub(crate) fn last(&self) -> Result<Option<u64>> {
         let Some(high) = self.store.list(&self.folder)?.folders.pop() else { return Ok(None) };
         let high = format!("{}/{high}", self.folder);
-        // A killed writer may leave the folder of an object that never came.
+        // A killed writer may leave the folder of an object that it never wrote.
         for middle in self.store.list(&high)?.folders.iter().rev() {
             if let Some(last) = self.numbers(&format!("{high}/{middle}"))?.pop() {
                 return Ok(Some(last));
@@ -43,7 +43,7 @@ impl Numbered {
         self.last_before(before * FAN * FAN)
     }
 
-    /// Up to `limit` numbers below `end`, in descending order: a page of the list.
+    /// Returns up to `limit` numbers below `end`, in descending order: a page of the list.
     pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<u64>> {
         let mut page = Vec::new();
         let mut end = end;
@@ -63,12 +63,12 @@ impl Numbered {
         Ok(self.store.get(&self.name(number))?)
     }
 
-    /// Writes the object of this number; `false` if there is one already.
+    /// Writes the object of this number. Returns `false` if the object exists already.
     pub(crate) fn create(&self, number: u64, bytes: Vec<u8>) -> Result<bool> {
         Ok(self.store.create(&self.name(number), bytes.into())?)
     }
 
-    /// Removes leftovers of killed writers from the folder that the next object goes to.
+    /// Removes the leftovers of killed writers from the folder of the next object.
     pub(crate) fn sweep(&self, age: std::time::Duration) -> Result<u64> {
         let next = self.last()?.map_or(1, |last| last + 1);
         let name = self.name(next);
@@ -80,7 +80,7 @@ impl Numbered {
         Ok(if end == 0 { None } else { self.page(end, 1)?.pop() })
     }
 
-    /// The numbers in a folder, ascending.
+    /// Returns the numbers in a folder, in ascending order.
     fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
         let listing = self.store.list(folder)?;
         let number = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();
@@ -90,7 +90,9 @@ impl Numbered {
             .map(|object| {
                 number(&object.name).ok_or_else(|| {
                     let path = format!("{folder}/{}", object.name);
-                    let reason = "only numbered objects belong here; move it elsewhere".to_owned();
+                    let reason =
+                        "this folder holds only numbered objects; move the object elsewhere"
+                            .to_owned();
                     StoreError::Store { action: "understand", path, reason }.into()
                 })
             })

@@ -1,8 +1,8 @@
 //! Pointers: names of versions that operators move, each with the log of its moves.
 //!
-//! A move is a small object of its own, the next number, written with create-if-absent: two operators at
-//! once cannot both make the next move, and the one who loses is told what the other did. The last
-//! move is where the pointer stands; all of them are the audit trail.
+//! A move is a small object of its own, the next number, written with create-if-absent. Two
+//! operators at once cannot both make the next move, and the second one is told about the first.
+//! The last move is the present version, and all moves together are the audit trail.
 
 use serde::{Deserialize, Serialize};
 use zillion_store::Store;
@@ -11,15 +11,15 @@ use crate::error::{Error, Result};
 use crate::numbered::Numbered;
 use crate::version::{Link, VersionId};
 
-/// Why a pointer was moved.
+/// The reason why a pointer was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveKind {
-    /// By whoever published the version.
+    /// The publisher of a version moved the pointer to it.
     Publish,
-    /// By an operator, to a version of his choice.
+    /// An operator moved the pointer to a chosen version.
     Promote,
-    /// By an operator, back.
+    /// An operator moved the pointer back.
     Rollback,
 }
 
@@ -27,19 +27,19 @@ pub enum MoveKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointerMove {
-    /// Its number, from 1.
+    /// The number of the move, from 1.
     pub number: u64,
-    /// Where the pointer stands from now on.
+    /// The version that the pointer points to from now on.
     pub to: Link,
-    /// Where it stood.
+    /// The version that the pointer pointed to before.
     pub from: Option<VersionId>,
-    /// Why.
+    /// The reason of the move.
     pub kind: MoveKind,
-    /// When, in milliseconds since 1970.
+    /// The time of the move, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Who, as the machine knows him.
+    /// The name of the operator on that machine.
     pub by: String,
-    /// What he said to it.
+    /// The remark of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -57,7 +57,7 @@ impl PointerLog {
         Self { name: name.to_owned(), moves }
     }
 
-    /// The last move; `None` of a pointer that was never set.
+    /// Returns the last move, or `None` if the pointer was never set.
     pub(crate) fn last(&self) -> Result<Option<PointerMove>> {
         match self.moves.last()? {
             Some(number) => self.get(number).map(Some),
@@ -65,7 +65,7 @@ impl PointerLog {
         }
     }
 
-    /// Up to `limit` moves before number `end`, the newest first.
+    /// Returns up to `limit` moves before number `end`, the newest first.
     pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<PointerMove>> {
         self.moves.page(end, limit)?.into_iter().map(|number| self.get(number)).collect()
     }
@@ -91,11 +91,15 @@ impl PointerLog {
         let path = self.moves.name(number);
         let refuse = |reason: String| Error::Manifest { path: path.clone(), reason };
         let bytes = self.moves.get(number)?;
-        let bytes = bytes.ok_or_else(|| refuse("the pointer's log has a gap here".into()))?;
+        let bytes =
+            bytes.ok_or_else(|| refuse("the pointer's log has a gap at this entry".into()))?;
         let entry: PointerMove = serde_json::from_slice(&bytes)
-            .map_err(|e| refuse(format!("the pointer's log does not parse: {e}")))?;
+            .map_err(|e| refuse(format!("the entry of the pointer's log cannot be parsed: {e}")))?;
         if entry.number != number {
-            return Err(refuse(format!("the entry says that it is number {}", entry.number)));
+            return Err(refuse(format!(
+                "the entry of the pointer's log has number {} in it",
+                entry.number
+            )));
         }
         Ok(entry)
     }

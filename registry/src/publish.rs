@@ -1,4 +1,4 @@
-//! Publishing: files first, the manifest last.
+//! Publishing a version: files first, the manifest last.
 
 use std::path::PathBuf;
 
@@ -12,24 +12,24 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::version::{Link, Origin, ScoreSettings, VersionFile, VersionId, VersionManifest};
 
-/// What is to become a version.
+/// The contents of a version that is to be published.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// The version that it changes; absent: it has every row.
+    /// The version that this delta changes. A base has none.
     pub parent: Option<Link>,
-    /// What rows mean.
+    /// The meaning of rows.
     pub schema: Schema,
-    /// The tables.
+    /// The tables of the version.
     pub tables: Vec<TableSpec>,
-    /// What the first pass over the training data learned.
+    /// The statistics of the first pass over the training data.
     pub statistics: Statistics,
-    /// The rows.
+    /// The description of the rows.
     pub layer: LayerManifest,
-    /// Where the layer's files lie, under their names.
+    /// The folder of the layer's files, which lie there under their names.
     pub folder: PathBuf,
     /// The dense graph, as `Graph::to_json` of `zillion-nn` writes it.
     pub graph: Vec<u8>,
-    /// How the trainer cuts batches when it scores.
+    /// The way the trainer cuts batches when it scores.
     pub settings: ScoreSettings,
     /// The dense parameters, as safetensors.
     pub dense: Vec<u8>,
@@ -37,17 +37,17 @@ pub struct Draft {
     pub parity: Vec<u8>,
     /// Side tables, in the schema's order, as [`write_side`](crate::write_side) writes them.
     pub sides: Vec<Vec<u8>>,
-    /// Where training stood.
+    /// The place in training where the version was made.
     pub origin: Origin,
 }
 
 impl Model {
-    /// Publishes a version: it is visible to everybody, whole, when this returns, and to nobody before its
-    /// last step.
+    /// Publishes a version. The version becomes visible as a whole with the last step, and not
+    /// before.
     ///
     /// # Errors
-    /// A parent that is not there, of another schema or another training; [`Error::VersionTaken`] where
-    /// somebody else published at the same time; a store that refuses.
+    /// A parent that is missing, or that has another schema or another training;
+    /// [`Error::VersionTaken`] if another process published at the same time; a store that refuses.
     pub fn publish(&self, draft: Draft) -> Result<VersionManifest> {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
         let schema_hash = hash_of(&schema);
@@ -57,7 +57,8 @@ impl Model {
             let path = draft.folder.join(file.name());
             let bytes = mmap::map(&path)?;
             if bytes.len() as u64 != file.bytes {
-                let reason = format!("it has {} bytes instead of {}", bytes.len(), file.bytes);
+                let reason =
+                    format!("the file has {} bytes instead of {}", bytes.len(), file.bytes);
                 return Err(Error::File { path, reason });
             }
             objects.push((self.file_object(&file.name()), bytes));
@@ -110,14 +111,17 @@ impl Model {
             Err(Error::Chain { model, version, reason })
         };
         if parent.chain != link.chain {
-            return refuse("the parent of the delta is another version of this number".into());
+            return refuse(
+                "the registry holds another version of this number than the parent of the delta"
+                    .into(),
+            );
         }
         if parent.schema_hash != schema_hash {
-            return refuse("the delta's schema is not its parent's; publish a base".into());
+            return refuse("the delta has another schema than its parent; publish a base".into());
         }
         if parent.origin.run != draft.origin.run {
             return refuse(
-                "the delta comes from another training than its parent; publish a base".into(),
+                "the delta comes from another training run than its parent; publish a base".into(),
             );
         }
         Ok(())

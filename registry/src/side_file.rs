@@ -1,7 +1,8 @@
-//! A side table as a file of a version: an Arrow file of keys and of what each feature reads.
+//! A side table as a file of a version: an Arrow file of keys and of the values that each feature
+//! reads.
 //!
-//! Values are those before the transforms, as [`SideColumn`] has them: ids as keys, lists of keys, numbers
-//! (NaN where there is none). The schema's metadata say which feature a column belongs to.
+//! The values are those before the transforms, as [`SideColumn`] has them: ids as keys, lists of
+//! keys, numbers (NaN for a missing one). A column has the name of the feature that reads it.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -18,22 +19,22 @@ use zillion_feature::{FeatureKey, KeyColumn, Schema, SideColumn, SideIndex, Side
 
 use crate::error::{Error, Result};
 
-/// The file of a side table. The same table gives the same bytes.
+/// Writes the file of a side table. The same table gives the same bytes.
 ///
 /// # Errors
-/// A table too large for an Arrow file.
+/// A table that is too large for an Arrow file.
 pub fn write_side(schema: &Schema, table: &SideTable) -> Result<Vec<u8>> {
     encode(schema, table)
-        .map_err(|e| Error::Refused(format!("a side table cannot be written: {e}")))
+        .map_err(|e| Error::Refused(format!("cannot write the file of a side table: {e}")))
 }
 
-/// Reads what [`write_side`] wrote.
+/// Reads a file that [`write_side`] wrote.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The problem with the file.
 pub fn read_side(schema: &Schema, bytes: Bytes) -> Result<SideTable> {
     decode(schema, bytes).map_err(|reason| {
-        Error::Refused(format!("a side table of the version cannot be read: {reason}"))
+        Error::Refused(format!("cannot read a side table of the version: {reason}"))
     })
 }
 
@@ -70,19 +71,19 @@ fn encode(schema: &Schema, table: &SideTable) -> Result<Vec<u8>, ArrowError> {
 
 fn decode(schema: &Schema, bytes: Bytes) -> Result<SideTable, String> {
     let mut reader = FileReader::try_new(Cursor::new(bytes), None).map_err(|e| e.to_string())?;
-    let batch = reader.next().ok_or("it has no rows")?.map_err(|e| e.to_string())?;
+    let batch = reader.next().ok_or("the file has no rows")?.map_err(|e| e.to_string())?;
     let keys = batch.column_by_name("key").and_then(|c| c.as_primitive_opt::<UInt64Type>());
     let mut index = SideIndex::default();
-    for &key in keys.ok_or("it has no column `key`")?.values() {
+    for &key in keys.ok_or("the file has no column `key`")?.values() {
         index
             .push(FeatureKey(key))
-            .map_err(|row| format!("row {row} has a key that another has"))?;
+            .map_err(|row| format!("row {row} repeats the key of an earlier row"))?;
     }
     let mut columns = Vec::new();
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()).skip(1) {
         let feature = schema.features.iter().position(|f| f.name == *field.name());
         let feature =
-            feature.ok_or_else(|| format!("no feature reads its column `{}`", field.name()))?;
+            feature.ok_or_else(|| format!("no feature reads the column `{}`", field.name()))?;
         columns.push((feature, side_column(column, field.name())?));
     }
     Ok(SideTable { index: Arc::new(index), columns })
@@ -102,7 +103,7 @@ fn side_column(column: &ArrayRef, name: &str) -> Result<SideColumn, String> {
         (Some(lists), Some(values)) => {
             Ok(SideColumn::Lists(KeyColumn::ragged(lists.offsets().to_vec(), keys(values))))
         }
-        _ => Err(format!("its column `{name}` is {}", column.data_type())),
+        _ => Err(format!("the column `{name}` has the unsupported type {}", column.data_type())),
     }
 }
 

@@ -1,23 +1,24 @@
-//! Which versions of a chain are read together: the shape of a server's stack of layers.
+//! The stack of layers that a server reads for a chain of versions.
 //!
-//! A chain may have hundreds of deltas and a lookup probes at most four layers, so neighbours are merged.
-//! Which ones is a function of the chain's row counts alone: every server computes the same stack, a
-//! restarted one finds the merges it made before, and a new delta changes as little as possible.
+//! A chain may have hundreds of deltas and a lookup probes at most four layers, so that neighbours
+//! are merged. The choice is a function of the chain's row counts alone: every server computes the
+//! same stack, a restarted server finds the merges it made before, and a new delta changes as
+//! little as possible.
 //!
-//! The rule is that of log-structured merge trees: a run that is not much smaller than the one before
-//! it joins it, so that a row is rewritten a logarithmic number of times. What would still be
-//! more than four layers is joined from the newest end. Deltas join the base once they have a quarter of its
-//! rows.
+//! The rule is that of log-structured merge trees: a run that is not much smaller than the one
+//! before it joins it, so that a row is rewritten a logarithmic number of times. If more than four
+//! layers remain, they are joined from the newest end. Deltas join the base once they have a
+//! quarter of its rows.
 
 use std::ops::Range;
 
 use zillion_rows::layer::MAX_LAYERS;
 
-/// A run joins the one before it unless that is larger by this factor.
+/// The factor of sizes: a run joins the run before it unless that one is larger by this factor.
 const RATIO: u64 = 4;
 
-/// Runs of neighbours in a chain whose layers have these numbers of rows (the base's first), oldest
-/// first. Each is read as one layer; a run of one needs no merge.
+/// Returns the runs of neighbours in a chain whose layers have these numbers of rows, the base
+/// first. Each run is read as one layer, and a run of one version needs no merge.
 pub(crate) fn stack(rows: &[u64]) -> Vec<Range<usize>> {
     let size = |run: &Range<usize>| rows[run.clone()].iter().sum::<u64>();
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -67,7 +68,7 @@ mod tests {
             }
             before = runs;
         }
-        // 5 M rows came in; the base joined once or twice.
+        // 5 M rows came in, and the base joined once or twice.
         assert!(rewritten < 60_000_000, "{rewritten}");
     }
 

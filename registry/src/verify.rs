@@ -1,4 +1,4 @@
-//! Reading everything that a version consists of, and saying what is wrong first.
+//! Verification: reads everything that a version consists of, and reports the first problem.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,25 +12,25 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::version::{VersionId, VersionManifest};
 
-/// What was verified.
+/// The amount of verified data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Versions of the chain.
+    /// The number of versions of the chain.
     pub versions: u64,
-    /// Files.
+    /// The number of files.
     pub files: u64,
-    /// Bytes of them.
+    /// The number of bytes of the files.
     pub bytes: u64,
-    /// Keys in their layers.
+    /// The number of keys in the layers.
     pub rows: u64,
 }
 
 impl Model {
-    /// Verifies a version and all that it stands on, the base first: the chain of hashes, the bytes of every
-    /// file, the order of keys, the directories. `seen` is called before each version.
+    /// Verifies a version and its ancestors, the base first: the chain of hashes, the bytes of
+    /// every file, the order of keys, the directories. Calls `seen` before each version.
     ///
     /// # Errors
-    /// The first version, file and row that is wrong.
+    /// The first version, file and row with a problem.
     pub fn verify(
         &self,
         version: VersionId,
@@ -58,19 +58,19 @@ impl Model {
             let object = self.file_object(name);
             self.store.local_path(&object).unwrap_or_else(|| object.into())
         };
-        // The layer's own files are hashed by its verifier, in place.
+        // The verifier of the layer hashes the layer's own files in place.
         for (name, file) in version.files().iter().skip(version.layer.files().count()) {
             let refuse = |reason: String| Error::File { path: place(name), reason };
             let bytes = self.store.get(&self.file_object(name))?;
-            check_bytes(&bytes.ok_or_else(|| refuse("the file is not there".into()))?, file)
+            check_bytes(&bytes.ok_or_else(|| refuse("the file is missing".into()))?, file)
                 .map_err(refuse)?;
         }
         let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
         Ok(verify_layer(&place, &version.layer, &layouts, pace)?)
     }
 
-    /// The same for a version in a bucket: its files are fetched to a folder of their own, hashed on arrival, and
-    /// looked at there.
+    /// Verifies a version in a bucket: fetches its files to a folder of their own, which hashes
+    /// them on arrival, and looks at them there.
     fn verify_remote(&self, version: &VersionManifest, pace: &mut dyn Pace) -> Result<()> {
         let scratch = Scratch::new()?;
         let cache = Cache::open(&scratch.0, &self.name, Files::new().scratch())?;
@@ -93,10 +93,10 @@ impl Scratch {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("zillion-verify-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Nobody else's: a folder that is there is refused.
+        // An existing folder belongs to another process and is refused.
         std::fs::create_dir(&path).map_err(|e| Error::File {
             path: path.clone(),
-            reason: format!("no folder for what is verified can be made: {e}"),
+            reason: format!("cannot create a temporary folder for the verified files: {e}"),
         })?;
         Ok(Self(path))
     }
@@ -104,7 +104,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans the folder of temporary files.
+        // Files that cannot be removed are left to the cleaning of the temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What a version is: its manifest, its number, its place in the chain.
+//! Versions: their manifests, their numbers, and their places in the chain.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,45 +11,46 @@ use zillion_rows::layer::{LayerFile, LayerManifest};
 
 use crate::error::{Error, Result};
 
-/// The version of the manifest's format.
+/// The version of the format of manifests.
 const FORMAT: u32 = 1;
 
-/// A version's number: the next `u64` of its model, from 1, never used twice.
+/// The number of a version: the next `u64` of its model, from 1, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VersionId(pub u64);
 
-/// A published version. Its files lie in the model's `files` folder under their hashes.
+/// A published version. Its files lie in the folder `files` of the model, named by their hashes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionManifest {
-    /// Format of this object.
+    /// The format of this object.
     pub format: u32,
-    /// The model.
+    /// The name of the model.
     pub model: String,
-    /// The number.
+    /// The number of the version.
     pub version: VersionId,
-    /// The version that this one changes; absent: it stands for itself, a base.
+    /// The version that this delta changes. A base has none.
     pub parent: Option<Link>,
-    /// BLAKE3 over the parent's chain and everything here but itself, in hexadecimal.
+    /// The BLAKE3 hash over the parent's chain hash and everything here but this field, in
+    /// hexadecimal.
     pub chain: String,
-    /// When it was published, in milliseconds since 1970.
+    /// The time of publication, in milliseconds since 1970.
     pub published_ms: u64,
-    /// Rules that its keys are hashed by.
+    /// The name of the rules that hash the keys.
     pub hash: String,
-    /// BLAKE3 of the schema, in hexadecimal: versions of one chain agree in it.
+    /// The BLAKE3 hash of the schema, in hexadecimal. The versions of one chain have the same.
     pub schema_hash: String,
-    /// The sections of the job that say what rows mean.
+    /// The sections of the job that define the meaning of rows.
     pub schema: toml::Value,
-    /// The tables; what an unknown key reads as is in them.
+    /// The tables, with the row that an unknown key reads as.
     pub tables: Vec<TableSpec>,
-    /// What the first pass over the training data learned.
+    /// The statistics of the first pass over the training data.
     pub statistics: Statistics,
-    /// The rows: all of them in a base, those that changed in a delta.
+    /// The rows: all of them in a base, the changed ones in a delta.
     pub layer: LayerManifest,
     /// The dense graph, built for inference.
     pub graph: VersionFile,
-    /// How the trainer cuts batches when it scores: the same cut gives the same bits.
+    /// The way the trainer cuts batches when it scores. The same cut gives the same bits.
     pub settings: ScoreSettings,
     /// The dense parameters, as safetensors.
     pub dense: VersionFile,
@@ -57,68 +58,68 @@ pub struct VersionManifest {
     pub parity: VersionFile,
     /// The side tables that rows are joined with, in the order of the schema.
     pub sides: Vec<VersionFile>,
-    /// Where training stood.
+    /// The place in training where the version was made.
     pub origin: Origin,
-    /// Room for a signature over the chain hash; nobody signs yet.
+    /// A signature over the chain hash. Versions are not signed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
 }
 
-/// Where in training a version comes from.
+/// The place in training where a version was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Origin {
-    /// What trained it: a delta needs to come from the same training as its parent.
+    /// The name of the training run. A delta must come from the same run as its parent.
     pub run: String,
-    /// Steps done.
+    /// The number of steps that were done.
     pub step: u64,
-    /// Position in the order of rows.
+    /// The position in the order of rows.
     pub cursor: Cursor,
-    /// The dirty epoch that ended with this version: a delta has the rows that were written later.
+    /// The dirty epoch that ended with this version. A delta has the rows that were written later.
     pub dirty_epoch: u32,
-    /// When the newest event that was trained on happened, in milliseconds since 1970; absent where the job does
-    /// not say how its data tells it.
+    /// The time of the newest event of the training data, in milliseconds since 1970. Absent if the
+    /// job does not say which column has the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_event_ms: Option<u64>,
-    /// Metrics that training measured, by name.
+    /// The metrics that training measured, by name.
     #[serde(default)]
     pub metrics: std::collections::BTreeMap<String, f64>,
 }
 
-/// How batches are cut when they are scored.
+/// The way batches are cut when they are scored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreSettings {
-    /// Lanes that rows are dealt to.
+    /// The number of lanes that rows are dealt to.
     pub lanes: usize,
-    /// Rows of a tile.
+    /// The number of rows of a tile.
     pub tile_rows: usize,
 }
 
-/// A version as another names it.
+/// A version as other objects name it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Its number.
+    /// The number of the version.
     pub version: VersionId,
-    /// Its chain hash.
+    /// The chain hash of the version.
     pub chain: String,
 }
 
-/// A file of a version that is not a layer's. Its name is `<blake3>.<kind>`.
+/// A file of a version that belongs to no layer. Its name is `<blake3>.<kind>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionFile {
-    /// What the name ends in: `json`, `safetensors`.
+    /// The ending of the name: `json`, `safetensors`.
     pub kind: String,
-    /// BLAKE3 of its bytes, in hexadecimal.
+    /// The BLAKE3 hash of the bytes, in hexadecimal.
     pub blake3: String,
-    /// Its size.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 impl VersionFile {
-    /// The description of these bytes.
+    /// Describes the file of these bytes.
     pub fn of(kind: &str, bytes: &[u8]) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -127,29 +128,29 @@ impl VersionFile {
         }
     }
 
-    /// The name it has wherever it is stored.
+    /// Returns the name of the file in every store and cache.
     pub fn name(&self) -> String {
         format!("{}.{}", self.blake3, self.kind)
     }
 }
 
 impl VersionManifest {
-    /// What others name it by.
+    /// Returns the link by which other objects name this version.
     pub fn link(&self) -> Link {
         Link { version: self.version, chain: self.chain.clone() }
     }
 
-    /// Whether it stands for itself.
+    /// Returns whether the version is a base.
     pub fn is_base(&self) -> bool {
         self.parent.is_none()
     }
 
-    /// When it was published.
+    /// Returns the time of publication.
     pub fn published(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.published_ms)
     }
 
-    /// Names, hashes and sizes of all its files: the layer's first.
+    /// Lists the names, hashes and sizes of all files, those of the layer first.
     pub fn files(&self) -> Vec<(String, LayerFile)> {
         let rows = self.layer.files().map(|file| (file.name(), file.clone()));
         let rest = [&self.graph, &self.dense, &self.parity].into_iter().chain(&self.sides);
@@ -157,7 +158,7 @@ impl VersionManifest {
         rows.chain(rest).collect()
     }
 
-    /// The chain hash of what is here.
+    /// Computes the chain hash of this manifest.
     pub fn chain_hash(&self) -> String {
         let unsigned = Self { chain: String::new(), signature: None, ..self.clone() };
         let body = serde_json::to_vec(&unsigned)
@@ -165,7 +166,7 @@ impl VersionManifest {
         blake3::hash(&body).to_hex().to_string()
     }
 
-    /// Sets the chain hash: the last step of making one.
+    /// Sets the chain hash, which is the last step of making a manifest.
     #[must_use]
     pub fn sealed(mut self) -> Self {
         self.format = FORMAT;
@@ -174,48 +175,51 @@ impl VersionManifest {
         self
     }
 
-    /// The object's bytes.
+    /// Returns the bytes of the object.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self)
             .expect("a manifest is plain data with text keys, which JSON can always hold")
     }
 
-    /// Reads an object that is expected to be this version of this model.
+    /// Reads an object that must be this version of this model.
     pub(crate) fn parse(name: &str, model: &str, version: VersionId, bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: String| Err(Error::Manifest { path: name.to_owned(), reason });
         let manifest: Self = match serde_json::from_slice(bytes) {
             Ok(manifest) => manifest,
-            Err(error) => return refuse(format!("the manifest does not parse: {error}")),
+            Err(error) => return refuse(format!("the manifest cannot be parsed: {error}")),
         };
         if manifest.format != FORMAT {
             return refuse(format!(
-                "the manifest's format is {} and this program reads {FORMAT}",
+                "the manifest has format {}, and this program reads format {FORMAT}",
                 manifest.format
             ));
         }
         if manifest.model != model || manifest.version != version {
             return refuse(format!(
-                "the manifest is that of version {} of `{}`",
+                "the manifest belongs to version {} of model `{}`",
                 manifest.version, manifest.model
             ));
         }
         if manifest.hash != HASH_ID {
             return refuse(format!(
-                "keys are hashed by {}, by this program by {HASH_ID}",
+                "the version hashes its keys with {}, and this program with {HASH_ID}",
                 manifest.hash
             ));
         }
         let hash = manifest.chain_hash();
         if hash != manifest.chain {
             return refuse(format!(
-                "the manifest hashes to {hash} and says {}: it was changed after it was published",
+                "the manifest was changed after it was published: its hash is {hash} and it records {}",
                 manifest.chain
             ));
         }
         if let Some(parent) = &manifest.parent
             && parent.version >= version
         {
-            return refuse(format!("its parent, version {}, is not before it", parent.version));
+            return refuse(format!(
+                "the parent, version {}, does not come before it",
+                parent.version
+            ));
         }
         Ok(manifest)
     }

@@ -1,4 +1,5 @@
-//! Versions of a model that has rows but no meaning: published, chained, pointed to, read back, collected.
+//! Versions of a model that has rows but no meaning: published, chained, pointed to, read back,
+//! collected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -164,7 +165,8 @@ fn a_chain_is_published_read_rolled_back_and_branched() {
     }
     assert_eq!(model.latest().unwrap(), Some(VersionId(40)));
 
-    // Every version reads as the sum of its chain, from a fresh cache and from one that has served others.
+    // Every version reads as the sum of its chain, from a fresh cache and from one that has served
+    // others.
     let mut cache = fixture.cache();
     for at in (0..40).rev().chain([17, 39]) {
         let mut source = fixture.rows(&mut cache, versions[at].version).unwrap();
@@ -247,12 +249,12 @@ fn a_chain_cannot_lie() {
     let forged = VersionManifest { published_ms: 5, ..second.clone() }.sealed();
     std::fs::write(name(2), serde_json::to_vec(&forged).unwrap()).unwrap();
     let error = model.chain(third.version).unwrap_err().to_string();
-    assert!(error.contains("version 2 with the hash") && error.contains("version 3"), "{error}");
+    assert!(error.contains("version 2 with hash") && error.contains("version 3"), "{error}");
 
     // A gap.
     std::fs::remove_file(name(2)).unwrap();
     let error = model.chain(third.version).unwrap_err().to_string();
-    assert!(error.contains("version 2, is not there") && error.contains("version 3"), "{error}");
+    assert!(error.contains("version 2, is missing") && error.contains("version 3"), "{error}");
 
     // A changed byte, wherever it is.
     for at in (0..keep.len()).step_by(7) {
@@ -381,7 +383,7 @@ fn names_cannot_leave_the_registry() {
     let fixture = Fixture::new();
     let url = fixture.registry_path().display().to_string();
     let missing = Registry::open(&url, Files::new(), fixture.clock.clone()).map(drop).unwrap_err();
-    assert!(missing.to_string().contains("no such folder"), "{missing}");
+    assert!(missing.to_string().contains("folder does not exist"), "{missing}");
     let registry = Registry::create(&url, Files::new(), fixture.clock.clone()).unwrap();
     for name in ["", "..", "../x", "a/b", "/etc", ".hidden", "a\\b", "ü", &"a".repeat(101)] {
         assert!(matches!(registry.model(name), Err(Error::Name { .. })), "{name}");
@@ -389,7 +391,7 @@ fn names_cannot_leave_the_registry() {
     }
     for url in ["s3://bucket", "", "file://relative"] {
         let error = Registry::open(url, Files::new(), fixture.clock.clone()).map(drop).unwrap_err();
-        assert!(error.to_string().ends_with(&format!("`{url}`")), "{error}");
+        assert!(error.to_string().contains(&format!("`{url}`")), "{error}");
     }
     fixture.publish(&rows(0..1, 1.0), None);
     assert_eq!(registry.models().unwrap(), ["clicks"]);

@@ -1,8 +1,9 @@
 //! Parity rows: rows that a version carries together with the scores that they must have.
 //!
-//! Checksums say that bytes are those that were published; they cannot say that this program, on this
-//! machine, makes of them what the trainer made. So a version carries some raw rows and the trainer's log
-//! odds for them, and a load that does not reproduce them is refused, whatever the hashes say.
+//! Checksums prove that bytes are those that were published. They cannot prove that this program,
+//! on this machine, computes the scores that the trainer computed. So a version carries some raw
+//! rows and the trainer's log odds for them, and a load that does not reproduce them is refused,
+//! whatever the hashes say.
 
 use std::borrow::Cow;
 
@@ -14,21 +15,21 @@ use zillion_rows::layer::Pace;
 
 use crate::error::{Error, Result};
 
-/// How far a score may be off on a machine with other instructions than the trainer's, relative to its size
-/// and at least to 1. Where the instructions are the same, so are the bits.
+/// The tolerance of a score on a machine with other instructions than the trainer's, relative to
+/// the size of the score and at least to 1. With the same instructions the bits must be equal.
 const TOLERANCE: f32 = 1e-5;
 
 /// Raw rows and their log odds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParityRows {
-    /// Number of rows.
+    /// The number of rows.
     pub rows: usize,
-    /// The inputs.
+    /// The inputs of the rows.
     pub columns: Vec<ParityColumn>,
-    /// Log odds by task, in the graph's order.
+    /// The log odds by task, in the order of the graph.
     pub logits: Vec<Vec<f32>>,
-    /// The instructions that they were computed with.
+    /// The instructions that computed the log odds.
     pub computed_with: String,
 }
 
@@ -36,36 +37,36 @@ pub struct ParityRows {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParityColumn {
-    /// Its name.
+    /// The name of the input.
     pub name: String,
-    /// Its values, row after row.
+    /// The values of the input, row after row.
     pub values: Vec<ParityValue>,
-    /// How many of them each row has; absent: one.
+    /// The number of values of each row. Absent if each row has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lengths: Option<Vec<usize>>,
 }
 
-/// A raw value that can be written down: [`RawValue`] with the kinds of numbers kept apart.
+/// A raw value in a form that can be written: a [`RawValue`] that keeps the kinds of numbers apart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParityValue {
-    /// There is none.
+    /// A value that is missing.
     Missing,
-    /// A whole number.
+    /// An integer of type `i64`.
     Int(i64),
-    /// A whole number beyond `i64`.
+    /// An integer beyond `i64`.
     Uint(u64),
-    /// A number.
+    /// A floating-point number of type `f64`.
     Float(f64),
-    /// True or false.
+    /// A value that is true or false.
     Bool(bool),
-    /// Text.
+    /// A text, as it was read.
     Text(String),
 }
 
 impl ParityRows {
-    /// Rows with their scores: log odds by task and row, each row scored in a batch of its own, so that whoever
-    /// replays them can do it in small pieces.
+    /// Creates parity rows from their log odds by task and row. Each row must have been scored in a
+    /// batch of its own, so that a replay can work in small pieces.
     pub fn new(rows: usize, columns: &RawColumns<'_>, logits: Vec<Vec<f32>>) -> Self {
         let columns = columns.iter().map(|(name, column)| ParityColumn {
             name: name.to_string(),
@@ -75,25 +76,25 @@ impl ParityRows {
         Self { rows, columns: columns.collect(), logits, computed_with: instructions() }
     }
 
-    /// The file's bytes.
+    /// Returns the bytes of the file.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self)
             .expect("parity rows are plain data, and their numbers come from data that was finite")
     }
 
-    /// Reads what [`ParityRows::to_json`] wrote.
+    /// Reads a file that [`ParityRows::to_json`] wrote.
     ///
     /// # Errors
     /// Bytes that are no such file.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes)
-            .map_err(|e| Error::Refused(format!("the version's parity rows cannot be read: {e}")))
+            .map_err(|e| Error::Refused(format!("cannot read the parity rows of the version: {e}")))
     }
 
-    /// Each row as a request of its own has it.
+    /// Returns each row as a request of its own.
     ///
     /// # Errors
-    /// Columns that do not have the values of so many rows.
+    /// A column with fewer values than the rows need.
     fn requests(&self) -> Result<Vec<RawColumns<'_>>> {
         let mut requests = vec![RawColumns::new(); self.rows];
         for column in &self.columns {
@@ -107,7 +108,7 @@ impl ParityRows {
                     values.by_ref().take(length).map(ParityValue::raw).collect();
                 if own.len() < length {
                     return Err(Error::Refused(format!(
-                        "the version's parity row {row} lacks values: input `{}`",
+                        "parity row {row} of the version lacks values of input `{}`",
                         column.name
                     )));
                 }
@@ -122,11 +123,12 @@ impl ParityRows {
         Ok(requests)
     }
 
-    /// Scores the rows and compares. One at a time, as [`ParityRows::new`] wants them scored too: between two of
-    /// them others have the processor.
+    /// Scores the rows by `score` and compares the results. `tasks` are the names of the scores.
+    /// The rows are scored one at a time, as [`ParityRows::new`] requires, so that requests get the
+    /// processor between two of them.
     ///
     /// # Errors
-    /// The first row whose score is not the trainer's.
+    /// The first row whose score differs from the trainer's.
     pub fn replay(
         &self,
         version: VersionId,
@@ -138,7 +140,7 @@ impl ParityRows {
         let want = self.logits.len();
         if have != want {
             return Err(Error::Refused(format!(
-                "version {version} has parity rows for {want} scores and makes {have}; it is not loaded"
+                "version {version} is not loaded: its parity rows have {want} scores and its model has {have}"
             )));
         }
         let tolerance = if self.computed_with == instructions() { 0.0 } else { TOLERANCE };
@@ -174,7 +176,7 @@ impl ParityValue {
     }
 }
 
-/// What this machine computes with.
+/// Returns the name of the instructions that this machine computes with.
 fn instructions() -> String {
     format!("{}-{:?}", std::env::consts::ARCH, simd::level()).to_lowercase()
 }
@@ -184,7 +186,7 @@ fn values_of(values: &RawValues<'_>) -> Vec<ParityValue> {
         RawValue::Missing => ParityValue::Missing,
         RawValue::Int(x) => ParityValue::Int(*x),
         RawValue::Uint(x) => ParityValue::Uint(*x),
-        // JSON has no infinities; what is not finite is refused before it is scored.
+        // JSON has no infinities. A value that is not finite is refused before it is scored.
         RawValue::Float(x) if !x.is_finite() => ParityValue::Missing,
         RawValue::Float(x) => ParityValue::Float(*x),
         RawValue::Bool(flag) => ParityValue::Bool(*flag),

@@ -1,4 +1,4 @@
-//! Graph + rows + batch → scores.
+//! The scorer: a graph, rows and a batch become scores.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use zillion_rows::RowSource;
 
 use crate::error::{Error, Result};
 
-/// Scores batches with one model. Holds the buffers that scoring needs, so one is made and reused.
+/// A scorer of batches for one model. It holds the buffers that scoring needs, and is made to be
+/// reused.
 #[derive(Debug)]
 pub struct Scorer {
     executor: Executor,
@@ -19,18 +20,19 @@ pub struct Scorer {
     rows: RowBuffer,
 }
 
-/// What scoring a batch came to.
+/// The scores of a batch.
 #[derive(Clone, Debug)]
 pub struct Scores<'a> {
-    /// The outputs that were asked for, row after row of the batch: log odds of each of the model's tasks,
-    /// if nothing else was.
+    /// The values of the scorer's outputs, row after row of the batch: by default the log odds of
+    /// each of the model's tasks.
     pub outputs: Vec<&'a [f32]>,
-    /// Unique keys that the rows' source did not have and answered with its default.
+    /// The number of unique keys that the source of the rows did not have and answered with its
+    /// default.
     pub missing: u64,
 }
 
 impl Scorer {
-    /// A scorer for a graph built for inference.
+    /// Creates a scorer for a graph that was built for inference.
     ///
     /// # Errors
     /// A graph without logits.
@@ -38,10 +40,11 @@ impl Scorer {
         Self::with_results(graph, &[], settings, workers)
     }
 
-    /// The same, of a graph of whose further nodes the values are wanted: see [`Scorer::executor`].
+    /// Creates a scorer that also keeps the values of `further` nodes of the graph: see
+    /// [`Scorer::executor`].
     ///
     /// # Errors
-    /// A graph without logits, a node whose values are none of the batch.
+    /// A graph without logits, or a node whose values do not belong to the batch.
     pub fn with_results(
         graph: &Graph,
         further: &[NodeId],
@@ -61,10 +64,10 @@ impl Scorer {
         Ok(Self { executor, outputs: logits, workers, rows: RowBuffer::default() })
     }
 
-    /// A scorer for other outputs of a graph, by their names.
+    /// Creates a scorer for other outputs of a graph, by their names.
     ///
     /// # Errors
-    /// A graph without one of them.
+    /// A graph without one of the outputs.
     pub fn of(
         graph: &Graph,
         outputs: &[&str],
@@ -78,7 +81,7 @@ impl Scorer {
         Ok(Self { executor, outputs, workers, rows: RowBuffer::default() })
     }
 
-    /// What ran last, with the values of the further nodes.
+    /// Returns the executor of the last batch, which has the values of the further nodes.
     pub fn executor(&self) -> &Executor {
         &self.executor
     }
@@ -86,7 +89,7 @@ impl Scorer {
     /// Scores a batch: looks its plan up in `source` and runs the dense model over the rows.
     ///
     /// # Errors
-    /// Whatever the source or the model refuses.
+    /// The errors of the source and of the model.
     pub fn score(
         &mut self,
         batch: &Batch,

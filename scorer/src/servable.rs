@@ -1,4 +1,5 @@
-//! A version, loaded: everything that turns raw rows into scores, and the check that it is right.
+//! A loaded version: everything that turns raw rows into scores, and the check that the scores are
+//! right.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::parity::ParityRows;
 use crate::scorer::Scorer;
 
-/// A version that can be asked for scores, by several threads at once.
+/// A loaded version, which several threads may ask for scores at once.
 #[derive(Debug)]
 pub struct Servable {
     manifest: Arc<VersionManifest>,
@@ -25,8 +26,8 @@ pub struct Servable {
     params: Params,
 }
 
-/// What the versions of one training share: a delta brings rows and parameters, and the way from raw rows to
-/// scores stays as it is.
+/// The part of a version that all versions of one training share. A delta brings rows and
+/// parameters, and the way from raw rows to scores stays the same.
 #[derive(Debug)]
 struct Engine {
     encoder: Encoder,
@@ -34,34 +35,35 @@ struct Engine {
     graph: Graph,
     settings: Settings,
     workers: Arc<Workers>,
-    /// Taken and given back: as many as were ever needed at once.
+    /// The scratch values that are not in use. There are as many as were ever needed at once.
     idle: Mutex<Vec<Scratch>>,
 }
 
-/// What one thread needs to score.
+/// The buffers that one thread needs to score.
 #[derive(Debug)]
 struct Scratch {
     scorer: Scorer,
     plan: PlanScratch,
 }
 
-/// Scores of some rows.
+/// The scores of some rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowScores {
-    /// Log odds of each task, in the order of [`Servable::tasks`].
+    /// The log odds of each task, in the order of [`Servable::tasks`].
     pub logits: Vec<Vec<f32>>,
-    /// Unique keys that the version does not have and answered with its default.
+    /// The number of unique keys that the version does not have and answered with its default.
     pub missing: u64,
-    /// Rows whose key a side table does not have, over all side tables.
+    /// The number of rows whose key a side table does not have, over all side tables.
     pub missing_side_rows: u64,
 }
 
 impl Servable {
-    /// Loads a version: verifies its chain, brings its files into the cache, maps its rows, and replays its
-    /// parity rows. What it has in common with `others`, which are loaded already, is not made again.
+    /// Loads a version: verifies its chain, fetches its files into the cache, maps its rows, and
+    /// replays its parity rows. Shares with `others`, which are loaded already, what they have in
+    /// common.
     ///
     /// # Errors
-    /// The first thing that is not as it was published.
+    /// The first part that differs from what was published.
     pub fn load<'a>(
         model: &Model,
         version: VersionId,
@@ -92,38 +94,39 @@ impl Servable {
         Ok(servable)
     }
 
-    /// What was published.
+    /// Returns the manifest of the version.
     pub fn manifest(&self) -> &VersionManifest {
         &self.manifest
     }
 
-    /// The version's number.
+    /// Returns the number of the version.
     pub fn version(&self) -> VersionId {
         self.manifest.version
     }
 
-    /// From raw rows to batches.
+    /// Returns the encoder from raw rows to batches.
     pub fn encoder(&self) -> &Encoder {
         &self.engine.encoder
     }
 
-    /// The dense parameters.
+    /// Returns the dense parameters.
     pub fn params(&self) -> &Params {
         &self.params
     }
 
-    /// The rows.
+    /// Returns the source of the rows.
     pub fn rows(&self) -> &LayerSource {
         &self.rows
     }
 
-    /// The names of its scores, in order: those of the graph's tasks, the first of which is named after the
-    /// first label. A retrieval model without labels has one, `score`, that is no probability.
+    /// Returns the names of the scores, in order: those of the graph's tasks, the first of which is
+    /// named after the first label. A retrieval model without labels has one, `score`, which is no
+    /// probability.
     pub fn tasks(&self) -> &[String] {
         &self.engine.tasks
     }
 
-    /// Whether a score stands for a probability.
+    /// Returns whether a score stands for a probability.
     pub fn has_probabilities(&self) -> bool {
         !self.encoder().schema().labels.is_empty()
     }
@@ -131,15 +134,15 @@ impl Servable {
     /// Scores raw rows.
     ///
     /// # Errors
-    /// An input that does not fit, or a model that refuses.
+    /// An input that does not fit, or a model that cannot be computed.
     pub fn score(&self, rows: usize, columns: &RawColumns<'_>) -> Result<RowScores> {
         self.score_batch(&self.encoder().encode(rows, columns)?)
     }
 
-    /// Scores a batch that was encoded by [`Servable::encoder`].
+    /// Scores a batch that [`Servable::encoder`] has encoded.
     ///
     /// # Errors
-    /// A model that refuses.
+    /// A model that cannot be computed.
     pub fn score_batch(&self, batch: &Batch) -> Result<RowScores> {
         let mut scratch = self.engine.scratch()?;
         let Scratch { scorer, plan } = &mut scratch;
@@ -166,7 +169,7 @@ impl Engine {
         let version = manifest.version;
         let schema = Schema::from_job(&manifest.schema).map_err(|e| RegistryError::Manifest {
             path: format!("{} version {version}", model.name()),
-            reason: format!("its schema cannot be read: {e}"),
+            reason: format!("the schema cannot be read: {e}"),
         })?;
         let mut sides = Vec::with_capacity(manifest.sides.len());
         for file in &manifest.sides {
@@ -190,13 +193,14 @@ impl Engine {
         Ok(Scratch { scorer, plan: PlanScratch::default() })
     }
 
-    /// Taken twice a request, never on the way of a key.
+    /// Locks the idle scratch values. Each request does so twice, and never on the way of a key.
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether raw rows become scores the same way, but for rows and parameters.
+/// Returns whether two versions turn raw rows into scores in the same way, apart from rows and
+/// parameters.
 fn is_same_engine(a: &VersionManifest, b: &VersionManifest) -> bool {
     a.schema_hash == b.schema_hash
         && a.tables == b.tables
@@ -216,7 +220,7 @@ fn read(
     Ok(cache.read(model, &file.name(), &described, pace)?)
 }
 
-/// The names of a graph's scores.
+/// Returns the names of a graph's scores.
 fn tasks_of(graph: &Graph, schema: &Schema) -> Vec<String> {
     let first = schema.labels.first().map_or("score", |label| label.name.as_str());
     let task = |(name, _): &(String, _)| match name.strip_prefix(LOGITS)? {

@@ -1,78 +1,82 @@
-//! How a server is set up: what it serves, and what it takes.
+//! The settings of a server: the models that it serves, and its limits.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Which versions a server follows.
+/// The version of a model that a server follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// Where a pointer stands.
+    /// The version that this pointer points to.
     Pointer(String),
-    /// The newest.
+    /// The newest version of the model.
     Latest,
 }
 
-/// How a model is loaded.
+/// The settings of the loader of a model.
 #[derive(Clone, Debug)]
 pub struct LoadConfig {
-    /// Folder that files are fetched to.
+    /// The folder for fetched files.
     pub cache: PathBuf,
-    /// Time between two looks at the registry.
+    /// The time between two looks at the registry.
     pub poll: Duration,
-    /// Versions that were current before and stay open: going back to one is a swap of a pointer.
+    /// The number of former current versions that stay loaded. Going back to one of them is a swap
+    /// of a pointer.
     pub retain: usize,
-    /// Versions that were current before and whose files stay in the cache: going back to one is opening
-    /// them.
+    /// The number of former current versions whose files stay in the cache. Going back to one of
+    /// them means opening its files.
     pub retain_cached: usize,
-    /// How long the registry keeps files of open versions for this server without hearing of it again.
+    /// The time for which the registry keeps the files of loaded versions without hearing from this
+    /// server.
     pub lease: Duration,
-    /// The server's name in the registry.
+    /// The name of the server in the registry.
     pub server: String,
 }
 
-/// A server's settings.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// The models, by name, each with the version that answers by default.
+    /// The models by name, each with the version that answers by default.
     pub models: Vec<(String, Follow)>,
-    /// Folder that versions are fetched to and merged in.
+    /// The folder for files that are fetched and merged.
     pub cache: PathBuf,
-    /// Threads that score.
+    /// The number of threads that score.
     pub threads: usize,
-    /// Time between two looks at the registry.
+    /// The time between two looks at the registry.
     pub poll: Duration,
-    /// See [`LoadConfig::retain`](crate::LoadConfig).
+    /// The number of former current versions that stay loaded: see
+    /// [`LoadConfig::retain`](crate::LoadConfig).
     pub retain: usize,
-    /// See [`LoadConfig::retain_cached`](crate::LoadConfig).
+    /// The number of former current versions in the cache: see
+    /// [`LoadConfig::retain_cached`](crate::LoadConfig).
     pub retain_cached: usize,
-    /// The server's name in the registry's leases.
+    /// The name of the server in the leases of the registry.
     pub server: String,
     /// Whether clients may load and unload models.
     pub model_control: bool,
-    /// What it takes.
+    /// The limits of requests.
     pub limits: Limits,
 }
 
-/// What a server takes, and for how long.
+/// The limits of requests in size, number and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a request's body.
+    /// The largest number of bytes of a body.
     pub body_bytes: usize,
-    /// Rows of a request.
+    /// The largest number of rows of a request.
     pub rows: usize,
-    /// Values of a request, over all inputs.
+    /// The largest number of values of a request, over all inputs.
     pub values: usize,
-    /// Requests that wait or are being worked on.
+    /// The largest number of requests that wait or are in work.
     pub waiting: usize,
-    /// Connections.
+    /// The largest number of open connections.
     pub connections: usize,
-    /// Time from a request's body to its answer.
+    /// The time from the body of a request to its answer.
     pub request_time: Duration,
-    /// Time for a request's head.
+    /// The time for the head of a request.
     pub head_time: Duration,
-    /// Time for a request's body.
+    /// The time for the body of a request.
     pub body_time: Duration,
-    /// Time that open requests have when the server stops.
+    /// The time that open requests have when the server stops.
     pub drain_time: Duration,
 }
 

@@ -39,7 +39,8 @@ impl Domain {
                 return Ok(());
             }
             if let Some(problem) = &open.problem {
-                let refused = ServeError::NotReady(format!("{problem}: model `{model}`"));
+                let refused =
+                    ServeError::NotReady(format!("model `{model}` could not be loaded: {problem}"));
                 self.forget_if_new(&host, is_new).await?;
                 return Err(refused);
             }
@@ -88,6 +89,6 @@ impl Domain {
             drop(turn);
             done
         });
-        done.await.map_err(|e| gone(format!("the work on the registry was abandoned: {e}")))?
+        done.await.map_err(|e| gone(format!("the request to the registry was abandoned: {e}")))?
     }
 }

@@ -1,4 +1,5 @@
-//! What every protocol is an adapter of: models by name, and requests that become answers.
+//! The domain: models by name, and requests that become answers. Every protocol is an adapter of
+//! it.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -33,26 +34,28 @@ pub struct Domain {
     metrics: Arc<Metrics>,
     draining: AtomicBool,
     model_control: bool,
-    /// Questions about the whole registry are answered one at a time.
+    /// A lock that lets one client at a time ask about the whole registry.
     control: Arc<Semaphore>,
 }
 
-/// Raw rows of a request.
+/// The raw rows of a request.
 #[derive(Debug)]
 pub struct RowsRequest<'a> {
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Their inputs.
+    /// The inputs of the rows.
     pub columns: RawColumns<'a>,
-    /// The outputs that are wanted; none: the probabilities.
+    /// The names of the outputs to return. If there are none, the answer has the probabilities.
     pub outputs: Vec<String>,
 }
 
 impl Domain {
-    /// Starts to load the models of `config` from `registry`. Returns at once: see [`Domain::is_ready`].
+    /// Starts to load the models of `config` from `registry`, and returns at once: see
+    /// [`Domain::is_ready`].
     ///
     /// # Errors
-    /// A model's name that is none, a cache folder that cannot be made, threads that the system refuses.
+    /// An invalid name of a model, a cache folder that cannot be created, or threads that the
+    /// system refuses.
     pub fn start(
         config: &ServeConfig,
         registry: &Registry,
@@ -63,7 +66,8 @@ impl Domain {
         let store = StoreMetrics::new(registry.store()).map_err(|e| internal(e.to_string()))?;
         all_metrics.register(Box::new(store)).map_err(|e| internal(e.to_string()))?;
         let metrics = Arc::new(Metrics::new(all_metrics).map_err(|e| internal(e.to_string()))?);
-        // Nobody joins the pool's phases from outside: its own threads are all there are.
+        // The caller does not work in the pool, so that the pool needs one thread more than it has
+        // workers.
         let threads = NonZeroUsize::new(config.threads + 1).unwrap_or(NonZeroUsize::MIN);
         let workers = Arc::new(Workers::new(threads).map_err(|e| internal(e.to_string()))?);
         let scoring = Scoring::new(workers.clone(), metrics.clone());
@@ -85,18 +89,19 @@ impl Domain {
         })
     }
 
-    /// Whether every model of the configuration has a version that answers, and the server is not stopping.
+    /// Returns whether every model of the configuration has a version that answers, and the server
+    /// is not stopping.
     pub fn is_ready(&self) -> bool {
         let loaded = |host: &Arc<Host>| !host.is_required() || host.open().current.is_some();
         !self.is_draining() && self.hosts().iter().all(loaded)
     }
 
-    /// Whether the server is stopping.
+    /// Returns whether the server is stopping.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// What it measures, in Prometheus' text format.
+    /// Returns all metrics in the text format of Prometheus.
     ///
     /// # Errors
     /// A series that cannot be written.
@@ -105,33 +110,33 @@ impl Domain {
         self.metrics.text().map_err(|e| ServeError::Internal(e.to_string()))
     }
 
-    /// From now on the server is not ready: open requests end, new ones go elsewhere.
+    /// Makes the server not ready: open requests end, and new ones must go to another server.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// The models, by name in ascending order.
+    /// Returns the models, in ascending order of their names.
     pub fn hosts(&self) -> Vec<Arc<Host>> {
         self.repository.hosts().all()
     }
 
-    /// What the server takes now.
+    /// Returns the limits in force.
     pub fn limits(&self) -> Limits {
         *self.limits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what the server takes, for requests that come from now on. How many connections it takes is
-    /// settled when it begins to listen.
+    /// Changes the limits for requests that come from now on. The number of connections is fixed
+    /// when the server begins to listen.
     pub fn set_limits(&self, limits: Limits) {
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// What it measures.
+    /// Returns the metrics of the server.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// A model by name.
+    /// Returns the model of a name.
     ///
     /// # Errors
     /// [`ServeError::UnknownModel`].
@@ -139,23 +144,25 @@ impl Domain {
         self.repository.hosts().get(model).ok_or_else(|| self.repository.unknown(model))
     }
 
-    /// Serves a model of the registry from now on, or makes one that is served follow something else. Returns
-    /// at once; versions come up as at the start, and the server's readiness does not wait for them. What
-    /// answers now goes on until the loader has what is meant.
+    /// Begins to serve a model of the registry, or makes a served model follow another version.
+    /// Returns at once: versions come up as they do at the start, and the readiness of the server
+    /// does not wait for them. The present version goes on answering until the loader has the
+    /// wanted one.
     ///
-    /// Blocks while another model is being loaded or unloaded: not for a network thread.
+    /// Blocks while another model is being loaded or unloaded, and must not run on a network
+    /// thread.
     ///
     /// # Errors
-    /// A name that is none, a cache folder that cannot be made, a thread that the system refuses.
+    /// An invalid name, a cache folder that cannot be created, or a thread that the system refuses.
     pub fn load(&self, model: &str, follow: Follow) -> Result<Arc<Host>> {
         self.repository.load(model, follow).map(|(host, _)| host)
     }
 
-    /// Stops to serve a model: requests that have begun end, new ones find no such model. Its lease in the
-    /// registry ends.
+    /// Stops to serve a model: requests that have begun end, new ones find no such model, and the
+    /// lease of the model in the registry ends.
     ///
-    /// Blocks until the model's loader has stopped, which ends a load that it has begun first: not for a
-    /// network thread.
+    /// Blocks until the loader of the model has stopped, which first ends a load that has begun.
+    /// Must not run on a network thread.
     ///
     /// # Errors
     /// [`ServeError::UnknownModel`].
@@ -163,10 +170,10 @@ impl Domain {
         self.repository.unload(model)
     }
 
-    /// The models of the registry and of the server, by name in ascending order; one that has versions open is
-    /// there once for each of them.
+    /// Lists the models of the registry and of the server, in ascending order of their names. A
+    /// model with loaded versions appears once for each of them.
     ///
-    /// Asks the registry: not for a network thread.
+    /// Asks the registry, and must not run on a network thread.
     ///
     /// # Errors
     /// A registry that cannot be asked.
@@ -174,17 +181,18 @@ impl Domain {
         self.repository.index()
     }
 
-    /// Whether clients may load and unload models.
+    /// Returns whether clients may load and unload models.
     pub fn has_model_control(&self) -> bool {
         self.model_control
     }
 
-    /// The turn of one client to have the registry asked.
+    /// Waits until no other client has the registry asked.
     pub(crate) async fn control_turn(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
         self.control.clone().acquire_owned().await
     }
 
-    /// Loads a model that the registry has and follows what is usual; says whether it is new here.
+    /// Loads a model that the registry has, and makes it follow its usual version. Returns whether
+    /// the model is new here.
     pub(crate) fn load_known(&self, model: &str) -> Result<(Arc<Host>, bool)> {
         self.repository.check(model)?;
         self.repository.load(model, self.repository.usual(model))
@@ -214,7 +222,7 @@ impl Domain {
     }
 }
 
-/// A request's version, and what is counted of its work.
+/// A request in work: its version, and the time that its stages took.
 pub struct Scored {
     version: Resolved,
     limits: Limits,
@@ -222,7 +230,7 @@ pub struct Scored {
     spent: Cell<Spent>,
 }
 
-/// A stage that has begun.
+/// A stage that has begun. The stage ends when the value is dropped.
 pub(crate) struct Timed<'a> {
     scored: &'a Scored,
     stage: Stage,
@@ -237,28 +245,29 @@ impl Drop for Timed<'_> {
 }
 
 impl Scored {
-    /// The version that answers.
+    /// Returns the version that answers.
     pub fn servable(&self) -> &Servable {
         &self.version.servable
     }
 
-    /// What the server takes.
+    /// Returns the limits in force when the work began.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The model's name.
+    /// Returns the name of the model.
     pub fn model(&self) -> &str {
         self.version.host.name()
     }
 
-    /// Times a stage of the work.
+    /// Runs a stage of the work and measures its time.
     pub fn timed<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let _timed = self.begin(stage);
         work()
     }
 
-    /// Begins a stage of the work, which ends when the value is dropped: for work that borrows what it made.
+    /// Begins a stage of the work, which ends when the value is dropped: for work that borrows its
+    /// own results.
     pub(crate) fn begin(&self, stage: Stage) -> Timed<'_> {
         let span = span!("stage", otel.name = stage.name()).entered();
         Timed { scored: self, stage, began: Instant::now(), _span: span }
@@ -271,31 +280,32 @@ impl Scored {
             Stage::Parse | Stage::Decompress => spent.input += took,
             Stage::Score => spent.infer += took,
             Stage::Write => spent.output += took,
-            // Before the work, and counted by who does that.
+            // These stages come before the work, and their own code counts them.
             Stage::Receive | Stage::Queue => {}
         }
         self.spent.set(spent);
     }
 
-    /// Scores rows.
+    /// Scores the rows of a request.
     ///
     /// # Errors
-    /// More rows or values than the server takes, none at all, or what does not fit the model.
+    /// No rows at all, more rows or values than the server takes, or rows that do not fit the
+    /// model.
     pub fn score(&self, request: &RowsRequest<'_>) -> Result<Answer> {
         let too_large = |what, limit, setting| ServeError::TooLarge { what, limit, setting };
         if request.rows == 0 {
             return Err(ServeError::Malformed("the request has no rows".to_owned()));
         }
         if request.rows > self.limits.rows {
-            return Err(too_large("the number of rows", self.limits.rows, "--max-rows"));
+            return Err(too_large("the number of rows", self.limits.rows, "serve.max_rows"));
         }
         let values: usize = request.columns.values().map(|column| column.values.len()).sum();
-        // What one row gives for all rows is there as often as there are rows.
+        // A shared value stands for one value in every row.
         let shared = request.columns.values().filter(|column| column.is_shared);
         let shared: usize = shared.map(|column| column.values.len()).sum();
         let values = values.saturating_add(shared.saturating_mul(request.rows));
         if values > self.limits.values {
-            return Err(too_large("the number of values", self.limits.values, "--max-values"));
+            return Err(too_large("the number of values", self.limits.values, "serve.max_values"));
         }
         let scores = self.timed(Stage::Score, || {
             self.servable().score(request.rows, &request.columns).map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! What a request can come to instead of scores, and how the protocols say it.
+//! The errors of a request, and the code that each protocol has for them.
 
 use std::time::Duration;
 
@@ -8,146 +8,149 @@ use zillion_feature::RequestError;
 /// The result of a request.
 pub type Result<T, E = ServeError> = std::result::Result<T, E>;
 
-/// Why a request was not answered with scores.
+/// The reason why a request was not answered with scores.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The request cannot be understood.
+    /// A request that cannot be understood.
     #[error("{0}")]
     Malformed(String),
-    /// An input of the request does not fit the model.
+    /// An input of the request that does not fit the model.
     #[error(transparent)]
     Input(#[from] RequestError),
-    /// There is no such model here.
-    #[error("this server does not serve it; it serves {serves}: model `{model}`")]
+    /// A model that this server does not serve.
+    #[error("unknown model `{model}` (served here: {serves})")]
     UnknownModel {
-        /// What was asked for.
+        /// The name in the request.
         model: String,
-        /// What there is.
+        /// The names of the models that are served.
         serves: String,
     },
-    /// There is no such model in the registry.
-    #[error("the registry has no such model; it has {has}: model `{model}`")]
+    /// A model that the registry does not have.
+    #[error("unknown model `{model}` (in the registry: {has})")]
     NotInRegistry {
-        /// What was asked for.
+        /// The name in the request.
         model: String,
-        /// What there is.
+        /// The names of the models in the registry.
         has: String,
     },
-    /// Clients may not do this here.
+    /// An operation on models that this server does not allow its clients.
     #[error(
-        "clients may not {what} models here: models are those that the server was started with; start it with `--model-control` to let clients choose: model `{model}`"
+        "cannot {what} model `{model}`: this server does not let clients choose its models; the setting \
+         `serve.model_control` allows it"
     )]
     NoControl {
-        /// What was asked for.
+        /// The verb of the operation.
         what: &'static str,
-        /// The model.
+        /// The name of the model.
         model: String,
     },
-    /// The model's version is not open here.
-    #[error("this server has not loaded it; it has {loaded}: version {version} of model `{model}`")]
+    /// A version of the model that is not loaded here.
+    #[error("version {version} of model `{model}` is not loaded here (loaded: {loaded})")]
     UnknownVersion {
-        /// The model.
+        /// The name of the model.
         model: String,
-        /// The number or label that was asked for.
+        /// The number or the label in the request.
         version: String,
-        /// What there is.
+        /// The numbers of the loaded versions.
         loaded: String,
     },
-    /// There is nothing at this path.
-    #[error("there is nothing at this path; see /openapi.json: `{0}`")]
+    /// A path that belongs to no protocol.
+    #[error("unknown path `{0}`; see /openapi.json")]
     UnknownPath(String),
-    /// The method does not fit the path.
-    #[error("this path is asked by {allowed}: `{path}`")]
+    /// A method that the path does not take.
+    #[error("path `{path}` takes only {allowed}")]
     WrongMethod {
-        /// The path.
+        /// The path of the request.
         path: String,
-        /// The method that it takes.
+        /// The method that the path takes.
         allowed: &'static str,
     },
-    /// The request is larger than this server takes.
+    /// A request that is larger than this server takes.
     #[error(
-        "{what} is larger than the limit of {limit}; send less at a time, or raise `{setting}`"
+        "{what} is larger than the limit of {limit}; send less at a time, or raise the setting `{setting}`"
     )]
     TooLarge {
-        /// What is too large.
+        /// The part of the request that is too large.
         what: &'static str,
-        /// The limit.
+        /// The limit that the request exceeds.
         limit: usize,
-        /// Where it is set.
+        /// The setting that raises the limit.
         setting: &'static str,
     },
-    /// More requests are waiting than this server takes.
-    #[error("{waiting} requests are waiting, which is the limit; try again in a moment")]
+    /// A request that came while too many others were waiting.
+    #[error(
+        "the server is overloaded: {waiting} requests are waiting, which is the limit; try again in a moment"
+    )]
     Overloaded {
-        /// How many wait.
+        /// The number of requests that wait.
         waiting: usize,
     },
-    /// The request's body is encoded in a way that is not known.
+    /// A body in an unknown encoding.
     #[error(
-        "a body may be compressed with gzip or deflate, not otherwise: `Content-Encoding: {name}`"
+        "unknown `Content-Encoding: {name}`; compress the body with gzip or deflate, or not at all"
     )]
     Encoding {
-        /// What the request says.
+        /// The encoding that the request names.
         name: String,
     },
-    /// The time for the request is over.
-    #[error("the request waited until its time of {limit:?} was over")]
+    /// A request that was not answered in time.
+    #[error("the request was not answered within its time of {limit:?}")]
     Deadline {
-        /// The time that it had.
+        /// The time that the request had.
         limit: Duration,
     },
-    /// The request's body did not arrive in time.
-    #[error("the request's body did not arrive within {limit:?}")]
+    /// A body that did not arrive in time.
+    #[error("the body of the request did not arrive within {limit:?}")]
     SlowBody {
-        /// The time that it had.
+        /// The time that the body had.
         limit: Duration,
     },
-    /// No version is loaded yet, or the server is stopping.
+    /// A model without a loaded version, or a server that is stopping.
     #[error("{0}")]
     NotReady(String),
-    /// The model could not score the rows.
-    #[error("the model could not score it: {0}")]
+    /// A model that could not score the rows.
+    #[error("the model could not score the request: {0}")]
     Scoring(#[source] zillion_scorer::Error),
-    /// A bug, or a machine that fails.
+    /// A bug, or a failure of the machine.
     #[error("{0}")]
     Internal(String),
 }
 
-/// What kind of failure it is: each protocol has its own number for it.
+/// The kind of a failure. Each protocol has its own code for a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The request is wrong.
     Invalid,
-    /// What it asks for is not here.
+    /// The request asks for something that this server does not have.
     NotFound,
-    /// It is not allowed here.
+    /// The request asks for something that this server does not allow.
     Forbidden,
     /// The path does not take this method.
     WrongMethod,
-    /// It is too large.
+    /// The request exceeds a limit of size.
     TooLarge,
-    /// It is in no form that is known.
+    /// The request is in an unknown encoding.
     Unsupported,
-    /// The client sent too slowly.
+    /// The client sent its request too slowly.
     Slow,
-    /// There are too many.
+    /// The server has too many requests.
     Overloaded,
-    /// It took too long.
+    /// The request took too much time.
     Deadline,
-    /// Not now.
+    /// The server cannot answer at the moment.
     Unavailable,
-    /// Not the client's fault.
+    /// The server failed through no fault of the client.
     Internal,
 }
 
 impl ServeError {
-    /// Returns the error of a path where there is nothing; a long path is cut.
+    /// Returns the error of an unknown path, which is cut if it is long.
     pub(crate) fn unknown_path(path: &str) -> Self {
         Self::UnknownPath(path.chars().take(200).collect())
     }
 
-    /// The kind of failure.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Malformed(_) | Self::Input(_) => Kind::Invalid,
@@ -169,7 +172,8 @@ impl ServeError {
 }
 
 impl Kind {
-    /// The code of a gRPC answer. Too many requests are `UNAVAILABLE`, which is what clients try again after.
+    /// Returns the code of a gRPC answer. Too many requests are `UNAVAILABLE`, because that is the
+    /// code after which clients try again.
     pub fn grpc_code(self) -> Code {
         match self {
             Self::Invalid => Code::InvalidArgument,
@@ -183,7 +187,7 @@ impl Kind {
         }
     }
 
-    /// The status of an HTTP answer.
+    /// Returns the status of an HTTP answer.
     pub fn http_status(self) -> u16 {
         match self {
             Self::Invalid => 400,

@@ -166,7 +166,7 @@ async fn within(
     match code(&response) {
         Code::OutOfRange => status(&too_large(domain)).into_http::<Body>(),
         Code::Internal if is_no_message(&response) => {
-            let reason = "the message is not the one that this call takes".to_owned();
+            let reason = "the message is not of the type that this call takes".to_owned();
             status(&ServeError::Malformed(reason)).into_http::<Body>()
         }
         _ => response,
@@ -182,7 +182,7 @@ fn is_no_message(response: &Response) -> bool {
 
 fn too_large(domain: &Domain) -> ServeError {
     let limit = domain.limits().body_bytes;
-    ServeError::TooLarge { what: "the message", limit, setting: "--max-body-bytes" }
+    ServeError::TooLarge { what: "the message", limit, setting: "serve.max_body_bytes" }
 }
 
 /// The code of an answer whose head has it: of a failure. Others are on their way to be `OK`.

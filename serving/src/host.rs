@@ -1,13 +1,15 @@
-//! One model's versions in a server: which are open, which answers, and how new ones come in.
+//! The versions of one model in a server: which are loaded, which one answers, and how new ones
+//! come in.
 //!
 //! # Invariants
-//! A request takes one [`Servable`] and keeps it to its end, so that its rows, its parameters and its graph
-//! are of one version. What it takes is there whole: a version is put up after it has loaded and its
-//! parity rows have been replayed.
+//! A request takes one [`Servable`] and keeps it to its end, so that its rows, its parameters and
+//! its graph belong to one version. A version is complete before a request can take it: it is
+//! published to requests after it has loaded and its parity rows have been replayed.
 //!
 //! # Concurrency
-//! One thread per model loads (see [`crate::loader`]); requests read a shared list of versions that is replaced
-//! whole. A version that left the list lives until the last request lets go of it.
+//! One thread per model loads (see [`crate::loader`]). Requests read a shared list of versions,
+//! which is replaced as a whole. A version that left the list lives until the last request lets go
+//! of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -19,38 +21,38 @@ use crate::config::Follow;
 use crate::error::{Result, ServeError};
 use crate::statistics::VersionStatistics;
 
-/// Which version a request asks for.
+/// The version that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// The one that answers by default.
+    /// The version that answers by default.
     Default,
-    /// By number.
+    /// The version of this number.
     Version(VersionId),
-    /// By pointer.
+    /// The version that this pointer points to.
     Label(String),
 }
 
-/// The versions that are open, at one moment.
+/// The loaded versions of a model, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct OpenVersions {
     /// The version that answers by default.
     pub current: Option<VersionId>,
-    /// Where pointers stand.
+    /// The versions that the pointers point to.
     pub labels: BTreeMap<String, VersionId>,
-    /// What is loaded.
+    /// The loaded versions by number.
     pub versions: BTreeMap<VersionId, Arc<Servable>>,
-    /// What their requests came to, of each of them.
+    /// The counters of the requests of each loaded version.
     pub statistics: BTreeMap<VersionId, Arc<VersionStatistics>>,
-    /// Why the newest could not be loaded, if it could not.
+    /// The reason why the newest version could not be loaded, if it could not.
     pub problem: Option<String>,
 }
 
 /// A version that answers one request, from its first byte to its last.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The model.
+    /// The model of the version.
     pub host: Arc<Host>,
-    /// The loaded version.
+    /// The loaded version that answers.
     pub servable: Arc<Servable>,
     /// The counters of the version's requests.
     pub statistics: Arc<VersionStatistics>,
@@ -60,9 +62,9 @@ pub struct Resolved {
 #[derive(Debug)]
 pub struct Host {
     name: String,
-    /// The server is not ready without it.
+    /// Whether the server is ready only with a version of this model.
     is_required: bool,
-    /// Which version is to answer by default.
+    /// The version that is to answer by default.
     follow: Mutex<Follow>,
     open: RwLock<Arc<OpenVersions>>,
 }
@@ -73,33 +75,34 @@ impl Host {
         Self { name, is_required, follow, open: RwLock::default() }
     }
 
-    /// Whether the server is not ready as long as this model has no version.
+    /// Returns whether the server is ready only with a version of this model.
     pub fn is_required(&self) -> bool {
         self.is_required
     }
 
-    /// Which version is to answer by default.
+    /// Returns which version is to answer by default.
     pub fn follow(&self) -> Follow {
         self.follow.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says it anew; what answers stays until the loader has looked.
+    /// Replaces the version to follow. Versions that are being served stay until the loader has
+    /// acted.
     pub(crate) fn set_follow(&self, follow: Follow) {
         *self.follow.lock().unwrap_or_else(PoisonError::into_inner) = follow;
     }
 
-    /// The model's name.
+    /// Returns the name of the model.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What is open now.
+    /// Returns the versions that are loaded now.
     pub fn open(&self) -> Arc<OpenVersions> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces what is open. Requests that have begun keep what they have; versions that stay keep their
-    /// statistics.
+    /// Replaces the loaded versions. Requests that have begun keep their version, and versions that
+    /// stay keep their counters.
     pub(crate) fn put_up(&self, mut open: OpenVersions) {
         let before = self.open();
         let of = |version: &VersionId| before.statistics.get(version).cloned().unwrap_or_default();
@@ -107,16 +110,17 @@ impl Host {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(open);
     }
 
-    /// Returns the version that a request asks for. A request resolves its version once and keeps it.
+    /// Returns the version that a request asks for. A request resolves its version once and keeps
+    /// it.
     ///
     /// # Errors
-    /// [`ServeError::NotReady`] while nothing is loaded, [`ServeError::UnknownVersion`].
+    /// [`ServeError::NotReady`] while no version is loaded, [`ServeError::UnknownVersion`].
     pub fn resolve(self: &Arc<Self>, selector: &Selector) -> Result<Resolved> {
         let open = self.open();
         let Some(current) = open.current else {
             let why = open.problem.as_deref().unwrap_or("no version has been published yet");
             return Err(ServeError::NotReady(format!(
-                "no version is loaded: {why}: model `{}`",
+                "no version of model `{}` is loaded: {why}",
                 self.name
             )));
         };
@@ -140,7 +144,7 @@ impl Host {
         })
     }
 
-    /// A version with statistics and without anything else, for tests of what collects them.
+    /// Sets a version that has counters and nothing else, for tests of the collector.
     #[cfg(test)]
     pub(crate) fn set_statistics(&self, version: VersionId, statistics: Arc<VersionStatistics>) {
         let statistics = BTreeMap::from([(version, statistics)]);

@@ -1,8 +1,9 @@
-//! Hot loading: a thread that follows the registry and puts versions up.
+//! Hot loading: a thread that follows the registry, and loads versions beside those that answer.
 //!
-//! It works in slices: after each it looks how long the slice took, and while requests are open it
-//! rests as long as it worked, so that scoring always finds a processor. What it builds is invisible until
-//! it is whole; what fails leaves the versions that are up where they are, and is tried again.
+//! The thread works in slices. After each slice it measures the time of the slice, and while
+//! requests are open it rests for as long as it worked, so that scoring always finds a free
+//! processor. A version is invisible until it is complete. A version that cannot be loaded leaves
+//! the loaded ones in place, and is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,23 +25,23 @@ use crate::host::{Host, OpenVersions};
 use crate::metrics::Metrics;
 use crate::trace::span;
 
-/// Versions between two clean-ups of the cache.
+/// The number of loads between two clean-ups of the cache.
 const TRIM_EVERY: u64 = 16;
 
-/// Time between two attempts to load the same version, at most.
+/// The longest time between two attempts to load the same version.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The thread that loads one model.
 #[derive(Debug)]
 pub(crate) struct Loader {
     stop: Arc<AtomicBool>,
-    /// Cuts what the thread waits for from the store.
+    /// The stop that ends the operations of the thread on the store.
     store_stop: StoreStop,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Loader {
-    /// Starts to follow `model` and to put its versions up in `host`.
+    /// Starts to follow `model` and to publish its versions in `host`.
     pub(crate) fn start(
         model: Model,
         host: Arc<Host>,
@@ -83,11 +84,11 @@ impl Loader {
                 }
                 follower.leave();
             })
-            .map_err(|e| Error::Refused(format!("cannot start the loader's thread: {e}")))?;
+            .map_err(|e| Error::Refused(format!("cannot start the thread of the loader: {e}")))?;
         Ok(Self { stop, store_stop, thread: Some(thread) })
     }
 
-    /// Makes it look at the registry now.
+    /// Makes the thread look at the registry now.
     pub(crate) fn wake(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -98,17 +99,19 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A store that hangs must not hang whoever stops: there is time to end the lease, which ends by itself.
+        // A store that hangs must not block the server that stops. The time suffices to end the
+        // lease, which would also run out by itself.
         self.store_stop.within(LAST_WORDS);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A loader that panicked has nothing to add, and a panic while dropping would abort.
+            // The panic of a loader was reported already, and a panic while dropping would abort
+            // the process.
             let _ = thread.join();
         }
     }
 }
 
-/// What the loader's thread owns.
+/// The state of the loader's thread.
 struct Follower {
     model: Model,
     host: Arc<Host>,
@@ -117,25 +120,27 @@ struct Follower {
     workers: Arc<Workers>,
     metrics: Arc<Metrics>,
     pace: Slices,
-    /// Versions that were current, the newest last.
+    /// The versions that were current, the newest last.
     recent: Vec<VersionId>,
-    /// Versions put up so far.
+    /// The number of versions that came up so far.
     loads: u64,
-    /// What the registry was told last, and when.
+    /// The versions of the last lease, and the time when it was taken.
     leased: Option<(Vec<VersionId>, Instant)>,
-    /// The version that could not be loaded, when it is tried again, and how long it was waited before.
+    /// The version that could not be loaded, the time of the next attempt, and the length of the
+    /// last wait.
     failed: Option<(VersionId, Instant, Duration)>,
-    /// What of the cache's counts the metrics have.
+    /// The counts of the cache that the metrics already have.
     counted: CacheCounts,
-    /// Versions that were loaded and not put up yet.
+    /// The versions that are loaded and not published to requests yet.
     fresh: Vec<Arc<Servable>>,
-    /// The greatest number that was ever put up, and when this thread began: each version is measured once.
+    /// The greatest number that was ever published to requests. With the time when this thread
+    /// began, it ensures that each version is measured once.
     newest: Option<VersionId>,
     began: SystemTime,
 }
 
 impl Follower {
-    /// Looks at the registry and does what follows from it.
+    /// Looks at the registry and loads the versions that it asks for.
     fn look(&mut self) {
         let name = self.model.name().to_owned();
         match self.refresh() {
@@ -159,7 +164,8 @@ impl Follower {
         for pointer in self.model.pointers()? {
             match self.model.pointer(&pointer) {
                 Ok(moved) => _ = labels.insert(pointer, moved.to.version),
-                // It has gone since it was listed: what follows from that is said below.
+                // The pointer was removed after it was listed. A followed pointer that is missing
+                // is handled below.
                 Err(RegistryError::NoPointer { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -175,17 +181,17 @@ impl Follower {
                 (Follow::Latest, None) => "the model has no version yet".to_owned(),
                 (Follow::Pointer(pointer), None) => format!("pointer `{pointer}` was never set"),
                 (_, Some(current)) => format!(
-                    "the registry does not say any more which version is meant; version {current} goes on answering"
+                    "the registry no longer says which version to serve, so that version {current} goes on answering"
                 ),
             };
-            return Err(Error::Refused(format!("{what}: registry `{}`", self.model.url())));
+            return Err(Error::Refused(format!("registry `{}`: {what}", self.model.url())));
         };
         self.metrics.looked(self.model.name());
         if before.problem.is_none() && before.current == Some(current) && before.labels == labels {
             return self.renew_lease(&before, false);
         }
         if self.failed.as_ref().is_some_and(|&(v, at, _)| v == current && Instant::now() < at) {
-            // Trying takes reading and hashing its files: what is wrong with them is seldom mended at once.
+            // An attempt reads and hashes all files, and a damaged file is seldom repaired at once.
             return Ok(());
         }
         if self.recent.last() != Some(&current) {
@@ -198,14 +204,15 @@ impl Follower {
         let stay = self.recent[open_ones..].iter().filter(|&v| before.versions.contains_key(v));
         let wanted: BTreeSet<VersionId> =
             labels.values().chain(stay).copied().chain([current]).collect();
-        // Files that are about to be opened must not be collected meanwhile.
+        // The lease comes first, so that files are not collected while they are being opened.
         self.lease(wanted.iter().copied().collect())?;
         let mut versions = BTreeMap::new();
         let mut first_problem = None;
         for &version in wanted.iter().rev() {
             match self.open(&before, &versions, version) {
                 Ok(servable) => drop(versions.insert(version, servable)),
-                // A pointer or an old version that cannot be opened is no reason to keep the current out.
+                // An error of another pointer or of an old version does not keep the current
+                // version out.
                 Err(error) if version == current => {
                     self.wait_longer(current);
                     return Err(error);
@@ -241,12 +248,12 @@ impl Follower {
         self.trim()
     }
 
-    /// Measures what was put up.
+    /// Measures the versions that came up.
     fn measure(&mut self, before: &OpenVersions, open: &OpenVersions) {
         self.fresh.sort_by_key(|servable| servable.version());
         for servable in std::mem::take(&mut self.fresh) {
-            // What was published before this server was there has waited for it, and an old version that is loaded
-            // again was servable long ago.
+            // A version that is older than this server has waited for it, and an old version that
+            // is loaded again was servable long ago. Neither is measured.
             let is_new = Some(servable.version()) > self.newest;
             if is_new && servable.manifest().published() >= self.began {
                 self.metrics.loading.became_servable(&servable);
@@ -269,20 +276,20 @@ impl Follower {
     fn measure_cache(&mut self) {
         let now = self.cache.counts();
         self.pace.begin();
-        // A folder that somebody is removing is measured next time.
+        // A folder that is being removed is measured next time.
         let size = self.cache.size(&mut self.pace).ok();
         self.metrics.loading.cache(self.model.name(), self.counted, now, size);
         self.counted = now;
     }
 
-    /// Tries a version that could not be loaded less and less often.
+    /// Doubles the wait before the next attempt to load a version.
     fn wait_longer(&mut self, version: VersionId) {
         let before = self.failed.take().filter(|&(failed, ..)| failed == version);
         let wait = before.map_or(self.config.poll, |(_, _, wait)| wait * 2).min(LONGEST_WAIT);
         self.failed = Some((version, Instant::now() + wait, wait));
     }
 
-    /// A version, loaded unless it is.
+    /// Returns a version, which is loaded if it is not loaded yet.
     fn open(
         &mut self,
         before: &OpenVersions,
@@ -324,7 +331,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Removes from the cache, now and then, what no open or recent version reads.
+    /// Removes from the cache, at intervals, the files that no loaded or recent version reads.
     fn trim(&mut self) -> Result<(), Error> {
         self.loads += 1;
         if !self.loads.is_multiple_of(TRIM_EVERY) {
@@ -342,17 +349,17 @@ impl Follower {
 
     fn leave(&mut self) {
         if let Err(error) = self.model.end_lease(&self.config.server) {
-            // It runs out by itself.
+            // The lease runs out by itself.
             tracing::warn!(model = self.model.name(), "{error}");
         }
     }
 }
 
-/// Rests between slices while requests are open.
+/// A pace that rests between slices while requests are open.
 #[derive(Debug)]
 struct Slices {
     began: Instant,
-    /// Processor time of this thread then.
+    /// The processor time of this thread when the slice began.
     cpu: Duration,
     busy: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,

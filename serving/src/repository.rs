@@ -1,8 +1,9 @@
-//! Which models the server has: from the start, by its configuration, or because somebody asked.
+//! The models of the server: those of its configuration, and those that a client had loaded.
 //!
 //! # Concurrency
-//! Requests read a map that is locked for as long as a name takes to find. Loading and unloading are one at
-//! a time and may block for as long as a loader's present work; they belong on no network thread.
+//! Requests read a map that is locked for as long as the search for a name takes. Models are loaded
+//! and unloaded one at a time, which may block for as long as the present work of a loader, so that
+//! it must not run on a network thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,7 +20,8 @@ use crate::host::Host;
 use crate::loader::Loader;
 use crate::metrics::Metrics;
 
-/// How often a server says anew which versions it has open, at least: a third of this.
+/// The duration of a lease on loaded versions. A server renews its lease after a third of this time
+/// at the latest.
 const LEASE: Duration = Duration::from_secs(300);
 
 /// The models of a server by name.
@@ -27,7 +29,7 @@ const LEASE: Duration = Duration::from_secs(300);
 pub(crate) struct Hosts(RwLock<BTreeMap<String, Arc<Host>>>);
 
 impl Hosts {
-    /// All of them, in ascending order.
+    /// Returns all models, in ascending order of their names.
     pub(crate) fn all(&self) -> Vec<Arc<Host>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
@@ -46,32 +48,33 @@ impl Hosts {
     }
 }
 
-/// A model of the registry, and how it is in this server.
+/// A model of the registry, and its state in this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indexed {
-    /// Its name.
+    /// The name of the model.
     pub name: String,
-    /// The version, of those that are open.
+    /// The number of the loaded version, if one is loaded.
     pub version: Option<VersionId>,
-    /// Whether it can be asked.
+    /// Whether the model can answer requests.
     pub state: ModelState,
-    /// Why not, or what is wrong with the newest version; empty where there is nothing to say.
+    /// The reason why the model cannot answer, or why its newest version is not loaded. Empty if
+    /// there is none.
     pub reason: String,
 }
 
-/// Whether a model can be asked.
+/// The state of a model in this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelState {
-    /// It can.
+    /// The model is loaded and answers requests.
     Ready,
-    /// Soon.
+    /// The version is being loaded and does not answer requests yet.
     Loading,
-    /// It cannot: it was not loaded, or could not be.
+    /// The model was not loaded, or could not be loaded.
     Unavailable,
 }
 
 impl ModelState {
-    /// The protocol's word for it.
+    /// Returns the protocol's word for the state.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ready => "READY",
@@ -81,12 +84,13 @@ impl ModelState {
     }
 }
 
-/// The models and what loads them.
+/// The models of a server, and the threads that load them.
 pub(crate) struct Repository {
     hosts: Arc<Hosts>,
-    /// Locked by whoever loads or unloads; they stop with the server.
+    /// The loaders of the models, locked while a model is loaded or unloaded. The loaders stop with
+    /// the server.
     loaders: Mutex<BTreeMap<String, Loader>>,
-    /// What was asked for at the start.
+    /// The models of the configuration.
     configured: BTreeMap<String, Follow>,
     registry: Registry,
     load: LoadConfig,
@@ -134,13 +138,14 @@ impl Repository {
         &self.hosts
     }
 
-    /// What a model followed at the start, or `stable`.
+    /// Returns the version that a model of the configuration follows, or the pointer `stable`.
     pub(crate) fn usual(&self, model: &str) -> Follow {
         let stable = || Follow::Pointer(STABLE.to_owned());
         self.configured.get(model).cloned().unwrap_or_else(stable)
     }
 
-    /// See [`Domain::load`](crate::Domain::load). Also says whether the model is new here.
+    /// Loads a model, as [`Domain::load`](crate::Domain::load) does, and returns whether the model
+    /// is new here.
     pub(crate) fn load(&self, model: &str, follow: Follow) -> Result<(Arc<Host>, bool)> {
         let mut loaders = self.loaders();
         if let Some(host) = self.hosts.get(model) {
@@ -156,27 +161,27 @@ impl Repository {
         Ok((host, true))
     }
 
-    /// See [`Domain::unload`](crate::Domain::unload).
+    /// Unloads a model, as [`Domain::unload`](crate::Domain::unload) does.
     pub(crate) fn unload(&self, model: &str) -> Result<()> {
         let mut loaders = self.loaders();
         if self.hosts.remove(model).is_none() {
             return Err(self.unknown(model));
         }
-        // Ends its lease too; whoever loads the model again waits for that.
+        // This ends the lease too, and a client that loads the model again waits for that.
         drop(loaders.remove(model));
         self.metrics.forget(model);
-        tracing::info!(model, "this model is not served any more");
+        tracing::info!(model, "this model is no longer served");
         Ok(())
     }
 
-    /// See [`Domain::index`](crate::Domain::index).
+    /// Lists the models, as [`Domain::index`](crate::Domain::index) does.
     pub(crate) fn index(&self) -> Result<Vec<Indexed>> {
         let mut names: BTreeSet<String> = self.names()?.into_iter().collect();
         names.extend(self.hosts.all().iter().map(|host| host.name().to_owned()));
         Ok(names.into_iter().flat_map(|name| self.indexed(name)).collect())
     }
 
-    /// Whether the registry has a model of this name.
+    /// Checks that the registry has a model of this name.
     pub(crate) fn check(&self, model: &str) -> Result<()> {
         let names = self.names()?;
         if names.iter().any(|name| name == model) {
@@ -206,7 +211,7 @@ impl Repository {
             return vec![Indexed { name, version: None, state, reason }];
         }
         let ready = |&version: &VersionId| {
-            // What keeps a newer version out is said where one looks for it.
+            // The problem of a newer version is shown at the version that answers instead of it.
             let reason = problem.clone().filter(|_| open.current == Some(version));
             let (version, reason) = (Some(version), reason.unwrap_or_default());
             Indexed { name: name.clone(), version, state: ModelState::Ready, reason }
@@ -253,7 +258,7 @@ impl fmt::Debug for Repository {
     }
 }
 
-/// Names for people: none, or all of them up to a length.
+/// Lists names for people: none, or the first of them and the number of the others.
 fn listed(names: &[String]) -> String {
     const MOST: usize = 20;
     let mut shown: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();

@@ -1,11 +1,13 @@
-//! Scoring as tasks on the one pool: admission, deadlines, and the way back to who waits.
+//! Scoring as tasks of the one pool: admission, deadlines, and the way of the answer back to its
+//! request.
 //!
-//! A request's work (reading its body, encoding, lookup, model, writing the answer) is one task; the
-//! network's thread only waits for it. Work that nobody waits for any more is not begun.
+//! The work of a request (reading its body, encoding, lookup, model, writing the answer) is one
+//! task, and the network's thread only waits for it. A task whose client has left is not begun.
 //!
 //! # Concurrency
-//! The pool's threads run tasks in the order of their arrival. How many may wait is bounded: more are
-//! refused at once, because a queue that only grows answers everybody too late.
+//! The threads of the pool run tasks in the order of their arrival. The number of waiting tasks is
+//! bounded, and further requests are refused at once, because a queue that only grows answers every
+//! request too late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,30 +24,30 @@ use crate::error::{Result, ServeError};
 use crate::metrics::{Metrics, Stage};
 use crate::trace::span;
 
-/// What a version says of a request's rows.
+/// The answer of a version to the rows of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The version that said it, from the first byte to the last.
+    /// The number of the version that answered, from the first byte to the last.
     pub version: VersionId,
-    /// Outputs by name, one value a row.
+    /// The outputs by name, with one value a row.
     pub outputs: Vec<(String, Vec<f32>)>,
 }
 
-/// The name of the first label's output.
+/// The name of the output of the first label.
 pub const PROBABILITIES: &str = "probabilities";
-/// The name of its log odds, which are an output on request.
+/// The name of the log odds of the first label, which a request must ask for.
 pub const LOGITS: &str = "logits";
 /// The name of the output of a model that scores without labels.
 pub const SCORES: &str = "scores";
 
 impl Answer {
-    /// An answer of these outputs.
+    /// Creates an answer of these outputs.
     pub fn of(version: VersionId, outputs: Vec<(String, Vec<f32>)>) -> Self {
         Self { version, outputs }
     }
 
-    /// Chooses the outputs that were asked for by name, or all probabilities if none was. The scores move
-    /// into the answer; only scores that two outputs share are copied.
+    /// Chooses the outputs that were asked for by name, or all probabilities if none was. The
+    /// scores move into the answer; only scores that two outputs share are copied.
     ///
     /// # Errors
     /// A name that the model does not have.
@@ -75,7 +77,7 @@ impl Answer {
     }
 }
 
-/// Finds the output of a name.
+/// Returns the output of a name.
 fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
     outputs.iter().find(|output| output.name == name).ok_or_else(|| {
         let known: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
@@ -84,26 +86,26 @@ fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
     })
 }
 
-/// The logistic function, rounded once.
+/// Returns the logistic function of a logit, rounded once.
 fn probability(logit: f32) -> f32 {
     (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32
 }
 
-/// One output of a model.
+/// An output of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its name in the protocols.
+    /// The name of the output in the protocols.
     pub name: String,
-    /// Which of the model's scores.
+    /// The number of the task whose score this output is.
     pub task: usize,
-    /// Whether it is the score's probability instead of the score itself.
+    /// Whether the output is the probability of the score instead of the score itself.
     pub is_probability: bool,
-    /// Whether it is in the answer to a request that names none.
+    /// Whether the output is in the answer to a request that names none.
     pub by_default: bool,
 }
 
-/// A model's outputs: the probability and the log odds of each task, or the score of a model that scores
-/// without labels.
+/// Lists the outputs of a model: the probability and the log odds of each task, or the score of a
+/// model without labels.
 pub fn output_names(servable: &Servable) -> Vec<Output> {
     if !servable.has_probabilities() {
         let name = SCORES.to_owned();
@@ -124,16 +126,16 @@ pub fn output_names(servable: &Servable) -> Vec<Output> {
     servable.tasks().iter().enumerate().flat_map(of).collect()
 }
 
-/// Where work goes.
+/// The pool that does the work of requests, and the count of open requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Scoring {
     workers: Arc<Workers>,
-    /// Requests that wait or are being worked on.
+    /// The number of requests that wait or are in work.
     open: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
 }
 
-/// Counts an open request for as long as it lives.
+/// A count of one open request, for as long as the value lives.
 struct Open(Arc<AtomicUsize>);
 
 impl Drop for Open {
@@ -147,12 +149,13 @@ impl Scoring {
         Self { workers, open: Arc::default(), metrics }
     }
 
-    /// Requests that wait or are being worked on: what a loader makes way for.
+    /// Returns the number of requests that wait or are in work. A loader makes way for them.
     pub(crate) fn open(&self) -> Arc<AtomicUsize> {
         self.open.clone()
     }
 
-    /// Does `work` on the pool and returns what it returned. It is told how long it waited.
+    /// Does `work` on the pool and returns its result. The argument of `work` is the time for which
+    /// it waited.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         limits: &Limits,
@@ -166,14 +169,15 @@ impl Scoring {
         let (sender, receiver) = oneshot::channel();
         let (asked, metrics) = (Instant::now(), self.metrics.clone());
         let (request, queued) = (Span::current(), span!("queue"));
-        // Held until the answer is here: dropped before it is begun, a task is taken back.
+        // The task is held until its answer has come: a task that is dropped before it has begun is
+        // withdrawn.
         let task = self.workers.spawn(move || {
             let waited = asked.elapsed();
             metrics.stage(Stage::Queue, waited);
             drop(queued);
             let _inside = request.enter();
             if !sender.is_closed() {
-                // Whoever asked may have left meanwhile; then nobody wants the result.
+                // The client may have left meanwhile, so that the result is not wanted any more.
                 let _ = sender.send(work(waited));
             }
             drop(open);
@@ -182,7 +186,9 @@ impl Scoring {
         drop(task);
         match outcome {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(ServeError::Internal("the request's work was abandoned".to_owned())),
+            Ok(Err(_)) => {
+                Err(ServeError::Internal("the work of the request was abandoned".to_owned()))
+            }
             Err(_) => Err(ServeError::Deadline { limit: limits.request_time }),
         }
     }

@@ -35,10 +35,8 @@ impl<'a> Tensor<'a> {
     pub fn new(input: &str, shape: &[u64], values: RawValues<'a>) -> Result<Self> {
         let shape = sizes(input, shape)?;
         if shape.iter().product::<usize>() != values.len() {
-            let reason = format!(
-                "its shape {shape:?} does not have the {} values of its data",
-                values.len()
-            );
+            let reason =
+                format!("the shape {shape:?} does not fit the {} values of the data", values.len());
             return Err(refuse(input, &reason));
         }
         Ok(Self { shape, values })
@@ -68,13 +66,13 @@ impl<'a> Tensor<'a> {
 /// A shape of one or two dimensions whose product is a number.
 fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
     if !(1..=2).contains(&shape.len()) {
-        return Err(refuse(input, "its shape must be [rows], or [rows, values a row]"));
+        return Err(refuse(input, "the shape must be [rows], or [rows, values a row]"));
     }
     let sizes: Option<Vec<usize>> = shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
-    sizes.filter(|sizes| product(sizes).is_some()).ok_or_else(|| {
-        refuse(input, &format!("its shape {shape:?} does not have the values of any data"))
-    })
+    sizes
+        .filter(|sizes| product(sizes).is_some())
+        .ok_or_else(|| refuse(input, &format!("the shape {shape:?} is too large for any data")))
 }
 
 /// The datatype of a name.
@@ -84,7 +82,7 @@ fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
 pub fn datatype(input: &str, name: &str) -> Result<Datatype> {
     Datatype::parse(name).ok_or_else(|| {
         let known = Datatype::ALL.map(Datatype::name).join(", ");
-        refuse(input, &format!("its datatype `{name}` is not one of {known}"))
+        refuse(input, &format!("unknown datatype `{name}`; expected one of {known}"))
     })
 }
 
@@ -101,12 +99,12 @@ pub fn columns<'a>(
     for name in names {
         let Some(tensor) = tensors.remove(&name) else { continue };
         let list = lengths_of(&tensor.values)
-            .ok_or_else(|| refuse(&name, "lengths are whole numbers from 0 on"))?;
+            .ok_or_else(|| refuse(&name, "lengths must be integers of at least 0"))?;
         let of = name[..name.len() - LENGTHS.len()].to_owned();
         if !tensors.contains_key(of.as_str()) {
             return Err(refuse(
                 &name,
-                &format!("there is no input `{of}` that it could belong to"),
+                &format!("the lengths belong to no input: the request has no `{of}`"),
             ));
         }
         lengths.insert(of, list);
@@ -119,7 +117,8 @@ pub fn columns<'a>(
         match &rows {
             None => rows = Some((of_this, name.to_string())),
             Some((others, other)) if *others != of_this => {
-                let reason = format!("it has {of_this} rows and input `{other}` has {others}");
+                let reason =
+                    format!("the input has {of_this} rows, and input `{other}` has {others}");
                 return Err(refuse(&name, &reason));
             }
             Some(_) => {}
@@ -129,7 +128,7 @@ pub fn columns<'a>(
             Some(_) if tensor.shape.len() > 1 => {
                 return Err(refuse(
                     &name,
-                    "with lengths its values are flat: a shape of one dimension",
+                    "values with lengths must be flat: send a shape of one dimension",
                 ));
             }
             Some(lengths) => Some(lengths),
@@ -137,10 +136,7 @@ pub fn columns<'a>(
             None if width == 1 => None,
             // Rows of no value cost no bytes, so that a shape could claim any number of them.
             None if width == 0 && tensor.rows() > MOST_EMPTY_ROWS => {
-                return Err(refuse(
-                    &name,
-                    "its rows have no values, and there are too many of them",
-                ));
+                return Err(refuse(&name, "the input has too many rows without values"));
             }
             None => Some(vec![width; tensor.rows()]),
         };
@@ -174,7 +170,7 @@ fn lengths_of(values: &RawValues<'_>) -> Option<Vec<usize>> {
 
 /// An input that is refused, and why.
 pub(crate) fn refuse(input: &str, reason: &str) -> ServeError {
-    ServeError::Malformed(format!("{reason}: input `{input}`"))
+    ServeError::Malformed(format!("input `{input}`: {reason}"))
 }
 
 #[cfg(test)]
@@ -208,7 +204,10 @@ mod tests {
         for lengths in [RawValues::Ints(vec![-1]), RawValues::Floats(vec![1.0])] {
             let values = RawValues::Ints(vec![7]);
             let refused = of(&[("x", &[1], values), ("x__lengths", &[1], lengths)]).unwrap_err();
-            assert!(refused.to_string().contains("from 0 on: input `x__lengths`"), "{refused}");
+            assert!(
+                refused.to_string().contains("input `x__lengths`: lengths must be integers"),
+                "{refused}"
+            );
         }
     }
 
@@ -216,9 +215,9 @@ mod tests {
     fn shapes_that_claim_too_much_cost_nothing() {
         let none = || RawValues::Ints(Vec::new());
         let refused = of(&[("x", &[1 << 40, 0], none())]).unwrap_err().to_string();
-        assert!(refused.contains("too many of them: input `x`"), "{refused}");
+        assert!(refused.contains("input `x`: the input has too many rows"), "{refused}");
         let refused = of(&[("x", &[u64::MAX, u64::MAX], none())]).unwrap_err().to_string();
-        assert!(refused.contains("does not have the values"), "{refused}");
+        assert!(refused.contains("too large for any data"), "{refused}");
         assert_eq!(of(&[("x", &[3, 0], none())]).unwrap().0, 3);
     }
 

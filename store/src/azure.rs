@@ -60,7 +60,7 @@ pub(crate) fn client(
     let refuse =
         |setting: &str, reason: String| Error::StoreSetting { setting: setting.to_owned(), reason };
     if environment.get("AZURE_STORAGE_CONNECTION_STRING").is_some() {
-        let reason = "this program does not take it apart; set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY instead";
+        let reason = "connection strings are not supported; set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY instead";
         return Err(refuse("AZURE_STORAGE_CONNECTION_STRING", reason.to_owned()));
     }
     let emulated = matches!(environment.get("AZURE_STORAGE_USE_EMULATOR"), Some("true" | "1"));
@@ -86,7 +86,7 @@ pub(crate) fn client(
         let key: AzureConfigKey = name
             .to_ascii_lowercase()
             .parse()
-            .map_err(|_| refuse(variable, "the client does not know this variable".to_owned()))?;
+            .map_err(|_| refuse(variable, "unknown variable".to_owned()))?;
         builder = builder.with_config(key, value);
         used.push(variable.to_owned());
         if SECRET.contains(&name.as_str()) {
@@ -98,8 +98,8 @@ pub(crate) fn client(
     }
     let named = environment.first(&["AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"]);
     let Some(account) = account.or(named).or(emulated.then_some("devstoreaccount1")) else {
-        let reason = "it names the storage account, and neither it nor the URL \
-                      (`abfss://container@account.dfs.core.windows.net/…`) does";
+        let reason = "the storage account is missing; set this variable, or name the account in the URL \
+                      (`abfss://container@account.dfs.core.windows.net/…`)";
         return Err(refuse("AZURE_STORAGE_ACCOUNT", reason.to_owned()));
     };
     let about = format!(

@@ -1,9 +1,10 @@
-//! Create-if-absent on a store that may lose its answers: the one operation that decides between writers.
+//! Create-if-absent on a store that may lose its answers: the one operation that decides between
+//! writers.
 //!
-//! A request whose answer was lost may have been carried out. Made again, it is told that somebody was there
-//! already; that somebody was ourselves. So whoever is told so reads what is there: if it is what he wanted
-//! to write, he has written it. Two writers of the very same bytes are both told that it was they, and both
-//! are right: what they want to be there is there.
+//! A request whose answer was lost may have been carried out. Made again, it is told that somebody
+//! was there already; that somebody was ourselves. So whoever is told so reads what is there: if it
+//! is what he wanted to write, he has written it. Two writers of the very same bytes are both told
+//! that it was they, and both are right: what they want to be there is there.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
@@ -40,7 +41,7 @@ pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result
                 // Two writes that collided (409): neither may be there.
                 Err(missing) if missing.outcome == Outcome::Missing => Failure::new(
                     Outcome::Throttled,
-                    "the store answers that others write it at the same time",
+                    "the store answers that others write the object at the same time",
                 ),
                 Err(failure) => return Err(unknown(failure)),
             },
@@ -65,14 +66,14 @@ pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result
 
 fn unknown(failure: Failure) -> Failure {
     let reason = format!(
-        "{}; whether it was written is not known: do the same again, which finds out",
+        "{}; it is unknown whether the object was written: repeat the command, which finds out",
         failure.reason
     );
     Failure { reason, ..failure }
 }
 
-/// Whether the store refuses to create what is there. The object stays for the next one who asks: it then
-/// takes one request.
+/// Whether the store refuses to create what is there. The object stays for the next one who asks:
+/// it then takes one request.
 pub(crate) async fn probe(shared: &Shared) -> Result<bool, Failure> {
     let path = Path::from(PROBE);
     // Two texts that nobody else writes: `create` takes what equals its own for its own.

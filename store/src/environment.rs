@@ -1,7 +1,7 @@
 //! What the process was told from outside: variables, as one value that is handed down.
 //!
-//! Stores take their credentials and settings from here and never from the process itself, so that a test
-//! can open two stores with different ones.
+//! Stores take their credentials and settings from here and never from the process itself, so that
+//! a test can open two stores with different ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The variables of this process, now. Those that are not text are left out: none of ours can be.
+    /// The variables of this process, now. Those that are not text are left out: none of ours can
+    /// be.
     pub fn process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

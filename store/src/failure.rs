@@ -1,7 +1,7 @@
 //! Why a request to a store failed: what kind it is, and a sentence without secrets.
 //!
-//! `object_store` keeps the status of an answer in private types; it is found in their text, of which a test
-//! here holds every kind against real answers.
+//! `object_store` keeps the status of an answer in private types; it is found in their text, of
+//! which a test here holds every kind against real answers.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -28,7 +28,10 @@ impl Failure {
 
     /// No answer in time.
     pub(crate) fn late(after: Duration) -> Self {
-        Self::new(Outcome::Timeout, format!("no whole answer within {:.1} s", after.as_secs_f64()))
+        Self::new(
+            Outcome::Timeout,
+            format!("no complete answer within {:.1} s", after.as_secs_f64()),
+        )
     }
 
     /// What `object_store` says.
@@ -47,8 +50,7 @@ impl Failure {
             && let Some((HttpErrorKind::Connect | HttpErrorKind::Timeout, text)) = transport(error)
             && error.to_string().contains("://169.254.")
         {
-            let reason =
-                format!("there are no credentials, and the machine has none to give ({text})");
+            let reason = format!("no credentials are set, and this machine provides none ({text})");
             return Self { outcome: Outcome::Denied, reason };
         }
         let outcome = match error {

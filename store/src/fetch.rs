@@ -1,7 +1,8 @@
-//! Reading a big object: several ranges at once on the store's thread, handed to the reader in order.
+//! Reading a big object: several ranges at once on the store's thread, handed to the reader in
+//! order.
 //!
-//! A range that was cut is asked for again. Memory is bounded: as many ranges as are under way, one that
-//! waits for the reader, and one that he has. A reader that rests lets the rest wait.
+//! A range that was cut is asked for again. Memory is bounded: as many ranges as are under way, one
+//! that waits for the reader, and one that he has. A reader that rests lets the rest wait.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -36,7 +37,7 @@ impl Fetch {
             tokio::select! {
                 () = read(shared, path, bytes, &to_reader) => {}
                 () = stop.over() => {
-                    let why = Failure::new(Outcome::Timeout, "this process stops, and waited no longer");
+                    let why = Failure::new(Outcome::Timeout, "this process is stopping and waits no longer");
                     // A reader that has gone does not want to know.
                     let _ = to_reader.send(Err(why)).await;
                 }
@@ -48,8 +49,8 @@ impl Fetch {
     /// Waits for the next piece; `None` behind the last.
     ///
     /// # Errors
-    /// An object that is not there, of another size, or that the store does not give; there is no piece
-    /// behind an error.
+    /// An object that is not there, of another size, or that the store does not give; there is no
+    /// piece behind an error.
     pub fn next(&mut self) -> Option<Result<Bytes>> {
         let piece = self.pieces.blocking_recv()?;
         Some(piece.map_err(|failure| match failure.outcome {
@@ -119,7 +120,7 @@ async fn piece(
     let (size, piece) = shared.patience.persist(Operation::Get, read).await?;
     shared.patience.stats.received(piece.len());
     if size != bytes || piece.len() as u64 != range.end - range.start {
-        let reason = format!("it has {size} bytes, and {bytes} were published");
+        let reason = format!("the object has {size} bytes instead of the published {bytes}");
         return Err(Failure::new(Outcome::Refused, reason));
     }
     Ok(piece)

@@ -46,7 +46,7 @@ pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options)
         match path {
             Some(path) => {
                 let text = std::fs::read_to_string(&path).map_err(|e| {
-                    let reason = format!("cannot be read: {e}: {}", path.display());
+                    let reason = format!("cannot read {}: {e}", path.display());
                     refuse("GOOGLE_APPLICATION_CREDENTIALS", reason)
                 })?;
                 secrets.extend(private_keys(&text));

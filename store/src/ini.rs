@@ -1,5 +1,5 @@
-//! The format of AWS's `credentials` and `config` files: sections of `key = value` lines, where indented
-//! lines below a key without a value are keys of a second level.
+//! The format of AWS's `credentials` and `config` files: sections of `key = value` lines, where
+//! indented lines below a key without a value are keys of a second level.
 //!
 //! Errors name the line and never repeat it: it may hold a secret.
 
@@ -56,7 +56,7 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
         }
         if let Some(rest) = line.strip_prefix('[') {
             let Some(name) = rest.strip_suffix(']') else {
-                return refuse("a section's name ends with `]`");
+                return refuse("the name of the section must end with `]`");
             };
             let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
             section = Some(sections.entry(name).or_default());
@@ -64,14 +64,14 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
             continue;
         }
         let Some((key, value)) = line.split_once('=') else {
-            return refuse("it is neither `[section]` nor `key = value`");
+            return refuse("the line is neither `[section]` nor `key = value`");
         };
         let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
         if key.is_empty() {
-            return refuse("there is nothing before the `=`");
+            return refuse("the key before the `=` is missing");
         }
         let Some(section) = section.as_mut() else {
-            return refuse("it stands before the first section");
+            return refuse("the line comes before the first section");
         };
         let key = match (&outer, is_indented) {
             (Some(outer), true) => format!("{outer}.{key}"),

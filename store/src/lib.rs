@@ -2,8 +2,8 @@
 //!
 //! The crate `object_store` speaks to folders and clouds. This crate adds a blocking interface (the
 //! engines are synchronous), durable local writes, names that cannot leave the store, retries that
-//! are counted, settings and credentials from one [`Environment`] value, and a hook before and after
-//! every change, so that a test can kill the process there.
+//! are counted, settings and credentials from one [`Environment`] value, and a hook before and
+//! after every change, so that a test can kill the process there.
 //!
 //! It is *not* a cache, and it does not know what the objects mean.
 //!

@@ -1,9 +1,9 @@
 //! A store that is a folder.
 //!
 //! # Crash consistency
-//! An object is staged, synced and renamed or linked into place, and its folder is synced: it is there
-//! whole or not at all. What a killed write leaves behind (`name#1`) is not listed by anything, and
-//! [`Local::sweep`] removes it.
+//! An object is staged, synced and renamed or linked into place, and its folder is synced: it is
+//! there whole or not at all. What a killed write leaves behind (`name#1`) is not listed by
+//! anything, and [`Local::sweep`] removes it.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Local {
         if is_new {
             files.create_dir(folder).map_err(|e| failed(e.to_string()))?;
         } else if !folder.is_dir() {
-            let reason = "there is no such folder; `zillion publish` makes one".to_owned();
+            let reason = "the folder does not exist; `zillion publish` creates it".to_owned();
             return Err(failed(reason));
         }
         let folder = folder.canonicalize().map_err(|e| failed(e.to_string()))?;

@@ -51,17 +51,17 @@ impl Location {
             return match ["s3", "s3a", "gs", "az", "abfs", "abfss", "file"].iter().find(looks_like)
             {
                 Some(_) => refuse("two slashes are missing after the colon"),
-                None if url.is_empty() => refuse("it is empty"),
+                None if url.is_empty() => refuse("the URL is empty"),
                 None => Ok(Self::Folder(PathBuf::from(url))),
             };
         };
         let cloud = match scheme {
             "file" if rest.starts_with('/') => return Ok(Self::Folder(PathBuf::from(rest))),
-            "file" => return refuse("a `file` URL has three slashes and an absolute path"),
+            "file" => return refuse("a `file` URL needs three slashes and an absolute path"),
             "s3" | "s3a" => Cloud::S3,
             "gs" => Cloud::Gcs,
             "az" | "abfs" | "abfss" => Cloud::Azure,
-            _ => return refuse("there are no stores of this kind"),
+            _ => return refuse("unknown kind of store"),
         };
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (bucket, account) = match host.split_once('@') {
@@ -71,25 +71,25 @@ impl Location {
                     Some(account) if is_name(account) => (container, Some(account.to_owned())),
                     _ => {
                         return refuse(
-                            "an account is given as `container@account.dfs.core.windows.net`",
+                            "write an account as `container@account.dfs.core.windows.net`",
                         );
                     }
                 }
             }
             // Never credentials: URLs go into logs and process lists.
-            Some(_) => return refuse("credentials and endpoints do not belong into the URL"),
+            Some(_) => return refuse("credentials and endpoints do not belong in the URL"),
         };
         if !is_name(bucket) {
             return refuse(
-                "behind the scheme comes a bucket's name: letters, digits, `-`, `_` and `.`",
+                "the scheme must be followed by a bucket's name of letters, digits, `-`, `_` and `.`",
             );
         }
         let path = path.trim_end_matches('/');
         if path.contains(['?', '#', '%', '\\']) || path.chars().any(char::is_control) {
-            return refuse("a prefix has no `?`, `#`, `%`, `\\` and no control characters");
+            return refuse("a prefix must contain no `?`, `#`, `%`, `\\` or control characters");
         }
         let Ok(prefix) = Path::parse(path) else {
-            return refuse("the parts of a prefix are plain names with one slash between them");
+            return refuse("a prefix must consist of plain names with one slash between them");
         };
         Ok(Self::Bucket { cloud, bucket: bucket.to_owned(), account, prefix })
     }
@@ -150,7 +150,7 @@ mod tests {
             ("", "empty"),
             ("file://relative", "three slashes"),
             ("s3:/bucket/prefix", "two slashes"),
-            ("http://bucket.s3.amazonaws.com/x", "no stores of this kind"),
+            ("http://bucket.s3.amazonaws.com/x", "unknown kind of store"),
             ("s3://", "bucket's name"),
             ("s3:///prefix", "bucket's name"),
             ("s3://host:9000/bucket", "bucket's name"),

@@ -1,4 +1,5 @@
-//! How a remote store is used: patience, sizes, how much at once. Set by `ZILLION_STORE_…` variables.
+//! How a remote store is used: patience, sizes, how much at once. Set by `ZILLION_STORE_…`
+//! variables.
 
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ impl Options {
                 Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
                 _ => Err(Error::StoreSetting {
                     setting: name.to_owned(),
-                    reason: format!("`{text}` is not a whole number from {least} to {most}"),
+                    reason: format!("`{text}` is not an integer from {least} to {most}"),
                 }),
             }
         };

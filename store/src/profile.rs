@@ -1,8 +1,8 @@
 //! A profile of AWS's `~/.aws/credentials` and `~/.aws/config`: keys, region, endpoint.
 //!
-//! What a profile asks for and this program does not do (programs that make credentials, single sign-on,
-//! roles that are assumed) is an error that says what to do instead: a request with other credentials than
-//! were meant is worse than none.
+//! What a profile asks for and this program does not do (programs that make credentials, single
+//! sign-on, roles that are assumed) is an error that says what to do instead: a request with other
+//! credentials than were meant is worse than none.
 
 use std::path::PathBuf;
 
@@ -47,12 +47,13 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Profile {
-    /// The profile that the environment names, or `default`; with nothing in it where there are no files.
-    /// Where `wants_keys` is false the environment has credentials, and how the profile makes its own does not matter.
+    /// The profile that the environment names, or `default`; with nothing in it where there are no
+    /// files. Where `wants_keys` is false the environment has credentials, and how the profile
+    /// makes its own does not matter.
     ///
     /// # Errors
-    /// A file that cannot be read, a profile that was named and is nowhere, one that asks for what this
-    /// program does not do.
+    /// A file that cannot be read, a profile that was named and is nowhere, one that asks for what
+    /// this program does not do.
     pub(crate) fn load(environment: &Environment, wants_keys: bool) -> Result<Self> {
         let credentials = file(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
         let config = file(environment, "AWS_CONFIG_FILE", "config")?;
@@ -66,7 +67,7 @@ impl Profile {
         if let (Some(_), None, None) = (named, of_config, of_credentials) {
             return Err(refused(
                 name,
-                "it is in neither of AWS's files `~/.aws/credentials` and `~/.aws/config` (there as `[profile …]`)",
+                "the profile is neither in `~/.aws/credentials` nor, as `[profile …]`, in `~/.aws/config`",
             ));
         }
         let mut section = of_config.cloned().unwrap_or_default();
@@ -86,7 +87,7 @@ impl Profile {
         };
         if let Some(services) = section.get("services") {
             let Some(services) = config.get(&format!("services {services}")) else {
-                return Err(refused(name, "its `services` names a section that is not there"));
+                return Err(refused(name, "the section that its `services` names is missing"));
             };
             if let Some(endpoint) = services.get("s3.endpoint_url") {
                 profile.endpoint = Some(endpoint.to_owned());
@@ -106,7 +107,7 @@ impl Profile {
             }
             (None, None) => None,
             _ => {
-                let reason = "it has one of `aws_access_key_id` and `aws_secret_access_key` and not the other";
+                let reason = "the profile has only one of `aws_access_key_id` and `aws_secret_access_key`; add the other";
                 return Err(refused(name, reason));
             }
         };
@@ -116,8 +117,8 @@ impl Profile {
 
 /// Refuses what would make credentials in a way that is not built.
 fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
-    let exported = "run `eval \"$(aws configure export-credentials --profile PROFILE --format env)\"` before this \
-                    program, which puts its credentials into AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN";
+    let exported = "run `eval \"$(aws configure export-credentials --profile PROFILE --format env)\"` first: it puts \
+                    the credentials into AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN";
     let asks = |key: &str| {
         let what = match key {
             "credential_process" => "runs a program for its credentials (`credential_process`)",
@@ -132,9 +133,10 @@ fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
         Some(what)
     };
     match section.keys().find_map(asks) {
-        Some(what) => {
-            Err(refused(name, &format!("it {what}, which this program does not do; {exported}")))
-        }
+        Some(what) => Err(refused(
+            name,
+            &format!("the profile {what}, which this program does not support; {exported}"),
+        )),
         None => Ok(()),
     }
 }
@@ -151,11 +153,11 @@ fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sectio
         |reason: String| Error::StoreSetting { setting: path.display().to_string(), reason };
     match std::fs::read_to_string(&path) {
         Ok(text) => ini::parse(&text)
-            .map_err(|(line, what)| refuse(format!("line {line} cannot be read: {what}"))),
+            .map_err(|(line, what)| refuse(format!("cannot read line {line}: {what}"))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => {
             Ok(Sections::new())
         }
-        Err(error) => Err(refuse(format!("cannot be read: {error}"))),
+        Err(error) => Err(refuse(format!("cannot read the file: {error}"))),
     }
 }
 
@@ -229,10 +231,10 @@ mod tests {
             // Also where the profile has keys beside it: AWS's tools would not use those.
             let with_keys =
                 said(KEYS, &format!("[profile dev]\n{line}\n"), &[("AWS_PROFILE", "dev")]);
-            assert!(with_keys.contains("does not do"), "{with_keys}");
+            assert!(with_keys.contains("does not support"), "{with_keys}");
         }
         let half = said("[default]\naws_access_key_id = A\n", "", &[]);
-        assert!(half.contains("not the other"), "{half}");
+        assert!(half.contains("has only one of"), "{half}");
         let role = "[default]\nrole_arn = arn\nweb_identity_token_file = /token\n";
         assert!(load("", role, &[]).unwrap().web_identity.is_some());
     }

@@ -1,7 +1,7 @@
 //! A store in a bucket.
 //!
-//! Every operation is a future that runs on the store's own thread, in tries that are counted; the caller
-//! waits for it. A write in one request or in parts becomes visible whole.
+//! Every operation is a future that runs on the store's own thread, in tries that are counted; the
+//! caller waits for it. A write in one request or in parts becomes visible whole.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,7 +66,8 @@ impl Remote {
         stop: &StoreStop,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
-        let stopped = || Failure::new(Outcome::Timeout, "this process stops, and waited no longer");
+        let stopped =
+            || Failure::new(Outcome::Timeout, "this process is stopping and waits no longer");
         if stop.is_over() {
             return Err(stopped());
         }
@@ -78,14 +79,16 @@ impl Remote {
                 () = stop.over() => Err(stopped()),
             }
         });
-        done.unwrap_or_else(|| Err(Failure::new(Outcome::Refused, "the store's thread panicked")))
+        done.unwrap_or_else(|| {
+            Err(Failure::new(Outcome::Refused, "the thread of the store panicked, which is a bug"))
+        })
     }
 
     pub(crate) fn error(&self, action: &'static str, name: &str, failure: Failure) -> Error {
         let mut reason = failure.reason;
         if failure.outcome == Outcome::Denied {
             reason = format!(
-                "{reason}; check that the credentials allow it ({})",
+                "{reason}; check that the credentials allow this operation ({})",
                 self.shared.client.about
             );
         }
@@ -99,15 +102,15 @@ impl Remote {
             .attempt(stop, async move { shared.page(&Path::ROOT, Some(1), None).await.map(drop) });
         listed.map_err(|failure| {
             let advice = match failure.outcome {
-                Outcome::Missing => "make the bucket first, or correct its name",
+                Outcome::Missing => "create the bucket first, or correct its name",
                 Outcome::Denied => {
-                    "check the credentials, and that they may list the bucket (docs/STORES.md has the permissions)"
+                    "check that the credentials are right and may list the bucket (docs/STORES.md has the permissions)"
                 }
                 Outcome::Connection | Outcome::Timeout => {
-                    "check the endpoint, the network and a proxy's settings"
+                    "check the endpoint, the network and the proxy settings"
                 }
-                Outcome::Refused | Outcome::Exists => "check region, endpoint and the bucket's name",
-                Outcome::Ok | Outcome::Throttled | Outcome::ServerError => "the store is in trouble; try again later",
+                Outcome::Refused | Outcome::Exists => "check the region, the endpoint and the name of the bucket",
+                Outcome::Ok | Outcome::Throttled | Outcome::ServerError => "the store is overloaded or fails; try again later",
             };
             let reason = format!("{}; {advice} ({})", failure.reason, self.shared.client.about);
             Error::StoreOpen { url: url.to_owned(), reason }
@@ -124,7 +127,8 @@ impl Remote {
         )
     }
 
-    /// Whether create-if-absent is what it says. Called by those who will decide between writers by it.
+    /// Whether create-if-absent is what it says. Called by those who will decide between writers by
+    /// it.
     pub(crate) fn check_create(&self, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let honest =
@@ -133,8 +137,8 @@ impl Remote {
             true => Ok(()),
             false => Err(Error::StoreOpen {
                 url: self.shared.client.about.clone(),
-                reason: "the store ignores `If-None-Match: *`: two publishers could both win the same version; \
-                         use one that honours it (Amazon S3 does, MinIO and Ceph in their newer releases)"
+                reason: "the store ignores `If-None-Match: *`, so that two publishers could both win the same version; \
+                         use a store that honours it (Amazon S3, or newer releases of MinIO and Ceph)"
                     .to_owned(),
             }),
         }

@@ -1,8 +1,8 @@
 //! The thread that talks to a remote store, and how others wait for it.
 //!
-//! Connections want to be looked after while nobody waits for an answer; so the thread lives as long as
-//! the store, and engines, which are synchronous, hand it futures and wait. Nobody waits for the thread
-//! itself: what hangs in it ends with the process.
+//! Connections want to be looked after while nobody waits for an answer; so the thread lives as
+//! long as the store, and engines, which are synchronous, hand it futures and wait. Nobody waits
+//! for the thread itself: what hangs in it ends with the process.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -67,8 +67,8 @@ impl Default for StoreStop {
 }
 
 impl StoreStop {
-    /// From now on every operation ends within this time, the ones that are under way included: with an error
-    /// where it is not done.
+    /// From now on every operation ends within this time, the ones that are under way included:
+    /// with an error where it is not done.
     pub fn within(&self, time: Duration) {
         self.until.send_replace(Some(Instant::now() + time));
     }

@@ -70,10 +70,16 @@ impl Setup {
             }
             (None, None) => None,
             (Some(_), None) => {
-                return refuse("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID is set and this is not");
+                return refuse(
+                    "AWS_SECRET_ACCESS_KEY",
+                    "AWS_ACCESS_KEY_ID is set and this variable is not",
+                );
             }
             (None, Some(_)) => {
-                return refuse("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY is set and this is not");
+                return refuse(
+                    "AWS_ACCESS_KEY_ID",
+                    "AWS_SECRET_ACCESS_KEY is set and this variable is not",
+                );
             }
         };
         let web_identity = owned("AWS_WEB_IDENTITY_TOKEN_FILE").zip(owned("AWS_ROLE_ARN"));
@@ -97,8 +103,8 @@ impl Setup {
                     if is_off && !is_container {
                         return refuse(
                             "credentials for S3",
-                            "there are none: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (the \
-                             machine's own are switched off by AWS_EC2_METADATA_DISABLED)",
+                            "no credentials are set: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (the \
+                             credentials of the machine are switched off by AWS_EC2_METADATA_DISABLED)",
                         );
                     }
                     Credentials::Machine
@@ -121,11 +127,11 @@ impl Setup {
         {
             return refuse(
                 "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL",
-                "an endpoint begins with `http://` or `https://`",
+                "the endpoint must begin with `http://` or `https://`",
             );
         }
         if endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')) {
-            return refuse("AWS_ENDPOINT_URL", "credentials do not belong into an endpoint");
+            return refuse("AWS_ENDPOINT_URL", "credentials do not belong in an endpoint");
         }
         let region = environment.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);
         let mut handed_on = Vec::new();
@@ -133,7 +139,7 @@ impl Setup {
             if let Some(value) = owned(name) {
                 let key = name.to_ascii_lowercase().parse().map_err(|_| Error::StoreSetting {
                     setting: name.to_owned(),
-                    reason: "the client does not know this variable".to_owned(),
+                    reason: "unknown variable".to_owned(),
                 })?;
                 handed_on.push((key, value));
             }
@@ -141,7 +147,7 @@ impl Setup {
         let authorities = match environment.get("AWS_CA_BUNDLE") {
             Some(path) => Some(fs::read(path).map_err(|e| Error::StoreSetting {
                 setting: "AWS_CA_BUNDLE".to_owned(),
-                reason: format!("cannot be read: {e}: {path}"),
+                reason: format!("cannot read {path}: {e}"),
             })?),
             None => None,
         };
@@ -283,7 +289,7 @@ mod tests {
         assert!(said(&[("AWS_ACCESS_KEY_ID", "x")]).contains("AWS_SECRET_ACCESS_KEY"));
         let secret = said(&[("AWS_SECRET_ACCESS_KEY", "hunter22")]);
         assert!(secret.contains("AWS_ACCESS_KEY_ID") && !secret.contains("hunter22"), "{secret}");
-        assert!(said(&[("AWS_EC2_METADATA_DISABLED", "true")]).contains("there are none"));
+        assert!(said(&[("AWS_EC2_METADATA_DISABLED", "true")]).contains("no credentials are set"));
         let endpoint = [KEYS[0], KEYS[1], ("AWS_ENDPOINT_URL", "host:9000")];
         assert!(said(&endpoint).contains("http://"));
         let endpoint = [KEYS[0], KEYS[1], ("AWS_ENDPOINT_URL", "http://a:hunter22@host")];

@@ -1,5 +1,5 @@
-//! What a store counts about itself: every request by what it was for and how it ended, what was tried
-//! again, how long was waited between tries.
+//! What a store counts about itself: every request by what it was for and how it ended, what was
+//! tried again, how long was waited between tries.
 //!
 //! Plain counters, so that whoever owns metrics can export them, and a command can print them.
 

@@ -1,12 +1,12 @@
 //! A store: objects by name, in a folder or in a bucket.
 //!
 //! # Crash consistency
-//! An object is there whole or not at all. [`Store::create`] is the one operation that decides between
-//! two writers.
+//! An object is there whole or not at all. [`Store::create`] is the one operation that decides
+//! between two writers.
 //!
 //! # Concurrency
-//! A remote store has one thread that talks to it, and any number of threads may wait for its answers.
-//! A request that hangs is ended by its time limits, or by a [`StoreStop`].
+//! A remote store has one thread that talks to it, and any number of threads may wait for its
+//! answers. A request that hangs is ended by its time limits, or by a [`StoreStop`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -47,18 +47,18 @@ enum Place {
 }
 
 impl Store {
-    /// Opens a store by its URL: a folder's path, `file://` and its absolute path, `s3://bucket/prefix`,
-    /// `gs://…`, `az://…`. Credentials and settings are those of the process.
+    /// Opens a store by its URL: a folder's path, `file://` and its absolute path,
+    /// `s3://bucket/prefix`, `gs://…`, `az://…`. Credentials and settings are those of the process.
     ///
     /// # Errors
-    /// A URL that is none, settings that do not fit together, a folder or a bucket that is not there or not
-    /// ours.
+    /// A URL that is none, settings that do not fit together, a folder or a bucket that is not
+    /// there or not ours.
     pub fn open(url: &str, files: Files) -> Result<Self> {
         Self::open_in(&Environment::process(), url, files)
     }
 
-    /// The same; a folder is made if it is not there, and a store that could not decide between two writers
-    /// is refused.
+    /// The same; a folder is made if it is not there, and a store that could not decide between two
+    /// writers is refused.
     ///
     /// # Errors
     /// As [`Store::open`]; a store that ignores create-if-absent.
@@ -139,8 +139,8 @@ impl Store {
     }
 
     /// Writes an object that must not be there yet. Returns whether it was not: `false` means that
-    /// somebody else came first, and nothing was changed. In a bucket, who finds there the very bytes that he
-    /// wants to write is told that it was he: an answer may have been lost.
+    /// somebody else came first, and nothing was changed. In a bucket, who finds there the very
+    /// bytes that he wants to write is told that it was he: an answer may have been lost.
     ///
     /// # Errors
     /// Where the store refuses.
@@ -228,8 +228,8 @@ impl Store {
         there(read).map_err(|error| failed("read", name, &error))
     }
 
-    /// Begins to read a big object of a remote store, whose size is known; `None` of a local one, whose
-    /// objects are files.
+    /// Begins to read a big object of a remote store, whose size is known; `None` of a local one,
+    /// whose objects are files.
     ///
     /// # Errors
     /// A name that is none.
@@ -304,8 +304,9 @@ impl Store {
         there(removed).map(drop).map_err(|error| failed("remove", name, &error))
     }
 
-    /// Removes what killed writes left in a folder longer than `age` ago. Returns how many. In a bucket they
-    /// leave nothing that is listed; see the documentation of stores for uploads in parts.
+    /// Removes what killed writes left in a folder longer than `age` ago. Returns how many. In a
+    /// bucket they leave nothing that is listed; see the documentation of stores for uploads in
+    /// parts.
     ///
     /// # Errors
     /// Where the disk refuses.
@@ -350,7 +351,8 @@ fn there<T>(answer: object_store::Result<T>) -> object_store::Result<Option<T>> 
     }
 }
 
-/// Counts a request to a folder. `of` says how it ended, and the bytes that went there and came back.
+/// Counts a request to a folder. `of` says how it ended, and the bytes that went there and came
+/// back.
 fn count<T>(
     stats: &StoreStats,
     operation: Operation,

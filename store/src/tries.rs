@@ -1,8 +1,9 @@
-//! One operation on a remote store: a request, and others like it while they fail for reasons that pass.
+//! One operation on a remote store: a request, and others like it while they fail for reasons that
+//! pass.
 //!
-//! `object_store` would try again by itself, and nobody would see it; here every request is counted. Waits
-//! double from try to try and are drawn evenly from nothing to their length, so that many clients that were
-//! refused together do not come back together.
+//! `object_store` would try again by itself, and nobody would see it; here every request is
+//! counted. Waits double from try to try and are drawn evenly from nothing to their length, so that
+//! many clients that were refused together do not come back together.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,7 +86,8 @@ impl Tries<'_> {
         let left = options.operation_time.saturating_sub(self.began.elapsed());
         let patience = options.request_time.min(left);
         let began = Instant::now();
-        // The client has its own limit for a request; this one is for whatever else it does: credentials.
+        // The client has its own limit for a request; this one is for whatever else it does:
+        // credentials.
         let answer = match tokio::time::timeout(patience, request).await {
             Ok(answer) => answer.map_err(|error| Failure::of(&error).without(secrets)),
             Err(_) => Err(Failure::late(patience)),

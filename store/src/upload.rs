@@ -1,8 +1,9 @@
-//! Writing a big object in parts: several at once, straight from the mapped file, visible whole with the
-//! last request.
+//! Writing a big object in parts: several at once, straight from the mapped file, visible whole
+//! with the last request.
 //!
-//! An upload that fails is given up at the store. One whose process was killed stays there, invisible and
-//! paid for, until the bucket's lifecycle rule removes it (docs/STORES.md): stores do not list them to us.
+//! An upload that fails is given up at the store. One whose process was killed stays there,
+//! invisible and paid for, until the bucket's lifecycle rule removes it (docs/STORES.md): stores do
+//! not list them to us.
 
 use std::sync::Arc;
 

@@ -136,14 +136,14 @@ def synchronous():
     short = inputs({**columns, "item": item[:-1]}, True)
     refused(400, "input `", lambda: client.infer(model, short))
     refused(400, "did you mean `item`?", lambda: client.infer(model, [http.InferInput("itm", [1], "INT64").set_data_from_numpy(item[:1])]))
-    refused(404, "does not serve", lambda: client.infer("nothing", inputs(columns, True)))
+    refused(404, "unknown model", lambda: client.infer("nothing", inputs(columns, True)))
     refused(404, "version 999", lambda: client.infer(model, inputs(columns, True), model_version="999"))
     classes = [http.InferRequestedOutput("probabilities", class_count=2)]
     refused(400, "parameter `classification`", lambda: client.infer(model, inputs(columns, True), outputs=classes))
     refused(400, "`sequence_id`", lambda: client.infer(model, inputs(columns, True), sequence_id=9))
     refused(400, "`priority`", lambda: client.infer(model, inputs(columns, True), priority=1))
     shared = http.InferInput("item", [ROWS], "INT64").set_shared_memory("region", 8 * ROWS)
-    refused(400, "shares no memory", lambda: client.infer(model, [shared]))
+    refused(400, "shared memory is not supported", lambda: client.infer(model, [shared]))
     for call in (
         client.get_trace_settings,
         client.get_log_settings,
@@ -155,7 +155,7 @@ def synchronous():
         client.unregister_system_shared_memory,
         client.unregister_cuda_shared_memory,
     ):
-        refused(404, "nothing at this path", call)
+        refused(404, "unknown path", call)
     if control:
         client.unload_model(model, unload_dependents=True)
         assert not client.is_model_ready(model)
@@ -167,8 +167,8 @@ def synchronous():
         assert client.is_model_ready(model)
         assert bits(client.infer(model, inputs(columns, True), outputs=outputs(True))) == wanted[0]
     else:
-        refused(403, "--model-control", lambda: client.load_model(model))
-        refused(403, "--model-control", lambda: client.unload_model(model))
+        refused(403, "serve.model_control", lambda: client.load_model(model))
+        refused(403, "serve.model_control", lambda: client.unload_model(model))
     client.close()
     return columns, wanted
 

@@ -233,15 +233,15 @@ def what_cannot_be_answered_is_refused(predictions, models, tensors):
     refused(invalid, "serving_default", predict, request(tensors, signature_name="other"))
     refused(invalid, "version -1", predict, request(tensors, version=-1))
     refused(invalid, "did you mean `user`?", predict, with_("usr", tensors["user"]))
-    refused(invalid, "DT_COMPLEX64: input `item`", predict, with_("item", np.array([1j], np.complex64)))
+    refused(invalid, "input `item`: a feature cannot be a tensor of dtype DT_COMPLEX64", predict, with_("item", np.array([1j], np.complex64)))
     refused(invalid, "input `item`", predict, with_("item", np.array([1.5])))
     refused(invalid, "no `inputs`", predict, request({}))
     nobody = request(tensors)
     nobody.model_spec.name = "nobody"
-    refused("NOT_FOUND", "does not serve it", predict, nobody)
-    refused("UNIMPLEMENTED", "ask by Predict", predictions.Classify, message("tensorflow.serving.ClassificationRequest")())
-    refused("UNIMPLEMENTED", "ask by Predict", predictions.Regress, message("tensorflow.serving.RegressionRequest")())
-    refused("UNIMPLEMENTED", "ask by Predict", predictions.MultiInference, message("tensorflow.serving.MultiInferenceRequest")())
+    refused("NOT_FOUND", "unknown model", predict, nobody)
+    refused("UNIMPLEMENTED", "call Predict", predictions.Classify, message("tensorflow.serving.ClassificationRequest")())
+    refused("UNIMPLEMENTED", "call Predict", predictions.Regress, message("tensorflow.serving.RegressionRequest")())
+    refused("UNIMPLEMENTED", "call Predict", predictions.MultiInference, message("tensorflow.serving.MultiInferenceRequest")())
     reload = models.HandleReloadConfigRequest
     refused("UNIMPLEMENTED", "zillion model promote", reload, message("tensorflow.serving.ReloadConfigRequest")())
 

@@ -101,14 +101,14 @@ def what_is_not_here_says_so(client):
     assert not client.get_cuda_shared_memory_status().regions
     client.unregister_system_shared_memory()
     client.unregister_cuda_shared_memory()
-    no_memory = "shares no memory"
+    no_memory = "shared memory is not supported"
     refused("UNIMPLEMENTED", no_memory, client.register_system_shared_memory, "a", "/a", 8)
     refused("UNIMPLEMENTED", no_memory, client.register_cuda_shared_memory, "a", b"eA==", 0, 8)
     refused("NOT_FOUND", "`a`", client.get_system_shared_memory_status, "a")
     assert not client.get_trace_settings().settings and not client.get_log_settings().settings
     refused("UNIMPLEMENTED", "traces", client.update_trace_settings, settings={"trace_rate": "1"})
     refused("UNIMPLEMENTED", "log", client.update_log_settings, {"log_verbose_level": 1})
-    control = "--model-control"
+    control = "serve.model_control"
     refused("PERMISSION_DENIED", control, client.load_model, MODEL)
     refused("PERMISSION_DENIED", control, client.unload_model, MODEL)
     refused("PERMISSION_DENIED", control, client.unload_model, "nobody")
@@ -170,7 +170,7 @@ def bad_requests_are_refused(client, tensors):
         return inputs({**tensors, name: array})
 
     invalid = "INVALID_ARGUMENT"
-    refused("NOT_FOUND", "does not serve it", client.infer, "nobody", inputs(tensors))
+    refused("NOT_FOUND", "unknown model", client.infer, "nobody", inputs(tensors))
     refused("NOT_FOUND", "version 99", client.infer, MODEL, inputs(tensors), "99")
     refused(invalid, "input `item`", client.infer, MODEL, with_("item", np.array([1], np.int64)))
     refused(invalid, "did you mean `user`?", client.infer, MODEL, with_("usr", tensors["user"]))
@@ -181,7 +181,7 @@ def bad_requests_are_refused(client, tensors):
     refused(invalid, "no classes", client.infer, MODEL, inputs(tensors), outputs=[blocking.InferRequestedOutput("probabilities", class_count=2)])
     shared = inputs(tensors)
     shared[0].set_shared_memory("region", 8)
-    refused(invalid, "shares no memory", client.infer, MODEL, shared)
+    refused(invalid, "shared memory is not supported", client.infer, MODEL, shared)
     refused("UNIMPLEMENTED", "gzip", client.infer, MODEL, inputs(tensors), compression_algorithm="gzip")
     # And the next request is as if nothing had been.
     assert client.infer(MODEL, inputs(tensors)).as_numpy("probabilities") is not None
@@ -196,7 +196,7 @@ def streams_are_refused(client, tensors):
         # The refusal was here first, and has been reported.
         assert "reported through provided callback" in error.message(), error
     result, error = answers.get(timeout=30)
-    assert result is None and "use ModelInfer" in error.message(), (result, error)
+    assert result is None and "call ModelInfer" in error.message(), (result, error)
     assert error.status() == "StatusCode.UNIMPLEMENTED", error.status()
     client.stop_stream()
 
@@ -275,7 +275,7 @@ async def asynchronous(tensors, wanted):
         at_once = [client.infer(MODEL, inputs(tensors), outputs=outputs()) for _ in range(50)]
         for result in await asyncio.gather(*at_once):
             check(result, wanted)
-        await refused_later("NOT_FOUND", "does not serve it", client.infer("nobody", inputs(tensors)))
+        await refused_later("NOT_FOUND", "unknown model", client.infer("nobody", inputs(tensors)))
 
         async def requests():
             yield {"model_name": MODEL, "inputs": inputs(tensors)}
@@ -290,7 +290,7 @@ async def asynchronous(tensors, wanted):
             raise AssertionError("it was not refused")
         except grpc.aio.AioRpcError as error:
             assert error.code() == grpc.StatusCode.UNIMPLEMENTED, error
-            assert "use ModelInfer" in error.details(), error
+            assert "call ModelInfer" in error.details(), error
     async with aio.InferenceServerClient(CONTROLLED) as client:
         await client.load_model(MODEL)
         check(await client.infer(MODEL, inputs(tensors), outputs=outputs()), wanted)

@@ -236,7 +236,7 @@ fn clients_choose_models_where_they_may() {
         ] {
             let status = refused.expect_err("it is not allowed");
             assert_eq!(status.code(), Code::PermissionDenied);
-            assert!(status.message().contains("--model-control"), "{status:?}");
+            assert!(status.message().contains("serve.model_control"), "{status:?}");
         }
         assert!(client.model_infer(request(&rows, &[])).await.is_ok());
     });
@@ -255,7 +255,11 @@ fn clients_choose_models_where_they_may() {
             };
             let wanted = (MODEL.to_owned(), "UNAVAILABLE".to_owned(), "not loaded".to_owned());
             assert_eq!(index.iter().map(of).collect::<Vec<_>>(), [wanted]);
-            refused(client.model_infer(request(&rows, &[])).await, Code::NotFound, "serves none");
+            refused(
+                client.model_infer(request(&rows, &[])).await,
+                Code::NotFound,
+                "served here: none",
+            );
             client.repository_model_load(load(MODEL)).await.expect("it is loaded");
             assert!(client.model_infer(request(&rows, &[])).await.is_ok());
             client.repository_model_unload(unload(MODEL)).await.expect("it is unloaded");
@@ -304,8 +308,8 @@ fn what_cannot_be_answered_has_the_protocol_s_code() {
             ),
             (with(&|r| r.inputs[1].shape = vec![5]), Code::InvalidArgument, "input `item`"),
             (with(&|r| r.inputs.truncate(3)), Code::InvalidArgument, "input `"),
-            (request(&rows[..51], &[]), Code::ResourceExhausted, "--max-rows"),
-            (request(&rows, &[]), Code::ResourceExhausted, "--max-body-bytes"),
+            (request(&rows[..51], &[]), Code::ResourceExhausted, "serve.max_rows"),
+            (request(&rows, &[]), Code::ResourceExhausted, "serve.max_body_bytes"),
         ] {
             refused(client.model_infer(request).await, code, text);
         }
@@ -318,7 +322,7 @@ fn what_cannot_be_answered_has_the_protocol_s_code() {
             });
             r.inputs[3].contents.as_mut().expect("lengths").int64_contents = vec![1001, 0, 0, 0];
         });
-        refused(client.model_infer(tags).await, Code::ResourceExhausted, "--max-values");
+        refused(client.model_infer(tags).await, Code::ResourceExhausted, "serve.max_values");
         // The bytes are no message, or the method does not exist.
         let at = server.address.as_str();
         let infer = "/inference.GRPCInferenceService/ModelInfer";

@@ -54,8 +54,8 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
         (&infer, "{}".into(), 400, "no `inputs`"),
         (&infer, good.replace("\"user\"", "\"usr\""), 400, "did you mean `user`?: input `usr`"),
         (&infer, good.replace("INT64", "FP32").replace("INT32", "FP32"), 400, "input `"),
-        (&infer, good.replace("BYTES", "INT64"), 400, "not of datatype INT64: input `"),
-        (&infer, good.replace("\"shape\":[4]", "\"shape\":[5]"), 400, "does not have the 4 values"),
+        (&infer, good.replace("BYTES", "INT64"), 400, "of the data is not of datatype INT64"),
+        (&infer, good.replace("\"shape\":[4]", "\"shape\":[5]"), 400, "does not fit the 4 values"),
         (
             &infer,
             good.replace("\"shape\":[4]", "\"shape\":[-4]"),
@@ -63,7 +63,7 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
             "not a v2 inference request",
         ),
         (&infer, good.replace("\"shape\":[4]", "\"shape\":[2,1,2]"), 400, "must be [rows]"),
-        (&infer, good.replace("tags__lengths", "rags__lengths"), 400, "no input `rags`"),
+        (&infer, good.replace("tags__lengths", "rags__lengths"), 400, "the request has no `rags`"),
         (&infer, bad_lengths(), 400, "input `tags`"),
         (
             &infer,
@@ -90,19 +90,19 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
             "not a predict request",
         ),
         (&predict, deep, 400, "not a predict request"),
-        (&predict, repeated, 400, "the key stands twice"),
-        (&predict, with("tags", json!("a|b")), 400, "give a list of texts: input `tags`, row 0"),
-        (&predict, with("tags", json!([["a"]])), 400, "input `tags`, `instances`, row 0"),
-        (&predict, deep_value, 400, "a list stands inside of a list"),
-        (&predict, many, 413, "--max-rows"),
-        (&predict, tagged, 413, "--max-values"),
+        (&predict, repeated, 400, "the key appears twice"),
+        (&predict, with("tags", json!("a|b")), 400, "send a list of texts: input `tags`, row 0"),
+        (&predict, with("tags", json!([["a"]])), 400, "input `tags`, row 0 of `instances`"),
+        (&predict, deep_value, 400, "a list inside of a list"),
+        (&predict, many, 413, "serve.max_rows"),
+        (&predict, tagged, 413, "serve.max_values"),
         (&rank, "{\"candidates\": []}".into(), 400, "no rows"),
         (&rank, "{\"context\": {\"user\": \"u1\"}}".into(), 400, "candidates"),
         ("/v2/models/other/infer", good.clone(), 404, "`e2e`"),
-        ("/v2/models/../../etc/passwd/infer", good.clone(), 404, "nothing at this path"),
-        ("/v2/models/..%2f..%2fetc%2fpasswd/infer", good.clone(), 404, "does not serve it"),
+        ("/v2/models/../../etc/passwd/infer", good.clone(), 404, "unknown path"),
+        ("/v2/models/..%2f..%2fetc%2fpasswd/infer", good.clone(), 404, "unknown model"),
         ("/v2/models/e2e/versions/99/infer", good.clone(), 404, "version 99"),
-        ("/v2/models/e2e/versions/x/infer", good.clone(), 404, "nothing at this path"),
+        ("/v2/models/e2e/versions/x/infer", good.clone(), 404, "unknown path"),
         ("/v1/models/e2e/labels/nightly:predict", with("user", json!("u1")), 404, "`nightly`"),
         ("/", good.clone(), 404, "/openapi.json"),
         ("/metrics", good.clone(), 405, "GET"),
@@ -157,7 +157,7 @@ fn large_slow_and_vanishing_clients_are_let_go() {
     let huge = vec![b' '; 100 << 20];
     let reply = server.post(&path, &huge);
     assert_eq!(reply.status, 413, "{}", reply.head);
-    assert!(reply.error().contains("--max-body-bytes"));
+    assert!(reply.error().contains("serve.max_body_bytes"));
     let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     let mut chunk = format!("{:x}\r\n", 2_000_000).into_bytes();
     chunk.extend(vec![b' '; 2_000_000]);
@@ -211,14 +211,14 @@ fn a_server_that_cannot_answer_now_says_when_or_why() {
     drop(server);
 
     let empty = Workplace::new();
-    assert!(Server::try_start(&empty, &[], &[]).is_none(), "there is no such folder");
+    assert!(Server::try_start(&empty, &[], &[]).is_none(), "the folder does not exist");
     std::fs::create_dir(empty.path(REGISTRY)).expect("a folder");
     let server = Server::start(&empty, &[]);
     assert_eq!(server.get("/v2/health/live").status, 200);
     assert_eq!(server.get("/v2/health/ready").status, 503);
     let reply = server.post(&infer, good_body().as_bytes());
     assert_eq!(reply.status, 503, "{reply:?}");
-    assert!(reply.error().contains("no version is loaded"), "{reply:?}");
+    assert!(reply.error().contains("no version of model"), "{reply:?}");
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn the_repository_is_listed_and_controlled_where_that_is_allowed() {
     for verb in ["load", "unload"] {
         let refused = server.post(&format!("/v2/repository/models/{MODEL}/{verb}"), b"");
         assert_eq!(refused.status, 403, "{refused:?}");
-        assert!(refused.error().contains("--model-control"), "{refused:?}");
+        assert!(refused.error().contains("serve.model_control"), "{refused:?}");
     }
     assert!(server.terminate().success());
 

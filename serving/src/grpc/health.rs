@@ -51,7 +51,7 @@ impl Health for HealthOf {
                 let service: String = service.chars().take(100).collect();
                 let services = SERVICES.join("`, `");
                 Err(Status::not_found(format!(
-                    "the services are `{services}`, and an empty name stands for all: service `{service}`"
+                    "unknown service `{service}`; expected one of `{services}`, or an empty name for all of them"
                 )))
             }
         }

@@ -71,7 +71,9 @@ pub(super) fn selector(version: &str) -> Result<Selector> {
     }
     version.parse().map(Selector::Version).map_err(|_| {
         let version: String = version.chars().take(100).collect();
-        ServeError::Malformed(format!("a model's version is a number: version `{version}`"))
+        ServeError::Malformed(format!(
+            "invalid version `{version}`: the version of a model is a number"
+        ))
     })
 }
 
@@ -84,9 +86,7 @@ fn time(parameters: &BTreeMap<String, InferParameter>) -> Result<Option<Duration
         _ => None,
     };
     let micros = micros.ok_or_else(|| {
-        ServeError::Malformed(
-            "it is a whole number of microseconds: parameter `timeout`".to_owned(),
-        )
+        ServeError::Malformed("parameter `timeout` must be an integer of microseconds".to_owned())
     })?;
     // Triton's word for no limit.
     Ok((micros > 0).then(|| Duration::from_micros(micros)))
@@ -103,7 +103,7 @@ fn refuse_parameters(parameters: &BTreeMap<String, InferParameter>) -> Result<()
     for name in ["sequence_id", "sequence_start", "sequence_end"] {
         if parameters.get(name).is_some_and(|parameter| !unset(parameter)) {
             return Err(ServeError::Malformed(format!(
-                "models here keep no state from one request to the next; leave it out: parameter `{name}`"
+                "parameter `{name}` is not supported, because models keep no state between requests; leave it out"
             )));
         }
     }
@@ -115,7 +115,7 @@ fn refuse_shared_memory(what: &str, name: &str, has: bool) -> Result<()> {
         return Ok(());
     }
     Err(ServeError::Malformed(format!(
-        "this server shares no memory with its clients; send the data in the message: {what} `{name}`"
+        "{what} `{name}`: shared memory is not supported; send the data in the message"
     )))
 }
 
@@ -130,7 +130,7 @@ fn parse(request: &ModelInferRequest) -> Result<(usize, RawColumns<'_>)> {
     let raw = &request.raw_input_contents;
     if !raw.is_empty() && raw.len() != request.inputs.len() {
         return Err(ServeError::Malformed(format!(
-            "it has {} entries for {} inputs: `raw_input_contents`",
+            "`raw_input_contents` has {} entries for {} inputs",
             raw.len(),
             request.inputs.len()
         )));
@@ -139,7 +139,7 @@ fn parse(request: &ModelInferRequest) -> Result<(usize, RawColumns<'_>)> {
     for (at, input) in request.inputs.iter().enumerate() {
         let tensor = read(input, raw.get(at))?;
         if tensors.insert(Cow::Borrowed(&input.name), tensor).is_some() {
-            return Err(refuse(&input.name, "the request has it twice"));
+            return Err(refuse(&input.name, "the request has this input twice"));
         }
     }
     columns(tensors)
@@ -150,7 +150,7 @@ fn refuse_output(output: &InferRequestedOutputTensor) -> Result<()> {
     refuse_shared_memory("output", &output.name, has("shared_memory_region"))?;
     if has("classification") {
         return Err(ServeError::Malformed(format!(
-            "scores are no classes; leave `classification` out: output `{}`",
+            "output `{}`: scores are no classes; leave `classification` out",
             output.name
         )));
     }
@@ -162,12 +162,13 @@ fn read<'a>(input: &'a InferInputTensor, raw: Option<&'a Bytes>) -> Result<Tenso
     let datatype = tensor::datatype(name, &input.datatype)?;
     let shape: Option<Vec<u64>> = input.shape.iter().map(|&dim| u64::try_from(dim).ok()).collect();
     let shape = shape
-        .ok_or_else(|| refuse(name, &format!("its shape {:?} has a negative size", input.shape)))?;
+        .ok_or_else(|| refuse(name, &format!("the shape {:?} has a negative size", input.shape)))?;
     let contents = input.contents.as_ref();
     match (raw, contents) {
-        (Some(_), Some(contents)) if count(contents) > 0 => {
-            Err(refuse(name, "its values are in `contents` and in `raw_input_contents`"))
-        }
+        (Some(_), Some(contents)) if count(contents) > 0 => Err(refuse(
+            name,
+            "the values are both in `contents` and in `raw_input_contents`; send one of them",
+        )),
         (Some(raw), _) => Tensor::from_raw(name, &shape, datatype, raw),
         (None, Some(contents)) => typed(name, &shape, datatype, contents),
         // A tensor of no values needs none.
@@ -231,8 +232,7 @@ fn typed<'a>(
         _ => RawValues::Any(texts(name, &contents.bytes_contents)?),
     };
     if values.len() != count(contents) {
-        let reason =
-            format!("its datatype is {}, whose values belong in `{list}`", datatype.name());
+        let reason = format!("the values of datatype {} belong in `{list}`", datatype.name());
         return Err(refuse(name, &reason));
     }
     Tensor::new(name, shape, values)
@@ -243,7 +243,7 @@ pub(super) fn in_range(name: &str, datatype: Datatype, values: Vec<i64>) -> Resu
     match values.iter().position(|&x| !datatype.takes(&RawValue::Int(x))) {
         None => Ok(values),
         Some(at) => {
-            let reason = format!("value {at} of its data is not of datatype {}", datatype.name());
+            let reason = format!("value {at} of the data is not of datatype {}", datatype.name());
             Err(refuse(name, &reason))
         }
     }

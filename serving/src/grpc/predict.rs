@@ -74,7 +74,7 @@ pub(super) fn selector(spec: &ModelSpec) -> Result<Selector> {
         Some(VersionChoice::Version(number)) => {
             let version = u64::try_from(number.value).map_err(|_| {
                 ServeError::Malformed(format!(
-                    "a version is not negative: version {}",
+                    "invalid version {}: a version is not negative",
                     number.value
                 ))
             })?;
@@ -90,7 +90,7 @@ pub(super) fn check_signature(spec: &ModelSpec) -> Result<()> {
     }
     let name: String = name.chars().take(100).collect();
     Err(ServeError::Malformed(format!(
-        "the model has one signature, `{SIGNATURE}`, and not `{name}`"
+        "unknown signature `{name}`; the model has the signature `{SIGNATURE}`"
     )))
 }
 
@@ -107,7 +107,7 @@ pub(super) fn spec(model: &str, version: VersionId) -> ModelSpec {
 fn parse<'a>(request: &'a PredictRequest, limits: &Limits) -> Result<(usize, RawColumns<'a>)> {
     if request.predict_streamed_options.is_some() || request.request_options.is_some() {
         return Err(ServeError::Malformed(
-            "answers come whole and at once; leave out `predict_streamed_options` and `request_options`"
+            "streamed answers are not supported; leave out `predict_streamed_options` and `request_options`"
                 .to_owned(),
         ));
     }
@@ -120,8 +120,8 @@ fn parse<'a>(request: &'a PredictRequest, limits: &Limits) -> Result<(usize, Raw
 
 /// The datatype of a TensorFlow type, where our features can take it.
 fn datatype(name: &str, number: i32) -> Result<Datatype> {
-    let dtype = DataType::try_from(number)
-        .map_err(|_| refuse(name, &format!("its dtype {number} is none that this server knows")))?;
+    let dtype =
+        DataType::try_from(number).map_err(|_| refuse(name, &format!("unknown dtype {number}")))?;
     Ok(match dtype {
         DataType::DtBool => Datatype::Bool,
         DataType::DtInt8 => Datatype::Int8,
@@ -138,7 +138,7 @@ fn datatype(name: &str, number: i32) -> Result<Datatype> {
         DataType::DtDouble => Datatype::Fp64,
         DataType::DtString => Datatype::Bytes,
         other => {
-            let reason = format!("features take no tensor of dtype {}", other.as_str_name());
+            let reason = format!("a feature cannot be a tensor of dtype {}", other.as_str_name());
             return Err(refuse(name, &reason));
         }
     })
@@ -149,7 +149,7 @@ fn read<'a>(name: &str, tensor: &'a TensorProto, limits: &Limits) -> Result<Tens
     let shape = shape(name, tensor)?;
     if !tensor.tensor_content.is_empty() {
         if datatype == Datatype::Bytes {
-            return Err(refuse(name, "texts belong in `string_val`, and not in `tensor_content`"));
+            return Err(refuse(name, "texts belong in `string_val`, not in `tensor_content`"));
         }
         return Tensor::from_raw(name, &shape, datatype, &tensor.tensor_content);
     }
@@ -159,7 +159,7 @@ fn read<'a>(name: &str, tensor: &'a TensorProto, limits: &Limits) -> Result<Tens
     let elements = elements.ok_or(ServeError::TooLarge {
         what: "the number of values",
         limit: limits.values,
-        setting: "--max-values",
+        setting: "serve.max_values",
     })?;
     let whole = |values: &[i32]| values.iter().map(|&x| x.into()).collect::<Vec<i64>>();
     let values = match datatype {
@@ -206,11 +206,14 @@ fn shape(name: &str, tensor: &TensorProto) -> Result<Vec<u64>> {
     let none = TensorShapeProto::default();
     let shape = tensor.tensor_shape.as_ref().unwrap_or(&none);
     if shape.unknown_rank {
-        return Err(refuse(name, "a tensor with values has a shape, and its rank is unknown"));
+        return Err(refuse(
+            name,
+            "the rank of the tensor is unknown; a tensor with values needs a shape",
+        ));
     }
     let sizes: Option<Vec<u64>> =
         shape.dim.iter().map(|dim| u64::try_from(dim.size).ok()).collect();
-    sizes.ok_or_else(|| refuse(name, "its shape has a negative size"))
+    sizes.ok_or_else(|| refuse(name, "the shape has a negative size"))
 }
 
 fn response(model: &str, answer: Answer) -> PredictResponse {

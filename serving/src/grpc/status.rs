@@ -107,7 +107,7 @@ mod tests {
             of(ServeError::NoControl { what: "load", model: model() }),
             Code::PermissionDenied
         );
-        let large = ServeError::TooLarge { what: "it", limit: 1, setting: "--max-rows" };
+        let large = ServeError::TooLarge { what: "it", limit: 1, setting: "serve.max_rows" };
         assert_eq!(of(large), Code::ResourceExhausted);
     }
 

@@ -42,7 +42,7 @@ impl PredictionService for Tf {
         _: Request<ClassificationRequest>,
     ) -> Result<Response<ClassificationResponse>, Status> {
         Err(not_here(
-            "scores are no classes here; ask by Predict, whose output is the probability of each row",
+            "Classify is not supported; call Predict, whose output is the probability of each row",
         ))
     }
 
@@ -50,7 +50,9 @@ impl PredictionService for Tf {
         &self,
         _: Request<RegressionRequest>,
     ) -> Result<Response<RegressionResponse>, Status> {
-        Err(not_here("rows come as tensors here and not as Examples; ask by Predict"))
+        Err(not_here(
+            "Regress is not supported, because rows are sent as tensors and not as Examples; call Predict",
+        ))
     }
 
     async fn multi_inference(
@@ -58,7 +60,8 @@ impl PredictionService for Tf {
         _: Request<MultiInferenceRequest>,
     ) -> Result<Response<MultiInferenceResponse>, Status> {
         Err(not_here(
-            "several tasks are several outputs here; ask by Predict with an output_filter",
+            "MultiInference is not supported, because several tasks are several outputs; call Predict with an \
+             `output_filter`",
         ))
     }
 
@@ -86,7 +89,8 @@ impl ModelService for Tf {
         _: Request<ReloadConfigRequest>,
     ) -> Result<Response<ReloadConfigResponse>, Status> {
         Err(not_here(
-            "models are not set up by their folders here; which version answers is decided in the registry by `zillion model promote`, and models are added by RepositoryModelLoad of inference.GRPCInferenceService",
+            "reloading a configuration is not supported: `zillion model promote` chooses the version that \
+             answers, and RepositoryModelLoad of inference.GRPCInferenceService adds models",
         ))
     }
 }
@@ -98,7 +102,7 @@ fn metadata(
     let fields = &request.metadata_field;
     if fields.is_empty() || fields.iter().any(|field| field != FIELD) {
         return Err(ServeError::Malformed(format!(
-            "there is one kind of metadata, `{FIELD}`, and the request asks for {fields:?}: `metadata_field`"
+            "invalid `metadata_field` {fields:?}: the only kind of metadata is `{FIELD}`"
         )));
     }
     let asked = request.model_spec.clone().unwrap_or_default();

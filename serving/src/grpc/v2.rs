@@ -26,7 +26,8 @@ use crate::tensor::Datatype;
 /// The name of the server and of what runs its models.
 const NAME: &str = "zillion";
 
-const NO_SHARED_MEMORY: &str = "this server shares no memory with its clients; send tensors in raw_input_contents of ModelInfer";
+const NO_SHARED_MEMORY: &str =
+    "shared memory is not supported; send tensors in `raw_input_contents` of ModelInfer";
 
 /// The service over a domain.
 #[derive(Clone, Debug)]
@@ -116,7 +117,8 @@ impl GrpcInferenceService for V2 {
         if let Some(name) = request.parameters.keys().next() {
             let name: String = name.chars().take(100).collect();
             return Err(status(&ServeError::Malformed(format!(
-                "a model is loaded as it was published, with no other configuration or files: parameter `{name}`"
+                "unknown parameter `{name}`: a model is loaded as it was published, without another configuration or \
+                 files"
             ))));
         }
         let loaded = self.0.load_for_client(&request.model_name).await;
@@ -133,7 +135,7 @@ impl GrpcInferenceService for V2 {
         if let Some(name) = request.parameters.keys().find(|name| *name != "unload_dependents") {
             let name: String = name.chars().take(100).collect();
             return Err(status(&ServeError::Malformed(format!(
-                "the one parameter of unloading is `unload_dependents`: parameter `{name}`"
+                "unknown parameter `{name}`; the only one of unloading is `unload_dependents`"
             ))));
         }
         let unloaded = self.0.unload_for_client(&request.model_name).await;
@@ -152,7 +154,7 @@ impl GrpcInferenceService for V2 {
         let first = tokio::time::timeout(self.0.limits().body_time, requests.message());
         let _ = first.await;
         Err(not_here(
-            "a request has one answer here, and nothing is streamed; use ModelInfer, which may be called as often at once as the connection has streams",
+            "streaming is not supported; call ModelInfer, as often at once as the connection has streams",
         ))
     }
 
@@ -210,7 +212,7 @@ impl GrpcInferenceService for V2 {
         if request.get_ref().settings.is_empty() {
             return Ok(Response::new(TraceSettingResponse { settings: BTreeMap::new() }));
         }
-        Err(not_here("traces are not set up by clients; set them up where the server is started"))
+        Err(not_here("clients cannot configure traces; configure them where the server is started"))
     }
 
     async fn log_settings(
@@ -220,7 +222,7 @@ impl GrpcInferenceService for V2 {
         if request.get_ref().settings.is_empty() {
             return Ok(Response::new(LogSettingsResponse { settings: BTreeMap::new() }));
         }
-        Err(not_here("the log is not set up by clients; set it up where the server is started"))
+        Err(not_here("clients cannot configure the log; configure it where the server is started"))
     }
 }
 
@@ -344,7 +346,7 @@ fn the_one_repository(name: &str) -> Result<()> {
     }
     let name: String = name.chars().take(100).collect();
     Err(ServeError::Malformed(format!(
-        "a server has one repository, its registry; leave the name empty: `repository_name` `{name}`"
+        "unknown `repository_name` `{name}`: a server has one repository, its registry; leave the name empty"
     )))
 }
 
@@ -353,5 +355,5 @@ fn no_region(name: &str) -> Result<(), Status> {
         return Ok(());
     }
     let name: String = name.chars().take(100).collect();
-    Err(Status::not_found(format!("no memory is shared with this server: region `{name}`")))
+    Err(Status::not_found(format!("unknown region `{name}`: shared memory is not supported")))
 }

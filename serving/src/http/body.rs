@@ -74,17 +74,21 @@ impl Received {
                     let is_too_large = decoded.len() > limits.body_bytes;
                     match is_all || is_too_large {
                         true => Ok(decoded),
-                        false => Err(std::io::Error::other("bytes are left behind its end")),
+                        false => Err(std::io::Error::other(
+                            "bytes follow the end of the compressed data",
+                        )),
                     }
                 })
             }
         };
         let decoded = decoded.map_err(|e| {
             let name = if encoding == Encoding::Gzip { "gzip" } else { "deflate (zlib)" };
-            ServeError::Malformed(format!("the body is not {name}, as its header says: {e}"))
+            ServeError::Malformed(format!(
+                "the body is not {name}, which its header announces: {e}"
+            ))
         })?;
         if decoded.len() > limits.body_bytes {
-            return Err(too_large("the body, decompressed,", limits));
+            return Err(too_large("the decompressed body", limits));
         }
         Ok(decoded.into())
     }
@@ -98,7 +102,7 @@ fn read_some(decoder: &mut impl Read, limits: &Limits) -> std::io::Result<Vec<u8
 }
 
 fn too_large(what: &'static str, limits: &Limits) -> ServeError {
-    ServeError::TooLarge { what, limit: limits.body_bytes, setting: "--max-body-bytes" }
+    ServeError::TooLarge { what, limit: limits.body_bytes, setting: "serve.max_body_bytes" }
 }
 
 /// Receives a body.
@@ -117,9 +121,9 @@ pub(super) async fn receive(limits: &Limits, request: Request) -> Result<Receive
         Err(_) => Err(ServeError::SlowBody { limit: limits.body_time }),
         Ok(Ok(body)) => Ok(Received { bytes: body.to_bytes(), encoding }),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large("the body", limits)),
-        Ok(Err(error)) => {
-            Err(ServeError::Malformed(format!("the body ended before its length: {error}")))
-        }
+        Ok(Err(error)) => Err(ServeError::Malformed(format!(
+            "the body ended before its announced length: {error}"
+        ))),
     }
 }
 

@@ -100,12 +100,12 @@ pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<I
     for input in request.inputs {
         let tensor = read(&input, &mut binary)?;
         if tensors.insert(input.name.clone(), tensor).is_some() {
-            return Err(refuse(&input.name, "the request has it twice"));
+            return Err(refuse(&input.name, "the request has this input twice"));
         }
     }
     if let Some(rest) = binary.filter(|rest| !rest.is_empty()) {
         return Err(ServeError::Malformed(format!(
-            "{} bytes are left behind the binary data of all inputs",
+            "{} bytes follow the binary data of all inputs",
             rest.len()
         )));
     }
@@ -115,7 +115,7 @@ pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<I
     for output in request.outputs {
         let about = |e: ServeError| match e {
             ServeError::Malformed(reason) => {
-                ServeError::Malformed(format!("{reason}, output `{}`", output.name))
+                ServeError::Malformed(format!("output `{}`: {reason}", output.name))
             }
             other => other,
         };
@@ -148,7 +148,8 @@ pub(super) fn split<'a>(
         None => {
             let text: String = text.chars().take(40).collect();
             Err(ServeError::Malformed(format!(
-                "it is a number of bytes up to the body's {}: header `Inference-Header-Content-Length: {text}`",
+                "invalid header `Inference-Header-Content-Length: {text}`: it must be a number of bytes up to the \
+                 body's {}",
                 body.len()
             )))
         }
@@ -170,20 +171,25 @@ fn read<'a>(input: &InferInput<'a>, binary: &mut Option<&'a [u8]>) -> Result<Ten
             let Some(rest) = *binary else {
                 return Err(refuse(
                     name,
-                    "it has binary data, which needs the header `Inference-Header-Content-Length`",
+                    "binary data needs the header `Inference-Header-Content-Length`",
                 ));
             };
             let taken = usize::try_from(size).ok().and_then(|size| rest.split_at_checked(size));
             let Some((own, rest)) = taken else {
                 let reason =
-                    format!("its `binary_data_size` is {size} and {} bytes are left", rest.len());
+                    format!("`binary_data_size` is {size}, and only {} bytes are left", rest.len());
                 return Err(refuse(name, &reason));
             };
             *binary = Some(rest);
             Tensor::from_raw(name, &input.shape, datatype, own)
         }
-        (Some(_), Some(_)) => Err(refuse(name, "it has `data` and `binary_data_size`, not both")),
-        (None, None) => Err(refuse(name, "it has neither `data` nor `binary_data_size`")),
+        (Some(_), Some(_)) => {
+            Err(refuse(name, "the input has both `data` and `binary_data_size`; send one of them"))
+        }
+        (None, None) => Err(refuse(
+            name,
+            "the input has neither `data` nor `binary_data_size`; send one of them",
+        )),
     }
 }
 
@@ -194,17 +200,18 @@ fn from_json<'a>(
     data: &'a RawJson,
 ) -> Result<Tensor<'a>> {
     if matches!(datatype, Datatype::Fp16 | Datatype::Bf16) {
-        let reason = format!("JSON has no {}; send it as binary data, or as FP32", datatype.name());
+        let reason =
+            format!("JSON has no {} values; send them as binary data, or as FP32", datatype.name());
         return Err(refuse(name, &reason));
     }
     let mut values = Vec::new();
     let nesting = Nesting { lists: usize::MAX, base64: false };
     let mut json = serde_json::Deserializer::from_str(data.get());
     let is_list = Values { into: &mut values, nesting }.deserialize(&mut json).map_err(|e| {
-        refuse(name, &format!("value {} of its data cannot be read: {e}", values.len()))
+        refuse(name, &format!("value {} of the data cannot be read: {e}", values.len()))
     })?;
     if !is_list {
-        return Err(refuse(name, "its data is a list"));
+        return Err(refuse(name, "the data must be a list"));
     }
     for (at, value) in values.iter_mut().enumerate() {
         // What is said to be a float of 32 bits is one, however it is written.
@@ -217,7 +224,7 @@ fn from_json<'a>(
         }
         let overflows = matches!(value, RawValue::Float(x) if !x.is_finite());
         if overflows || !datatype.takes(value) {
-            let reason = format!("value {at} of its data is not of datatype {}", datatype.name());
+            let reason = format!("value {at} of the data is not of datatype {}", datatype.name());
             return Err(refuse(name, &reason));
         }
     }

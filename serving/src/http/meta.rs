@@ -35,14 +35,14 @@ pub(super) fn ready(domain: &Domain) -> (bool, Value) {
     let models: Vec<Value> = domain.hosts().iter().filter_map(missing).collect();
     let error = match domain.is_draining() {
         true => "the server is stopping".to_owned(),
-        false => format!("{} of the models have no version that answers", models.len()),
+        false => format!("{} models have no version that answers", models.len()),
     };
     (false, json!({ "ready": false, "error": error, "models": models }))
 }
 
 /// Why a model has no version that answers.
 fn why_not(open: &OpenVersions) -> &str {
-    open.problem.as_deref().unwrap_or("its first version is being loaded")
+    open.problem.as_deref().unwrap_or("the first version is being loaded")
 }
 
 /// `GET /v2/models/{m}`.

@@ -220,7 +220,8 @@ impl Document {
             let mut operation = get(&format!("{verb}Model"), "v2", summary, "Done", &errors);
             if !has_control {
                 operation["description"] =
-                    "This server was started without `--model-control`, and refuses it.".into();
+                    "This server refuses it, because the setting `serve.model_control` is off."
+                        .into();
                 // Nobody is answered with 200 here.
                 if let Some(responses) = operation["responses"].as_object_mut() {
                     responses.remove("200");

@@ -17,7 +17,7 @@ pub(super) struct Parameters(BTreeMap<String, Parameter>);
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "a parameter is a text, a number, true or false")]
+#[serde(untagged, expecting = "a parameter must be a text, a number, true or false")]
 pub(super) enum Parameter {
     Bool(bool),
     Whole(u64),
@@ -37,7 +37,7 @@ impl Parameters {
         match self.0.get(name) {
             None => Ok(None),
             Some(Parameter::Bool(flag)) => Ok(Some(*flag)),
-            Some(_) => Err(refuse(name, "it is true or false")),
+            Some(_) => Err(refuse(name, "the value must be true or false")),
         }
     }
 
@@ -46,30 +46,40 @@ impl Parameters {
         match self.0.get(name) {
             None => Ok(None),
             Some(Parameter::Whole(number)) => Ok(Some(*number)),
-            Some(_) => Err(refuse(name, "it is a whole number from 0 on")),
+            Some(_) => Err(refuse(name, "the value must be an integer of at least 0")),
         }
     }
 
     /// Refuses, of a request's parameters, those that cannot be done.
     pub(super) fn check_request(&self) -> Result<()> {
-        self.refuse_all(&SEQUENCE, "the models here have no sequences of requests")?;
+        self.refuse_all(&SEQUENCE, "sequences of requests are not supported")?;
         if self.whole("priority")?.is_some_and(|priority| priority != 0) {
-            return Err(refuse("priority", "requests are answered in the order of their arrival"));
+            return Err(refuse(
+                "priority",
+                "priorities are not supported; requests are answered in the order of their arrival",
+            ));
         }
         self.check_spelling(&["binary_data_output", "timeout", "priority"])
     }
 
     /// Refuses, of an input's parameters, those that cannot be done.
     pub(super) fn check_input(&self) -> Result<()> {
-        self.refuse_all(&SHARED_MEMORY, "this server shares no memory with clients")?;
+        self.refuse_all(
+            &SHARED_MEMORY,
+            "shared memory is not supported; send the data in the body",
+        )?;
         self.check_spelling(&["binary_data_size"])
     }
 
     /// Refuses, of an output's parameters, those that cannot be done.
     pub(super) fn check_output(&self) -> Result<()> {
-        self.refuse_all(&SHARED_MEMORY, "this server shares no memory with clients")?;
+        self.refuse_all(
+            &SHARED_MEMORY,
+            "shared memory is not supported; send the data in the body",
+        )?;
         if self.whole("classification")?.is_some_and(|classes| classes != 0) {
-            let reason = "the outputs here are one number a row and no classes; leave it out, or ask `/v1/models/<model>:classify`";
+            let reason = "an output has one number a row and no classes; leave the parameter out, or ask \
+                          `/v1/models/<model>:classify`";
             return Err(refuse("classification", reason));
         }
         self.check_spelling(&["binary_data", "classification"])
@@ -79,7 +89,9 @@ impl Parameters {
     pub(super) fn check_load(&self) -> Result<()> {
         let is_file = |name: &&String| name.as_str() == "config" || name.starts_with("file:");
         match self.0.keys().find(is_file) {
-            Some(name) => Err(refuse(name, "a model is what the registry has of it")),
+            Some(name) => {
+                Err(refuse(name, "a model is loaded as it was published; leave the parameter out"))
+            }
             None => Ok(()),
         }
     }
@@ -98,10 +110,7 @@ impl Parameters {
             let near = zillion_config::nearest(name, ours.iter().copied());
             let near = near.filter(|near| name.len().abs_diff(near.len()) <= 2);
             if let Some(near) = near {
-                return Err(refuse(
-                    name,
-                    &format!("there is none of this name; did you mean `{near}`?"),
-                ));
+                return Err(refuse(name, &format!("unknown parameter; did you mean `{near}`?")));
             }
         }
         Ok(())
@@ -110,7 +119,7 @@ impl Parameters {
 
 fn refuse(name: &str, reason: &str) -> ServeError {
     let name: String = name.chars().take(100).collect();
-    ServeError::Malformed(format!("{reason}: parameter `{name}`"))
+    ServeError::Malformed(format!("parameter `{name}`: {reason}"))
 }
 
 impl<'de> Deserialize<'de> for Parameters {
@@ -127,7 +136,7 @@ impl<'de> Deserialize<'de> for Parameters {
                 let mut parameters = BTreeMap::new();
                 while let Some((name, parameter)) = map.next_entry::<String, Parameter>()? {
                     if parameters.contains_key(&name) {
-                        return Err(A::Error::custom(format!("parameter `{name}` stands twice")));
+                        return Err(A::Error::custom(format!("parameter `{name}` appears twice")));
                     }
                     parameters.insert(name, parameter);
                 }
@@ -149,8 +158,11 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_refused_by_name() {
         for (json, message) in [
-            (r#"{"sequence_id": 7}"#, "no sequences of requests: parameter `sequence_id`"),
-            (r#"{"priority": 1}"#, "in the order of their arrival: parameter `priority`"),
+            (
+                r#"{"sequence_id": 7}"#,
+                "parameter `sequence_id`: sequences of requests are not supported",
+            ),
+            (r#"{"priority": 1}"#, "parameter `priority`: priorities are not supported"),
             (r#"{"binary_output_data": true}"#, "did you mean `binary_data_output`?"),
         ] {
             let refused = read(json).check_request().unwrap_err().to_string();
@@ -160,7 +172,10 @@ mod tests {
             .check_request()
             .unwrap();
         let refused = read(r#"{"classification": 3}"#).check_output().unwrap_err().to_string();
-        assert!(refused.contains(":classify`: parameter `classification`"), "{refused}");
+        assert!(
+            refused.contains("parameter `classification`") && refused.contains(":classify`"),
+            "{refused}"
+        );
         let shared = read(r#"{"shared_memory_region": "x"}"#);
         assert!(shared.check_input().is_err() && shared.check_output().is_err());
         assert!(read(r#"{"timeout": -1}"#).whole("timeout").is_err());
@@ -170,7 +185,7 @@ mod tests {
     #[test]
     fn a_parameter_is_one_value_and_stands_once() {
         let refused = |json| serde_json::from_str::<Parameters>(json).unwrap_err().to_string();
-        assert!(refused(r#"{"a": 1, "a": 2}"#).contains("`a` stands twice"));
+        assert!(refused(r#"{"a": 1, "a": 2}"#).contains("`a` appears twice"));
         assert!(refused(r#"{"a": [1]}"#).contains("a text, a number, true or false"));
         assert!(refused("[1]").contains("an object of parameters"));
     }

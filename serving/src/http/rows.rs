@@ -55,7 +55,7 @@ pub(crate) fn parse(form: Form, body: &[u8]) -> Result<Rows<'_>> {
             None => error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
         };
         return Err(ServeError::Malformed(format!(
-            "the body is not {}: {reason} (line {}, column {}){}",
+            "the body is not {}: line {}, column {}{}: {reason}",
             form.name(),
             error.line(),
             error.column(),
@@ -105,7 +105,8 @@ impl Rows<'_> {
             let [name] = names[..] else {
                 let names = names.join("`, `");
                 return Err(ServeError::Malformed(format!(
-                    "the rows have no names, which is for a model of one input, and this one has `{names}`: give an object for each row"
+                    "the values of the rows have no names, and the model has several inputs (`{names}`); send an \
+                     object for each row"
                 )));
             };
             let is_bare = self.bare_texts.iter().position(|(bare, _)| bare.is_empty());
@@ -120,7 +121,7 @@ impl Rows<'_> {
                 return Err(ServeError::Input(zillion_feature::RequestError {
                     input: name.clone(),
                     row: *row,
-                    reason: "it has a list in every row, and this is a text: give a list of texts"
+                    reason: "this input takes a list in every row, and this value is a text; send a list of texts"
                         .to_owned(),
                 }));
             }
@@ -145,7 +146,7 @@ impl<'a> Parts<'a> {
         if let Some(name) = self.signature.filter(|name| name != SIGNATURE) {
             let name: String = name.chars().take(100).collect();
             return malformed(format!(
-                "the model has one signature, `{SIGNATURE}`, and not `{name}`"
+                "unknown signature `{name}`; the model has the signature `{SIGNATURE}`"
             ));
         }
         let is_columnar = self.inputs.is_some();
@@ -153,10 +154,10 @@ impl<'a> Parts<'a> {
             (Some(table), None) | (None, Some(table)) => table,
             _ if form == Form::Predict => {
                 return malformed(
-                    "a predict request has either `instances` or `inputs`".to_owned(),
+                    "a predict request needs either `instances` or `inputs`".to_owned(),
                 );
             }
-            _ => return malformed(format!("{} has `{}`", form.name(), form.list())),
+            _ => return malformed(format!("{} needs `{}`", form.name(), form.list())),
         };
         let rows = table.rows();
         let is_nameless = table.is_nameless();
@@ -176,7 +177,7 @@ impl<'a> Parts<'a> {
             let name = column.name.clone();
             if !add(column, true) {
                 return malformed(format!(
-                    "it is in `context` and in `{}`: input `{name}`",
+                    "input `{name}` is both in `context` and in `{}`; send it in one of them",
                     form.list()
                 ));
             }
@@ -224,12 +225,12 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
                 let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
                 let key: String = key.chars().take(100).collect();
                 return Err(A::Error::custom(format!(
-                    "it has no `{key}`, it has `{}`{near}",
+                    "unknown key `{key}`; expected one of `{}`{near}",
                     form.keys().join("`, `")
                 )));
             };
             if seen.insert(known, ()).is_some() {
-                return Err(A::Error::custom(format!("the key `{known}` stands twice")));
+                return Err(A::Error::custom(format!("the key `{known}` appears twice")));
             }
             match known {
                 "signature_name" => {
@@ -263,7 +264,9 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
 fn count<E: serde::de::Error>(number: &serde_json::Number) -> Result<usize, E> {
     let whole = number.as_f64().and_then(whole).and_then(|x| u64::try_from(x).ok());
     let count = number.as_u64().or(whole).map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-    count.ok_or_else(|| E::custom(format!("`top_k` is a whole number from 0 on, and not {number}")))
+    count.ok_or_else(|| {
+        E::custom(format!("`top_k` must be an integer of at least 0, and is {number}"))
+    })
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ fn score_tensors(
         if let Some(named) = named.as_ref().filter(|named| *named != answers && !named.is_empty()) {
             let named: String = named.chars().take(100).collect();
             return Err(ServeError::Malformed(format!(
-                "the path asks {what} `{answers}` and the body {what} `{named}`"
+                "the path names {what} `{answers}`, and the body names {what} `{named}`"
             )));
         }
     }
@@ -134,7 +134,9 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     };
     if verb == Verb::Classify && !scored.servable().has_probabilities() {
         return Err(ServeError::Malformed(
-            "the model has no labels, so its scores are no probabilities of classes; ask `:regress` or `:predict`".to_owned(),
+            "the model has no labels, so that its scores are no probabilities of classes; ask `:regress` or \
+             `:predict`"
+                .to_owned(),
         ));
     }
     let parsed = scored.timed(Stage::Parse, || {

@@ -122,15 +122,13 @@ impl Trouble {
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = ": ";
         if let Some(input) = &self.input {
             let shown: String = input.chars().take(100).collect();
-            write!(f, "{separator}input `{shown}`")?;
-            separator = ", ";
+            write!(f, ", input `{shown}`")?;
         }
         match self.part {
-            Some((part, Some(row))) => write!(f, "{separator}`{part}`, row {row}"),
-            Some((part, None)) => write!(f, "{separator}`{part}`"),
+            Some((part, Some(row))) => write!(f, ", row {row} of `{part}`"),
+            Some((part, None)) => write!(f, ", `{part}`"),
             None => Ok(()),
         }
     }
@@ -196,14 +194,14 @@ impl<'a> RowSeed<'_, 'a> {
     ) -> Result<(), E> {
         let Self { table, trouble, nameless, .. } = self;
         if !nameless {
-            return Err(trouble.refuse("a row is an object with a value for each input"));
+            return Err(trouble.refuse("a row must be an object with a value for each input"));
         }
         if table.rows == 0 {
             table.is_nameless = true;
             table.columns.push(Column::new(Cow::Borrowed("")));
         }
         if !table.is_nameless {
-            return Err(trouble.refuse("some rows are objects, and this one is not"));
+            return Err(trouble.refuse("this row is not an object, and earlier rows are"));
         }
         let column = &mut table.columns[0];
         let before = column.values.len();
@@ -231,7 +229,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { table, trouble, part, .. } = self;
         if table.is_nameless {
-            return Err(trouble.refuse("this row is an object, and those before it are not"));
+            return Err(trouble.refuse("this row is an object, and earlier rows are not"));
         }
         let row = table.rows;
         let place = Some(part);
@@ -242,7 +240,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
             let column = &mut table.columns[at];
             if column.rows > row {
                 trouble.at(&column.name, place);
-                return Err(trouble.refuse("the key stands twice"));
+                return Err(trouble.refuse("the key appears twice"));
             }
             if at == known && row > 0 {
                 trouble.at(&column.name, place);
@@ -299,8 +297,8 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
     }
 }
 
-const UNEVEN: &str =
-    "every row has the same inputs (give `null` for a missing value), and they differ in this one";
+const UNEVEN: &str = "this row has other inputs than the rows before it; send the same inputs in every row, with `null` for a \
+     missing value";
 
 /// Reads columns: an object of lists, or the list of the one input.
 pub(super) struct ColumnsSeed<'s, 'a> {
@@ -341,7 +339,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
             let column = &mut table.columns[at];
             if at < known {
                 trouble.at(&column.name, None);
-                return Err(trouble.refuse("the key stands twice"));
+                return Err(trouble.refuse("the key appears twice"));
             }
             if let Err(error) = map.next_value_seed(ColumnSeed { column, trouble }) {
                 trouble.at(&column.name, None);
@@ -353,7 +351,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
             } else if rows != table.rows {
                 let others = table.rows;
                 let first = &table.columns[0].name;
-                let reason = format!("it has {rows} rows and input `{first}` has {others}");
+                let reason = format!("the input has {rows} rows, and input `{first}` has {others}");
                 trouble.at(&table.columns[at].name, None);
                 return Err(trouble.refuse(reason));
             }

@@ -17,7 +17,7 @@ use crate::domain::Domain;
 /// The router of a server without models.
 fn empty_router(folder: &tempfile::TempDir) -> Router {
     let url = folder.path().join("registry").display().to_string();
-    let clock = Arc::new(SystemClock);
+    let clock = Arc::new(SystemClock::new());
     let registry = Registry::create(&url, Files::new(), clock).expect("a registry");
     let metrics = prometheus::Registry::new();
     let config = ServeConfig::default();
@@ -84,7 +84,7 @@ fn every_path_of_the_protocols_has_one_method() {
     ] {
         let (status, _, body) = send(&mut router, method, path);
         assert!(body.contains(part), "{method} {path}: {status} {body}");
-        assert!(!body.contains("nothing at this path"), "{method} {path}: {body}");
+        assert!(!body.contains("unknown path"), "{method} {path}: {body}");
         let other = if method == "GET" { "POST" } else { "GET" };
         let (status, allow, body) = send(&mut router, other, path);
         assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED, "{other} {path}: {body}");
@@ -119,7 +119,7 @@ fn unknown_paths_are_not_found() {
     ] {
         let (status, _, body) = send(&mut router, "GET", path);
         assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {body}");
-        assert!(body.contains("nothing at this path"), "{path}: {body}");
+        assert!(body.contains("unknown path"), "{path}: {body}");
     }
 }
 

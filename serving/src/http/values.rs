@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT as BASE64;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::RawValue;
 
@@ -82,7 +84,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
         let Some(lists) = self.nesting.lists.checked_sub(1) else {
-            return Err(A::Error::custom("a list stands inside of a list"));
+            return Err(A::Error::custom("a list inside of a list is not supported"));
         };
         let nesting = Nesting { lists, ..self.nesting };
         while list.next_element_seed(Values { into: self.into, nesting })?.is_some() {}
@@ -93,7 +95,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         let takes = if self.nesting.base64 { ", {\"b64\": text}" } else { "" };
         let refusal = || {
             A::Error::custom(format!(
-                "a value is a number, a text, true, false, null{takes} or a list of those, and this is an object"
+                "a value must be a number, a text, true, false, null{takes} or a list of those, and this is an object"
             ))
         };
         if !self.nesting.base64 {
@@ -106,10 +108,11 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         if map.next_key::<Cow<'de, str>>()?.is_some() {
             return Err(refusal());
         }
-        let bytes = from_base64(encoded.as_bytes())
-            .ok_or_else(|| A::Error::custom("the text of `b64` is not base64"))?;
+        let bytes = BASE64
+            .decode(encoded.as_bytes())
+            .map_err(|_| A::Error::custom("the text of `b64` is not base64"))?;
         let text = String::from_utf8(bytes)
-            .map_err(|_| A::Error::custom("the bytes of `b64` are not UTF-8, and ids are text"))?;
+            .map_err(|_| A::Error::custom("the bytes of `b64` are not UTF-8 text"))?;
         self.into.push(RawValue::Text(Cow::Owned(text)));
         Ok(false)
     }
@@ -121,38 +124,6 @@ pub(super) fn whole(x: f64) -> Option<i64> {
     const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
     let is_whole = x.fract() == 0.0 && x.abs() <= EXACT && !(x == 0.0 && x.is_sign_negative());
     is_whole.then_some(x as i64)
-}
-
-/// Bytes of base64 with the standard alphabet, padded or not.
-fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
-    let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
-    let digits = &text[..text.len() - padding];
-    if padding > 0 && (padding > 2 || !text.len().is_multiple_of(4)) || digits.len() % 4 == 1 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    for chunk in digits.chunks(4) {
-        let mut bits = 0u32;
-        for &digit in chunk {
-            let six = match digit {
-                b'A'..=b'Z' => digit - b'A',
-                b'a'..=b'z' => digit - b'a' + 26,
-                b'0'..=b'9' => digit - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return None,
-            };
-            bits = bits << 6 | u32::from(six);
-        }
-        let whole = chunk.len() * 6 / 8;
-        let spare = chunk.len() * 6 % 8;
-        if bits & ((1 << spare) - 1) != 0 {
-            return None;
-        }
-        let aligned = (bits >> spare) << (8 * (3 - whole));
-        bytes.extend_from_slice(&aligned.to_be_bytes()[1..=whole]);
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

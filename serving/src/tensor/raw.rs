@@ -20,7 +20,7 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
         }
         let name = datatype.name();
         Err(format!(
-            "its raw data has {} bytes, and {elements} elements of {name} have {width} each",
+            "the raw data has {} bytes, and {elements} elements of {name} have {width} each",
             bytes.len()
         ))
     };
@@ -29,7 +29,7 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
             fixed(1)?;
             if let Some(at) = bytes.iter().position(|&byte| byte > 1) {
                 return Err(format!(
-                    "value {at} of its raw data is {}, and BOOL is 0 or 1",
+                    "value {at} of the raw data is {}, and BOOL is 0 or 1",
                     bytes[at]
                 ));
             }
@@ -174,13 +174,13 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
     // Each has four bytes at least: what a shape claims is not believed before that.
     if elements.checked_mul(4).is_none_or(|least| least > bytes.len()) {
         return Err(format!(
-            "its raw data has {} bytes, and {elements} texts have 4 each for their lengths alone",
+            "the raw data has {} bytes, and {elements} texts have 4 each for their lengths alone",
             bytes.len()
         ));
     }
     let mut values = Vec::with_capacity(elements);
     for at in 0..elements {
-        let cut = || format!("its raw data ends within text {at} of {elements}");
+        let cut = || format!("the raw data ends within text {at} of {elements}");
         let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
         let length = u32::from_le_bytes(*length) as usize;
         let (text, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
@@ -189,13 +189,13 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
     }
     match bytes.len() {
         0 => Ok(values),
-        more => Err(format!("its raw data goes on for {more} bytes after {elements} texts")),
+        more => Err(format!("the raw data goes on for {more} bytes after {elements} texts")),
     }
 }
 
 /// A text; ids are UTF-8 here, as they are in training data.
 pub(crate) fn utf8(bytes: &[u8], at: usize) -> Result<&str, String> {
-    std::str::from_utf8(bytes).map_err(|_| format!("value {at} of its data is not UTF-8 text"))
+    std::str::from_utf8(bytes).map_err(|_| format!("value {at} of the data is not UTF-8 text"))
 }
 
 /// The number that two bytes stand for, by which of the two types they are of.

@@ -102,9 +102,9 @@ fn commands_say_what_is_wrong_with_a_bucket() {
         said
     };
     let empty = fails(&["model", "show"], &[]);
-    assert!(empty.contains("`zillion publish` makes the first"), "{empty}");
+    assert!(empty.contains("has no version in the registry"), "{empty}");
     let wrong = fails(&["model", "show"], &[("AWS_SECRET_ACCESS_KEY", "hunter33")]);
-    assert!(wrong.contains("check the credentials") && wrong.contains(URL), "{wrong}");
+    assert!(wrong.contains("check that the credentials") && wrong.contains(URL), "{wrong}");
     s3.place.write("config", "[profile work]\nsso_session = x\n");
     let profile = [
         ("AWS_CONFIG_FILE", s3.place.text("config")),

@@ -267,9 +267,9 @@ fn what_is_wrong_with_a_bucket_is_said_without_secrets() {
         said
     };
     let missing = said("s3://nowhere/x", &[]);
-    assert!(missing.contains("404") && missing.contains("make the bucket first"), "{missing}");
+    assert!(missing.contains("404") && missing.contains("create the bucket first"), "{missing}");
     let wrong = said(URL, &[("AWS_SECRET_ACCESS_KEY", "hunter33")]);
-    assert!(wrong.contains("403") && wrong.contains("check the credentials"), "{wrong}");
+    assert!(wrong.contains("403") && wrong.contains("check that the credentials"), "{wrong}");
     assert!(wrong.contains(&format!("http://{}", server.address)), "{wrong}");
     let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).unwrap();
     let nobody = said(URL, &[("AWS_ENDPOINT_URL", &format!("http://{closed}"))]);

@@ -93,23 +93,36 @@ fn what_does_not_add_up_is_refused_by_name() {
     };
     assert!(
         one("INT64", &[3], whole(&[1]))
-            .contains("does not have the 1 values of its data: input `x`")
+            .contains("input `x`: the shape [3] does not fit the 1 values")
     );
-    assert!(one("INT64", &[-1], whole(&[1])).contains("negative size: input `x`"));
-    assert!(one("INT32", &[1], whole(&[1])).contains("belong in `int_contents`: input `x`"));
-    assert!(one("FP16", &[1], whole(&[1])).contains("send `raw_input_contents`: input `x`"));
-    assert!(one("INT65", &[1], whole(&[1])).contains("datatype `INT65` is not one of BOOL"));
+    assert!(
+        one("INT64", &[-1], whole(&[1])).contains("input `x`: the shape [-1] has a negative size")
+    );
+    assert!(
+        one("INT32", &[1], whole(&[1]))
+            .contains("input `x`: the values of datatype INT32 belong in `int_contents`")
+    );
+    assert!(
+        one("FP16", &[1], whole(&[1]))
+            .contains("input `x`: `contents` has no list for FP16; send `raw_input_contents`")
+    );
+    assert!(
+        one("INT65", &[1], whole(&[1])).contains("unknown datatype `INT65`; expected one of BOOL")
+    );
     let wide = InferTensorContents { int_contents: vec![300], ..Default::default() };
-    assert!(one("INT8", &[1], wide).contains("value 0 of its data is not of datatype INT8"));
+    assert!(one("INT8", &[1], wide).contains("value 0 of the data is not of datatype INT8"));
     let text = InferTensorContents {
         bytes_contents: vec![Bytes::from_static(b"\xff")],
         ..Default::default()
     };
-    assert!(one("BYTES", &[1], text).contains("not UTF-8 text: input `x`"));
+    assert!(one("BYTES", &[1], text).contains("input `x`: value 0 of the data is not UTF-8 text"));
     assert!(one("INT64", &[1], InferTensorContents::default()).contains("the 0 values"));
 
     let twice = vec![input("x", "INT64", &[1], whole(&[1])); 2];
-    assert!(refused(&request(twice, Vec::new())).contains("twice: input `x`"));
+    assert!(
+        refused(&request(twice, Vec::new()))
+            .contains("input `x`: the request has this input twice")
+    );
     let both = vec![input("x", "INT64", &[1], whole(&[1]))];
     assert!(refused(&request(both, vec![b"12345678"])).contains("`contents` and in `raw_input"));
     let few = vec![input("x", "INT8", &[1], InferTensorContents::default()); 2];
@@ -129,7 +142,7 @@ fn what_is_not_here_is_refused_and_not_ignored() {
     let region = || parameter(ParameterChoice::StringParam("r".to_owned()));
     let mut shared = request(whole_input(), Vec::new());
     shared.inputs[0].parameters.insert("shared_memory_region".to_owned(), region());
-    assert!(refused(&shared).contains("shares no memory with its clients"));
+    assert!(refused(&shared).contains("shared memory is not supported"));
     let mut classes = request(whole_input(), Vec::new());
     let parameters = BTreeMap::from([("classification".to_owned(), region())]);
     classes.outputs.push(InferRequestedOutputTensor { name: "p".to_owned(), parameters });

@@ -108,17 +108,23 @@ fn values_are_in_the_list_of_their_type_or_in_the_content() {
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     assert!(
-        refused(whole(&[3], &[1, 2])).contains("does not have the 2 values of its data: input `x`")
+        refused(whole(&[3], &[1, 2]))
+            .contains("input `x`: the shape [3] does not fit the 2 values")
     );
-    assert!(refused(whole(&[-1], &[1])).contains("negative size: input `x`"));
-    assert!(refused(whole(&[1 << 40], &[1])).contains("raise `--max-values`"));
-    assert!(refused(whole(&[i64::MAX, i64::MAX], &[1])).contains("raise `--max-values`"));
+    assert!(refused(whole(&[-1], &[1])).contains("input `x`: the shape has a negative size"));
+    assert!(refused(whole(&[1 << 40], &[1])).contains("raise the setting `serve.max_values`"));
+    assert!(
+        refused(whole(&[i64::MAX, i64::MAX], &[1]))
+            .contains("raise the setting `serve.max_values`")
+    );
     assert!(refused(whole(&[], &[1])).contains("must be [rows]"));
     let unknown = TensorShapeProto { unknown_rank: true, ..TensorShapeProto::default() };
     let unknown = TensorProto { tensor_shape: Some(unknown), ..whole(&[], &[1]) };
-    assert!(refused(unknown).contains("rank is unknown: input `x`"));
+    assert!(refused(unknown).contains("input `x`: the rank of the tensor is unknown"));
     let complex = TensorProto { dtype: DataType::DtComplex64.into(), ..whole(&[1], &[1]) };
-    assert!(refused(complex).contains("dtype DT_COMPLEX64: input `x`"));
+    assert!(
+        refused(complex).contains("input `x`: a feature cannot be a tensor of dtype DT_COMPLEX64")
+    );
     let nothing = TensorProto { dtype: 999, ..whole(&[1], &[1]) };
     assert!(refused(nothing).contains("dtype 999"));
     let text = TensorProto {
@@ -152,7 +158,9 @@ fn versions_are_numbers_or_labels() {
     let label = Some(VersionChoice::VersionLabel("canary".to_owned()));
     assert_eq!(of(label).unwrap(), (m(), Selector::Label("canary".to_owned())));
     let signature = ModelSpec { signature_name: "other".to_owned(), ..ModelSpec::default() };
-    assert!(check_signature(&signature).unwrap_err().to_string().contains("not `other`"));
+    assert!(
+        check_signature(&signature).unwrap_err().to_string().contains("unknown signature `other`")
+    );
 }
 
 proptest! {

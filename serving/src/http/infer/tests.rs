@@ -60,21 +60,24 @@ fn binary_tensors_are_the_json_ones() {
         parse(&body, Some(&length)).unwrap_err().to_string()
     };
     assert!(with("size\": 8", "size\": 7").contains("input `price`"));
-    assert!(with("size\": 11", "size\": 12").contains("is 12 and 11 bytes are left: input `tags`"));
+    assert!(
+        with("size\": 11", "size\": 12")
+            .contains("input `tags`: `binary_data_size` is 12, and only 11 bytes are left")
+    );
     assert!(with("size\": 11", "size\": 10").contains("input `tags`"));
     assert!(
-        with("size\": 11", "size\": -1").contains("parameter `binary_data_size`: input `tags`")
+        with("size\": 11", "size\": -1").contains("input `tags`: parameter `binary_data_size`")
     );
     assert!(with("\"data\": [7, 8]", "\"parameters\": {}").contains("neither `data` nor"));
     assert!(
         with("\"data\": [7, 8]", "\"data\": [7, 8], \"parameters\": {\"binary_data_size\": 8}")
-            .contains("not both: input `user`")
+            .contains("input `user`: the input has both")
     );
     let without = parse(&body[..json.len()], None).unwrap_err().to_string();
     assert!(without.contains("needs the header"), "{without}");
     let longer = [&body[..], b"x"].concat();
     let longer = parse(&longer, Some(&length)).unwrap_err().to_string();
-    assert!(longer.contains("1 bytes are left behind"), "{longer}");
+    assert!(longer.contains("1 bytes follow the binary data"), "{longer}");
     for bad in ["", "-1", "+5", "x", "99999999999999999999999", "1000000"] {
         let refused = parse(&body, Some(bad)).unwrap_err().to_string();
         assert!(refused.contains("Inference-Header-Content-Length"), "{refused}");
@@ -108,36 +111,37 @@ fn what_does_not_add_up_is_refused_by_name() {
         ))
     };
     assert!(
-        one("[3]", "INT64", "[1, 2]").contains("does not have the 2 values of its data: input `x`")
+        one("[3]", "INT64", "[1, 2]")
+            .contains("input `x`: the shape [3] does not fit the 2 values")
     );
     assert!(one("[]", "INT64", "[1]").contains("must be [rows]"));
-    assert!(one("[1]", "INT64", "1").contains("its data is a list"));
+    assert!(one("[1]", "INT64", "1").contains("the data must be a list"));
     assert!(one("[1]", "INT99", "[1]").contains("datatype `INT99`"));
-    assert!(one("[1]", "INT8", "[128]").contains("value 0 of its data is not of datatype INT8"));
+    assert!(one("[1]", "INT8", "[128]").contains("value 0 of the data is not of datatype INT8"));
     assert!(one("[1]", "UINT64", "[-1]").contains("not of datatype UINT64"));
     assert!(one("[1]", "INT64", "[1.5]").contains("not of datatype INT64"));
     assert!(one("[1]", "INT64", "[true]").contains("not of datatype INT64"));
     assert!(one("[1]", "BYTES", "[1]").contains("not of datatype BYTES"));
     assert!(one("[1]", "FP32", "[1e39]").contains("not of datatype FP32"));
-    assert!(one("[1]", "FP16", "[1]").contains("send it as binary data"));
-    assert!(one("[18446744073709551615, 3]", "INT64", "[1]").contains("does not have"));
-    assert!(one("[2]", "INT64", r#"[1, {"a": 1}]"#).contains("value 1 of its data cannot be read"));
+    assert!(one("[1]", "FP16", "[1]").contains("send them as binary data"));
+    assert!(one("[18446744073709551615, 3]", "INT64", "[1]").contains("too large for any data"));
+    assert!(one("[2]", "INT64", r#"[1, {"a": 1}]"#).contains("value 1 of the data cannot be read"));
     assert!(refused("{}").contains("no `inputs`"));
     assert!(refused(r#"{"output": []}"#).contains("unknown field `output`"));
     assert!(refused("nonsense").contains("not a v2 inference request"));
     assert!(refused("").contains("not a v2 inference request"));
     let rows = r#"{"inputs": [{"name": "a", "shape": [1], "datatype": "INT64", "data": [1]},
         {"name": "b", "shape": [2], "datatype": "INT64", "data": [1, 2]}]}"#;
-    assert!(refused(rows).contains("it has 2 rows and input `a` has 1: input `b`"));
+    assert!(refused(rows).contains("input `b`: the input has 2 rows, and input `a` has 1"));
     let twice = r#"{"inputs": [{"name": "a", "shape": [1], "datatype": "INT64", "data": [1]},
         {"name": "a", "shape": [1], "datatype": "INT64", "data": [1]}]}"#;
-    assert!(refused(twice).contains("twice: input `a`"));
+    assert!(refused(twice).contains("input `a`: the request has this input twice"));
     let orphan =
         r#"{"inputs": [{"name": "a__lengths", "shape": [1], "datatype": "INT64", "data": [1]}]}"#;
-    assert!(refused(orphan).contains("no input `a`"));
+    assert!(refused(orphan).contains("the request has no `a`"));
     let classes =
         r#"{"inputs": [], "outputs": [{"name": "y", "parameters": {"classification": 2}}]}"#;
-    assert!(refused(classes).contains("parameter `classification`, output `y`"));
+    assert!(refused(classes).contains("output `y`: parameter `classification`"));
 }
 
 proptest! {

@@ -59,62 +59,64 @@ fn rows_without_names_are_of_the_one_input() {
         rows.fit(&one).unwrap();
         assert_eq!((rows.rows, &rows.columns["word"].lengths), (2, &Some(vec![1, 0])));
         let refused = predict(body).fit(&two).unwrap_err().to_string();
-        assert!(refused.contains("this one has `a`, `b`"), "{refused}");
+        assert!(refused.contains("several inputs (`a`, `b`)"), "{refused}");
     }
-    assert!(refused(Form::Predict, r#"{"instances": [{"a": 1}, 1]}"#).contains("this one is not"));
-    assert!(refused(Form::Predict, r#"{"instances": [1, {"a": 1}]}"#).contains("those before it"));
-    assert!(refused(Form::Rank, r#"{"candidates": [1]}"#).contains("a row is an object"));
+    assert!(refused(Form::Predict, r#"{"instances": [{"a": 1}, 1]}"#).contains("earlier rows are"));
+    assert!(
+        refused(Form::Predict, r#"{"instances": [1, {"a": 1}]}"#).contains("earlier rows are not")
+    );
+    assert!(refused(Form::Rank, r#"{"candidates": [1]}"#).contains("a row must be an object"));
     // What a file would have split cannot be split here.
     for body in [r#"{"instances": [["a"], "a|b"]}"#, r#"{"instances": [{"word": "a|b"}]}"#] {
         let text = predict(body).fit(&one).unwrap_err().to_string();
-        assert!(text.contains("give a list of texts: input `word`, row "), "{text}");
+        assert!(text.contains("send a list of texts: input `word`, row "), "{text}");
     }
 }
 
 #[test]
 fn what_is_wrong_is_refused_by_name_and_row() {
-    let uneven = "differ in this one (line 1, column ";
+    let uneven = "not a predict request: line 1, column ";
     for (form, body, messages) in [
         (
             Form::Predict,
             r#"{"instances": [{"a": 1}, {"a": 1, "b": 2}]}"#,
-            [uneven, "input `b`, `instances`, row 1"],
+            [uneven, ", input `b`, row 1 of `instances`: this row has other inputs than"],
         ),
         (
             Form::Predict,
             r#"{"instances": [{"a": 1, "b": 2}, {"a": 1}]}"#,
-            [uneven, "input `b`, `instances`, row 1"],
+            [uneven, ", input `b`, row 1 of `instances`: this row has other inputs than"],
         ),
         (
             Form::Predict,
             r#"{"instances": [{"a": 1, "a": 2}]}"#,
-            ["stands twice", "input `a`, `instances`, row 0"],
+            ["appears twice", "input `a`, row 0 of `instances`: "],
         ),
         (
             Form::Predict,
             r#"{"instances": [{"a": 1}, {"a": {"x": 1}}]}"#,
-            ["an object", "input `a`, `instances`, row 1"],
+            ["an object", "input `a`, row 1 of `instances`: "],
         ),
         (
             Form::Predict,
             r#"{"instances": [{"a": [[1]]}]}"#,
-            ["inside of a list", "input `a`, `instances`, row 0"],
+            ["inside of a list", "input `a`, row 0 of `instances`: "],
         ),
         (
             Form::Predict,
             r#"{"instances": [{"a": 1}, {"a": tru}]}"#,
-            ["expected ident", "input `a`, `instances`, row 1"],
+            ["expected ident", "input `a`, row 1 of `instances`: "],
         ),
         (
             Form::Predict,
             r#"{"instances": [{"a": 1}, {"a" 1}]}"#,
-            ["expected `:`", "`instances`, row 1"],
+            ["expected `:`", "row 1 of `instances`: "],
         ),
-        (Form::Predict, r#"{"inputs": {"a": [1], "a": [1]}}"#, ["stands twice", "input `a`"]),
+        (Form::Predict, r#"{"inputs": {"a": [1], "a": [1]}}"#, ["appears twice", "input `a`"]),
         (
             Form::Predict,
             r#"{"inputs": {"a": [1, {}]}}"#,
-            ["an object", "input `a`, `inputs`, row 1"],
+            ["an object", "input `a`, row 1 of `inputs`: "],
         ),
         (
             Form::Predict,
@@ -124,7 +126,7 @@ fn what_is_wrong_is_refused_by_name_and_row() {
         (
             Form::Predict,
             r#"{"inputs": {"a": [1], "b": [1, 2]}}"#,
-            ["it has 2 rows and input `a` has 1", "input `b`"],
+            ["the input has 2 rows, and input `a` has 1", "input `b`"],
         ),
         (Form::Predict, r#"{"inputs": {}}"#, ["no inputs", ""]),
         (
@@ -132,32 +134,32 @@ fn what_is_wrong_is_refused_by_name_and_row() {
             r#"{"instances": [], "inputs": {}}"#,
             ["either `instances` or `inputs`", ""],
         ),
-        (Form::Predict, r#"{"instances": [], "instances": []}"#, ["`instances` stands twice", ""]),
+        (Form::Predict, r#"{"instances": [], "instances": []}"#, ["`instances` appears twice", ""]),
         (Form::Predict, "{}", ["either `instances` or `inputs`", ""]),
         (Form::Predict, r#"{"instance": []}"#, ["did you mean `instances`?", "line 1"]),
         (
             Form::Predict,
             r#"{"signature_name": "x", "instances": []}"#,
-            ["one signature, `serving_default`", "`x`"],
+            ["has the signature `serving_default`", "`x`"],
         ),
         (Form::Predict, r#"{"instances": []} x"#, ["trailing characters", ""]),
         (
             Form::Rank,
             r#"{"context": {"a": 1}, "candidates": [{"a": 2}]}"#,
-            ["in `context` and in `candidates`", "input `a`"],
+            ["both in `context` and in `candidates`", "input `a`"],
         ),
         (
             Form::Rank,
             r#"{"context": {"a": {}}, "candidates": []}"#,
-            ["an object", "input `a`, `context`"],
+            ["an object", "input `a`, `context`: "],
         ),
         (
             Form::Rank,
             r#"{"candidates": [{"a": 2}], "top_k": 1.5}"#,
-            ["whole number from 0 on", "1.5"],
+            ["integer of at least 0", "1.5"],
         ),
-        (Form::Rank, r#"{"context": {}}"#, ["a rank request has `candidates`", ""]),
-        (Form::Examples, r#"{"instances": [{"a": 1}]}"#, ["it has no `instances`", "`examples`"]),
+        (Form::Rank, r#"{"context": {}}"#, ["a rank request needs `candidates`", ""]),
+        (Form::Examples, r#"{"instances": [{"a": 1}]}"#, ["unknown key `instances`", "`examples`"]),
     ] {
         let refused = refused(form, body);
         assert!(messages.iter().all(|message| refused.contains(message)), "{body}\n{refused}");
