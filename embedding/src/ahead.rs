@@ -7,17 +7,12 @@
 //! 58 in blocks of sixteen (docs/history/benchmarks-2026.md).
 
 use crate::error::Result;
+use crate::index::Entry;
 
 /// Keys between two stages; a power of two.
 const AHEAD: usize = 16;
-/// Numbers from here on are no row's: no slab reaches them.
-pub(crate) const ROWS_END: u32 = u32::MAX - 1;
-/// There is no row.
-pub(crate) const NO_ROW: u32 = u32::MAX;
-/// The key must be looked at again.
-pub(crate) const LATER: u32 = ROWS_END;
 
-/// Takes the keys `0..n` through `ask`, `look`, `look_again` (those that `look` answers [`LATER`] for) and `work`; each
+/// Takes the keys `0..n` through `ask`, `look`, `look_again` (those that `look` answers [`Entry::UNDECIDED`] for) and `work`; each
 /// stage sees its keys in order. Stops at the first error: the few keys before that one have been looked at and
 /// are not worked on.
 #[inline(always)]
@@ -25,12 +20,12 @@ pub(crate) fn in_turn<S>(
     state: &mut S,
     n: usize,
     mut ask: impl FnMut(&mut S, usize),
-    mut look: impl FnMut(&mut S, usize) -> u32,
-    mut look_again: impl FnMut(&mut S, usize) -> Result<u32>,
-    mut work: impl FnMut(&mut S, usize, u32),
+    mut look: impl FnMut(&mut S, usize) -> Entry,
+    mut look_again: impl FnMut(&mut S, usize) -> Result<Entry>,
+    mut work: impl FnMut(&mut S, usize, Entry),
 ) -> Result<()> {
-    // A key's row is here from when its bucket is looked at.
-    let mut rows = [LATER; AHEAD];
+    // A key's entry is here from when its bucket is looked at.
+    let mut rows = [Entry::UNDECIDED; AHEAD];
     (0..n.min(2 * AHEAD)).for_each(|i| ask(state, i));
     for i in 0..n + AHEAD {
         // In this order, so that the key that is worked on leaves its place to the one that comes.
@@ -44,7 +39,7 @@ pub(crate) fn in_turn<S>(
             rows[i % AHEAD] = look(state, i);
         }
         if let Some(i) = i.checked_sub(AHEAD / 2).filter(|&i| i < n)
-            && rows[i % AHEAD] == LATER
+            && rows[i % AHEAD] == Entry::UNDECIDED
         {
             rows[i % AHEAD] = look_again(state, i)?;
         }
@@ -77,7 +72,7 @@ mod tests {
             |keys, i| assert_eq!(std::mem::replace(&mut keys[i], Stage::Asked), Stage::New),
             |keys, i| {
                 assert_eq!(std::mem::replace(&mut keys[i], Stage::Looked), Stage::Asked);
-                if i % 3 == 0 { LATER } else { i as u32 }
+                if i % 3 == 0 { Entry::UNDECIDED } else { Entry::full(i as u32) }
             },
             |keys, i| {
                 assert_eq!(std::mem::replace(&mut keys[i], Stage::LookedAgain), Stage::Looked);
@@ -85,7 +80,7 @@ mod tests {
                 if Some(i) == bad {
                     return Err(Error::ShardFull { table: "t".to_owned() });
                 }
-                Ok(1000 + i as u32)
+                Ok(Entry::full(1000 + i as u32))
             },
             |keys, i, row| {
                 let (stage, expected) = match i % 3 {
@@ -93,7 +88,7 @@ mod tests {
                     _ => (Stage::Looked, i as u32),
                 };
                 assert_eq!(std::mem::replace(&mut keys[i], Stage::Done), stage);
-                assert_eq!((row, i), (expected, done), "rows are worked on in order");
+                assert_eq!((row.row(), i), (expected, done), "rows are worked on in order");
                 done += 1;
             },
         );

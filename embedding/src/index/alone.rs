@@ -3,8 +3,8 @@
 use zillion_device::DeviceError;
 use zillion_feature::{FeatureKey, SLOTS};
 
-use super::{AtHome, Index};
-use crate::ahead::{LATER, NO_ROW, in_turn};
+use super::{AtHome, Entry, Index};
+use crate::ahead::in_turn;
 
 /// An index of all slots.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl IndexAlone {
         let mut index = Index::new(0..SLOTS);
         for (&key, row) in keys.iter().zip(0..) {
             if index.get(key).is_none() {
-                index.insert(key, row)?;
+                index.insert(key, Entry::full(row))?;
             }
         }
         Ok(Self(index))
@@ -43,14 +43,14 @@ impl IndexAlone {
             keys.len(),
             |_, i| self.0.prefetch(keys[i]),
             |_, i| match self.0.get_at_home(keys[i]) {
-                AtHome::Row(row) => row,
-                AtHome::Absent => NO_ROW,
-                AtHome::Beyond => LATER,
+                AtHome::Found(entry) => entry,
+                AtHome::Absent => Entry::NONE,
+                AtHome::Beyond => Entry::UNDECIDED,
             },
-            |_, i| Ok(self.0.get(keys[i]).unwrap_or(NO_ROW)),
-            |found, i, row| {
-                rows[i] = row;
-                *found += usize::from(row != NO_ROW);
+            |_, i| Ok(self.0.get(keys[i]).unwrap_or(Entry::NONE)),
+            |found, i, entry| {
+                rows[i] = entry.word();
+                *found += usize::from(!entry.is_none());
             },
         );
         debug_assert!(done.is_ok(), "no stage fails");
@@ -72,7 +72,7 @@ mod tests {
         let mut rows = vec![0; asked.len()];
         assert_eq!(index.find(&asked, &mut rows), 10_000);
         assert!(rows[..10_000].iter().zip(10_000..).all(|(&row, expected)| row == expected));
-        assert!(rows[10_000..].iter().all(|&row| row == NO_ROW));
+        assert!(rows[10_000..].iter().all(|&row| row == Entry::NONE.word()));
         assert!(!index.is_empty() && index.find(&[], &mut []) == 0);
     }
 }

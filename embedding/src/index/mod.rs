@@ -9,6 +9,7 @@
 mod alone;
 mod compact;
 mod counted;
+mod entry;
 mod line;
 mod slot;
 
@@ -22,6 +23,7 @@ use zillion_feature::{FeatureKey, SLOTS};
 pub use alone::IndexAlone;
 pub(crate) use compact::Compact;
 pub(crate) use counted::Counted;
+pub(crate) use entry::Entry;
 use line::Line;
 pub(crate) use slot::AtHome;
 use slot::SlotIndex;
@@ -101,37 +103,39 @@ impl<L: Line> Index<L> {
         found
     }
 
-    /// The row of `key`.
+    /// Returns the entry of `key`.
     #[inline(always)]
-    pub(crate) fn get(&self, key: FeatureKey) -> Option<u32> {
-        self.slots[self.position(key)].get(key.0)
+    pub(crate) fn get(&self, key: FeatureKey) -> Option<Entry> {
+        self.slots[self.position(key)].get(key.0).map(Entry::from_word)
     }
 
     /// Adds a key that is not there yet.
     ///
     /// # Errors
     /// Where there is no memory; the index is then as it was.
-    pub(crate) fn insert(&mut self, key: FeatureKey, row: u32) -> Result<(), DeviceError> {
+    pub(crate) fn insert(&mut self, key: FeatureKey, entry: Entry) -> Result<(), DeviceError> {
         let position = self.position(key);
-        self.slots[position].insert(&self.arena, key.0, row, key.slot())?;
+        self.slots[position].insert(&self.arena, key.0, entry.word(), key.slot())?;
         self.keys += 1;
         Ok(())
     }
 
-    /// Takes a key out; returns the row that it had.
-    pub(crate) fn remove(&mut self, key: FeatureKey) -> Option<u32> {
+    /// Takes a key out; returns the entry that it had.
+    pub(crate) fn remove(&mut self, key: FeatureKey) -> Option<Entry> {
         let position = self.position(key);
-        let row = self.slots[position].remove(key.0)?;
+        let word = self.slots[position].remove(key.0)?;
         self.keys -= 1;
         self.moves += 1;
-        Some(row)
+        Some(Entry::from_word(word))
     }
 
-    /// The row of a key, to write.
-    pub(crate) fn row_mut(&mut self, key: FeatureKey) -> Option<&mut u32> {
+    /// Leads a key that is there to another row.
+    pub(crate) fn redirect(&mut self, key: FeatureKey, entry: Entry) {
         self.moves += 1;
         let position = self.position(key);
-        self.slots[position].row_mut(key.0)
+        if let Some(word) = self.slots[position].row_mut(key.0) {
+            *word = entry.word();
+        }
     }
 
     /// To be called when keys have left a slot: gives memory back, and keeps probes short.
@@ -151,11 +155,11 @@ impl<L: Line> Index<L> {
 }
 
 impl Index {
-    /// The keys and rows of one slot that this index owns, in no particular order.
-    pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
+    /// Returns the keys and entries of one slot that this index owns, in no particular order.
+    pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, Entry)> {
         let top = (slot as u64) << LOW_BITS;
         let entries = self.slots[slot - self.first_slot].entries();
-        entries.map(move |(low, row)| (FeatureKey(top | low), row))
+        entries.map(move |(low, word)| (FeatureKey(top | low), Entry::from_word(word)))
     }
 }
 

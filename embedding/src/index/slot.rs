@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use zillion_device::DeviceError;
 use zillion_device::lines::{CacheLine, LineArena, Run};
 
+use super::entry::Entry;
 use super::line::Line;
 
 /// Growth from one size to the next.
@@ -31,7 +32,8 @@ pub(super) struct SlotIndex<L> {
 /// What one look at a key's home finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtHome {
-    Row(u32),
+    /// The key leads here.
+    Found(Entry),
     /// The key is nowhere.
     Absent,
     /// It may be in a later bucket.
@@ -84,7 +86,7 @@ impl<L: Line> SlotIndex<L> {
     pub(super) fn at_home(&self, key: u64) -> AtHome {
         let Some(bucket) = self.buckets.get(self.home(key)) else { return AtHome::Absent };
         match L::find(bucket, key) {
-            Some(entry) => AtHome::Row(L::row(bucket, entry)),
+            Some(entry) => AtHome::Found(Entry::from_word(L::row(bucket, entry))),
             None if L::is_passed(bucket) => AtHome::Beyond,
             None => AtHome::Absent,
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use zillion_feature::{FeatureKey, SLOTS};
 
-use super::{Compact, Index};
+use super::{Compact, Entry, Index};
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -36,7 +36,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn entries(index: &Index) -> Vec<(u64, u32)> {
+fn entries(index: &Index) -> Vec<(u64, Entry)> {
     let mut entries: Vec<_> =
         index.slots().flat_map(|s| index.slot_entries(s)).map(|(k, row)| (k.0, row)).collect();
     entries.sort_unstable();
@@ -54,8 +54,8 @@ proptest! {
                 Action::Insert(k) => {
                     prop_assert_eq!(index.get(FeatureKey(k)), model.get(&k).copied());
                     if let std::collections::btree_map::Entry::Vacant(entry) = model.entry(k) {
-                        entry.insert(row);
-                        index.insert(FeatureKey(k), row).unwrap();
+                        entry.insert(Entry::full(row));
+                        index.insert(FeatureKey(k), Entry::full(row)).unwrap();
                     }
                 }
                 Action::Remove(k) => {
@@ -85,16 +85,16 @@ fn one_home_for_all_keys_is_slow_but_right() {
     let mut index = Index::<Compact>::new(5..6);
     let keys: Vec<FeatureKey> = (0..2000).map(|i| FeatureKey(5 << 52 | i)).collect();
     for (row, &key) in keys.iter().enumerate() {
-        index.insert(key, row as u32).unwrap();
+        index.insert(key, Entry::full(row as u32)).unwrap();
     }
     for (row, &key) in keys.iter().enumerate() {
-        assert_eq!(index.get(key), Some(row as u32));
+        assert_eq!(index.get(key), Some(Entry::full(row as u32)));
     }
     for &key in keys.iter().step_by(2) {
         assert!(index.remove(key).is_some());
     }
     for (row, &key) in keys.iter().enumerate() {
-        assert_eq!(index.get(key), (row % 2 == 1).then_some(row as u32));
+        assert_eq!(index.get(key), (row % 2 == 1).then_some(Entry::full(row as u32)));
     }
     assert_eq!(index.len(), 1000);
 }
@@ -109,7 +109,7 @@ fn an_index_of_mixed_keys_takes_less_than_seventeen_bytes_a_key_at_any_moment() 
         if key.slot() >= 64 {
             continue;
         }
-        index.insert(key, row).unwrap();
+        index.insert(key, Entry::full(row)).unwrap();
         row += 1;
         if row > 30_000 && row % 1_000 == 0 {
             worst = worst.max(index.used_bytes() as f64 / f64::from(row));
@@ -130,7 +130,7 @@ fn slots_that_have_lost_their_keys_give_their_memory_back() {
     let keys: Vec<FeatureKey> =
         (0u64..).map(FeatureKey::from_u64).filter(|k| k.slot() < 64).take(192_000).collect();
     for (row, &key) in keys.iter().enumerate() {
-        index.insert(key, row as u32).unwrap();
+        index.insert(key, Entry::full(row as u32)).unwrap();
     }
     let full = index.bytes();
     let (stay, go) = keys.split_at(19_200);
@@ -140,7 +140,7 @@ fn slots_that_have_lost_their_keys_give_their_memory_back() {
     (0..64).for_each(|slot| index.tidy(slot));
     assert!(index.bytes() < full / 3, "{} of {full} bytes", index.bytes());
     for (row, &key) in stay.iter().enumerate() {
-        assert_eq!(index.get(key), Some(row as u32));
+        assert_eq!(index.get(key), Some(Entry::full(row as u32)));
     }
     for &key in stay {
         index.remove(key);
@@ -158,16 +158,16 @@ fn keys_that_come_and_go_for_ever_leave_no_endless_probe() {
         for turn in 0..20_000u32 {
             let key = keys.next().unwrap();
             assert_eq!(index.get(key), None);
-            index.insert(key, turn).unwrap();
+            index.insert(key, Entry::full(turn)).unwrap();
             live.push_back((key, turn));
             if live.len() > full {
                 let (gone, row) = live.pop_front().unwrap();
-                assert_eq!(index.remove(gone), Some(row));
+                assert_eq!(index.remove(gone), Some(Entry::full(row)));
             }
         }
         for &(key, row) in &live {
-            assert_eq!(index.get(key), Some(row));
-            assert_eq!(index.remove(key), Some(row));
+            assert_eq!(index.get(key), Some(Entry::full(row)));
+            assert_eq!(index.remove(key), Some(Entry::full(row)));
         }
     }
     assert_eq!(index.len(), 0);

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use zillion_device::direct_io::{DirectFile, PAGE, Page, bytes, bytes_mut, pages};
 
-use super::MOST_RECORDS;
 use crate::error::{Error, Result};
+use crate::index::Entry;
 
 /// Bytes of a chunk, and chunks of a segment, where memory is no question.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -244,9 +244,10 @@ impl Log {
             Some(segment) => segment,
             None => {
                 let records = (self.segments.len() + 1) * self.geometry.segment_records();
-                if records > MOST_RECORDS as usize {
+                if records > Entry::MOST_RECORDS as usize {
                     let reason = format!(
-                        "a shard spills at most {MOST_RECORDS} rows of a table to disk; use more shards"
+                        "a shard spills at most {} rows of a table to disk; use more shards",
+                        Entry::MOST_RECORDS
                     );
                     let path = self.file.path().to_owned();
                     return Err(Error::Spill { path, reason });

@@ -37,11 +37,6 @@ pub(crate) use log::{Geometry, Log};
 pub(crate) use policy::{COMPARED, LEAVING, Policy, least};
 pub(crate) use record::{RecordShape, Thawed};
 
-/// The bit of an index entry that says: the rest is the number of a record.
-pub(crate) const COLD: u32 = 1 << 31;
-/// Record numbers end below this, so that no entry is one of the row numbers that mean something else.
-pub(crate) const MOST_RECORDS: u32 = COLD - 2;
-
 /// Reads in flight. More than this gives no more on the disks that were measured.
 const READERS: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
 /// Bytes beside a row in memory: until when it is wanted.
@@ -292,7 +287,7 @@ fn rows_in(memory: u64, shape: &TableShape) -> u64 {
             + slab(rows, size_of::<u32>() * shape.companion_stride)
             + STAMP_BYTES * rows
     };
-    let (mut fits, mut fails) = (0, u64::from(COLD));
+    let (mut fits, mut fails) = (0, 1 << 31);
     while fails - fits > 1 {
         let middle = fits + (fails - fits) / 2;
         match needed(middle) <= memory {

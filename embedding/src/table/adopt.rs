@@ -18,7 +18,7 @@ impl Table {
         epoch: u32,
     ) -> Result<bool> {
         let row = match self.index.get(key) {
-            Some(row) => row,
+            Some(entry) => entry.row(),
             None if self.dense.is_some() => return Ok(false),
             None => {
                 self.make_room_for_restored(0)?;

@@ -10,9 +10,9 @@ use zillion_feature::FeatureKey;
 
 use super::push::finite;
 use super::{Table, Times};
-use crate::ahead::{LATER, NO_ROW, in_turn};
+use crate::ahead::in_turn;
 use crate::error::Result;
-use crate::index::AtHome;
+use crate::index::{AtHome, Entry};
 use crate::life::capacity::{Demand, Visit};
 use crate::life::priority::{Priority, ordered};
 
@@ -24,8 +24,8 @@ const AHEAD: usize = 16;
 pub(crate) struct Room {
     /// Positions in the plan, ascending; `None`: all of them.
     positions: Option<Vec<u32>>,
-    /// By position in the plan, the row of a key or [`NO_ROW`]; `None` where nobody has looked. A push need not look again.
-    rows: Option<Vec<u32>>,
+    /// By position in the plan, the entry of a key or [`Entry::NONE`]; `None` where nobody has looked. A push need not look again.
+    rows: Option<Vec<Entry>>,
 }
 
 impl Room {
@@ -35,7 +35,7 @@ impl Room {
     }
 
     /// Takes down the rows that the plan's keys have.
-    pub(crate) fn know(&mut self, rows: Vec<u32>) {
+    pub(crate) fn know(&mut self, rows: Vec<Entry>) {
         self.rows = Some(rows);
     }
 
@@ -53,7 +53,7 @@ impl Room {
     }
 
     /// The rows of the keys at these positions of the plan, if they are known.
-    pub(super) fn rows(&self, positions: Range<usize>) -> Option<&[u32]> {
+    pub(super) fn rows(&self, positions: Range<usize>) -> Option<&[Entry]> {
         self.rows.as_ref().map(|rows| &rows[positions])
     }
 }
@@ -63,8 +63,8 @@ impl Room {
 pub(crate) struct Foreseen {
     /// Positions in the plan of the keys that it would make rows of.
     pub(crate) new: Vec<u32>,
-    /// By key, its row or [`NO_ROW`].
-    pub(crate) rows: Vec<u32>,
+    /// By key, its entry or [`Entry::NONE`].
+    pub(crate) rows: Vec<Entry>,
 }
 
 /// A row that was looked at: what it is worth, and where it is.
@@ -72,13 +72,13 @@ pub(crate) struct Foreseen {
 pub(crate) struct Looked {
     /// The priority as ordered bits, then the key.
     pub(crate) rank: (u64, FeatureKey),
-    row: u32,
+    entry: Entry,
 }
 
 #[cfg(test)]
 impl Looked {
     pub(crate) fn at(priority: u64, key: u64) -> Self {
-        Self { rank: (priority, FeatureKey(key)), row: 0 }
+        Self { rank: (priority, FeatureKey(key)), entry: Entry::full(0) }
     }
 }
 
@@ -93,7 +93,7 @@ impl Table {
     ) -> Result<Foreseen> {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let known = self.known.rows(keys, &self.index);
-        let mut foreseen = Foreseen { new: Vec::new(), rows: vec![NO_ROW; keys.len()] };
+        let mut foreseen = Foreseen { new: Vec::new(), rows: vec![Entry::NONE; keys.len()] };
         vectorised(
             #[inline(always)]
             || {
@@ -102,7 +102,7 @@ impl Table {
                     keys.len(),
                     #[inline(always)]
                     |_, i| {
-                        if known.is_some_and(|rows| rows[i] != NO_ROW) {
+                        if known.is_some_and(|rows| !rows[i].is_none()) {
                             return;
                         }
                         self.index.prefetch(keys[i]);
@@ -112,19 +112,19 @@ impl Table {
                     },
                     #[inline(always)]
                     |_, i| match known {
-                        Some(rows) if rows[i] != NO_ROW => rows[i],
+                        Some(rows) if !rows[i].is_none() => rows[i],
                         _ => match self.index.get_at_home(keys[i]) {
-                            AtHome::Row(row) => row,
-                            AtHome::Absent => NO_ROW,
-                            AtHome::Beyond => LATER,
+                            AtHome::Found(entry) => entry,
+                            AtHome::Absent => Entry::NONE,
+                            AtHome::Beyond => Entry::UNDECIDED,
                         },
                     },
                     #[inline(always)]
-                    |_, i| Ok(self.index.get(keys[i]).unwrap_or(NO_ROW)),
+                    |_, i| Ok(self.index.get(keys[i]).unwrap_or(Entry::NONE)),
                     #[inline(always)]
-                    |foreseen, i, row| {
-                        foreseen.rows[i] = row;
-                        let is_new = row == NO_ROW
+                    |foreseen, i, entry| {
+                        foreseen.rows[i] = entry;
+                        let is_new = entry.is_none()
                             && finite(&gradients[i * stride..(i + 1) * stride], width)
                             && !self.waits(keys[i], || occurrences.of(i), step);
                         if is_new {
@@ -161,10 +161,10 @@ impl Table {
 
     /// What a row is worth; of its norm, as far as it has floats.
     #[inline(always)]
-    pub(super) fn worth(&self, priority: Priority, row: u32) -> f64 {
-        let (shape, companion) = self.companion_of(row);
+    pub(super) fn worth(&self, priority: Priority, entry: Entry) -> f64 {
+        let (shape, companion) = self.companion_of(entry);
         let weights = match priority.needs_weights() {
-            true => self.weights_of(row).to_floats(),
+            true => self.weights_of(entry).to_floats(),
             false => Cow::Borrowed(&[][..]),
         };
         priority.of(shape.meta(companion), shape.used(companion), &weights)
@@ -179,17 +179,17 @@ impl Table {
         for slot in visit.turn.slots(self.index.slots()) {
             let pinned = self.shape.pinned.of_slot(slot);
             let entries = self.index.slot_entries(slot).filter(|(key, _)| !pinned.contains(key));
-            looked.extend(entries.map(|(key, row)| Looked { rank: (0, key), row }));
+            looked.extend(entries.map(|(key, entry)| Looked { rank: (0, key), entry }));
         }
         for i in 0..looked.len() {
             if let Some(soon) = looked.get(i + AHEAD) {
-                self.prefetch_companion(soon.row);
+                self.prefetch_companion(soon.entry);
                 if priority.needs_weights() {
-                    self.prefetch_weights(soon.row);
+                    self.prefetch_weights(soon.entry);
                 }
             }
             let found = &mut looked[i];
-            found.rank.0 = ordered(self.worth(priority, found.row));
+            found.rank.0 = ordered(self.worth(priority, found.entry));
         }
         looked
     }
@@ -210,30 +210,30 @@ impl Table {
         // Rows come by slot, each slot's in one run.
         for slot in visit.turn.slots(self.index.slots()) {
             let mut gone = 0;
-            while let Some(&Looked { rank: (_, key), row }) = looked.get(next)
+            while let Some(&Looked { rank: (_, key), entry }) = looked.get(next)
                 && key.slot() == slot
             {
                 if let Some(soon) = looked.get(next + AHEAD).filter(|soon| goes(soon)) {
                     self.index.prefetch(soon.rank.1);
                     if reads_companion {
-                        self.prefetch_companion(soon.row);
+                        self.prefetch_companion(soon.entry);
                     }
                 }
                 if goes(&looked[next]) {
-                    self.take_out(key, row);
+                    self.take_out(key, entry);
                     match keeps_vacant {
-                        true => self.vacate(row),
-                        false => self.free_row(key, row),
+                        true => self.vacate(entry.row()),
+                        false => self.free_row(key, entry),
                     }
                     gone += 1;
                 } else {
-                    self.place_low(key, row)?;
+                    self.place_low(key, entry)?;
                 }
                 next += 1;
             }
             for &key in shape.pinned.of_slot(slot) {
-                if let Some(row) = self.index.get(key) {
-                    self.place_low(key, row)?;
+                if let Some(entry) = self.index.get(key) {
+                    self.place_low(key, entry)?;
                 }
             }
             if gone > 0 {

@@ -15,6 +15,7 @@ use zillion_feature::FeatureKey;
 
 use super::Table;
 use crate::error::Result;
+use crate::index::Entry;
 use crate::spill::Thawed;
 
 /// Companion rows that are asked for before they are looked at.
@@ -160,17 +161,17 @@ impl Table {
             Changes { epoch, is_whole, is_given_up: false, open, sealed: VecDeque::new() };
         let mut thawed = Thawed::default();
         for slot in self.index.slots() {
-            let entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+            let entries: Vec<(FeatureKey, Entry)> = self.index.slot_entries(slot).collect();
             let cold = self.cold_rows(&entries)?;
-            for (i, &(key, row)) in entries.iter().enumerate() {
-                if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                    self.prefetch_companion(row);
+            for (i, &(key, entry)) in entries.iter().enumerate() {
+                if let Some(&(_, soon)) = entries.get(i + AHEAD) {
+                    self.prefetch_companion(soon);
                 }
-                let meta = if self.is_cold(row) {
-                    self.thaw(&cold, key, row, &mut thawed)?;
+                let meta = if self.is_cold(entry) {
+                    self.thaw(&cold, key, entry, &mut thawed)?;
                     self.shape.meta(&thawed.companion)
                 } else {
-                    self.meta_of(row)
+                    self.meta_of(entry)
                 };
                 if meta.dirty_epoch == epoch {
                     changes.note(key);

@@ -12,7 +12,7 @@ use zillion_feature::FeatureKey;
 use super::Table;
 use super::push::is_finite;
 use crate::error::{Error, Result};
-use crate::index::Index;
+use crate::index::{Entry, Index};
 use zillion_rows::row::Meta;
 
 #[derive(Debug)]
@@ -91,8 +91,8 @@ impl Dense {
         if self.keys.is_empty() {
             self.keys = vec![FeatureKey(0); self.rows() as usize];
             for slot in index.slots() {
-                for (key, row) in index.slot_entries(slot) {
-                    self.keys[row as usize] = key;
+                for (key, entry) in index.slot_entries(slot) {
+                    self.keys[entry.row() as usize] = key;
                 }
             }
         }
@@ -201,7 +201,7 @@ impl Table {
                 self.counters.nonfinite += 1;
                 continue;
             }
-            let Some(row) = self.index.get(key) else {
+            let Some(row) = self.index.get(key).map(Entry::row) else {
                 self.counters.refused += 1;
                 continue;
             };

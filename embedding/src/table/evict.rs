@@ -8,8 +8,8 @@
 use zillion_feature::FeatureKey;
 
 use super::Table;
-use super::narrow::is_narrow;
 use crate::error::Result;
+use crate::index::Entry;
 use crate::life::Due;
 use crate::life::priority::Priority;
 
@@ -44,42 +44,45 @@ impl Table {
     fn evict_rows(&mut self, slot: usize, priority: Priority, floor: f64) -> Result<()> {
         let shape = self.shape.clone();
         let pinned = shape.pinned.of_slot(slot);
-        let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+        let mut entries: Vec<(FeatureKey, Entry)> = self.index.slot_entries(slot).collect();
         let mut stay = 0;
         for i in 0..entries.len() {
-            if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                self.prefetch_companion(row);
+            if let Some(&(_, soon)) = entries.get(i + AHEAD) {
+                self.prefetch_companion(soon);
             }
-            let (key, row) = entries[i];
-            if self.worth(priority, row) < floor && !pinned.contains(&key) {
-                self.take_out(key, row);
-                self.free_row(key, row);
+            let (key, entry) = entries[i];
+            if self.worth(priority, entry) < floor && !pinned.contains(&key) {
+                self.take_out(key, entry);
+                self.free_row(key, entry);
             } else {
-                entries[stay] = (key, row);
+                entries[stay] = (key, entry);
                 stay += 1;
             }
         }
         if stay < entries.len() {
             self.index.tidy(slot);
         }
-        entries[..stay].iter().try_for_each(|&(key, row)| self.place_low(key, row))
+        entries[..stay].iter().try_for_each(|&(key, entry)| self.place_low(key, entry))
     }
 
     /// Moves a row down whose number lies beyond what the table needs.
     #[inline(always)]
-    pub(super) fn place_low(&mut self, key: FeatureKey, row: u32) -> Result<()> {
-        if self.narrow.is_some() && is_narrow(row) {
+    pub(super) fn place_low(&mut self, key: FeatureKey, entry: Entry) -> Result<()> {
+        if self.narrow.is_some()
+            && let Some(row) = entry.narrow_row()
+        {
             return self.place_narrow_low(key, row);
         }
+        let row = entry.row();
         let rows = self.rows() - self.narrow_rows() + self.vacant.len() as u64;
         if is_loose(row, rows) { self.move_down(key, row) } else { Ok(()) }
     }
 
     /// Takes a key out of the index. Every row that is evicted goes here: what must be told of it (a delta's tombstone,
     /// a checkpoint's) begins at this place. The row stays live in the slabs: who calls this frees or vacates it.
-    pub(super) fn take_out(&mut self, key: FeatureKey, row: u32) {
+    pub(super) fn take_out(&mut self, key: FeatureKey, entry: Entry) {
         // What is beside the row is read only where somebody asks for it.
-        let epoch = self.changes.as_ref().map(|_| self.meta_of(row).dirty_epoch);
+        let epoch = self.changes.as_ref().map(|_| self.meta_of(entry).dirty_epoch);
         if let (Some(changes), Some(epoch)) = (&mut self.changes, epoch)
             && epoch != changes.epoch()
         {
@@ -88,7 +91,7 @@ impl Table {
         if let Some(departed) = &mut self.departed {
             departed.note_gone(key);
         }
-        self.save_evicted(key, row);
+        self.save_evicted(key, entry);
         self.index.remove(key);
         self.counters.evicted += 1;
     }
@@ -104,9 +107,7 @@ impl Table {
         self.weights.copy_row(row, to);
         let companion = self.companion.row(row).to_vec();
         self.companion.row_mut(to).copy_from_slice(&companion);
-        if let Some(stored) = self.index.row_mut(key) {
-            *stored = to;
-        }
+        self.index.redirect(key, Entry::full(to));
         self.weights.free(row);
         self.companion.free(row);
         Ok(())

@@ -3,8 +3,8 @@
 use zillion_feature::FeatureKey;
 
 use super::Table;
-use crate::ahead::NO_ROW;
 use crate::error::Result;
+use crate::index::Entry;
 use crate::spill::Thawed;
 
 /// Keys whose buckets, and then rows, are asked for before they are looked at.
@@ -38,7 +38,7 @@ impl RowRun {
 impl Table {
     /// All rows of one slot.
     pub(crate) fn slot_run(&self, slot: usize) -> Result<RowRun> {
-        let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+        let mut entries: Vec<(FeatureKey, Entry)> = self.index.slot_entries(slot).collect();
         entries.sort_unstable();
         self.run_of(&entries)
     }
@@ -51,12 +51,12 @@ impl Table {
                 self.index.prefetch(FeatureKey(key));
             }
             let key = FeatureKey(key);
-            entries.push((key, self.index.get(key).unwrap_or(NO_ROW)));
+            entries.push((key, self.index.get(key).unwrap_or(Entry::NONE)));
         }
         self.run_of(&entries)
     }
 
-    fn run_of(&self, entries: &[(FeatureKey, u32)]) -> Result<RowRun> {
+    fn run_of(&self, entries: &[(FeatureKey, Entry)]) -> Result<RowRun> {
         let width = self.shape.width;
         let mut run = RowRun {
             keys: Vec::with_capacity(entries.len()),
@@ -65,24 +65,24 @@ impl Table {
         };
         let cold = self.cold_rows(entries)?;
         let mut thawed = Thawed::default();
-        for (i, &(key, row)) in entries.iter().enumerate() {
-            if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                self.prefetch_weights(row);
-                self.prefetch_companion(row);
+        for (i, &(key, entry)) in entries.iter().enumerate() {
+            if let Some(&(_, soon)) = entries.get(i + AHEAD) {
+                self.prefetch_weights(soon);
+                self.prefetch_companion(soon);
             }
             run.keys.push(key);
-            if row == NO_ROW {
+            if entry.is_none() {
                 run.rows.push(None);
-            } else if self.is_cold(row) {
-                self.thaw(&cold, key, row, &mut thawed)?;
+            } else if self.is_cold(entry) {
+                self.thaw(&cold, key, entry, &mut thawed)?;
                 run.weights.extend_from_slice(&thawed.weights(&self.shape).to_floats());
                 let count = self.shape.meta(&thawed.companion).count;
                 run.rows.push(Some((run.weights.len(), count)));
             } else {
-                let (start, weights) = (run.weights.len(), self.weights_of(row));
+                let (start, weights) = (run.weights.len(), self.weights_of(entry));
                 run.weights.resize(start + weights.len(), 0.0);
                 weights.widen(&mut run.weights[start..]);
-                run.rows.push(Some((run.weights.len(), self.meta_of(row).count)));
+                run.rows.push(Some((run.weights.len(), self.meta_of(entry).count)));
             }
         }
         Ok(run)

@@ -6,15 +6,14 @@
 
 use zillion_feature::FeatureKey;
 
-use crate::ahead::NO_ROW;
-use crate::index::Index;
+use crate::index::{Entry, Index};
 
 /// What one pull has found.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     keys: Vec<FeatureKey>,
-    /// By key, its row or [`NO_ROW`].
-    rows: Vec<u32>,
+    /// By key, its entry or [`Entry::NONE`].
+    rows: Vec<Entry>,
     /// What the index said of its moves.
     moves: u64,
 }
@@ -23,7 +22,7 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct KnownRoom<'a> {
     pub(super) keys: &'a mut [FeatureKey],
-    pub(super) rows: &'a mut [u32],
+    pub(super) rows: &'a mut [Entry],
 }
 
 impl Known {
@@ -31,7 +30,7 @@ impl Known {
     /// still stands there, and a pull that fails must drop this.
     pub(super) fn begin(&mut self, keys: usize, index: &Index) {
         self.keys.resize(keys, FeatureKey(0));
-        self.rows.resize(keys, NO_ROW);
+        self.rows.resize(keys, Entry::NONE);
         self.moves = index.moves();
     }
 
@@ -41,7 +40,7 @@ impl Known {
     }
 
     /// The rows of `keys`, where they are those of the last pull and all is where it was.
-    pub(super) fn rows(&self, keys: &[FeatureKey], index: &Index) -> Option<&[u32]> {
+    pub(super) fn rows(&self, keys: &[FeatureKey], index: &Index) -> Option<&[Entry]> {
         (self.moves == index.moves() && self.keys == keys).then_some(&self.rows[..])
     }
 }

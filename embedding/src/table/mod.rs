@@ -42,10 +42,9 @@ use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 use zillion_rows::row::StoredRow;
 
-use crate::ahead::ROWS_END;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::index::Index;
+use crate::index::{Entry, Index};
 use crate::life::capacity::Demand;
 use crate::shape::TableShape;
 use crate::spill::{Spill, Thawed};
@@ -142,17 +141,17 @@ impl Table {
     }
 
     /// Makes the row of a key that is not there: initial weights, initial state. Narrow, where rows grow.
-    fn create(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
-        let row = match self.narrow {
+    fn create(&mut self, key: FeatureKey, epoch: u32) -> Result<Entry> {
+        let entry = match self.narrow {
             Some(_) => self.make_narrow(key, epoch)?,
-            None => self.make_full(key, epoch)?,
+            None => Entry::full(self.make_full(key, epoch)?),
         };
         self.counters.created += 1;
         self.demand.rows += 1;
         if let Some(changes) = &mut self.changes {
             changes.note(key);
         }
-        Ok(row)
+        Ok(entry)
     }
 
     fn make_full(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
@@ -167,7 +166,7 @@ impl Table {
 
     /// A row that another key had, for a key that is not there; its weights are as that one left them.
     fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
-        if let Err(e) = self.index.insert(key, row) {
+        if let Err(e) = self.index.insert(key, Entry::full(row)) {
             self.vacate(row);
             return Err(e.into());
         }
@@ -178,7 +177,7 @@ impl Table {
     /// A row of zeros that the key leads to; the key must not be there.
     fn allocate_for(&mut self, key: FeatureKey) -> Result<u32> {
         let row = self.allocate()?;
-        if let Err(e) = self.index.insert(key, row) {
+        if let Err(e) = self.index.insert(key, Entry::full(row)) {
             self.weights.free(row);
             self.companion.free(row);
             return Err(e.into());
@@ -197,7 +196,7 @@ impl Table {
             }
         };
         debug_assert_eq!(row, twin, "both slabs hand out the lowest free row");
-        if row >= ROWS_END || self.narrow.is_some() && narrow::is_narrow(row) {
+        if !Entry::fits_full(row, self.narrow.is_some()) {
             self.weights.free(row);
             self.companion.free(row);
             return Err(Error::ShardFull { table: self.shape.name().to_owned() });
@@ -266,17 +265,17 @@ impl Table {
         slot: usize,
         mut f: impl FnMut(FeatureKey, StoredRow<'_>),
     ) -> Result<()> {
-        let mut entries: Vec<(FeatureKey, u32)> = self.index.slot_entries(slot).collect();
+        let mut entries: Vec<(FeatureKey, Entry)> = self.index.slot_entries(slot).collect();
         entries.sort_unstable();
         let cold = self.cold_rows(&entries)?;
         let mut thawed = Thawed::default();
-        for (key, row) in entries {
-            if self.is_cold(row) {
-                self.thaw(&cold, key, row, &mut thawed)?;
+        for (key, entry) in entries {
+            if self.is_cold(entry) {
+                self.thaw(&cold, key, entry, &mut thawed)?;
                 let (weights, companion) = (thawed.weights(&self.shape), &thawed.companion);
                 f(key, self.shape.stored_row(weights, companion, false));
             } else {
-                f(key, self.stored_of(row));
+                f(key, self.stored_of(entry));
             }
         }
         Ok(())

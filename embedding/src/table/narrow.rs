@@ -28,8 +28,8 @@ use zillion_feature::FeatureKey;
 use super::evict::is_loose;
 use super::weights::WeightSlab;
 use super::{Table, shard_with};
-use crate::ahead::ROWS_END;
 use crate::error::{Error, Result};
+use crate::index::Entry;
 use crate::narrow::NarrowShape;
 use crate::shape::TableShape;
 use zillion_rows::row::{Meta, floats_mut};
@@ -37,21 +37,6 @@ use zillion_rows::row::{RowWeights, StoredRow};
 
 /// Keys that grow in a push for which memory is kept until the next.
 const KEPT_DUE: usize = 1 << 12;
-
-/// The bit of an index entry that says that its row is narrow.
-const NARROW: u32 = 1 << 31;
-
-/// Whether an index entry of a table with narrow rows is one.
-#[inline(always)]
-pub(super) fn is_narrow(row: u32) -> bool {
-    row & NARROW != 0 && row < ROWS_END
-}
-
-/// The number of such a row in its slabs.
-#[inline(always)]
-pub(super) fn narrow_number(row: u32) -> u32 {
-    row & !NARROW
-}
 
 /// The memory of two slabs.
 pub(super) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
@@ -128,8 +113,8 @@ impl Narrow {
 impl Table {
     /// Whether an index entry is a row on disk.
     #[inline(always)]
-    pub(super) fn is_cold(&self, row: u32) -> bool {
-        self.narrow.is_none() && super::spill::is_cold(row)
+    pub(super) fn is_cold(&self, entry: Entry) -> bool {
+        self.spill.is_some() && entry.is_cold()
     }
 
     /// Narrow rows.
@@ -148,7 +133,7 @@ impl Table {
         if self.narrow.is_none() {
             return 0;
         }
-        let narrow = |&&key: &&u64| self.index.get(FeatureKey(key)).is_some_and(is_narrow);
+        let narrow = |&&key: &&u64| self.index.get(FeatureKey(key)).is_some_and(Entry::is_narrow);
         keys.iter().filter(narrow).count() as u64
     }
 
@@ -160,50 +145,47 @@ impl Table {
 
     /// The companion row of an index entry of either width, in memory, and the shape that it has.
     #[inline(always)]
-    pub(super) fn companion_of(&self, row: u32) -> (&TableShape, &[u32]) {
-        match self.narrow_parts() {
-            Some((narrow, shape)) if is_narrow(row) => {
-                (&shape.shape, narrow.companion.row(row & !NARROW))
-            }
-            _ => (&self.shape, self.companion.row(row)),
+    pub(super) fn companion_of(&self, entry: Entry) -> (&TableShape, &[u32]) {
+        match (self.narrow_parts(), entry.narrow_row()) {
+            (Some((narrow, shape)), Some(row)) => (&shape.shape, narrow.companion.row(row)),
+            _ => (&self.shape, self.companion.row(entry.row())),
         }
     }
 
     #[inline(always)]
-    pub(super) fn meta_of(&self, row: u32) -> Meta {
-        let (shape, companion) = self.companion_of(row);
+    pub(super) fn meta_of(&self, entry: Entry) -> Meta {
+        let (shape, companion) = self.companion_of(entry);
         shape.meta(companion)
     }
 
     /// The weights of an index entry of either width, in memory and without padding.
-    pub(super) fn weights_of(&self, row: u32) -> RowWeights<'_> {
-        match self.narrow_parts() {
-            Some((narrow, shape)) if is_narrow(row) => {
-                narrow.weights.stored(row & !NARROW, shape.shape.width)
-            }
-            _ => self.weights.stored(row, self.shape.width),
+    pub(super) fn weights_of(&self, entry: Entry) -> RowWeights<'_> {
+        match (self.narrow_parts(), entry.narrow_row()) {
+            (Some((narrow, shape)), Some(row)) => narrow.weights.stored(row, shape.shape.width),
+            _ => self.weights.stored(entry.row(), self.shape.width),
         }
     }
 
     /// The row of an index entry of either width, in memory.
-    pub(super) fn stored_of(&self, row: u32) -> StoredRow<'_> {
-        let (shape, companion) = self.companion_of(row);
-        shape.stored_row(self.weights_of(row), companion, self.narrow.is_some() && is_narrow(row))
+    pub(super) fn stored_of(&self, entry: Entry) -> StoredRow<'_> {
+        let (shape, companion) = self.companion_of(entry);
+        let is_narrow = self.narrow.is_some() && entry.is_narrow();
+        shape.stored_row(self.weights_of(entry), companion, is_narrow)
     }
 
     #[inline(always)]
-    pub(super) fn prefetch_companion(&self, row: u32) {
-        match &self.narrow {
-            Some(narrow) if is_narrow(row) => narrow.companion.prefetch(row & !NARROW),
-            _ => self.companion.prefetch(row),
+    pub(super) fn prefetch_companion(&self, entry: Entry) {
+        match (&self.narrow, entry.narrow_row()) {
+            (Some(narrow), Some(row)) => narrow.companion.prefetch(row),
+            _ => self.companion.prefetch(entry.row()),
         }
     }
 
     #[inline(always)]
-    pub(super) fn prefetch_weights(&self, row: u32) {
-        match &self.narrow {
-            Some(narrow) if is_narrow(row) => narrow.weights.prefetch(row & !NARROW),
-            _ => self.weights.prefetch(row),
+    pub(super) fn prefetch_weights(&self, entry: Entry) {
+        match (&self.narrow, entry.narrow_row()) {
+            (Some(narrow), Some(row)) => narrow.weights.prefetch(row),
+            _ => self.weights.prefetch(entry.row()),
         }
     }
 
@@ -214,12 +196,11 @@ impl Table {
             return Err(Error::mismatch(self.shape.name(), "its rows are full from the start"));
         };
         let row = narrow.allocate()?;
-        // The highest entries mean something else.
-        if NARROW | row >= ROWS_END || row >= NARROW {
+        if !Entry::fits_narrow(row) {
             narrow.free(row);
             return Err(name());
         }
-        if let Err(e) = self.index.insert(key, NARROW | row) {
+        if let Err(e) = self.index.insert(key, Entry::narrow(row)) {
             narrow.free(row);
             return Err(e.into());
         }
@@ -228,7 +209,7 @@ impl Table {
     }
 
     /// Makes the narrow row of a key that is not there; returns its index entry.
-    pub(super) fn make_narrow(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
+    pub(super) fn make_narrow(&mut self, key: FeatureKey, epoch: u32) -> Result<Entry> {
         let row = self.allocate_narrow_for(key)?;
         if let (Some(narrow), Some(NarrowShape { shape, .. })) =
             (&mut self.narrow, self.shape.narrow.as_deref())
@@ -236,7 +217,7 @@ impl Table {
             narrow.weights.fill(row, &mut self.scratch, |weights| shape.fill_initial(key, weights));
             shape.fill_initial_companion(narrow.companion.row_mut(row), epoch);
         }
-        Ok(NARROW | row)
+        Ok(Entry::narrow(row))
     }
 
     /// Adds a narrow row as a checkpoint kept it. False where the key has a row.
@@ -276,8 +257,8 @@ impl Table {
 
     /// Moves a narrow row to the full slabs: what it has stays, weights and state, and the rest begins.
     fn grow(&mut self, key: FeatureKey) -> Result<()> {
-        let Some(entry) = self.index.get(key).filter(|&row| is_narrow(row)) else { return Ok(()) };
-        let (row, shape) = (entry & !NARROW, self.shape.clone());
+        let Some(row) = self.index.get(key).and_then(Entry::narrow_row) else { return Ok(()) };
+        let shape = self.shape.clone();
         let to = self.allocate()?;
         let Self { weights, companion, scratch, narrow: Some(narrow), .. } = self else {
             return Ok(());
@@ -290,31 +271,28 @@ impl Table {
         small.spread_companion(&shape, narrow.companion.row(row), twin);
         narrow.free(row);
         *narrow.of_slot(key) -= 1;
-        if let Some(stored) = self.index.row_mut(key) {
-            *stored = to;
-        }
+        self.index.redirect(key, Entry::full(to));
         self.counters.grown += 1;
         Ok(())
     }
 
     /// Takes the row of an index entry of either width back; the entry is gone already.
-    pub(super) fn free_row(&mut self, key: FeatureKey, row: u32) {
-        match &mut self.narrow {
-            Some(narrow) if is_narrow(row) => {
-                narrow.free(row & !NARROW);
+    pub(super) fn free_row(&mut self, key: FeatureKey, entry: Entry) {
+        match (&mut self.narrow, entry.narrow_row()) {
+            (Some(narrow), Some(row)) => {
+                narrow.free(row);
                 *narrow.of_slot(key) -= 1;
             }
             _ => {
-                self.weights.free(row);
-                self.companion.free(row);
+                self.weights.free(entry.row());
+                self.companion.free(entry.row());
             }
         }
     }
 
     /// Moves a narrow row down whose number lies beyond what the narrow rows need.
-    pub(super) fn place_narrow_low(&mut self, key: FeatureKey, entry: u32) -> Result<()> {
+    pub(super) fn place_narrow_low(&mut self, key: FeatureKey, row: u32) -> Result<()> {
         let Some(narrow) = &mut self.narrow else { return Ok(()) };
-        let row = entry & !NARROW;
         if !is_loose(row, narrow.len() as u64) {
             return Ok(());
         }
@@ -327,9 +305,7 @@ impl Table {
         let companion = narrow.companion.row(row).to_vec();
         narrow.companion.row_mut(to).copy_from_slice(&companion);
         narrow.free(row);
-        if let Some(stored) = self.index.row_mut(key) {
-            *stored = NARROW | to;
-        }
+        self.index.redirect(key, Entry::narrow(to));
         Ok(())
     }
 }

@@ -7,9 +7,9 @@ use zillion_feature::FeatureKey;
 use super::Table;
 use super::known::{Known, KnownRoom};
 use super::weights::WeightSlab;
-use crate::ahead::{LATER, NO_ROW, in_turn};
+use crate::ahead::in_turn;
 use crate::error::Result;
-use crate::index::AtHome;
+use crate::index::{AtHome, Entry};
 use zillion_rows::dtype::{Bf16, F16, Half, widen};
 
 /// What a read finds for a key that the table does not have.
@@ -34,8 +34,8 @@ struct Wanted<'a> {
 struct Notes<'a> {
     /// How often each row has been pushed.
     counts: Option<&'a mut [u32]>,
-    /// By key, its row or [`NO_ROW`].
-    rows: Option<&'a mut [u32]>,
+    /// By key, its entry or [`Entry::NONE`].
+    rows: Option<&'a mut [Entry]>,
 }
 
 impl Table {
@@ -100,9 +100,9 @@ impl Table {
             out,
             notes,
             #[inline(always)]
-            |row| weights.prefetch(row),
+            |entry| weights.prefetch(entry.row()),
             #[inline(always)]
-            |_, row, target| target.copy_from_slice(&weights.row(row)[..stride]),
+            |_, entry, target| target.copy_from_slice(&weights.row(entry.row())[..stride]),
         )
     }
 
@@ -119,9 +119,9 @@ impl Table {
             out,
             notes,
             #[inline(always)]
-            |row| halves.prefetch(row),
+            |entry| halves.prefetch(entry.row()),
             #[inline(always)]
-            |_, row, target| widen::<H>(halves.row(row), target),
+            |_, entry, target| widen::<H>(halves.row(entry.row()), target),
         )
     }
 
@@ -132,8 +132,8 @@ impl Table {
         Wanted { keys, absent, stride }: Wanted<'_>,
         out: &mut [f32],
         Notes { mut counts, mut rows }: Notes<'_>,
-        ask: impl Fn(u32),
-        copy: impl Fn(FeatureKey, u32, &mut [f32]),
+        ask: impl Fn(Entry),
+        copy: impl Fn(FeatureKey, Entry, &mut [f32]),
     ) -> Result<u64> {
         let wants_counts = counts.is_some();
         let mut missing = 0;
@@ -147,28 +147,28 @@ impl Table {
                     |_, i| self.index.prefetch(keys[i]),
                     #[inline(always)]
                     |_, i| match self.index.get_at_home(keys[i]) {
-                        AtHome::Row(row) => self.asked(row, wants_counts, &ask),
-                        AtHome::Absent => NO_ROW,
-                        AtHome::Beyond => LATER,
+                        AtHome::Found(entry) => self.asked(entry, wants_counts, &ask),
+                        AtHome::Absent => Entry::NONE,
+                        AtHome::Beyond => Entry::UNDECIDED,
                     },
                     #[inline(always)]
                     |_, i| {
                         Ok(match self.index.get(keys[i]) {
-                            Some(row) => self.asked(row, wants_counts, &ask),
-                            None => NO_ROW,
+                            Some(entry) => self.asked(entry, wants_counts, &ask),
+                            None => Entry::NONE,
                         })
                     },
                     #[inline(always)]
-                    |missing, i, row| {
+                    |missing, i, entry| {
                         let target = &mut out[i * stride..(i + 1) * stride];
                         if let Some(rows) = rows.as_deref_mut() {
-                            rows[i] = row;
+                            rows[i] = entry;
                         }
-                        if row != NO_ROW {
-                            copy(keys[i], row, target);
+                        if !entry.is_none() {
+                            copy(keys[i], entry, target);
                         }
                         let count = counts.as_deref_mut().map(|counts| &mut counts[i]);
-                        *missing += self.complete(keys[i], row, target, count, absent);
+                        *missing += self.complete(keys[i], entry, target, count, absent);
                     },
                 )
             },
@@ -178,12 +178,12 @@ impl Table {
 
     /// Asks for all that is read of a row.
     #[inline(always)]
-    fn asked(&self, row: u32, wants_counts: bool, ask: impl Fn(u32)) -> u32 {
-        ask(row);
+    fn asked(&self, entry: Entry, wants_counts: bool, ask: impl Fn(Entry)) -> Entry {
+        ask(entry);
         if wants_counts {
-            self.prefetch_companion(row);
+            self.prefetch_companion(entry);
         }
-        row
+        entry
     }
 
     /// What is left to do when the rows that are there have been copied: writes what a key without a row reads as, and
@@ -192,21 +192,18 @@ impl Table {
     fn complete(
         &self,
         key: FeatureKey,
-        row: u32,
+        entry: Entry,
         target: &mut [f32],
         count: Option<&mut u32>,
         absent: Absent,
     ) -> u64 {
         if let Some(count) = count {
-            *count = match row {
-                NO_ROW => 0,
-                _ => self.meta_of(row).count,
-            };
+            *count = if entry.is_none() { 0 } else { self.meta_of(entry).count };
         }
-        if row == NO_ROW {
+        if entry.is_none() {
             self.fill_absent(absent, key, target);
         }
-        u64::from(row == NO_ROW)
+        u64::from(entry.is_none())
     }
 
     fn fill_absent(&self, absent: Absent, key: FeatureKey, target: &mut [f32]) {

@@ -3,12 +3,12 @@
 use zillion_device::simd::vectorised;
 use zillion_feature::{FeatureKey, Use};
 
-use super::narrow::{Narrow, is_narrow, narrow_number};
+use super::narrow::Narrow;
 use super::uses::note_use;
 use super::{Changes, Table};
-use crate::ahead::{LATER, NO_ROW, in_turn};
+use crate::ahead::in_turn;
 use crate::error::Result;
-use crate::index::AtHome;
+use crate::index::{AtHome, Entry};
 use crate::narrow::NarrowShape;
 use crate::optimizer::{Kernel, LANES, RowKernel, Shaping, with_kernel};
 use crate::shape::{SegmentShape, TableShape, TableStep};
@@ -23,7 +23,7 @@ struct Push<'a> {
     occurrences: Times<'a>,
     step: &'a TableStep,
     /// The keys' rows, where they have been looked up for this step. Keys that had none may have one now.
-    known: Option<&'a [u32]>,
+    known: Option<&'a [Entry]>,
 }
 
 impl Table {
@@ -40,19 +40,19 @@ impl Table {
 
     /// Counts a row that a gradient goes to, and asks for its lines.
     #[inline(always)]
-    fn found(&mut self, row: u32) -> u32 {
+    fn found(&mut self, entry: Entry) -> Entry {
         self.counters.pushed += 1;
-        match &self.narrow {
-            Some(narrow) if is_narrow(row) => {
-                narrow.weights.prefetch_mut(narrow_number(row));
-                narrow.companion.prefetch_mut(narrow_number(row));
+        match (&self.narrow, entry.narrow_row()) {
+            (Some(narrow), Some(row)) => {
+                narrow.weights.prefetch_mut(row);
+                narrow.companion.prefetch_mut(row);
             }
             _ => {
-                self.weights.prefetch_mut(row);
-                self.companion.prefetch_mut(row);
+                self.weights.prefetch_mut(entry.row());
+                self.companion.prefetch_mut(entry.row());
             }
         }
-        row
+        entry
     }
 
     /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown keys
@@ -139,7 +139,7 @@ impl Push<'_> {
                     #[inline(always)]
                     |table, i| self.look_again(table, i),
                     #[inline(always)]
-                    |table, i, row| self.apply(rules, table, i, row),
+                    |table, i, entry| self.apply(rules, table, i, entry),
                 )
             },
         )
@@ -153,7 +153,7 @@ impl Push<'_> {
 
     #[inline(always)]
     fn ask(&self, table: &Table, i: usize) {
-        if self.known.is_some_and(|rows| rows[i] != NO_ROW) {
+        if self.known.is_some_and(|rows| !rows[i].is_none()) {
             return;
         }
         table.index.prefetch(self.keys[i]);
@@ -163,53 +163,56 @@ impl Push<'_> {
     }
 
     #[inline(always)]
-    fn look(&self, table: &mut Table, i: usize) -> u32 {
+    fn look(&self, table: &mut Table, i: usize) -> Entry {
         if !finite(self.gradient(i), self.shape.width) {
             table.counters.nonfinite += 1;
-            return NO_ROW;
+            return Entry::NONE;
         }
-        let row = match self.known {
+        let entry = match self.known {
             Some(rows) => rows[i],
             None => match table.index.get_at_home(self.keys[i]) {
-                AtHome::Row(row) => row,
-                AtHome::Absent | AtHome::Beyond => NO_ROW,
+                AtHome::Found(entry) => entry,
+                AtHome::Absent | AtHome::Beyond => Entry::NONE,
             },
         };
         // Made, or looked for further on, when its lines are there.
-        if row == NO_ROW { LATER } else { table.found(row) }
+        if entry.is_none() { Entry::UNDECIDED } else { table.found(entry) }
     }
 
     /// Finds or makes the row of a key that is not where it is looked for first.
     #[inline(never)]
-    fn look_again(&self, table: &mut Table, i: usize) -> Result<u32> {
+    fn look_again(&self, table: &mut Table, i: usize) -> Result<Entry> {
         let Self { occurrences, step, .. } = *self;
         let key = self.keys[i];
-        let row = match table.index.get(key) {
-            Some(row) => row,
+        let entry = match table.index.get(key) {
+            Some(entry) => entry,
             None if table.dense.is_some() => {
                 table.counters.refused += 1;
-                return Ok(NO_ROW);
+                return Ok(Entry::NONE);
             }
             None if !step.room.has(occurrences.first + i)
                 && table.crowded_out(key, || occurrences.of(i), step.step) =>
             {
-                return Ok(NO_ROW);
+                return Ok(Entry::NONE);
             }
-            None if !table.admit(key, || occurrences.of(i), step.step) => return Ok(NO_ROW),
+            None if !table.admit(key, || occurrences.of(i), step.step) => return Ok(Entry::NONE),
             None => table.create(key, step.epoch)?,
         };
-        Ok(table.found(row))
+        Ok(table.found(entry))
     }
 
     /// Applies a key's gradient to its row, and notes that in all that goes with it.
     #[inline(always)]
-    fn apply(&self, rules: &impl Rules, table: &mut Table, i: usize, row: u32) {
-        if row == NO_ROW {
+    fn apply(&self, rules: &impl Rules, table: &mut Table, i: usize, entry: Entry) {
+        if entry.is_none() {
             return;
         }
-        if table.narrow.is_some() && is_narrow(row) {
-            return self.apply_to_narrow(table, i, narrow_number(row));
+        if table.narrow.is_some()
+            && let Some(row) = entry.narrow_row()
+        {
+            return self.apply_to_narrow(table, i, row);
         }
+        let row = entry.row();
         let Table { weights, companion, changes, scratch, counters, snapshot, .. } = table;
         let companion = companion.row_mut(row);
         if let Some(snapshot) = snapshot {

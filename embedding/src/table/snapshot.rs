@@ -19,9 +19,9 @@ use zillion_feature::FeatureKey;
 
 use super::Table;
 use super::images::{Images, NONE};
-use super::narrow::{is_narrow, narrow_number};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
+use crate::index::Entry;
 use crate::shape::TableShape;
 use crate::spill::Thawed;
 use zillion_rows::row::{RowWeights, StoredRow};
@@ -57,7 +57,7 @@ struct Kept {
 /// Where a row of the snapshot is now.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
-    Live(u32),
+    Live(Entry),
     Image(u32),
 }
 
@@ -205,22 +205,23 @@ impl Table {
             return;
         }
         for slot in snapshot.full.pending..snapshot.full.slots.end {
-            for (key, row) in index.slot_entries(slot) {
+            for (key, entry) in index.slot_entries(slot) {
+                let row = entry.row();
                 snapshot.save(shape, key, weights.words(row), companion.row(row));
             }
         }
     }
 
     /// Keeps the image of a row that is about to go.
-    pub(super) fn save_evicted(&mut self, key: FeatureKey, row: u32) {
+    pub(super) fn save_evicted(&mut self, key: FeatureKey, entry: Entry) {
         let Some(snapshot) = &mut self.snapshot else { return };
-        match (&self.narrow, self.shape.narrow.as_deref()) {
-            (Some(narrow), Some(shape)) if is_narrow(row) => {
-                let row = narrow_number(row);
+        match (&self.narrow, self.shape.narrow.as_deref(), entry.narrow_row()) {
+            (Some(narrow), Some(shape), Some(row)) => {
                 let (weights, companion) = (narrow.weights.words(row), narrow.companion.row(row));
                 snapshot.save_narrow(&shape.shape, key, weights, companion);
             }
             _ => {
+                let row = entry.row();
                 let (weights, companion) = (self.weights.words(row), self.companion.row(row));
                 snapshot.save(&self.shape, key, weights, companion);
             }
@@ -242,30 +243,30 @@ impl Table {
         // Of rows on disk only those are read that may have changed.
         let departed = self.departed.as_ref().zip(since);
         let changed = departed.map(|(departed, since)| departed.spilled_since(slot, since));
-        let is_of_width = |row: u32| (self.narrow.is_some() && is_narrow(row)) == of_narrow;
-        let entries = self.index.slot_entries(slot).filter(|&(_, row)| is_of_width(row));
-        let entries: Vec<(FeatureKey, u32)> = match &changed {
+        let is_of_width = |entry: Entry| (self.narrow.is_some() && entry.is_narrow()) == of_narrow;
+        let entries = self.index.slot_entries(slot).filter(|&(_, entry)| is_of_width(entry));
+        let entries: Vec<(FeatureKey, Entry)> = match &changed {
             None => entries.collect(),
             Some(changed) => {
                 let is_listed = |key: FeatureKey| changed.binary_search(&key.0).is_ok();
-                entries.filter(|&(key, row)| !self.is_cold(row) || is_listed(key)).collect()
+                entries.filter(|&(key, entry)| !self.is_cold(entry) || is_listed(key)).collect()
             }
         };
         let cold = self.cold_rows(&entries)?;
         let mut thawed = Thawed::default();
         let mut places = Vec::with_capacity(entries.len());
-        for (i, &(key, row)) in entries.iter().enumerate() {
-            if let Some(&(_, row)) = entries.get(i + AHEAD) {
-                self.prefetch_companion(row);
+        for (i, &(key, entry)) in entries.iter().enumerate() {
+            if let Some(&(_, soon)) = entries.get(i + AHEAD) {
+                self.prefetch_companion(soon);
             }
-            let meta = if self.is_cold(row) {
-                self.thaw(&cold, key, row, &mut thawed)?;
+            let meta = if self.is_cold(entry) {
+                self.thaw(&cold, key, entry, &mut thawed)?;
                 self.shape.meta(&thawed.companion)
             } else {
-                self.meta_of(row)
+                self.meta_of(entry)
             };
             if is_asked(meta.dirty_epoch) {
-                places.push((key, Place::Live(row)));
+                places.push((key, Place::Live(entry)));
             }
         }
         let kept = match of_narrow {
@@ -280,16 +281,16 @@ impl Table {
         }));
         places.sort_unstable();
         for (i, &(key, place)) in places.iter().enumerate() {
-            if let Some(&(_, Place::Live(row))) = places.get(i + AHEAD) {
-                self.prefetch_weights(row);
+            if let Some(&(_, Place::Live(soon))) = places.get(i + AHEAD) {
+                self.prefetch_weights(soon);
             }
             let stored = match place {
-                Place::Live(row) if self.is_cold(row) => {
-                    self.thaw(&cold, key, row, &mut thawed)?;
+                Place::Live(entry) if self.is_cold(entry) => {
+                    self.thaw(&cold, key, entry, &mut thawed)?;
                     let weights = thawed.weights(&self.shape);
                     self.shape.stored_row(weights, &thawed.companion, false)
                 }
-                Place::Live(row) => self.stored_of(row),
+                Place::Live(entry) => self.stored_of(entry),
                 Place::Image(image) => kept.row(image, shape, of_narrow),
             };
             f(key, stored);

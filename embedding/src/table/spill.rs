@@ -8,11 +8,10 @@ use zillion_device::direct_io::Pieces;
 use zillion_feature::FeatureKey;
 
 use super::Table;
-use crate::ahead::ROWS_END;
 use crate::error::{Error, Result};
+use crate::index::Entry;
 use crate::spill::{
-    COLD, COMPARED, Compaction, Fetch, LEAVING, Missing, Spill, SpillHome, SpillStatistics, Thawed,
-    least,
+    COMPARED, Compaction, Fetch, LEAVING, Missing, Spill, SpillHome, SpillStatistics, Thawed, least,
 };
 
 /// Companion rows that are asked for before they are looked at.
@@ -20,12 +19,6 @@ const AHEAD: usize = 16;
 /// Records that compaction looks at for each that is written: a segment is compacted when it is less than half
 /// full, so that two are looked at for each that becomes free.
 const LOOKED_AT: usize = 2;
-
-/// Whether an index entry is the number of a record.
-#[inline(always)]
-pub(super) fn is_cold(row: u32) -> bool {
-    row & COLD != 0 && row < ROWS_END
-}
 
 /// Records of some keys, read for one look.
 #[derive(Debug, Default)]
@@ -57,12 +50,9 @@ impl Table {
         let Some(mut spill) = self.spill.take() else { return };
         let mut records = Vec::new();
         for keys in keys {
-            self.for_each_place(keys, |_, row| {
-                if is_cold(row) {
-                    records.push(row & !COLD);
-                } else {
-                    spill.want(row, until);
-                }
+            self.for_each_place(keys, |_, entry| match entry.record() {
+                Some(record) => records.push(record),
+                None => spill.want(entry.row(), until),
             });
         }
         records.sort_unstable();
@@ -81,10 +71,8 @@ impl Table {
     pub(crate) fn begin_bringing_in(&mut self, keys: &[FeatureKey]) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut rows = Vec::new();
-        self.for_each_place(keys, |key, row| {
-            if is_cold(row) {
-                rows.push((row & !COLD, key));
-            }
+        self.for_each_place(keys, |key, entry| {
+            rows.extend(entry.record().map(|record| (record, key)));
         });
         rows.sort_unstable();
         let log = &spill.log;
@@ -147,9 +135,7 @@ impl Table {
                 _ => None,
             };
             shape.read(bytes, self.weights.words_mut(row), self.companion.row_mut(row));
-            if let Some(stored) = self.index.row_mut(key) {
-                *stored = row;
-            }
+            self.index.redirect(key, Entry::full(row));
             if let Some(until) = until {
                 spill.want(row, until);
             }
@@ -161,13 +147,13 @@ impl Table {
     }
 
     /// Where each key that the table has is, its index entry.
-    fn for_each_place(&self, keys: &[FeatureKey], mut f: impl FnMut(FeatureKey, u32)) {
+    fn for_each_place(&self, keys: &[FeatureKey], mut f: impl FnMut(FeatureKey, Entry)) {
         for (i, &key) in keys.iter().enumerate() {
             if let Some(&key) = keys.get(i + AHEAD) {
                 self.index.prefetch(key);
             }
-            if let Some(row) = self.index.get(key) {
-                f(key, row);
+            if let Some(entry) = self.index.get(key) {
+                f(key, entry);
             }
         }
     }
@@ -213,9 +199,11 @@ impl Table {
                 visited += 1;
                 let slot = slots.start + spill.policy.hand;
                 spill.policy.hand = (spill.policy.hand + 1) % slots.len();
-                let stays = |row: u32| is_cold(row) || (spare_wanted && spill.is_wanted(row, pull));
-                let entries = self.index.slot_entries(slot).filter(|&(_, row)| !stays(row));
-                rows.extend(entries.map(|(key, row)| (0.0, key, row)));
+                let stays = |row: u32| spare_wanted && spill.is_wanted(row, pull);
+                let entries = self.index.slot_entries(slot);
+                let hot = entries.filter(|(_, entry)| !entry.is_cold());
+                let leaving = hot.filter(|(_, entry)| !stays(entry.row()));
+                rows.extend(leaving.map(|(key, entry)| (0.0, key, entry.row())));
             }
             if rows.is_empty() {
                 if !spare_wanted {
@@ -253,9 +241,7 @@ impl Table {
         if let Some(departed) = &mut self.departed {
             departed.note_spilled(key, self.shape.meta(companion).dirty_epoch);
         }
-        if let Some(stored) = self.index.row_mut(key) {
-            *stored = COLD | record;
-        }
+        self.index.redirect(key, Entry::cold(record));
         self.weights.free(row);
         self.companion.free(row);
         // Whose row this will be is not known to be wanted.
@@ -337,7 +323,7 @@ impl Table {
                 let bytes = geometry.in_unit(bytes, place);
                 let key = shape.key(bytes);
                 let owns = self.index.slots().contains(&key.slot());
-                if !owns || self.index.get(key) != Some(COLD | record) {
+                if !owns || self.index.get(key) != Some(Entry::cold(record)) {
                     if compaction.damaged.is_none() && !shape.is_whole(bytes) {
                         compaction.damaged = Some(geometry.offset(record));
                     }
@@ -347,9 +333,7 @@ impl Table {
                     return Err(spill.bad(record, key, problem));
                 }
                 let moved = spill.log.append(|to| to.copy_from_slice(bytes))?;
-                if let Some(stored) = self.index.row_mut(key) {
-                    *stored = COLD | moved;
-                }
+                self.index.redirect(key, Entry::cold(moved));
                 spill.log.release(record);
                 spill.counters.compacted += 1;
             }
@@ -359,9 +343,9 @@ impl Table {
     }
 
     /// Reads the records of those of `entries` that are not in memory, for one look.
-    pub(super) fn cold_rows(&self, entries: &[(FeatureKey, u32)]) -> Result<ColdRows> {
+    pub(super) fn cold_rows(&self, entries: &[(FeatureKey, Entry)]) -> Result<ColdRows> {
         let Some(spill) = &self.spill else { return Ok(ColdRows::default()) };
-        let cold = entries.iter().filter(|&&(_, row)| is_cold(row)).map(|&(_, row)| row & !COLD);
+        let cold = entries.iter().filter_map(|(_, entry)| entry.record());
         let mut records: Vec<u32> =
             cold.filter(|&record| spill.log.in_memory(record).is_none()).collect();
         if records.is_empty() {
@@ -380,16 +364,15 @@ impl Table {
         &self,
         cold: &ColdRows,
         key: FeatureKey,
-        row: u32,
+        entry: Entry,
         to: &mut Thawed,
     ) -> Result<()> {
-        let Some(spill) = &self.spill else {
+        let (Some(spill), Some(record)) = (&self.spill, entry.record()) else {
             return Err(Error::mismatch(
                 self.name(),
                 "a row is on disk and the table does not spill",
             ));
         };
-        let record = row & !COLD;
         let position = cold.records.binary_search(&record).ok();
         let read = position.zip(cold.pieces.as_ref()).and_then(|(i, pieces)| pieces.get(i));
         let bytes = read.or_else(|| spill.log.in_memory(record));

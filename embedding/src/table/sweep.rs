@@ -9,7 +9,6 @@ use super::dense::Staged;
 use super::push::{apply_rule, is_finite, touch};
 use super::weights::WeightSlab;
 use super::{Room, Table, Times};
-use crate::ahead::NO_ROW;
 use crate::error::Result;
 use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64, with_kernel};
 use crate::shape::{SegmentShape, TableShape, TableStep};
@@ -160,7 +159,7 @@ impl Table {
             let asks = has_l2 || refuses;
             let row = if asks { self.index.get(key) } else { None };
             let weights = match row {
-                Some(row) => self.weights.floats(row, &mut scratch),
+                Some(entry) => self.weights.floats(entry.row(), &mut scratch),
                 None if self.dense.is_some() => continue,
                 None if self.waits(key, || occurrences.of(i), step) => continue,
                 None if !room.has(occurrences.first + i) => continue,
@@ -204,10 +203,10 @@ impl Table {
         let (mut initial, mut scratch) = (Vec::new(), Vec::new());
         let mut sum = 0.0;
         for &key in keys {
-            let weights = match self.index.get(key).unwrap_or(NO_ROW) {
-                NO_ROW if self.dense.is_some() || self.candidates.is_some() => continue,
-                NO_ROW => self.initial_row(key, &mut initial),
-                row => self.weights.floats(row, &mut scratch),
+            let weights = match self.index.get(key) {
+                None if self.dense.is_some() || self.candidates.is_some() => continue,
+                None => self.initial_row(key, &mut initial),
+                Some(entry) => self.weights.floats(entry.row(), &mut scratch),
             };
             sum += touched().map(|s| regulariser(weights, s)).sum::<f64>();
         }

@@ -3,18 +3,18 @@
 use zillion_feature::FeatureKey;
 
 use super::super::Table;
-use super::is_narrow;
+use crate::index::Entry;
 
 impl Table {
     /// One row, padding included; where it is narrow, in its initial row.
     pub(in crate::table) fn copy_of_either_width(
         &self,
         key: FeatureKey,
-        row: u32,
+        entry: Entry,
         target: &mut [f32],
     ) {
-        let weights = self.weights_of(row);
-        if is_narrow(row) {
+        let weights = self.weights_of(entry);
+        if entry.is_narrow() {
             self.shape.fill_initial(key, target);
             let mut from = 0;
             for segment in self.shape.layout.narrow.iter().flatten() {

@@ -5,7 +5,7 @@ use zillion_feature::FeatureKey;
 use super::super::push::is_finite;
 use super::super::sweep::{regulariser, segment_square};
 use super::super::{Room, Table, Times};
-use super::is_narrow;
+use crate::index::Entry;
 use crate::shape::TableShape;
 
 /// Floats of a row and of its gradient, one after the other.
@@ -42,7 +42,7 @@ impl Table {
             }
             let Scratch { weights, raw: gathered } = &mut scratch;
             let shape = self.floats_of_widths(key, row, weights);
-            let raw = if row.is_some_and(|row| !is_narrow(row)) {
+            let raw = if row.is_some_and(|entry| !entry.is_narrow()) {
                 raw
             } else {
                 gathered.resize(shape.stride(), 0.0);
@@ -76,7 +76,7 @@ impl Table {
     fn floats_of_widths(
         &self,
         key: FeatureKey,
-        row: Option<u32>,
+        row: Option<Entry>,
         weights: &mut Vec<f32>,
     ) -> &TableShape {
         let shape = match (row, self.shape.narrow.as_deref()) {

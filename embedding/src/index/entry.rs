@@ -1,0 +1,137 @@
+//! What a key leads to: one 32-bit word of the index, and the one place that says what the word means.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | below 2³¹ | the number of a full row in memory |
+//! | from 2³¹ to 2³² - 3 | by the kind of the table: a full row, a narrow row, or a record on disk |
+//! | 2³² - 2 | the search is not finished: the key must be looked up again |
+//! | 2³² - 1 | the key has no row |
+//!
+//! # Invariants
+//! * A table has narrow rows, or records on disk, or neither, and never both: so one bit is enough for the two. Only the
+//!   code of a table of the right kind asks [`Entry::narrow_row`] or [`Entry::record`].
+
+/// What a key leads to in one shard's part of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(crate) struct Entry(u32);
+
+/// The bit that marks a narrow row, or a record on disk.
+const TAG: u32 = 1 << 31;
+/// The first word that is neither a row nor a record.
+const END: u32 = u32::MAX - 1;
+
+impl Entry {
+    /// The key has no row.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+    /// The first look at the key did not decide: it must be looked up again.
+    pub(crate) const UNDECIDED: Self = Self(END);
+    /// The number of records on disk that a shard can have.
+    pub(crate) const MOST_RECORDS: u32 = END - TAG;
+
+    /// Returns the entry of a full row in memory.
+    #[inline(always)]
+    pub(crate) fn full(row: u32) -> Self {
+        Self(row)
+    }
+
+    /// Returns the entry of a narrow row.
+    #[inline(always)]
+    pub(crate) fn narrow(row: u32) -> Self {
+        Self(TAG | row)
+    }
+
+    /// Returns the entry of a record on disk.
+    #[inline(always)]
+    pub(crate) fn cold(record: u32) -> Self {
+        Self(TAG | record)
+    }
+
+    /// Returns whether a full row of this number can have an entry, in a table that has tagged entries or not.
+    #[inline(always)]
+    pub(crate) fn fits_full(row: u32, is_tagged: bool) -> bool {
+        row < END && !(is_tagged && row & TAG != 0)
+    }
+
+    /// Returns whether a narrow row of this number can have an entry.
+    #[inline(always)]
+    pub(crate) fn fits_narrow(row: u32) -> bool {
+        row < Self::MOST_RECORDS
+    }
+
+    /// Returns the word that the index stores.
+    #[inline(always)]
+    pub(crate) fn word(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the entry that a word of the index means.
+    #[inline(always)]
+    pub(crate) fn from_word(word: u32) -> Self {
+        Self(word)
+    }
+
+    /// Returns whether the key has no row.
+    #[inline(always)]
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// Returns the number of the row in the full slabs; the entry must be one of a full row in memory.
+    #[inline(always)]
+    pub(crate) fn row(self) -> u32 {
+        self.0
+    }
+
+    /// Returns whether the entry of a table with narrow rows leads to a narrow one.
+    #[inline(always)]
+    pub(crate) fn is_narrow(self) -> bool {
+        self.is_tagged()
+    }
+
+    /// Returns the number of a narrow row in its slabs, in a table with narrow rows.
+    #[inline(always)]
+    pub(crate) fn narrow_row(self) -> Option<u32> {
+        self.is_tagged().then_some(self.0 & !TAG)
+    }
+
+    /// Returns whether the entry of a table that spills leads to a record on disk.
+    #[inline(always)]
+    pub(crate) fn is_cold(self) -> bool {
+        self.is_tagged()
+    }
+
+    /// Returns the number of a record on disk, in a table that spills.
+    #[inline(always)]
+    pub(crate) fn record(self) -> Option<u32> {
+        self.is_tagged().then_some(self.0 & !TAG)
+    }
+
+    #[inline(always)]
+    fn is_tagged(self) -> bool {
+        self.0 & TAG != 0 && self.0 < END
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_entry_is_told_from_the_others() {
+        for number in [0, 1, TAG - 3] {
+            assert_eq!(Entry::full(number).row(), number);
+            assert!(!Entry::full(number).is_narrow() && !Entry::full(number).is_cold());
+            assert_eq!(Entry::narrow(number).narrow_row(), Some(number));
+            assert_eq!(Entry::cold(number).record(), Some(number));
+            assert!(Entry::fits_narrow(number) && Entry::fits_full(number, true));
+        }
+        for word in [Entry::NONE, Entry::UNDECIDED] {
+            assert_eq!((word.narrow_row(), word.record()), (None, None));
+        }
+        assert!(Entry::NONE.is_none() && !Entry::UNDECIDED.is_none());
+        assert!(!Entry::fits_narrow(TAG - 2) && !Entry::fits_full(TAG, true));
+        assert!(Entry::fits_full(TAG, false) && !Entry::fits_full(END, false));
+        assert_eq!(Entry::from_word(Entry::narrow(7).word()), Entry::narrow(7));
+    }
+}
