@@ -4,8 +4,8 @@
 //! Nothing is reckoned here a second time. A forecast that had formulas of its own would drift away from what tables do.
 
 use crate::error::{Error, Result};
-use crate::life::capacity::{Claim, shares};
-use crate::set::shared_room;
+use crate::eviction::capacity::{Claim, shares};
+use crate::eviction::shared_limit::shared_room;
 use crate::shape::TableShape;
 use crate::spill::{FILE_PER_ROWS, RecordShape, budget_rows};
 use zillion_rows::ByteSize;

@@ -51,36 +51,44 @@
 //! # Ok::<(), zillion_embedding::Error>(())
 //! ```
 
-mod ahead;
-mod candidates;
+mod admission;
+mod adopt;
 pub mod capacity;
+mod changes;
 mod error;
-mod filter;
+mod eviction;
+#[cfg(test)]
+mod fixtures;
 mod forecast;
-mod gate;
+mod free_list;
 mod index;
-mod life;
+mod layers;
 mod narrow;
 mod optimizer;
+mod prefetch;
 mod set;
 mod shape;
 mod shard;
+mod snapshot;
 mod spill;
 mod statistics;
 mod table;
-#[cfg(test)]
-mod testing;
+mod tombstones;
 mod view;
 
-pub use error::{Error, Result};
-pub use forecast::{SpillForecast, forecast_spill, rows_within_shared_limit};
+pub use crate::adopt::Adopted;
+pub use crate::error::{Error, Result};
+pub use crate::eviction::shared_limit::check_shared_limit;
+pub use crate::forecast::{SpillForecast, forecast_spill, rows_within_shared_limit};
 #[doc(hidden)]
-pub use index::IndexAlone;
-pub use optimizer::Rates;
-pub use set::{Adopted, LAST_STEP, LiveRows, SnapshotMark, TableSet, Update, check_shared_limit};
-pub use spill::{SpillHome, SpillStatistics};
-pub use statistics::{Counters, TableStatistics};
-pub use view::{
+pub use crate::index::IndexAlone;
+pub use crate::optimizer::Rates;
+pub use crate::set::{LAST_STEP, LiveRows, TableSet, Update};
+pub use crate::snapshot::marks::SnapshotMark;
+pub use crate::spill::SpillHome;
+pub use crate::statistics::SpillStatistics;
+pub use crate::statistics::{Counters, TableStatistics};
+pub use crate::view::{
     AdmissionForecast, Bin, EvictionForecast, Histogram, Keep, KeyReport, Measure, Norms, Order,
     Outlook, Range, RowReport, RowView, SegmentReport, Shrink, SlotBalance, TableSize, TableSurvey,
     TableView, Waiting,

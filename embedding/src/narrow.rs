@@ -1,101 +1,109 @@
-//! What a narrow row is, resolved once into what the loops need.
+//! Rows that are narrow until their key has shown that it is frequent: where they lie, how they come and grow.
 //!
-//! A narrow row is a row of a smaller table: its segments have the same rules, seeds and metadata, so that every
-//! loop over rows takes the smaller shape and knows nothing of growth. Here is what leads from one to the other.
+//! Narrow rows have slabs of their own, with strides of their own, so that what a rare key does not have takes no
+//! memory. The top bit of an index entry says which slabs its row number is of. Rows of both widths go through
+//! the same rules, narrow ones by the shape of the smaller table that they are (`crate::narrow`).
+//!
+//! What a narrow row does not have reads as the initial row of its key: in training, in evaluation, and from a layer.
+//! Growing writes these same numbers, so that no answer changes by it.
+//!
+//! # Invariants
+//! * An entry with the top bit is a row of the narrow slabs, and any other of the full ones. Tables that spill
+//!   use this bit for records and have no narrow rows; dense tables neither.
+//! * Between two pushes no narrow row has as many pushes as make it full, unless a checkpoint has brought it: those
+//!   grow at their next push. Growth goes one way.
+//! * Whether a row grows is a matter of its own pushes, and so not of shards, threads or time.
+//!
+//! # Concurrency
+//! A plain value, owned by one shard's part of a table.
+
+mod pull;
+pub(crate) mod shape;
+mod sums;
+mod table;
 
 use std::ops::Range;
 
-use zillion_rows::TableSpec;
+use zillion_device::slab::{Slab, SlabBytes};
+use zillion_feature::FeatureKey;
 
 use crate::error::Result;
-use crate::optimizer::Kernel;
+use crate::narrow::shape::NarrowShape;
 use crate::shape::TableShape;
+use crate::table::weights::WeightSlab;
+use crate::table::weights::shard_with;
 
-/// The rows of a table before they are full.
-#[derive(Debug)]
-pub(crate) struct NarrowShape {
-    /// Pushes that make a row full.
-    pub(crate) at: u32,
-    /// Narrow rows as a table of their own would have them.
-    pub(crate) shape: TableShape,
-    /// Floats: where they are in a full row, and in a narrow one.
-    floats: Vec<(Range<usize>, Range<usize>)>,
-    /// Words of state, in the same way.
-    state: Vec<(Range<usize>, Range<usize>)>,
-    /// The table's segment of each of the narrow row's.
-    of: Vec<usize>,
+/// Keys that grow in a push for which memory is kept until the next.
+pub(crate) const KEPT_DUE: usize = 1 << 12;
+
+/// The memory of two slabs.
+pub(crate) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
+    SlabBytes {
+        reserved: a.reserved + b.reserved,
+        used: a.used + b.used,
+        bookkeeping: a.bookkeeping + b.bookkeeping,
+    }
 }
 
-impl NarrowShape {
-    /// Of a valid spec; `None` where all rows are full.
-    pub(crate) fn new(spec: &TableSpec) -> Result<Option<Self>> {
-        let (Some(growth), Some(small)) = (spec.grow, spec.narrow_spec()) else {
-            return Ok(None);
-        };
-        let (full, narrow) = (spec.layout(), small.layout());
-        // Only the first segment may be missing.
-        let missing = spec.segments.len() - small.segments.len();
-        let mut shape = Self {
-            at: growth.at,
-            floats: Vec::new(),
-            state: Vec::new(),
-            of: (missing..spec.segments.len()).collect(),
-            shape: TableShape::new(small)?,
-        };
-        let mut full_state: Vec<usize> = vec![0];
-        for segment in &spec.segments {
-            let length = segment.optimizer.state_len(segment.dim);
-            full_state.push(full_state.last().copied().unwrap_or(0) + length);
-        }
-        for (at, &of) in shape.of.iter().enumerate() {
-            let (wide, own) = (&spec.segments[of], &shape.shape.segments[at]);
-            let start = full.segments[of].offset;
-            shape.floats.push((start..start + narrow.segments[at].dim, own.weights.clone()));
-            let whole = wide.optimizer.state_len(wide.dim);
-            if whole == own.state.len() {
-                // The same dimension, or one number a row.
-                let start = full_state[of];
-                shape.state.push((start..start + whole, own.state.clone()));
-                continue;
+/// The narrow rows of one shard's part of a table.
+#[derive(Debug)]
+pub(crate) struct Narrow {
+    pub(crate) weights: WeightSlab,
+    pub(crate) companion: Slab<u32>,
+    /// What a narrow row has of its key's gradient.
+    pub(crate) gradient: Vec<f32>,
+    /// Keys whose rows grow at the end of the push.
+    pub(crate) due: Vec<FeatureKey>,
+    pub(crate) first_slot: usize,
+    /// Rows of each slot.
+    pub(crate) by_slot: Vec<u32>,
+}
+
+impl Narrow {
+    /// No rows yet; `None` where the rows of the table are all full.
+    pub(crate) fn new(shape: &TableShape, slots: &Range<usize>) -> Result<Option<Box<Self>>> {
+        let Some(NarrowShape { shape, .. }) = shape.narrow.as_deref() else { return Ok(None) };
+        let shard = shard_with(slots);
+        Ok(Some(Box::new(Self {
+            weights: WeightSlab::new(shape, shard)?,
+            companion: Slab::new(shape.companion_stride)?.staggered(shard),
+            gradient: Vec::new(),
+            due: Vec::new(),
+            first_slot: slots.start,
+            by_slot: vec![0; slots.len()],
+        })))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// Bytes beside the rows.
+    pub(crate) fn bookkeeping(&self) -> usize {
+        self.by_slot.capacity() * size_of::<u32>()
+            + self.due.capacity() * size_of::<FeatureKey>()
+            + self.gradient.capacity() * size_of::<f32>()
+    }
+
+    /// A row of zeros in both slabs, of a key of this shard.
+    pub(crate) fn allocate(&mut self) -> Result<u32> {
+        let row = self.weights.alloc()?;
+        match self.companion.alloc() {
+            Ok(twin) => debug_assert_eq!(row, twin, "both slabs hand out the lowest free row"),
+            Err(e) => {
+                self.weights.free(row);
+                return Err(e.into());
             }
-            // Numbers a float, kind after kind: the first of each kind.
-            let dim = own.weights.len();
-            for kind in 0..whole / wide.dim {
-                let from = own.state.start + kind * dim;
-                let to = full_state[of] + kind * wide.dim;
-                shape.state.push((to..to + dim, from..from + dim));
-            }
         }
-        Ok(Some(shape))
+        Ok(row)
     }
 
-    /// The rules of its segments, out of those of the table's.
-    pub(crate) fn kernels(&self, table: &[Kernel]) -> Vec<Kernel> {
-        self.of.iter().map(|&segment| table[segment]).collect()
+    pub(crate) fn free(&mut self, row: u32) {
+        self.weights.free(row);
+        self.companion.free(row);
     }
 
-    /// Copies what a narrow row has of a full row's gradient.
-    #[inline(always)]
-    pub(crate) fn gather(&self, full: &[f32], narrow: &mut [f32]) {
-        for (from, to) in &self.floats {
-            narrow[to.clone()].copy_from_slice(&full[from.clone()]);
-        }
-    }
-
-    /// Copies the weights of a narrow row to where they belong in a full one.
-    pub(crate) fn spread<T: Copy>(&self, narrow: &[T], full: &mut [T]) {
-        for (to, from) in &self.floats {
-            full[to.clone()].copy_from_slice(&narrow[from.clone()]);
-        }
-    }
-
-    /// Copies state, metadata and what a row was used for.
-    pub(crate) fn spread_companion(&self, table: &TableShape, narrow: &[u32], full: &mut [u32]) {
-        for (to, from) in &self.state {
-            full[to.clone()].copy_from_slice(&narrow[from.clone()]);
-        }
-        let tail = table.companion_tail();
-        let own = self.shape.companion_tail();
-        full[tail].copy_from_slice(&narrow[own]);
+    pub(crate) fn of_slot(&mut self, key: FeatureKey) -> &mut u32 {
+        &mut self.by_slot[key.slot() - self.first_slot]
     }
 }

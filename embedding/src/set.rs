@@ -10,17 +10,8 @@
 //! `&mut self` is the whole protocol: a phase that changes rows hands each shard to one thread at a time, and while one
 //! reads nothing changes.
 
-mod adopt;
-mod capacity;
-mod changes;
-mod checkpoint;
-mod eras;
 mod frozen;
-mod layers;
-mod marks;
 mod read;
-mod snapshot;
-mod spill;
 mod sums;
 
 use std::num::NonZeroUsize;
@@ -32,23 +23,18 @@ use zillion_feature::{
     FeatureKey, LookupPlan, RowBuffer, ShardMap, Step, TableId, TablePlan, TableRows, Use,
 };
 
-pub use self::adopt::Adopted;
-pub(crate) use self::adopt::Moves;
+use crate::changes::tracking::Tracking;
 use crate::error::{Error, Result};
-use crate::life::Due;
+use crate::eviction::Due;
+use crate::eviction::shared_limit::SharedLimit;
 use crate::optimizer::Rates;
 use crate::shape::{TableShape, TableStep};
 use crate::shard::Shard;
+use crate::snapshot::Snapshot;
+use crate::snapshot::generations::Eras;
+use crate::snapshot::marks::Marks;
+use crate::spill::spilling::Spilling;
 use crate::statistics::{Counters, TableStatistics};
-use capacity::SharedLimit;
-pub use capacity::check_shared_limit;
-pub(crate) use capacity::shared_room;
-use changes::Tracking;
-use eras::Eras;
-use marks::Marks;
-pub use marks::SnapshotMark;
-use snapshot::Snapshot;
-use spill::Spilling;
 use zillion_rows::RowShape;
 use zillion_rows::{LookupReport, RowSource};
 use zillion_rows::{TableLayout, TableSpec};
@@ -62,24 +48,24 @@ pub const LAST_STEP: Step = Step(u32::MAX as u64);
 /// every operation stands for itself.
 #[derive(Debug)]
 pub struct TableSet {
-    shapes: Vec<Arc<TableShape>>,
-    layouts: Vec<TableLayout>,
-    swept: Vec<bool>,
+    pub(crate) shapes: Vec<Arc<TableShape>>,
+    pub(crate) layouts: Vec<TableLayout>,
+    pub(crate) swept: Vec<bool>,
     /// Tables that a step leaves as they are.
-    frozen: Vec<bool>,
-    map: ShardMap,
-    shards: Vec<Shard>,
-    eras: Eras,
+    pub(crate) frozen: Vec<bool>,
+    pub(crate) map: ShardMap,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) eras: Eras,
     /// Present while changes are tracked.
-    tracking: Option<Tracking>,
+    pub(crate) tracking: Option<Tracking>,
     /// The checkpoint that is being written.
-    snapshot: Option<Box<Snapshot>>,
+    pub(crate) snapshot: Option<Box<Snapshot>>,
     /// Present where checkpoints of changes alone are written.
-    marks: Option<Marks>,
+    pub(crate) marks: Option<Marks>,
     /// What all tables may have together.
-    shared: SharedLimit,
+    pub(crate) shared: SharedLimit,
     /// Present where a table spills.
-    spilling: Option<Spilling>,
+    pub(crate) spilling: Option<Spilling>,
 }
 
 /// The optimizer step that gradients are applied in.
@@ -319,7 +305,7 @@ impl TableSet {
         (0..self.shapes.len()).map(table).collect()
     }
 
-    fn shape(&self, table: TableId) -> Result<&Arc<TableShape>> {
+    pub(crate) fn shape(&self, table: TableId) -> Result<&Arc<TableShape>> {
         self.shapes.get(table.index()).ok_or_else(|| {
             let reason = format!("there are {} tables", self.shapes.len());
             Error::mismatch(&table.0.to_string(), reason)
@@ -327,14 +313,14 @@ impl TableSet {
     }
 
     /// The keys shared out: by shard, by table of the plan.
-    fn ranges(&self, plan: &LookupPlan) -> Vec<Vec<Range<usize>>> {
+    pub(crate) fn ranges(&self, plan: &LookupPlan) -> Vec<Vec<Range<usize>>> {
         let by_table: Vec<_> = plan.tables.iter().map(|t| t.shard_ranges(&self.map)).collect();
         (0..self.shards.len())
             .map(|shard| by_table.iter().map(|ranges| ranges[shard].clone()).collect())
             .collect()
     }
 
-    fn check_gradients(&self, plan: &LookupPlan, gradients: &RowBuffer) -> Result<()> {
+    pub(crate) fn check_gradients(&self, plan: &LookupPlan, gradients: &RowBuffer) -> Result<()> {
         if plan.tables.len() != gradients.tables.len() {
             let reason = format!(
                 "the plan has {} tables and the gradients have {}",
@@ -368,7 +354,7 @@ impl TableSet {
     }
 
     /// Checks that what rows were used for is said where a table keeps it, and nowhere else.
-    fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
+    pub(crate) fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
         let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
         let reason = match (&spec.statistics, &rows.uses) {
             (None, None) => return Ok(()),
@@ -389,7 +375,7 @@ impl TableSet {
     }
 
     /// The step of each table that is swept (or, of each that is not).
-    fn steps(&self, update: Update, swept: bool) -> Result<Vec<Option<TableStep>>> {
+    pub(crate) fn steps(&self, update: Update, swept: bool) -> Result<Vec<Option<TableStep>>> {
         if update.step == Step(0) || update.step > LAST_STEP {
             let reason = format!("steps are counted from 1 to {}: {}", LAST_STEP.0, update.step.0);
             return Err(Error::mismatch("*", reason));
@@ -402,12 +388,12 @@ impl TableSet {
     }
 }
 
-fn empty_shards(shapes: &[Arc<TableShape>], map: &ShardMap) -> Result<Vec<Shard>> {
+pub(crate) fn empty_shards(shapes: &[Arc<TableShape>], map: &ShardMap) -> Result<Vec<Shard>> {
     (0..map.shards()).map(|i| Shard::new(shapes, map.range(i))).collect()
 }
 
 /// Runs `f` on every shard as one phase; the first error in shard order wins.
-fn each(
+pub(crate) fn each(
     workers: &Workers,
     shards: &mut [Shard],
     f: impl Fn(usize, &mut Shard) -> Result<()> + Sync,
@@ -417,7 +403,7 @@ fn each(
 }
 
 /// [`each`] with something of its own for every shard.
-fn each_with<T: Send>(
+pub(crate) fn each_with<T: Send>(
     workers: &Workers,
     shards: &mut [Shard],
     with: Vec<T>,
@@ -434,14 +420,17 @@ fn each_with<T: Send>(
 }
 
 /// Everything that was counted.
-fn total(shards: &[Shard]) -> Counters {
+pub(crate) fn total(shards: &[Shard]) -> Counters {
     let mut sum = Counters::default();
     shards.iter().for_each(|shard| sum.add(shard.counters()));
     sum
 }
 
 /// What `f` counted.
-fn counted(shards: &mut [Shard], f: impl FnOnce(&mut [Shard]) -> Result<()>) -> Result<Counters> {
+pub(crate) fn counted(
+    shards: &mut [Shard],
+    f: impl FnOnce(&mut [Shard]) -> Result<()>,
+) -> Result<Counters> {
     let before = total(shards);
     f(shards)?;
     Ok(total(shards).since(before))

@@ -8,11 +8,11 @@ use zillion_rows::memory::Reckoning;
 use zillion_rows::{RowShape, TableSpec};
 
 use crate::error::Result;
-use crate::life::Pinned;
-use crate::life::priority::Priority;
-use crate::narrow::NarrowShape;
+use crate::eviction::permits::Room;
+use crate::eviction::pinned::Pinned;
+use crate::eviction::priority::Priority;
+use crate::narrow::shape::NarrowShape;
 use crate::optimizer::{Guard, Kernel, Rates, Rule};
-use crate::table::Room;
 
 /// A table's shape: the shape of its rows, and what the engine needs to change them. Shared by the shards of a table.
 #[derive(Debug)]

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan, TableRows};
 
 use crate::error::Result;
-use crate::life::Due;
+use crate::eviction::Due;
 use crate::shape::{TableShape, TableStep};
 use crate::statistics::Counters;
-use crate::table::{Table, Times};
+use crate::table::Table;
+use crate::table::push::Times;
 
 /// The rows of one slot range, all tables.
 #[derive(Debug)]

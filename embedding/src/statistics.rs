@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use crate::spill::SpillStatistics;
-
 /// Events of one table, counted since the set was made. Nothing is silent: each is a metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
@@ -147,5 +145,64 @@ impl TableStatistics {
             self.spill.get_or_insert_default().add(spill);
         }
         self.counters.add(other.counters);
+    }
+}
+
+/// What a table that spills has done. Bytes and operations are those of the disk, past the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SpillStatistics {
+    /// Rows in memory.
+    pub hot_rows: u64,
+    /// Rows in the file.
+    pub cold_rows: u64,
+    /// Rows that the table may have in memory between two steps.
+    pub budget_rows: u64,
+    /// Bytes of the setting.
+    pub budget_bytes: u64,
+    /// Bytes of the file.
+    pub disk_bytes: u64,
+    /// Bytes of it that are rows.
+    pub live_bytes: u64,
+    /// Bytes of memory beside rows and index: what is on its way to the file and from it.
+    pub buffer_bytes: u64,
+    /// Rows that were read from the file because a plan needed them.
+    pub brought_in: u64,
+    /// Of those, rows whose reading had begun before their plan was looked up.
+    pub ahead: u64,
+    /// Rows that were written to the file because the memory was needed.
+    pub spilled: u64,
+    /// Rows that were written again, so that the space between them could be used.
+    pub compacted: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Shards whose file goes through the page cache, because the file system has no way past it.
+    pub cached_files: u64,
+}
+
+impl SpillStatistics {
+    /// Adds another shard's part of the same table.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.hot_rows += other.hot_rows;
+        self.cold_rows += other.cold_rows;
+        self.budget_rows += other.budget_rows;
+        self.budget_bytes += other.budget_bytes;
+        self.disk_bytes += other.disk_bytes;
+        self.live_bytes += other.live_bytes;
+        self.buffer_bytes += other.buffer_bytes;
+        self.brought_in += other.brought_in;
+        self.ahead += other.ahead;
+        self.spilled += other.spilled;
+        self.compacted += other.compacted;
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.written_bytes += other.written_bytes;
+        self.cached_files += other.cached_files;
     }
 }

@@ -24,11 +24,11 @@ use zillion_rows::part::{
 };
 use zillion_rows::{TableLayout, TableSpec};
 
-pub use explain::{
+pub use crate::view::explain::{
     AdmissionForecast, EvictionForecast, KeyReport, Outlook, RowReport, SegmentReport,
 };
-pub use histogram::{Histogram, Measure, Range};
-pub use shrink::{Keep, Shrink, TableSize};
+pub use crate::view::histogram::{Histogram, Measure, Range};
+pub use crate::view::shrink::{Keep, Shrink, TableSize};
 
 /// Norms that quantiles are taken from: of more rows, of those evenly spaced in key order.
 const NORMS: usize = 1 << 22;
@@ -451,7 +451,7 @@ fn norms(passes: Vec<Pass>, rows: u64) -> Option<Norms> {
 mod tests {
     use super::*;
     use crate::TableSet;
-    use crate::testing::*;
+    use crate::fixtures::*;
     use zillion_rows::conformance::plan_of;
     use zillion_rows::{Admission, OptimizerSpec};
 

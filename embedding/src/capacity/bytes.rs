@@ -56,7 +56,7 @@ fn vector(spec: &TableSpec) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{segment, table};
+    use crate::fixtures::{segment, table};
     use zillion_rows::OptimizerSpec;
 
     #[test]

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::events::{BINS, Events, cache_rows};
-use super::{Heaps, Seen, Tracker};
+use crate::capacity::events::{BINS, Events, cache_rows};
+use crate::capacity::{Heaps, Seen, Tracker};
 
 /// Limits of unseen steps below this part of the pass are left out: nobody wants rows that short-lived.
 const SHORTEST: u64 = 2000;

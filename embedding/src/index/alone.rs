@@ -3,8 +3,8 @@
 use zillion_device::DeviceError;
 use zillion_feature::{FeatureKey, SLOTS};
 
-use super::{AtHome, Entry, Index};
-use crate::ahead::in_turn;
+use crate::index::{AtHome, Entry, Index};
+use crate::prefetch::in_turn;
 
 /// An index of all slots.
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 use zillion_device::lines::CacheLine;
 use zillion_device::simd::equal_lanes;
 
-use super::line::Line;
+use crate::index::line::Line;
 
 const KEYS: usize = 6;
 /// The first word of the middle bits of keys, and how many bits those are.

@@ -7,7 +7,7 @@
 use zillion_device::lines::CacheLine;
 use zillion_feature::SLOTS;
 
-use super::line::Line;
+use crate::index::line::Line;
 
 const KEYS: usize = 5;
 /// Bits on top of a word that are no part of the key.

@@ -12,8 +12,8 @@ use std::marker::PhantomData;
 use zillion_device::DeviceError;
 use zillion_device::lines::{CacheLine, LineArena, Run};
 
-use super::entry::Entry;
-use super::line::Line;
+use crate::index::entry::Entry;
+use crate::index::line::Line;
 
 /// Growth from one size to the next.
 const GROWTH: f64 = 1.2;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use zillion_feature::{FeatureKey, SLOTS};
 
-use super::{Compact, Entry, Index};
+use crate::index::{Compact, Entry, Index};
 
 #[derive(Clone, Debug)]
 enum Action {

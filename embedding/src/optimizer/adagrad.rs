@@ -1,6 +1,6 @@
 //! AdaGrad with one accumulator a weight.
 
-use super::{Gradient, RowKernel};
+use crate::optimizer::{Gradient, RowKernel};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdagradKernel {

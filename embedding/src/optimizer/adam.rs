@@ -2,7 +2,7 @@
 
 use zillion_feature::Step;
 
-use super::{Gradient, RowKernel, decimal};
+use crate::optimizer::{Gradient, RowKernel, decimal};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdamKernel {

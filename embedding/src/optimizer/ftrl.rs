@@ -6,7 +6,7 @@
 //! textbook form breaks: a row starts from its seeded initial weights instead of zero, and a learning
 //! rate that a schedule lowers does not shrink every weight at its next touch.
 
-use super::{Gradient, RowKernel};
+use crate::optimizer::{Gradient, RowKernel};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FtrlKernel {

@@ -7,7 +7,7 @@
 //! As in `ftrl.rs`, `z` is taken back from the weights where they are not zero. The shrinkage of the group is
 //! undone with it: of `u = -w * curvature` the length is `|s| - t`, so that `s = u * (1 + t / |u|)`.
 
-use super::{FtrlKernel, Gradient, RowKernel, sum_of_squares_f32};
+use crate::optimizer::{FtrlKernel, Gradient, RowKernel, sum_of_squares_f32};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupFtrlKernel {

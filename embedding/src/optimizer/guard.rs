@@ -6,7 +6,7 @@
 
 use zillion_rows::{Bounds, ClipSpec};
 
-use super::{Gradient, RowKernel, sum_of_squares_f64};
+use crate::optimizer::{Gradient, RowKernel, sum_of_squares_f64};
 
 /// A segment's clip and bounds, where it has any of them.
 #[derive(Clone, Copy, Debug)]

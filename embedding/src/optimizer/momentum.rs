@@ -3,7 +3,7 @@
 //! The learning rate multiplies the whole velocity, so that a schedule which lowers it slows what is in motion
 //! too.
 
-use super::{Gradient, RowKernel};
+use crate::optimizer::{Gradient, RowKernel};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MomentumKernel {

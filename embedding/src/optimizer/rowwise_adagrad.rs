@@ -1,6 +1,6 @@
 //! AdaGrad with one accumulator a row segment.
 
-use super::{Gradient, RowKernel, sum_of_squares_of};
+use crate::optimizer::{Gradient, RowKernel, sum_of_squares_of};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowwiseAdagradKernel {

@@ -3,7 +3,7 @@
 use zillion_feature::Step;
 use zillion_rows::OptimizerSpec;
 
-use super::{
+use crate::optimizer::{
     AdagradKernel, AdamKernel, FtrlKernel, GroupFtrlKernel, MomentumKernel, RowwiseAdagradKernel,
     SgdKernel, decimal,
 };

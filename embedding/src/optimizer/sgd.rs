@@ -1,6 +1,6 @@
 //! Plain stochastic gradient descent.
 
-use super::{Gradient, RowKernel};
+use crate::optimizer::{Gradient, RowKernel};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SgdKernel {

@@ -6,8 +6,8 @@
 
 use zillion_feature::TableId;
 
-use super::TableSet;
 use crate::error::Result;
+use crate::set::TableSet;
 
 impl TableSet {
     /// Leaves these tables as they are from now on, and no others.
@@ -25,7 +25,7 @@ impl TableSet {
     }
 
     /// Of each table, whether a step ends with a sweep of its rows.
-    pub(super) fn moving_swept(&self) -> Vec<bool> {
+    pub(crate) fn moving_swept(&self) -> Vec<bool> {
         let tables = self.swept.iter().zip(&self.frozen);
         tables.map(|(&swept, &frozen)| swept && !frozen).collect()
     }

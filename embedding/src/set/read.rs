@@ -6,10 +6,11 @@
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 
-use super::TableSet;
 use crate::error::Result;
+use crate::set::TableSet;
 use crate::shard::Shard;
-use crate::table::{Absent, Known, KnownRoom};
+use crate::table::found_rows::{Known, KnownRoom};
+use crate::table::pull::Absent;
 use zillion_rows::LookupReport;
 use zillion_rows::shape_rows;
 

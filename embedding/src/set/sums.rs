@@ -6,8 +6,8 @@ use std::ops::Range;
 use zillion_device::Workers;
 use zillion_feature::{LookupPlan, RowBuffer, Step, TablePlan};
 
-use super::TableSet;
 use crate::error::Result;
+use crate::set::TableSet;
 use crate::shard::{Shard, slot_runs, times};
 use crate::table::Table;
 

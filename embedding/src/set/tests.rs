@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use zillion_feature::FeatureKey;
 
 use crate::TableSet;
-pub(crate) use invariance::{contents, defaults};
+pub(crate) use crate::set::tests::invariance::{contents, defaults};
 use zillion_rows::Candidate;
 use zillion_rows::row::StoredRow;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use zillion_device::direct_io::{DirectFile, Pieces, Readers, Reading};
 use zillion_feature::FeatureKey;
 
-use super::Log;
 use crate::error::Result;
+use crate::spill::Log;
 
 /// Records that are read together.
 #[derive(Debug)]

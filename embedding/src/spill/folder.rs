@@ -18,14 +18,14 @@ const SUFFIX: &str = ".log";
 
 /// A locked folder. Dropping it removes it, if nothing of others is in it.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
     /// The lock is held as long as this is open.
     _lock: File,
 }
 
 impl Folder {
-    pub(super) fn open(files: &Files, parent: &Path) -> Result<Self> {
+    pub(crate) fn open(files: &Files, parent: &Path) -> Result<Self> {
         files.create_dir(parent)?;
         // What the dead have left is removed wherever it is, and not only where this one will live.
         let entries =
@@ -53,12 +53,12 @@ impl Folder {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Where the next file of a table goes: a name that is not taken.
-    pub(super) fn next(&self, table: &str) -> PathBuf {
+    pub(crate) fn next(&self, table: &str) -> PathBuf {
         let name = |n: u32| self.path.join(format!("{table}-{n}{SUFFIX}"));
         (0..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(u32::MAX))
     }

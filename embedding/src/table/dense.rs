@@ -9,14 +9,14 @@ use std::ops::Range;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
-use super::Table;
-use super::push::is_finite;
 use crate::error::{Error, Result};
 use crate::index::{Entry, Index};
+use crate::table::Table;
+use crate::table::push::is_finite;
 use zillion_rows::row::Meta;
 
 #[derive(Debug)]
-pub(super) struct Dense {
+pub(crate) struct Dense {
     first_slot: usize,
     /// First row of each slot, and the number of rows at the end.
     starts: Vec<u32>,
@@ -27,12 +27,12 @@ pub(super) struct Dense {
 
 /// Gradients by row, until a sweep applies them.
 #[derive(Debug)]
-pub(super) struct Staged {
-    pub(super) gradients: Slab<f32>,
+pub(crate) struct Staged {
+    pub(crate) gradients: Slab<f32>,
     /// In the order of staging.
-    pub(super) touched: Vec<u32>,
+    pub(crate) touched: Vec<u32>,
     /// By row.
-    pub(super) is_touched: Vec<bool>,
+    pub(crate) is_touched: Vec<bool>,
 }
 
 impl Staged {
@@ -45,7 +45,7 @@ impl Staged {
     }
 
     /// Forgets all gradients.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         for row in self.touched.drain(..) {
             self.gradients.row_mut(row).fill(0.0);
             self.is_touched[row as usize] = false;
@@ -54,7 +54,7 @@ impl Staged {
 }
 
 impl Dense {
-    pub(super) fn new(slots: Range<usize>) -> Self {
+    pub(crate) fn new(slots: Range<usize>) -> Self {
         Self {
             first_slot: slots.start,
             starts: vec![0; slots.len() + 1],
@@ -64,30 +64,30 @@ impl Dense {
     }
 
     /// The slots of this shard.
-    pub(super) fn slots(&self) -> Range<usize> {
+    pub(crate) fn slots(&self) -> Range<usize> {
         self.first_slot..self.first_slot + self.starts.len() - 1
     }
 
     /// The rows of a slot, in key order.
-    pub(super) fn slot_rows(&self, slot: usize) -> Range<u32> {
+    pub(crate) fn slot_rows(&self, slot: usize) -> Range<u32> {
         let i = slot - self.first_slot;
         self.starts[i]..self.starts[i + 1]
     }
 
-    pub(super) fn rows(&self) -> u32 {
+    pub(crate) fn rows(&self) -> u32 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    pub(super) fn staged(&self) -> Option<&Staged> {
+    pub(crate) fn staged(&self) -> Option<&Staged> {
         self.staged.as_ref()
     }
 
-    pub(super) fn staged_mut(&mut self) -> Option<&mut Staged> {
+    pub(crate) fn staged_mut(&mut self) -> Option<&mut Staged> {
         self.staged.as_mut()
     }
 
     /// Makes the list of keys by row, if it is not there.
-    pub(super) fn list_keys(&mut self, index: &Index) {
+    pub(crate) fn list_keys(&mut self, index: &Index) {
         if self.keys.is_empty() {
             self.keys = vec![FeatureKey(0); self.rows() as usize];
             for slot in index.slots() {
@@ -99,7 +99,7 @@ impl Dense {
     }
 
     /// Where gradients are staged (made at first use), and the keys by row where they were listed.
-    pub(super) fn staging(&mut self, stride: usize) -> Result<(&mut Staged, &[FeatureKey])> {
+    pub(crate) fn staging(&mut self, stride: usize) -> Result<(&mut Staged, &[FeatureKey])> {
         let staged = match self.staged.take() {
             Some(staged) => staged,
             None => Staged::new(stride, self.rows() as usize)?,
@@ -108,7 +108,7 @@ impl Dense {
     }
 
     /// To be called when rows were added in key order.
-    pub(super) fn renumbered(&mut self, index: &Index) {
+    pub(crate) fn renumbered(&mut self, index: &Index) {
         let mut next = 0;
         for (start, slot) in self.starts.iter_mut().zip(index.slots()) {
             *start = next;
@@ -121,7 +121,7 @@ impl Dense {
         self.keys = Vec::new();
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let staged = self.staged.as_ref().map_or(0, |s| {
             s.gradients.bytes().reserved
                 + s.gradients.bytes().bookkeeping
@@ -225,7 +225,7 @@ impl Table {
     }
 
     /// The metadata of a row that a sweep moved without a gradient.
-    pub(super) fn mark_moved(meta: Meta, epoch: u32) -> Meta {
+    pub(crate) fn mark_moved(meta: Meta, epoch: u32) -> Meta {
         Meta { dirty_epoch: epoch, ..meta }
     }
 }

@@ -4,12 +4,12 @@ use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
-use super::Table;
-use super::known::{Known, KnownRoom};
-use super::weights::WeightSlab;
-use crate::ahead::in_turn;
 use crate::error::Result;
 use crate::index::{AtHome, Entry};
+use crate::prefetch::in_turn;
+use crate::table::Table;
+use crate::table::found_rows::{Known, KnownRoom};
+use crate::table::weights::WeightSlab;
 use zillion_rows::dtype::{Bf16, F16, Half, widen};
 
 /// What a read finds for a key that the table does not have.

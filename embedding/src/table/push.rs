@@ -3,15 +3,16 @@
 use zillion_device::simd::vectorised;
 use zillion_feature::{FeatureKey, Use};
 
-use super::narrow::Narrow;
-use super::uses::note_use;
-use super::{Changes, Table};
-use crate::ahead::in_turn;
+use crate::changes::Changes;
 use crate::error::Result;
 use crate::index::{AtHome, Entry};
-use crate::narrow::NarrowShape;
+use crate::narrow::Narrow;
+use crate::narrow::shape::NarrowShape;
 use crate::optimizer::{Kernel, LANES, RowKernel, Shaping, with_kernel};
+use crate::prefetch::in_turn;
 use crate::shape::{SegmentShape, TableShape, TableStep};
+use crate::table::Table;
+use crate::table::uses::note_use;
 use zillion_rows::row::{Meta, floats_mut};
 
 /// What the stages of a push go by.
@@ -27,17 +28,6 @@ struct Push<'a> {
 }
 
 impl Table {
-    /// Whether a key without a row gets one now; counted.
-    #[inline(always)]
-    fn admit(&mut self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
-        let Some(candidates) = &mut self.candidates else { return true };
-        let admitted = candidates.admit(key, times(), step);
-        self.counters.lapsed += candidates.take_lapsed();
-        self.counters.admitted += u64::from(admitted);
-        self.counters.waiting += u64::from(!admitted);
-        admitted
-    }
-
     /// Counts a row that a gradient goes to, and asks for its lines.
     #[inline(always)]
     fn found(&mut self, entry: Entry) -> Entry {
@@ -305,13 +295,13 @@ pub(crate) struct Times<'a> {
 
 impl Times<'_> {
     #[inline(always)]
-    pub(super) fn of(self, key: usize) -> u32 {
+    pub(crate) fn of(self, key: usize) -> u32 {
         self.offsets[key + 1] - self.offsets[key]
     }
 }
 
 /// Whether the first `width` floats of a row are finite.
-pub(super) fn is_finite(row: &[f32], width: usize) -> bool {
+pub(crate) fn is_finite(row: &[f32], width: usize) -> bool {
     vectorised(
         #[inline(always)]
         || finite(row, width),
@@ -320,7 +310,7 @@ pub(super) fn is_finite(row: &[f32], width: usize) -> bool {
 
 /// The same for code that is vectorised itself.
 #[inline(always)]
-pub(super) fn finite(row: &[f32], width: usize) -> bool {
+pub(crate) fn finite(row: &[f32], width: usize) -> bool {
     // Nearly always all of them are, padding included.
     all_are_finite(row) || row[..width].iter().all(|x| x.is_finite())
 }
@@ -344,7 +334,7 @@ fn all_are_finite(row: &[f32]) -> bool {
 
 /// Runs one segment's rule on one row.
 #[inline(always)]
-pub(super) fn apply_rule(
+pub(crate) fn apply_rule(
     rule: &impl RowKernel,
     segment: &SegmentShape,
     shaping: Shaping,
@@ -359,7 +349,7 @@ pub(super) fn apply_rule(
 
 /// Notes a push in the metadata of a row.
 #[inline(always)]
-pub(super) fn touch(shape: &TableShape, companion: &mut [u32], step: &TableStep) {
+pub(crate) fn touch(shape: &TableShape, companion: &mut [u32], step: &TableStep) {
     let count = shape.meta(companion).count.saturating_add(1);
     let meta = Meta { count, last_step: step.step, dirty_epoch: step.epoch };
     shape.set_meta(companion, meta);

@@ -5,13 +5,15 @@ use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
-use super::dense::Staged;
-use super::push::{apply_rule, is_finite, touch};
-use super::weights::WeightSlab;
-use super::{Room, Table, Times};
 use crate::error::Result;
+use crate::eviction::permits::Room;
 use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64, with_kernel};
 use crate::shape::{SegmentShape, TableShape, TableStep};
+use crate::table::Table;
+use crate::table::dense::Staged;
+use crate::table::push::Times;
+use crate::table::push::{apply_rule, is_finite, touch};
+use crate::table::weights::WeightSlab;
 
 /// Rows swept together.
 const SWEEP: u32 = 64;
@@ -172,11 +174,6 @@ impl Table {
         sum
     }
 
-    /// Whether a push would not yet make a row of a key that has none.
-    pub(super) fn waits(&self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
-        self.candidates.as_ref().is_some_and(|c| !c.would_admit(key, times(), step))
-    }
-
     /// For each of this shard's slots, the regulariser's loss of the segments whose regulariser pulls on
     /// every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
@@ -221,7 +218,7 @@ impl Table {
 }
 
 /// The sum of squares of `raw + l2 * w` over a segment; without `raw`, of `l2 * w`.
-pub(super) fn segment_square(
+pub(crate) fn segment_square(
     raw: Option<&[f32]>,
     weights: &[f32],
     segment: &SegmentShape,
@@ -258,7 +255,7 @@ pub(super) fn segment_square(
 }
 
 /// `(l2 / 2) * |w|^2` of a segment.
-pub(super) fn regulariser(weights: &[f32], segment: &SegmentShape) -> f64 {
+pub(crate) fn regulariser(weights: &[f32], segment: &SegmentShape) -> f64 {
     let weights = &weights[segment.weights.clone()];
     let squares = vectorised(
         #[inline(always)]

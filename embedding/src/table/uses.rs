@@ -8,7 +8,7 @@ use zillion_rows::UseStatistics;
 /// Adds what a row was used for, after what it had has decayed. To be called before a push is noted in its
 /// metadata: the step of the last one says by how much.
 #[inline(always)]
-pub(super) fn note_use(
+pub(crate) fn note_use(
     shape: &TableShape,
     statistics: &UseStatistics,
     companion: &mut [u32],

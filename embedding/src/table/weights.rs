@@ -8,18 +8,19 @@
 //! * The padding of a row is zeros, in every type.
 //! * A row that is not moved keeps its bits: rounding leaves what has its type already.
 
+use std::ops::Range;
 use zillion_device::simd::vectorised;
 use zillion_device::slab::{Slab, SlabBytes};
 use zillion_rows::row::{RowWeights, widen_row};
 
 use crate::error::Result;
-use crate::narrow::NarrowShape;
+use crate::narrow::shape::NarrowShape;
 use crate::shape::TableShape;
 use zillion_rows::dtype::{Bf16, Dtype, F16, Half, RowRounding, nearest, stochastic, widen};
 
 /// Rows by number.
 #[derive(Debug)]
-pub(super) enum WeightSlab {
+pub(crate) enum WeightSlab {
     F32(Slab<f32>),
     F16(Slab<u16>),
     Bf16(Slab<u16>),
@@ -36,7 +37,7 @@ macro_rules! each {
 }
 
 impl WeightSlab {
-    pub(super) fn new(shape: &TableShape, shard: usize) -> Result<Self> {
+    pub(crate) fn new(shape: &TableShape, shard: usize) -> Result<Self> {
         let stride = shape.spec.weight_bytes() / shape.spec.dtype.bytes();
         Ok(match shape.spec.dtype {
             Dtype::F32 => Self::F32(Slab::new(stride)?.staggered(shard)),
@@ -45,35 +46,35 @@ impl WeightSlab {
         })
     }
 
-    pub(super) fn bytes(&self) -> SlabBytes {
+    pub(crate) fn bytes(&self) -> SlabBytes {
         each!(self, slab => slab.bytes())
     }
 
     /// Live rows.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         each!(self, slab => slab.len())
     }
 
-    pub(super) fn alloc(&mut self) -> Result<u32> {
+    pub(crate) fn alloc(&mut self) -> Result<u32> {
         Ok(each!(self, slab => slab.alloc())?)
     }
 
-    pub(super) fn free(&mut self, row: u32) {
+    pub(crate) fn free(&mut self, row: u32) {
         each!(self, slab => slab.free(row));
     }
 
     #[inline(always)]
-    pub(super) fn prefetch(&self, row: u32) {
+    pub(crate) fn prefetch(&self, row: u32) {
         each!(self, slab => slab.prefetch(row));
     }
 
     #[inline(always)]
-    pub(super) fn prefetch_mut(&self, row: u32) {
+    pub(crate) fn prefetch_mut(&self, row: u32) {
         each!(self, slab => slab.prefetch_mut(row));
     }
 
     /// Writes a row that [`TableShape::fill_initial`] makes, or what else has the table's type.
-    pub(super) fn fill(&mut self, row: u32, scratch: &mut Vec<f32>, fill: impl FnOnce(&mut [f32])) {
+    pub(crate) fn fill(&mut self, row: u32, scratch: &mut Vec<f32>, fill: impl FnOnce(&mut [f32])) {
         match self {
             Self::F32(slab) => fill(slab.row_mut(row)),
             Self::F16(slab) => fill_half::<F16>(slab.row_mut(row), scratch, fill),
@@ -82,7 +83,7 @@ impl WeightSlab {
     }
 
     /// Writes a row as a file has it, bit by bit.
-    pub(super) fn restore(&mut self, row: u32, stored: RowWeights<'_>) {
+    pub(crate) fn restore(&mut self, row: u32, stored: RowWeights<'_>) {
         match (self, stored) {
             (Self::F32(slab), RowWeights::F32(w)) => {
                 slab.row_mut(row)[..w.len()].copy_from_slice(w)
@@ -100,7 +101,7 @@ impl WeightSlab {
 
     /// The words of a row, padding included.
     #[inline(always)]
-    pub(super) fn words(&self, row: u32) -> &[u32] {
+    pub(crate) fn words(&self, row: u32) -> &[u32] {
         match self {
             Self::F32(slab) => bytemuck::cast_slice(slab.row(row)),
             Self::F16(slab) | Self::Bf16(slab) => bytemuck::cast_slice(slab.row(row)),
@@ -108,7 +109,7 @@ impl WeightSlab {
     }
 
     /// The same to write.
-    pub(super) fn words_mut(&mut self, row: u32) -> &mut [u32] {
+    pub(crate) fn words_mut(&mut self, row: u32) -> &mut [u32] {
         match self {
             Self::F32(slab) => bytemuck::cast_slice_mut(slab.row_mut(row)),
             Self::F16(slab) | Self::Bf16(slab) => bytemuck::cast_slice_mut(slab.row_mut(row)),
@@ -116,7 +117,7 @@ impl WeightSlab {
     }
 
     /// The row without padding.
-    pub(super) fn stored(&self, row: u32, width: usize) -> RowWeights<'_> {
+    pub(crate) fn stored(&self, row: u32, width: usize) -> RowWeights<'_> {
         match self {
             Self::F32(slab) => RowWeights::F32(&slab.row(row)[..width]),
             Self::F16(slab) => RowWeights::F16(&slab.row(row)[..width]),
@@ -125,7 +126,7 @@ impl WeightSlab {
     }
 
     /// Writes the weights of a narrow row where they belong in a full one, bit by bit.
-    pub(super) fn spread(&mut self, row: u32, narrow: RowWeights<'_>, shape: &NarrowShape) {
+    pub(crate) fn spread(&mut self, row: u32, narrow: RowWeights<'_>, shape: &NarrowShape) {
         match (self, narrow) {
             (Self::F32(slab), RowWeights::F32(own)) => shape.spread(own, slab.row_mut(row)),
             (Self::F16(slab), RowWeights::F16(own)) | (Self::Bf16(slab), RowWeights::Bf16(own)) => {
@@ -136,7 +137,7 @@ impl WeightSlab {
     }
 
     /// The row in f32: where it lies, or widened.
-    pub(super) fn floats<'a>(&'a self, row: u32, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+    pub(crate) fn floats<'a>(&'a self, row: u32, scratch: &'a mut Vec<f32>) -> &'a [f32] {
         match self {
             Self::F32(slab) => slab.row(row),
             Self::F16(slab) => widened::<F16>(slab.row(row), scratch),
@@ -145,7 +146,7 @@ impl WeightSlab {
     }
 
     /// Copies one row over another.
-    pub(super) fn copy_row(&mut self, from: u32, to: u32) {
+    pub(crate) fn copy_row(&mut self, from: u32, to: u32) {
         each!(self, slab => {
             let row = slab.row(from).to_vec();
             slab.row_mut(to).copy_from_slice(&row);
@@ -155,7 +156,7 @@ impl WeightSlab {
     /// Lets a rule change a row's `width` weights: where they lie, or widened and then rounded stochastically to the
     /// row's type. Returns how many were beyond the largest number of the type. To be called where code is vectorised.
     #[inline(always)]
-    pub(super) fn change(
+    pub(crate) fn change(
         &mut self,
         row: u32,
         scratch: &mut Vec<f32>,
@@ -208,4 +209,10 @@ fn change<H: Half>(
     widen::<H>(row, floats);
     rule(floats);
     u64::from(stochastic::<H>(&floats[..width], rounding, &mut row[..width]))
+}
+
+/// The number of the shard that has these slots: shards have equal parts of them, but for one slot.
+pub(crate) fn shard_with(slots: &Range<usize>) -> usize {
+    let len = slots.len().max(1);
+    (slots.start + len / 2) / len
 }

@@ -4,8 +4,8 @@ use serde::Serialize;
 use zillion_device::Workers;
 use zillion_feature::FeatureKey;
 
-use super::{TableView, Waiting};
-use crate::life::Due;
+use crate::eviction::Due;
+use crate::view::{TableView, Waiting};
 use zillion_rows::{Admission, Eviction};
 
 /// Steps within which a slot has its turn at the latest.
@@ -303,7 +303,7 @@ fn norm(weights: &[f32]) -> f32 {
 mod tests {
     use super::*;
     use crate::TableSet;
-    use crate::testing::*;
+    use crate::fixtures::*;
     use zillion_rows::conformance::plan_of;
     use zillion_rows::{ByteSize, OptimizerSpec, PinnedId, TableSpec};
 

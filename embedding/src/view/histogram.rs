@@ -8,7 +8,7 @@
 use serde::Serialize;
 use zillion_device::Workers;
 
-use super::{RowView, TableView, view};
+use crate::view::{RowView, TableView, view};
 
 /// What is looked at in each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

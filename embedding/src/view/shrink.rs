@@ -16,8 +16,8 @@ use serde::Serialize;
 use zillion_device::{Files, Workers};
 use zillion_feature::SLOTS;
 
-use super::{Order, TableView, rank, view};
 use crate::error::{Error, Result};
+use crate::view::{Order, TableView, rank, view};
 use zillion_rows::part::{
     ListedParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count, part_slots,
     write_candidates, write_rows,

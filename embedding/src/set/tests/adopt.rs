@@ -3,8 +3,8 @@
 use zillion_device::Files;
 use zillion_feature::TableId;
 
-use super::changes::live;
-use crate::testing::*;
+use crate::fixtures::*;
+use crate::set::tests::changes::live;
 use crate::{Adopted, Error, TableSet};
 use zillion_rows::layer::{AtOnce, Layer, LayerSource};
 use zillion_rows::{Bounds, Dtype, OptimizerSpec, TableSpec};

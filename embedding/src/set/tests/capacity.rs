@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use zillion_feature::random::combine;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
 
-use super::stored;
-use crate::life::capacity::{Demand, headroom};
-use crate::testing::*;
+use crate::eviction::capacity::{Demand, headroom};
+use crate::fixtures::*;
+use crate::set::tests::stored;
 use crate::{Counters, TableSet};
 use zillion_rows::Candidate;
 use zillion_rows::conformance::plan_of;
@@ -21,7 +21,7 @@ const STATISTICS: UseStatistics = UseStatistics { decay: 0.5, every_steps: 4 };
 /// Ids that are pinned in tests where some are.
 const PINNED: u64 = 3;
 
-pub(super) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
+pub(crate) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
     let needs_uses = matches!(eviction, Eviction::Score { .. });
     let segments = vec![segment("v", DIM, OptimizerSpec::Sgd { lr: LR }, 0.0)];
     TableSpec {
@@ -33,7 +33,7 @@ pub(super) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
 }
 
 /// Gradients of one step, and what rows are used for, where the table keeps that.
-pub(super) fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
+pub(crate) fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
     let mut raw = gradients(set, plan, step);
     for (rows, table) in raw.tables.iter_mut().zip(&plan.tables) {
         let spec = set.specs().nth(table.table.index()).unwrap();
@@ -48,7 +48,7 @@ pub(super) fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer 
     raw
 }
 
-pub(super) fn train(
+pub(crate) fn train(
     set: &mut TableSet,
     workers: &zillion_device::Workers,
     keys: &[FeatureKey],
@@ -62,7 +62,7 @@ pub(super) fn train(
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(crate) struct Row {
     weights: Vec<f32>,
     count: u32,
     last_step: u32,
@@ -226,7 +226,7 @@ fn is_pinned(spec: &TableSpec, key: FeatureKey) -> bool {
 }
 
 /// Everything in the one table of a set.
-pub(super) fn contents(
+pub(crate) fn contents(
     set: &TableSet,
 ) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, Candidate>) {
     stored(set, |row| Row {

@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, TableId};
 
-use super::snapshots::{Act, any_key, contents, specs as snapshot_specs, train};
-use crate::testing::*;
+use crate::fixtures::*;
+use crate::set::tests::snapshots::{Act, any_key, contents, specs as snapshot_specs, train};
 use crate::{Order, SnapshotMark, SpillHome, TableSet, TableView};
 use zillion_rows::layer::{AtOnce, layer_of_checkpoint};
 use zillion_rows::{Admission, Eviction, OptimizerSpec, PartSource, TableParts, TableSpec};

@@ -9,7 +9,7 @@ use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, TableId};
 
 use crate::TableSet;
-use crate::testing::*;
+use crate::fixtures::*;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::{
     AtOnce, Found, Layer, LayerManifest, difference, layer_of_checkpoint, merge_layers,
@@ -18,7 +18,7 @@ use zillion_rows::layer::{
 use zillion_rows::{Eviction, OptimizerSpec, TableSpec};
 
 /// Bits of the weights, and pushes.
-pub(super) type Rows = BTreeMap<u64, (Vec<u32>, u32)>;
+pub(crate) type Rows = BTreeMap<u64, (Vec<u32>, u32)>;
 
 fn evicting(steps: u64) -> TableSpec {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
@@ -34,7 +34,7 @@ fn step(set: &mut TableSet, workers: &Workers, number: u64, keys: Vec<FeatureKey
     set.sweep(workers, update(number, 1.0)).unwrap();
 }
 
-pub(super) fn live(set: &TableSet, table: usize) -> Rows {
+pub(crate) fn live(set: &TableSet, table: usize) -> Rows {
     let mut rows = Rows::new();
     for shard in &set.shards {
         for slot in shard.slots() {

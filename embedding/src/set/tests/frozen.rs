@@ -2,9 +2,9 @@
 
 use zillion_feature::TableId;
 
-use super::changes::live;
 use crate::TableSet;
-use crate::testing::*;
+use crate::fixtures::*;
+use crate::set::tests::changes::live;
 use zillion_rows::{Eviction, OptimizerSpec, TableSpec};
 
 #[test]

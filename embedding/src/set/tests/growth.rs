@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
+use crate::fixtures::*;
 use crate::shape::TableShape;
-use crate::testing::*;
 use crate::{LiveRows, TableSet};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::{

@@ -2,7 +2,7 @@
 
 use zillion_feature::RowBuffer;
 
-use crate::testing::*;
+use crate::fixtures::*;
 use crate::{LiveRows, TableSet};
 use zillion_rows::RowSource;
 use zillion_rows::conformance;

@@ -3,8 +3,8 @@
 
 use zillion_feature::{FeatureKey, SLOTS, TableId, Use};
 
-use super::capacity::{contents, pushed, spec, train};
-use crate::testing::*;
+use crate::fixtures::*;
+use crate::set::tests::capacity::{contents, pushed, spec, train};
 use crate::{Counters, TableSet};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Admission, ByteSize, Eviction, PinnedId, TableSpec};

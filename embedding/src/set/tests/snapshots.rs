@@ -11,7 +11,7 @@ use zillion_device::{Failpoint, Files, Workers};
 use zillion_feature::{FeatureKey, TableId};
 
 use crate::TableSet;
-use crate::testing::*;
+use crate::fixtures::*;
 use zillion_rows::Candidate;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::AtOnce;
@@ -21,7 +21,7 @@ use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableParts, TableS
 const LIMIT: u64 = 24;
 
 /// Every rule, and tables whose keys wait and go.
-pub(super) fn specs() -> Vec<TableSpec> {
+pub(crate) fn specs() -> Vec<TableSpec> {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.5, eps: 1e-8 };
     let living = |name: &str, at_least, steps| TableSpec {
@@ -40,7 +40,7 @@ pub(super) fn specs() -> Vec<TableSpec> {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Act {
+pub(crate) enum Act {
     /// A step with these keys in every table; clipped or not.
     Step(Vec<FeatureKey>, bool),
     /// Some rows more are copied.
@@ -50,7 +50,7 @@ pub(super) enum Act {
     EndEpoch,
 }
 
-pub(super) fn any_key() -> impl Strategy<Value = FeatureKey> {
+pub(crate) fn any_key() -> impl Strategy<Value = FeatureKey> {
     prop_oneof![
         Just(FeatureKey(0)),
         Just(FeatureKey(u64::MAX)),
@@ -71,7 +71,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// Does it, apart from what belongs to a snapshot.
-pub(super) fn train(set: &mut TableSet, workers: &Workers, step: &mut u64, act: &Act) {
+pub(crate) fn train(set: &mut TableSet, workers: &Workers, step: &mut u64, act: &Act) {
     match act {
         Act::Step(keys, clipped) => {
             *step += 1;
@@ -113,10 +113,10 @@ fn stopped(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, BTreeMap<Stri
     (parts, files)
 }
 
-pub(super) type Rows = BTreeMap<(usize, u64), (Vec<u32>, Vec<u32>, [u32; 3])>;
+pub(crate) type Rows = BTreeMap<(usize, u64), (Vec<u32>, Vec<u32>, [u32; 3])>;
 
 /// Everything in a set; eras by the epochs that they are of.
-pub(super) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidate>) {
+pub(crate) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidate>) {
     let (mut rows, mut candidates) = (Rows::new(), BTreeMap::new());
     for shard in &set.shards {
         for (table, slot) in (0..set.shapes.len()).flat_map(|t| shard.slots().map(move |s| (t, s)))

@@ -8,7 +8,7 @@ use zillion_device::durable::Fault;
 use zillion_device::{Failpoint, Files, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
-use crate::testing::*;
+use crate::fixtures::*;
 use crate::{Error, SpillHome, SpillStatistics, TableSet};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::AtOnce;

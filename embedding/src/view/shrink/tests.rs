@@ -4,7 +4,7 @@ use zillion_feature::FeatureKey;
 
 use super::*;
 use crate::TableSet;
-use crate::testing::*;
+use crate::fixtures::*;
 use crate::view::RowView;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Admission, Eviction, OptimizerSpec, PinnedId, TableSpec};

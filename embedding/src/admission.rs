@@ -1,0 +1,171 @@
+//! What keys pass before they have a row: one face for all kinds of admission.
+//!
+//! # Concurrency
+//! A plain value, owned by one shard's part of a table.
+
+pub(crate) mod candidates;
+pub(crate) mod filter;
+mod table;
+
+use std::ops::Range;
+
+use zillion_feature::FeatureKey;
+
+use crate::admission::candidates::Candidates;
+use crate::admission::filter::Filter;
+use crate::shape::TableShape;
+use zillion_rows::Candidate;
+use zillion_rows::{Admission, is_drawn};
+
+/// The admission of one shard's part of a table.
+#[derive(Debug)]
+pub(crate) enum Gate {
+    /// Exact counts.
+    Counts(Candidates),
+    /// Counts in a filter.
+    Filter(Filter),
+    /// Draws.
+    Draw { p: f64, seed: u64 },
+}
+
+impl Gate {
+    /// `None` where every key gets a row at once.
+    pub(crate) fn new(shape: &TableShape, slots: Range<usize>) -> Option<Self> {
+        Some(match shape.spec.admission {
+            Admission::All => return None,
+            Admission::Count { at_least } => {
+                Self::Counts(Candidates::new(slots, at_least, shape.candidates_in_slot))
+            }
+            Admission::Bloom { .. } => Self::Filter(Filter::new(slots, shape.filter?)),
+            Admission::Probability { p } => Self::Draw { p, seed: shape.spec.seed },
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, key: FeatureKey) {
+        match self {
+            Self::Counts(candidates) => candidates.prefetch(key),
+            Self::Filter(filter) => filter.prefetch(key),
+            Self::Draw { .. } => {}
+        }
+    }
+
+    /// Counts `times` occurrences of a key without a row, in `step`. True where its row must be made now.
+    pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
+        match self {
+            Self::Counts(candidates) => candidates.admit(key, times, step),
+            Self::Filter(filter) => filter.admit(key, times),
+            Self::Draw { p, seed } => is_drawn(*p, *seed, key.0, step, times),
+        }
+    }
+
+    /// Whether [`Gate::admit`] would say so.
+    pub(crate) fn would_admit(&self, key: FeatureKey, times: u32, step: u32) -> bool {
+        match self {
+            Self::Counts(candidates) => candidates.would_admit(key, times),
+            Self::Filter(filter) => filter.would_admit(key, times),
+            Self::Draw { p, seed } => is_drawn(*p, *seed, key.0, step, times),
+        }
+    }
+
+    /// The exact counts, where there are any.
+    pub(crate) fn counts(&self) -> Option<&Candidates> {
+        match self {
+            Self::Counts(candidates) => Some(candidates),
+            Self::Filter(_) | Self::Draw { .. } => None,
+        }
+    }
+
+    /// The same to write.
+    pub(crate) fn counts_mut(&mut self) -> Option<&mut Candidates> {
+        match self {
+            Self::Counts(candidates) => Some(candidates),
+            Self::Filter(_) | Self::Draw { .. } => None,
+        }
+    }
+
+    /// The filter, where there is one.
+    pub(crate) fn filter(&self) -> Option<&Filter> {
+        match self {
+            Self::Filter(filter) => Some(filter),
+            Self::Counts(_) | Self::Draw { .. } => None,
+        }
+    }
+
+    /// The same to write.
+    pub(crate) fn filter_mut(&mut self) -> Option<&mut Filter> {
+        match self {
+            Self::Filter(filter) => Some(filter),
+            Self::Counts(_) | Self::Draw { .. } => None,
+        }
+    }
+
+    /// Begins to keep what is counted as it is, for a snapshot.
+    pub(crate) fn begin_snapshot(&mut self) {
+        match self {
+            Self::Counts(candidates) => candidates.begin_snapshot(),
+            Self::Filter(filter) => filter.begin_snapshot(),
+            Self::Draw { .. } => {}
+        }
+    }
+
+    /// Notes that what was counted in a slot is written.
+    pub(crate) fn slot_written(&mut self, slot: usize) {
+        match self {
+            Self::Counts(candidates) => candidates.slot_written(slot),
+            Self::Filter(filter) => filter.slot_written(slot),
+            Self::Draw { .. } => {}
+        }
+    }
+
+    /// Keeps nothing any more.
+    pub(crate) fn end_snapshot(&mut self) {
+        match self {
+            Self::Counts(candidates) => candidates.end_snapshot(),
+            Self::Filter(filter) => filter.end_snapshot(),
+            Self::Draw { .. } => {}
+        }
+    }
+
+    /// Bytes of what is kept for a snapshot.
+    pub(crate) fn snapshot_bytes(&self) -> usize {
+        match self {
+            Self::Counts(candidates) => candidates.snapshot_bytes(),
+            Self::Filter(filter) => filter.snapshot_bytes(),
+            Self::Draw { .. } => 0,
+        }
+    }
+
+    /// Keys that wait and are known by name.
+    pub(crate) fn len(&self) -> usize {
+        self.counts().map_or(0, Candidates::len)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Counts(candidates) => candidates.bytes(),
+            Self::Filter(filter) => filter.bytes(),
+            Self::Draw { .. } => 0,
+        }
+    }
+
+    /// Candidates of one slot.
+    pub(crate) fn slot_len(&self, slot: usize) -> usize {
+        self.counts().map_or(0, |c| c.slot_len(slot))
+    }
+
+    /// The candidates of one slot, in key order.
+    pub(crate) fn in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
+        self.counts().map_or_else(Vec::new, |c| c.in_slot(slot))
+    }
+
+    /// Drops the candidates of one slot that were last seen before `oldest`; returns how many.
+    pub(crate) fn evict(&mut self, slot: usize, oldest: u32) -> u64 {
+        self.counts_mut().map_or(0, |c| c.evict(slot, oldest))
+    }
+
+    /// Candidates that went since the last call because their slot had too many.
+    pub(crate) fn take_lapsed(&mut self) -> u64 {
+        self.counts_mut().map_or(0, |c| std::mem::take(&mut c.lapsed))
+    }
+}

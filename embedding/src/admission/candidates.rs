@@ -1,0 +1,296 @@
+//! Keys that have been seen and do not have a row yet: how often each occurred, exactly.
+//!
+//! A candidate is an entry of the same cache-line buckets as a row's (see [`Index`]): the slot's number,
+//! which all keys of a slot share, makes place for a count of twelve bits, and where a row's number would
+//! stand is the step that it was last seen in. That is 12.8 bytes at a full bucket, at most 18 while the slots
+//! grow, and what is free between them: ten million candidates take less than 200 MB.
+//!
+//! # Concurrency
+//! A plain value, owned by one shard's part of a table.
+
+mod before;
+
+use std::ops::Range;
+
+use zillion_feature::{FeatureKey, SLOTS};
+use zillion_rows::Candidate;
+use zillion_rows::candidate::LARGEST_THRESHOLD;
+
+use crate::admission::candidates::before::Before;
+use crate::index::{Counted, Index};
+
+/// Bits of a count, those of the slot's number.
+const COUNT_BITS: u32 = SLOTS.trailing_zeros();
+/// Where a count begins in a stored key.
+const SHIFT: u32 = u64::BITS - COUNT_BITS;
+const KEY_BITS: u64 = (1 << SHIFT) - 1;
+
+const _: () = assert!(LARGEST_THRESHOLD == 1 << COUNT_BITS, "a count has the bits of a slot");
+
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    /// Occurrences that a key needs.
+    at_least: u32,
+    /// From keys, with their counts on top, to the step that they were last seen in.
+    index: Index<Counted>,
+    /// Present while a snapshot is written.
+    before: Option<Box<Before>>,
+    /// Candidates that a slot may have; `None` for any number.
+    most: Option<usize>,
+    /// Candidates that went because their slot had so many.
+    pub(crate) lapsed: u64,
+}
+
+fn stored(key: FeatureKey, count: u32) -> u64 {
+    key.0 & KEY_BITS | u64::from(count) << SHIFT
+}
+
+impl Candidates {
+    /// No candidates of the slots in `slots`; a key is admitted at its `at_least`th occurrence, which is
+    /// [`LARGEST_THRESHOLD`] at most. A slot has at most `most` of them.
+    pub(crate) fn new(slots: Range<usize>, at_least: u32, most: Option<usize>) -> Self {
+        debug_assert!(at_least <= LARGEST_THRESHOLD, "a count has twelve bits");
+        Self { at_least, index: Index::new(slots), before: None, most, lapsed: 0 }
+    }
+
+    /// From now on a slot has at most so many.
+    pub(crate) fn limit(&mut self, most: usize) {
+        self.most = Some(most);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    /// Candidates of one slot.
+    pub(crate) fn slot_len(&self, slot: usize) -> usize {
+        self.index.slot_len(slot)
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, key: FeatureKey) {
+        self.index.prefetch(key);
+    }
+
+    /// Counts `times` more occurrences of a key without a row. True where it now has enough: it is then no
+    /// candidate any more, and its row must be made.
+    pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
+        if let Some((word, last_step)) = self.index.entry(key) {
+            let count = (word >> SHIFT) as u32;
+            if let Some(before) = &mut self.before {
+                before.note(key, Some(Candidate { count, last_step }));
+            }
+            let count = count.saturating_add(times);
+            if count < self.at_least {
+                self.index.set(key, stored(key, count), step);
+                return false;
+            }
+            self.index.remove(key);
+            // Slots whose keys are all let in lose none by lapse, and would keep the memory of their best days.
+            // Now and then is enough: it halves.
+            let left = self.index.slot_len(key.slot());
+            if left == 0 || left.is_power_of_two() {
+                self.index.tidy(key.slot());
+            }
+            return true;
+        }
+        if times >= self.at_least {
+            return true;
+        }
+        if self.most.is_some_and(|most| self.index.slot_len(key.slot()) >= most) {
+            self.make_room(key.slot());
+        }
+        if let Some(before) = &mut self.before {
+            before.note(key, None);
+        }
+        self.index.insert_tagged(key, stored(key, times), step);
+        false
+    }
+
+    /// Drops the eighth of a slot's candidates that was not seen for longest, at least one.
+    fn make_room(&mut self, slot: usize) {
+        let mut entries = self.in_slot(slot);
+        entries.sort_by_key(|&(_, candidate)| candidate.last_step);
+        let goes = entries.len().div_ceil(8);
+        for &(key, candidate) in &entries[..goes] {
+            if let Some(before) = &mut self.before {
+                before.note(key, Some(candidate));
+            }
+            self.index.remove(key);
+        }
+        self.index.tidy(slot);
+        self.lapsed += goes as u64;
+    }
+
+    /// Whether [`Candidates::admit`] would say so.
+    pub(crate) fn would_admit(&self, key: FeatureKey, times: u32) -> bool {
+        let before = self.index.stored(key).map_or(0, |word| (word >> SHIFT) as u32);
+        before.saturating_add(times) >= self.at_least
+    }
+
+    /// Adds a candidate as a checkpoint kept it; the key must not be there, and the count fit.
+    pub(crate) fn restore(&mut self, key: FeatureKey, candidate: Candidate) {
+        self.index.insert_tagged(key, stored(key, candidate.count), candidate.last_step);
+    }
+
+    /// The candidates of one slot, in key order.
+    pub(crate) fn in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
+        let top = (slot as u64) << SHIFT;
+        let entries = self.index.slot_entries(slot).map(|(word, last_step)| {
+            let count = (word.0 >> SHIFT) as u32;
+            (FeatureKey(word.0 & KEY_BITS | top), Candidate { count, last_step })
+        });
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_unstable_by_key(|&(key, _)| key);
+        entries
+    }
+
+    /// Begins a snapshot of the candidates as they are.
+    pub(crate) fn begin_snapshot(&mut self) {
+        self.before = Some(Box::new(Before::new(self.index.slots())));
+    }
+
+    /// The candidates that one slot had when the snapshot began, in key order. The slot is not written yet.
+    pub(crate) fn before_in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
+        let now = self.in_slot(slot);
+        match &self.before {
+            Some(before) => before.restore(slot, now),
+            None => now,
+        }
+    }
+
+    /// Notes that a slot is written.
+    pub(crate) fn slot_written(&mut self, slot: usize) {
+        if let Some(before) = &mut self.before {
+            before.forget(slot);
+        }
+    }
+
+    /// Forgets the snapshot.
+    pub(crate) fn end_snapshot(&mut self) {
+        self.before = None;
+    }
+
+    /// Bytes of what is kept for a snapshot.
+    pub(crate) fn snapshot_bytes(&self) -> usize {
+        self.before.as_ref().map_or(0, |before| before.bytes())
+    }
+
+    /// Drops the candidates of one slot that were last seen before `oldest`; returns how many.
+    pub(crate) fn evict(&mut self, slot: usize, oldest: u32) -> u64 {
+        let top = (slot as u64) << SHIFT;
+        let entries = self.index.slot_entries(slot).filter(|&(_, last_step)| last_step < oldest);
+        let gone: Vec<FeatureKey> =
+            entries.map(|(word, _)| FeatureKey(word.0 & KEY_BITS | top)).collect();
+        for &key in &gone {
+            if let (Some(before), Some((word, last_step))) =
+                (&mut self.before, self.index.entry(key))
+            {
+                let count = (word >> SHIFT) as u32;
+                before.note(key, Some(Candidate { count, last_step }));
+            }
+            self.index.remove(key);
+        }
+        if !gone.is_empty() {
+            self.index.tidy(slot);
+        }
+        gone.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ten_million_candidates_are_cheap() {
+        let mut candidates = Candidates::new(0..64, 3, None);
+        let (mut id, mut worst) = (0u64, 0.0f64);
+        while candidates.len() < 100_000 {
+            id += 1;
+            let key = FeatureKey::from_u64(id);
+            if key.slot() < 64 {
+                assert!(!candidates.admit(key, 1, 1));
+            }
+            if candidates.len() > 30_000 {
+                worst = worst.max(candidates.bytes() as f64 / candidates.len() as f64);
+            }
+        }
+        assert!(worst < 28.0, "{worst} bytes a candidate, with what is free between the slots");
+    }
+
+    #[test]
+    fn candidates_that_are_let_in_leave_no_memory_behind() {
+        let mut candidates = Candidates::new(0..64, 2, None);
+        let fresh = candidates.bytes();
+        let keys: Vec<FeatureKey> =
+            (0..).map(FeatureKey::from_u64).filter(|key| key.slot() < 64).take(20_000).collect();
+        for &key in &keys {
+            assert!(!candidates.admit(key, 1, 1));
+        }
+        let full = candidates.bytes();
+        let (most, rest) = keys.split_at(18_000);
+        assert!(most.iter().all(|&key| candidates.admit(key, 1, 2)));
+        assert!(candidates.bytes() * 3 < full, "{} bytes of {full}", candidates.bytes());
+        assert!(rest.iter().all(|&key| candidates.admit(key, 1, 3)));
+        assert_eq!((candidates.len(), candidates.bytes()), (0, fresh));
+    }
+
+    #[test]
+    fn a_slot_with_too_many_candidates_forgets_the_oldest() {
+        let mut candidates = Candidates::new(0..1, 3, Some(16));
+        for step in 0..100u32 {
+            assert!(!candidates.admit(FeatureKey(step.into()), 1, step + 1));
+            // One that keeps coming is not forgotten.
+            assert!(!candidates.admit(FeatureKey(1 << 40), 0, step + 1));
+            assert!(candidates.len() <= 16);
+        }
+        assert_eq!(candidates.len() as u64 + candidates.lapsed, 101);
+        let oldest = candidates.in_slot(0)[0].0;
+        assert!(oldest.0 >= 84, "{oldest:?}");
+        assert!(candidates.would_admit(FeatureKey(99), 2));
+        assert!(!candidates.would_admit(FeatureKey(1), 2));
+    }
+
+    proptest! {
+        #[test]
+        fn candidates_are_counted_exactly(
+            at_least in prop_oneof![1u32..6, Just(LARGEST_THRESHOLD)],
+            seen in prop::collection::vec((0u64..40, 0u64..3, 1u32..4, any::<bool>()), 0..300),
+        ) {
+            let mut candidates = Candidates::new(0..SLOTS, at_least, None);
+            let mut model: BTreeMap<FeatureKey, Candidate> = BTreeMap::new();
+            for (step, (low, slot, times, rare)) in seen.into_iter().enumerate() {
+                let (step, key) = (step as u32 + 1, FeatureKey(slot << 61 | low));
+                let before = model.get(&key).map_or(0, |c| c.count);
+                let admitted = before + times >= at_least;
+                prop_assert_eq!(candidates.would_admit(key, times), admitted);
+                prop_assert_eq!(candidates.admit(key, times, step), admitted);
+                match admitted {
+                    true => drop(model.remove(&key)),
+                    false => {
+                        model.insert(key, Candidate { count: before + times, last_step: step });
+                    }
+                }
+                if rare {
+                    let oldest = step.saturating_sub(20);
+                    let gone = candidates.evict(key.slot(), oldest);
+                    let was = model.len();
+                    model.retain(|k, c| k.slot() != key.slot() || c.last_step >= oldest);
+                    prop_assert_eq!(gone, (was - model.len()) as u64);
+                }
+                prop_assert_eq!(candidates.len(), model.len());
+            }
+            let all: Vec<_> = (0..SLOTS).flat_map(|slot| candidates.in_slot(slot)).collect();
+            prop_assert_eq!(all, model.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What a table would hold and how well it would do under other settings, told from one pass over its lookups.
+//!
+//! A [`Tracker`] is given what each step looks up: unique keys and how often each occurs, as a plan has them. In
+//! memory of fixed size it counts what every admission threshold, every limit of unseen steps and every size of
+//! a cache would have done; [`Tracker::finish`] makes curves of it. It knows no files, no rows and no optimizer.
+//!
+//! # Exact, and sampled
+//! Up to a limit of keys everything is exact. Above it, half of the keys are let go, again and again, by bits of
+//! the key (`sample`); what they did is taken out of the counts (`events`). What is scaled up is always what
+//! *misses*: hits are the rest of a total that is known exactly, so that whether a very frequent key is in
+//! the sample hardly matters (this is SHARDS' correction, applied throughout). Two standard deviations of the
+//! numbers of rows are part of the result.
+//!
+//! # Invariants
+//! The result is a function of the steps and the limit. Memory is at most [`KEY_BYTES`] a key of the limit,
+//! beside counts of fixed size.
+
+mod bytes;
+mod events;
+mod heaps;
+mod recency;
+mod sample;
+mod usage;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use zillion_feature::{FeatureKey, MixedHasher};
+
+use zillion_rows::TableSpec;
+use zillion_rows::{Admission, Eviction};
+
+pub use crate::capacity::bytes::{Numbers, dims, memory};
+pub use crate::capacity::heaps::Heaps;
+pub use crate::capacity::usage::{AdmissionPoint, CachePoint, EvictionPoint, GrowthPoint, Usage};
+
+use crate::capacity::events::{BINS, Events, halve};
+use crate::capacity::recency::Recency;
+use crate::capacity::sample::{LEVELS, level};
+
+/// Bytes that a key takes at most, at the worst moment of growth.
+pub const KEY_BYTES: usize = 96;
+/// Keys that are followed at least: fewer say little.
+pub const LEAST_KEYS: usize = 1 << 10;
+
+/// The settings that are tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Admission thresholds, ascending.
+    thresholds: Vec<u32>,
+    /// Unseen steps after which a row goes, ascending.
+    limits: Vec<u64>,
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Occurrences.
+    values: u32,
+    /// Steps that it occurred in.
+    lookups: u32,
+    /// The last of these.
+    last_step: u32,
+    /// Its place in the order of lookups.
+    place: u32,
+}
+
+/// Follows the lookups of one table.
+#[derive(Debug)]
+pub struct Tracker {
+    grid: Grid,
+    limit: usize,
+    /// The least level of the keys that are followed.
+    level: usize,
+    keys: HashMap<FeatureKey, Seen, MixedHasher>,
+    recency: Recency,
+    /// By level.
+    events: Vec<Events>,
+    /// Steps of a stretch of time.
+    width: u64,
+    /// Rows of the data, by stretch of time.
+    rows: Vec<u64>,
+    steps: u64,
+    values: u64,
+    lookups: u64,
+}
+
+impl Grid {
+    /// 1, 2, 5, 10, … and what the table has now.
+    pub fn of(spec: &TableSpec) -> Self {
+        let mut thresholds = vec![1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
+        match spec.admission {
+            Admission::Count { at_least } | Admission::Bloom { at_least, .. } => {
+                thresholds.push(at_least);
+            }
+            Admission::All | Admission::Probability { .. } => {}
+        }
+        thresholds.extend(spec.grow.map(|growth| growth.at));
+        let decades = (0..=7).map(|power| 10u64.pow(power));
+        let mut limits: Vec<u64> = decades.flat_map(|n| [n, 2 * n, 5 * n]).collect();
+        if let Eviction::Unseen { steps } = spec.eviction {
+            limits.push(steps);
+        }
+        thresholds.sort_unstable();
+        thresholds.dedup();
+        limits.sort_unstable();
+        limits.dedup();
+        Self { thresholds, limits }
+    }
+}
+
+impl Tracker {
+    /// Follows up to `limit` keys, [`LEAST_KEYS`] at least.
+    pub fn new(grid: Grid, limit: usize) -> Self {
+        let events = Events::new(grid.thresholds.len(), grid.limits.len());
+        Self {
+            grid,
+            limit: limit.max(LEAST_KEYS),
+            level: 0,
+            keys: HashMap::default(),
+            recency: Recency::new(),
+            events: vec![events; LEVELS],
+            width: 1,
+            rows: vec![0; BINS],
+            steps: 0,
+            values: 0,
+            lookups: 0,
+        }
+    }
+
+    /// Bytes that it takes in memory.
+    pub fn bytes(&self) -> usize {
+        // A map has a byte for each entry beside the entry, and room for a seventh more than it says.
+        let entry = size_of::<(FeatureKey, Seen)>() + 1;
+        self.keys.capacity() * entry * 8 / 7
+            + self.recency.bytes()
+            + self.events.iter().map(Events::bytes).sum::<usize>()
+    }
+
+    /// The next step: it has `rows` rows and looks up these unique keys, each with its occurrences.
+    pub fn step(&mut self, rows: u64, keys: impl Iterator<Item = (FeatureKey, u32)>) {
+        self.steps += 1;
+        if self.steps > BINS as u64 * self.width {
+            self.width *= 2;
+            halve(&mut self.rows);
+            self.events.iter_mut().for_each(Events::halve_time);
+        }
+        let bin = self.bin(self.steps);
+        self.rows[bin] += rows;
+        for (key, times) in keys {
+            self.values += u64::from(times);
+            self.lookups += 1;
+            let level = level(key);
+            if level >= self.level {
+                self.look_up(key, level, times);
+            }
+        }
+    }
+
+    fn look_up(&mut self, key: FeatureKey, level: usize, times: u32) {
+        if self.recency.is_full() {
+            self.recency.renumber(self.keys.values_mut().map(|seen| &mut seen.place));
+        }
+        let (bin, width) = (self.bin(self.steps), self.width);
+        let step = self.steps as u32;
+        let events = &mut self.events[level];
+        match self.keys.entry(key) {
+            Entry::Vacant(place) => {
+                let first = Seen {
+                    values: times,
+                    lookups: 1,
+                    last_step: step,
+                    place: self.recency.first(),
+                };
+                place.insert(first);
+                events.first[bin] += 1;
+                events.reached[0] += u64::from(times);
+            }
+            Entry::Occupied(mut entry) => {
+                let seen = entry.get_mut();
+                let reached = self.grid.thresholds.partition_point(|&least| least <= seen.values);
+                events.reached[reached] += u64::from(times);
+                // Steps between the two in which it was not seen.
+                let unseen = u64::from(step - seen.last_step).saturating_sub(1);
+                let exceeded = self.grid.limits.partition_point(|&limit| limit < unseen);
+                events.returned[exceeded] += u64::from(times);
+                events.returns[exceeded] += 1;
+                for (change, &limit) in events.change[..exceeded].iter_mut().zip(&self.grid.limits)
+                {
+                    let gone = u64::from(seen.last_step) + limit + 1;
+                    change[((gone - 1) / width) as usize] -= 1;
+                    change[bin] += 1;
+                }
+                let (since, place) = self.recency.again(seen.place);
+                let distance = u64::from(since) << self.level;
+                events.distances[events::distance_bin(distance)] += 1;
+                seen.values = seen.values.saturating_add(times);
+                seen.lookups = seen.lookups.saturating_add(1);
+                seen.last_step = step;
+                seen.place = place;
+            }
+        }
+        if self.keys.len() > self.limit && self.level + 1 < LEVELS {
+            self.thin();
+        }
+    }
+
+    /// Lets the keys of the lowest level go.
+    fn thin(&mut self) {
+        self.level += 1;
+        let least = self.level;
+        self.keys.retain(|&key, _| level(key) >= least);
+        self.recency.renumber(self.keys.values_mut().map(|seen| &mut seen.place));
+    }
+
+    fn bin(&self, step: u64) -> usize {
+        ((step - 1) / self.width) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Which keys of a table changed, by epoch: what a delta is made of without a look at every row.
+//!
+//! Keys are listed and not row numbers, because rows move when memory is given back. Whether a key is listed
+//! already is what its row's dirty epoch says, which a push has at hand: nothing is looked up to list it.
+//! Tables count by eras (see `set::eras`): every epoch of this file is one.
+//!
+//! # Invariants
+//! * A row whose dirty epoch is the current one is in the open list, unless the epoch's list was given up.
+//! * A key that left and came back in one epoch may stand in its list twice: its new row does not know of
+//!   the old one. Whoever reads lists sorts them and takes each key once.
+
+mod set;
+mod table;
+pub(crate) mod tracking;
+
+use std::collections::VecDeque;
+
+use zillion_feature::FeatureKey;
+
+/// Companion rows that are asked for before they are looked at.
+pub(crate) const AHEAD: usize = 16;
+
+/// The changes of one shard's part of a table.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    /// The epoch that changes belong to now.
+    pub(crate) epoch: u32,
+    /// Whether a rule moves every row in each step, so that a list would name them all.
+    pub(crate) is_whole: bool,
+    /// Whether this epoch's list was given up.
+    pub(crate) is_given_up: bool,
+    pub(crate) open: Changed,
+    /// Of the epochs before, oldest first.
+    pub(crate) sealed: VecDeque<(u32, Changed)>,
+}
+
+/// What changed in one epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    /// The rows of these keys were written, created or evicted.
+    Keys(Vec<u64>),
+    /// Every row moved, and none left.
+    Everything,
+}
+
+impl Changed {
+    pub(crate) fn nothing() -> Self {
+        Self::Keys(Vec::new())
+    }
+
+    pub(crate) fn keys(&self) -> &[u64] {
+        match self {
+            Self::Keys(keys) => keys,
+            Self::Everything => &[],
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Keys(keys) => keys.capacity() * size_of::<u64>(),
+            Self::Everything => 0,
+        }
+    }
+}
+
+impl Changes {
+    /// The epoch that changes belong to now.
+    #[inline(always)]
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Lists a key whose row was not of this epoch until now.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, key: FeatureKey) {
+        match &mut self.open {
+            _ if self.is_whole => self.open = Changed::Everything,
+            Changed::Keys(keys) if !self.is_given_up => keys.push(key.0),
+            _ => {}
+        }
+    }
+
+    /// Notes that every row moved.
+    pub(crate) fn note_everything(&mut self) {
+        self.open = Changed::Everything;
+    }
+
+    /// Keys in all lists.
+    pub(crate) fn listed(&self) -> u64 {
+        let sealed = self.sealed.iter().map(|(_, changed)| changed.keys().len());
+        (sealed.sum::<usize>() + self.open.keys().len()) as u64
+    }
+
+    /// Bytes of all lists.
+    pub(crate) fn bytes(&self) -> usize {
+        let sealed = self.sealed.iter().map(|(_, changed)| changed.bytes());
+        sealed.sum::<usize>()
+            + self.open.bytes()
+            + self.sealed.capacity() * size_of::<(u32, Changed)>()
+    }
+
+    /// The epoch of the oldest list that is sealed.
+    pub(crate) fn oldest(&self) -> Option<u32> {
+        self.sealed.front().map(|(epoch, _)| *epoch)
+    }
+
+    /// Ends the epoch and begins another one.
+    pub(crate) fn seal(&mut self, next: u32) {
+        let mut ended = std::mem::replace(&mut self.open, Changed::nothing());
+        if let Changed::Keys(keys) = &mut ended {
+            keys.shrink_to_fit();
+        }
+        self.sealed.push_back((self.epoch, ended));
+        self.is_given_up = false;
+        self.epoch = next;
+    }
+
+    /// Drops the oldest list and returns the epoch from which on the others tell everything: its own, or the
+    /// current one where the open list is given up because there was no other.
+    pub(crate) fn drop_oldest(&mut self) -> u32 {
+        if let Some((epoch, _)) = self.sealed.pop_front() {
+            return epoch;
+        }
+        self.open = Changed::nothing();
+        self.is_given_up = true;
+        self.epoch
+    }
+
+    /// What changed after an epoch: the keys in ascending order, each once.
+    pub(crate) fn since(&self, epoch: u32) -> Changed {
+        let sealed = self.sealed.iter().filter(|(e, _)| *e > epoch).map(|(_, changed)| changed);
+        let lists = || sealed.clone().chain([&self.open]);
+        if lists().any(|changed| *changed == Changed::Everything) {
+            return Changed::Everything;
+        }
+        let mut keys = Vec::with_capacity(lists().map(|changed| changed.keys().len()).sum());
+        lists().for_each(|changed| keys.extend_from_slice(changed.keys()));
+        keys.sort_unstable();
+        keys.dedup();
+        Changed::Keys(keys)
+    }
+}

@@ -1,0 +1,108 @@
+//! Which rows changed since an epoch ended, for deltas whose cost is that of the changes.
+//!
+//! The keys are listed by the shards' tables; here is decided how long. Sums over all shards decide it, so
+//! that whether a delta can be had does not depend on their number.
+
+use crate::changes::tracking::Tracking;
+use zillion_device::Workers;
+
+use crate::changes::Changes;
+use crate::error::Result;
+use crate::set::{TableSet, each};
+use crate::shard::Shard;
+
+/// Keys that a table's lists may hold although it has fewer rows: 8 MiB of them.
+pub(crate) const FEWEST_KEYS: u64 = 1 << 20;
+
+impl TableSet {
+    /// Begins to list the keys whose rows change, so that [`TableSet::write_delta`] knows them. The lists of
+    /// at most `epochs` past epochs are kept; the oldest go too where a table's lists hold more keys than
+    /// the table has rows (and than a million): a delta from there would be no cheaper than comparing
+    /// everything. Costs one pass over the rows that there are, and 8 bytes a change.
+    ///
+    /// What changed before the end of the current epoch stays unknown. Where changes are tracked already,
+    /// only `epochs` is taken over.
+    ///
+    /// # Errors
+    /// None of its own; the shards are worked on as a phase of `workers`.
+    pub fn track_changes(&mut self, workers: &Workers, epochs: usize) -> Result<()> {
+        self.track_changes_with(workers, epochs, FEWEST_KEYS)
+    }
+
+    /// [`TableSet::track_changes`] with another number of keys that lists may hold in any case.
+    pub(crate) fn track_changes_with(
+        &mut self,
+        workers: &Workers,
+        epochs: usize,
+        fewest: u64,
+    ) -> Result<()> {
+        match &mut self.tracking {
+            Some(tracking) => {
+                tracking.epochs = epochs;
+                self.trim_changes();
+                Ok(())
+            }
+            None => {
+                let reach = vec![self.eras.now(); self.shapes.len()];
+                self.tracking = Some(Tracking { epochs, fewest, reach });
+                self.begin_lists(workers)
+            }
+        }
+    }
+
+    /// Begins new lists where changes are tracked, in tables of another history.
+    pub(crate) fn begin_lists(&mut self, workers: &Workers) -> Result<()> {
+        let Some(tracking) = &mut self.tracking else { return Ok(()) };
+        let (era, tables) = (self.eras.now(), self.shapes.len());
+        tracking.reach.fill(era);
+        each(workers, &mut self.shards, |_, shard| {
+            (0..tables).try_for_each(|table| shard.table_mut(table).track_changes(era))
+        })
+    }
+
+    /// Whether every row that changed after the end of an epoch is known.
+    pub fn knows_changes_since(&self, epoch: u32) -> bool {
+        let era = self.eras.last_of(epoch);
+        self.tracking.as_ref().is_some_and(|t| t.reach.iter().all(|&reach| reach <= era))
+    }
+
+    /// Seals the lists of the era that has ended.
+    pub(crate) fn seal_changes(&mut self) {
+        if self.tracking.is_some() {
+            let next = self.eras.now();
+            for table in 0..self.shapes.len() {
+                changes_mut(&mut self.shards, table).for_each(|changes| changes.seal(next));
+            }
+            self.trim_changes();
+        }
+    }
+
+    /// Drops the oldest lists where there are too many of them, or too many keys in them.
+    pub(crate) fn trim_changes(&mut self) {
+        let Some(Tracking { epochs, fewest, reach }) = &mut self.tracking else { return };
+        for (table, reach) in reach.iter_mut().enumerate() {
+            let rows = self.shards.iter().map(|shard| shard.table(table).rows()).sum::<u64>();
+            loop {
+                let (mut listed, mut sealed) = (0, 0);
+                for changes in self.shards.iter().filter_map(|s| s.table(table).changes()) {
+                    listed += changes.listed();
+                    let oldest = changes.oldest().map(|era| self.eras.epoch_of(era));
+                    sealed = oldest.map_or(0, |oldest| (self.eras.epoch() - oldest) as usize);
+                }
+                if listed <= rows.max(*fewest) && sealed <= *epochs {
+                    break;
+                }
+                for changes in changes_mut(&mut self.shards, table) {
+                    *reach = changes.drop_oldest();
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn changes_mut(
+    shards: &mut [Shard],
+    table: usize,
+) -> impl Iterator<Item = &mut Changes> {
+    shards.iter_mut().filter_map(move |shard| shard.table_mut(table).changes_mut())
+}

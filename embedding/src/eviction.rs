@@ -1,0 +1,107 @@
+//! The life of a key: when it gets a row, and when the row goes.
+//!
+//! Both count what training does and never time: a table's contents are a function of the data and the
+//! steps. Dense tables have a fixed vocabulary and know neither.
+//!
+//! # Order within a step
+//! A key is counted, and its row made, by the push that brings its gradient. Rows go at the end of the step,
+//! behind the push and every other rule: between the pull and the push of one step no row goes, and a key
+//! that comes back in the next step pulls as its initial row.
+//!
+//! Rows go on schedule, below a threshold, when their slot has its turn ([`Turn`]); or at capacity, because the
+//! table is full, the least first ([`capacity`]). What "least" means is the [`priority`] of the policy. A step
+//! that would fill a table beyond its limit makes rows in the order of its plan, and the keys behind them are
+//! refused and counted.
+
+pub(crate) mod capacity;
+pub(crate) mod displace;
+pub(crate) mod permits;
+pub(crate) mod pinned;
+pub(crate) mod priority;
+pub(crate) mod schedule;
+mod set;
+pub(crate) mod shared_limit;
+
+use zillion_feature::SLOTS;
+use zillion_rows::Eviction;
+
+use crate::eviction::priority::Priority;
+
+/// What goes on schedule at the end of one step, and where.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Due {
+    /// Keys that wait go when they were last seen before this step.
+    pub(crate) oldest: u32,
+    /// Rows of a lower priority go.
+    pub(crate) floor: f64,
+    pub(crate) turn: Turn,
+}
+
+impl Due {
+    /// Returns what the end of `step` evicts on schedule among rows of this priority; `None` for nothing.
+    pub(crate) fn new(eviction: &Eviction, priority: Option<Priority>, step: u32) -> Option<Self> {
+        if let Eviction::Unseen { steps } = *eviction {
+            let oldest = u64::from(step).saturating_sub(steps) as u32;
+            return Some(Self { oldest, floor: f64::from(oldest), turn: Turn::every(steps, step) });
+        }
+        let (below, every) = eviction.schedule();
+        let floor = priority?.at(below?, step);
+        Some(Self { oldest: 0, floor, turn: Turn::every(every.unwrap_or(SLOTS as u64), step) })
+    }
+}
+
+/// One step's share of the slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    first: usize,
+    period: usize,
+}
+
+impl Turn {
+    /// Each slot once in so many steps, or in 4096 if that is sooner.
+    fn every(steps: u64, step: u32) -> Self {
+        // A power of two, so that slots come round evenly.
+        Self::of_slots(step, 1 << steps.clamp(1, SLOTS as u64).ilog2())
+    }
+
+    /// One slot in `period`, others in every step.
+    pub(crate) fn of_slots(step: u32, period: usize) -> Self {
+        Self { first: step as usize % period, period }
+    }
+
+    /// Those of `slots` whose turn it is, ascending.
+    pub(crate) fn slots(self, slots: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
+        let ahead = (self.first + self.period - slots.start % self.period) % self.period;
+        (slots.start + ahead..slots.end).step_by(self.period)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_has_one_turn_in_a_period_whatever_the_shards() {
+        for steps in [1, 2, 3, 7, 100, 4095, 4096, 1 << 40] {
+            let eviction = Eviction::Unseen { steps };
+            let period = (steps.min(4096) as u32 + 1).next_power_of_two() / 2;
+            for start in [0, 1, 9000] {
+                let mut visits = vec![0; SLOTS];
+                for step in start..start + period {
+                    let due = Due::new(&eviction, Some(Priority::Seen), step).unwrap();
+                    assert_eq!(due.oldest, step.saturating_sub(steps.min(1 << 20) as u32));
+                    let turn = due.turn;
+                    let whole: Vec<usize> = turn.slots(0..SLOTS).collect();
+                    assert_eq!(whole.len(), SLOTS / period as usize);
+                    let mut cut: Vec<usize> = turn.slots(0..777).collect();
+                    cut.extend(turn.slots(777..778).chain(turn.slots(778..SLOTS)));
+                    assert_eq!(cut, whole);
+                    whole.iter().for_each(|&slot| visits[slot] += 1);
+                }
+                assert!(visits.iter().all(|&v| v == 1), "{steps} steps from {start}");
+            }
+        }
+        assert_eq!(Due::new(&Eviction::Never, None, 5), None);
+        assert_eq!(Due::new(&Eviction::Lru, Some(Priority::Seen), 5), None);
+    }
+}

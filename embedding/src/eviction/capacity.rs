@@ -1,0 +1,220 @@
+//! How many rows go at the end of a step where a table may not have more, and how many are looked at for it.
+//!
+//! # Headroom
+//! A step makes rows before the end of a step takes others, so that a table at its limit would refuse every
+//! key. What goes at the end of a step therefore leaves room for twice the rows that this step wanted to
+//! make. Where the next step wants more than that, the rest are refused for that one step. Which step that is can be
+//! known without looking its keys up only where there is room for all of them; so room for as many keys as this step
+//! had is left too, where that is a small part of the table.
+//!
+//! # Who goes
+//! Looking at every row of a large table would stop training. Keys are mixed, so that a slot is a fair sample
+//! of the table: some slots are looked at, with a good many rows for each one that must go, and the least of
+//! them all go. Which slots is a matter of the step. Where the table is small all slots are looked at, and
+//! exactly the least rows of the table go. Else, with two and a half to five looks a row, nothing goes that is not of the
+//! lowest two fifths of what was seen, and on average it is at the lowest seventh: where the least of six random rows is,
+//! which is how caches sample that take one at a time.
+//!
+//! All of it follows from numbers of rows over all shards, and from the step: there is nothing to remember
+//! from step to step, to save in a checkpoint, or to depend on the number of shards.
+
+use std::iter::Sum;
+
+use zillion_feature::SLOTS;
+
+use crate::eviction::Turn;
+
+/// Rows that are looked at for two that go, or up to twice as many, because slots come round in powers of two.
+const LOOKS_FOR_TWO: u64 = 5;
+/// Rows that are looked at in any case (0.2 ms): a table of no more loses exactly its least.
+const FEWEST_LOOKS: u64 = 8192;
+/// Rows that are looked at in one step at most (unless a single slot has more): some milliseconds.
+const MOST_LOOKS: u64 = 1 << 20;
+/// The part of a limit that is kept free even where few rows are made.
+const SPARE: u64 = 256;
+/// The part of a limit that is kept free at most.
+const MOST_SPARE: u64 = 4;
+/// The part of a limit that may be kept free for keys to need no lookup beforehand.
+const SKIPS_LOOKUP: u64 = 64;
+
+/// What a step asked of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// Keys that were pushed.
+    pub(crate) keys: u64,
+    /// Rows that it made or would have made, had there been room.
+    pub(crate) rows: u64,
+}
+
+impl Demand {
+    /// Rows that are left free for the next step, of a table that may have so many.
+    pub(crate) fn room(self, most: u64) -> u64 {
+        // Steps differ a little in how many keys they have.
+        let all = self.keys + self.keys / 16;
+        let skips_lookup = if all <= most / SKIPS_LOOKUP { all } else { 0 };
+        self.rows.saturating_mul(2).max(skips_lookup)
+    }
+}
+
+impl Sum for Demand {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |sum, part| Self {
+            keys: sum.keys + part.keys,
+            rows: sum.rows + part.rows,
+        })
+    }
+}
+
+/// Which slots the end of a step looks at for room, and how many of their rows go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Visit {
+    /// The slots.
+    pub(crate) turn: Turn,
+    /// Rows that must go.
+    pub(crate) excess: u64,
+    /// Whether all slots are looked at.
+    pub(crate) is_whole: bool,
+}
+
+/// Rows that a step may make room for beforehand.
+pub(crate) fn headroom(limit: u64, demand: Demand) -> u64 {
+    (limit / SPARE).max(demand.room(limit)).min(limit.div_ceil(MOST_SPARE))
+}
+
+impl Visit {
+    /// What the end of `step` does to a table of `rows` rows that may have `limit`, by what the step asked of it.
+    /// `None` where nothing must go.
+    pub(crate) fn new(rows: u64, limit: u64, demand: Demand, step: u32) -> Option<Self> {
+        let excess = (rows + headroom(limit, demand)).saturating_sub(limit).min(rows);
+        if excess == 0 {
+            return None;
+        }
+        let looks = (excess.saturating_mul(LOOKS_FOR_TWO) / 2).clamp(FEWEST_LOOKS, MOST_LOOKS);
+        let slots = (looks * SLOTS as u64).div_ceil(rows).clamp(1, SLOTS as u64);
+        // A power of two: where steps differ in what they want, one period divides the other, and no slot misses its turn.
+        let period = 1 << (SLOTS / slots as usize).ilog2();
+        Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
+    }
+
+    /// How many of `seen` rows go: of a sample no more than two in [`LOOKS_FOR_TWO`], so that the rest is not lost for
+    /// being looked at, and slots keep about the same size; what is missing goes in the next steps.
+    pub(crate) fn goes(&self, seen: u64) -> u64 {
+        let most = if self.is_whole { seen } else { (2 * seen).div_ceil(LOOKS_FOR_TWO) };
+        self.excess.min(most)
+    }
+}
+
+/// One table's claim on memory that several share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// Bytes that it has and cannot give back.
+    pub(crate) least: u64,
+    /// Bytes that it could use.
+    pub(crate) most: u64,
+}
+
+/// Shares bytes out: who needs less than an equal part gets what he needs, and the others have equal parts of
+/// the rest; nobody gets less than what he cannot give back.
+pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
+    let share = |level: u64| {
+        let shares = claims.iter().map(|c| c.most.min(level).max(c.least));
+        shares.collect::<Vec<u64>>()
+    };
+    let fits = |level: u64| share(level).iter().sum::<u64>() <= total;
+    let (mut low, mut high) = (0, claims.iter().map(|c| c.most).max().unwrap_or(0));
+    if fits(high) {
+        return share(high);
+    }
+    while low + 1 < high {
+        let middle = low + (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    share(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_rows::memory::rows_within;
+
+    use super::*;
+
+    /// Of a step that had so many keys and made a row of each.
+    fn rows(rows: u64) -> Demand {
+        Demand { keys: rows, rows }
+    }
+
+    #[test]
+    fn room_is_made_for_twice_what_a_step_wants() {
+        assert_eq!(headroom(1 << 20, rows(0)), 4096);
+        assert_eq!(headroom(1 << 20, rows(10_000)), 20_000);
+        assert_eq!(headroom(100, rows(1000)), 25);
+        assert_eq!(headroom(1, rows(1)), 1);
+        assert_eq!(Visit::new(900, 1000, rows(50), 7), None);
+        let small = Visit::new(1000, 1000, rows(50), 7).unwrap();
+        assert!(small.is_whole && small.excess == 100 && small.goes(1000) == 100);
+        assert_eq!(small.turn.slots(0..SLOTS).count(), SLOTS);
+    }
+
+    #[test]
+    fn room_is_made_for_all_keys_of_a_step_where_they_are_few() {
+        let keys = |keys| Demand { keys, rows: 2000 };
+        assert_eq!(headroom(1 << 20, keys(8000)), 8500);
+        assert_eq!(headroom(1 << 20, keys(15_000)), 15_937);
+        assert_eq!(headroom(1 << 20, keys(16_000)), 4096, "that would be more than a 64th");
+    }
+
+    #[test]
+    fn large_tables_are_looked_at_in_slices_that_cover_all_slots() {
+        let most = 10_000_000;
+        let visit = Visit::new(most, most, rows(20_000), 3).unwrap();
+        assert_eq!(visit.excess, 40_000);
+        let slots = visit.turn.slots(0..SLOTS).count() as u64;
+        let looks = slots * most / SLOTS as u64;
+        assert!((100_000..=210_000).contains(&looks), "{looks}");
+        assert_eq!(visit.goes(60_000), 24_000);
+        let mut seen = vec![false; SLOTS];
+        for step in 0..SLOTS as u32 {
+            let turn = Visit::new(most, most, rows(20_000), step).unwrap().turn;
+            turn.slots(0..SLOTS).for_each(|slot| seen[slot] = true);
+        }
+        assert!(seen.iter().all(|&seen| seen));
+        // However much must go, a step looks at so many rows and no more.
+        let all = Visit::new(most, most, rows(most), 3).unwrap();
+        assert!(all.turn.slots(0..SLOTS).count() as u64 * most / SLOTS as u64 <= 2 * MOST_LOOKS);
+    }
+
+    #[test]
+    fn no_slot_misses_its_turn_where_steps_differ() {
+        let (rows, mut longest, mut shortest) = (10_000_000, 0, SLOTS);
+        let mut last = vec![0; SLOTS];
+        for step in 1..4000u32 {
+            let wanted = 10_000 + u64::from(step.wrapping_mul(0x9e37_79b9) >> 16);
+            let visit = Visit::new(rows, rows, Demand { keys: wanted, rows: wanted }, step);
+            let slots: Vec<usize> = visit.unwrap().turn.slots(0..SLOTS).collect();
+            longest = longest.max(SLOTS / slots.len());
+            shortest = shortest.min(SLOTS / slots.len());
+            slots.iter().for_each(|&slot| last[slot] = step);
+            let waiting = last.iter().map(|&last| step - last).max();
+            assert!(waiting.unwrap() as usize <= longest, "step {step}, {longest}");
+        }
+        assert!(longest >= 4 * shortest, "periods of {shortest} to {longest} steps");
+    }
+
+    #[test]
+    fn the_most_rows_are_found_that_fit() {
+        for limit in [0, 99, 100, 101, 199, 200, 1 << 40] {
+            let rows = rows_within(limit, |rows| 100 * rows);
+            assert_eq!(rows, (limit / 100).min((1 << 31) - 1));
+        }
+    }
+
+    #[test]
+    fn memory_is_shared_out_evenly_among_those_who_need_it() {
+        let claim = |least, most| Claim { least, most };
+        assert_eq!(shares(100, &[claim(0, 10), claim(0, 20)]), [10, 20]);
+        assert_eq!(shares(100, &[claim(0, 10), claim(0, 80), claim(0, 1000)]), [10, 45, 45]);
+        assert_eq!(shares(100, &[claim(70, 80), claim(0, 1000)]), [70, 30]);
+        assert_eq!(shares(100, &[claim(90, 90), claim(90, 90)]), [90, 90]);
+        assert!(shares(5, &[]).is_empty());
+    }
+}

@@ -1,0 +1,209 @@
+//! A table that may not have more than so many rows: which keys of a step get a row, and which rows make room.
+//!
+//! Both are decided over all shards (see `set/capacity.rs`); here is what one shard knows of it.
+
+use std::borrow::Cow;
+
+use zillion_device::simd::vectorised;
+use zillion_feature::FeatureKey;
+
+use crate::error::Result;
+use crate::eviction::capacity::{Demand, Visit};
+use crate::eviction::priority::{Priority, ordered};
+use crate::index::{AtHome, Entry};
+use crate::prefetch::in_turn;
+use crate::table::Table;
+use crate::table::push::Times;
+use crate::table::push::finite;
+
+/// Rows that are asked for before they are looked at.
+pub(crate) const AHEAD: usize = 16;
+
+/// What a push would do with the keys of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Foreseen {
+    /// Positions in the plan of the keys that it would make rows of.
+    pub(crate) new: Vec<u32>,
+    /// By key, its entry or [`Entry::NONE`].
+    pub(crate) rows: Vec<Entry>,
+}
+
+/// A row that was looked at: what it is worth, and where it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked {
+    /// The priority as ordered bits, then the key.
+    pub(crate) rank: (u64, FeatureKey),
+    pub(crate) entry: Entry,
+}
+
+#[cfg(test)]
+impl Looked {
+    pub(crate) fn at(priority: u64, key: u64) -> Self {
+        Self { rank: (priority, FeatureKey(key)), entry: Entry::full(0) }
+    }
+}
+
+impl Table {
+    /// What a push would do: rows are made of keys without one whose gradients are finite and that are admitted.
+    pub(crate) fn foresee(
+        &self,
+        keys: &[FeatureKey],
+        gradients: &[f32],
+        occurrences: Times<'_>,
+        step: u32,
+    ) -> Result<Foreseen> {
+        let (stride, width) = (self.shape.stride(), self.shape.width);
+        let known = self.known.rows(keys, &self.index);
+        let mut foreseen = Foreseen { new: Vec::new(), rows: vec![Entry::NONE; keys.len()] };
+        vectorised(
+            #[inline(always)]
+            || {
+                in_turn(
+                    &mut foreseen,
+                    keys.len(),
+                    #[inline(always)]
+                    |_, i| {
+                        if known.is_some_and(|rows| !rows[i].is_none()) {
+                            return;
+                        }
+                        self.index.prefetch(keys[i]);
+                        if let Some(candidates) = &self.candidates {
+                            candidates.prefetch(keys[i]);
+                        }
+                    },
+                    #[inline(always)]
+                    |_, i| match known {
+                        Some(rows) if !rows[i].is_none() => rows[i],
+                        _ => match self.index.get_at_home(keys[i]) {
+                            AtHome::Found(entry) => entry,
+                            AtHome::Absent => Entry::NONE,
+                            AtHome::Beyond => Entry::UNDECIDED,
+                        },
+                    },
+                    #[inline(always)]
+                    |_, i| Ok(self.index.get(keys[i]).unwrap_or(Entry::NONE)),
+                    #[inline(always)]
+                    |foreseen, i, entry| {
+                        foreseen.rows[i] = entry;
+                        let is_new = entry.is_none()
+                            && finite(&gradients[i * stride..(i + 1) * stride], width)
+                            && !self.waits(keys[i], || occurrences.of(i), step);
+                        if is_new {
+                            foreseen.new.push((occurrences.first + i) as u32);
+                        }
+                    },
+                )
+            },
+        )?;
+        Ok(foreseen)
+    }
+
+    /// Whether a key without room would get a row in this step, had it room; counted. A key that would wait
+    /// goes on waiting.
+    #[cold]
+    pub(crate) fn crowded_out(
+        &mut self,
+        key: FeatureKey,
+        times: impl FnOnce() -> u32,
+        step: u32,
+    ) -> bool {
+        if self.waits(key, times, step) {
+            return false;
+        }
+        self.counters.refused_full += 1;
+        self.demand.rows += 1;
+        true
+    }
+
+    /// What was asked since the last call.
+    pub(crate) fn take_demand(&mut self) -> Demand {
+        std::mem::take(&mut self.demand)
+    }
+
+    /// What a row is worth; of its norm, as far as it has floats.
+    #[inline(always)]
+    pub(crate) fn worth(&self, priority: Priority, entry: Entry) -> f64 {
+        let (shape, companion) = self.companion_of(entry);
+        let weights = match priority.needs_weights() {
+            true => self.weights_of(entry).to_floats(),
+            false => Cow::Borrowed(&[][..]),
+        };
+        priority.of(shape.meta(companion), shape.used(companion), &weights)
+    }
+
+    /// The rows of the slots that a visit looks at, but for those that are pinned.
+    pub(crate) fn look(&self, visit: &Visit) -> Vec<Looked> {
+        let Some(priority) = self.shape.priority else { return Vec::new() };
+        let slots = visit.turn.slots(self.index.slots());
+        let rows = slots.map(|slot| self.index.slot_len(slot)).sum();
+        let mut looked: Vec<Looked> = Vec::with_capacity(rows);
+        for slot in visit.turn.slots(self.index.slots()) {
+            let pinned = self.shape.pinned.of_slot(slot);
+            let entries = self.index.slot_entries(slot).filter(|(key, _)| !pinned.contains(key));
+            looked.extend(entries.map(|(key, entry)| Looked { rank: (0, key), entry }));
+        }
+        for i in 0..looked.len() {
+            if let Some(soon) = looked.get(i + AHEAD) {
+                self.prefetch_companion(soon.entry);
+                if priority.needs_weights() {
+                    self.prefetch_weights(soon.entry);
+                }
+            }
+            let found = &mut looked[i];
+            found.rank.0 = ordered(self.worth(priority, found.entry));
+        }
+        looked
+    }
+
+    /// Takes out those of the rows that [`Table::look`] has found whose rank is no higher than `highest`.
+    pub(crate) fn make_room(
+        &mut self,
+        visit: &Visit,
+        looked: &[Looked],
+        highest: (u64, FeatureKey),
+    ) -> Result<()> {
+        let shape = self.shape.clone();
+        let goes = |found: &Looked| found.rank <= highest;
+        let keeps_vacant = self.keeps_vacant();
+        // Where nobody asks, what lies beside a row is not read again.
+        let reads_companion = self.changes.is_some() || self.snapshot.is_some();
+        let (mut next, mut all_gone) = (0, 0);
+        // Rows come by slot, each slot's in one run.
+        for slot in visit.turn.slots(self.index.slots()) {
+            let mut gone = 0;
+            while let Some(&Looked { rank: (_, key), entry }) = looked.get(next)
+                && key.slot() == slot
+            {
+                if let Some(soon) = looked.get(next + AHEAD).filter(|soon| goes(soon)) {
+                    self.index.prefetch(soon.rank.1);
+                    if reads_companion {
+                        self.prefetch_companion(soon.entry);
+                    }
+                }
+                if goes(&looked[next]) {
+                    self.take_out(key, entry);
+                    match keeps_vacant {
+                        true => self.vacate(entry.row()),
+                        false => self.free_row(key, entry),
+                    }
+                    gone += 1;
+                } else {
+                    self.place_low(key, entry)?;
+                }
+                next += 1;
+            }
+            for &key in shape.pinned.of_slot(slot) {
+                if let Some(entry) = self.index.get(key) {
+                    self.place_low(key, entry)?;
+                }
+            }
+            if gone > 0 {
+                self.counters.displaced += gone;
+                self.index.tidy(slot);
+                all_gone += gone as usize;
+            }
+        }
+        self.keep_vacant(2 * all_gone);
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! Limits of tables, over all their shards: what they are in a step, which keys get a row, which rows make room.
+//!
+//! # Invariants
+//! * Everything follows from sums over all shards and from the order of the plan, and so not from the number of
+//!   shards: numbers of rows, the keys of a step in slot order, the rows of whole slots by rank.
+//! * No table has more rows than its limit at any time, and all tables together no more than the limit of the set
+//!   reckons with, unless a checkpoint brings more.
+
+use crate::eviction::shared_limit::SharedLimit;
+use std::ops::Range;
+
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
+
+use crate::admission::Gate;
+use crate::error::Result;
+use crate::eviction::capacity::{Claim, Demand, Visit, shares};
+use crate::eviction::displace::{Foreseen, Looked};
+use crate::eviction::permits::Room;
+use crate::set::{TableSet, each, each_with};
+use crate::shape::TableShape;
+use crate::shard::times;
+use zillion_rows::TableSpec;
+use zillion_rows::{Admission, ByteSize};
+
+impl TableSet {
+    /// Limits the memory of all tables together; `None` for no limit.
+    ///
+    /// Tables that need less than an equal part of it get what they need, and the others have equal parts of the
+    /// rest; dense tables, and rows of tables that evict none, are taken out of it first. A table at its part
+    /// evicts by its own policy, or refuses new keys.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] where the limit is too little for the tables as they are.
+    pub fn limit_bytes(&mut self, limit: Option<ByteSize>) -> Result<()> {
+        let specs: Vec<&TableSpec> = self.specs().collect();
+        self.shared = match limit {
+            None => SharedLimit::default(),
+            Some(limit) => SharedLimit::new(&specs, limit)?,
+        };
+        self.limit_candidates();
+        Ok(())
+    }
+
+    /// Tells the tables how many keys may wait in a slot, where that is not a matter of their own settings.
+    pub(crate) fn limit_candidates(&mut self) {
+        let Some(most) = self.shared.candidates_in_slot else { return };
+        for shard in &mut self.shards {
+            for (index, shape) in self.shapes.iter().enumerate() {
+                let gate = shard.table_mut(index).gate_mut();
+                if shape.spec.max_bytes.is_none()
+                    && let Some(counts) = gate.and_then(Gate::counts_mut)
+                {
+                    counts.limit(most);
+                }
+            }
+        }
+    }
+
+    /// Rows that each table may have, of those that have a limit. `needs` says how many rows a table could use, and
+    /// `keeps` whether rows that are there must be let stay.
+    fn limits(
+        &self,
+        needs: impl Fn(usize, u64) -> u64,
+        keeps: impl Fn(usize, &TableShape) -> bool,
+    ) -> Vec<Option<u64>> {
+        let own = |shape: &TableShape| shape.most_rows.unwrap_or(u64::MAX);
+        let mut limits: Vec<Option<u64>> = self.shapes.iter().map(|s| s.most_rows).collect();
+        let Some(total) = self.shared.rows else { return limits };
+        let claims: Vec<Claim> = self
+            .shapes
+            .iter()
+            .enumerate()
+            .map(|(table, shape)| {
+                let rows = self.rows(TableId(table as u16));
+                let bytes = |rows| shape.reckoning.memory(rows);
+                let least = if keeps(table, shape) { bytes(rows) } else { bytes(1) };
+                let most = bytes(needs(table, rows).min(own(shape)));
+                Claim { least, most: most.max(least) }
+            })
+            .collect();
+        if claims.iter().map(|claim| claim.most).sum::<u64>() <= total {
+            return limits;
+        }
+        for (table, share) in shares(total, &claims).into_iter().enumerate() {
+            let shape = &self.shapes[table];
+            if share < claims[table].most && !shape.spec.dense {
+                limits[table] = Some(shape.reckoning.rows_within(share).min(own(shape)));
+            }
+        }
+        limits
+    }
+
+    /// Which keys of a step may get a row, by table. What is known of rows holds until the next step.
+    pub(crate) fn rooms(
+        &self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+        step: u32,
+    ) -> Result<Vec<Room>> {
+        let mut rooms = vec![Room::default(); self.shapes.len()];
+        let is_limited = self.shared.rows.is_some()
+            || plan.tables.iter().any(|t| self.shapes[t.table.index()].most_rows.is_some());
+        if !is_limited {
+            return Ok(rooms);
+        }
+        let mut keys = vec![0; self.shapes.len()];
+        let moving = plan.tables.iter().filter(|t| !self.frozen[t.table.index()]);
+        moving.for_each(|t| keys[t.table.index()] += t.keys.len() as u64);
+        // In the middle of a step no row goes.
+        let limits = self.limits(|table, rows| rows + keys[table], |_, _| true);
+        for (table, values) in plan.tables.iter().zip(&gradients.tables) {
+            let index = table.table.index();
+            let Some(limit) = limits[index] else { continue };
+            let free = limit.saturating_sub(self.rows(table.table));
+            if table.keys.len() as u64 <= free {
+                continue;
+            }
+            let ranges: Vec<Range<usize>> = table.shard_ranges(&self.map);
+            let foreseen = workers.map(self.shards.len(), |i| {
+                let range = ranges[i].clone();
+                let (keys, stride) = (&table.keys[range.clone()], values.stride);
+                let raw = &values.values[range.start * stride..range.end * stride];
+                let times = times(table, values, range);
+                self.shards[i].table(index).foresee(keys, raw, times, step)
+            });
+            let (mut positions, mut rows) = (Vec::new(), Vec::with_capacity(table.keys.len()));
+            for foreseen in foreseen {
+                let Foreseen { new, rows: found } = foreseen?;
+                positions.extend(new);
+                rows.extend(found);
+            }
+            // In a filter keys share counters: some of this step's may lift others over the threshold that would wait by
+            // what it holds now. Those wait once more where room is scarce, for it was given out without them.
+            let may_be_more = matches!(self.shapes[index].spec.admission, Admission::Bloom { .. });
+            if positions.len() as u64 > free || may_be_more {
+                positions.truncate(free as usize);
+                rooms[index] = Room::at(positions);
+            }
+            // A plan has a table once; one that has it twice says of neither what it knows.
+            if keys[index] == table.keys.len() as u64 {
+                rooms[index].know(rows);
+            }
+        }
+        Ok(rooms)
+    }
+
+    /// Ends a step in tables at their limits: the least rows go.
+    pub(crate) fn displace(&mut self, workers: &Workers, step: u32) -> Result<()> {
+        if self.shapes.iter().all(|shape| shape.priority.is_none()) {
+            return Ok(());
+        }
+        let tables = 0..self.shapes.len();
+        let shards = &mut self.shards;
+        let of_table =
+            |table| shards.iter_mut().map(|shard| shard.table_mut(table).take_demand()).sum();
+        let demands: Vec<Demand> = tables.clone().map(of_table).collect();
+        let limits = self.limits(
+            |table, rows| rows + demands[table].room(rows),
+            |table, shape| shape.priority.is_none() || shape.spec.dense || self.frozen[table],
+        );
+        let visits: Vec<Option<Visit>> = tables
+            .clone()
+            .map(|table| {
+                self.shapes[table].priority.filter(|_| !self.frozen[table])?;
+                let rows = self.rows(TableId(table as u16));
+                Visit::new(rows, limits[table]?, demands[table], step)
+            })
+            .collect();
+        let quiet: Vec<usize> = tables.clone().filter(|&table| visits[table].is_none()).collect();
+        if self.shards.iter().any(|s| quiet.iter().any(|&table| s.table(table).has_vacant())) {
+            each(workers, &mut self.shards, |_, shard| {
+                quiet.iter().for_each(|&table| shard.table_mut(table).keep_vacant(0));
+                Ok(())
+            })?;
+        }
+        if visits.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        // By shard, by table.
+        let looked: Vec<Vec<Vec<Looked>>> = workers.map(self.shards.len(), |i| {
+            let look = |(table, visit): (usize, &Option<Visit>)| {
+                visit
+                    .as_ref()
+                    .map_or_else(Vec::new, |visit| self.shards[i].table(table).look(visit))
+            };
+            visits.iter().enumerate().map(look).collect()
+        });
+        let highest: Vec<Option<(u64, FeatureKey)>> = tables
+            .map(|table| {
+                let found: Vec<&[Looked]> = looked.iter().map(|of| of[table].as_slice()).collect();
+                let seen: usize = found.iter().map(|looked| looked.len()).sum();
+                lowest(&found, visits[table]?.goes(seen as u64) as usize)
+            })
+            .collect();
+        each_with(workers, &mut self.shards, looked, |shard, _, looked| {
+            for (table, looked) in looked.iter().enumerate() {
+                match (&visits[table], highest[table]) {
+                    (Some(visit), Some(highest)) => {
+                        shard.table_mut(table).make_room(visit, looked, highest)?;
+                    }
+                    // All that was looked at is pinned.
+                    (Some(_), None) => shard.table_mut(table).keep_vacant(0),
+                    (None, _) => (),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The highest rank among the `count` lowest; `None` of no rows.
+pub(crate) fn lowest(looked: &[&[Looked]], count: usize) -> Option<(u64, FeatureKey)> {
+    let last = count.checked_sub(1)?;
+    // By priority alone, which is half of the memory; keys decide among those that are worth the same.
+    let rows = || looked.iter().copied().flatten();
+    let mut priorities: Vec<u64> = rows().map(|found| found.rank.0).collect();
+    let (before, &mut priority, _) = priorities.select_nth_unstable(last);
+    let less = before.iter().filter(|&&before| before < priority).count();
+    let mut keys: Vec<FeatureKey> =
+        rows().filter(|found| found.rank.0 == priority).map(|found| found.rank.1).collect();
+    Some((priority, *keys.select_nth_unstable(last - less).1))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::*;
+    use zillion_rows::OptimizerSpec;
+
+    proptest! {
+        #[test]
+        fn the_lowest_are_those_that_a_sort_puts_first(
+            shards in prop::collection::vec(prop::collection::vec((0u64..6, any::<u64>()), 0..40), 1..5),
+            part in 0.0f64..=1.0,
+        ) {
+            let shards: Vec<Vec<Looked>> = shards
+                .iter()
+                .map(|rows| rows.iter().map(|&(priority, key)| Looked::at(priority, key)).collect())
+                .collect();
+            let slices: Vec<&[Looked]> = shards.iter().map(Vec::as_slice).collect();
+            let mut ranks: Vec<_> = shards.iter().flatten().map(|found| found.rank).collect();
+            ranks.sort_unstable();
+            let count = (ranks.len() as f64 * part) as usize;
+            prop_assert_eq!(lowest(&slices, count), count.checked_sub(1).map(|last| ranks[last]));
+        }
+    }
+
+    #[test]
+    fn a_limit_that_no_table_fits_is_refused() {
+        let spec = table("a", false, vec![segment("v", 8, OptimizerSpec::Sgd { lr: 0.1 }, 0.0)]);
+        let other = TableSpec { name: "b".to_owned(), ..spec.clone() };
+        let mut set = TableSet::new(vec![spec, other], shards(2)).unwrap();
+        let error = set.limit_bytes(Some(ByteSize(1000))).unwrap_err().to_string();
+        assert!(error.contains("train.max_table_bytes") && error.contains("2 tables"), "{error}");
+        set.limit_bytes(Some(ByteSize(1 << 30))).unwrap();
+        set.limit_bytes(None).unwrap();
+    }
+}

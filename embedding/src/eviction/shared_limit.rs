@@ -1,0 +1,55 @@
+//! A limit of the memory of all tables together.
+
+use crate::error::{Error, Result};
+use zillion_rows::TableSpec;
+use zillion_rows::memory::candidates_within;
+use zillion_rows::{Admission, ByteSize};
+
+/// The part of the set's limit that exact counts of waiting keys may take, all tables together.
+pub(crate) const CANDIDATES_PART: u64 = 8;
+
+/// What the tables of a set may have together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SharedLimit {
+    /// Bytes of rows, index and filters.
+    pub(crate) rows: Option<u64>,
+    /// Waiting keys of a slot, in tables that count exactly and have no limit of their own.
+    pub(crate) candidates_in_slot: Option<usize>,
+}
+
+impl SharedLimit {
+    pub(crate) fn new(specs: &[&TableSpec], ByteSize(limit): ByteSize) -> Result<Self> {
+        let counting = |spec: &&&TableSpec| {
+            matches!(spec.admission, Admission::Count { .. }) && spec.max_bytes.is_none()
+        };
+        let tables = specs.iter().filter(counting).count() as u64;
+        let part = if tables > 0 { limit / CANDIDATES_PART } else { 0 };
+        // Counts of waiting keys take the same in all tables.
+        let in_slot = specs.iter().find(counting);
+        let in_slot = in_slot.map(|_| candidates_within(part / tables.max(1)));
+        let least: u64 = specs.iter().map(|spec| spec.reckoning().memory(1)).sum();
+        if limit - part < least || in_slot == Some(0) {
+            let reason = format!(
+                "is too little for {} tables, which take {least} bytes with a row each{}; give more",
+                specs.len(),
+                if tables > 0 { ", beside the eighth that keys have that wait" } else { "" }
+            );
+            return Err(Error::Spec { key: "train.max_table_bytes".to_owned(), reason });
+        }
+        Ok(Self { rows: Some(limit - part), candidates_in_slot: in_slot })
+    }
+}
+
+/// Whether tables can be held below a limit of all of them together (see [`TableSet::limit_bytes`]).
+///
+/// # Errors
+/// [`Error::Spec`] where it is too little for a row of each.
+pub fn check_shared_limit(specs: &[TableSpec], limit: ByteSize) -> Result<()> {
+    SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit).map(|_| ())
+}
+
+/// Bytes of a limit that tables' rows, index and filters have, once keys that wait have their part.
+pub(crate) fn shared_room(specs: &[TableSpec], limit: ByteSize) -> Result<u64> {
+    let shared = SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit)?;
+    Ok(shared.rows.unwrap_or(u64::MAX))
+}

@@ -1,0 +1,206 @@
+//! The index of one table in one shard: key to row number, one small sub-index a virtual slot.
+//!
+//! # Invariants
+//! * A key is in the sub-index of its slot and nowhere else, at most once.
+//! * Nothing is hashed: the top bits of a key are its slot, the bits below choose the bucket.
+//! * Growing touches one slot. Slots grow at different sizes, so that the index as a whole grows in
+//!   small steps although the keys of all slots arrive at the same pace.
+
+mod alone;
+mod compact;
+mod counted;
+mod entry;
+mod line;
+mod slot;
+
+use std::ops::Range;
+
+use zillion_device::DeviceError;
+use zillion_device::lines::LineArena;
+use zillion_device::prefetch::prefetch_read;
+use zillion_feature::{FeatureKey, SLOTS};
+
+pub use crate::index::alone::IndexAlone;
+pub(crate) use crate::index::compact::Compact;
+pub(crate) use crate::index::counted::Counted;
+pub(crate) use crate::index::entry::Entry;
+use crate::index::line::Line;
+pub(crate) use crate::index::slot::AtHome;
+use crate::index::slot::SlotIndex;
+
+/// Bits of a key below its slot.
+const LOW_BITS: u32 = u64::BITS - SLOTS.trailing_zeros();
+
+/// Where keys lead to in one shard's part of a table.
+///
+/// A slot's number is the top of all its keys, so that those bits need not be stored: a [`Compact`] saves
+/// them, a [`Counted`] says something else there.
+#[derive(Debug)]
+pub(crate) struct Index<L = Compact> {
+    first_slot: usize,
+    slots: Vec<SlotIndex<L>>,
+    arena: LineArena,
+    keys: usize,
+    moves: u64,
+}
+
+impl<L: Line> Index<L> {
+    /// An empty index of the slots in `range`.
+    pub(crate) fn new(range: Range<usize>) -> Self {
+        debug_assert!(range.end <= SLOTS, "slots are numbered below {SLOTS}");
+        let arena = LineArena::new();
+        Self {
+            first_slot: range.start,
+            slots: range.map(|_| SlotIndex::new(&arena)).collect(),
+            arena,
+            keys: 0,
+            moves: 0,
+        }
+    }
+
+    /// Number of keys.
+    pub(crate) fn len(&self) -> usize {
+        self.keys
+    }
+
+    /// How often a key left, or may have been led elsewhere: while this stays, rows that were found are still those.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// The slots that this index owns.
+    pub(crate) fn slots(&self) -> Range<usize> {
+        self.first_slot..self.first_slot + self.slots.len()
+    }
+
+    /// Bytes of memory: what is mapped, and the list of slots.
+    pub(crate) fn bytes(&self) -> usize {
+        self.arena.bytes().reserved + self.slots.capacity() * size_of::<SlotIndex<L>>()
+    }
+
+    /// Bytes of buckets, without what the arena has beside them.
+    #[cfg(test)]
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.arena.bytes().used
+    }
+
+    /// Asks for the bucket where `key` is looked for first.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, key: FeatureKey) {
+        let slot = &self.slots[self.position(key)];
+        prefetch_read(slot.buckets(), slot.home(key.0));
+    }
+
+    /// The row of `key` where one look at the bucket of [`Index::prefetch`] tells it; else asks for the bucket
+    /// after that one, and [`Index::get`] must be asked a little later.
+    #[inline(always)]
+    pub(crate) fn get_at_home(&self, key: FeatureKey) -> AtHome {
+        let slot = &self.slots[self.position(key)];
+        let found = slot.at_home(key.0);
+        if found == AtHome::Beyond {
+            prefetch_read(slot.buckets(), slot.home(key.0) + 1);
+        }
+        found
+    }
+
+    /// Returns the entry of `key`.
+    #[inline(always)]
+    pub(crate) fn get(&self, key: FeatureKey) -> Option<Entry> {
+        self.slots[self.position(key)].get(key.0).map(Entry::from_word)
+    }
+
+    /// Adds a key that is not there yet.
+    ///
+    /// # Errors
+    /// Where there is no memory; the index is then as it was.
+    pub(crate) fn insert(&mut self, key: FeatureKey, entry: Entry) -> Result<(), DeviceError> {
+        let position = self.position(key);
+        self.slots[position].insert(&self.arena, key.0, entry.word(), key.slot())?;
+        self.keys += 1;
+        Ok(())
+    }
+
+    /// Takes a key out; returns the entry that it had.
+    pub(crate) fn remove(&mut self, key: FeatureKey) -> Option<Entry> {
+        let position = self.position(key);
+        let word = self.slots[position].remove(key.0)?;
+        self.keys -= 1;
+        self.moves += 1;
+        Some(Entry::from_word(word))
+    }
+
+    /// Leads a key that is there to another row.
+    pub(crate) fn redirect(&mut self, key: FeatureKey, entry: Entry) {
+        self.moves += 1;
+        let position = self.position(key);
+        if let Some(word) = self.slots[position].row_mut(key.0) {
+            *word = entry.word();
+        }
+    }
+
+    /// To be called when keys have left a slot: gives memory back, and keeps probes short.
+    pub(crate) fn tidy(&mut self, slot: usize) {
+        self.slots[slot - self.first_slot].tidy(&self.arena, slot);
+    }
+
+    /// The number of keys of one slot that this index owns.
+    pub(crate) fn slot_len(&self, slot: usize) -> usize {
+        self.slots[slot - self.first_slot].len()
+    }
+
+    #[inline(always)]
+    fn position(&self, key: FeatureKey) -> usize {
+        key.slot() - self.first_slot
+    }
+}
+
+impl Index {
+    /// Returns the keys and entries of one slot that this index owns, in no particular order.
+    pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, Entry)> {
+        let top = (slot as u64) << LOW_BITS;
+        let entries = self.slots[slot - self.first_slot].entries();
+        entries.map(move |(low, word)| (FeatureKey(top | low), Entry::from_word(word)))
+    }
+}
+
+impl Index<Counted> {
+    /// The word of a key, tag included.
+    pub(crate) fn stored(&self, key: FeatureKey) -> Option<u64> {
+        let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
+        Some(Counted::word(line, entry))
+    }
+
+    /// The word, tag included, and the number of a key.
+    pub(crate) fn entry(&self, key: FeatureKey) -> Option<(u64, u32)> {
+        let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
+        Some((Counted::word(line, entry), Counted::row(line, entry)))
+    }
+
+    /// Writes the word and the number of a key that is there. The bits below the word's tag are the key's.
+    pub(crate) fn set(&mut self, key: FeatureKey, word: u64, number: u32) {
+        let position = self.position(key);
+        if let Some((line, entry)) = self.slots[position].entry_mut(key.0) {
+            Counted::set(line, entry, word, number);
+        }
+    }
+
+    /// Adds a key that is not there yet, its tag in place of its slot.
+    ///
+    /// # Panics
+    /// Where there is no memory, as a vector would.
+    pub(crate) fn insert_tagged(&mut self, key: FeatureKey, word: u64, number: u32) {
+        let position = self.position(key);
+        let inserted = self.slots[position].insert(&self.arena, word, number, key.slot());
+        inserted.expect("memory for the keys that wait");
+        self.keys += 1;
+    }
+
+    /// The words and numbers of one slot that this index owns, in no particular order.
+    pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
+        let entries = self.slots[slot - self.first_slot].entries();
+        entries.map(|(word, number)| (FeatureKey(word), number))
+    }
+}
+
+#[cfg(test)]
+mod tests;

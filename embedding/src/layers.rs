@@ -1,0 +1,205 @@
+//! Layers written from live tables: all rows, or those that changed.
+//!
+//! Rows are copied out in key order by the pool, a few megabytes at a time, and written by the calling
+//! thread. A shard owns a contiguous range of keys, so that what the shards have, one after another, is in
+//! key order: the bytes do not depend on their number.
+
+pub(crate) mod gather;
+
+use std::ops::Range;
+use std::path::Path;
+
+use zillion_device::{Files, Workers};
+use zillion_feature::SLOTS;
+
+use crate::changes::Changed;
+use crate::error::{Error, Result};
+use crate::layers::gather::RowRun;
+use crate::set::TableSet;
+use crate::table::Table;
+use zillion_rows::layer::{LayerManifest, LayerWriter, Pace};
+
+/// Keys that are looked up as one piece of work.
+const PIECE_KEYS: usize = 4096;
+
+/// Bytes of rows that are copied out before they are written.
+const HELD_BYTES: usize = 8 << 20;
+
+/// The rows of a table that a layer gets.
+enum Chosen {
+    All,
+    /// Ascending, by shard.
+    Keys(Vec<Vec<u64>>),
+}
+
+/// A run of neighbours among them.
+enum Piece<'a> {
+    Slot(usize),
+    /// Of one shard.
+    Keys(usize, &'a [u64]),
+}
+
+impl TableSet {
+    /// Writes every row of every table as a layer: the base of a version. `folder` exists.
+    /// Same rows, same bytes: for every number of shards and threads.
+    ///
+    /// # Errors
+    /// Where the disk refuses; files may then be left, for the caller to sweep.
+    pub fn write_base(
+        &self,
+        workers: &Workers,
+        files: &Files,
+        folder: &Path,
+        pace: &mut dyn Pace,
+    ) -> Result<LayerManifest> {
+        self.write_tables(workers, LayerWriter::new(files, folder, pace), |_| Chosen::All)
+    }
+
+    /// Writes what changed since the end of epoch `since`: the rows that were written or created and are
+    /// there, and tombstones for the keys that were and are not. `None` where that is not known: changes are
+    /// not tracked, or not since then. Costs time in proportion to the changes; a table with whole-table
+    /// rules is written whole once a step has moved it.
+    ///
+    /// Same history, same bytes: for every number of shards and threads.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] where the epoch has not ended; otherwise as [`TableSet::write_base`].
+    pub fn write_delta(
+        &self,
+        workers: &Workers,
+        since: u32,
+        files: &Files,
+        folder: &Path,
+        pace: &mut dyn Pace,
+    ) -> Result<Option<LayerManifest>> {
+        if since >= self.dirty_epoch() {
+            let reason = format!(
+                "epoch {since} has not ended, and changes are counted from the end of one; the current epoch is {}",
+                self.dirty_epoch()
+            );
+            return Err(Error::mismatch("*", reason));
+        }
+        if !self.knows_changes_since(since) {
+            return Ok(None);
+        }
+        let writer = LayerWriter::new(files, folder, pace);
+        let era = self.eras.last_of(since);
+        self.write_tables(workers, writer, |table| self.changed(workers, table, era)).map(Some)
+    }
+
+    /// The rows of a table that changed after an era.
+    fn changed(&self, workers: &Workers, table: usize, since: u32) -> Chosen {
+        let by_shard = workers.map(self.shards.len(), |shard| {
+            self.shards[shard].table(table).changes().map(|changes| changes.since(since))
+        });
+        let keys = by_shard.into_iter().map(|changed| match changed {
+            Some(Changed::Keys(keys)) => Some(keys),
+            // Where one shard's rows have all moved, so have those of the others.
+            Some(Changed::Everything) | None => None,
+        });
+        keys.collect::<Option<_>>().map_or(Chosen::All, Chosen::Keys)
+    }
+
+    fn write_tables(
+        &self,
+        workers: &Workers,
+        mut writer: LayerWriter<'_>,
+        choose: impl Fn(usize) -> Chosen,
+    ) -> Result<LayerManifest> {
+        for table in 0..self.shapes.len() {
+            self.write_table(workers, &mut writer, table, &choose(table))?;
+        }
+        writer.finish()
+    }
+
+    fn write_table(
+        &self,
+        workers: &Workers,
+        writer: &mut LayerWriter<'_>,
+        table: usize,
+        chosen: &Chosen,
+    ) -> Result<()> {
+        let pieces: Vec<(Piece<'_>, usize)> = match chosen {
+            Chosen::All => {
+                let rows = (0..SLOTS).map(|slot| self.owner(table, slot).slot_rows(slot));
+                let filled = rows.enumerate().filter(|(_, rows)| *rows > 0);
+                filled.map(|(slot, rows)| (Piece::Slot(slot), rows)).collect()
+            }
+            Chosen::Keys(by_shard) => {
+                let of_shard = |(shard, keys)| {
+                    let pieces = <[u64]>::chunks(keys, PIECE_KEYS);
+                    pieces.map(move |keys| (Piece::Keys(shard, keys), keys.len()))
+                };
+                by_shard.iter().map(Vec::as_slice).enumerate().flat_map(of_shard).collect()
+            }
+        };
+        let layout = &self.layouts[table];
+        let rows: usize = pieces.iter().map(|(_, rows)| rows).sum();
+        let narrow = self.narrow_of(workers, table, chosen);
+        writer.table_of_rows(layout, rows as u64 - narrow, narrow)?;
+        let row_bytes = layout.width() * size_of::<f32>();
+        for held in groups(&pieces, HELD_BYTES / row_bytes.max(1)) {
+            let held = &pieces[held];
+            for run in workers.map(held.len(), |piece| self.copy(table, &held[piece].0)) {
+                for (key, row) in run?.iter() {
+                    let (weights, count) = row.unzip();
+                    writer.push(key, weights, count.unwrap_or(0))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of the rows that a layer gets are narrow.
+    fn narrow_of(&self, workers: &Workers, table: usize, chosen: &Chosen) -> u64 {
+        let counted = workers.map(self.shards.len(), |shard| {
+            let owner = self.shards[shard].table(table);
+            match chosen {
+                Chosen::All => owner.narrow_rows(),
+                Chosen::Keys(by_shard) => owner.narrow_among(&by_shard[shard]),
+            }
+        });
+        counted.into_iter().sum()
+    }
+
+    fn copy(&self, table: usize, piece: &Piece<'_>) -> Result<RowRun> {
+        match *piece {
+            Piece::Slot(slot) => self.owner(table, slot).slot_run(slot),
+            Piece::Keys(shard, keys) => self.shards[shard].table(table).key_run(keys),
+        }
+    }
+
+    /// The part of a table that has a slot.
+    fn owner(&self, table: usize, slot: usize) -> &Table {
+        self.shards[self.map.shard_of(slot)].table(table)
+    }
+}
+
+/// Cuts pieces into groups of at most `limit` rows, or of a single piece.
+fn groups<T>(pieces: &[(T, usize)], limit: usize) -> Vec<Range<usize>> {
+    let mut groups = Vec::new();
+    let (mut start, mut held) = (0, 0);
+    for (i, (_, rows)) in pieces.iter().enumerate() {
+        if i > start && held + rows > limit {
+            groups.push(start..i);
+            (start, held) = (i, 0);
+        }
+        held += rows;
+    }
+    if start < pieces.len() {
+        groups.push(start..pieces.len());
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_hold_no_more_than_the_limit() {
+        let pieces = |rows: &[usize]| rows.iter().map(|&r| ((), r)).collect::<Vec<_>>();
+        assert_eq!(groups(&pieces(&[3, 3, 3, 9, 1]), 6), [0..2, 2..3, 3..4, 4..5]);
+        assert!(groups(&pieces(&[]), 6).is_empty());
+    }
+}

@@ -1,0 +1,25 @@
+//! Reading rows of both widths.
+
+use zillion_feature::FeatureKey;
+
+use crate::index::Entry;
+use crate::table::Table;
+
+impl Table {
+    /// One row, padding included; where it is narrow, in its initial row.
+    pub(crate) fn copy_of_either_width(&self, key: FeatureKey, entry: Entry, target: &mut [f32]) {
+        let weights = self.weights_of(entry);
+        if entry.is_narrow() {
+            self.shape.fill_initial(key, target);
+            let mut from = 0;
+            for segment in self.shape.layout.narrow.iter().flatten() {
+                let part = weights.part(from..from + segment.dim);
+                part.widen(&mut target[segment.offset..segment.offset + segment.dim]);
+                from += segment.dim;
+            }
+        } else {
+            weights.widen(&mut target[..self.shape.width]);
+            target[self.shape.width..].fill(0.0);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Making, reading and growing the narrow rows of a table.
+
+use crate::error::{Error, Result};
+use crate::eviction::schedule::is_loose;
+use crate::index::Entry;
+use crate::narrow::shape::NarrowShape;
+use crate::narrow::{KEPT_DUE, Narrow};
+use crate::shape::TableShape;
+use crate::table::Table;
+use zillion_feature::FeatureKey;
+use zillion_rows::row::{Meta, floats_mut};
+use zillion_rows::row::{RowWeights, StoredRow};
+
+impl Table {
+    /// Whether an index entry is a row on disk.
+    #[inline(always)]
+    pub(crate) fn is_cold(&self, entry: Entry) -> bool {
+        self.spill.is_some() && entry.is_cold()
+    }
+
+    /// Narrow rows.
+    pub(crate) fn narrow_rows(&self) -> u64 {
+        self.narrow.as_ref().map_or(0, |narrow| narrow.len() as u64)
+    }
+
+    /// Narrow rows of one of this shard's slots.
+    pub(crate) fn slot_narrow_rows(&self, slot: usize) -> usize {
+        let rows = self.narrow.as_ref().map(|narrow| narrow.by_slot[slot - narrow.first_slot]);
+        rows.unwrap_or(0) as usize
+    }
+
+    /// How many of some keys have a narrow row.
+    pub(crate) fn narrow_among(&self, keys: &[u64]) -> u64 {
+        if self.narrow.is_none() {
+            return 0;
+        }
+        let narrow = |&&key: &&u64| self.index.get(FeatureKey(key)).is_some_and(Entry::is_narrow);
+        keys.iter().filter(narrow).count() as u64
+    }
+
+    /// The slabs and the shape of narrow rows, where the table has them.
+    #[inline(always)]
+    fn narrow_parts(&self) -> Option<(&Narrow, &NarrowShape)> {
+        self.narrow.as_deref().zip(self.shape.narrow.as_deref())
+    }
+
+    /// The companion row of an index entry of either width, in memory, and the shape that it has.
+    #[inline(always)]
+    pub(crate) fn companion_of(&self, entry: Entry) -> (&TableShape, &[u32]) {
+        match (self.narrow_parts(), entry.narrow_row()) {
+            (Some((narrow, shape)), Some(row)) => (&shape.shape, narrow.companion.row(row)),
+            _ => (&self.shape, self.companion.row(entry.row())),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn meta_of(&self, entry: Entry) -> Meta {
+        let (shape, companion) = self.companion_of(entry);
+        shape.meta(companion)
+    }
+
+    /// The weights of an index entry of either width, in memory and without padding.
+    pub(crate) fn weights_of(&self, entry: Entry) -> RowWeights<'_> {
+        match (self.narrow_parts(), entry.narrow_row()) {
+            (Some((narrow, shape)), Some(row)) => narrow.weights.stored(row, shape.shape.width),
+            _ => self.weights.stored(entry.row(), self.shape.width),
+        }
+    }
+
+    /// The row of an index entry of either width, in memory.
+    pub(crate) fn stored_of(&self, entry: Entry) -> StoredRow<'_> {
+        let (shape, companion) = self.companion_of(entry);
+        let is_narrow = self.narrow.is_some() && entry.is_narrow();
+        shape.stored_row(self.weights_of(entry), companion, is_narrow)
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch_companion(&self, entry: Entry) {
+        match (&self.narrow, entry.narrow_row()) {
+            (Some(narrow), Some(row)) => narrow.companion.prefetch(row),
+            _ => self.companion.prefetch(entry.row()),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch_weights(&self, entry: Entry) {
+        match (&self.narrow, entry.narrow_row()) {
+            (Some(narrow), Some(row)) => narrow.weights.prefetch(row),
+            _ => self.weights.prefetch(entry.row()),
+        }
+    }
+
+    /// Adds a narrow row of zeros that the key leads to, which must not be there; returns its number in the slabs.
+    fn allocate_narrow_for(&mut self, key: FeatureKey) -> Result<u32> {
+        let name = || Error::ShardFull { table: self.shape.name().to_owned() };
+        let Some(narrow) = &mut self.narrow else {
+            return Err(Error::mismatch(self.shape.name(), "its rows are full from the start"));
+        };
+        let row = narrow.allocate()?;
+        if !Entry::fits_narrow(row) {
+            narrow.free(row);
+            return Err(name());
+        }
+        if let Err(e) = self.index.insert(key, Entry::narrow(row)) {
+            narrow.free(row);
+            return Err(e.into());
+        }
+        *narrow.of_slot(key) += 1;
+        Ok(row)
+    }
+
+    /// Makes the narrow row of a key that is not there; returns its index entry.
+    pub(crate) fn make_narrow(&mut self, key: FeatureKey, epoch: u32) -> Result<Entry> {
+        let row = self.allocate_narrow_for(key)?;
+        if let (Some(narrow), Some(NarrowShape { shape, .. })) =
+            (&mut self.narrow, self.shape.narrow.as_deref())
+        {
+            narrow.weights.fill(row, &mut self.scratch, |weights| shape.fill_initial(key, weights));
+            shape.fill_initial_companion(narrow.companion.row_mut(row), epoch);
+        }
+        Ok(Entry::narrow(row))
+    }
+
+    /// Adds a narrow row as a checkpoint kept it. False where the key has a row.
+    pub(crate) fn restore_narrow_row(
+        &mut self,
+        key: FeatureKey,
+        stored: StoredRow<'_>,
+    ) -> Result<bool> {
+        if self.has(key) {
+            return Ok(false);
+        }
+        let row = self.allocate_narrow_for(key)?;
+        if let (Some(narrow), Some(NarrowShape { shape, .. })) =
+            (&mut self.narrow, self.shape.narrow.as_deref())
+        {
+            narrow.weights.restore(row, stored.weights);
+            let companion = narrow.companion.row_mut(row);
+            floats_mut(&mut companion[..shape.state_width]).copy_from_slice(stored.state);
+            shape.set_meta(companion, stored.meta);
+            shape.set_used(companion, stored.used);
+        }
+        Ok(true)
+    }
+
+    /// Gives the rows that a push has made frequent the rest of their floats.
+    pub(crate) fn grow_due(&mut self) -> Result<()> {
+        let Some(narrow) = &mut self.narrow else { return Ok(()) };
+        let mut due = std::mem::take(&mut narrow.due);
+        let grown = due.iter().try_for_each(|&key| self.grow(key));
+        due.clear();
+        due.shrink_to(KEPT_DUE);
+        if let Some(narrow) = &mut self.narrow {
+            narrow.due = due;
+        }
+        grown
+    }
+
+    /// Moves a narrow row to the full slabs: what it has stays, weights and state, and the rest begins.
+    fn grow(&mut self, key: FeatureKey) -> Result<()> {
+        let Some(row) = self.index.get(key).and_then(Entry::narrow_row) else { return Ok(()) };
+        let shape = self.shape.clone();
+        let to = self.allocate()?;
+        let Self { weights, companion, scratch, narrow: Some(narrow), .. } = self else {
+            return Ok(());
+        };
+        let Some(small) = shape.narrow.as_deref() else { return Ok(()) };
+        weights.fill(to, scratch, |weights| shape.fill_initial(key, weights));
+        weights.spread(to, narrow.weights.stored(row, small.shape.width), small);
+        let twin = companion.row_mut(to);
+        shape.fill_initial_companion(twin, 0);
+        small.spread_companion(&shape, narrow.companion.row(row), twin);
+        narrow.free(row);
+        *narrow.of_slot(key) -= 1;
+        self.index.redirect(key, Entry::full(to));
+        self.counters.grown += 1;
+        Ok(())
+    }
+
+    /// Takes the row of an index entry of either width back; the entry is gone already.
+    pub(crate) fn free_row(&mut self, key: FeatureKey, entry: Entry) {
+        match (&mut self.narrow, entry.narrow_row()) {
+            (Some(narrow), Some(row)) => {
+                narrow.free(row);
+                *narrow.of_slot(key) -= 1;
+            }
+            _ => {
+                self.weights.free(entry.row());
+                self.companion.free(entry.row());
+            }
+        }
+    }
+
+    /// Moves a narrow row down whose number lies beyond what the narrow rows need.
+    pub(crate) fn place_narrow_low(&mut self, key: FeatureKey, row: u32) -> Result<()> {
+        let Some(narrow) = &mut self.narrow else { return Ok(()) };
+        if !is_loose(row, narrow.len() as u64) {
+            return Ok(());
+        }
+        let to = narrow.allocate()?;
+        if to > row {
+            narrow.free(to);
+            return Ok(());
+        }
+        narrow.weights.copy_row(row, to);
+        let companion = narrow.companion.row(row).to_vec();
+        narrow.companion.row_mut(to).copy_from_slice(&companion);
+        narrow.free(row);
+        self.index.redirect(key, Entry::narrow(to));
+        Ok(())
+    }
+}

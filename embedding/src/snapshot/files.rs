@@ -1,0 +1,157 @@
+//! The files of a checkpoint beside training: which there are, and what goes into one.
+
+use std::path::Path;
+
+use zillion_device::Files;
+use zillion_feature::FeatureKey;
+
+use crate::admission::Gate;
+use crate::error::{Error, Result};
+use crate::shape::TableShape;
+use crate::table::Table;
+use zillion_rows::Candidate;
+use zillion_rows::filter::BLOCK_WORDS;
+use zillion_rows::part::{
+    PartInfo, PartRows, write_candidates, write_filter, write_gone, write_rows,
+};
+
+/// What a file is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Rows,
+    /// Those that are not full yet.
+    Narrow,
+    Candidates,
+    Filter,
+}
+
+impl Kind {
+    /// Whether it is of narrow rows.
+    pub(crate) fn is_narrow(self) -> bool {
+        self == Self::Narrow
+    }
+
+    /// How many of it a slot of a table has.
+    pub(crate) fn in_slot(self, table: &Table, slot: usize) -> usize {
+        match self {
+            Self::Rows => table.slot_rows(slot) - table.slot_narrow_rows(slot),
+            Self::Narrow => table.slot_narrow_rows(slot),
+            Self::Candidates => table.slot_candidates(slot),
+            Self::Filter => {
+                table.gate().and_then(Gate::filter).map_or(0, |filter| filter.slot_len(slot))
+            }
+        }
+    }
+}
+
+/// A block of a filter: its slot, its number there, and its words.
+pub(crate) type FilterBlock = (usize, usize, [u64; BLOCK_WORDS]);
+
+/// A file that is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub(crate) table: usize,
+    pub(crate) kind: Kind,
+    pub(crate) part: usize,
+    pub(crate) parts: usize,
+    /// Rows of the slots, also where not all of them are written.
+    pub(crate) rows: u64,
+    /// What it takes in memory, at most until it is complete.
+    pub(crate) bytes: u64,
+    /// Present where only rows are written that changed after the end of this era.
+    pub(crate) since: Option<u32>,
+}
+
+/// What was written for a job.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) part: PartInfo,
+    pub(crate) gone: Option<PartInfo>,
+}
+
+/// What a file will hold, in key order.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Rows {
+        rows: PartRows,
+        /// Keys whose rows went, where a part of changes has to say that.
+        gone: Option<Vec<u64>>,
+    },
+    Candidates(Vec<(FeatureKey, Candidate)>),
+    Filter(Vec<FilterBlock>),
+}
+
+impl Content {
+    /// Room for what a job writes.
+    pub(crate) fn new(job: &Job, shape: &TableShape) -> Self {
+        match job.kind {
+            Kind::Rows | Kind::Narrow => {
+                let is_whole = job.since.is_none();
+                let expected = if is_whole { job.rows as usize } else { 0 };
+                Self::Rows {
+                    rows: PartRows::with_capacity(expected, shape.of_width(job.kind.is_narrow())),
+                    gone: (!is_whole && shape.priority.is_some()).then(Vec::new),
+                }
+            }
+            Kind::Candidates => Self::Candidates(Vec::with_capacity(job.rows as usize)),
+            Kind::Filter => Self::Filter(Vec::with_capacity(job.rows as usize)),
+        }
+    }
+
+    /// What it takes in memory.
+    pub(crate) fn bytes(&self, job: &Job, shape: &TableShape) -> u64 {
+        let bytes = match self {
+            Self::Rows { rows, gone } => {
+                let gone = gone.as_ref().map_or(0, Vec::len);
+                let row_bytes = PartRows::row_bytes(shape.of_width(job.kind.is_narrow()));
+                rows.keys().len() * row_bytes + gone * size_of::<u64>()
+            }
+            Self::Candidates(all) => all.len() * size_of::<(FeatureKey, Candidate)>(),
+            Self::Filter(all) => all.len() * size_of::<FilterBlock>(),
+        };
+        bytes as u64
+    }
+
+    pub(crate) fn write(
+        self,
+        files: &Files,
+        folder: &Path,
+        shape: &TableShape,
+        job: &Job,
+    ) -> Result<Written> {
+        let place = (job.part, job.parts);
+        match self {
+            Self::Rows { rows, gone } => {
+                let part = write_rows(files, folder, shape, place, (rows, job.kind.is_narrow()))?;
+                let gone = gone.map(|keys| write_gone(files, folder, shape, place, keys));
+                Ok(Written { part, gone: gone.transpose()? })
+            }
+            Self::Candidates(all) => {
+                let part = write_candidates(files, folder, shape, place, all.into_iter())?;
+                Ok(Written { part, gone: None })
+            }
+            Self::Filter(blocks) => {
+                // Only tables with a filter have such files.
+                let Some(filter) = &shape.filter else {
+                    return Err(Error::mismatch(shape.name(), "the table has no filter of keys"));
+                };
+                let part = write_filter(files, folder, (shape, filter), place, blocks.into_iter())?;
+                Ok(Written { part, gone: None })
+            }
+        }
+    }
+}
+
+/// Makes the names of a checkpoint's files durable.
+pub(crate) fn sync(files: &Files, folder: &Path, names: Vec<String>) -> Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let tables = folder.join("tables");
+    for name in names {
+        files.sync_dir(tables.join(name))?;
+    }
+    files.sync_dir(&tables)?;
+    files.sync_dir(folder)?;
+    Ok(())
+}

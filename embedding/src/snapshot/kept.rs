@@ -1,0 +1,164 @@
+//! The rows of a table as they were when a snapshot began, kept from their first change until they are written.
+
+use crate::error::{Error, Result};
+use crate::shape::TableShape;
+use crate::snapshot::images::{Images, NONE};
+use std::ops::Range;
+use zillion_feature::FeatureKey;
+use zillion_rows::row::{RowWeights, StoredRow};
+
+/// What is kept for a snapshot of one shard's part of a table.
+#[derive(Debug)]
+pub(crate) struct TableSnapshot {
+    /// Rows of later eras have changed since.
+    pub(crate) era: u32,
+    /// Whether every row that could change has an image, because a rule has moved them all.
+    pub(crate) is_whole: bool,
+    pub(crate) full: Kept,
+    /// Narrow rows, where rows grow. They are written to files of their own, behind those of the full ones.
+    pub(crate) narrow: Option<Kept>,
+    /// Why an image is missing.
+    pub(crate) failure: Option<Error>,
+}
+
+/// The images of rows of one width.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) slots: Range<usize>,
+    /// The first slot that is not written yet.
+    pub(crate) pending: usize,
+    /// By slot, the newest image; empty until there is one.
+    pub(crate) newest: Vec<u32>,
+    pub(crate) images: Images,
+}
+
+impl Kept {
+    pub(crate) fn new(shape: &TableShape, slots: Range<usize>) -> Self {
+        let weights = shape.spec.weight_bytes() / size_of::<u32>();
+        let images = Images::new(weights, shape.companion_stride);
+        Self { pending: slots.start, slots, newest: Vec::new(), images }
+    }
+
+    /// Adds an image to the list of its slot.
+    #[inline]
+    pub(crate) fn keep(
+        &mut self,
+        key: FeatureKey,
+        weights: &[u32],
+        companion: &[u32],
+    ) -> Result<()> {
+        if self.newest.is_empty() {
+            self.newest = vec![NONE; self.slots.len()];
+        }
+        let newest = &mut self.newest[key.slot() - self.slots.start];
+        *newest = self.images.keep(key, *newest, weights, companion)?;
+        Ok(())
+    }
+
+    /// Keeps the image of a row of a pending slot that has not changed since the end of `era`.
+    #[inline(always)]
+    pub(crate) fn save(
+        &mut self,
+        era: u32,
+        shape: &TableShape,
+        key: FeatureKey,
+        weights: &[u32],
+        companion: &[u32],
+    ) -> Result<()> {
+        if key.slot() < self.pending || shape.meta(companion).dirty_epoch > era {
+            return Ok(());
+        }
+        self.keep(key, weights, companion)
+    }
+
+    /// Keeps nothing from here on.
+    pub(crate) fn give_up(&mut self) {
+        self.pending = self.slots.end;
+        self.newest = Vec::new();
+        self.images = Images::new(0, 0);
+    }
+
+    /// The images of a slot and their keys.
+    pub(crate) fn images(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
+        let mut next = self.newest.get(slot - self.slots.start).copied().unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let image = next;
+            let (key, before) = self.images.head(image)?;
+            next = before;
+            Some((key, image))
+        })
+    }
+
+    pub(crate) fn row(&self, image: u32, shape: &TableShape, is_narrow: bool) -> StoredRow<'_> {
+        let (words, companion) = self.images.row(image);
+        let weights = RowWeights::of_words(words, shape.spec.dtype, shape.width);
+        shape.stored_row(weights, companion, is_narrow)
+    }
+
+    /// Forgets the images of a slot, which is written.
+    pub(crate) fn forget(&mut self, slot: usize) {
+        if let Some(newest) = self.newest.get_mut(slot - self.slots.start) {
+            let mut image = std::mem::replace(newest, NONE);
+            while image != NONE {
+                image = self.images.release(image);
+            }
+        }
+        self.pending = self.pending.max(slot + 1);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.images.bytes() + self.newest.capacity() * size_of::<u32>()
+    }
+}
+
+impl TableSnapshot {
+    pub(crate) fn new(shape: &TableShape, slots: Range<usize>, era: u32) -> Self {
+        let narrow = shape.narrow.as_deref();
+        Self {
+            era,
+            is_whole: false,
+            full: Kept::new(shape, slots.clone()),
+            narrow: narrow.map(|narrow| Kept::new(&narrow.shape, slots)),
+            failure: None,
+        }
+    }
+
+    /// Keeps the image of a full row in memory that is about to change or to go, where it has none.
+    #[inline(always)]
+    pub(crate) fn save(
+        &mut self,
+        shape: &TableShape,
+        key: FeatureKey,
+        weights: &[u32],
+        companion: &[u32],
+    ) {
+        let kept = self.full.save(self.era, shape, key, weights, companion);
+        kept.unwrap_or_else(|e| self.spoil(e));
+    }
+
+    /// The same for a narrow row.
+    #[inline(always)]
+    pub(crate) fn save_narrow(
+        &mut self,
+        shape: &TableShape,
+        key: FeatureKey,
+        weights: &[u32],
+        companion: &[u32],
+    ) {
+        let Some(narrow) = &mut self.narrow else { return };
+        let kept = narrow.save(self.era, shape, key, weights, companion);
+        kept.unwrap_or_else(|e| self.spoil(e));
+    }
+
+    /// Gives up: nothing is kept from here on.
+    #[cold]
+    pub(crate) fn spoil(&mut self, failure: Error) {
+        self.full.give_up();
+        self.narrow.as_mut().into_iter().for_each(Kept::give_up);
+        self.failure = Some(failure);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.full.bytes() + self.narrow.as_ref().map_or(0, Kept::bytes)
+    }
+}

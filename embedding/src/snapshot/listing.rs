@@ -1,0 +1,105 @@
+//! Which files a checkpoint beside training will have, and what its manifest says of them.
+
+use std::sync::Arc;
+
+use zillion_feature::{FeatureKey, SLOTS};
+
+use crate::set::TableSet;
+use crate::shape::TableShape;
+use crate::snapshot::Snapshot;
+use crate::snapshot::files::{FilterBlock, Job, Kind, Written};
+use zillion_rows::Candidate;
+use zillion_rows::part::{
+    ChangedParts, ListedParts, PartInfo, PartRows, TableParts, part_count, part_slots,
+};
+
+/// What was written of a table.
+#[derive(Default)]
+struct Listed {
+    /// Rows of the table, in these files or not.
+    rows: u64,
+    holds_changes: bool,
+    parts: Vec<PartInfo>,
+    gone: Vec<PartInfo>,
+    narrow: Vec<PartInfo>,
+    candidates: Vec<PartInfo>,
+    filter: Vec<PartInfo>,
+}
+
+impl TableSet {
+    /// The files that a table will have.
+    pub(crate) fn jobs_of(&self, table: usize, limit: u64, since: Option<u32>) -> Vec<Job> {
+        let shape = &self.shapes[table];
+        let changed = since.filter(|_| shape.has_changes());
+        let jobs = |by_slot: Vec<u64>, kind: Kind, row_bytes: usize| {
+            let since = changed.filter(|_| kind == Kind::Rows);
+            let parts = part_count(&by_slot, limit);
+            (0..parts).map(move |part| {
+                let rows = by_slot[part_slots(part, parts)].iter().sum::<u64>();
+                let bytes = rows * row_bytes as u64;
+                Job { table, kind, part, parts, rows, bytes, since }
+            })
+        };
+        let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
+        let by_slot = |kind: Kind| {
+            (0..SLOTS).map(|slot| kind.in_slot(owner(slot), slot) as u64).collect::<Vec<_>>()
+        };
+        let mut all: Vec<Job> =
+            jobs(by_slot(Kind::Rows), Kind::Rows, PartRows::row_bytes(shape)).collect();
+        if let Some(narrow) = &shape.narrow {
+            let row_bytes = PartRows::row_bytes(&narrow.shape);
+            all.extend(jobs(by_slot(Kind::Narrow), Kind::Narrow, row_bytes));
+        }
+        if shape.spec.admission.counts_exactly() {
+            let bytes = size_of::<(FeatureKey, Candidate)>();
+            all.extend(jobs(by_slot(Kind::Candidates), Kind::Candidates, bytes));
+        }
+        if shape.filter.is_some() {
+            all.extend(jobs(by_slot(Kind::Filter), Kind::Filter, size_of::<FilterBlock>()));
+        }
+        all
+    }
+
+    /// The manifest's entries.
+    pub(crate) fn listing(&self, snapshot: &mut Snapshot) -> Vec<TableParts> {
+        let mut listed: Vec<Listed> = self.shapes.iter().map(|_| Listed::default()).collect();
+        for (job, written) in snapshot.jobs.iter().zip(&mut snapshot.written) {
+            let table = &mut listed[job.table];
+            let Some(Written { part, gone }) = written.take() else { continue };
+            match job.kind {
+                Kind::Rows => {
+                    table.rows += job.rows;
+                    table.holds_changes |= job.since.is_some();
+                    table.parts.push(part);
+                    table.gone.extend(gone);
+                }
+                Kind::Narrow => {
+                    table.rows += job.rows;
+                    table.narrow.push(part);
+                }
+                Kind::Candidates => table.candidates.push(part),
+                Kind::Filter => table.filter.push(part),
+            }
+        }
+        let entry = |(shape, table): (&Arc<TableShape>, Listed)| {
+            let waits = shape.spec.admission.counts_exactly();
+            let Listed { rows, holds_changes, parts, gone, narrow, candidates, filter } = table;
+            let changes = holds_changes.then(|| ChangedParts {
+                rows: parts.iter().map(|part| part.rows).sum(),
+                gone: shape.priority.is_some().then(|| ListedParts::of(gone)),
+                below: Vec::new(),
+            });
+            TableParts {
+                table: shape.name().to_owned(),
+                rows,
+                dirty_epoch: snapshot.epoch,
+                parts,
+                narrow: shape.narrow.is_some().then(|| ListedParts::of(narrow)),
+                candidates: waits.then(|| ListedParts::of(candidates)),
+                filter: shape.filter.is_some().then(|| ListedParts::of(filter)),
+                changes,
+            }
+        };
+        self.shapes.iter().zip(listed).map(entry).collect()
+    }
+}

@@ -1,0 +1,294 @@
+//! Beginning, continuing and finishing a snapshot of all tables.
+
+use crate::admission::Gate;
+use crate::error::{Error, Result};
+use crate::set::{TableSet, each};
+use crate::snapshot::files::sync;
+use crate::snapshot::files::{Content, Job, Kind};
+use crate::snapshot::marks::SnapshotMark;
+use crate::snapshot::{Filling, LOOK_COST, ROW_COST, Snapshot};
+use std::path::Path;
+use zillion_device::{Files, Task, Workers};
+use zillion_rows::part::{MAX_PART_ROWS, TableParts, part_slots};
+
+impl TableSet {
+    /// Begins a checkpoint of the tables as they are, below `folder`, which is made if absent. Costs time in
+    /// proportion to the slots; no row is copied.
+    ///
+    /// # Errors
+    /// Where the disk refuses to make folders, or a checkpoint has begun already.
+    pub fn begin_snapshot(
+        &mut self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+    ) -> Result<()> {
+        self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, None)
+    }
+
+    /// Begins a checkpoint that holds, of tables without whole-table rules whose rows do not grow, only the rows that
+    /// changed and the keys that went since another one; everything else is whole. It is restored on top of that one.
+    ///
+    /// # Errors
+    /// As [`TableSet::begin_snapshot`]; [`Error::Mismatch`] where `since` is not the mark of one of the last two
+    /// checkpoints that were finished (or restored) since [`TableSet::follow_snapshots`].
+    pub fn begin_changes(
+        &mut self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        since: SnapshotMark,
+    ) -> Result<()> {
+        self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, Some(since))
+    }
+
+    /// [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] with as many parts as a whole table of at most
+    /// `limit` rows a part has.
+    pub(crate) fn begin_snapshot_in_parts(
+        &mut self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        limit: u64,
+        since: Option<SnapshotMark>,
+    ) -> Result<()> {
+        if self.snapshot.is_some() {
+            return Err(Error::mismatch("*", "a checkpoint is being written; finish it first"));
+        }
+        let since = since.map(|mark| self.era_of(mark)).transpose()?;
+        for shape in &self.shapes {
+            files.create_dir(folder.join("tables").join(shape.name()))?;
+        }
+        let jobs: Vec<Job> =
+            (0..self.shapes.len()).flat_map(|table| self.jobs_of(table, limit, since)).collect();
+        let epoch = self.eras.epoch();
+        let era = self.eras.cut().ok_or_else(|| {
+            let reason =
+                "there are no more epochs to count in; write checkpoints while nothing trains";
+            Error::mismatch("*", reason)
+        })?;
+        self.seal_changes();
+        let tables = self.shapes.len();
+        each(workers, &mut self.shards, |_, shard| {
+            for table in 0..tables {
+                shard.table_mut(table).begin_snapshot(era);
+                shard.table_mut(table).cut_departed(era);
+            }
+            Ok(())
+        })?;
+        self.snapshot = Some(Box::new(Snapshot {
+            files: files.clone(),
+            folder: folder.to_owned(),
+            epoch,
+            era,
+            written: jobs.iter().map(|_| None).collect(),
+            jobs,
+            next: 0,
+            filling: None,
+            running: Vec::new(),
+            dropping: Vec::new(),
+            closing: None,
+            credit: 0,
+            failure: None,
+        }));
+        Ok(())
+    }
+
+    /// Goes on with the checkpoint that has begun: copies about `rows` rows on, where they can be written.
+    /// Does nothing without one. What goes wrong is said by [`TableSet::finish_snapshot`].
+    pub fn advance_snapshot(&mut self, workers: &Workers, rows: usize) {
+        let Some(mut snapshot) = self.snapshot.take() else { return };
+        if let Err(e) = self.advance(&mut snapshot, workers, rows as u64 * ROW_COST) {
+            self.end_table_snapshots();
+            snapshot.fail(e);
+        }
+        self.snapshot = Some(snapshot);
+    }
+
+    fn advance(&mut self, snapshot: &mut Snapshot, workers: &Workers, credit: u64) -> Result<()> {
+        if snapshot.failure.is_some() {
+            return Ok(());
+        }
+        snapshot.collect()?;
+        snapshot.credit += credit;
+        while let Some(&job) = snapshot.jobs.get(snapshot.next) {
+            if snapshot.filling.is_none() && !snapshot.has_room(&job, workers) {
+                snapshot.credit = 0;
+                return Ok(());
+            }
+            let slot = snapshot.slot();
+            let owner = self.shards[self.map.shard_of(slot)].table(job.table);
+            let cost = 1 + job.kind.in_slot(owner, slot) as u64
+                * if job.since.is_some() { LOOK_COST } else { ROW_COST };
+            if cost > snapshot.credit {
+                return Ok(());
+            }
+            let copied = self.copy_next_slot(snapshot, workers)?;
+            let copying = if job.since.is_some() { copied * ROW_COST } else { 0 };
+            snapshot.credit = snapshot.credit.saturating_sub(cost + copying);
+        }
+        if snapshot.closing.is_none() && snapshot.written.iter().all(Option::is_some) {
+            let (files, folder) = (snapshot.files.clone(), snapshot.folder.clone());
+            let names = self.shapes.iter().map(|shape| shape.name().to_owned()).collect();
+            snapshot.closing = Some(workers.spawn(move || sync(&files, &folder, names)));
+        }
+        Ok(())
+    }
+
+    /// Copies the next slot, and hands the part over with its last one. Returns the rows that were copied.
+    fn copy_next_slot(&mut self, snapshot: &mut Snapshot, workers: &Workers) -> Result<u64> {
+        let job = snapshot.jobs[snapshot.next];
+        let slot = snapshot.slot();
+        let shape = &self.shapes[job.table];
+        let mut filling = match snapshot.filling.take() {
+            Some(filling) => filling,
+            None => Filling { content: Content::new(&job, shape), slot },
+        };
+        let shard = self.map.shard_of(slot);
+        if let Some(failure) = self.shards[shard].table_mut(job.table).snapshot_failure() {
+            return Err(failure);
+        }
+        let copied = self.copy_before(&job, slot, snapshot.era, &mut filling.content)?;
+        let table = self.shards[shard].table_mut(job.table);
+        match job.kind {
+            Kind::Rows => table.slot_written(slot),
+            Kind::Narrow => table.narrow_slot_written(slot),
+            Kind::Candidates | Kind::Filter => {
+                table.gate_mut().into_iter().for_each(|gate| gate.slot_written(slot));
+            }
+        }
+        filling.slot += 1;
+        if filling.slot < part_slots(job.part, job.parts).end {
+            snapshot.filling = Some(filling);
+            return Ok(copied);
+        }
+        snapshot.begin_writing(filling.content, self.shapes[job.table].clone(), workers);
+        // What is kept of rows is needed until those of both widths are written.
+        let is_followed = job.kind == Kind::Rows && self.shapes[job.table].narrow.is_some();
+        if job.part + 1 == job.parts && !is_followed {
+            for shard in &mut self.shards {
+                let table = shard.table_mut(job.table);
+                if !matches!(job.kind, Kind::Rows | Kind::Narrow) {
+                    table.gate_mut().into_iter().for_each(Gate::end_snapshot);
+                } else if let Some(kept) = table.end_snapshot() {
+                    snapshot.dropping.push(workers.spawn(move || drop(kept)));
+                }
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Adds what a slot had when the snapshot began, the end of `era`. Returns the rows that were added.
+    fn copy_before(&self, job: &Job, slot: usize, era: u32, content: &mut Content) -> Result<u64> {
+        let owner = self.shards[self.map.shard_of(slot)].table(job.table);
+        match content {
+            Content::Rows { rows, gone } => {
+                let before = rows.keys().len();
+                owner.for_each_before(slot, job.kind.is_narrow(), job.since, |key, stored| {
+                    rows.push(key, self.eras.stored(stored));
+                })?;
+                let changed = &rows.keys()[before..];
+                if let Some((gone, since)) = gone.as_mut().zip(job.since) {
+                    // Who went and came back has a row that is new.
+                    let is_back = |key: &u64| changed.binary_search(key).is_ok();
+                    let keys = owner.gone_between(slot, since, era).into_iter();
+                    gone.extend(keys.filter(|key| !is_back(key)));
+                }
+                Ok(changed.len() as u64)
+            }
+            Content::Candidates(candidates) => {
+                let before = candidates.len();
+                candidates.extend(owner.candidates_before(slot));
+                Ok((candidates.len() - before) as u64)
+            }
+            Content::Filter(blocks) => {
+                let before = blocks.len();
+                let filter = owner.gate().and_then(Gate::filter).into_iter();
+                let of_slot = filter.flat_map(|filter| filter.before_in_slot(slot));
+                blocks.extend(of_slot.map(|(number, words)| (slot, number, words)));
+                Ok((blocks.len() - before) as u64)
+            }
+        }
+    }
+
+    /// Whether [`TableSet::finish_snapshot`] would not have to wait: everything is written, or has failed.
+    /// False where no checkpoint has begun.
+    pub fn snapshot_is_ready(&self) -> bool {
+        self.snapshot.as_ref().is_some_and(|snapshot| {
+            snapshot.failure.is_some() || snapshot.closing.as_ref().is_some_and(Task::is_done)
+        })
+    }
+
+    /// Writes what is left of the checkpoint that has begun, and returns what the manifest must keep: of a whole one the
+    /// same as [`TableSet::checkpoint`] at the beginning.
+    ///
+    /// # Errors
+    /// Where the disk refuses, or there was no memory for a row that had to be kept; files may then be left,
+    /// for the caller to sweep. [`Error::Mismatch`] where none has begun.
+    pub fn finish_snapshot(&mut self, workers: &Workers) -> Result<Vec<TableParts>> {
+        let Some(mut snapshot) = self.snapshot.take() else {
+            return Err(Error::mismatch("*", "no checkpoint has begun; begin one first"));
+        };
+        let finished = self.finish(&mut snapshot, workers);
+        self.end_table_snapshots();
+        if finished.is_ok() {
+            self.mark(snapshot.era);
+        }
+        finished
+    }
+
+    fn finish(&mut self, snapshot: &mut Snapshot, workers: &Workers) -> Result<Vec<TableParts>> {
+        if let Some(failure) = snapshot.failure.take() {
+            return Err(failure);
+        }
+        while snapshot.filling.is_some() {
+            self.copy_next_slot(snapshot, workers)?;
+        }
+        for shard in &mut self.shards {
+            for table in 0..self.shapes.len() {
+                shard.table_mut(table).snapshot_failure().map_or(Ok(()), Err)?;
+            }
+        }
+        // Nothing changes meanwhile: the parts are gathered side by side, as those of a plain checkpoint.
+        let (this, files, folder, era) = (&*self, &snapshot.files, &snapshot.folder, snapshot.era);
+        let rest = &snapshot.jobs[snapshot.next..];
+        let written = workers.map(rest.len(), |i| {
+            let (job, shape) = (rest[i], &this.shapes[rest[i].table]);
+            let mut content = Content::new(&job, shape);
+            part_slots(job.part, job.parts)
+                .try_for_each(|slot| this.copy_before(&job, slot, era, &mut content).map(drop))?;
+            content.write(files, folder, shape, &job)
+        });
+        for (place, info) in snapshot.written[snapshot.next..].iter_mut().zip(written) {
+            *place = Some(info?);
+        }
+        for (job, task) in snapshot.running.drain(..) {
+            snapshot.written[job] = Some(task.join()?);
+        }
+        match snapshot.closing.take() {
+            Some(closing) => closing.join()?,
+            None => {
+                let names = self.shapes.iter().map(|shape| shape.name().to_owned()).collect();
+                sync(&snapshot.files, &snapshot.folder, names)?;
+            }
+        }
+        Ok(self.listing(snapshot))
+    }
+
+    /// Gives the checkpoint that has begun up; fine without one. What was written of it is left, for the caller
+    /// to sweep; nothing is written any more when this returns.
+    pub fn abandon_snapshot(&mut self) {
+        self.snapshot = None;
+        self.end_table_snapshots();
+    }
+
+    fn end_table_snapshots(&mut self) {
+        for shard in &mut self.shards {
+            for table in 0..self.shapes.len() {
+                let table = shard.table_mut(table);
+                drop(table.end_snapshot());
+                table.gate_mut().into_iter().for_each(Gate::end_snapshot);
+            }
+        }
+    }
+}

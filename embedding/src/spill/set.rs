@@ -1,0 +1,124 @@
+//! Tables that are larger than their memory, as a set works with them: rows are brought in before a plan is
+//! looked up, those beyond the budget leave when it has been applied.
+
+use crate::spill::spilling::Spilling;
+use zillion_device::Workers;
+use zillion_feature::{LookupPlan, TableId, TablePlan};
+
+use crate::error::Result;
+use crate::set::{TableSet, each};
+use crate::shard::Shard;
+use crate::spill::SpillHome;
+
+impl TableSet {
+    /// Lets the rows of a table leave memory for a file below `home`, so that those in memory take at most
+    /// `memory` bytes between two steps, and in a step that too where plans are alike in size. The index stays
+    /// in memory. Changes no result.
+    ///
+    /// # Errors
+    /// [`Error::Spec`](crate::Error::Spec) where the table cannot spill or the memory holds no row a shard;
+    /// where the disk refuses.
+    pub fn spill(&mut self, table: TableId, memory: u64, home: &SpillHome) -> Result<()> {
+        self.shape(table)?.spec.check_spill()?;
+        let (tables, shards) = (self.shapes.len(), self.shards.len() as u64);
+        for shard in &mut self.shards {
+            shard.table_mut(table.index()).spill(home, memory / shards)?;
+        }
+        let spilling = self.spilling.get_or_insert_with(|| Spilling {
+            home: home.clone(),
+            memory: vec![None; tables],
+            pulls: 0,
+            announced: 0,
+        });
+        spilling.memory[table.index()] = Some(memory);
+        Ok(())
+    }
+
+    /// Whether any table spills, so that [`TableSet::look_ahead`] is worth a call.
+    pub fn spills(&self) -> bool {
+        self.spilling.is_some()
+    }
+
+    /// Begins to read what the next plans will miss, without waiting for it. `plans` are those that will be
+    /// looked up next, in their order, behind those that were announced before.
+    pub fn look_ahead(&mut self, workers: &Workers, plans: &[&LookupPlan]) -> Result<()> {
+        let Some(spilling) = &mut self.spilling else { return Ok(()) };
+        spilling.announced = spilling.announced.max(spilling.pulls) + plans.len() as u32;
+        let until = spilling.announced;
+        let tables = self.shapes.len();
+        let by_plan: Vec<_> = plans.iter().map(|plan| self.ranges(plan)).collect();
+        each(workers, &mut self.shards, |i, shard| {
+            for table in 0..tables {
+                if !shard.table(table).spills() {
+                    continue;
+                }
+                let mut keys = Vec::new();
+                for (plan, ranges) in plans.iter().zip(&by_plan) {
+                    let tables = plan.tables.iter().zip(&ranges[i]);
+                    let of_table = tables.filter(|(t, _)| t.table.index() == table);
+                    keys.extend(of_table.map(|(t, range)| &t.keys[range.clone()]));
+                }
+                shard.table_mut(table).look_ahead(&keys, until);
+            }
+            Ok(())
+        })
+    }
+
+    /// To be called before a plan is looked up: counts lookups, and lets go of what lookups without a push
+    /// have left.
+    pub(crate) fn begin_lookup(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
+        if self.spilling.is_none() {
+            return Ok(());
+        }
+        self.settle(workers, None)?;
+        if let Some(spilling) = &mut self.spilling {
+            spilling.pulls += 1;
+        }
+        self.bring_in(workers, plan)
+    }
+
+    /// Brings in the rows of a plan that are not in memory.
+    pub(crate) fn bring_in(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
+        let Some(spilling) = &self.spilling else { return Ok(()) };
+        let pull = spilling.pulls;
+        let ranges = self.ranges(plan);
+        let planned = |i: usize| {
+            let tables = plan.tables.iter().zip(&ranges[i]);
+            tables.map(|(table, range)| (table, range.clone()))
+        };
+        let tables: Vec<&TablePlan> = plan.tables.iter().collect();
+        each(workers, &mut self.shards, |i, shard| {
+            for (table, range) in planned(i) {
+                shard.table_mut(table.table.index()).begin_bringing_in(&table.keys[range]);
+            }
+            Ok(())
+        })?;
+        each(workers, &mut self.shards, |_, shard| {
+            let bring =
+                |table: &&TablePlan| shard.table_mut(table.table.index()).finish_bringing_in(pull);
+            tables.iter().try_for_each(bring)
+        })
+    }
+
+    /// Lets rows leave until the others fit into their memory. `step` is the step that has just been applied.
+    pub(crate) fn settle(&mut self, workers: &Workers, step: Option<u32>) -> Result<()> {
+        let Some(spilling) = &self.spilling else { return Ok(()) };
+        let (pull, tables) = (spilling.pulls, self.shapes.len());
+        each(workers, &mut self.shards, |_, shard| {
+            (0..tables).try_for_each(|table| shard.table_mut(table).settle(pull, step))
+        })
+    }
+
+    /// Gives new shards what the old ones spill to.
+    pub(crate) fn spill_shards(&self, shards: &mut [Shard]) -> Result<()> {
+        let Some(spilling) = &self.spilling else { return Ok(()) };
+        let count = shards.len() as u64;
+        for (table, memory) in spilling.memory.iter().enumerate() {
+            let Some(memory) = memory else { continue };
+            for shard in shards.iter_mut() {
+                shard.table_mut(table).spill(&spilling.home, memory / count)?;
+            }
+        }
+        Ok(())
+    }
+}

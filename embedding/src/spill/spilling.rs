@@ -1,0 +1,15 @@
+//! Which tables of a set spill, and how often they have been looked up.
+
+use crate::spill::SpillHome;
+
+/// Which tables spill, and how often they have been pulled.
+#[derive(Debug)]
+pub(crate) struct Spilling {
+    pub(crate) home: SpillHome,
+    /// By table, the bytes that its rows may take in memory.
+    pub(crate) memory: Vec<Option<u64>>,
+    /// Lookups so far, of training and of evaluation.
+    pub(crate) pulls: u32,
+    /// The lookup that the last plan was announced for.
+    pub(crate) announced: u32,
+}

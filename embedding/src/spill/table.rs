@@ -1,0 +1,415 @@
+//! Rows that leave memory and come back.
+//!
+//! Bringing rows in has two halves, so that all shards have their reads in flight before the first of them
+//! waits: [`Table::begin_bringing_in`] finds what a plan misses and begins to read it,
+//! [`Table::finish_bringing_in`] puts it into rows. [`Table::look_ahead`] is the first half for plans to come.
+
+use zillion_device::direct_io::Pieces;
+use zillion_feature::FeatureKey;
+
+use crate::error::{Error, Result};
+use crate::index::Entry;
+use crate::spill::{
+    COMPARED, Compaction, Fetch, LEAVING, Missing, Spill, SpillHome, Thawed, least,
+};
+use crate::statistics::SpillStatistics;
+use crate::table::Table;
+
+/// Companion rows that are asked for before they are looked at.
+const AHEAD: usize = 16;
+/// Records that compaction looks at for each that is written: a segment is compacted when it is less than half
+/// full, so that two are looked at for each that becomes free.
+const LOOKED_AT: usize = 2;
+
+/// Records of some keys, read for one look.
+#[derive(Debug, Default)]
+pub(crate) struct ColdRows {
+    /// Ascending.
+    records: Vec<u32>,
+    pieces: Option<Pieces>,
+}
+
+impl Table {
+    /// Lets rows leave memory: they may take `memory` bytes.
+    pub(crate) fn spill(&mut self, home: &SpillHome, memory: u64) -> Result<()> {
+        self.spill = Some(Box::new(Spill::new(home, &self.shape, memory)?));
+        Ok(())
+    }
+
+    /// Whether rows may leave memory.
+    pub(crate) fn spills(&self) -> bool {
+        self.spill.is_some()
+    }
+
+    pub(crate) fn spill_statistics(&self) -> Option<SpillStatistics> {
+        let hot = self.weights.len() as u64;
+        self.spill.as_ref().map(|spill| spill.statistics(hot, self.rows()))
+    }
+
+    /// Begins to read what plans to come will miss, and keeps what they will find until pull number `until`.
+    pub(crate) fn look_ahead(&mut self, keys: &[&[FeatureKey]], until: u32) {
+        let Some(mut spill) = self.spill.take() else { return };
+        let mut records = Vec::new();
+        for keys in keys {
+            self.for_each_place(keys, |_, entry| match entry.record() {
+                Some(record) => records.push(record),
+                None => spill.want(entry.row(), until),
+            });
+        }
+        records.sort_unstable();
+        records.retain(|&record| spill.log.in_memory(record).is_none());
+        // Rows of several of the plans stay in memory from the first to the last.
+        let again: Vec<u32> = records.windows(2).filter(|w| w[0] == w[1]).map(|w| w[0]).collect();
+        records.dedup();
+        if !records.is_empty() {
+            let fetch = Fetch::start(spill.home.readers(), &spill.log, &records, again, until);
+            spill.ahead.push(fetch);
+        }
+        self.spill = Some(spill);
+    }
+
+    /// Finds which rows of `keys` are not in memory, and begins to read those that nobody has begun to read.
+    pub(crate) fn begin_bringing_in(&mut self, keys: &[FeatureKey]) {
+        let Some(mut spill) = self.spill.take() else { return };
+        let mut rows = Vec::new();
+        self.for_each_place(keys, |key, entry| {
+            rows.extend(entry.record().map(|record| (record, key)));
+        });
+        rows.sort_unstable();
+        let log = &spill.log;
+        let is_read = |record: u32| {
+            log.in_memory(record).is_some()
+                || spill.ahead.iter().any(|fetch| fetch.position(log, record).is_some())
+        };
+        let unread: Vec<u32> = rows.iter().map(|&(r, _)| r).filter(|&r| !is_read(r)).collect();
+        let fetch = (!unread.is_empty())
+            .then(|| Fetch::start(spill.home.readers(), log, &unread, Vec::new(), 0));
+        spill.missing = (!rows.is_empty()).then_some(Missing { rows, fetch });
+        self.spill = Some(spill);
+    }
+
+    /// Waits for what the first half has begun, and gives it rows. `pull` is the number of the pull that all
+    /// this is for.
+    pub(crate) fn finish_bringing_in(&mut self, pull: u32) -> Result<()> {
+        let Some(mut spill) = self.spill.take() else { return Ok(()) };
+        let outcome = match spill.missing.take() {
+            Some(missing) => self.install(&mut spill, missing),
+            None => Ok(()),
+        };
+        spill.ahead.retain(|fetch| fetch.until > pull);
+        self.spill = Some(spill);
+        outcome
+    }
+
+    fn install(&mut self, spill: &mut Spill, missing: Missing) -> Result<()> {
+        let Missing { rows, mut fetch } = missing;
+        if let Some(fetch) = &mut fetch {
+            fetch.wait()?;
+        }
+        for (record, key) in rows {
+            let shape = spill.record;
+            let mut is_ahead = false;
+            let mut found = None;
+            if spill.log.in_memory(record).is_none() {
+                for (i, ahead) in spill.ahead.iter_mut().enumerate() {
+                    if let Some(position) = ahead.position(&spill.log, record) {
+                        ahead.wait()?;
+                        (found, is_ahead) = (Some((Some(i), position)), true);
+                        break;
+                    }
+                }
+                let here = || fetch.as_ref().and_then(|f| f.position(&spill.log, record));
+                found = found.or_else(|| here().map(|position| (None, position)));
+            }
+            let bytes = match found {
+                Some((Some(i), position)) => spill.ahead[i].get(position),
+                Some((None, position)) => fetch.as_ref().and_then(|f| f.get(position)),
+                None => spill.log.in_memory(record),
+            };
+            let bytes = bytes.ok_or_else(|| spill.bad(record, key, "it was not read"))?;
+            if let Some(problem) = shape.problem(bytes, key) {
+                return Err(spill.bad(record, key, problem));
+            }
+            let row = self.allocate()?;
+            let until = match found {
+                Some((Some(i), _)) => spill.ahead[i].wanted_until(record),
+                _ => None,
+            };
+            shape.read(bytes, self.weights.words_mut(row), self.companion.row_mut(row));
+            self.index.redirect(key, Entry::full(row));
+            if let Some(until) = until {
+                spill.want(row, until);
+            }
+            spill.log.release(record);
+            spill.counters.brought_in += 1;
+            spill.counters.ahead += u64::from(is_ahead);
+        }
+        Ok(())
+    }
+
+    /// Where each key that the table has is, its index entry.
+    fn for_each_place(&self, keys: &[FeatureKey], mut f: impl FnMut(FeatureKey, Entry)) {
+        for (i, &key) in keys.iter().enumerate() {
+            if let Some(&key) = keys.get(i + AHEAD) {
+                self.index.prefetch(key);
+            }
+            if let Some(entry) = self.index.get(key) {
+                f(key, entry);
+            }
+        }
+    }
+
+    /// Writes rows to the file until those in memory fit into it again, and goes on with compaction. `pull` is
+    /// the number of the last pull, `step` the newest step if there is a new one.
+    pub(crate) fn settle(&mut self, pull: u32, step: Option<u32>) -> Result<()> {
+        let Some(mut spill) = self.spill.take() else { return Ok(()) };
+        if let Some(step) = step {
+            spill.policy.at(step);
+        }
+        let hot = self.weights.len() as u64;
+        // Steps are alike and not equal: a quarter more, and what was large is forgotten slowly.
+        let grown = hot.saturating_sub(spill.settled);
+        spill.allowance = (grown + grown / 4).max(spill.allowance - spill.allowance.div_ceil(64));
+        let outcome = self.shrink(&mut spill, pull).and_then(|()| self.compact(&mut spill));
+        spill.settled = self.weights.len() as u64;
+        self.spill = Some(spill);
+        outcome
+    }
+
+    /// Makes room for a row that is added outside of a step.
+    pub(crate) fn make_room_for_restored(&mut self, newest: u32) -> Result<()> {
+        match &self.spill {
+            Some(spill) if self.weights.len() as u64 >= spill.budget_rows => {
+                self.settle(0, Some(newest))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn shrink(&mut self, spill: &mut Spill, pull: u32) -> Result<()> {
+        let slots = self.index.slots();
+        let target = spill.target();
+        // What is wanted soon stays as long as there is anything else.
+        let mut spare_wanted = true;
+        let mut rows: Vec<(f32, FeatureKey, u32)> = Vec::new();
+        while self.weights.len() as u64 > target {
+            rows.clear();
+            // No row must be met twice.
+            let mut visited = 0;
+            while visited < slots.len() && rows.len() < COMPARED {
+                visited += 1;
+                let slot = slots.start + spill.policy.hand;
+                spill.policy.hand = (spill.policy.hand + 1) % slots.len();
+                let stays = |row: u32| spare_wanted && spill.is_wanted(row, pull);
+                let entries = self.index.slot_entries(slot);
+                let hot = entries.filter(|(_, entry)| !entry.is_cold());
+                let leaving = hot.filter(|(_, entry)| !stays(entry.row()));
+                rows.extend(leaving.map(|(key, entry)| (0.0, key, entry.row())));
+            }
+            if rows.is_empty() {
+                if !spare_wanted {
+                    break;
+                }
+                spare_wanted = false;
+                continue;
+            }
+            for i in 0..rows.len() {
+                if let Some(&(_, _, row)) = rows.get(i + AHEAD) {
+                    self.companion.prefetch(row);
+                }
+                let meta = self.shape.meta(self.companion.row(rows[i].2));
+                rows[i].0 = spill.policy.worth(meta);
+            }
+            let over = (self.weights.len() as u64 - target) as usize;
+            // Who has seen all need not look again.
+            let part = if visited == slots.len() { 1 } else { LEAVING };
+            let leaving = rows.len().div_ceil(part).min(over);
+            least(&mut rows, leaving);
+            rows.sort_unstable_by_key(|&(_, key, _)| key);
+            for &(_, key, row) in &rows {
+                self.freeze(spill, key, row)?;
+            }
+            spill.policy.left(rows.len() as u64, spill.budget_rows);
+        }
+        Ok(())
+    }
+
+    /// Moves one row to the file.
+    fn freeze(&mut self, spill: &mut Spill, key: FeatureKey, row: u32) -> Result<()> {
+        let (weights, companion) = (self.weights.words(row), self.companion.row(row));
+        let shape = spill.record;
+        let record = spill.log.append(|to| shape.write(to, key, weights, companion))?;
+        if let Some(departed) = &mut self.departed {
+            departed.note_spilled(key, self.shape.meta(companion).dirty_epoch);
+        }
+        self.index.redirect(key, Entry::cold(record));
+        self.weights.free(row);
+        self.companion.free(row);
+        // Whose row this will be is not known to be wanted.
+        if let Some(until) = spill.wanted.get_mut(row as usize) {
+            *until = 0;
+        }
+        spill.counters.spilled += 1;
+        spill.credit += LOOKED_AT;
+        Ok(())
+    }
+
+    /// Takes in what compaction has asked for in the step before, and asks for more: as much as rows were
+    /// written, so that the file stays bounded and no step has more to do than others.
+    fn compact(&mut self, spill: &mut Spill) -> Result<()> {
+        let geometry = spill.log.geometry();
+        if let Some(mut compaction) = spill.compaction.take() {
+            let is_there = spill.log.segment_generation(compaction.segment)
+                == compaction.generation
+                && spill.log.live(compaction.segment) > 0;
+            if is_there {
+                if let Some((first, reading)) = compaction.reading.take() {
+                    self.keep_live(spill, &mut compaction, first, &reading.wait()?)?;
+                }
+                let live = spill.log.live(compaction.segment);
+                if compaction.next < geometry.units() {
+                    spill.compaction = Some(compaction);
+                } else if live > 0 {
+                    let at =
+                        compaction.damaged.unwrap_or(geometry.unit_offset(compaction.segment, 0));
+                    let reason = format!(
+                        "the records of {live} rows are not what was written, the first at byte {at}; go on from the last \
+                         checkpoint, and check the disk"
+                    );
+                    return Err(spill.broken(reason));
+                }
+            }
+        }
+        if spill.compaction.is_none() {
+            spill.compaction = spill.log.sparsest().map(|segment| Compaction {
+                segment,
+                generation: spill.log.segment_generation(segment),
+                next: 0,
+                reading: None,
+                damaged: None,
+            });
+        }
+        let Some(compaction) = &mut spill.compaction else {
+            // What was not used is not saved up: a long quiet time must not end in one long step.
+            spill.credit = spill.credit.min(geometry.units() * geometry.per_unit());
+            return Ok(());
+        };
+        let units = (spill.credit / geometry.per_unit()).min(geometry.units() - compaction.next);
+        if units > 0 {
+            let (first, segment) = (compaction.next, compaction.segment);
+            let offsets: Vec<u64> =
+                (first..first + units).map(|unit| geometry.unit_offset(segment, unit)).collect();
+            let readers = spill.home.readers();
+            let reading = readers.start(spill.log.file(), &offsets, geometry.unit_bytes());
+            compaction.reading = Some((first, reading));
+            compaction.next += units;
+            spill.credit -= units * geometry.per_unit();
+        }
+        Ok(())
+    }
+
+    /// Writes the live records of some units of a segment again.
+    fn keep_live(
+        &mut self,
+        spill: &mut Spill,
+        compaction: &mut Compaction,
+        first: usize,
+        units: &Pieces,
+    ) -> Result<()> {
+        let (geometry, shape) = (spill.log.geometry(), spill.record);
+        let mut unit = 0;
+        while let Some(bytes) = units.get(unit) {
+            for place in 0..geometry.per_unit() {
+                let record = geometry.number(compaction.segment, first + unit, place);
+                let bytes = geometry.in_unit(bytes, place);
+                let key = shape.key(bytes);
+                let owns = self.index.slots().contains(&key.slot());
+                if !owns || self.index.get(key) != Some(Entry::cold(record)) {
+                    if compaction.damaged.is_none() && !shape.is_whole(bytes) {
+                        compaction.damaged = Some(geometry.offset(record));
+                    }
+                    continue;
+                }
+                if let Some(problem) = shape.problem(bytes, key) {
+                    return Err(spill.bad(record, key, problem));
+                }
+                let moved = spill.log.append(|to| to.copy_from_slice(bytes))?;
+                self.index.redirect(key, Entry::cold(moved));
+                spill.log.release(record);
+                spill.counters.compacted += 1;
+            }
+            unit += 1;
+        }
+        Ok(())
+    }
+
+    /// Reads the records of those of `entries` that are not in memory, for one look.
+    pub(crate) fn cold_rows(&self, entries: &[(FeatureKey, Entry)]) -> Result<ColdRows> {
+        let Some(spill) = &self.spill else { return Ok(ColdRows::default()) };
+        let cold = entries.iter().filter_map(|(_, entry)| entry.record());
+        let mut records: Vec<u32> =
+            cold.filter(|&record| spill.log.in_memory(record).is_none()).collect();
+        if records.is_empty() {
+            return Ok(ColdRows::default());
+        }
+        records.sort_unstable();
+        let geometry = spill.log.geometry();
+        let offsets: Vec<u64> = records.iter().map(|&record| geometry.offset(record)).collect();
+        let reading =
+            spill.home.readers().start(spill.log.file(), &offsets, geometry.record_bytes());
+        Ok(ColdRows { pieces: Some(reading.wait()?), records })
+    }
+
+    /// The row of an index entry that is not in memory.
+    pub(crate) fn thaw(
+        &self,
+        cold: &ColdRows,
+        key: FeatureKey,
+        entry: Entry,
+        to: &mut Thawed,
+    ) -> Result<()> {
+        let (Some(spill), Some(record)) = (&self.spill, entry.record()) else {
+            return Err(Error::mismatch(
+                self.name(),
+                "a row is on disk and the table does not spill",
+            ));
+        };
+        let position = cold.records.binary_search(&record).ok();
+        let read = position.zip(cold.pieces.as_ref()).and_then(|(i, pieces)| pieces.get(i));
+        let bytes = read.or_else(|| spill.log.in_memory(record));
+        let bytes = bytes.ok_or_else(|| spill.bad(record, key, "it was not read"))?;
+        if let Some(problem) = spill.record.problem(bytes, key) {
+            return Err(spill.bad(record, key, problem));
+        }
+        spill.record.thaw(bytes, to);
+        Ok(())
+    }
+}
+
+impl Spill {
+    fn want(&mut self, row: u32, until: u32) {
+        let row = row as usize;
+        if self.wanted.len() <= row {
+            self.wanted.resize(row + 1, 0);
+        }
+        self.wanted[row] = until;
+    }
+
+    fn is_wanted(&self, row: u32, pull: u32) -> bool {
+        self.wanted.get(row as usize).is_some_and(|&until| until > pull)
+    }
+
+    /// A record that is not what it should be.
+    fn bad(&self, record: u32, key: FeatureKey, problem: &str) -> Error {
+        let at = self.log.geometry().offset(record);
+        self.broken(format!(
+            "the record at byte {at}, of key {:#018x}, is damaged: {problem}; go on from the last checkpoint, and check \
+             the disk",
+            key.0
+        ))
+    }
+
+    fn broken(&self, reason: String) -> Error {
+        Error::Spill { path: self.log.file().path().to_owned(), reason }
+    }
+}

@@ -1,0 +1,172 @@
+//! What a table remembers for a checkpoint of changes alone, beside what its rows in memory say of themselves.
+//!
+//! A row says by its era whether it changed since an earlier checkpoint. Two kinds of keys have no row in memory
+//! that could: those whose rows went, and those whose rows were changed and then spilled, which nobody wants to
+//! read a whole file for. Both are listed, by slot.
+//!
+//! # Invariants
+//! * Every key whose row went since the beginning of the oldest checkpoint that is asked for is listed, with the
+//!   last era that had ended at a checkpoint's beginning. Its row may have been made after that beginning, too.
+//! * Every row on disk whose era lies after that beginning is listed with its era; the key may be in memory again.
+//! * Lists are shortened to what tells something whenever they have doubled.
+//!
+//! # Concurrency
+//! A plain value, owned by one shard's part of a table.
+
+mod table;
+
+use std::ops::Range;
+
+use zillion_feature::FeatureKey;
+
+/// Entries that a list may have before it is shortened.
+pub(crate) const FEWEST: usize = 64;
+
+/// Keys without a row in memory, by slot.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    pub(crate) first_slot: usize,
+    /// The era that ended when the newest checkpoint began; none has begun where absent.
+    pub(crate) cut: Option<u32>,
+    /// Nobody asks for what was before the end of this era.
+    pub(crate) oldest: u32,
+    pub(crate) gone: Vec<List>,
+    pub(crate) spilled: Vec<List>,
+}
+
+/// Keys with an era each.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    pub(crate) entries: Vec<(u64, u32)>,
+    /// Entries after the last time that the list was shortened.
+    pub(crate) shortened: usize,
+}
+
+impl List {
+    pub(crate) fn push(
+        &mut self,
+        key: FeatureKey,
+        era: u32,
+        shorten: impl FnOnce(&mut Vec<(u64, u32)>),
+    ) {
+        self.entries.push((key.0, era));
+        if self.entries.len() >= FEWEST.max(2 * self.shortened) {
+            self.shorten(shorten);
+        }
+    }
+
+    pub(crate) fn shorten(&mut self, shorten: impl FnOnce(&mut Vec<(u64, u32)>)) {
+        shorten(&mut self.entries);
+        self.shortened = self.entries.len();
+        if self.entries.capacity() > FEWEST.max(4 * self.shortened) {
+            self.entries.shrink_to_fit();
+        }
+    }
+
+    /// The keys of some eras, ascending.
+    pub(crate) fn keys(&self, eras: impl Fn(u32) -> bool) -> Vec<u64> {
+        let mut keys: Vec<u64> =
+            self.entries.iter().filter(|(_, era)| eras(*era)).map(|&(key, _)| key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+/// Leaves what was noted at or after the beginning `oldest`, each once.
+pub(crate) fn shorten_gone(entries: &mut Vec<(u64, u32)>, oldest: u32) {
+    entries.retain(|&(_, cut)| cut >= oldest);
+    entries.sort_unstable();
+    entries.dedup();
+}
+
+/// Leaves the newest era of each key that is later than `oldest`.
+pub(crate) fn shorten_spilled(entries: &mut Vec<(u64, u32)>, oldest: u32) {
+    entries.retain(|&(_, era)| era > oldest);
+    entries.sort_unstable_by(|a, b| b.cmp(a));
+    entries.dedup_by_key(|&mut (key, _)| key);
+}
+
+impl Departed {
+    pub(crate) fn new(slots: Range<usize>) -> Self {
+        let lists = || slots.clone().map(|_| List::default()).collect();
+        let (gone, spilled) = (lists(), lists());
+        Self { first_slot: slots.start, cut: None, oldest: 0, gone, spilled }
+    }
+
+    /// A checkpoint begins, and this era has ended.
+    pub(crate) fn begin(&mut self, era: u32) {
+        if self.cut.replace(era).is_none() {
+            self.oldest = era;
+        }
+    }
+
+    /// Lists a key whose row goes.
+    pub(crate) fn note_gone(&mut self, key: FeatureKey) {
+        let (Some(cut), oldest) = (self.cut, self.oldest) else { return };
+        let list = &mut self.gone[key.slot() - self.first_slot];
+        list.push(key, cut, |entries| shorten_gone(entries, oldest));
+    }
+
+    /// Lists a key whose row, which changed last in `era`, leaves memory.
+    pub(crate) fn note_spilled(&mut self, key: FeatureKey, era: u32) {
+        let oldest = self.oldest;
+        if self.cut.is_some() && era > oldest {
+            let list = &mut self.spilled[key.slot() - self.first_slot];
+            list.push(key, era, |entries| shorten_spilled(entries, oldest));
+        }
+    }
+
+    /// Drops what nobody asks for any more of a slot.
+    pub(crate) fn trim(&mut self, slot: usize) {
+        let (at, oldest) = (slot - self.first_slot, self.oldest);
+        self.gone[at].shorten(|entries| shorten_gone(entries, oldest));
+        self.spilled[at].shorten(|entries| shorten_spilled(entries, oldest));
+    }
+
+    /// Keys of a slot whose rows on disk may have changed after the end of an era, ascending.
+    pub(crate) fn spilled_since(&self, slot: usize, since: u32) -> Vec<u64> {
+        self.spilled[slot - self.first_slot].keys(|era| era > since)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = self.gone.iter().chain(&self.spilled);
+        let entries: usize = lists.map(|list| list.entries.capacity()).sum();
+        entries * size_of::<(u64, u32)>() + 2 * self.gone.capacity() * size_of::<List>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_stay_as_long_as_what_they_tell() {
+        let mut departed = Departed::new(7..9);
+        let key = |i: u64| FeatureKey(8 << 52 | i);
+        departed.note_gone(key(1));
+        departed.note_spilled(key(1), 9);
+        assert!(departed.gone[1].entries.is_empty() && departed.spilled[1].entries.is_empty());
+        departed.begin(3);
+        for _ in 0..1000 {
+            (0..10).for_each(|i| departed.note_gone(key(i)));
+            (0..10).for_each(|i| departed.note_spilled(key(i), 4 + i as u32 % 2));
+            departed.note_spilled(key(11), 3);
+        }
+        assert!(departed.gone[1].entries.len() <= FEWEST);
+        assert!(departed.spilled[1].entries.len() <= FEWEST);
+        let keys = |ids: Range<u64>| ids.map(|i| key(i).0).collect::<Vec<_>>();
+        assert_eq!(departed.spilled_since(8, 3), keys(0..10));
+        assert_eq!(departed.spilled_since(8, 4).len(), 5);
+        departed.begin(5);
+        departed.note_gone(key(2));
+        departed.note_gone(key(20));
+        assert_eq!(departed.gone[1].keys(|cut| (3..5).contains(&cut)), keys(0..10));
+        assert_eq!(departed.gone[1].keys(|cut| (5..6).contains(&cut)), [key(2).0, key(20).0]);
+        departed.oldest = 5;
+        departed.trim(8);
+        assert_eq!(departed.gone[1].entries.len(), 2);
+        assert!(departed.spilled[1].entries.is_empty());
+        assert!(departed.bytes() < 10_000);
+    }
+}
