@@ -11,25 +11,29 @@
 //! A lane owns its rows of every value that outlives a pass, a thread owns its tile buffers. In a
 //! pass, threads claim lanes; nothing else is shared but constants, which nobody writes meanwhile.
 
+mod batch_pass;
+pub(crate) mod lane;
+mod row_gradients;
+
 use std::sync::{Mutex, PoisonError};
 
 use zillion_device::Workers;
 
 use crate::error::{Error, Result};
-use crate::graph::{Dim, NodeId, ParamId};
+use crate::executor::batch_pass::Shared;
+use crate::executor::lane::{Lane, TileBuffers};
+use crate::executor::row_gradients::Finished;
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::{ColumnView, Inputs};
-use crate::lane::{Lane, TileBuffers};
-use crate::op::Op;
 use crate::ops;
-use crate::ops::kernel::{ListColumn, StepSeed, factor_kind};
-use crate::packing::Packing;
+use crate::ops::{ListColumn, StepSeed, factor_kind};
 use crate::params::Params;
-use crate::pass::Shared;
-use crate::placement::Place;
 use crate::profile::Profile;
+use crate::program::packing::Packing;
+use crate::program::placement::Place;
 use crate::program::{Program, Settings};
-use crate::rows::Finished;
-use crate::trace::{Event, Log, Work};
+use crate::timeline::{Event, Log, Work};
 
 /// Elements of a sum over the batch that are added up at a time: small enough to share the work,
 /// large enough to be worth a claim.

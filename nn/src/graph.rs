@@ -4,48 +4,19 @@
 //! `V` values of a column) or a number; columns are always a number. What other frameworks keep as
 //! `[B, F, d]` is `[B, F·d]` here, with `d` an attribute of the operation that cares.
 
+pub(crate) mod builder;
+pub mod drawing;
+mod file;
+pub(crate) mod op;
+pub(crate) mod shape;
+pub(crate) mod sizes;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::Op;
-
-/// The rows of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Dim {
-    /// `B`: rows of the batch.
-    Batch,
-    /// `U(table)`: unique rows of the batch in one table.
-    Unique(usize),
-    /// `V(column)`: values of one sparse column, list after list. A tile of rows owns its rows' values.
-    Values(usize),
-    /// `B` again, of a value that is complete: all rows of the batch, which every tile may read. Only
-    /// operations made for it take it.
-    Whole,
-    /// A number known when the model is built.
-    Const(usize),
-}
-
-/// A matrix' shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Shape {
-    /// Rows, symbolic.
-    pub rows: Dim,
-    /// Columns.
-    pub cols: usize,
-}
-
-/// A node of a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct NodeId(pub u32);
-
-/// A parameter of a graph, in order of creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ParamId(pub u32);
+use op::Op;
+use shape::{NodeId, ParamId, Shape};
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,62 +153,6 @@ impl Graph {
     pub fn find(&self, name: &str) -> Option<NodeId> {
         let own = self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32));
         own.or_else(|| self.aliases.iter().find(|(n, _)| n == name).map(|&(_, id)| id))
-    }
-}
-
-impl Shape {
-    /// `[B, cols]`.
-    pub const fn batch(cols: usize) -> Self {
-        Self { rows: Dim::Batch, cols }
-    }
-
-    /// `[rows, cols]`, both numbers.
-    pub const fn constant(rows: usize, cols: usize) -> Self {
-        Self { rows: Dim::Const(rows), cols }
-    }
-
-    /// Number of elements of a constant shape, `None` of a symbolic one.
-    pub fn const_len(self) -> Option<usize> {
-        match self.rows {
-            Dim::Const(rows) => Some(rows * self.cols),
-            _ => None,
-        }
-    }
-
-    /// Whether a tile of the batch owns some of the rows.
-    pub(crate) fn is_tiled(self) -> bool {
-        self.rows.is_tiled()
-    }
-}
-
-impl Dim {
-    /// Whether a tile of the batch owns some of the rows: rows of the batch, values of a column.
-    pub(crate) fn is_tiled(self) -> bool {
-        matches!(self, Self::Batch | Self::Values(_))
-    }
-}
-
-impl fmt::Display for Dim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Batch => write!(f, "B"),
-            Self::Unique(table) => write!(f, "U{table}"),
-            Self::Values(column) => write!(f, "V{column}"),
-            Self::Whole => write!(f, "whole B"),
-            Self::Const(n) => write!(f, "{n}"),
-        }
-    }
-}
-
-impl fmt::Display for Shape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{}, {}]", self.rows, self.cols)
-    }
-}
-
-impl fmt::Display for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "%{}", self.0)
     }
 }
 

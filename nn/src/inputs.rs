@@ -5,7 +5,8 @@ use std::ops::Range;
 use zillion_feature::{Batch, LookupPlan, RowBuffer};
 
 use crate::error::{Error, Result};
-use crate::graph::{Dim, GraphInputs};
+use crate::graph::GraphInputs;
+use crate::graph::shape::Dim;
 
 /// The inputs of one run, matched by index with the graph's [`GraphInputs`].
 #[derive(Clone, Debug, Default)]

@@ -42,44 +42,34 @@
 //! ```
 
 mod autodiff;
-mod builder;
 mod cost;
-pub mod drawing;
 mod error;
 mod executor;
 mod graph;
-mod graph_file;
 mod inputs;
-mod lane;
 pub mod metrics;
 mod onnx;
-mod op;
 mod ops;
 pub mod optim;
-mod packing;
 mod params;
-mod pass;
 mod passes;
-mod placement;
 mod profile;
 mod program;
-mod rows;
-mod schedule;
-pub mod trace;
+pub mod timeline;
 pub mod zoo;
 
 pub use autodiff::{TrainGraph, differentiate};
-pub use builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
-pub use cost::{Cost, Sizes, cost};
+pub use cost::{Cost, cost};
 pub use error::{Error, Result};
 pub use executor::Executor;
-pub use graph::{
-    ColumnInput, Dim, Graph, GraphInputs, Node, NodeId, ParamId, ParamInit, ParamSpec, Shape,
-    TableInput,
-};
+pub use graph::builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
+pub use graph::drawing;
+pub use graph::op::{Binary, Focal, Fused, Gather, InBatch, Link, Op, Unary};
+pub use graph::shape::{Dim, NodeId, ParamId, Shape};
+pub use graph::sizes::Sizes;
+pub use graph::{ColumnInput, Graph, GraphInputs, Node, ParamInit, ParamSpec, TableInput};
 pub use inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
 pub use onnx::{OnnxColumn, OnnxHolds, OnnxInput, OnnxModel};
-pub use op::{Binary, Focal, Fused, Gather, InBatch, Link, Op, Unary};
 pub use ops::{StepSeed, dropout_keeps};
 pub use params::Params;
 pub use passes::{Passes, Stage};

@@ -1,202 +1,274 @@
-//! What operations compute: one file a group, with shape rule, kernels and gradient rule together.
+//! The operations, one file a group: everything that the crate knows about an operation stands in one
+//! file, as an [`OpGroup`].
 //!
-//! Kernels are plain loops over the rows of one tile, run inside a frame compiled for the machine's
-//! widest registers; products call [`zillion_device::matmul`]. Three kinds of work:
+//! To add an operation: a variant in [`Op`], its arms in the file of its group, and, for a new group, a
+//! line in `with_group!`. Nothing else lists operations.
+//!
+//! Kernels are plain loops over the rows of one tile, run inside a frame compiled for the widest
+//! registers of the machine; products call [`zillion_device::matmul`]. There are three kinds of work:
 //!
 //! * [`forward`] writes a tile of a result from the same tile of its inputs (or all of a constant);
 //! * [`accumulate`] adds a tile's rows to a lane's partial of a sum over the batch, and [`combine`]
 //!   makes the sum from the lanes' partials, in lane order;
 //! * gradients of table rows are summed row by row once the batch's gradients are complete.
 
-pub(crate) mod chain;
+mod batch_norm;
+mod bce;
 mod columns;
 mod dropout;
 mod elementwise;
 mod focal;
 mod functions;
+mod fused;
 mod gather;
+mod in_batch_softmax;
 mod interaction;
 pub(crate) mod kernel;
+mod layer_norm;
 mod linear;
-mod loss;
-mod norm;
+mod list_column;
 mod reduce;
 mod segment;
 mod softmax;
 mod source;
-mod whole;
 
 pub use dropout::dropout_keeps;
 pub use kernel::StepSeed;
 
 pub(crate) use columns::copy_part;
+pub(crate) use fused::{compute_in_place, is_operand, link_of};
 pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
-use kernel::{Tile, View, ViewMut};
+pub(crate) use list_column::{ListColumn, factor_kind};
+
+use std::fmt;
 
 use zillion_device::matmul::Scratch;
 
-use crate::autodiff::Backward;
+use crate::autodiff::backward::Backward;
 use crate::error::Result;
-use crate::graph::{Dim, Graph, NodeId, Shape};
-use crate::op::Op;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::onnx::writer::{OnnxNode, Writer};
+use kernel::{Tile, View, ViewMut};
 
-/// The most inputs that an operation other than [`Op::Concat`] and [`Op::GatherGrad`] has.
+/// The most inputs of an operation other than [`Op::Concat`] and [`Op::GatherGrad`].
 pub(crate) const MAX_INPUTS: usize = 8;
 
-/// How a node is executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// Given: rows of tables, parameters.
-    Given,
-    /// A tile of the result needs the same tile of the batch's inputs and complete constants.
-    RowWise,
-    /// A constant from the batch's rows: partial sums of lanes.
-    BatchReduce,
-    /// All rows of a value of the batch, as a constant.
-    Collect,
-    /// A constant from constants.
-    Global,
-    /// Over the unique rows of a table: their gradient from the complete batch, and nothing else yet.
-    Unique,
-}
+/// The result of a shape rule: a shape, or the reason why there is none.
+pub(crate) type ShapeResult = std::result::Result<Shape, String>;
 
-/// How a node of this operation and these shapes is executed.
-pub(crate) fn class(op: &Op, shape: Shape, inputs: &[Shape]) -> Class {
-    match (op, shape.rows) {
-        (Op::Rows { .. } | Op::Param { .. }, _) => Class::Given,
-        (_, Dim::Batch | Dim::Values(_)) => Class::RowWise,
-        (_, Dim::Whole) => Class::Collect,
-        (_, Dim::Unique(_)) => Class::Unique,
-        (_, Dim::Const(_)) if inputs.iter().any(|s| matches!(s.rows, Dim::Unique(_))) => {
-            Class::Unique
-        }
-        (_, Dim::Const(_)) if inputs.iter().any(|s| s.is_tiled()) => Class::BatchReduce,
-        (_, Dim::Const(_)) => Class::Global,
+/// A group of operations that share a file: a function, its gradient and their relatives.
+///
+/// A group is a type without values. Its functions are chosen by one `match` for each node and tile;
+/// the loops inside know their operation, so that no dispatch happens in them. Each function is called
+/// with operations of the group only; one that does not apply to an operation keeps its default.
+trait OpGroup {
+    /// Returns the operation's name in listings, profiles and errors, without its attributes.
+    fn name(op: &Op) -> &'static str;
+
+    /// Writes in brackets what else tells the operation from others of its kind.
+    fn write_attributes(_op: &Op, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+
+    /// Returns the shape of the result.
+    fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult;
+
+    /// Writes the rows of a row-wise or global operation.
+    fn forward(op: &Op, _tile: &Tile<'_>, _inputs: &[View<'_>], _out: ViewMut<'_>) {
+        reject(op);
+    }
+
+    /// Adds a tile to a lane's partial of a sum over the batch. `rows_before` rows have been added
+    /// already; when it is 0 the partial's old values are not read.
+    fn accumulate(
+        op: &Op,
+        _tile: &Tile<'_>,
+        _rows_before: usize,
+        _inputs: &[View<'_>],
+        _partial: &mut [f32],
+        _scratch: &mut Scratch,
+    ) {
+        reject(op);
+    }
+
+    /// Returns the number of floats of a lane's partial, given the number of elements of the result.
+    fn partial_len(_op: &Op, len: usize) -> usize {
+        len
+    }
+
+    /// Returns whether [`OpGroup::combine`] treats each element alone, so that ranges can be combined
+    /// apart.
+    fn combines_by_element(_op: &Op) -> bool {
+        true
+    }
+
+    /// Makes the elements from `start` on of a sum over the batch from the lanes' partials, which come
+    /// with their rows in lane order.
+    fn combine<'a>(
+        _op: &Op,
+        partials: impl Iterator<Item = (usize, &'a [f32])>,
+        start: usize,
+        _total_rows: usize,
+        out: &mut [f32],
+    ) {
+        add_partials(partials, start, out);
+    }
+
+    /// Returns whether the operation's tile is the rows of its first input when all of them are constants.
+    fn sums_rows(_op: &Op) -> bool {
+        false
+    }
+
+    /// Returns how the operation leads a chain of fused links.
+    fn chaining(_op: &Op) -> Chaining {
+        Chaining::None
+    }
+
+    /// Appends the gradients of the node's inputs; `g` is the gradient of its result.
+    fn gradient(cx: &mut Backward, id: NodeId, _g: NodeId) -> Result<()> {
+        Err(cx.no_rule(id))
+    }
+
+    /// Returns the number of floating-point operations. Additions, multiplications and functions of an
+    /// element count as one each; moving values costs nothing.
+    fn flops(_op: &Op, _sizes: &NodeSizes<'_>) -> u64 {
+        0
+    }
+
+    /// Writes the node as ONNX and returns the name of its value, or `None` if it has no form in ONNX.
+    fn onnx(_op: &Op, _node: &OnnxNode<'_>, _writer: &mut Writer<'_>) -> Result<Option<String>> {
+        Ok(None)
     }
 }
 
-/// The shape of a node's result, or why there is none.
-pub(crate) fn shape(
-    op: &Op,
-    inputs: &[Shape],
-    graph: &Graph,
-) -> std::result::Result<Shape, String> {
+/// The way in which an operation leads a chain of fused links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chaining {
+    /// Nothing can be chained to the operation: it reads the inputs of the batch, or the bounds of lists.
+    None,
+    /// A few rows of a tile can be computed at a time without repeating anything.
+    Rows,
+    /// The tile is computed at once: a product, or factors of a column that are computed once a call.
+    Tile,
+}
+
+/// Evaluates an expression with `$group` as the group of an operation: the one list of groups.
+macro_rules! with_group {
+    ($op:expr, $group:ident => $body:expr) => {
+        match $op {
+            Op::Rows { .. }
+            | Op::Numeric { .. }
+            | Op::Label { .. }
+            | Op::Weight { .. }
+            | Op::Param { .. }
+            | Op::Fill { .. } => {
+                type $group = source::Source;
+                $body
+            }
+            Op::Gather(_) | Op::GatherArgMax(_) | Op::GatherGrad { .. } => {
+                type $group = gather::Lookup;
+                $body
+            }
+            Op::Linear | Op::MatMulNt | Op::MatMulTn => {
+                type $group = linear::Product;
+                $body
+            }
+            Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) | Op::MulAdd | Op::AddN => {
+                type $group = elementwise::Elementwise;
+                $body
+            }
+            Op::Concat | Op::Slice { .. } | Op::Pad { .. } => {
+                type $group = columns::Columns;
+                $body
+            }
+            Op::SumColumns
+            | Op::RowDot
+            | Op::SumRows { .. }
+            | Op::BroadcastColumns { .. }
+            | Op::BroadcastRows { .. } => {
+                type $group = reduce::Reduction;
+                $body
+            }
+            Op::Repeat { .. }
+            | Op::SegmentSum { .. }
+            | Op::SegmentSoftmax { .. }
+            | Op::SegmentSoftmaxGrad { .. } => {
+                type $group = segment::Segment;
+                $body
+            }
+            Op::SoftmaxColumns | Op::SoftmaxColumnsGrad | Op::LogSumExpColumns => {
+                type $group = softmax::Softmax;
+                $body
+            }
+            Op::BatchNormStats
+            | Op::BatchNorm { .. }
+            | Op::BatchNormReduce { .. }
+            | Op::BatchNormGrad { .. }
+            | Op::BatchNormFixedGrad { .. }
+            | Op::BatchNormRunning { .. } => {
+                type $group = batch_norm::BatchNorm;
+                $body
+            }
+            Op::LayerNorm { .. } | Op::LayerNormReduce { .. } | Op::LayerNormGrad { .. } => {
+                type $group = layer_norm::LayerNorm;
+                $body
+            }
+            Op::Dropout { .. } => {
+                type $group = dropout::Dropout;
+                $body
+            }
+            Op::FmInteraction { .. }
+            | Op::FmInteractionGrad { .. }
+            | Op::DotInteraction { .. }
+            | Op::DotInteractionGrad { .. } => {
+                type $group = interaction::Interaction;
+                $body
+            }
+            Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
+                type $group = in_batch_softmax::InBatchSoftmax;
+                $body
+            }
+            Op::BceSum | Op::BceGrad => {
+                type $group = bce::Bce;
+                $body
+            }
+            Op::FocalSum(_) | Op::FocalGrad(_) => {
+                type $group = focal::FocalLoss;
+                $body
+            }
+            Op::Fused(_) => {
+                type $group = fused::FusedChain;
+                $body
+            }
+        }
+    };
+}
+
+/// Returns the shape of a node's result, or the reason why there is none.
+pub(crate) fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
     let many = matches!(op, Op::Concat | Op::GatherGrad { .. });
     if !many && inputs.len() > MAX_INPUTS {
         return Err(format!("{} takes at most {MAX_INPUTS} inputs", op.name()));
     }
-    match op {
-        Op::Rows { .. }
-        | Op::Numeric { .. }
-        | Op::Label { .. }
-        | Op::Weight { .. }
-        | Op::Param { .. }
-        | Op::Fill { .. } => source::shape(op, inputs, graph),
-        Op::Gather(_) | Op::GatherArgMax(_) | Op::GatherGrad { .. } => {
-            gather::shape(op, inputs, graph)
-        }
-        Op::Linear | Op::MatMulNt | Op::MatMulTn => linear::shape(op, inputs),
-        Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) | Op::MulAdd | Op::AddN => {
-            elementwise::shape(op, inputs)
-        }
-        Op::Concat | Op::Slice { .. } | Op::Pad { .. } => columns::shape(op, inputs),
-        Op::SumColumns
-        | Op::RowDot
-        | Op::SumRows { .. }
-        | Op::BroadcastColumns { .. }
-        | Op::BroadcastRows { .. } => reduce::shape(op, inputs),
-        Op::Repeat { .. }
-        | Op::SegmentSum { .. }
-        | Op::SegmentSoftmax { .. }
-        | Op::SegmentSoftmaxGrad { .. } => segment::shape(op, inputs, graph),
-        Op::SoftmaxColumns | Op::SoftmaxColumnsGrad | Op::LogSumExpColumns => {
-            softmax::shape(op, inputs)
-        }
-        Op::BatchNormStats
-        | Op::BatchNorm { .. }
-        | Op::BatchNormReduce { .. }
-        | Op::BatchNormGrad { .. }
-        | Op::BatchNormFixedGrad { .. }
-        | Op::BatchNormRunning { .. }
-        | Op::LayerNorm { .. }
-        | Op::LayerNormReduce { .. }
-        | Op::LayerNormGrad { .. } => norm::shape(op, inputs),
-        Op::Dropout { .. } => dropout::shape(op, inputs),
-        Op::FmInteraction { .. }
-        | Op::FmInteractionGrad { .. }
-        | Op::DotInteraction { .. }
-        | Op::DotInteractionGrad { .. } => interaction::shape(op, inputs),
-        Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
-            whole::shape(op, inputs, graph)
-        }
-        Op::BceSum | Op::BceGrad => loss::shape(op, inputs),
-        Op::FocalSum(_) | Op::FocalGrad(_) => focal::shape(op, inputs),
-        Op::Fused(fused) => chain::shape(fused, inputs, graph),
-    }
+    with_group!(op, Group => Group::shape(op, inputs, graph))
 }
 
 /// Writes the rows of a row-wise or global operation.
 pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
-    match op {
-        Op::Numeric { .. } | Op::Label { .. } | Op::Weight { .. } | Op::Fill { .. } => {
-            source::forward(op, tile, out);
-        }
-        Op::Gather(_) | Op::GatherArgMax(_) => gather::forward(op, tile, inputs, out),
-        Op::Linear | Op::MatMulNt | Op::MatMulTn => linear::forward(op, tile, inputs, out),
-        Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) | Op::MulAdd | Op::AddN => {
-            elementwise::forward(op, tile, inputs, out);
-        }
-        Op::Slice { .. } | Op::Pad { .. } => columns::forward(op, tile, inputs, out),
-        Op::SumColumns
-        | Op::RowDot
-        | Op::SumRows { .. }
-        | Op::BroadcastColumns { .. }
-        | Op::BroadcastRows { .. } => reduce::forward(op, tile, inputs, out),
-        Op::Repeat { .. }
-        | Op::SegmentSum { .. }
-        | Op::SegmentSoftmax { .. }
-        | Op::SegmentSoftmaxGrad { .. } => segment::forward(op, tile, inputs, out),
-        Op::SoftmaxColumns | Op::SoftmaxColumnsGrad | Op::LogSumExpColumns => {
-            softmax::forward(op, tile, inputs, out);
-        }
-        Op::BatchNorm { .. }
-        | Op::BatchNormGrad { .. }
-        | Op::BatchNormFixedGrad { .. }
-        | Op::BatchNormRunning { .. }
-        | Op::LayerNorm { .. }
-        | Op::LayerNormGrad { .. }
-        | Op::LayerNormReduce { .. } => norm::forward(op, tile, inputs, out),
-        Op::Dropout { .. } => dropout::forward(op, tile, inputs, out),
-        Op::FmInteraction { .. }
-        | Op::FmInteractionGrad { .. }
-        | Op::DotInteraction { .. }
-        | Op::DotInteractionGrad { .. } => interaction::forward(op, tile, inputs, out),
-        Op::BceGrad => loss::forward(op, tile, inputs, out),
-        Op::FocalGrad(_) => focal::forward(op, tile, inputs, out),
-        Op::Fused(fused) => chain::forward(fused, tile, inputs, out),
-        Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
-            whole::forward(op, tile, inputs, out);
-        }
-        Op::Rows { .. }
-        | Op::Param { .. }
-        | Op::GatherGrad { .. }
-        | Op::Concat
-        | Op::Collect
-        | Op::BatchNormStats
-        | Op::BatchNormReduce { .. }
-        | Op::BceSum
-        | Op::FocalSum(_) => unfit(op),
-    }
+    with_group!(op, Group => Group::forward(op, tile, inputs, out));
 }
 
-/// Floats of a lane's partial of a sum over the batch.
+/// Returns the number of floats of a lane's partial of a sum over the batch.
 pub(crate) fn partial_len(op: &Op, shape: Shape) -> usize {
     let len = shape.const_len().unwrap_or(0);
-    if *op == Op::BatchNormStats { norm::stats_partial_len(shape.cols / 2) } else { len }
+    with_group!(op, Group => Group::partial_len(op, len))
 }
 
-/// Adds a tile to its lane's partial. `rows_before` are the rows that the lane has added already;
-/// with none, what the partial held is not read.
+/// Adds a tile to its lane's partial. `rows_before` are the rows that the lane has added already; when
+/// it is 0 the partial's old values are not read.
 pub(crate) fn accumulate(
     op: &Op,
     tile: &Tile<'_>,
@@ -205,27 +277,17 @@ pub(crate) fn accumulate(
     partial: &mut [f32],
     scratch: &mut Scratch,
 ) {
-    let first = rows_before == 0;
-    match op {
-        Op::MatMulTn => linear::accumulate(tile, inputs, partial, first, scratch),
-        Op::SumRows { .. } => reduce::accumulate(tile, inputs, partial, first),
-        Op::BatchNormStats | Op::BatchNormReduce { .. } | Op::LayerNormReduce { .. } => {
-            norm::accumulate(op, tile, rows_before, inputs, partial);
-        }
-        Op::BceSum => loss::accumulate(tile, inputs, partial, first),
-        Op::FocalSum(spec) => focal::accumulate(*spec, tile, inputs, partial, first),
-        _ => unfit(op),
-    }
+    with_group!(op, Group => Group::accumulate(op, tile, rows_before, inputs, partial, scratch));
 }
 
-/// Whether [`combine`] treats each element by itself, so that ranges can be combined apart.
+/// Returns whether [`combine`] treats each element alone, so that ranges can be combined apart.
 pub(crate) fn combines_by_element(op: &Op) -> bool {
-    *op != Op::BatchNormStats
+    with_group!(op, Group => Group::combines_by_element(op))
 }
 
-/// Makes the elements of a sum over the batch from the lanes' partials, given with their rows in lane
-/// order: elements `start ..` where [`combines_by_element`], else all. `total_rows` are those of all
-/// lanes; a column may have no values in some, or in none.
+/// Makes the elements of a sum over the batch from the lanes' partials, which come with their rows in
+/// lane order: the elements from `start` on where [`combines_by_element`], else all. `total_rows` are
+/// those of all lanes; a column may have no values in some lanes, or in none.
 pub(crate) fn combine<'a>(
     op: &Op,
     partials: impl Iterator<Item = (usize, &'a [f32])>,
@@ -236,9 +298,67 @@ pub(crate) fn combine<'a>(
     if total_rows == 0 {
         return out.fill(0.0);
     }
-    if *op == Op::BatchNormStats {
-        return norm::combine_stats(partials, out);
+    with_group!(op, Group => Group::combine(op, partials, start, total_rows, out));
+}
+
+/// Returns whether the operation's tile is the rows of its first input when all of them are constants.
+pub(crate) fn sums_rows(op: &Op) -> bool {
+    with_group!(op, Group => Group::sums_rows(op))
+}
+
+/// Returns whether an operation can be the head of a chain of fused links.
+pub(crate) fn can_lead(op: &Op) -> bool {
+    chaining(op) != Chaining::None
+}
+
+fn chaining(op: &Op) -> Chaining {
+    with_group!(op, Group => Group::chaining(op))
+}
+
+/// Appends the gradients of a node's inputs: `g` is the gradient of its result, of the same shape.
+pub(crate) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+    with_group!(&cx.node(id).op, Group => Group::gradient(cx, id, g))
+}
+
+/// Returns the number of floating-point operations of a node.
+pub(crate) fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+    with_group!(op, Group => Group::flops(op, sizes))
+}
+
+/// Writes a node as ONNX and returns the name of its value, or `None` if it has no form in ONNX.
+pub(crate) fn onnx(
+    op: &Op,
+    node: &OnnxNode<'_>,
+    writer: &mut Writer<'_>,
+) -> Result<Option<String>> {
+    with_group!(op, Group => Group::onnx(op, node, writer))
+}
+
+impl Op {
+    /// Returns the operation's name, without its attributes.
+    pub fn name(&self) -> &'static str {
+        with_group!(self, Group => Group::name(self))
     }
+}
+
+/// Writes the name, and in brackets what else tells the operation from others of its kind.
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Fused(fused) = self {
+            write!(f, "{}", fused.head)?;
+            return fused.chain.iter().try_for_each(|link| write!(f, "+{link}"));
+        }
+        f.write_str(self.name())?;
+        with_group!(self, Group => Group::write_attributes(self, f))
+    }
+}
+
+/// Adds the lanes' partials up, element by element, in lane order.
+fn add_partials<'a>(
+    partials: impl Iterator<Item = (usize, &'a [f32])>,
+    start: usize,
+    out: &mut [f32],
+) {
     for (lane, (_, partial)) in partials.enumerate() {
         let partial = &partial[start..start + out.len()];
         if lane == 0 {
@@ -247,53 +367,22 @@ pub(crate) fn combine<'a>(
             kernel::simd!({ kernel::add(out, partial) });
         }
     }
-    if let Op::SumRows { mean } = op {
-        reduce::finish(*mean, total_rows, out);
-    }
 }
 
-/// Emits a node's gradient: `g` is the gradient of its result, of the same shape.
-pub(crate) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    match &cx.node(id).op {
-        Op::Rows { .. }
-        | Op::Numeric { .. }
-        | Op::Label { .. }
-        | Op::Weight { .. }
-        | Op::Param { .. }
-        | Op::Fill { .. } => Ok(()),
-        Op::Gather(_) => gather::gradient(cx, id, g),
-        Op::Linear | Op::MatMulNt | Op::MatMulTn => linear::gradient(cx, id, g),
-        Op::Unary(_) | Op::Binary(_) | Op::MulAdd | Op::AddN => elementwise::gradient(cx, id, g),
-        Op::Concat | Op::Slice { .. } | Op::Pad { .. } => columns::gradient(cx, id, g),
-        Op::SumColumns
-        | Op::RowDot
-        | Op::SumRows { .. }
-        | Op::BroadcastColumns { .. }
-        | Op::BroadcastRows { .. } => reduce::gradient(cx, id, g),
-        Op::Repeat { .. } | Op::SegmentSum { .. } | Op::SegmentSoftmax { .. } => {
-            segment::gradient(cx, id, g)
-        }
-        Op::SoftmaxColumns | Op::LogSumExpColumns => softmax::gradient(cx, id, g),
-        Op::BatchNorm { .. } | Op::LayerNorm { .. } => norm::gradient(cx, id, g),
-        Op::Dropout { .. } => dropout::gradient(cx, id, g),
-        Op::FmInteraction { .. } | Op::DotInteraction { .. } => interaction::gradient(cx, id, g),
-        Op::BceSum => loss::gradient(cx, id, g),
-        Op::FocalSum(_) => focal::gradient(cx, id, g),
-        Op::InBatchLse(_) => whole::gradient(cx, id, g),
-        // Batch norm's rule differentiates through its statistics; for other uses of them and for
-        // backward operations there is none.
-        _ => Err(cx.no_rule(id)),
-    }
+/// Returns the refusal of inputs that do not fit an operation.
+fn cannot_take(op: &Op, inputs: &[Shape]) -> ShapeResult {
+    Err(format!("{} cannot take {}", op.name(), format_shapes(inputs)))
 }
 
-/// Shapes, for messages.
-fn list(shapes: &[Shape]) -> String {
+/// Formats shapes for messages.
+fn format_shapes(shapes: &[Shape]) -> String {
     let shapes: Vec<String> = shapes.iter().map(Shape::to_string).collect();
     if shapes.is_empty() { "nothing".into() } else { shapes.join(" and ") }
 }
 
-/// A kernel was called with operands that the shape rule or the class of the operation excludes.
+/// Reports a kernel that was called with operands that the shape rule or the class of the operation
+/// excludes.
 #[cold]
-fn unfit(op: &Op) {
+fn reject(op: &Op) {
     debug_assert!(false, "{} was executed in a way that its shape rule excludes", op.name());
 }

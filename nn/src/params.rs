@@ -7,7 +7,8 @@ use safetensors::tensor::{Dtype, SafeTensors, View};
 use zillion_feature::random;
 
 use crate::error::{Error, Result};
-use crate::graph::{ParamId, ParamInit, ParamSpec};
+use crate::graph::shape::ParamId;
+use crate::graph::{ParamInit, ParamSpec};
 
 /// The values of a model's parameters, in the order of [`Graph::params`](crate::Graph).
 #[derive(Clone, Debug, PartialEq)]

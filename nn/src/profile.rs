@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::graph::{Graph, NodeId};
+use crate::graph::Graph;
+use crate::graph::shape::NodeId;
 
 /// Time by node, summed over threads and runs. Always compiled in; a run that is not profiled pays
 /// one branch an operation and tile.

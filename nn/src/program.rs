@@ -1,17 +1,20 @@
 //! A graph made ready to run: what is computed, in which order, into which buffers.
 
+pub(crate) mod packing;
+pub(crate) mod placement;
+pub(crate) mod schedule;
+
 use std::ops::Range;
 
 use crate::autodiff::TrainGraph;
 use crate::error::{Error, Result};
-use crate::graph::{Dim, Graph, NodeId, ParamId};
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::Inputs;
-use crate::op::Op;
-use crate::ops::Class;
-use crate::packing;
 use crate::passes::{Ir, Passes, Stage};
-use crate::placement::{Placement, Width};
-use crate::schedule::{Schedule, is_view};
+use crate::program::placement::{Placement, Width};
+use crate::program::schedule::{Class, Schedule, is_view};
 
 /// How the batch is cut. Part of the result: other settings add in another order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

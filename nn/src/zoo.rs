@@ -35,10 +35,10 @@
 
 mod activation;
 mod cross;
+mod custom;
 mod din;
 mod dlrm;
 mod factorised;
-mod graph;
 mod inputs;
 mod loss;
 mod mlp;
@@ -48,7 +48,7 @@ mod tasks;
 mod two_tower;
 
 pub use activation::Activation;
-pub use graph::GraphSpec;
+pub use custom::GraphSpec;
 pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
 pub use loss::LossSpec;
 pub use spec::{
@@ -59,10 +59,11 @@ pub use spec::{
 pub use task::{Task, TaskLabel, check_labels, tasks};
 pub use two_tower::{ITEM, LOG_FREQUENCY, USER};
 
-use crate::builder::{GraphBuilder, Mode};
 use crate::error::Result;
-use crate::graph::{Graph, NodeId};
-use crate::op::Unary;
+use crate::graph::Graph;
+use crate::graph::builder::{GraphBuilder, Mode};
+use crate::graph::op::Unary;
+use crate::graph::shape::NodeId;
 
 /// The output of every model: log odds of the first task, `[B, 1]`. Those of others are called
 /// `logits/<task>`.
@@ -108,7 +109,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         ModelSpec::SharedBottom(spec) => tasks::shared_bottom(b, spec, inputs)?,
         ModelSpec::Mmoe(spec) => tasks::mmoe(b, spec, inputs)?,
         ModelSpec::Esmm(spec) => tasks::esmm(b, spec, inputs)?.to_vec(),
-        ModelSpec::Graph(spec) => graph::build(b, spec, inputs)?,
+        ModelSpec::Graph(spec) => custom::build(b, spec, inputs)?,
         ModelSpec::TwoTower(spec) => {
             let made = two_tower::towers(b, spec, inputs)?;
             vec![towers.insert(made).score]

@@ -20,7 +20,7 @@ use std::time::Instant;
 use zillion_device::Workers;
 use zillion_feature::RowBuffer;
 use zillion_nn::Executor;
-use zillion_nn::trace::{Event, Work};
+use zillion_nn::timeline::{Event, Work};
 
 use crate::pipeline::{Decoding, Planned};
 use crate::stages::Lap;

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::proto::{AttributeProto, NodeProto, TensorProto};
 use crate::error::{Error, Result};
-use crate::graph::NodeId;
+use crate::graph::shape::NodeId;
 
 /// What has been written so far.
 #[derive(Default)]
-pub(super) struct Emitter {
-    pub(super) nodes: Vec<NodeProto>,
-    pub(super) initializers: Vec<TensorProto>,
+pub(crate) struct Emitter {
+    pub(crate) nodes: Vec<NodeProto>,
+    pub(crate) initializers: Vec<TensorProto>,
     constants: BTreeMap<String, String>,
     names: BTreeSet<String>,
     /// The prefix of names of values, the name of the layer, and the steps that were written for it.
@@ -24,19 +24,19 @@ pub(super) struct Emitter {
 
 impl Emitter {
     /// What follows belongs to this node.
-    pub(super) fn enter(&mut self, id: NodeId, layer: &str) {
+    pub(crate) fn enter(&mut self, id: NodeId, layer: &str) {
         self.begin(id.to_string(), layer);
     }
 
     /// What follows belongs to something that is no node of the graph.
-    pub(super) fn begin(&mut self, value: String, layer: &str) {
+    pub(crate) fn begin(&mut self, value: String, layer: &str) {
         self.value = value;
         self.layer = layer.to_owned();
         self.steps = 0;
     }
 
     /// A name that is used once: of an input, an output or a parameter.
-    pub(super) fn claim(&mut self, name: &str) -> Result<()> {
+    pub(crate) fn claim(&mut self, name: &str) -> Result<()> {
         if name.is_empty() || name.starts_with('%') || !self.names.insert(name.to_owned()) {
             let reason = "ONNX knows inputs, outputs and parameters by one list of names, and it has \
                           this one already, or begins with `%`; rename the feature or the layer";
@@ -46,7 +46,7 @@ impl Emitter {
     }
 
     /// One operation; returns the name of its result.
-    pub(super) fn op(
+    pub(crate) fn op(
         &mut self,
         op_type: &str,
         inputs: &[&str],
@@ -61,7 +61,7 @@ impl Emitter {
     }
 
     /// One operation whose result has a name of its own.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         op_type: &str,
         inputs: &[&str],
@@ -83,17 +83,17 @@ impl Emitter {
     }
 
     /// One float.
-    pub(super) fn float(&mut self, value: f32) -> String {
+    pub(crate) fn float(&mut self, value: f32) -> String {
         self.constant(&format!("%f32 {value:?}"), |name| TensorProto::floats(name, &[], &[value]))
     }
 
     /// One whole number, as a vector of length one.
-    pub(super) fn int(&mut self, value: i64) -> String {
+    pub(crate) fn int(&mut self, value: i64) -> String {
         self.ints(&[value])
     }
 
     /// A vector of whole numbers: shapes, axes, indices.
-    pub(super) fn ints(&mut self, values: &[i64]) -> String {
+    pub(crate) fn ints(&mut self, values: &[i64]) -> String {
         let of = |name: &str| TensorProto::ints(name, &[values.len()], values);
         self.constant(&format!("%i64 {values:?}"), of)
     }
@@ -110,7 +110,7 @@ impl Emitter {
     }
 
     /// A new tensor of this shape (a vector of whole numbers), with one value everywhere.
-    pub(super) fn filled(&mut self, shape: &str, value: TensorProto) -> String {
+    pub(crate) fn filled(&mut self, shape: &str, value: TensorProto) -> String {
         self.op("ConstantOfShape", &[shape], vec![AttributeProto::tensor("value", value)])
     }
 }

@@ -11,9 +11,9 @@ use super::proto::{AttributeProto, TensorProto};
 
 /// What is known of a list column, made where it is first needed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct List {
+pub(crate) struct List {
     /// The input with the lengths, `[batch]`.
-    pub(super) lengths: String,
+    pub(crate) lengths: String,
     /// The row of each value, `[values]`, and the same as `[values, 1]`.
     row_of: String,
     places: String,
@@ -22,7 +22,7 @@ pub(super) struct List {
 impl List {
     /// Writes what turns lengths into rows. A mark stands where each list but the first begins (marks of empty
     /// lists add up); how many marks stand at or before a value is the number of its row.
-    pub(super) fn new(e: &mut Emitter, lengths: &str) -> Self {
+    pub(crate) fn new(e: &mut Emitter, lengths: &str) -> Self {
         let int = |v: i64| TensorProto::ints("", &[1], &[v]);
         let axis = e.int(0);
         let zero = e.int(0);
@@ -44,12 +44,12 @@ impl List {
     }
 
     /// A row of the batch again for each value of its list.
-    pub(super) fn repeat(&self, e: &mut Emitter, x: &str) -> String {
+    pub(crate) fn repeat(&self, e: &mut Emitter, x: &str) -> String {
         e.op("Gather", &[x, &self.row_of], vec![AttributeProto::int("axis", 0)])
     }
 
     /// The sum over each list: `[values, cols]` → `[batch, cols]`.
-    pub(super) fn sum(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
+    pub(crate) fn sum(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         self.scatter(e, x, cols, 0.0, "add")
     }
 
@@ -68,7 +68,7 @@ impl List {
     }
 
     /// The softmax over each list, less the largest of the list so that nothing overflows.
-    pub(super) fn softmax(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
+    pub(crate) fn softmax(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         let largest = self.max(e, x, cols);
         let largest = self.repeat(e, &largest);
         let less = e.op("Sub", &[x, &largest], Vec::new());
@@ -79,7 +79,7 @@ impl List {
     }
 
     /// One over the length of each list, `[batch, 1]`; 1 where it is empty.
-    pub(super) fn inverse_lengths(&self, e: &mut Emitter) -> String {
+    pub(crate) fn inverse_lengths(&self, e: &mut Emitter) -> String {
         let one = e.int(1);
         let lengths = e.op("Max", &[&self.lengths, &one], Vec::new());
         let column = e.op("Unsqueeze", &[&lengths, &one], Vec::new());
@@ -89,7 +89,7 @@ impl List {
     }
 
     /// Rows of values times their weights.
-    pub(super) fn weighted(&self, e: &mut Emitter, rows: &str, weights: &str) -> String {
+    pub(crate) fn weighted(&self, e: &mut Emitter, rows: &str, weights: &str) -> String {
         let weights = self.column(e, weights);
         e.op("Mul", &[rows, &weights], Vec::new())
     }
@@ -103,7 +103,7 @@ impl List {
     }
 
     /// The rows of each list as one, as `ops::gather` pools them.
-    pub(super) fn pool(
+    pub(crate) fn pool(
         &self,
         e: &mut Emitter,
         rows: &str,
@@ -138,7 +138,7 @@ impl List {
 }
 
 /// `a / b`, and 0 where `b` is 0.
-pub(super) fn divide_or_zero(e: &mut Emitter, a: &str, b: &str) -> String {
+pub(crate) fn divide_or_zero(e: &mut Emitter, a: &str, b: &str) -> String {
     let zero = e.float(0.0);
     let none = e.op("Equal", &[b, &zero], Vec::new());
     let quotient = e.op("Div", &[a, b], Vec::new());

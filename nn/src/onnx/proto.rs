@@ -5,7 +5,7 @@
 use prost::{Message, Oneof};
 
 /// `AttributeProto.type` of the attributes that are written.
-pub(super) mod kind {
+pub(crate) mod kind {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const INT: i32 = 2;
     pub(in crate::onnx) const STRING: i32 = 3;
@@ -14,148 +14,148 @@ pub(super) mod kind {
 }
 
 /// `TensorProto.DataType` of the tensors that are written.
-pub(super) mod data {
+pub(crate) mod data {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const INT64: i32 = 7;
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ModelProto {
+pub(crate) struct ModelProto {
     #[prost(int64, optional, tag = "1")]
-    pub(super) ir_version: Option<i64>,
+    pub(crate) ir_version: Option<i64>,
     #[prost(string, optional, tag = "2")]
-    pub(super) producer_name: Option<String>,
+    pub(crate) producer_name: Option<String>,
     #[prost(string, optional, tag = "3")]
-    pub(super) producer_version: Option<String>,
+    pub(crate) producer_version: Option<String>,
     #[prost(string, optional, tag = "4")]
-    pub(super) domain: Option<String>,
+    pub(crate) domain: Option<String>,
     #[prost(int64, optional, tag = "5")]
-    pub(super) model_version: Option<i64>,
+    pub(crate) model_version: Option<i64>,
     #[prost(string, optional, tag = "6")]
-    pub(super) doc_string: Option<String>,
+    pub(crate) doc_string: Option<String>,
     #[prost(message, optional, tag = "7")]
-    pub(super) graph: Option<GraphProto>,
+    pub(crate) graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
-    pub(super) opset_import: Vec<OperatorSetIdProto>,
+    pub(crate) opset_import: Vec<OperatorSetIdProto>,
     #[prost(message, repeated, tag = "14")]
-    pub(super) metadata_props: Vec<StringStringEntryProto>,
+    pub(crate) metadata_props: Vec<StringStringEntryProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct OperatorSetIdProto {
+pub(crate) struct OperatorSetIdProto {
     #[prost(string, optional, tag = "1")]
-    pub(super) domain: Option<String>,
+    pub(crate) domain: Option<String>,
     #[prost(int64, optional, tag = "2")]
-    pub(super) version: Option<i64>,
+    pub(crate) version: Option<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct StringStringEntryProto {
+pub(crate) struct StringStringEntryProto {
     #[prost(string, optional, tag = "1")]
-    pub(super) key: Option<String>,
+    pub(crate) key: Option<String>,
     #[prost(string, optional, tag = "2")]
-    pub(super) value: Option<String>,
+    pub(crate) value: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct GraphProto {
+pub(crate) struct GraphProto {
     #[prost(message, repeated, tag = "1")]
-    pub(super) node: Vec<NodeProto>,
+    pub(crate) node: Vec<NodeProto>,
     #[prost(string, optional, tag = "2")]
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     #[prost(message, repeated, tag = "5")]
-    pub(super) initializer: Vec<TensorProto>,
+    pub(crate) initializer: Vec<TensorProto>,
     #[prost(string, optional, tag = "10")]
-    pub(super) doc_string: Option<String>,
+    pub(crate) doc_string: Option<String>,
     #[prost(message, repeated, tag = "11")]
-    pub(super) input: Vec<ValueInfoProto>,
+    pub(crate) input: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "12")]
-    pub(super) output: Vec<ValueInfoProto>,
+    pub(crate) output: Vec<ValueInfoProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct NodeProto {
+pub(crate) struct NodeProto {
     #[prost(string, repeated, tag = "1")]
-    pub(super) input: Vec<String>,
+    pub(crate) input: Vec<String>,
     #[prost(string, repeated, tag = "2")]
-    pub(super) output: Vec<String>,
+    pub(crate) output: Vec<String>,
     #[prost(string, optional, tag = "3")]
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     #[prost(string, optional, tag = "4")]
-    pub(super) op_type: Option<String>,
+    pub(crate) op_type: Option<String>,
     #[prost(message, repeated, tag = "5")]
-    pub(super) attribute: Vec<AttributeProto>,
+    pub(crate) attribute: Vec<AttributeProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct AttributeProto {
+pub(crate) struct AttributeProto {
     #[prost(string, optional, tag = "1")]
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     #[prost(float, optional, tag = "2")]
-    pub(super) f: Option<f32>,
+    pub(crate) f: Option<f32>,
     #[prost(int64, optional, tag = "3")]
-    pub(super) i: Option<i64>,
+    pub(crate) i: Option<i64>,
     #[prost(bytes = "vec", optional, tag = "4")]
-    pub(super) s: Option<Vec<u8>>,
+    pub(crate) s: Option<Vec<u8>>,
     #[prost(message, optional, tag = "5")]
-    pub(super) t: Option<TensorProto>,
+    pub(crate) t: Option<TensorProto>,
     #[prost(int64, repeated, packed = "false", tag = "8")]
-    pub(super) ints: Vec<i64>,
+    pub(crate) ints: Vec<i64>,
     #[prost(int32, optional, tag = "20")]
-    pub(super) r#type: Option<i32>,
+    pub(crate) r#type: Option<i32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TensorProto {
+pub(crate) struct TensorProto {
     #[prost(int64, repeated, packed = "false", tag = "1")]
-    pub(super) dims: Vec<i64>,
+    pub(crate) dims: Vec<i64>,
     #[prost(int32, optional, tag = "2")]
-    pub(super) data_type: Option<i32>,
+    pub(crate) data_type: Option<i32>,
     #[prost(string, optional, tag = "8")]
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Little-endian, element after element.
     #[prost(bytes = "vec", optional, tag = "9")]
-    pub(super) raw_data: Option<Vec<u8>>,
+    pub(crate) raw_data: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ValueInfoProto {
+pub(crate) struct ValueInfoProto {
     #[prost(string, optional, tag = "1")]
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     #[prost(message, optional, tag = "2")]
-    pub(super) r#type: Option<TypeProto>,
+    pub(crate) r#type: Option<TypeProto>,
     #[prost(string, optional, tag = "3")]
-    pub(super) doc_string: Option<String>,
+    pub(crate) doc_string: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TypeProto {
+pub(crate) struct TypeProto {
     #[prost(message, optional, tag = "1")]
-    pub(super) tensor_type: Option<TensorType>,
+    pub(crate) tensor_type: Option<TensorType>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TensorType {
+pub(crate) struct TensorType {
     #[prost(int32, optional, tag = "1")]
-    pub(super) elem_type: Option<i32>,
+    pub(crate) elem_type: Option<i32>,
     #[prost(message, optional, tag = "2")]
-    pub(super) shape: Option<TensorShapeProto>,
+    pub(crate) shape: Option<TensorShapeProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TensorShapeProto {
+pub(crate) struct TensorShapeProto {
     #[prost(message, repeated, tag = "1")]
-    pub(super) dim: Vec<Dimension>,
+    pub(crate) dim: Vec<Dimension>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Dimension {
+pub(crate) struct Dimension {
     #[prost(oneof = "DimensionValue", tags = "1, 2")]
-    pub(super) value: Option<DimensionValue>,
+    pub(crate) value: Option<DimensionValue>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum DimensionValue {
+pub(crate) enum DimensionValue {
     #[prost(int64, tag = "1")]
     Number(i64),
     #[prost(string, tag = "2")]
@@ -163,23 +163,23 @@ pub(super) enum DimensionValue {
 }
 
 impl AttributeProto {
-    pub(super) fn int(name: &str, value: i64) -> Self {
+    pub(crate) fn int(name: &str, value: i64) -> Self {
         Self { i: Some(value), ..Self::of(name, kind::INT) }
     }
 
-    pub(super) fn ints(name: &str, values: &[i64]) -> Self {
+    pub(crate) fn ints(name: &str, values: &[i64]) -> Self {
         Self { ints: values.to_vec(), ..Self::of(name, kind::INTS) }
     }
 
-    pub(super) fn float(name: &str, value: f32) -> Self {
+    pub(crate) fn float(name: &str, value: f32) -> Self {
         Self { f: Some(value), ..Self::of(name, kind::FLOAT) }
     }
 
-    pub(super) fn text(name: &str, value: &str) -> Self {
+    pub(crate) fn text(name: &str, value: &str) -> Self {
         Self { s: Some(value.as_bytes().to_vec()), ..Self::of(name, kind::STRING) }
     }
 
-    pub(super) fn tensor(name: &str, value: TensorProto) -> Self {
+    pub(crate) fn tensor(name: &str, value: TensorProto) -> Self {
         Self { t: Some(value), ..Self::of(name, kind::TENSOR) }
     }
 
@@ -189,12 +189,12 @@ impl AttributeProto {
 }
 
 impl TensorProto {
-    pub(super) fn floats(name: &str, dims: &[usize], values: &[f32]) -> Self {
+    pub(crate) fn floats(name: &str, dims: &[usize], values: &[f32]) -> Self {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         Self::of(name, dims, data::FLOAT, bytes)
     }
 
-    pub(super) fn ints(name: &str, dims: &[usize], values: &[i64]) -> Self {
+    pub(crate) fn ints(name: &str, dims: &[usize], values: &[i64]) -> Self {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         Self::of(name, dims, data::INT64, bytes)
     }
@@ -210,7 +210,7 @@ impl TensorProto {
 }
 
 impl ValueInfoProto {
-    pub(super) fn new(name: &str, elem_type: i32, shape: &[DimensionValue], doc: &str) -> Self {
+    pub(crate) fn new(name: &str, elem_type: i32, shape: &[DimensionValue], doc: &str) -> Self {
         let dim = shape.iter().map(|d| Dimension { value: Some(d.clone()) }).collect();
         let shape = Some(TensorShapeProto { dim });
         let tensor_type = Some(TensorType { elem_type: Some(elem_type), shape });

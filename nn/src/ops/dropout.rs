@@ -1,31 +1,65 @@
 //! Dropout, inverted (Srivastava et al. 2014). The mask is a function of (seed, step, layer, row,
 //! unit): the backward pass computes it again instead of reading it from memory.
 
+use super::kernel::{StepSeed, Tile, View, ViewMut, simd};
+use super::{OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use std::fmt;
 use zillion_feature::random;
 
-use super::kernel::{StepSeed, Tile, View, ViewMut, simd};
-use crate::autodiff::Backward;
-use crate::error::Result;
-use crate::graph::{NodeId, Shape};
-use crate::op::Op;
+/// Dropout, which is its own gradient.
+pub(super) struct Dropout;
 
-pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
-    match inputs {
-        [x] if x.is_tiled() => Ok(*x),
-        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+impl OpGroup for Dropout {
+    fn name(_op: &Op) -> &'static str {
+        "dropout"
     }
-}
 
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-    let (&Op::Dropout { rate, salt }, &[x]) = (op, inputs) else { return super::unfit(op) };
-    let threshold = threshold(rate);
-    let factor = 1.0 / (1.0 - rate);
-    simd!({
-        for i in 0..tile.rows {
-            let row = row_stream(tile.seed, salt, tile.first_row + i);
-            line(x.row(i), out.row(i), row, threshold, factor);
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        match inputs {
+            [x] if x.is_tiled() => Ok(*x),
+            _ => super::cannot_take(op, inputs),
         }
-    })
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        let (&Op::Dropout { rate, salt }, &[x]) = (op, inputs) else { return super::reject(op) };
+        let threshold = threshold(rate);
+        let factor = 1.0 / (1.0 - rate);
+        simd!({
+            for i in 0..tile.rows {
+                let row = row_stream(tile.seed, salt, tile.first_row + i);
+                line(x.row(i), out.row(i), row, threshold, factor);
+            }
+        })
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        if let &[x] = node.inputs.as_slice()
+            && cx.wants(x)
+        {
+            let gx = cx.push(id, "grad", node.op, &[g])?;
+            cx.give(x, gx);
+        }
+        Ok(())
+    }
+
+    fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match op {
+            Op::Dropout { rate, .. } => write!(f, "[{rate}]"),
+            _ => Ok(()),
+        }
+    }
+
+    fn flops(_op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        sizes.out()
+    }
 }
 
 /// Whether a unit is kept, for tests that need to know.
@@ -54,15 +88,4 @@ fn row_stream(seed: StepSeed, salt: u32, row: usize) -> u32 {
 fn unit_bits(row: u32, unit: u32) -> u32 {
     // The odd constant spreads neighbours over all bits before they are mixed with the row's.
     random::mix32(row ^ unit.wrapping_mul(0x9e37_79b9))
-}
-
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    if let &[x] = node.inputs.as_slice()
-        && cx.wants(x)
-    {
-        let gx = cx.push(id, "grad", node.op, &[g])?;
-        cx.give(x, gx);
-    }
-    Ok(())
 }

@@ -2,13 +2,134 @@
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::kernel::{Tile, View, ViewMut, map1, map2, simd};
-use crate::autodiff::Backward;
+use super::{Chaining, OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
 use crate::error::Result;
-use crate::graph::{Dim, NodeId, Shape};
-use crate::op::{Binary, Op, Unary};
+use crate::graph::Graph;
+use crate::graph::op::{Binary, Op, Unary};
+use crate::graph::shape::{Dim, NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::onnx::writer::{OnnxNode, Writer};
+use std::fmt;
+
+/// Functions of each element of one to three values, and sums of several.
+pub(super) struct Elementwise;
+
+impl OpGroup for Elementwise {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::Unary(function) => function.name(),
+            Op::UnaryGrad(function) => function.gradient_name(),
+            Op::Binary(function) => function.name(),
+            Op::MulAdd => "mul_add",
+            Op::AddN => "add_n",
+            _ => "unknown",
+        }
+    }
+
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        match (op, inputs) {
+            (Op::Unary(_), [x]) => Ok(*x),
+            (Op::UnaryGrad(_), [g, x]) if g == x => Ok(*x),
+            (Op::Binary(_), [a, b]) => broadcast(*a, *b),
+            (Op::MulAdd, [a, b, c]) => {
+                for other in [b, c] {
+                    if broadcast(*a, *other)? != *a {
+                        return Err(format!("{other} does not broadcast to {a}"));
+                    }
+                }
+                Ok(*a)
+            }
+            (Op::AddN, [first, rest @ ..]) if rest.iter().all(|s| s == first) => Ok(*first),
+            _ => super::cannot_take(op, inputs),
+        }
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        let rows = tile.rows;
+        match (op, inputs) {
+            (Op::Unary(function), &[x]) => unary(*function, rows, x, &mut out),
+            (Op::UnaryGrad(function), &[g, x]) => unary_grad(*function, rows, g, x, &mut out),
+            (Op::Binary(function), &[a, b]) => binary(*function, rows, a, b, &mut out),
+            (Op::MulAdd, &[a, b, c]) => mul_add(rows, a, b, c, &mut out),
+            (Op::AddN, terms) => add_n(rows, terms, &mut out),
+            _ => super::reject(op),
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::Unary(Unary::Offset { .. }), &[x]) => cx.give(x, g),
+            (Op::Unary(Unary::Scale { by }), &[x]) if cx.wants(x) => {
+                let gx = cx.push(id, "grad", Op::Unary(Unary::Scale { by: *by }), &[g])?;
+                cx.give(x, gx);
+            }
+            (Op::Unary(function), &[x]) if cx.wants(x) => {
+                let point = if function.uses_result() { id } else { x };
+                let gx = cx.push(id, "grad", Op::UnaryGrad(*function), &[g, point])?;
+                cx.give(x, gx);
+            }
+            (Op::Binary(function), &[a, b]) => binary_gradient(cx, id, *function, a, b, g)?,
+            (Op::MulAdd, &[a, b, c]) => {
+                product_gradient(cx, id, a, b, g)?;
+                if cx.wants(c) {
+                    let gc = cx.reduce_to(id, g, c)?;
+                    cx.give(c, gc);
+                }
+            }
+            (Op::AddN, terms) => {
+                for &term in terms {
+                    cx.give(term, g);
+                }
+            }
+            (Op::UnaryGrad(_), _) => return Err(cx.no_rule(id)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match op {
+            Op::Unary(function) | Op::UnaryGrad(function) => match function {
+                Unary::LeakyRelu { slope } => write!(f, "[{slope}]"),
+                Unary::Scale { by } | Unary::Offset { by } => write!(f, "[{by}]"),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn chaining(_op: &Op) -> Chaining {
+        Chaining::Rows
+    }
+
+    fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        let out = sizes.out();
+        match op {
+            Op::UnaryGrad(_) | Op::MulAdd => 2 * out,
+            Op::AddN => out * (sizes.inputs.len() as u64).saturating_sub(1),
+            _ => out,
+        }
+    }
+
+    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+        let e = &mut writer.emitter;
+        Ok(Some(match (op, node.inputs) {
+            (Op::Unary(function), [x]) => function.to_onnx(e, x),
+            (Op::Binary(function), [a, b]) => function.to_onnx(e, a, b),
+            (Op::MulAdd, [a, b, c]) => {
+                let product = e.op("Mul", &[a, b], vec![]);
+                e.op("Add", &[&product, c], vec![])
+            }
+            (Op::AddN, terms) => e.op("Sum", terms, vec![]),
+            _ => return Ok(None),
+        }))
+    }
+}
 
 /// Rows and columns of two operands where one may have a single row or a single column.
-pub(super) fn broadcast(a: Shape, b: Shape) -> std::result::Result<Shape, String> {
+pub(super) fn broadcast(a: Shape, b: Shape) -> ShapeResult {
     let rows = match (a.rows, b.rows) {
         (a, b) if a == b => a,
         (Dim::Const(1), rows) | (rows, Dim::Const(1)) => rows,
@@ -20,36 +141,6 @@ pub(super) fn broadcast(a: Shape, b: Shape) -> std::result::Result<Shape, String
         _ => return Err(format!("columns of {a} and {b} differ")),
     };
     Ok(Shape { rows, cols })
-}
-
-pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
-    match (op, inputs) {
-        (Op::Unary(_), [x]) => Ok(*x),
-        (Op::UnaryGrad(_), [g, x]) if g == x => Ok(*x),
-        (Op::Binary(_), [a, b]) => broadcast(*a, *b),
-        (Op::MulAdd, [a, b, c]) => {
-            for other in [b, c] {
-                if broadcast(*a, *other)? != *a {
-                    return Err(format!("{other} does not broadcast to {a}"));
-                }
-            }
-            Ok(*a)
-        }
-        (Op::AddN, [first, rest @ ..]) if rest.iter().all(|s| s == first) => Ok(*first),
-        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
-    }
-}
-
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-    let rows = tile.rows;
-    match (op, inputs) {
-        (Op::Unary(function), &[x]) => unary(*function, rows, x, &mut out),
-        (Op::UnaryGrad(function), &[g, x]) => unary_grad(*function, rows, g, x, &mut out),
-        (Op::Binary(function), &[a, b]) => binary(*function, rows, a, b, &mut out),
-        (Op::MulAdd, &[a, b, c]) => mul_add(rows, a, b, c, &mut out),
-        (Op::AddN, terms) => add_n(rows, terms, &mut out),
-        _ => super::unfit(op),
-    }
 }
 
 fn unary(function: Unary, rows: usize, x: View<'_>, out: &mut ViewMut<'_>) {
@@ -104,37 +195,6 @@ fn add_n(rows: usize, terms: &[View<'_>], out: &mut ViewMut<'_>) {
         }),
         [] => {}
     }
-}
-
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    match (&node.op, node.inputs.as_slice()) {
-        (Op::Unary(Unary::Offset { .. }), &[x]) => cx.give(x, g),
-        (Op::Unary(Unary::Scale { by }), &[x]) if cx.wants(x) => {
-            let gx = cx.push(id, "grad", Op::Unary(Unary::Scale { by: *by }), &[g])?;
-            cx.give(x, gx);
-        }
-        (Op::Unary(function), &[x]) if cx.wants(x) => {
-            let point = if function.uses_result() { id } else { x };
-            let gx = cx.push(id, "grad", Op::UnaryGrad(*function), &[g, point])?;
-            cx.give(x, gx);
-        }
-        (Op::Binary(function), &[a, b]) => binary_gradient(cx, id, *function, a, b, g)?,
-        (Op::MulAdd, &[a, b, c]) => {
-            product_gradient(cx, id, a, b, g)?;
-            if cx.wants(c) {
-                let gc = cx.reduce_to(id, g, c)?;
-                cx.give(c, gc);
-            }
-        }
-        (Op::AddN, terms) => {
-            for &term in terms {
-                cx.give(term, g);
-            }
-        }
-        _ => {}
-    }
-    Ok(())
 }
 
 /// The gradients of both factors of a product.

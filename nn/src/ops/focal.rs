@@ -8,36 +8,113 @@
 //! With `s` the logit times +1 or −1 by the label, `−ln p = softplus(−s)` and `1 − p = e^(−softplus(s))`, so that
 //! neither end overflows or loses its digits. `gamma` 0 is cross-entropy weighted by class.
 
+use super::kernel::{Tile, View, ViewMut};
+use super::{OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::graph::op::{Focal, Op};
+use crate::graph::shape::{Dim, NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use std::fmt;
+use zillion_device::matmul::Scratch;
 use zillion_device::simd::math;
 
-use super::kernel::{Tile, View, ViewMut};
-use crate::autodiff::Backward;
-use crate::error::Result;
-use crate::graph::{Dim, NodeId, Shape};
-use crate::op::{Focal, Op};
+/// Focal loss of logits, and its gradient.
+pub(super) struct FocalLoss;
 
-pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
-    let column = |s: &Shape| s.cols == 1 && s.rows == Dim::Batch;
-    let scalar = Shape::constant(1, 1);
-    let spec = match op {
-        Op::FocalSum(spec) | Op::FocalGrad(spec) => spec,
-        _ => return Err(format!("{} is no loss", op.name())),
-    };
-    for (name, value) in
-        [("gamma", spec.gamma), ("positive", spec.positive), ("negative", spec.negative)]
-    {
-        if !(value.is_finite() && value >= 0.0) {
-            return Err(format!("{name} must be 0 or above, found {value}"));
+impl OpGroup for FocalLoss {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::FocalSum(_) => "focal_sum",
+            Op::FocalGrad(_) => "focal_grad",
+            _ => "unknown",
         }
     }
-    match (op, inputs) {
-        (Op::FocalSum(_), [_, _, _]) if inputs.iter().all(column) => Ok(scalar),
-        (Op::FocalGrad(_), [g, rest @ ..])
-            if rest.len() == 3 && *g == scalar && rest.iter().all(column) =>
+
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        let column = |s: &Shape| s.cols == 1 && s.rows == Dim::Batch;
+        let scalar = Shape::constant(1, 1);
+        let spec = match op {
+            Op::FocalSum(spec) | Op::FocalGrad(spec) => spec,
+            _ => return Err(format!("{} is no loss", op.name())),
+        };
+        for (name, value) in
+            [("gamma", spec.gamma), ("positive", spec.positive), ("negative", spec.negative)]
         {
-            Ok(Shape::batch(1))
+            if !(value.is_finite() && value >= 0.0) {
+                return Err(format!("{name} must be 0 or above, found {value}"));
+            }
         }
-        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+        match (op, inputs) {
+            (Op::FocalSum(_), [_, _, _]) if inputs.iter().all(column) => Ok(scalar),
+            (Op::FocalGrad(_), [g, rest @ ..])
+                if rest.len() == 3 && *g == scalar && rest.iter().all(column) =>
+            {
+                Ok(Shape::batch(1))
+            }
+            _ => super::cannot_take(op, inputs),
+        }
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
+        let (Op::FocalGrad(spec), &[g, z, y, w]) = (op, inputs) else { return super::reject(op) };
+        let g = g.at(0);
+        for i in 0..tile.rows {
+            let w = w.at(i);
+            out.data[i * out.stride] =
+                if w == 0.0 { 0.0 } else { g * w * spec.slope(z.at(i), y.at(i)) };
+        }
+    }
+
+    fn accumulate(
+        op: &Op,
+        tile: &Tile<'_>,
+        rows_before: usize,
+        inputs: &[View<'_>],
+        partial: &mut [f32],
+        _scratch: &mut Scratch,
+    ) {
+        let Op::FocalSum(spec) = op else { return super::reject(op) };
+        let first = rows_before == 0;
+        let &[z, y, w] = inputs else { return };
+        let sum: f64 = (0..tile.rows)
+            .map(|i| {
+                let w = w.at(i);
+                // A row without weight may have no label, and then whatever stands there.
+                if w == 0.0 { 0.0 } else { f64::from(w * spec.loss(z.at(i), y.at(i))) }
+            })
+            .sum();
+        partial[0] = if first { sum as f32 } else { partial[0] + sum as f32 };
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::FocalSum(spec), &[z, y, w]) => {
+                if cx.wants(y) || cx.wants(w) {
+                    return Err(cx.no_rule(id));
+                }
+                let gz = cx.push(id, "grad", Op::FocalGrad(*spec), &[g, z, y, w])?;
+                cx.give(z, gz);
+            }
+            _ => return Err(cx.no_rule(id)),
+        }
+        Ok(())
+    }
+
+    fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match op {
+            Op::FocalSum(Focal { gamma, positive, negative })
+            | Op::FocalGrad(Focal { gamma, positive, negative }) => {
+                write!(f, "[{gamma}, {positive} : {negative}]")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn flops(_op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        8 * sizes.sizes.rows as u64
     }
 }
 
@@ -64,50 +141,6 @@ impl Focal {
         let (p, q) = (math::sigmoid(s), math::sigmoid(-s));
         -class * sign * focus * (self.gamma * p * math::log1p_exp(-s) + q)
     }
-}
-
-/// As [`super::loss::accumulate`].
-pub(super) fn accumulate(
-    spec: Focal,
-    tile: &Tile<'_>,
-    inputs: &[View<'_>],
-    partial: &mut [f32],
-    first: bool,
-) {
-    let &[z, y, w] = inputs else { return };
-    let sum: f64 = (0..tile.rows)
-        .map(|i| {
-            let w = w.at(i);
-            // A row without weight may have no label, and then whatever stands there.
-            if w == 0.0 { 0.0 } else { f64::from(w * spec.loss(z.at(i), y.at(i))) }
-        })
-        .sum();
-    partial[0] = if first { sum as f32 } else { partial[0] + sum as f32 };
-}
-
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
-    let (Op::FocalGrad(spec), &[g, z, y, w]) = (op, inputs) else { return super::unfit(op) };
-    let g = g.at(0);
-    for i in 0..tile.rows {
-        let w = w.at(i);
-        out.data[i * out.stride] =
-            if w == 0.0 { 0.0 } else { g * w * spec.slope(z.at(i), y.at(i)) };
-    }
-}
-
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    match (&node.op, node.inputs.as_slice()) {
-        (Op::FocalSum(spec), &[z, y, w]) => {
-            if cx.wants(y) || cx.wants(w) {
-                return Err(cx.no_rule(id));
-            }
-            let gz = cx.push(id, "grad", Op::FocalGrad(*spec), &[g, z, y, w])?;
-            cx.give(z, gz);
-        }
-        _ => return Err(cx.no_rule(id)),
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,11 +1,122 @@
 //! Functions of one and two elements, written once: whatever loop they are put into, over a matrix of its
 //! own or in place behind another operation, computes the same bits.
 
+use crate::graph::op::{Binary, Unary};
+use crate::onnx::emit::Emitter;
+use crate::onnx::lists::divide_or_zero;
+use crate::onnx::proto::AttributeProto;
+
 /// `√(2/π)`, of the tanh form of gelu.
 pub(super) const GELU_SCALE: f32 = 0.797_884_6;
 pub(super) const GELU_CUBE: f32 = 0.044_715;
 
-/// Calls a loop with a [`Unary`](crate::op::Unary) as its last argument.
+impl Unary {
+    /// Returns whether the derivative is a function of the result rather than of the argument.
+    pub fn uses_result(self) -> bool {
+        matches!(
+            self,
+            Self::Relu | Self::Sigmoid | Self::Tanh | Self::Sqrt | Self::Exp | Self::Scale { .. }
+        )
+    }
+
+    /// Returns the names of the function and of its gradient.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Relu => ("relu", "relu_grad"),
+            Self::LeakyRelu { .. } => ("leaky_relu", "leaky_relu_grad"),
+            Self::Sigmoid => ("sigmoid", "sigmoid_grad"),
+            Self::Tanh => ("tanh", "tanh_grad"),
+            Self::Gelu => ("gelu", "gelu_grad"),
+            Self::Silu => ("silu", "silu_grad"),
+            Self::Softplus => ("softplus", "softplus_grad"),
+            Self::Square => ("square", "square_grad"),
+            Self::Sqrt => ("sqrt", "sqrt_grad"),
+            Self::Exp => ("exp", "exp_grad"),
+            Self::Ln => ("ln", "ln_grad"),
+            Self::Scale { .. } => ("scale", "scale_grad"),
+            Self::Offset { .. } => ("offset", "offset_grad"),
+        }
+    }
+
+    /// Returns the name of the function.
+    pub(super) fn name(self) -> &'static str {
+        self.names().0
+    }
+
+    /// Returns the name of the function's gradient.
+    pub(super) fn gradient_name(self) -> &'static str {
+        self.names().1
+    }
+
+    /// Writes the function of `x` as ONNX and returns the name of its value.
+    pub(super) fn to_onnx(self, e: &mut Emitter, x: &str) -> String {
+        match self {
+            Self::Relu => e.op("Relu", &[x], vec![]),
+            Self::LeakyRelu { slope } => {
+                e.op("LeakyRelu", &[x], vec![AttributeProto::float("alpha", slope)])
+            }
+            Self::Sigmoid => e.op("Sigmoid", &[x], vec![]),
+            Self::Tanh => e.op("Tanh", &[x], vec![]),
+            Self::Softplus => e.op("Softplus", &[x], vec![]),
+            Self::Square => e.op("Mul", &[x, x], vec![]),
+            Self::Sqrt => e.op("Sqrt", &[x], vec![]),
+            Self::Exp => e.op("Exp", &[x], vec![]),
+            Self::Ln => e.op("Log", &[x], vec![]),
+            Self::Scale { by } => {
+                let by = e.float(by);
+                e.op("Mul", &[x, &by], vec![])
+            }
+            Self::Offset { by } => {
+                let by = e.float(by);
+                e.op("Add", &[x, &by], vec![])
+            }
+            Self::Silu => {
+                let share = e.op("Sigmoid", &[x], vec![]);
+                e.op("Mul", &[x, &share], vec![])
+            }
+            Self::Gelu => {
+                let (scale, cube) = (e.float(GELU_SCALE), e.float(GELU_CUBE));
+                let (half, one) = (e.float(0.5), e.float(1.0));
+                let square = e.op("Mul", &[x, x], vec![]);
+                let third = e.op("Mul", &[&square, x], vec![]);
+                let third = e.op("Mul", &[&third, &cube], vec![]);
+                let inner = e.op("Add", &[x, &third], vec![]);
+                let inner = e.op("Mul", &[&inner, &scale], vec![]);
+                let tanh = e.op("Tanh", &[&inner], vec![]);
+                let share = e.op("Add", &[&tanh, &one], vec![]);
+                let share = e.op("Mul", &[&share, &half], vec![]);
+                e.op("Mul", &[x, &share], vec![])
+            }
+        }
+    }
+}
+
+impl Binary {
+    /// Returns the name of the function.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Sub => "sub",
+            Self::Mul => "mul",
+            Self::Div => "div",
+            Self::SafeDiv => "safe_div",
+        }
+    }
+
+    /// Writes the function of `a` and `b` as ONNX and returns the name of its value.
+    pub(super) fn to_onnx(self, e: &mut Emitter, a: &str, b: &str) -> String {
+        let op_type = match self {
+            Self::Add => "Add",
+            Self::Sub => "Sub",
+            Self::Mul => "Mul",
+            Self::Div => "Div",
+            Self::SafeDiv => return divide_or_zero(e, a, b),
+        };
+        e.op(op_type, &[a, b], vec![])
+    }
+}
+
+/// Calls a loop with a [`Unary`](crate::graph::op::Unary) as its last argument.
 macro_rules! with_unary {
     ($function:expr, $loop:ident($($argument:expr),*)) => {{
         use $crate::ops::functions::{GELU_CUBE, GELU_SCALE};
@@ -37,7 +148,7 @@ macro_rules! with_unary {
 }
 
 /// Calls a loop with the function of (gradient, point) that a unary's gradient is. The point is the unary's
-/// result where [`Unary::uses_result`](crate::op::Unary::uses_result), else its argument.
+/// result where [`Unary::uses_result`](crate::graph::op::Unary::uses_result), else its argument.
 macro_rules! with_unary_grad {
     ($function:expr, $loop:ident($($argument:expr),*)) => {{
         use $crate::ops::functions::{GELU_CUBE, GELU_SCALE};
@@ -76,7 +187,7 @@ macro_rules! with_unary_grad {
     }};
 }
 
-/// Calls a loop with a [`Binary`](crate::op::Binary) as its last argument.
+/// Calls a loop with a [`Binary`](crate::graph::op::Binary) as its last argument.
 macro_rules! with_binary {
     ($function:expr, $loop:ident($($argument:expr),*)) => {
         match $function {

@@ -5,59 +5,146 @@
 //! the gradients of its occurrences, gather by gather, in ascending order of position: the sum has one
 //! order, whatever the threads, and rows are disjoint work.
 
+use super::kernel::{Tile, View, ViewMut, add_scaled, simd};
+use super::list_column::ListColumn;
+use super::{OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::graph::op::{Gather, Op};
+use crate::graph::shape::{Dim, NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::inputs::ColumnView;
+use crate::onnx::writer::{OnnxNode, Writer};
+use std::fmt;
 use zillion_device::prefetch::{prefetch_read, prefetch_write};
 use zillion_feature::Pooling;
 
-use super::kernel::{Tile, View, ViewMut, add_scaled, simd};
-use crate::autodiff::Backward;
-use crate::error::Result;
-use crate::graph::{Dim, Graph, NodeId, Shape};
-use crate::inputs::ColumnView;
-use crate::op::{Gather, Op};
-use crate::ops::kernel::ListColumn;
-
 const WIDTH: usize = 16;
 
-pub(super) fn shape(
-    op: &Op,
-    inputs: &[Shape],
-    graph: &Graph,
-) -> std::result::Result<Shape, String> {
-    match (op, inputs) {
-        (Op::GatherArgMax(gather), [_]) if gather.pooling != Some(Pooling::Max) => {
-            Err("only a max pooling has winners".into())
+/// Lookups of rows and their gradients.
+pub(super) struct Lookup;
+
+impl OpGroup for Lookup {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::Gather(_) => "gather",
+            Op::GatherArgMax(_) => "gather_arg_max",
+            Op::GatherGrad { .. } => "gather_grad",
+            _ => "unknown",
         }
-        (Op::Gather(gather) | Op::GatherArgMax(gather), [rows]) => {
-            let table = table_of(gather, graph)?;
-            if rows.rows != Dim::Unique(table) {
-                return Err(format!("column {} does not look up {rows}", gather.column));
+    }
+
+    fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
+        match (op, inputs) {
+            (Op::GatherArgMax(gather), [_]) if gather.pooling != Some(Pooling::Max) => {
+                Err("only a max pooling has winners".into())
             }
-            match gather.offset.checked_add(gather.dim) {
-                Some(end) if end <= rows.cols => Ok(shape_of(gather)),
-                _ => Err(format!("{rows} has no {} floats from {}", gather.dim, gather.offset)),
-            }
-        }
-        (Op::GatherGrad { table, gathers }, inputs) => {
-            let Some(input) = graph.inputs.tables.get(*table) else {
-                return Err(format!("there is no table {table}"));
-            };
-            let mut given = inputs.iter();
-            for gather in gathers {
-                if table_of(gather, graph)? != *table {
-                    return Err(format!("column {} is not of table {table}", gather.column));
+            (Op::Gather(gather) | Op::GatherArgMax(gather), [rows]) => {
+                let table = table_of(gather, graph)?;
+                if rows.rows != Dim::Unique(table) {
+                    return Err(format!("column {} does not look up {rows}", gather.column));
                 }
-                for _ in 0..inputs_of(gather) {
-                    if given.next() != Some(&shape_of(gather)) {
-                        return Err(format!("a gradient of column {} does not fit", gather.column));
+                match gather.offset.checked_add(gather.dim) {
+                    Some(end) if end <= rows.cols => Ok(shape_of(gather)),
+                    _ => Err(format!("{rows} has no {} floats from {}", gather.dim, gather.offset)),
+                }
+            }
+            (Op::GatherGrad { table, gathers }, inputs) => {
+                let Some(input) = graph.inputs.tables.get(*table) else {
+                    return Err(format!("there is no table {table}"));
+                };
+                let mut given = inputs.iter();
+                for gather in gathers {
+                    if table_of(gather, graph)? != *table {
+                        return Err(format!("column {} is not of table {table}", gather.column));
+                    }
+                    for _ in 0..inputs_of(gather) {
+                        if given.next() != Some(&shape_of(gather)) {
+                            return Err(format!(
+                                "a gradient of column {} does not fit",
+                                gather.column
+                            ));
+                        }
                     }
                 }
+                match given.next() {
+                    None => Ok(Shape { rows: Dim::Unique(*table), cols: input.stride }),
+                    Some(_) => Err("more gradients than gathers".into()),
+                }
             }
-            match given.next() {
-                None => Ok(Shape { rows: Dim::Unique(*table), cols: input.stride }),
-                Some(_) => Err("more gradients than gathers".into()),
-            }
+            _ => super::cannot_take(op, inputs),
         }
-        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        let &[table] = inputs else { return super::reject(op) };
+        match op {
+            Op::Gather(gather) if gather.pooling.is_none() => values(gather, tile, table, &mut out),
+            Op::Gather(gather) => pool(gather, tile, table, &mut out),
+            Op::GatherArgMax(gather) => arg_max(gather, tile, table, &mut out),
+            _ => super::reject(op),
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::Gather(gather), &[rows]) => {
+                let winners = match gather.pooling {
+                    Some(Pooling::Max) => {
+                        Some(cx.push(id, "winners", Op::GatherArgMax(*gather), &[rows])?)
+                    }
+                    _ => None,
+                };
+                cx.gathered(id, *gather, g, winners);
+                Ok(())
+            }
+            _ => Err(cx.no_rule(id)),
+        }
+    }
+
+    fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match op {
+            Op::Gather(gather) | Op::GatherArgMax(gather) => {
+                let Gather { column, offset, dim, pooling } = gather;
+                let pooling = match pooling {
+                    Some(pooling) => format!("{pooling:?}").to_lowercase(),
+                    None => "values".to_owned(),
+                };
+                write!(f, "[column {column}, {offset}..{}, {pooling}]", offset + dim)
+            }
+            Op::GatherGrad { table, .. } => write!(f, "[table {table}]"),
+            _ => Ok(()),
+        }
+    }
+
+    fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        match op {
+            Op::Gather(gather)
+                if sizes.sizes.list_len.get(gather.column).is_some_and(|&n| n > 1) =>
+            {
+                sizes.sizes.rows_of(Dim::Values(gather.column)) * gather.dim as u64
+            }
+            Op::GatherGrad { .. } => (0..sizes.inputs.len()).map(|at| sizes.input(at)).sum(),
+            _ => 0,
+        }
+    }
+
+    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+        let (Op::Gather(gather), [_]) = (op, node.inputs) else { return Ok(None) };
+        let rows = writer.rows(gather, node.layer)?;
+        let Some(list) = writer.list(gather.column)? else {
+            // A column without lists has one row, which is pooled alone.
+            return Ok(Some(rows));
+        };
+        let weights = writer.weights(gather.column)?;
+        writer.emitter.enter(node.id, node.layer);
+        let e = &mut writer.emitter;
+        Ok(Some(match gather.pooling {
+            None => list.weighted(e, &rows, &weights),
+            Some(pooling) => list.pool(e, &rows, &weights, gather.dim, pooling),
+        }))
     }
 }
 
@@ -74,16 +161,6 @@ fn table_of(gather: &Gather, graph: &Graph) -> std::result::Result<usize, String
 /// Inputs of a gradient node that belong to one gather: its gradient, and a max pooling's winners.
 fn inputs_of(gather: &Gather) -> usize {
     if gather.pooling == Some(Pooling::Max) { 2 } else { 1 }
-}
-
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-    let &[table] = inputs else { return super::unfit(op) };
-    match op {
-        Op::Gather(gather) if gather.pooling.is_none() => values(gather, tile, table, &mut out),
-        Op::Gather(gather) => pool(gather, tile, table, &mut out),
-        Op::GatherArgMax(gather) => arg_max(gather, tile, table, &mut out),
-        _ => super::unfit(op),
-    }
 }
 
 /// A row a value, as they stand in the column.
@@ -351,22 +428,5 @@ fn add_short(to: &mut [f32], from: &[f32], by: f32) {
     }
     for (to, &from) in to_rest.iter_mut().zip(from_rest) {
         *to += by * from;
-    }
-}
-
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    match (&node.op, node.inputs.as_slice()) {
-        (Op::Gather(gather), &[rows]) => {
-            let winners = match gather.pooling {
-                Some(Pooling::Max) => {
-                    Some(cx.push(id, "winners", Op::GatherArgMax(*gather), &[rows])?)
-                }
-                _ => None,
-            };
-            cx.gathered(id, *gather, g, winners);
-            Ok(())
-        }
-        _ => Err(cx.no_rule(id)),
     }
 }

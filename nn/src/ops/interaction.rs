@@ -2,10 +2,17 @@
 //! `dim` floats, one after another.
 
 use super::kernel::{Tile, View, ViewMut, dot, simd};
-use crate::autodiff::Backward;
+use super::{Chaining, OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
 use crate::error::Result;
-use crate::graph::{NodeId, Shape};
-use crate::op::Op;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::onnx::emit::Emitter;
+use crate::onnx::proto::AttributeProto;
+use crate::onnx::writer::{OnnxNode, Writer};
+use std::fmt;
 
 /// Floats of a vector handled at a time: one 512-bit register.
 const WIDTH: usize = 16;
@@ -15,74 +22,144 @@ const BLOCK: usize = 4;
 /// slower way.
 const SCRATCH: usize = 4096;
 
-pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
-    let (Op::FmInteraction { dim }
-    | Op::FmInteractionGrad { dim }
-    | Op::DotInteraction { dim }
-    | Op::DotInteractionGrad { dim }) = *op
-    else {
-        return Err(format!("{} is no interaction", op.name()));
-    };
-    let fields = |x: &Shape| match x.cols.checked_rem(dim) {
-        Some(0) if x.cols / dim >= 2 => Ok(x.cols / dim),
-        _ => Err(format!("{x} is not two or more fields of {dim} floats")),
-    };
-    let pairs = |x: &Shape| fields(x).map(|f| f * (f - 1) / 2);
-    match (op, inputs) {
-        (Op::FmInteraction { .. }, [x]) => fields(x).map(|_| Shape { rows: x.rows, cols: 1 }),
-        (Op::DotInteraction { .. }, [x]) => pairs(x).map(|cols| Shape { rows: x.rows, cols }),
-        (Op::FmInteractionGrad { .. }, [g, x]) if g.cols == 1 && g.rows == x.rows => Ok(*x),
-        (Op::DotInteractionGrad { .. }, [g, x]) if g.rows == x.rows && pairs(x)? == g.cols => {
-            Ok(*x)
-        }
-        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
-    }
-}
+/// Interactions of fields, and their gradients.
+pub(super) struct Interaction;
 
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-    let rows = tile.rows;
-    match (op, inputs) {
-        (&Op::FmInteraction { dim }, &[x]) => simd!({
-            for i in 0..rows {
-                out.data[i * out.stride] = fm(x.row(i), dim);
-            }
-        }),
-        (&Op::FmInteractionGrad { dim }, &[g, x]) => simd!({
-            for i in 0..rows {
-                fm_grad(g.at(i), x.row(i), dim, out.row(i));
-            }
-        }),
-        (&Op::DotInteraction { dim }, &[x]) => {
-            let lanes = (x.cols / dim).next_multiple_of(WIDTH);
-            let mut scratch = [0.0f32; SCRATCH];
-            let blocked = lanes * dim <= SCRATCH;
-            simd!({
-                for i in 0..rows {
-                    let (x, out) = (x.row(i), out.row(i));
-                    if blocked {
-                        dots_blocked(x, dim, lanes, &mut scratch, out)
-                    } else {
-                        dots(x, dim, out)
-                    }
-                }
-            })
+impl OpGroup for Interaction {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::FmInteraction { .. } => "fm",
+            Op::FmInteractionGrad { .. } => "fm_grad",
+            Op::DotInteraction { .. } => "dot_interaction",
+            Op::DotInteractionGrad { .. } => "dot_interaction_grad",
+            _ => "unknown",
         }
-        (&Op::DotInteractionGrad { dim }, &[g, x]) => {
-            let fields = x.cols / dim;
-            let mut scratch = [0.0f32; SCRATCH];
-            let blocked = fields * fields <= SCRATCH;
-            simd!({
-                for i in 0..rows {
-                    let (g, x, out) = (g.row(i), x.row(i), out.row(i));
-                    if blocked {
-                        dots_grad_blocked(g, x, dim, &mut scratch, out);
-                    } else {
-                        dots_grad(g, x, dim, out);
-                    }
-                }
-            })
+    }
+
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        let (Op::FmInteraction { dim }
+        | Op::FmInteractionGrad { dim }
+        | Op::DotInteraction { dim }
+        | Op::DotInteractionGrad { dim }) = *op
+        else {
+            return Err(format!("{} is no interaction", op.name()));
+        };
+        let fields = |x: &Shape| match x.cols.checked_rem(dim) {
+            Some(0) if x.cols / dim >= 2 => Ok(x.cols / dim),
+            _ => Err(format!("{x} is not two or more fields of {dim} floats")),
+        };
+        let pairs = |x: &Shape| fields(x).map(|f| f * (f - 1) / 2);
+        match (op, inputs) {
+            (Op::FmInteraction { .. }, [x]) => fields(x).map(|_| Shape { rows: x.rows, cols: 1 }),
+            (Op::DotInteraction { .. }, [x]) => pairs(x).map(|cols| Shape { rows: x.rows, cols }),
+            (Op::FmInteractionGrad { .. }, [g, x]) if g.cols == 1 && g.rows == x.rows => Ok(*x),
+            (Op::DotInteractionGrad { .. }, [g, x]) if g.rows == x.rows && pairs(x)? == g.cols => {
+                Ok(*x)
+            }
+            _ => super::cannot_take(op, inputs),
         }
-        _ => super::unfit(op),
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        let rows = tile.rows;
+        match (op, inputs) {
+            (&Op::FmInteraction { dim }, &[x]) => simd!({
+                for i in 0..rows {
+                    out.data[i * out.stride] = fm(x.row(i), dim);
+                }
+            }),
+            (&Op::FmInteractionGrad { dim }, &[g, x]) => simd!({
+                for i in 0..rows {
+                    fm_grad(g.at(i), x.row(i), dim, out.row(i));
+                }
+            }),
+            (&Op::DotInteraction { dim }, &[x]) => {
+                let lanes = (x.cols / dim).next_multiple_of(WIDTH);
+                let mut scratch = [0.0f32; SCRATCH];
+                let blocked = lanes * dim <= SCRATCH;
+                simd!({
+                    for i in 0..rows {
+                        let (x, out) = (x.row(i), out.row(i));
+                        if blocked {
+                            dots_blocked(x, dim, lanes, &mut scratch, out)
+                        } else {
+                            dots(x, dim, out)
+                        }
+                    }
+                })
+            }
+            (&Op::DotInteractionGrad { dim }, &[g, x]) => {
+                let fields = x.cols / dim;
+                let mut scratch = [0.0f32; SCRATCH];
+                let blocked = fields * fields <= SCRATCH;
+                simd!({
+                    for i in 0..rows {
+                        let (g, x, out) = (g.row(i), x.row(i), out.row(i));
+                        if blocked {
+                            dots_grad_blocked(g, x, dim, &mut scratch, out);
+                        } else {
+                            dots_grad(g, x, dim, out);
+                        }
+                    }
+                })
+            }
+            _ => super::reject(op),
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        let &[x] = node.inputs.as_slice() else { return Err(cx.no_rule(id)) };
+        if !cx.wants(x) {
+            return Ok(());
+        }
+        let op = match node.op {
+            Op::FmInteraction { dim } => Op::FmInteractionGrad { dim },
+            Op::DotInteraction { dim } => Op::DotInteractionGrad { dim },
+            _ => return Err(cx.no_rule(id)),
+        };
+        let gx = cx.push(id, "grad", op, &[g, x])?;
+        cx.give(x, gx);
+        Ok(())
+    }
+
+    fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match op {
+            Op::FmInteraction { dim }
+            | Op::FmInteractionGrad { dim }
+            | Op::DotInteraction { dim }
+            | Op::DotInteractionGrad { dim } => write!(f, "[{dim}]"),
+            _ => Ok(()),
+        }
+    }
+
+    fn chaining(_op: &Op) -> Chaining {
+        Chaining::Rows
+    }
+
+    fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        let pairs = |cols: u64, dim: usize| {
+            let fields = cols / dim.max(1) as u64;
+            fields * fields.saturating_sub(1) / 2
+        };
+        match op {
+            Op::FmInteraction { .. } => 4 * sizes.input(0),
+            Op::FmInteractionGrad { .. } => 3 * sizes.out(),
+            Op::DotInteraction { dim } => 2 * sizes.out() * *dim as u64,
+            Op::DotInteractionGrad { dim } => {
+                let rows = sizes.sizes.rows_of(sizes.output.rows);
+                4 * pairs(sizes.cols(1), *dim) * *dim as u64 * rows
+            }
+            _ => 0,
+        }
+    }
+
+    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+        Ok(Some(match (op, node.inputs) {
+            (Op::FmInteraction { dim }, [x]) => fm_to_onnx(writer, x, *dim, node.cols(0)),
+            (Op::DotInteraction { dim }, [x]) => dots_to_onnx(writer, x, *dim, node.cols(0)),
+            _ => return Ok(None),
+        }))
     }
 }
 
@@ -268,18 +345,39 @@ fn dots_grad(g: &[f32], x: &[f32], dim: usize, out: &mut [f32]) {
     }
 }
 
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    let &[x] = node.inputs.as_slice() else { return Err(cx.no_rule(id)) };
-    if !cx.wants(x) {
-        return Ok(());
-    }
-    let op = match node.op {
-        Op::FmInteraction { dim } => Op::FmInteractionGrad { dim },
-        Op::DotInteraction { dim } => Op::DotInteractionGrad { dim },
-        _ => return Err(cx.no_rule(id)),
-    };
-    let gx = cx.push(id, "grad", op, &[g, x])?;
-    cx.give(x, gx);
-    Ok(())
+/// Writes the fields as an axis of their own, `[rows, fields, dim]`.
+fn fields_to_onnx(e: &mut Emitter, x: &str, dim: usize, cols: usize) -> String {
+    // 0 stands for the number of rows of x.
+    let shape = e.ints(&[0, (cols / dim) as i64, dim as i64]);
+    e.op("Reshape", &[x, &shape], vec![])
+}
+
+/// Writes `½ Σ ((Σ v)² − Σ v²)`.
+fn fm_to_onnx(writer: &mut Writer<'_>, x: &str, dim: usize, cols: usize) -> String {
+    let e = &mut writer.emitter;
+    let fields = fields_to_onnx(e, x, dim, cols);
+    let axis = e.int(1);
+    let flat = |name| vec![AttributeProto::int(name, 0)];
+    let sum = e.op("ReduceSum", &[&fields, &axis], flat("keepdims"));
+    let sum = e.op("Mul", &[&sum, &sum], vec![]);
+    let squares = e.op("Mul", &[&fields, &fields], vec![]);
+    let squares = e.op("ReduceSum", &[&squares, &axis], flat("keepdims"));
+    let pairs = e.op("Sub", &[&sum, &squares], vec![]);
+    let total = writer.reduce("ReduceSum", &pairs, 1);
+    let half = writer.emitter.float(0.5);
+    writer.emitter.op("Mul", &[&total, &half], vec![])
+}
+
+/// Writes the products of all fields with each other, of which it takes the pairs `(i, j)`, `j < i`.
+fn dots_to_onnx(writer: &mut Writer<'_>, x: &str, dim: usize, cols: usize) -> String {
+    let count = cols / dim;
+    let e = &mut writer.emitter;
+    let fields = fields_to_onnx(e, x, dim, cols);
+    let turned = e.op("Transpose", &[&fields], vec![AttributeProto::ints("perm", &[0, 2, 1])]);
+    let products = e.op("MatMul", &[&fields, &turned], vec![]);
+    let shape = e.ints(&[0, (count * count) as i64]);
+    let flat = e.op("Reshape", &[&products, &shape], vec![]);
+    let pairs = (0..count).flat_map(|i| (0..i).map(move |j| (i * count + j) as i64));
+    let pairs = e.ints(&pairs.collect::<Vec<_>>());
+    e.op("Gather", &[&flat, &pairs], vec![AttributeProto::int("axis", 1)])
 }

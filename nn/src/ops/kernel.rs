@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use zillion_device::matmul::Panel;
-use zillion_feature::Pooling;
 
+use super::list_column::ListColumn;
 use crate::inputs::Inputs;
-use crate::op::Gather;
 
 /// Runs a block inside a frame compiled for the widest registers of the machine.
 macro_rules! simd {
@@ -80,32 +79,6 @@ pub(crate) struct Tile<'a> {
     /// Rows of the whole batch, or values of the whole column.
     pub(crate) total_rows: usize,
     pub(crate) seed: StepSeed,
-}
-
-/// What is derived once a step from a column that has lists or weights.
-#[derive(Debug, Default)]
-pub(crate) struct ListColumn {
-    /// The row of each value; empty where each row has one, or where there is no backward pass.
-    pub(crate) row_of: Vec<u32>,
-    /// Where the buffers of the column's values hold each: the lane in the upper 8 bits, the place in
-    /// it in the lower 24. Empty where it is not needed, or where each row has one value.
-    pub(crate) locate: Vec<u32>,
-    /// The factor of each value, for each way in which the column is pooled. Empty vector: all 1.
-    pub(crate) factors: Vec<(Pooling, Vec<f32>)>,
-}
-
-impl ListColumn {
-    #[inline(always)]
-    pub(crate) fn factors_of(&self, gather: &Gather) -> &[f32] {
-        let pooling = factor_kind(gather.pooling);
-        self.factors.iter().find(|(p, _)| *p == pooling).map_or(&[], |(_, f)| f.as_slice())
-    }
-}
-
-/// The pooling whose factors a gather uses: without pooling a value has its weight, as in a sum.
-#[inline(always)]
-pub(crate) fn factor_kind(pooling: Option<Pooling>) -> Pooling {
-    pooling.unwrap_or(Pooling::Sum)
 }
 
 /// `out[i] = f(a[i])` over rows.

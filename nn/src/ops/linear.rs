@@ -1,42 +1,156 @@
 //! Matrix products.
 
+use super::kernel::{Tile, View, ViewMut, add_scaled, dot, map2, simd};
+use super::{Chaining, OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::onnx::proto::AttributeProto;
+use crate::onnx::writer::{OnnxNode, Writer};
 use zillion_device::matmul::{self, Epilogue, Right, Scratch, gemm};
 
-use super::kernel::{Tile, View, ViewMut, add_scaled, dot, map2, simd};
-use crate::autodiff::Backward;
-use crate::error::Result;
-use crate::graph::{Dim, NodeId, Shape};
-use crate::op::Op;
+/// Matrix products.
+pub(super) struct Product;
 
-pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
-    match (op, inputs) {
-        (Op::Linear, [x, w, bias @ ..]) if bias.len() <= 1 => {
-            if w.rows != Dim::Const(x.cols) {
-                return Err(format!("{x} cannot be multiplied by a weight {w}"));
-            }
-            if bias.iter().any(|&b| b != Shape::constant(1, w.cols)) {
-                return Err(format!("a bias {} does not fit a weight {w}", super::list(bias)));
-            }
-            Ok(Shape { rows: x.rows, cols: w.cols })
+impl OpGroup for Product {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::Linear => "linear",
+            Op::MatMulNt => "matmul_nt",
+            Op::MatMulTn => "matmul_tn",
+            _ => "unknown",
         }
-        (Op::MatMulNt, [g, w]) => match w.rows {
-            Dim::Const(k) if w.cols == g.cols => Ok(Shape { rows: g.rows, cols: k }),
-            _ => Err(format!("{g} cannot be multiplied by the transpose of {w}")),
-        },
-        (Op::MatMulTn, [x, g]) if x.rows == g.rows => Ok(Shape::constant(x.cols, g.cols)),
-        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
     }
-}
 
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
-    match (op, inputs) {
-        (Op::Linear, &[x, w]) => linear(tile, x, w, None, false, out),
-        (Op::Linear, &[x, w, bias]) => linear(tile, x, w, Some(bias), false, out),
-        (Op::MatMulNt, &[g, w]) => matmul_nt(tile, g, w, out),
-        (Op::MatMulTn, &[x, g]) => {
-            matmul_tn(tile.rows, x, g, out.data, true, &mut Scratch::default())
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        match (op, inputs) {
+            (Op::Linear, [x, w, bias @ ..]) if bias.len() <= 1 => {
+                if w.rows != Dim::Const(x.cols) {
+                    return Err(format!("{x} cannot be multiplied by a weight {w}"));
+                }
+                if bias.iter().any(|&b| b != Shape::constant(1, w.cols)) {
+                    return Err(format!(
+                        "a bias {} does not fit a weight {w}",
+                        super::format_shapes(bias)
+                    ));
+                }
+                Ok(Shape { rows: x.rows, cols: w.cols })
+            }
+            (Op::MatMulNt, [g, w]) => match w.rows {
+                Dim::Const(k) if w.cols == g.cols => Ok(Shape { rows: g.rows, cols: k }),
+                _ => Err(format!("{g} cannot be multiplied by the transpose of {w}")),
+            },
+            (Op::MatMulTn, [x, g]) if x.rows == g.rows => Ok(Shape::constant(x.cols, g.cols)),
+            _ => super::cannot_take(op, inputs),
         }
-        _ => super::unfit(op),
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
+        match (op, inputs) {
+            (Op::Linear, &[x, w]) => linear(tile, x, w, None, false, out),
+            (Op::Linear, &[x, w, bias]) => linear(tile, x, w, Some(bias), false, out),
+            (Op::MatMulNt, &[g, w]) => matmul_nt(tile, g, w, out),
+            (Op::MatMulTn, &[x, g]) => {
+                matmul_tn(tile.rows, x, g, out.data, true, &mut Scratch::default())
+            }
+            _ => super::reject(op),
+        }
+    }
+
+    fn accumulate(
+        _op: &Op,
+        tile: &Tile<'_>,
+        rows_before: usize,
+        inputs: &[View<'_>],
+        partial: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let first = rows_before == 0;
+        if let &[x, g] = inputs {
+            matmul_tn(tile.rows, x, g, partial, first, scratch);
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::Linear, &[x, w, ref bias @ ..]) => {
+                if cx.wants(x) {
+                    let gx = cx.push(id, "grad", Op::MatMulNt, &[g, w])?;
+                    cx.give(x, gx);
+                }
+                if cx.wants(w) {
+                    let gw = cx.push(id, "grad", Op::MatMulTn, &[x, g])?;
+                    cx.give(w, gw);
+                }
+                if let [bias] = *bias
+                    && cx.wants(bias)
+                {
+                    let gb = cx.push(id, "grad", Op::SumRows { mean: false }, &[g])?;
+                    cx.give(bias, gb);
+                }
+            }
+            (Op::MatMulNt, &[a, w]) => {
+                // y = a·wᵀ: da = g·w, dw = gᵀ·a.
+                if cx.wants(a) {
+                    let ga = cx.push(id, "grad", Op::Linear, &[g, w])?;
+                    cx.give(a, ga);
+                }
+                if cx.wants(w) {
+                    let gw = cx.push(id, "grad", Op::MatMulTn, &[g, a])?;
+                    cx.give(w, gw);
+                }
+            }
+            (Op::MatMulTn, &[x, b]) => {
+                // y = xᵀ·b: dx = b·gᵀ, db = x·g.
+                if cx.wants(x) {
+                    let gx = cx.push(id, "grad", Op::MatMulNt, &[b, g])?;
+                    cx.give(x, gx);
+                }
+                if cx.wants(b) {
+                    let gb = cx.push(id, "grad", Op::Linear, &[x, g])?;
+                    cx.give(b, gb);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn sums_rows(op: &Op) -> bool {
+        *op == Op::MatMulTn
+    }
+
+    fn chaining(op: &Op) -> Chaining {
+        match op {
+            Op::Linear | Op::MatMulNt => Chaining::Tile,
+            _ => Chaining::None,
+        }
+    }
+
+    fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        let (out, bias) = (sizes.out(), sizes.inputs.len() > 2);
+        match op {
+            Op::Linear => 2 * out * sizes.cols(0) + if bias { out } else { 0 },
+            Op::MatMulNt => 2 * out * sizes.cols(0),
+            _ => 2 * sizes.input(0) * sizes.cols(1),
+        }
+    }
+
+    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+        let e = &mut writer.emitter;
+        Ok(Some(match (op, node.inputs) {
+            (Op::Linear, [x, w]) => e.op("MatMul", &[x, w], vec![]),
+            (Op::Linear, [x, w, b]) => {
+                let product = e.op("MatMul", &[x, w], vec![]);
+                e.op("Add", &[&product, b], vec![])
+            }
+            (Op::MatMulNt, [a, w]) => e.op("Gemm", &[a, w], vec![AttributeProto::int("transB", 1)]),
+            _ => return Ok(None),
+        }))
     }
 }
 
@@ -50,19 +164,6 @@ pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_
         _ => return false,
     }
     true
-}
-
-/// Adds a tile's `xᵀ·g` to the lane's partial, or begins it.
-pub(super) fn accumulate(
-    tile: &Tile<'_>,
-    inputs: &[View<'_>],
-    partial: &mut [f32],
-    first: bool,
-    scratch: &mut Scratch,
-) {
-    if let &[x, g] = inputs {
-        matmul_tn(tile.rows, x, g, partial, first, scratch);
-    }
 }
 
 fn linear(
@@ -139,50 +240,4 @@ fn matmul_tn(
         return;
     }
     matmul::outer_product(matrix(rows, x), matrix(rows, g), !first, out, n, scratch);
-}
-
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    match (&node.op, node.inputs.as_slice()) {
-        (Op::Linear, &[x, w, ref bias @ ..]) => {
-            if cx.wants(x) {
-                let gx = cx.push(id, "grad", Op::MatMulNt, &[g, w])?;
-                cx.give(x, gx);
-            }
-            if cx.wants(w) {
-                let gw = cx.push(id, "grad", Op::MatMulTn, &[x, g])?;
-                cx.give(w, gw);
-            }
-            if let [bias] = *bias
-                && cx.wants(bias)
-            {
-                let gb = cx.push(id, "grad", Op::SumRows { mean: false }, &[g])?;
-                cx.give(bias, gb);
-            }
-        }
-        (Op::MatMulNt, &[a, w]) => {
-            // y = a·wᵀ: da = g·w, dw = gᵀ·a.
-            if cx.wants(a) {
-                let ga = cx.push(id, "grad", Op::Linear, &[g, w])?;
-                cx.give(a, ga);
-            }
-            if cx.wants(w) {
-                let gw = cx.push(id, "grad", Op::MatMulTn, &[g, a])?;
-                cx.give(w, gw);
-            }
-        }
-        (Op::MatMulTn, &[x, b]) => {
-            // y = xᵀ·b: dx = b·gᵀ, db = x·g.
-            if cx.wants(x) {
-                let gx = cx.push(id, "grad", Op::MatMulNt, &[b, g])?;
-                cx.give(x, gx);
-            }
-            if cx.wants(b) {
-                let gb = cx.push(id, "grad", Op::Linear, &[x, g])?;
-                cx.give(b, gb);
-            }
-        }
-        _ => {}
-    }
-    Ok(())
 }

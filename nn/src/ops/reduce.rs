@@ -1,69 +1,187 @@
 //! Sums over columns and over rows, and the broadcasts that are their gradients.
 
 use super::kernel::{Tile, View, ViewMut, add, dot, simd, sum_by};
-use crate::autodiff::Backward;
+use super::{Chaining, OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
 use crate::error::Result;
-use crate::graph::{Dim, NodeId, Shape};
-use crate::op::{Binary, Op};
+use crate::graph::Graph;
+use crate::graph::op::{Binary, Op};
+use crate::graph::shape::{Dim, NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::onnx::writer::{OnnxNode, Writer};
+use zillion_device::matmul::Scratch;
 
-pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
-    match (op, inputs) {
-        (Op::SumColumns, [x]) => Ok(Shape { rows: x.rows, cols: 1 }),
-        (Op::RowDot, [a, b]) if a == b => Ok(Shape { rows: a.rows, cols: 1 }),
-        (Op::SumRows { .. }, [x]) => Ok(Shape::constant(1, x.cols)),
-        (Op::BroadcastColumns { cols }, [x]) if x.cols == 1 => {
-            Ok(Shape { rows: x.rows, cols: *cols })
+/// Sums over columns and rows, and the broadcasts that are their gradients.
+pub(super) struct Reduction;
+
+impl OpGroup for Reduction {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::SumColumns => "sum_columns",
+            Op::RowDot => "row_dot",
+            Op::SumRows { mean: false } => "sum_rows",
+            Op::SumRows { mean: true } => "mean_rows",
+            Op::BroadcastColumns { .. } => "broadcast_columns",
+            Op::BroadcastRows { .. } => "broadcast_rows",
+            _ => "unknown",
         }
-        (Op::BroadcastRows { rows, .. }, [x]) if x.rows == Dim::Const(1) => {
-            Ok(Shape { rows: *rows, cols: x.cols })
-        }
-        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
     }
-}
 
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-    let rows = tile.rows;
-    match (op, inputs) {
-        (Op::SumColumns, &[x]) => simd!({
-            for i in 0..rows {
-                let row = x.row(i);
-                out.data[i * out.stride] = sum_by(row, row, |x, _| x);
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        match (op, inputs) {
+            (Op::SumColumns, [x]) => Ok(Shape { rows: x.rows, cols: 1 }),
+            (Op::RowDot, [a, b]) if a == b => Ok(Shape { rows: a.rows, cols: 1 }),
+            (Op::SumRows { .. }, [x]) => Ok(Shape::constant(1, x.cols)),
+            (Op::BroadcastColumns { cols }, [x]) if x.cols == 1 => {
+                Ok(Shape { rows: x.rows, cols: *cols })
             }
-        }),
-        (Op::RowDot, &[a, b]) => simd!({
-            for i in 0..rows {
-                out.data[i * out.stride] = dot(a.row(i), b.row(i));
+            (Op::BroadcastRows { rows, .. }, [x]) if x.rows == Dim::Const(1) => {
+                Ok(Shape { rows: *rows, cols: x.cols })
             }
-        }),
-        (Op::SumRows { mean }, &[x]) => {
-            sum_rows(rows, x, out.data, true);
-            finish(*mean, rows, &mut out.data[..x.cols]);
+            _ => super::cannot_take(op, inputs),
         }
-        (Op::BroadcastColumns { .. }, &[x]) => simd!({
-            for i in 0..rows {
-                let value = x.at(i);
-                out.row(i).fill(value);
-            }
-        }),
-        (Op::BroadcastRows { rows: dim, mean }, &[x]) => {
-            let count = if dim.is_tiled() { tile.total_rows } else { rows };
-            let by = if *mean { 1.0 / count as f32 } else { 1.0 };
-            simd!({
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        let rows = tile.rows;
+        match (op, inputs) {
+            (Op::SumColumns, &[x]) => simd!({
                 for i in 0..rows {
-                    for (o, &x) in out.row(i).iter_mut().zip(x.row(0)) {
-                        *o = by * x;
+                    let row = x.row(i);
+                    out.data[i * out.stride] = sum_by(row, row, |x, _| x);
+                }
+            }),
+            (Op::RowDot, &[a, b]) => simd!({
+                for i in 0..rows {
+                    out.data[i * out.stride] = dot(a.row(i), b.row(i));
+                }
+            }),
+            (Op::SumRows { mean }, &[x]) => {
+                sum_rows(rows, x, out.data, true);
+                finish(*mean, rows, &mut out.data[..x.cols]);
+            }
+            (Op::BroadcastColumns { .. }, &[x]) => simd!({
+                for i in 0..rows {
+                    let value = x.at(i);
+                    out.row(i).fill(value);
+                }
+            }),
+            (Op::BroadcastRows { rows: dim, mean }, &[x]) => {
+                let count = if dim.is_tiled() { tile.total_rows } else { rows };
+                let by = if *mean { 1.0 / count as f32 } else { 1.0 };
+                simd!({
+                    for i in 0..rows {
+                        for (o, &x) in out.row(i).iter_mut().zip(x.row(0)) {
+                            *o = by * x;
+                        }
+                    }
+                })
+            }
+            _ => super::reject(op),
+        }
+    }
+
+    fn accumulate(
+        _op: &Op,
+        tile: &Tile<'_>,
+        rows_before: usize,
+        inputs: &[View<'_>],
+        partial: &mut [f32],
+        _scratch: &mut Scratch,
+    ) {
+        let first = rows_before == 0;
+        if let &[x] = inputs {
+            sum_rows(tile.rows, x, partial, first);
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::SumColumns, &[x]) if cx.wants(x) => {
+                let cols = cx.shape(x).cols;
+                let gx = if cols == 1 {
+                    g
+                } else {
+                    cx.push(id, "grad", Op::BroadcastColumns { cols }, &[g])?
+                };
+                cx.give(x, gx);
+            }
+            (Op::RowDot, &[a, b]) => {
+                for (of, by) in [(a, b), (b, a)] {
+                    if cx.wants(of) {
+                        let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[by, g])?;
+                        cx.give(of, gx);
                     }
                 }
-            })
+            }
+            (Op::SumRows { mean }, &[x]) if cx.wants(x) => {
+                let op = Op::BroadcastRows { rows: cx.shape(x).rows, mean: *mean };
+                let gx = cx.push(id, "grad", op, &[g])?;
+                cx.give(x, gx);
+            }
+            (Op::BroadcastColumns { .. }, &[x]) if cx.wants(x) => {
+                let gx = cx.push(id, "grad", Op::SumColumns, &[g])?;
+                cx.give(x, gx);
+            }
+            (Op::BroadcastRows { mean, .. }, &[x]) if cx.wants(x) => {
+                let gx = cx.push(id, "grad", Op::SumRows { mean: *mean }, &[g])?;
+                cx.give(x, gx);
+            }
+            _ => {}
         }
-        _ => super::unfit(op),
+        Ok(())
     }
-}
 
-/// Adds a tile's sum over rows to the lane's partial, or begins it.
-pub(super) fn accumulate(tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut [f32], first: bool) {
-    if let &[x] = inputs {
-        sum_rows(tile.rows, x, partial, first);
+    fn combine<'a>(
+        op: &Op,
+        partials: impl Iterator<Item = (usize, &'a [f32])>,
+        start: usize,
+        total_rows: usize,
+        out: &mut [f32],
+    ) {
+        super::add_partials(partials, start, out);
+        if let Op::SumRows { mean } = op {
+            finish(*mean, total_rows, out);
+        }
+    }
+
+    fn sums_rows(op: &Op) -> bool {
+        matches!(op, Op::SumRows { .. })
+    }
+
+    fn chaining(op: &Op) -> Chaining {
+        match op {
+            Op::RowDot | Op::SumColumns | Op::BroadcastColumns { .. } => Chaining::Rows,
+            _ => Chaining::None,
+        }
+    }
+
+    fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        match op {
+            Op::SumColumns | Op::SumRows { .. } => sizes.input(0),
+            Op::RowDot => 2 * sizes.input(0),
+            _ => 0,
+        }
+    }
+
+    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+        Ok(Some(match (op, node.inputs) {
+            (Op::SumColumns, [x]) => writer.reduce("ReduceSum", x, 1),
+            (Op::RowDot, [a, b]) => {
+                let product = writer.emitter.op("Mul", &[a, b], vec![]);
+                writer.reduce("ReduceSum", &product, 1)
+            }
+            // Over rows of the batch it would couple them; over those of a constant it is one.
+            (Op::SumRows { mean }, [x]) if writer.is_constant(node.id) => {
+                writer.reduce(if *mean { "ReduceMean" } else { "ReduceSum" }, x, 0)
+            }
+            (Op::BroadcastColumns { cols }, [x]) => {
+                let shape = writer.emitter.ints(&[1, *cols as i64]);
+                writer.emitter.op("Expand", &[x, &shape], vec![])
+            }
+            _ => return Ok(None),
+        }))
     }
 }
 
@@ -86,42 +204,4 @@ fn sum_rows(rows: usize, x: View<'_>, out: &mut [f32], first: bool) {
             add(out, x.row(i));
         }
     })
-}
-
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    match (&node.op, node.inputs.as_slice()) {
-        (Op::SumColumns, &[x]) if cx.wants(x) => {
-            let cols = cx.shape(x).cols;
-            let gx = if cols == 1 {
-                g
-            } else {
-                cx.push(id, "grad", Op::BroadcastColumns { cols }, &[g])?
-            };
-            cx.give(x, gx);
-        }
-        (Op::RowDot, &[a, b]) => {
-            for (of, by) in [(a, b), (b, a)] {
-                if cx.wants(of) {
-                    let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[by, g])?;
-                    cx.give(of, gx);
-                }
-            }
-        }
-        (Op::SumRows { mean }, &[x]) if cx.wants(x) => {
-            let op = Op::BroadcastRows { rows: cx.shape(x).rows, mean: *mean };
-            let gx = cx.push(id, "grad", op, &[g])?;
-            cx.give(x, gx);
-        }
-        (Op::BroadcastColumns { .. }, &[x]) if cx.wants(x) => {
-            let gx = cx.push(id, "grad", Op::SumColumns, &[g])?;
-            cx.give(x, gx);
-        }
-        (Op::BroadcastRows { mean, .. }, &[x]) if cx.wants(x) => {
-            let gx = cx.push(id, "grad", Op::SumRows { mean: *mean }, &[g])?;
-            cx.give(x, gx);
-        }
-        _ => {}
-    }
-    Ok(())
 }

@@ -3,78 +3,173 @@
 //! A tile of rows owns the values of its rows' lists, which stand together: the column's offsets say
 //! which belong to which row. An empty list has no values to write and sums to zero.
 
+use super::kernel::{Tile, View, ViewMut, add, simd};
+use super::{OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::onnx::writer::{OnnxNode, Writer};
+use std::fmt;
 use std::ops::Range;
-
 use zillion_device::simd::math;
 
-use super::kernel::{Tile, View, ViewMut, add, simd};
-use crate::autodiff::Backward;
-use crate::error::Result;
-use crate::graph::{Dim, Graph, NodeId, Shape};
-use crate::op::Op;
+/// Operations between rows of the batch and the values of their lists.
+pub(super) struct Segment;
 
-pub(super) fn shape(
-    op: &Op,
-    inputs: &[Shape],
-    graph: &Graph,
-) -> std::result::Result<Shape, String> {
-    let values = |column: &usize| match graph.inputs.columns.get(*column) {
-        Some(_) => Ok(Dim::Values(*column)),
-        None => Err(format!("there is no sparse column {column}")),
-    };
-    match (op, inputs) {
-        (Op::Repeat { column, .. }, [x]) if x.rows == Dim::Batch => {
-            Ok(Shape { rows: values(column)?, cols: x.cols })
+impl OpGroup for Segment {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::Repeat { mean: false, .. } => "repeat",
+            Op::Repeat { mean: true, .. } => "repeat_mean",
+            Op::SegmentSum { mean: false, .. } => "segment_sum",
+            Op::SegmentSum { mean: true, .. } => "segment_mean",
+            Op::SegmentSoftmax { .. } => "segment_softmax",
+            Op::SegmentSoftmaxGrad { .. } => "segment_softmax_grad",
+            _ => "unknown",
         }
-        (Op::SegmentSum { column, .. }, [x]) if x.rows == values(column)? => {
-            Ok(Shape::batch(x.cols))
-        }
-        (Op::SegmentSoftmax { column }, [x]) if x.rows == values(column)? => Ok(*x),
-        (Op::SegmentSoftmaxGrad { column }, [g, y]) if g == y && y.rows == values(column)? => {
-            Ok(*y)
-        }
-        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
     }
-}
 
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-    match (op, inputs) {
-        (&Op::Repeat { column, mean }, &[x]) => simd!({
-            for (i, values) in lists(tile, column).enumerate() {
-                let by = factor(mean, values.len());
-                for value in values {
-                    for (o, &x) in out.row(value).iter_mut().zip(x.row(i)) {
-                        *o = by * x;
+    fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
+        let values = |column: &usize| match graph.inputs.columns.get(*column) {
+            Some(_) => Ok(Dim::Values(*column)),
+            None => Err(format!("there is no sparse column {column}")),
+        };
+        match (op, inputs) {
+            (Op::Repeat { column, .. }, [x]) if x.rows == Dim::Batch => {
+                Ok(Shape { rows: values(column)?, cols: x.cols })
+            }
+            (Op::SegmentSum { column, .. }, [x]) if x.rows == values(column)? => {
+                Ok(Shape::batch(x.cols))
+            }
+            (Op::SegmentSoftmax { column }, [x]) if x.rows == values(column)? => Ok(*x),
+            (Op::SegmentSoftmaxGrad { column }, [g, y]) if g == y && y.rows == values(column)? => {
+                Ok(*y)
+            }
+            _ => super::cannot_take(op, inputs),
+        }
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        match (op, inputs) {
+            (&Op::Repeat { column, mean }, &[x]) => simd!({
+                for (i, values) in lists(tile, column).enumerate() {
+                    let by = factor(mean, values.len());
+                    for value in values {
+                        for (o, &x) in out.row(value).iter_mut().zip(x.row(i)) {
+                            *o = by * x;
+                        }
                     }
                 }
-            }
-        }),
-        (&Op::SegmentSum { column, mean }, &[x]) => simd!({
-            for (i, values) in lists(tile, column).enumerate() {
-                let by = factor(mean, values.len());
-                let out = out.row(i);
-                out.fill(0.0);
-                for value in values {
-                    add(out, x.row(value));
+            }),
+            (&Op::SegmentSum { column, mean }, &[x]) => simd!({
+                for (i, values) in lists(tile, column).enumerate() {
+                    let by = factor(mean, values.len());
+                    let out = out.row(i);
+                    out.fill(0.0);
+                    for value in values {
+                        add(out, x.row(value));
+                    }
+                    out.iter_mut().for_each(|o| *o *= by);
                 }
-                out.iter_mut().for_each(|o| *o *= by);
+            }),
+            (&Op::SegmentSoftmax { column }, &[x]) => simd!({
+                for values in lists(tile, column) {
+                    for j in 0..x.cols {
+                        softmax(values.clone(), j, x, &mut out);
+                    }
+                }
+            }),
+            (&Op::SegmentSoftmaxGrad { column }, &[g, y]) => simd!({
+                for values in lists(tile, column) {
+                    for j in 0..y.cols {
+                        softmax_grad(values.clone(), j, g, y, &mut out);
+                    }
+                }
+            }),
+            _ => super::reject(op),
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        let &[x] = node.inputs.as_slice() else { return Err(cx.no_rule(id)) };
+        if !cx.wants(x) {
+            return Ok(());
+        }
+        let gx = match node.op {
+            Op::Repeat { column, mean } => {
+                cx.push(id, "grad", Op::SegmentSum { column, mean }, &[g])?
             }
-        }),
-        (&Op::SegmentSoftmax { column }, &[x]) => simd!({
-            for values in lists(tile, column) {
-                for j in 0..x.cols {
-                    softmax(values.clone(), j, x, &mut out);
+            Op::SegmentSum { column, mean } => {
+                cx.push(id, "grad", Op::Repeat { column, mean }, &[g])?
+            }
+            Op::SegmentSoftmax { column } => {
+                cx.push(id, "grad", Op::SegmentSoftmaxGrad { column }, &[g, id])?
+            }
+            _ => return Err(cx.no_rule(id)),
+        };
+        cx.give(x, gx);
+        Ok(())
+    }
+
+    fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match op {
+            Op::Repeat { column, .. }
+            | Op::SegmentSum { column, .. }
+            | Op::SegmentSoftmax { column }
+            | Op::SegmentSoftmaxGrad { column } => write!(f, "[column {column}]"),
+            _ => Ok(()),
+        }
+    }
+
+    fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        match op {
+            Op::SegmentSum { .. } => sizes.input(0),
+            Op::SegmentSoftmax { .. } | Op::SegmentSoftmaxGrad { .. } => 4 * sizes.input(0),
+            _ => 0,
+        }
+    }
+
+    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+        let (Op::Repeat { column, .. }
+        | Op::SegmentSum { column, .. }
+        | Op::SegmentSoftmax { column }) = op
+        else {
+            return Ok(None);
+        };
+        let [x] = node.inputs else { return Ok(None) };
+        let list = writer.list(*column)?;
+        writer.emitter.enter(node.id, node.layer);
+        let e = &mut writer.emitter;
+        Ok(Some(match (op, list) {
+            (Op::SegmentSoftmax { .. }, None) => {
+                let none = e.op("Sub", &[x, x], vec![]);
+                e.op("Exp", &[&none], vec![])
+            }
+            (_, None) => e.op("Identity", &[x], vec![]),
+            (Op::Repeat { mean, .. }, Some(list)) => {
+                let x = if *mean {
+                    let by = list.inverse_lengths(e);
+                    e.op("Mul", &[x, &by], vec![])
+                } else {
+                    (*x).to_owned()
+                };
+                list.repeat(e, &x)
+            }
+            (Op::SegmentSum { mean, .. }, Some(list)) => {
+                let sum = list.sum(e, x, node.out_cols);
+                if *mean {
+                    let by = list.inverse_lengths(e);
+                    e.op("Mul", &[&sum, &by], vec![])
+                } else {
+                    sum
                 }
             }
-        }),
-        (&Op::SegmentSoftmaxGrad { column }, &[g, y]) => simd!({
-            for values in lists(tile, column) {
-                for j in 0..y.cols {
-                    softmax_grad(values.clone(), j, g, y, &mut out);
-                }
-            }
-        }),
-        _ => super::unfit(op),
+            (_, Some(list)) => list.softmax(e, x, node.out_cols),
+        }))
     }
 }
 
@@ -117,26 +212,4 @@ fn softmax_grad(values: Range<usize>, j: usize, g: View<'_>, y: View<'_>, out: &
     for value in values {
         out.row(value)[j] = y.row(value)[j] * (g.row(value)[j] - sum);
     }
-}
-
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    let &[x] = node.inputs.as_slice() else { return Err(cx.no_rule(id)) };
-    if !cx.wants(x) {
-        return Ok(());
-    }
-    let gx = match node.op {
-        Op::Repeat { column, mean } => {
-            cx.push(id, "grad", Op::SegmentSum { column, mean }, &[g])?
-        }
-        Op::SegmentSum { column, mean } => {
-            cx.push(id, "grad", Op::Repeat { column, mean }, &[g])?
-        }
-        Op::SegmentSoftmax { column } => {
-            cx.push(id, "grad", Op::SegmentSoftmaxGrad { column }, &[g, id])?
-        }
-        _ => return Err(cx.no_rule(id)),
-    };
-    cx.give(x, gx);
-    Ok(())
 }

@@ -1,76 +1,116 @@
 //! Softmax over the columns of each row, and the logarithm of the sum of exponentials that it divides
 //! by. Both subtract the row's largest element first, so that nothing overflows.
 
+use super::kernel::{Tile, View, ViewMut, dot, simd, sum_by};
+use super::{Chaining, OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::graph::op::{Binary, Op};
+use crate::graph::shape::{NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::onnx::proto::AttributeProto;
+use crate::onnx::writer::{OnnxNode, Writer};
 use zillion_device::simd::math;
 
-use super::kernel::{Tile, View, ViewMut, dot, simd, sum_by};
-use crate::autodiff::Backward;
-use crate::error::Result;
-use crate::graph::{NodeId, Shape};
-use crate::op::{Binary, Op};
+/// Softmax over the columns of each row, and the logarithm of its divisor.
+pub(super) struct Softmax;
 
-pub(super) fn shape(op: &Op, inputs: &[Shape]) -> std::result::Result<Shape, String> {
-    match (op, inputs) {
-        (Op::SoftmaxColumns, [x]) => Ok(*x),
-        (Op::SoftmaxColumnsGrad, [g, y]) if g == y => Ok(*y),
-        (Op::LogSumExpColumns, [x]) => Ok(Shape { rows: x.rows, cols: 1 }),
-        _ => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
+impl OpGroup for Softmax {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::SoftmaxColumns => "softmax_columns",
+            Op::SoftmaxColumnsGrad => "softmax_columns_grad",
+            Op::LogSumExpColumns => "log_sum_exp_columns",
+            _ => "unknown",
+        }
     }
-}
 
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-    let rows = tile.rows;
-    match (op, inputs) {
-        (Op::SoftmaxColumns, &[x]) => simd!({
-            for i in 0..rows {
-                let (x, out) = (x.row(i), out.row(i));
-                let most = largest(x);
-                for (o, &x) in out.iter_mut().zip(x) {
-                    *o = math::exp(x - most);
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        match (op, inputs) {
+            (Op::SoftmaxColumns, [x]) => Ok(*x),
+            (Op::SoftmaxColumnsGrad, [g, y]) if g == y => Ok(*y),
+            (Op::LogSumExpColumns, [x]) => Ok(Shape { rows: x.rows, cols: 1 }),
+            _ => super::cannot_take(op, inputs),
+        }
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        let rows = tile.rows;
+        match (op, inputs) {
+            (Op::SoftmaxColumns, &[x]) => simd!({
+                for i in 0..rows {
+                    let (x, out) = (x.row(i), out.row(i));
+                    let most = largest(x);
+                    for (o, &x) in out.iter_mut().zip(x) {
+                        *o = math::exp(x - most);
+                    }
+                    let by = 1.0 / sum_by(out, out, |x, _| x);
+                    out.iter_mut().for_each(|o| *o *= by);
                 }
-                let by = 1.0 / sum_by(out, out, |x, _| x);
-                out.iter_mut().for_each(|o| *o *= by);
-            }
-        }),
-        (Op::SoftmaxColumnsGrad, &[g, y]) => simd!({
-            for i in 0..rows {
-                let (g, y) = (g.row(i), y.row(i));
-                let mean = dot(g, y);
-                for ((o, &g), &y) in out.row(i).iter_mut().zip(g).zip(y) {
-                    *o = y * (g - mean);
+            }),
+            (Op::SoftmaxColumnsGrad, &[g, y]) => simd!({
+                for i in 0..rows {
+                    let (g, y) = (g.row(i), y.row(i));
+                    let mean = dot(g, y);
+                    for ((o, &g), &y) in out.row(i).iter_mut().zip(g).zip(y) {
+                        *o = y * (g - mean);
+                    }
                 }
+            }),
+            (Op::LogSumExpColumns, &[x]) => simd!({
+                for i in 0..rows {
+                    let x = x.row(i);
+                    let most = largest(x);
+                    let sum = sum_by(x, x, |x, _| math::exp(x - most));
+                    out.data[i * out.stride] = most + math::ln(sum);
+                }
+            }),
+            _ => super::reject(op),
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::SoftmaxColumns, &[x]) if cx.wants(x) => {
+                let gx = cx.push(id, "grad", Op::SoftmaxColumnsGrad, &[g, id])?;
+                cx.give(x, gx);
             }
-        }),
-        (Op::LogSumExpColumns, &[x]) => simd!({
-            for i in 0..rows {
-                let x = x.row(i);
-                let most = largest(x);
-                let sum = sum_by(x, x, |x, _| math::exp(x - most));
-                out.data[i * out.stride] = most + math::ln(sum);
+            (Op::LogSumExpColumns, &[x]) if cx.wants(x) => {
+                let share = cx.push(id, "share", Op::SoftmaxColumns, &[x])?;
+                let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[share, g])?;
+                cx.give(x, gx);
             }
-        }),
-        _ => super::unfit(op),
+            (Op::SoftmaxColumnsGrad, _) => return Err(cx.no_rule(id)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn chaining(op: &Op) -> Chaining {
+        match op {
+            Op::SoftmaxColumns | Op::SoftmaxColumnsGrad => Chaining::Rows,
+            _ => Chaining::None,
+        }
+    }
+
+    fn flops(_op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        4 * sizes.input(0)
+    }
+
+    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+        Ok(Some(match (op, node.inputs) {
+            (Op::SoftmaxColumns, [x]) => {
+                writer.emitter.op("Softmax", &[x], vec![AttributeProto::int("axis", 1)])
+            }
+            (Op::LogSumExpColumns, [x]) => writer.reduce("ReduceLogSumExp", x, 1),
+            _ => return Ok(None),
+        }))
     }
 }
 
 #[inline(always)]
 fn largest(x: &[f32]) -> f32 {
     x.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a })
-}
-
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    match (&node.op, node.inputs.as_slice()) {
-        (Op::SoftmaxColumns, &[x]) if cx.wants(x) => {
-            let gx = cx.push(id, "grad", Op::SoftmaxColumnsGrad, &[g, id])?;
-            cx.give(x, gx);
-        }
-        (Op::LogSumExpColumns, &[x]) if cx.wants(x) => {
-            let share = cx.push(id, "share", Op::SoftmaxColumns, &[x])?;
-            let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[share, g])?;
-            cx.give(x, gx);
-        }
-        _ => {}
-    }
-    Ok(())
 }

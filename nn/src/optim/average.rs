@@ -209,7 +209,8 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::graph::{ParamId, ParamInit};
+    use crate::graph::ParamInit;
+    use crate::graph::shape::ParamId;
     use crate::optim::{DenseOptimizer, DenseOptimizerSpec, write_dense_with};
 
     fn specs() -> Vec<ParamSpec> {

@@ -11,7 +11,8 @@ use super::kernel::{Rule, Shaping, sq_norm};
 use super::lamb::{self, SqLengths};
 use super::spec::DenseOptimizerSpec;
 use crate::error::{Error, Result};
-use crate::graph::{ParamId, ParamSpec};
+use crate::graph::ParamSpec;
+use crate::graph::shape::ParamId;
 use crate::params::Params;
 
 /// Floats a task of the pool updates. Part of the result: the squared norm is summed by block.

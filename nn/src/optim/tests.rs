@@ -7,7 +7,8 @@ use zillion_device::Workers;
 
 use super::*;
 use crate::error::Error;
-use crate::graph::{ParamId, ParamInit, ParamSpec};
+use crate::graph::shape::ParamId;
+use crate::graph::{ParamInit, ParamSpec};
 use crate::params::Params;
 
 fn specs() -> Vec<ParamSpec> {

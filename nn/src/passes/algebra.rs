@@ -6,8 +6,9 @@
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;
-use crate::graph::{Dim, Graph, NodeId};
-use crate::op::{Binary, Op, Unary};
+use crate::graph::Graph;
+use crate::graph::op::{Binary, Op, Unary};
+use crate::graph::shape::{Dim, NodeId};
 
 pub(super) fn run(ir: &Ir) -> Result<Ir> {
     let ir = simplified(ir)?;

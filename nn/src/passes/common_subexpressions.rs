@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;
-use crate::graph::NodeId;
+use crate::graph::shape::NodeId;
 
 pub(super) fn run(ir: &Ir) -> Result<Ir> {
     let mut rewrite = Rewrite::new(ir);

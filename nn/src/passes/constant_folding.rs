@@ -3,8 +3,9 @@
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;
-use crate::graph::{Graph, NodeId};
-use crate::op::{Binary, Op, Unary};
+use crate::graph::Graph;
+use crate::graph::op::{Binary, Op, Unary};
+use crate::graph::shape::NodeId;
 
 pub(super) fn run(ir: &Ir) -> Result<Ir> {
     let mut rewrite = Rewrite::new(ir);

@@ -4,10 +4,10 @@
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;
-use crate::graph::NodeId;
-use crate::op::{Fused, Link, Op};
+use crate::graph::op::{Fused, Link, Op};
+use crate::graph::shape::NodeId;
 use crate::ops::MAX_INPUTS;
-use crate::ops::chain::{can_lead, is_operand, link_of};
+use crate::ops::{can_lead, is_operand, link_of};
 
 /// A node with what has been joined to it.
 #[derive(Clone, Debug)]

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use crate::autodiff::TrainGraph;
-use crate::builder::push_node;
 use crate::error::Result;
-use crate::graph::{Graph, NodeId, ParamId};
-use crate::op::Op;
+use crate::graph::Graph;
+use crate::graph::builder::push_node;
+use crate::graph::op::Op;
+use crate::graph::shape::{NodeId, ParamId};
 
 /// A graph and its roots. Names of results and aliases go with their nodes, and are no roots themselves.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;
-use crate::graph::NodeId;
-use crate::op::{Binary, Op};
+use crate::graph::op::{Binary, Op};
+use crate::graph::shape::NodeId;
 
 /// How far a sum is.
 struct Sum<'a> {

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::builder::GraphBuilder;
 use crate::error::Result;
-use crate::graph::NodeId;
-use crate::op::Unary;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::op::Unary;
+use crate::graph::shape::NodeId;
 
 /// What stands between two linear layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

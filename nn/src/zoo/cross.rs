@@ -3,9 +3,9 @@
 use super::inputs::ModelInputs;
 use super::mlp::Mlp;
 use super::spec::{CrossSpec, CrossV2Spec, Structure};
-use crate::builder::GraphBuilder;
 use crate::error::Result;
-use crate::graph::NodeId;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::shape::NodeId;
 
 pub(super) fn dcn(b: &mut GraphBuilder, spec: &CrossSpec, inputs: &ModelInputs) -> Result<NodeId> {
     let x0 = inputs.deep(b)?;

@@ -5,9 +5,9 @@ use super::factorised::wide;
 use super::inputs::{ModelInputs, SparseInput};
 use super::mlp::Mlp;
 use super::spec::{Attention, DinSpec};
-use crate::builder::GraphBuilder;
 use crate::error::{Error, Result};
-use crate::graph::NodeId;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::shape::NodeId;
 
 pub(super) fn din(b: &mut GraphBuilder, spec: &DinSpec, inputs: &ModelInputs) -> Result<NodeId> {
     let pairs = pairs(spec, inputs)?;

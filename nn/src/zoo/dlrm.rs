@@ -3,9 +3,9 @@
 use super::inputs::ModelInputs;
 use super::mlp::Mlp;
 use super::spec::{DlrmSpec, Interaction};
-use crate::builder::GraphBuilder;
 use crate::error::{Error, Result};
-use crate::graph::NodeId;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::shape::NodeId;
 
 /// The bottom MLP's hidden layers where the job names none; the vectors' length follows.
 const DEFAULT_BOTTOM: [usize; 3] = [64; 3];

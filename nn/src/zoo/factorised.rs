@@ -3,9 +3,9 @@
 use super::inputs::ModelInputs;
 use super::mlp::Mlp;
 use super::spec::{DeepSpec, ShallowSpec, WideDeepSpec};
-use crate::builder::GraphBuilder;
 use crate::error::Result;
-use crate::graph::NodeId;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::shape::NodeId;
 
 pub(super) fn lr(b: &mut GraphBuilder, spec: &ShallowSpec, inputs: &ModelInputs) -> Result<NodeId> {
     let numeric = inputs.numerics(b)?;

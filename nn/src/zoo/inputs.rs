@@ -5,9 +5,10 @@ use zillion_feature::Pooling;
 use super::loss::LossSpec;
 use super::spec::ModelSpec;
 use super::task::check_labels;
-use crate::builder::GraphBuilder;
 use crate::error::{Error, Result};
-use crate::graph::{ColumnInput, GraphInputs, NodeId, TableInput};
+use crate::graph::builder::GraphBuilder;
+use crate::graph::shape::NodeId;
+use crate::graph::{ColumnInput, GraphInputs, TableInput};
 
 /// The inputs of a model, in the order in which a batch carries them.
 #[derive(Clone, Debug, Default, PartialEq)]

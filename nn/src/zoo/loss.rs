@@ -8,10 +8,10 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::builder::GraphBuilder;
 use crate::error::Result;
-use crate::graph::NodeId;
-use crate::op::{Binary, Focal, Op};
+use crate::graph::builder::GraphBuilder;
+use crate::graph::op::{Binary, Focal, Op};
+use crate::graph::shape::NodeId;
 
 /// How a label is learned: `{ kind = "focal", gamma = 2.0, alpha = 0.25 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

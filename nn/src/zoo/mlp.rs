@@ -1,9 +1,9 @@
 //! The MLP block all deep models share.
 
 use super::activation::Activation;
-use crate::builder::GraphBuilder;
 use crate::error::Result;
-use crate::graph::NodeId;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::shape::NodeId;
 
 /// Hidden layers: linear, batch norm, activation, dropout, in this order (FuxiCTR's `MLP_Block`).
 pub(super) struct Mlp<'a> {

@@ -13,7 +13,7 @@ use toml::Value;
 use zillion_config::ConfigError;
 
 use super::activation::Activation;
-use super::graph::GraphSpec;
+use super::custom::GraphSpec;
 use crate::optim::not_negative;
 use checks::{at_least_one, positive, rank, rate, some_widths, widths};
 

@@ -4,10 +4,10 @@ use super::inputs::ModelInputs;
 use super::mlp::Mlp;
 use super::spec::{EsmmSpec, MmoeSpec, SharedBottomSpec};
 use super::{TaskLabel, calibrated};
-use crate::builder::GraphBuilder;
 use crate::error::Result;
-use crate::graph::NodeId;
-use crate::op::Binary;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::op::Binary;
+use crate::graph::shape::NodeId;
 
 /// One bottom, and a tower a label on top of it.
 pub(super) fn shared_bottom(

@@ -8,10 +8,10 @@
 use super::inputs::ModelInputs;
 use super::mlp::Mlp;
 use super::spec::TwoTowerSpec;
-use crate::builder::GraphBuilder;
 use crate::error::{Error, Result};
-use crate::graph::NodeId;
-use crate::op::{Binary, InBatch, Op};
+use crate::graph::builder::GraphBuilder;
+use crate::graph::op::{Binary, InBatch, Op};
+use crate::graph::shape::NodeId;
 
 /// The input of a training graph that has, for each row, the logarithm of its item's share of all rows.
 pub const LOG_FREQUENCY: &str = "log_frequency";
@@ -75,9 +75,12 @@ fn tower(
     }
     let square = b.row_dot(&format!("{name}.square"), x, x)?;
     // A vector of zeros stays one.
-    let square =
-        b.unary(&format!("{name}.square.far"), crate::op::Unary::Offset { by: 1e-12 }, square)?;
-    let length = b.unary(&format!("{name}.length"), crate::op::Unary::Sqrt, square)?;
+    let square = b.unary(
+        &format!("{name}.square.far"),
+        crate::graph::op::Unary::Offset { by: 1e-12 },
+        square,
+    )?;
+    let length = b.unary(&format!("{name}.length"), crate::graph::op::Unary::Sqrt, square)?;
     b.binary(&format!("{name}.direction"), Binary::Div, x, length)
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use zillion_device::Activity;
-use zillion_nn::trace::{Work, moved_bytes};
+use zillion_nn::timeline::{Work, moved_bytes};
 use zillion_nn::{Op, cost};
 
 use super::timeline::{Sampled, Stage, Timeline, What, kind_of};

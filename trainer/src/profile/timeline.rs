@@ -1,7 +1,7 @@
 //! What was recorded of a run, as data.
 
 use zillion_device::Activity;
-use zillion_nn::trace::{Work, kind};
+use zillion_nn::timeline::{Work, kind};
 use zillion_nn::{Graph, Sizes};
 
 /// A stage of the thread that drives a run.

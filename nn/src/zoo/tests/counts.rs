@@ -19,7 +19,7 @@
 
 use super::super::{Needs, build};
 use super::{inputs, spec};
-use crate::builder::Mode;
+use crate::graph::builder::Mode;
 
 /// Rows of the published tables.
 const PUBLISHED_ROWS: usize = 5_389;

@@ -2,8 +2,9 @@
 
 use super::super::{LOGITS, LOSS, PROBABILITIES, build};
 use super::{inputs, spec};
-use crate::builder::Mode;
-use crate::graph::{ParamInit, Shape};
+use crate::graph::ParamInit;
+use crate::graph::builder::Mode;
+use crate::graph::shape::Shape;
 
 /// A spec of each kind, small, with every layer the kind can have.
 pub(super) const SMALL: [&str; 17] = [

@@ -6,7 +6,7 @@ use zillion_device::Workers;
 
 use super::batch::TestBatch;
 use super::spec;
-use crate::builder::Mode;
+use crate::graph::builder::Mode;
 use crate::zoo::{self, LOSS, ModelSpec};
 use crate::{Executor, Params, Program, Settings, StepSeed, differentiate};
 

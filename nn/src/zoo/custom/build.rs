@@ -6,10 +6,10 @@ use zillion_config::ConfigError;
 
 use super::GraphSpec;
 use super::nodes::{Features, Init, NodeOp, NodeSpec, Wide};
-use crate::builder::GraphBuilder;
 use crate::error::{Error, Result};
-use crate::graph::{Dim, NodeId, Shape};
-use crate::op::{Binary, Unary};
+use crate::graph::builder::GraphBuilder;
+use crate::graph::op::{Binary, Unary};
+use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::zoo::inputs::{ModelInputs, SparseInput};
 use crate::zoo::mlp::Mlp;
 

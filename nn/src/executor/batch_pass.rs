@@ -5,17 +5,18 @@ use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
-use crate::graph::{Dim, NodeId, Shape};
+use crate::executor::lane::{Lane, TileBuffers};
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::inputs::Inputs;
-use crate::lane::{Lane, TileBuffers};
-use crate::op::Op;
-use crate::ops::kernel::{ListColumn, StepSeed, Tile, View, ViewMut};
+use crate::ops::ListColumn;
+use crate::ops::kernel::{StepSeed, Tile, View, ViewMut};
 use crate::ops::{self, MAX_INPUTS};
-use crate::packing::Packing;
 use crate::params::Params;
-use crate::placement::Place;
+use crate::program::packing::Packing;
+use crate::program::placement::Place;
 use crate::program::{Phase, Program, Step};
-use crate::trace::{Event, Work};
+use crate::timeline::{Event, Work};
 
 /// What all threads of a pass read.
 #[derive(Clone, Copy)]
@@ -57,10 +58,9 @@ impl<'a> Shared<'a> {
         };
         let out_rows = rows_of(node.shape);
         let cols = node.shape.cols;
-        let sums_rows =
-            matches!(node.op, Op::SumRows { .. } | Op::MatMulTn | Op::LayerNormReduce { .. });
+
         let rows = match node.inputs.first() {
-            Some(&first) if sums_rows => rows_of(self.program.graph.shape(first)),
+            Some(&first) if ops::sums_rows(&node.op) => rows_of(self.program.graph.shape(first)),
             _ => out_rows,
         };
         if node.op == Op::Concat {
@@ -196,7 +196,7 @@ impl<'a> Shared<'a> {
             let views = &views[..node.inputs.len()];
             match step {
                 Step::ComputeInPlace { running, .. } => {
-                    ops::chain::in_place(&node.op, &tile, running, views, out);
+                    ops::compute_in_place(&node.op, &tile, running, views, out);
                 }
                 _ => ops::forward(&node.op, &tile, views, out),
             }

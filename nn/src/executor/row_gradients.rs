@@ -6,15 +6,15 @@ use zillion_device::Workers;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::Pooling;
 
-use crate::graph::NodeId;
+use crate::executor::lane::Lane;
+use crate::graph::op::{Gather, Op};
+use crate::graph::shape::NodeId;
 use crate::inputs::Inputs;
-use crate::lane::Lane;
-use crate::op::{Gather, Op};
-use crate::ops::kernel::ListColumn;
+use crate::ops::ListColumn;
 use crate::ops::{self, BatchRows, GatherSource};
-use crate::placement::Place;
 use crate::program::Program;
-use crate::trace::{Log, Work};
+use crate::program::placement::Place;
+use crate::timeline::{Log, Work};
 
 /// Shares of the work for each thread, so that none waits long for the last.
 const SHARES: usize = 4;

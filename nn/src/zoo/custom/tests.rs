@@ -7,8 +7,8 @@ use toml::Value;
 use zillion_config::ConfigError;
 
 use super::GraphSpec;
-use crate::builder::Mode;
 use crate::error::Error;
+use crate::graph::builder::Mode;
 use crate::graph::{Graph, TableInput};
 use crate::zoo::{self, LabelInput, ModelInputs, ModelSpec, SparseInput, VectorSegment};
 

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::graph::{Graph, NodeId, Shape};
+use crate::graph::Graph;
+use crate::graph::shape::{NodeId, Shape};
 use crate::ops;
 
 /// The version of the format.

@@ -7,25 +7,78 @@
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::kernel::{Tile, View, ViewMut, simd};
-use crate::graph::{Dim, Graph, Shape};
-use crate::op::{Binary, Fused, Link, Op, Unary};
+use super::{Chaining, OpGroup, ShapeResult};
+use crate::graph::Graph;
+use crate::graph::op::{Binary, Fused, Link, Op, Unary};
+use crate::graph::shape::{Dim, Shape};
+use crate::graph::sizes::NodeSizes;
+use std::fmt;
 
 /// Floats of a result that go through head and chain together.
 const BLOCK: usize = 2048;
 
-pub(super) fn shape(fused: &Fused, inputs: &[Shape], graph: &Graph) -> Result<Shape, String> {
-    let needed = fused.head_inputs + fused.chain.iter().map(|link| link.inputs()).sum::<usize>();
-    if inputs.len() != needed {
-        return Err(format!("{} inputs for {needed}", inputs.len()));
+/// A chain of fused links behind its head.
+pub(super) struct FusedChain;
+
+impl OpGroup for FusedChain {
+    fn name(op: &Op) -> &'static str {
+        op.head().name()
     }
-    if !can_lead(&fused.head) {
-        return Err(format!("nothing can be chained to {}", fused.head.name()));
+
+    fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
+        let Op::Fused(fused) = op else { return super::cannot_take(op, inputs) };
+        let needed =
+            fused.head_inputs + fused.chain.iter().map(|link| link.inputs()).sum::<usize>();
+        if inputs.len() != needed {
+            return Err(format!("{} inputs for {needed}", inputs.len()));
+        }
+        if !super::can_lead(&fused.head) {
+            return Err(format!("nothing can be chained to {}", fused.head.name()));
+        }
+        let (head, operands) = inputs.split_at(fused.head_inputs);
+        let shape = super::shape(&fused.head, head, graph)?;
+        match operands.iter().find(|operand| !is_operand(**operand, shape)) {
+            Some(operand) => Err(format!("{operand} does not broadcast to {shape}")),
+            None => Ok(shape),
+        }
     }
-    let (head, operands) = inputs.split_at(fused.head_inputs);
-    let shape = super::shape(&fused.head, head, graph)?;
-    match operands.iter().find(|operand| !is_operand(**operand, shape)) {
-        Some(operand) => Err(format!("{operand} does not broadcast to {shape}")),
-        None => Ok(shape),
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
+        match op {
+            Op::Fused(fused) => forward_chain(fused, tile, inputs, out),
+            _ => super::reject(op),
+        }
+    }
+
+    fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        let Op::Fused(fused) = op else { return 0 };
+        let head_inputs = &sizes.inputs[..fused.head_inputs.min(sizes.inputs.len())];
+        let links: u64 = fused.chain.iter().map(|link| link.flops()).sum();
+        super::flops(&fused.head, &NodeSizes { inputs: head_inputs, ..*sizes })
+            + links * sizes.out()
+    }
+}
+
+impl Link {
+    /// Returns the number of floating-point operations of each element.
+    fn flops(self) -> u64 {
+        match self {
+            Self::MulAdd | Self::MulAddOf | Self::AddProduct => 2,
+            Self::UnaryGrad(_) | Self::PointOf(_) => 2,
+            Self::Unary(_) | Self::Binary(_) | Self::BinaryOf(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Unary(unary) => write!(f, "{}", Op::Unary(unary)),
+            Self::UnaryGrad(unary) | Self::PointOf(unary) => write!(f, "{}", Op::UnaryGrad(unary)),
+            Self::Binary(binary) | Self::BinaryOf(binary) => write!(f, "{}", Op::Binary(binary)),
+            Self::MulAdd | Self::MulAddOf => write!(f, "mul_add"),
+            Self::AddProduct => write!(f, "add_product"),
+        }
     }
 }
 
@@ -33,40 +86,6 @@ pub(super) fn shape(fused: &Fused, inputs: &[Shape], graph: &Graph) -> Result<Sh
 pub(crate) fn is_operand(operand: Shape, shape: Shape) -> bool {
     let rows = operand.rows == shape.rows || operand.rows == Dim::Const(1);
     rows && (operand.cols == shape.cols || operand.cols == 1)
-}
-
-/// Whether an operation can be the head of a chain: it computes rows from rows, and neither the batch's
-/// inputs nor the bounds of its lists are read.
-pub(crate) fn can_lead(op: &Op) -> bool {
-    matches!(op, Op::Linear | Op::MatMulNt) || goes_in_blocks(op)
-}
-
-/// Whether a few rows of a tile can be computed at a time without repeating anything.
-fn goes_in_blocks(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Unary(_)
-            | Op::UnaryGrad(_)
-            | Op::Binary(_)
-            | Op::MulAdd
-            | Op::AddN
-            | Op::RowDot
-            | Op::SumColumns
-            | Op::BroadcastColumns { .. }
-            | Op::SoftmaxColumns
-            | Op::SoftmaxColumnsGrad
-            | Op::LayerNorm { .. }
-            | Op::LayerNormGrad { .. }
-            | Op::FmInteraction { .. }
-            | Op::FmInteractionGrad { .. }
-            | Op::DotInteraction { .. }
-            | Op::DotInteractionGrad { .. }
-    ) || has_factors(op)
-}
-
-/// Batch norm's factors of a column are computed once a call.
-fn has_factors(op: &Op) -> bool {
-    matches!(op, Op::BatchNorm { .. } | Op::BatchNormGrad { .. } | Op::BatchNormFixedGrad { .. })
 }
 
 /// The operation as a link whose running value is one of its inputs; the link's operands are the others, in
@@ -88,10 +107,10 @@ pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
 }
 
 /// Computes a tile of a fused operation.
-pub(super) fn forward(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
+fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
     let ViewMut { data, stride, cols } = out;
     let (head, operands) = inputs.split_at(fused.head_inputs.min(inputs.len()));
-    let whole = !goes_in_blocks(&fused.head) || has_factors(&fused.head);
+    let whole = super::chaining(&fused.head) == Chaining::Tile;
     let block = if whole { tile.rows } else { (BLOCK / cols.max(1)).max(1) };
     let mut views = [View::default(); super::MAX_INPUTS];
     for start in (0..tile.rows).step_by(block.max(1)) {
@@ -121,7 +140,7 @@ pub(super) fn forward(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: 
 
 /// Computes a tile of an operation into the buffer that holds the rows of one of its inputs. `inputs` has
 /// a view of every input; that of the running one is not looked at.
-pub(crate) fn in_place(
+pub(crate) fn compute_in_place(
     op: &Op,
     tile: &Tile<'_>,
     running: usize,
@@ -132,7 +151,7 @@ pub(crate) fn in_place(
         Op::Fused(fused) => (&fused.head, fused.head_inputs, fused.chain.as_slice()),
         op => (op, inputs.len(), [].as_slice()),
     };
-    let Some(first) = link_of(head, running, head_inputs) else { return super::unfit(op) };
+    let Some(first) = link_of(head, running, head_inputs) else { return super::reject(op) };
     let mut views = [View::default(); super::MAX_INPUTS];
     let others = (0..head_inputs).filter(|&input| input != running);
     for (view, input) in views.iter_mut().zip(others) {

@@ -8,9 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
-use crate::cost::{Sizes, cost};
-use crate::graph::{Graph, NodeId};
-use crate::op::Op;
+use crate::cost::cost;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::NodeId;
+use crate::graph::sizes::Sizes;
 
 /// What a thread was computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,12 +13,13 @@ use std::ops::Range;
 use zillion_device::Workers;
 use zillion_device::matmul::{Panel, Scratch, View};
 
-use crate::graph::{Dim, Graph, NodeId, ParamId};
-use crate::op::Op;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::params::Params;
-use crate::placement::Place;
+use crate::program::placement::Place;
 use crate::program::{Program, Step};
-use crate::trace::{Log, Work};
+use crate::timeline::{Log, Work};
 
 /// Rows of a run from which on forward weights are packed: packing costs what 10 to 40 rows of the product
 /// cost, and the product gains up to seven percent.

@@ -3,13 +3,11 @@
 use std::ops::{Deref, DerefMut, Range};
 
 use zillion_device::matmul::Scratch;
-use zillion_feature::Pooling;
 
-use crate::graph::Dim;
-use crate::inputs::{ColumnView, Inputs};
-use crate::ops::kernel::ListColumn;
-use crate::placement::{LINE, Placement, Width};
-use crate::trace::Event;
+use crate::graph::shape::Dim;
+use crate::inputs::Inputs;
+use crate::program::placement::{LINE, Placement, Width};
+use crate::timeline::Event;
 
 /// A contiguous share of the batch, with its rows of every value that outlives a pass and its
 /// partials of the sums over the batch.
@@ -113,76 +111,6 @@ impl TileBuffers {
                 _ => rows,
             };
             slot.grow(rows * width.cols);
-        }
-    }
-}
-
-impl ListColumn {
-    pub(crate) fn clear(&mut self) {
-        self.row_of.clear();
-        self.locate.clear();
-        // Emptied, not dropped: their memory serves the next step.
-        self.factors.iter_mut().for_each(|(_, factors)| factors.clear());
-    }
-
-    /// Notes the row of each value.
-    pub(crate) fn set_rows(&mut self, column: &ColumnView<'_>, rows: usize) {
-        if column.offsets.is_some() {
-            self.row_of.reserve(column.inverse.len());
-            for row in 0..rows {
-                let values = column.values_of(row).len();
-                self.row_of.extend(std::iter::repeat_n(row as u32, values));
-            }
-        }
-    }
-
-    /// Notes where lanes, which are given by their rows, keep each value.
-    pub(crate) fn set_places(
-        &mut self,
-        column: &ColumnView<'_>,
-        lanes: impl Iterator<Item = Range<usize>>,
-    ) {
-        if column.offsets.is_some() {
-            self.locate.reserve(column.inverse.len());
-            for (lane, rows) in lanes.enumerate() {
-                let values = column.values_before(rows.end) - column.values_before(rows.start);
-                self.locate.extend((0..values as u32).map(|local| (lane as u32) << 24 | local));
-            }
-        }
-    }
-
-    /// Computes the factors of one way of pooling: the weight, for a mean over the sum of the list's
-    /// weights, for sqrtn over the root of the sum of their squares (as TensorFlow has it). A list
-    /// whose weights sum to zero pools to zeros.
-    pub(crate) fn set_factors(&mut self, column: &ColumnView<'_>, pooling: Pooling, rows: usize) {
-        let averaged = matches!(pooling, Pooling::Mean | Pooling::Sqrtn);
-        if column.weights.is_none() && (!averaged || column.offsets.is_none()) {
-            return;
-        }
-        let index = self.factors.iter().position(|(p, _)| *p == pooling).unwrap_or_else(|| {
-            self.factors.push((pooling, Vec::new()));
-            self.factors.len() - 1
-        });
-        let factors = &mut self.factors[index].1;
-        if !factors.is_empty() {
-            return;
-        }
-        factors.reserve(column.inverse.len());
-        for row in 0..rows {
-            let values = column.values_of(row);
-            let count = values.len() as f32;
-            let weights = column.weights.map(|w| &w[values.clone()]);
-            let sum = |f: fn(f32) -> f32| weights.map_or(count, |w| w.iter().map(|&w| f(w)).sum());
-            let divisor = match pooling {
-                Pooling::Mean => sum(|w| w),
-                Pooling::Sqrtn => sum(|w| w * w).sqrt(),
-                Pooling::Sum | Pooling::Max => 1.0,
-            };
-            let by = if divisor == 0.0 { 0.0 } else { 1.0 / divisor };
-            match weights {
-                Some(weights) => factors.extend(weights.iter().map(|w| w * by)),
-                None => factors.extend(std::iter::repeat_n(by, values.len())),
-            }
         }
     }
 }

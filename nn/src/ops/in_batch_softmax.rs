@@ -8,75 +8,127 @@
 //! in blocks, so that scores of a tile with a block exist at a time and never the matrix of all. What a
 //! row comes to depends on its tile alone, not on threads.
 
+use super::kernel::{Tile, View, ViewMut, simd};
+use super::{OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::graph::op::{InBatch, Op};
+use crate::graph::shape::{Dim, NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
 use zillion_device::matmul::gemm;
 use zillion_device::simd::math;
-
-use super::kernel::{Tile, View, ViewMut, simd};
-use crate::autodiff::Backward;
-use crate::error::Result;
-use crate::graph::{Dim, Graph, NodeId, Shape};
-use crate::op::{InBatch, Op};
 
 /// Rows of the batch that a tile is scored against at a time.
 const BLOCK: usize = 256;
 
-pub(super) fn shape(
-    op: &Op,
-    inputs: &[Shape],
-    graph: &Graph,
-) -> std::result::Result<Shape, String> {
-    let whole = |s: &Shape| s.rows == Dim::Whole;
-    let batch = |s: &Shape| s.rows == Dim::Batch;
-    let column = |s: &Shape| s.cols == 1;
-    if let Op::InBatchLse(b) | Op::InBatchQueryGrad(b) | Op::InBatchItemGrad(b) = op
-        && b.column >= graph.inputs.columns.len()
-    {
-        return Err(format!("there is no sparse column {}", b.column));
-    }
-    let fits = match (op, inputs) {
-        (Op::Collect, [x]) if batch(x) => {
-            return Ok(Shape { rows: Dim::Whole, cols: x.cols });
-        }
-        (Op::InBatchLse(_), [u, v, c @ ..]) => {
-            let ok = batch(u) && whole(v) && u.cols == v.cols;
-            (ok && c.len() <= 1 && c.iter().all(|c| whole(c) && column(c))).then_some(1)
-        }
-        (Op::InBatchQueryGrad(_), [g, u, lse, v, c @ ..]) => {
-            let ok = [g, lse].iter().all(|s| batch(s) && column(s))
-                && batch(u)
-                && whole(v)
-                && u.cols == v.cols;
-            (ok && c.len() <= 1 && c.iter().all(|c| whole(c) && column(c))).then_some(u.cols)
-        }
-        (Op::InBatchItemGrad(_), [v, u, lse, g, c @ ..]) => {
-            let ok = [g, lse].iter().all(|s| whole(s) && column(s))
-                && batch(v)
-                && whole(u)
-                && u.cols == v.cols;
-            (ok && c.len() <= 1 && c.iter().all(|c| batch(c) && column(c))).then_some(v.cols)
-        }
-        _ => None,
-    };
-    match fits {
-        Some(cols) => Ok(Shape::batch(cols)),
-        None => Err(format!("{} cannot take {}", op.name(), super::list(inputs))),
-    }
-}
+/// Softmax over the items of a batch, and its gradients.
+pub(super) struct InBatchSoftmax;
 
-pub(super) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-    match (op, inputs) {
-        (Op::InBatchLse(spec), &[u, v, ref c @ ..]) => {
-            log_sum_exp(spec, tile, u, v, c.first().copied(), &mut out);
+impl OpGroup for InBatchSoftmax {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::Collect => "collect",
+            Op::InBatchLse(_) => "in_batch_log_sum_exp",
+            Op::InBatchQueryGrad(_) => "in_batch_query_grad",
+            Op::InBatchItemGrad(_) => "in_batch_item_grad",
+            _ => "unknown",
         }
-        (Op::InBatchQueryGrad(spec), &[g, u, lse, v, ref c @ ..]) => {
-            let correction = c.first().copied();
-            query_gradient(spec, tile, g, u, lse, v, correction, &mut out);
+    }
+
+    fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
+        let whole = |s: &Shape| s.rows == Dim::Whole;
+        let batch = |s: &Shape| s.rows == Dim::Batch;
+        let column = |s: &Shape| s.cols == 1;
+        if let Op::InBatchLse(b) | Op::InBatchQueryGrad(b) | Op::InBatchItemGrad(b) = op
+            && b.column >= graph.inputs.columns.len()
+        {
+            return Err(format!("there is no sparse column {}", b.column));
         }
-        (Op::InBatchItemGrad(spec), &[v, u, lse, g, ref c @ ..]) => {
-            let correction = c.first().copied();
-            item_gradient(spec, tile, v, u, lse, g, correction, &mut out);
+        let fits = match (op, inputs) {
+            (Op::Collect, [x]) if batch(x) => {
+                return Ok(Shape { rows: Dim::Whole, cols: x.cols });
+            }
+            (Op::InBatchLse(_), [u, v, c @ ..]) => {
+                let ok = batch(u) && whole(v) && u.cols == v.cols;
+                (ok && c.len() <= 1 && c.iter().all(|c| whole(c) && column(c))).then_some(1)
+            }
+            (Op::InBatchQueryGrad(_), [g, u, lse, v, c @ ..]) => {
+                let ok = [g, lse].iter().all(|s| batch(s) && column(s))
+                    && batch(u)
+                    && whole(v)
+                    && u.cols == v.cols;
+                (ok && c.len() <= 1 && c.iter().all(|c| whole(c) && column(c))).then_some(u.cols)
+            }
+            (Op::InBatchItemGrad(_), [v, u, lse, g, c @ ..]) => {
+                let ok = [g, lse].iter().all(|s| whole(s) && column(s))
+                    && batch(v)
+                    && whole(u)
+                    && u.cols == v.cols;
+                (ok && c.len() <= 1 && c.iter().all(|c| batch(c) && column(c))).then_some(v.cols)
+            }
+            _ => None,
+        };
+        match fits {
+            Some(cols) => Ok(Shape::batch(cols)),
+            None => super::cannot_take(op, inputs),
         }
-        _ => super::unfit(op),
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        match (op, inputs) {
+            (Op::InBatchLse(spec), &[u, v, ref c @ ..]) => {
+                log_sum_exp(spec, tile, u, v, c.first().copied(), &mut out);
+            }
+            (Op::InBatchQueryGrad(spec), &[g, u, lse, v, ref c @ ..]) => {
+                let correction = c.first().copied();
+                query_gradient(spec, tile, g, u, lse, v, correction, &mut out);
+            }
+            (Op::InBatchItemGrad(spec), &[v, u, lse, g, ref c @ ..]) => {
+                let correction = c.first().copied();
+                item_gradient(spec, tile, v, u, lse, g, correction, &mut out);
+            }
+            _ => super::reject(op),
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        let (Op::InBatchLse(spec), &[u, whole_v, ref correction @ ..]) =
+            (&node.op, node.inputs.as_slice())
+        else {
+            return Err(cx.no_rule(id));
+        };
+        if cx.wants(u) {
+            let inputs = [&[g, u, id, whole_v], correction].concat();
+            let gu = cx.push(id, "grad", Op::InBatchQueryGrad(*spec), &inputs)?;
+            cx.give(u, gu);
+        }
+        // A collected value is the value itself; its gradient goes to where it came from.
+        let v = collected(cx, whole_v);
+        if let Some(v) = v.filter(|&v| cx.wants(v)) {
+            let mut inputs = vec![v];
+            for value in [u, id, g] {
+                inputs.push(cx.push(id, "whole", Op::Collect, &[value])?);
+            }
+            for &c in correction {
+                match collected(cx, c) {
+                    Some(c) if !cx.wants(c) => inputs.push(c),
+                    _ => return Err(cx.no_rule(id)),
+                }
+            }
+            let gv = cx.push(id, "grad", Op::InBatchItemGrad(*spec), &inputs)?;
+            cx.give(v, gv);
+        }
+        Ok(())
+    }
+
+    fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        if *op == Op::Collect {
+            return 0;
+        }
+        let rows = sizes.sizes.rows as u64;
+        2 * rows * rows * sizes.inputs.iter().map(|s| s.cols as u64).max().unwrap_or(0)
     }
 }
 
@@ -214,37 +266,6 @@ fn item_gradient(
         let (rows, d, by) = (tile.rows, u.cols, spec.by);
         gemm(rows, d, n, by, &shares, n, 1, queries, u.stride, 1, beta, out.data, out.stride);
     }
-}
-
-pub(super) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-    let node = cx.node(id).clone();
-    let (Op::InBatchLse(spec), &[u, whole_v, ref correction @ ..]) =
-        (&node.op, node.inputs.as_slice())
-    else {
-        return Err(cx.no_rule(id));
-    };
-    if cx.wants(u) {
-        let inputs = [&[g, u, id, whole_v], correction].concat();
-        let gu = cx.push(id, "grad", Op::InBatchQueryGrad(*spec), &inputs)?;
-        cx.give(u, gu);
-    }
-    // A collected value is the value itself; its gradient goes to where it came from.
-    let v = collected(cx, whole_v);
-    if let Some(v) = v.filter(|&v| cx.wants(v)) {
-        let mut inputs = vec![v];
-        for value in [u, id, g] {
-            inputs.push(cx.push(id, "whole", Op::Collect, &[value])?);
-        }
-        for &c in correction {
-            match collected(cx, c) {
-                Some(c) if !cx.wants(c) => inputs.push(c),
-                _ => return Err(cx.no_rule(id)),
-            }
-        }
-        let gv = cx.push(id, "grad", Op::InBatchItemGrad(*spec), &inputs)?;
-        cx.give(v, gv);
-    }
-    Ok(())
 }
 
 fn collected(cx: &Backward, whole: NodeId) -> Option<NodeId> {

@@ -3,10 +3,11 @@
 
 use std::fmt::Write as _;
 
-pub use crate::cost::Sizes;
+pub use super::sizes::Sizes;
 use crate::cost::{Cost, cost};
-use crate::graph::{Graph, NodeId};
-use crate::op::Op;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::NodeId;
 use crate::passes::Stage;
 
 /// A stage's heading: what it is before or after.

@@ -9,9 +9,44 @@
 //! without batch norm so runs forward and backward in a single pass (only the sum of the sample
 //! weights comes before), and its activations never leave their tile.
 
-use crate::graph::{Graph, NodeId, Shape};
-use crate::op::Op;
-use crate::ops::{Class, class};
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, Shape};
+
+/// The way in which a node is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The value is given: rows of tables, parameters.
+    Given,
+    /// A tile of the result needs the same tile of the batch's inputs and complete constants.
+    RowWise,
+    /// The node makes a constant from the batch's rows, with a partial sum in each lane.
+    BatchReduce,
+    /// The node makes all rows of a value of the batch available as a constant.
+    Collect,
+    /// The node makes a constant from constants.
+    Global,
+    /// The rows are unique rows of a table: the only such nodes are gradients, which are made from the
+    /// complete batch.
+    Unique,
+}
+
+impl Class {
+    /// Returns how a node of this operation and these shapes is executed.
+    fn of(op: &Op, shape: Shape, inputs: &[Shape]) -> Self {
+        match (op, shape.rows) {
+            (Op::Rows { .. } | Op::Param { .. }, _) => Self::Given,
+            (_, Dim::Batch | Dim::Values(_)) => Self::RowWise,
+            (_, Dim::Whole) => Self::Collect,
+            (_, Dim::Unique(_)) => Self::Unique,
+            (_, Dim::Const(_)) if inputs.iter().any(|s| matches!(s.rows, Dim::Unique(_))) => {
+                Self::Unique
+            }
+            (_, Dim::Const(_)) if inputs.iter().any(|s| s.is_tiled()) => Self::BatchReduce,
+            (_, Dim::Const(_)) => Self::Global,
+        }
+    }
+}
 
 /// The phases of a graph.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +94,7 @@ fn live_classes(graph: &Graph, roots: &[NodeId]) -> Vec<Option<Class>> {
     }
     let classes = graph.nodes.iter().zip(live).map(|(node, live)| {
         let shapes: Vec<Shape> = node.inputs.iter().map(|&i| graph.shape(i)).collect();
-        live.then(|| class(&node.op, node.shape, &shapes))
+        live.then(|| Class::of(&node.op, node.shape, &shapes))
     });
     classes.collect()
 }
@@ -132,7 +167,7 @@ fn ends_a_pass(class: Class) -> bool {
 pub(crate) fn is_view(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let rows_in_one_piece = match node.shape.const_len() {
-        Some(_) => node.shape.rows == crate::graph::Dim::Const(1),
+        Some(_) => node.shape.rows == Dim::Const(1),
         None => node.shape.is_tiled(),
     };
     matches!(node.op, Op::Slice { .. }) && rows_in_one_piece

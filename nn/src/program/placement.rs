@@ -7,11 +7,12 @@
 //! same buffer. An operation on elements works in the buffer of an operand that it is the last to read.
 
 use crate::error::{Error, Result};
-use crate::graph::{Dim, Graph, NodeId, ParamId};
-use crate::op::Op;
-use crate::ops::chain::{is_operand, link_of};
-use crate::ops::{Class, MAX_INPUTS, partial_len};
-use crate::schedule::{Schedule, is_view};
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, ParamId};
+use crate::ops::{MAX_INPUTS, partial_len};
+use crate::ops::{is_operand, link_of};
+use crate::program::schedule::{Class, Schedule, is_view};
 
 /// Where a value lies. Offsets and strides are in floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

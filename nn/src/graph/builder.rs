@@ -9,8 +9,9 @@ use std::collections::HashSet;
 use zillion_feature::Pooling;
 
 use crate::error::{Error, Result};
-use crate::graph::{Dim, Graph, GraphInputs, Node, NodeId, ParamId, ParamInit, ParamSpec, Shape};
-use crate::op::{Binary, Gather, Op, Unary};
+use crate::graph::op::{Binary, Gather, Op, Unary};
+use crate::graph::shape::{Dim, NodeId, ParamId, Shape};
+use crate::graph::{Graph, GraphInputs, Node, ParamInit, ParamSpec};
 use crate::ops;
 
 /// Added to the variance by batch and layer norm, as in torch.

@@ -1,0 +1,155 @@
+//! The graph under differentiation: what the gradient rules of operations read and write.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::error::{Error, Result};
+use crate::graph::builder::push_node;
+use crate::graph::op::{Gather, Op};
+use crate::graph::shape::{Dim, NodeId, Shape};
+use crate::graph::{Graph, Node};
+use crate::ops;
+
+/// One gather's gradient on its way to its table.
+struct Gathered {
+    gather: Gather,
+    gradient: NodeId,
+    winners: Option<NodeId>,
+}
+
+/// What gradient rules work with.
+pub(crate) struct Backward {
+    pub(super) graph: Graph,
+    names: HashSet<String>,
+    /// Whether a value depends on anything that is trained.
+    wanted: Vec<bool>,
+    pub(super) grads: Vec<Vec<NodeId>>,
+    gathered: BTreeMap<usize, Vec<Gathered>>,
+}
+
+impl Backward {
+    pub(super) fn new(graph: &Graph) -> Self {
+        let mut wanted = Vec::with_capacity(graph.nodes.len());
+        for node in &graph.nodes {
+            wanted.push(match &node.op {
+                Op::Rows { .. } => true,
+                Op::Param { param } => graph.param(*param).trainable,
+                _ => node.inputs.iter().any(|i| wanted[i.0 as usize]),
+            });
+        }
+        Self {
+            names: graph.nodes.iter().map(|n| n.name.clone()).collect(),
+            grads: vec![Vec::new(); graph.nodes.len()],
+            graph: graph.clone(),
+            wanted,
+            gathered: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        self.graph.node(id)
+    }
+
+    pub(crate) fn shape(&self, id: NodeId) -> Shape {
+        self.graph.shape(id)
+    }
+
+    /// Whether the gradient of a node of the forward graph is needed.
+    pub(crate) fn wants(&self, id: NodeId) -> bool {
+        self.wanted.get(id.0 as usize).copied().unwrap_or(false)
+    }
+
+    /// Appends a node to the backward pass of `of`.
+    pub(crate) fn push(
+        &mut self,
+        of: NodeId,
+        what: &str,
+        op: Op,
+        inputs: &[NodeId],
+    ) -> Result<NodeId> {
+        let stem = format!("{}.{what}", self.node(of).name);
+        let mut name = stem.clone();
+        let mut number = 2;
+        while !self.names.insert(name.clone()) {
+            name = format!("{stem}.{number}");
+            number += 1;
+        }
+        push_node(&mut self.graph, name, op, inputs)
+    }
+
+    /// Adds to the gradient of a node of the forward graph, if that is needed.
+    pub(crate) fn give(&mut self, to: NodeId, gradient: NodeId) {
+        if self.wants(to) {
+            debug_assert_eq!(self.shape(to), self.shape(gradient), "of {}", self.node(to).name);
+            self.grads[to.0 as usize].push(gradient);
+        }
+    }
+
+    /// Adds the gradient of a lookup to its table's.
+    pub(crate) fn gathered(
+        &mut self,
+        of: NodeId,
+        gather: Gather,
+        gradient: NodeId,
+        winners: Option<NodeId>,
+    ) {
+        let rows = self.node(of).inputs.first().map(|&rows| self.shape(rows).rows);
+        if let Some(Dim::Unique(table)) = rows {
+            self.gathered.entry(table).or_default().push(Gathered { gather, gradient, winners });
+        }
+    }
+
+    /// Sums a gradient of a broadcast result down to the operand's shape.
+    pub(crate) fn reduce_to(
+        &mut self,
+        of: NodeId,
+        mut g: NodeId,
+        operand: NodeId,
+    ) -> Result<NodeId> {
+        let wanted = self.shape(operand);
+        if self.shape(g).cols != wanted.cols {
+            g = self.push(of, "grad", Op::SumColumns, &[g])?;
+        }
+        if self.shape(g).rows != wanted.rows {
+            g = self.push(of, "grad", Op::SumRows { mean: false }, &[g])?;
+        }
+        Ok(g)
+    }
+
+    /// The refusal of an operation without a rule.
+    pub(crate) fn no_rule(&self, id: NodeId) -> Error {
+        let node = self.node(id);
+        Error::NotDifferentiable { op: node.op.name(), node: node.name.clone() }
+    }
+
+    /// The sum of what was given to a node.
+    pub(super) fn sum(&mut self, id: NodeId) -> Result<Option<NodeId>> {
+        let given = std::mem::take(&mut self.grads[id.0 as usize]);
+        let Some((&first, mut rest)) = given.split_first() else { return Ok(None) };
+        let mut total = first;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(ops::MAX_INPUTS - 1));
+            let terms: Vec<NodeId> = std::iter::once(total).chain(now.iter().copied()).collect();
+            total = self.push(id, "grad.sum", Op::AddN, &terms)?;
+            rest = later;
+        }
+        Ok(Some(total))
+    }
+
+    /// One node a table: the gradient of its rows from all lookups, by column and offset.
+    pub(super) fn row_gradients(&mut self) -> Result<Vec<(usize, NodeId)>> {
+        let mut nodes = Vec::new();
+        for (table, mut gathered) in std::mem::take(&mut self.gathered) {
+            gathered.sort_by_key(|g| (g.gather.column, g.gather.offset, g.gradient));
+            let gathers = gathered.iter().map(|g| g.gather).collect();
+            let inputs: Vec<NodeId> = gathered
+                .iter()
+                .flat_map(|g| std::iter::once(g.gradient).chain(g.winners))
+                .collect();
+            let rows = self.graph.nodes.iter().position(|n| n.op == Op::Rows { table });
+            let Some(rows) = rows else { continue };
+            let op = Op::GatherGrad { table, gathers };
+            nodes.push((table, self.push(NodeId(rows as u32), "grad", op, &inputs)?));
+        }
+        Ok(nodes)
+    }
+}

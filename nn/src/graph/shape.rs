@@ -1,0 +1,100 @@
+//! The ids and shapes of a graph: which node, which parameter, how many rows and columns.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The rows of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Dim {
+    /// `B`: the rows of the batch.
+    Batch,
+    /// `U(table)`: the unique rows that the batch reads of one table.
+    Unique(usize),
+    /// `V(column)`: the values of one sparse column, list after list. A tile of rows owns its rows'
+    /// values.
+    Values(usize),
+    /// `B` again, of a value that is complete: every tile may read all rows of the batch. Only the
+    /// operations made for it read it.
+    Whole,
+    /// A number known when the model is built.
+    Const(usize),
+}
+
+/// The shape of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    /// The number of rows, symbolic or constant.
+    pub rows: Dim,
+    /// The number of columns.
+    pub cols: usize,
+}
+
+/// The index of a node in its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub u32);
+
+/// The index of a parameter in its graph, in order of creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ParamId(pub u32);
+
+impl Shape {
+    /// Returns the shape `[B, cols]`.
+    pub const fn batch(cols: usize) -> Self {
+        Self { rows: Dim::Batch, cols }
+    }
+
+    /// Returns the shape `[rows, cols]` of two numbers.
+    pub const fn constant(rows: usize, cols: usize) -> Self {
+        Self { rows: Dim::Const(rows), cols }
+    }
+
+    /// Returns the number of elements of a constant shape, `None` of a symbolic one.
+    pub fn const_len(self) -> Option<usize> {
+        match self.rows {
+            Dim::Const(rows) => Some(rows * self.cols),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a tile of the batch owns some of the rows.
+    pub(crate) fn is_tiled(self) -> bool {
+        self.rows.is_tiled()
+    }
+}
+
+impl Dim {
+    /// Returns whether a tile of the batch owns some of the rows: rows of the batch, values of a
+    /// column.
+    pub(crate) fn is_tiled(self) -> bool {
+        matches!(self, Self::Batch | Self::Values(_))
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batch => write!(f, "B"),
+            Self::Unique(table) => write!(f, "U{table}"),
+            Self::Values(column) => write!(f, "V{column}"),
+            Self::Whole => write!(f, "whole B"),
+            Self::Const(n) => write!(f, "{n}"),
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, {}]", self.rows, self.cols)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}

@@ -1,0 +1,227 @@
+//! A graph built for inference as an ONNX model, for runtimes that know nothing of tables.
+//!
+//! Dense parameters become initializers under their own names. What a batch brings along become inputs, in
+//! the form in which somebody who has the rows in a key-value store has them:
+//!
+//! | input | shape | what it is |
+//! |---|---|---|
+//! | `<feature>.<segment>` | `[batch, n]` | floats of the segment of the row of each id, of a feature with one id |
+//! | `<feature>.<segment>` | `[values_<feature>, n]` | of a list feature the same for each value, list after list |
+//! | `<feature>.lengths` | `[batch]`, int64 | values of each list |
+//! | `<feature>.weights` | `[values_<feature>]`, or `[1]` for all | weights of the values; absent: 1 |
+//! | `<feature>.value` | `[batch, 1]` | a number, transformed as the job says |
+//!
+//! Pooling, attention over histories and everything behind it are in the graph. Outputs have the names that
+//! they have in the graph: `logits`, `probabilities`, and `…/<task>` of further tasks.
+//!
+//! It is no general converter: operations that training alone knows are refused by name.
+
+pub(crate) mod emit;
+pub(crate) mod lists;
+pub(crate) mod proto;
+#[cfg(test)]
+mod tests;
+pub(crate) mod writer;
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId};
+use crate::ops;
+use crate::params::Params;
+use proto::{
+    DimensionValue, GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto,
+    ValueInfoProto, data,
+};
+use writer::{BATCH, OnnxNode, Writer};
+
+/// The operator set: `ScatterND` has maxima from 18 on.
+const OPSET: i64 = 18;
+/// The file format of that operator set.
+const IR_VERSION: i64 = 8;
+/// Protobuf messages end here.
+const MAX_BYTES: usize = i32::MAX as usize;
+
+/// A sparse column as its rows are fed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnnxColumn {
+    /// Whether a row of the batch has a list of values.
+    pub list: bool,
+    /// The parts of its table's rows: name, first float, floats.
+    pub segments: Vec<(String, usize, usize)>,
+}
+
+/// What an input is, and what to feed it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OnnxInput {
+    /// Its name in the model.
+    pub name: String,
+    /// `float32` or `int64`.
+    pub dtype: &'static str,
+    /// Its dimensions, symbolic ones by name.
+    pub shape: Vec<String>,
+    /// Whether it may be left out.
+    pub optional: bool,
+    /// What it holds.
+    #[serde(flatten)]
+    pub holds: OnnxHolds,
+}
+
+/// What an input holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "holds", rename_all = "snake_case")]
+pub enum OnnxHolds {
+    /// A segment of the row of each value.
+    Rows {
+        /// The feature.
+        feature: String,
+        /// The table.
+        table: String,
+        /// The segment.
+        segment: String,
+    },
+    /// The number of values of each list.
+    Lengths {
+        /// The feature.
+        feature: String,
+    },
+    /// The weight of each value.
+    Weights {
+        /// The feature.
+        feature: String,
+    },
+    /// A number.
+    Value {
+        /// The feature.
+        feature: String,
+    },
+}
+
+/// A model in ONNX.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OnnxModel {
+    /// The file's bytes. The same model gives the same bytes.
+    pub bytes: Vec<u8>,
+    /// What to feed it, in the order of the file.
+    pub inputs: Vec<OnnxInput>,
+    /// Names and columns of what it answers; each is `[batch, columns]`.
+    pub outputs: Vec<(String, usize)>,
+}
+
+impl Graph {
+    /// The graph, which was built for inference, with these parameters. `columns` say how the sparse columns are
+    /// fed, `metadata` goes into the file as it is.
+    ///
+    /// # Errors
+    /// [`Error::Onnx`] names the node whose operation has no form in ONNX, or the name that two things have.
+    pub fn to_onnx(
+        &self,
+        params: &Params,
+        columns: &[OnnxColumn],
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<OnnxModel> {
+        params.fits(&self.params)?;
+        if columns.len() != self.inputs.columns.len() {
+            let (have, want) = (columns.len(), self.inputs.columns.len());
+            let reason = format!("{have} columns are described and the graph has {want}");
+            return Err(Error::Input { input: "the columns".to_owned(), reason });
+        }
+        if let Some((param, _)) = params.iter().find(|(_, v)| v.iter().any(|x| !x.is_finite())) {
+            let reason = "holds a number that is not finite".to_owned();
+            return Err(Error::Param { name: param.name.clone(), reason });
+        }
+        let mut writer = Writer::new(self, params, columns);
+        for (name, _) in &self.outputs {
+            writer.emitter.claim(name)?;
+        }
+        for index in 0..self.nodes.len() {
+            let id = NodeId(index as u32);
+            if writer.is_needed[index] {
+                write_node(&mut writer, id)?;
+            }
+        }
+        finish(writer, metadata)
+    }
+}
+
+/// Writes one node; those that it reads are written.
+fn write_node(writer: &mut Writer<'_>, id: NodeId) -> Result<()> {
+    let graph = writer.graph;
+    let node = graph.node(id);
+    writer.emitter.enter(id, &node.name);
+    let values: Vec<String> = node.inputs.iter().map(|&i| writer.value(i).to_owned()).collect();
+    let inputs: Vec<&str> = values.iter().map(String::as_str).collect();
+    let cols: Vec<usize> = node.inputs.iter().map(|&i| graph.shape(i).cols).collect();
+    let (layer, out_cols) = (node.name.as_str(), node.shape.cols);
+    let around = OnnxNode { id, layer, inputs: &inputs, input_cols: &cols, out_cols };
+    let value = ops::onnx(&node.op, &around, writer)?;
+    let value = value.ok_or_else(|| refuse_op(&node.op, layer))?;
+    writer.values[id.0 as usize] = value;
+    Ok(())
+}
+
+/// Writes the file of a graph whose nodes are all written.
+fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result<OnnxModel> {
+    let mut outputs = Vec::new();
+    let mut infos = Vec::new();
+    for (name, id) in &writer.graph.outputs {
+        let node = writer.graph.node(*id);
+        if node.shape.rows != Dim::Batch {
+            let reason = format!(
+                "an output has a row for each row of the batch, and this is {}",
+                node.shape
+            );
+            return Err(Error::Onnx { node: name.clone(), reason });
+        }
+        let value = writer.value(*id).to_owned();
+        writer.emitter.begin(format!("%output.{name}"), &format!("output.{name}"));
+        writer.emitter.push("Identity", &[&value], Vec::new(), name.clone());
+        let cols = node.shape.cols;
+        let shape = [DimensionValue::Symbol(BATCH.to_owned()), DimensionValue::Number(cols as i64)];
+        infos.push(ValueInfoProto::new(name, data::FLOAT, &shape, ""));
+        outputs.push((name.clone(), cols));
+    }
+    let property = |(key, value): (&String, &String)| StringStringEntryProto {
+        key: Some(key.clone()),
+        value: Some(value.clone()),
+    };
+    let model = ModelProto {
+        ir_version: Some(IR_VERSION),
+        producer_name: Some("zillion".to_owned()),
+        producer_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        opset_import: vec![OperatorSetIdProto {
+            domain: Some(String::new()),
+            version: Some(OPSET),
+        }],
+        metadata_props: metadata.iter().map(property).collect(),
+        graph: Some(GraphProto {
+            name: Some("zillion".to_owned()),
+            node: writer.emitter.nodes,
+            initializer: writer.emitter.initializers,
+            input: writer.infos,
+            output: infos,
+            doc_string: None,
+        }),
+        ..ModelProto::default()
+    };
+    let length = model.encoded_len();
+    if length > MAX_BYTES {
+        let reason = format!(
+            "the dense model has {length} bytes, and a file of ONNX at most {MAX_BYTES}; its \
+             safetensors have no such limit"
+        );
+        return Err(Error::Onnx { node: "the whole graph".to_owned(), reason });
+    }
+    Ok(OnnxModel { bytes: model.encode_to_vec(), inputs: writer.inputs, outputs })
+}
+
+/// A refusal of an operation.
+fn refuse_op(op: &Op, layer: &str) -> Error {
+    let reason = format!("the operation `{}` has no form in ONNX", op.name());
+    Error::Onnx { node: layer.to_owned(), reason }
+}

@@ -1,0 +1,439 @@
+//! Batch norm (Ioffe & Szegedy 2015).
+//!
+//! Batch norm is four operations: statistics over the batch, normalisation by given statistics,
+//! the sums that its gradient needs, and the gradient. Statistics are merged from tile to tile and
+//! from lane to lane by the pairwise update of Chan, Golub & LeVeque (1979), so that a column far
+//! from zero keeps its variance. Inference normalises by the running statistics with the same
+//! operation.
+
+use super::kernel::{Tile, View, ViewMut, add, simd};
+use super::{Chaining, OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::onnx::writer::{OnnxNode, Writer};
+use std::fmt;
+use zillion_device::matmul::Scratch;
+
+/// Columns worked on at a time: their factors stay in first-level cache while rows stream by.
+const BLOCK: usize = 1024;
+
+/// Batch norm: statistics, normalisation, its gradients and the running statistics.
+pub(super) struct BatchNorm;
+
+impl OpGroup for BatchNorm {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::BatchNormStats => "batch_norm_stats",
+            Op::BatchNorm { .. } => "batch_norm",
+            Op::BatchNormReduce { .. } => "batch_norm_reduce",
+            Op::BatchNormGrad { .. } => "batch_norm_grad",
+            Op::BatchNormFixedGrad { .. } => "batch_norm_fixed_grad",
+            Op::BatchNormRunning { .. } => "batch_norm_running",
+            _ => "unknown",
+        }
+    }
+
+    fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match op {
+            Op::BatchNormRunning { variance: true, .. } => f.write_str("[variance]"),
+            Op::BatchNormRunning { variance: false, .. } => f.write_str("[mean]"),
+            _ => Ok(()),
+        }
+    }
+
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        let line = |s: &Shape, n: usize| *s == Shape::constant(1, n);
+        match (op, inputs) {
+            (Op::BatchNormStats, [x]) if x.is_tiled() => Ok(Shape::constant(1, 2 * x.cols)),
+            (Op::BatchNorm { .. }, [x, stats, scale, shift])
+                if line(stats, 2 * x.cols) && line(scale, x.cols) && line(shift, x.cols) =>
+            {
+                Ok(*x)
+            }
+            (Op::BatchNormReduce { .. }, [g, x, stats]) if g == x && line(stats, 2 * x.cols) => {
+                Ok(Shape::constant(1, 2 * x.cols))
+            }
+            (Op::BatchNormGrad { .. }, [g, x, stats, scale, reduced])
+                if g == x
+                    && line(stats, 2 * x.cols)
+                    && line(scale, x.cols)
+                    && line(reduced, 2 * x.cols) =>
+            {
+                Ok(*x)
+            }
+            (Op::BatchNormFixedGrad { .. }, [g, stats, scale])
+                if line(stats, 2 * g.cols) && line(scale, g.cols) =>
+            {
+                Ok(*g)
+            }
+            (Op::BatchNormRunning { .. }, [running, stats])
+                if line(running, running.cols) && line(stats, 2 * running.cols) =>
+            {
+                Ok(*running)
+            }
+            _ => super::cannot_take(op, inputs),
+        }
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        let rows = tile.rows;
+        match (op, inputs) {
+            (Op::BatchNorm { eps }, &[x, stats, scale, shift]) => {
+                batch_norm(*eps, rows, x, stats, scale, shift, &mut out);
+            }
+            (Op::BatchNormGrad { eps }, &[g, x, stats, scale, reduced]) => {
+                let sums = Some((x, reduced, 1.0 / tile.total_rows as f32));
+                batch_norm_grad(*eps, rows, g, stats, scale, sums, &mut out);
+            }
+            (Op::BatchNormFixedGrad { eps }, &[g, stats, scale]) => {
+                batch_norm_grad(*eps, rows, g, stats, scale, None, &mut out);
+            }
+            (Op::BatchNormRunning { momentum, variance }, &[running, stats]) => {
+                move_running(*momentum, *variance, tile.total_rows, running, stats, &mut out);
+            }
+            _ => super::reject(op),
+        }
+    }
+
+    fn accumulate(
+        op: &Op,
+        tile: &Tile<'_>,
+        rows_before: usize,
+        inputs: &[View<'_>],
+        partial: &mut [f32],
+        _scratch: &mut Scratch,
+    ) {
+        match (op, inputs) {
+            (Op::BatchNormStats, &[x]) => tile_stats(tile.rows, rows_before, x, partial),
+            (Op::BatchNormReduce { eps }, &[g, x, stats]) => {
+                batch_norm_reduce(*eps, tile.rows, g, x, stats, partial, rows_before == 0);
+            }
+            _ => super::reject(op),
+        }
+    }
+
+    /// A partial of statistics has the mean and the squared deviations so far, and those of the tile:
+    /// four floats a column.
+    fn partial_len(op: &Op, len: usize) -> usize {
+        if *op == Op::BatchNormStats { 2 * len } else { len }
+    }
+
+    fn combines_by_element(op: &Op) -> bool {
+        *op != Op::BatchNormStats
+    }
+
+    fn combine<'a>(
+        op: &Op,
+        partials: impl Iterator<Item = (usize, &'a [f32])>,
+        start: usize,
+        _total_rows: usize,
+        out: &mut [f32],
+    ) {
+        match op {
+            Op::BatchNormStats => combine_stats(partials, out),
+            _ => super::add_partials(partials, start, out),
+        }
+    }
+
+    fn chaining(op: &Op) -> Chaining {
+        match op {
+            Op::BatchNorm { .. } | Op::BatchNormGrad { .. } | Op::BatchNormFixedGrad { .. } => {
+                Chaining::Tile
+            }
+            _ => Chaining::None,
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        let (&Op::BatchNorm { eps }, &[x, stats, scale, shift]) =
+            (&node.op, node.inputs.as_slice())
+        else {
+            // The rule of batch norm differentiates through its statistics; other uses of statistics
+            // have no gradient.
+            return Err(cx.no_rule(id));
+        };
+        let n = cx.shape(x).cols;
+        let reduced = cx.push(id, "grad", Op::BatchNormReduce { eps }, &[g, x, stats])?;
+        for (param, start) in [(scale, 0), (shift, n)] {
+            if cx.wants(param) {
+                let gp = cx.push(id, "grad", Op::Slice { start, len: n }, &[reduced])?;
+                cx.give(param, gp);
+            }
+        }
+        let of_batch = cx.node(stats).op == Op::BatchNormStats && cx.node(stats).inputs == [x];
+        if of_batch && cx.wants(x) {
+            let inputs = [g, x, stats, scale, reduced];
+            let gx = cx.push(id, "grad", Op::BatchNormGrad { eps }, &inputs)?;
+            cx.give(x, gx);
+        } else if !of_batch && cx.wants(stats) {
+            return Err(cx.no_rule(id));
+        } else if cx.wants(x) {
+            let gx = cx.push(id, "grad", Op::BatchNormFixedGrad { eps }, &[g, stats, scale])?;
+            cx.give(x, gx);
+        }
+        Ok(())
+    }
+
+    fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        match op {
+            Op::BatchNormStats | Op::BatchNormReduce { .. } => 4 * sizes.input(0),
+            Op::BatchNormGrad { .. } => 5 * sizes.out(),
+            Op::BatchNormRunning { .. } => 3 * sizes.out(),
+            _ => 2 * sizes.out(),
+        }
+    }
+
+    /// Writes `a·x + b` with the factors that the running statistics give.
+    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+        let (Op::BatchNorm { eps }, [x, stats, scale, shift]) = (op, node.inputs) else {
+            return Ok(None);
+        };
+        let (e, cols) = (&mut writer.emitter, node.out_cols);
+        let axis = e.int(1);
+        let (start, middle, end) = (e.int(0), e.int(cols as i64), e.int(2 * cols as i64));
+        let mean = e.op("Slice", &[stats, &start, &middle, &axis], vec![]);
+        let variance = e.op("Slice", &[stats, &middle, &end, &axis], vec![]);
+        let eps = e.float(*eps);
+        let variance = e.op("Add", &[&variance, &eps], vec![]);
+        let deviation = e.op("Sqrt", &[&variance], vec![]);
+        let factor = e.op("Div", &[scale, &deviation], vec![]);
+        let moved = e.op("Mul", &[&mean, &factor], vec![]);
+        let summand = e.op("Sub", &[shift, &moved], vec![]);
+        let scaled = e.op("Mul", &[x, &factor], vec![]);
+        Ok(Some(e.op("Add", &[&scaled, &summand], vec![])))
+    }
+}
+
+/// Moves a running mean or variance towards the statistics of the batch.
+fn move_running(
+    momentum: f32,
+    variance: bool,
+    total_rows: usize,
+    running: View<'_>,
+    stats: View<'_>,
+    out: &mut ViewMut<'_>,
+) {
+    let n = running.cols;
+    if total_rows == 0 {
+        // Statistics of no rows say nothing.
+        return out.row(0).copy_from_slice(running.row(0));
+    }
+    // The unbiased estimate; of one row there is none, and the biased one (0) stands in.
+    let count = total_rows as f32;
+    let unbiased = if count > 1.0 { count / (count - 1.0) } else { 1.0 };
+    let (from, factor) = if variance { (n, unbiased) } else { (0, 1.0) };
+    let batch = &stats.row(0)[from..from + n];
+    for ((o, &old), &new) in out.row(0).iter_mut().zip(running.row(0)).zip(batch) {
+        *o = (1.0 - momentum) * old + momentum * factor * new;
+    }
+}
+
+fn tile_stats(rows: usize, rows_before: usize, x: View<'_>, partial: &mut [f32]) {
+    let n = x.cols;
+    let (so_far, of_tile) = partial.split_at_mut(2 * n);
+    let (mean, squares) = of_tile.split_at_mut(n);
+    let (mean, squares) = (&mut mean[..n], &mut squares[..n]);
+    simd!({
+        mean.fill(0.0);
+        squares.fill(0.0);
+        for i in 0..rows {
+            add(mean, x.row(i));
+        }
+        let by = 1.0 / rows as f32;
+        mean.iter_mut().for_each(|m| *m *= by);
+        for i in 0..rows {
+            add_squares(squares, mean, x.row(i));
+        }
+    });
+    if rows_before == 0 {
+        so_far.copy_from_slice(of_tile);
+    } else {
+        merge_stats(so_far, rows_before, of_tile, rows);
+    }
+}
+
+#[inline(always)]
+fn add_squares(squares: &mut [f32], mean: &[f32], x: &[f32]) {
+    for ((s, &m), &x) in squares.iter_mut().zip(mean).zip(x) {
+        *s += (x - m) * (x - m);
+    }
+}
+
+/// Merges mean and squared deviations of `rows` further rows into those of `rows_before`.
+fn merge_stats(so_far: &mut [f32], rows_before: usize, more: &[f32], rows: usize) {
+    let n = so_far.len() / 2;
+    let (mean, squares) = so_far.split_at_mut(n);
+    let (more_mean, more_squares) = more.split_at(n);
+    let share = rows as f32 / (rows_before + rows) as f32;
+    let weight = rows_before as f32 * share;
+    for j in 0..n {
+        let delta = more_mean[j] - mean[j];
+        mean[j] += delta * share;
+        squares[j] += more_squares[j] + delta * delta * weight;
+    }
+}
+
+/// Statistics of the batch from those of its lanes, in lane order.
+fn combine_stats<'a>(partials: impl Iterator<Item = (usize, &'a [f32])>, out: &mut [f32]) {
+    let mut total = 0;
+    for (rows, partial) in partials {
+        let partial = &partial[..out.len()];
+        if total == 0 {
+            out.copy_from_slice(partial);
+        } else {
+            merge_stats(out, total, partial, rows);
+        }
+        total += rows;
+    }
+    let n = out.len() / 2;
+    let by = 1.0 / total as f32;
+    out[n..].iter_mut().for_each(|v| *v *= by);
+}
+
+/// Calls `body(start, width)` for each block of columns.
+#[inline(always)]
+fn blocks(cols: usize, mut body: impl FnMut(usize, usize)) {
+    for start in (0..cols).step_by(BLOCK) {
+        body(start, BLOCK.min(cols - start));
+    }
+}
+
+fn batch_norm(
+    eps: f32,
+    rows: usize,
+    x: View<'_>,
+    stats: View<'_>,
+    scale: View<'_>,
+    shift: View<'_>,
+    out: &mut ViewMut<'_>,
+) {
+    let n = x.cols;
+    let (mean, var) = stats.row(0).split_at(n);
+    let (scale, shift) = (scale.row(0), shift.row(0));
+    simd!({
+        blocks(n, |start, width| {
+            let (mut a, mut b) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
+            for j in 0..width {
+                a[j] = scale[start + j] / (var[start + j] + eps).sqrt();
+                b[j] = shift[start + j] - mean[start + j] * a[j];
+            }
+            for i in 0..rows {
+                let x = &x.row(i)[start..start + width];
+                let out = &mut out.row(i)[start..start + width];
+                for (((o, &x), &a), &b) in out.iter_mut().zip(x).zip(&a).zip(&b) {
+                    *o = a * x + b;
+                }
+            }
+        })
+    })
+}
+
+fn batch_norm_reduce(
+    eps: f32,
+    rows: usize,
+    g: View<'_>,
+    x: View<'_>,
+    stats: View<'_>,
+    partial: &mut [f32],
+    first: bool,
+) {
+    let n = x.cols;
+    let (mean, var) = stats.row(0).split_at(n);
+    if first {
+        partial[..2 * n].fill(0.0);
+    }
+    let (to_scale, to_shift) = partial[..2 * n].split_at_mut(n);
+    simd!({
+        blocks(n, |start, width| {
+            let range = start..start + width;
+            let (mut m, mut rstd) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
+            for j in 0..width {
+                m[j] = mean[start + j];
+                rstd[j] = 1.0 / (var[start + j] + eps).sqrt();
+            }
+            for i in 0..rows {
+                scale_and_shift_sums(
+                    &mut to_scale[range.clone()],
+                    &mut to_shift[range.clone()],
+                    &g.row(i)[range.clone()],
+                    &x.row(i)[range.clone()],
+                    &m,
+                    &rstd,
+                );
+            }
+        })
+    })
+}
+
+#[inline(always)]
+fn scale_and_shift_sums(
+    to_scale: &mut [f32],
+    to_shift: &mut [f32],
+    g: &[f32],
+    x: &[f32],
+    mean: &[f32],
+    rstd: &[f32],
+) {
+    for (((((scale, shift), &g), &x), &m), &r) in
+        to_scale.iter_mut().zip(to_shift).zip(g).zip(x).zip(mean).zip(rstd)
+    {
+        *scale += g * ((x - m) * r);
+        *shift += g;
+    }
+}
+
+/// `scale/σ · (g − mean(g) − x̂ · mean(g·x̂))`, or its first term where the statistics are given.
+fn batch_norm_grad(
+    eps: f32,
+    rows: usize,
+    g: View<'_>,
+    stats: View<'_>,
+    scale: View<'_>,
+    sums: Option<(View<'_>, View<'_>, f32)>,
+    out: &mut ViewMut<'_>,
+) {
+    let n = g.cols;
+    let (mean, var) = stats.row(0).split_at(n);
+    let scale = scale.row(0);
+    simd!({
+        blocks(n, |start, width| {
+            let range = start..start + width;
+            let (mut a, mut b) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
+            let (mut c, mut m) = ([0.0f32; BLOCK], [0.0f32; BLOCK]);
+            for j in 0..width {
+                let rstd = 1.0 / (var[start + j] + eps).sqrt();
+                a[j] = scale[start + j] * rstd;
+                m[j] = mean[start + j];
+                if let Some((_, reduced, by)) = sums {
+                    let reduced = reduced.row(0);
+                    b[j] = -a[j] * rstd * by * reduced[start + j];
+                    c[j] = -a[j] * by * reduced[n + start + j];
+                }
+            }
+            for i in 0..rows {
+                let g = &g.row(i)[range.clone()];
+                let out = &mut out.row(i)[range.clone()];
+                match sums {
+                    Some((x, _, _)) => {
+                        let x = &x.row(i)[range.clone()];
+                        for ((((((o, &g), &x), &a), &b), &c), &m) in
+                            out.iter_mut().zip(g).zip(x).zip(&a).zip(&b).zip(&c).zip(&m)
+                        {
+                            *o = a * g + b * (x - m) + c;
+                        }
+                    }
+                    None => {
+                        for ((o, &g), &a) in out.iter_mut().zip(g).zip(&a) {
+                            *o = a * g;
+                        }
+                    }
+                }
+            }
+        })
+    })
+}

@@ -1,0 +1,207 @@
+//! Layer norm over the columns of each row (Ba, Kiros & Hinton 2016).
+
+use super::kernel::{Tile, View, ViewMut, simd, sum_by};
+use super::{Chaining, OpGroup, ShapeResult};
+use crate::autodiff::backward::Backward;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{NodeId, Shape};
+use crate::graph::sizes::NodeSizes;
+use crate::onnx::writer::{OnnxNode, Writer};
+use zillion_device::matmul::Scratch;
+
+/// Layer norm and its gradients.
+pub(super) struct LayerNorm;
+
+impl OpGroup for LayerNorm {
+    fn name(op: &Op) -> &'static str {
+        match op {
+            Op::LayerNorm { .. } => "layer_norm",
+            Op::LayerNormReduce { .. } => "layer_norm_reduce",
+            Op::LayerNormGrad { .. } => "layer_norm_grad",
+            _ => "unknown",
+        }
+    }
+
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        let line = |s: &Shape, n: usize| *s == Shape::constant(1, n);
+        match (op, inputs) {
+            (Op::LayerNorm { .. }, [x, scale, shift])
+                if line(scale, x.cols) && line(shift, x.cols) =>
+            {
+                Ok(*x)
+            }
+            (Op::LayerNormReduce { .. }, [g, x]) if g == x => Ok(Shape::constant(1, 2 * x.cols)),
+            (Op::LayerNormGrad { .. }, [g, x, scale]) if g == x && line(scale, x.cols) => Ok(*x),
+            _ => super::cannot_take(op, inputs),
+        }
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
+        let rows = tile.rows;
+        match (op, inputs) {
+            (Op::LayerNorm { eps }, &[x, scale, shift]) => {
+                layer_norm(*eps, rows, x, scale, shift, &mut out);
+            }
+            (Op::LayerNormGrad { eps }, &[g, x, scale]) => {
+                layer_norm_grad(*eps, rows, g, x, scale, &mut out);
+            }
+            (Op::LayerNormReduce { eps }, &[g, x]) => {
+                layer_norm_reduce(*eps, rows, g, x, out.data, true);
+            }
+            _ => super::reject(op),
+        }
+    }
+
+    fn accumulate(
+        op: &Op,
+        tile: &Tile<'_>,
+        rows_before: usize,
+        inputs: &[View<'_>],
+        partial: &mut [f32],
+        _scratch: &mut Scratch,
+    ) {
+        let (Op::LayerNormReduce { eps }, &[g, x]) = (op, inputs) else {
+            return super::reject(op);
+        };
+        layer_norm_reduce(*eps, tile.rows, g, x, partial, rows_before == 0);
+    }
+
+    fn sums_rows(op: &Op) -> bool {
+        matches!(op, Op::LayerNormReduce { .. })
+    }
+
+    fn chaining(op: &Op) -> Chaining {
+        match op {
+            Op::LayerNorm { .. } | Op::LayerNormGrad { .. } => Chaining::Rows,
+            _ => Chaining::None,
+        }
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        let (&Op::LayerNorm { eps }, &[x, scale, shift]) = (&node.op, node.inputs.as_slice())
+        else {
+            return Err(cx.no_rule(id));
+        };
+        if cx.wants(scale) || cx.wants(shift) {
+            let n = cx.shape(x).cols;
+            let reduced = cx.push(id, "grad", Op::LayerNormReduce { eps }, &[g, x])?;
+            for (param, start) in [(scale, 0), (shift, n)] {
+                if cx.wants(param) {
+                    let gp = cx.push(id, "grad", Op::Slice { start, len: n }, &[reduced])?;
+                    cx.give(param, gp);
+                }
+            }
+        }
+        if cx.wants(x) {
+            let gx = cx.push(id, "grad", Op::LayerNormGrad { eps }, &[g, x, scale])?;
+            cx.give(x, gx);
+        }
+        Ok(())
+    }
+
+    fn flops(_op: &Op, sizes: &NodeSizes<'_>) -> u64 {
+        8 * sizes.input(0)
+    }
+
+    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+        let (Op::LayerNorm { eps }, [x, scale, shift]) = (op, node.inputs) else {
+            return Ok(None);
+        };
+        let mean = writer.reduce("ReduceMean", x, 1);
+        let centred = writer.emitter.op("Sub", &[x, &mean], vec![]);
+        let squares = writer.emitter.op("Mul", &[&centred, &centred], vec![]);
+        let variance = writer.reduce("ReduceMean", &squares, 1);
+        let e = &mut writer.emitter;
+        let eps = e.float(*eps);
+        let variance = e.op("Add", &[&variance, &eps], vec![]);
+        let deviation = e.op("Sqrt", &[&variance], vec![]);
+        let normal = e.op("Div", &[&centred, &deviation], vec![]);
+        let scaled = e.op("Mul", &[&normal, scale], vec![]);
+        Ok(Some(e.op("Add", &[&scaled, shift], vec![])))
+    }
+}
+
+/// Mean and reciprocal standard deviation of a row.
+#[inline(always)]
+fn row_stats(eps: f32, x: &[f32]) -> (f32, f32) {
+    let by = 1.0 / x.len() as f32;
+    let mean = by * sum_by(x, x, |x, _| x);
+    let var = by * sum_by(x, x, |x, _| (x - mean) * (x - mean));
+    (mean, 1.0 / (var + eps).sqrt())
+}
+
+fn layer_norm(
+    eps: f32,
+    rows: usize,
+    x: View<'_>,
+    scale: View<'_>,
+    shift: View<'_>,
+    out: &mut ViewMut<'_>,
+) {
+    let (scale, shift) = (scale.row(0), shift.row(0));
+    simd!({
+        for i in 0..rows {
+            let x = x.row(i);
+            let (mean, rstd) = row_stats(eps, x);
+            for (((o, &x), &a), &b) in out.row(i).iter_mut().zip(x).zip(scale).zip(shift) {
+                *o = (x - mean) * rstd * a + b;
+            }
+        }
+    })
+}
+
+fn layer_norm_reduce(
+    eps: f32,
+    rows: usize,
+    g: View<'_>,
+    x: View<'_>,
+    partial: &mut [f32],
+    first: bool,
+) {
+    let n = x.cols;
+    if first {
+        partial[..2 * n].fill(0.0);
+    }
+    let (to_scale, to_shift) = partial[..2 * n].split_at_mut(n);
+    simd!({
+        for i in 0..rows {
+            let (g, x) = (g.row(i), x.row(i));
+            let (mean, rstd) = row_stats(eps, x);
+            for (((scale, shift), &g), &x) in
+                to_scale.iter_mut().zip(to_shift.iter_mut()).zip(g).zip(x)
+            {
+                *scale += g * ((x - mean) * rstd);
+                *shift += g;
+            }
+        }
+    })
+}
+
+fn layer_norm_grad(
+    eps: f32,
+    rows: usize,
+    g: View<'_>,
+    x: View<'_>,
+    scale: View<'_>,
+    out: &mut ViewMut<'_>,
+) {
+    let scale = scale.row(0);
+    let by = 1.0 / x.cols as f32;
+    simd!({
+        for i in 0..rows {
+            let (g, x, out) = (g.row(i), x.row(i), out.row(i));
+            let (mean, rstd) = row_stats(eps, x);
+            for ((o, &g), &a) in out.iter_mut().zip(g).zip(scale) {
+                *o = g * a;
+            }
+            let mean_g = by * sum_by(out, out, |g, _| g);
+            let mean_gx = by * sum_by(out, x, |g, x| g * ((x - mean) * rstd));
+            for (o, &x) in out.iter_mut().zip(x) {
+                *o = rstd * (*o - mean_g - (x - mean) * rstd * mean_gx);
+            }
+        }
+    })
+}

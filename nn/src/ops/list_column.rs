@@ -1,0 +1,102 @@
+//! The values that a step derives once from a column with lists or weights.
+
+use std::ops::Range;
+
+use zillion_feature::Pooling;
+
+use crate::graph::op::Gather;
+use crate::inputs::ColumnView;
+
+/// What is derived once a step from a column that has lists or weights.
+#[derive(Debug, Default)]
+pub(crate) struct ListColumn {
+    /// The row of each value; empty where each row has one, or where there is no backward pass.
+    pub(crate) row_of: Vec<u32>,
+    /// Where the buffers of the column's values hold each: the lane in the upper 8 bits, the place in
+    /// it in the lower 24. Empty where it is not needed, or where each row has one value.
+    pub(crate) locate: Vec<u32>,
+    /// The factor of each value, for each way in which the column is pooled. Empty vector: all 1.
+    pub(crate) factors: Vec<(Pooling, Vec<f32>)>,
+}
+
+impl ListColumn {
+    #[inline(always)]
+    pub(crate) fn factors_of(&self, gather: &Gather) -> &[f32] {
+        let pooling = factor_kind(gather.pooling);
+        self.factors.iter().find(|(p, _)| *p == pooling).map_or(&[], |(_, f)| f.as_slice())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.row_of.clear();
+        self.locate.clear();
+        // Emptied, not dropped: their memory serves the next step.
+        self.factors.iter_mut().for_each(|(_, factors)| factors.clear());
+    }
+
+    /// Notes the row of each value.
+    pub(crate) fn set_rows(&mut self, column: &ColumnView<'_>, rows: usize) {
+        if column.offsets.is_some() {
+            self.row_of.reserve(column.inverse.len());
+            for row in 0..rows {
+                let values = column.values_of(row).len();
+                self.row_of.extend(std::iter::repeat_n(row as u32, values));
+            }
+        }
+    }
+
+    /// Notes where lanes, which are given by their rows, keep each value.
+    pub(crate) fn set_places(
+        &mut self,
+        column: &ColumnView<'_>,
+        lanes: impl Iterator<Item = Range<usize>>,
+    ) {
+        if column.offsets.is_some() {
+            self.locate.reserve(column.inverse.len());
+            for (lane, rows) in lanes.enumerate() {
+                let values = column.values_before(rows.end) - column.values_before(rows.start);
+                self.locate.extend((0..values as u32).map(|local| (lane as u32) << 24 | local));
+            }
+        }
+    }
+
+    /// Computes the factors of one way of pooling: the weight, for a mean over the sum of the list's
+    /// weights, for sqrtn over the root of the sum of their squares (as TensorFlow has it). A list
+    /// whose weights sum to zero pools to zeros.
+    pub(crate) fn set_factors(&mut self, column: &ColumnView<'_>, pooling: Pooling, rows: usize) {
+        let averaged = matches!(pooling, Pooling::Mean | Pooling::Sqrtn);
+        if column.weights.is_none() && (!averaged || column.offsets.is_none()) {
+            return;
+        }
+        let index = self.factors.iter().position(|(p, _)| *p == pooling).unwrap_or_else(|| {
+            self.factors.push((pooling, Vec::new()));
+            self.factors.len() - 1
+        });
+        let factors = &mut self.factors[index].1;
+        if !factors.is_empty() {
+            return;
+        }
+        factors.reserve(column.inverse.len());
+        for row in 0..rows {
+            let values = column.values_of(row);
+            let count = values.len() as f32;
+            let weights = column.weights.map(|w| &w[values.clone()]);
+            let sum = |f: fn(f32) -> f32| weights.map_or(count, |w| w.iter().map(|&w| f(w)).sum());
+            let divisor = match pooling {
+                Pooling::Mean => sum(|w| w),
+                Pooling::Sqrtn => sum(|w| w * w).sqrt(),
+                Pooling::Sum | Pooling::Max => 1.0,
+            };
+            let by = if divisor == 0.0 { 0.0 } else { 1.0 / divisor };
+            match weights {
+                Some(weights) => factors.extend(weights.iter().map(|w| w * by)),
+                None => factors.extend(std::iter::repeat_n(by, values.len())),
+            }
+        }
+    }
+}
+
+/// The pooling whose factors a gather uses: without pooling a value has its weight, as in a sum.
+#[inline(always)]
+pub(crate) fn factor_kind(pooling: Option<Pooling>) -> Pooling {
+    pooling.unwrap_or(Pooling::Sum)
+}
