@@ -1,37 +1,39 @@
 //! The command line. Parsing has no side effects; `commands` resolves and acts.
 
-mod convert;
-mod export;
-mod first_run;
-mod look;
+mod data;
+mod doctor;
+mod explain;
+mod job;
+mod manual;
+mod model;
 mod predict;
-mod registry;
+mod publish;
+mod quickstart;
+mod serve;
 mod table;
-mod table_tools;
 mod telemetry;
-
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
-use zillion_console::profile::ProfileArgs;
 
-pub(crate) use convert::{ConvertArgs, ConvertKind};
-pub(crate) use export::{ExportArgs, ExportPart};
-pub(crate) use first_run::{
-    CheckArgs, CompletionsArgs, Data, DataArgs, DoctorArgs, HistoryArgs, InitArgs, InspectArgs,
-    ManArgs, NextItemArgs, QuickstartArgs, SynthArgs,
+pub(crate) use data::{
+    ConvertArgs, ConvertKind, Data, DataArgs, HistoryArgs, InspectArgs, NextItemArgs, SynthArgs,
 };
-pub(crate) use look::{FetchArgs, GraphArgs, GraphFormat};
+pub(crate) use doctor::DoctorArgs;
+pub(crate) use explain::{ExplainArgs, KeyType};
+pub(crate) use job::{CheckArgs, EvalArgs, FetchArgs, InitArgs, JobArgs, TrainArgs};
+pub(crate) use manual::{CompletionsArgs, ManArgs};
+pub(crate) use model::{
+    DiffArgs, ExportArgs, ExportPart, GcArgs, GraphArgs, GraphFormat, ListArgs, ModelArgs,
+    ModelCommand, ModelRef, PinArgs, PromoteArgs, RollbackArgs, ShowArgs, VerifyArgs,
+};
 pub(crate) use predict::{PredictArgs, StdinFormat};
-pub(crate) use registry::{
-    DiffArgs, ExplainArgs, GcArgs, KeyType, ListArgs, ModelArgs, ModelCommand, ModelRef, PinArgs,
-    PromoteArgs, PublishArgs, RollbackArgs, ServeArgs, ShowArgs, VerifyArgs,
-};
-pub(crate) use table::{Table, TableArgs, TableStatsArgs, TableTopArgs, TopBy};
-pub(crate) use table_tools::{
-    HistogramOf, ShrinkBy, TableExplainArgs, TableHistogramArgs, TablePlanArgs, TableShrinkArgs,
+pub(crate) use publish::PublishArgs;
+pub(crate) use quickstart::QuickstartArgs;
+pub(crate) use serve::ServeArgs;
+pub(crate) use table::{
+    HistogramOf, ShrinkBy, Table, TableArgs, TableExplainArgs, TableHistogramArgs, TablePlanArgs,
+    TableShrinkArgs, TableStatsArgs, TableTopArgs, TopBy,
 };
 pub(crate) use telemetry::{LogFormat, TelemetryArgs};
 
@@ -127,65 +129,4 @@ Example: zillion completions bash > ~/.local/share/bash-completion/completions/z
     #[command(after_help = "\
 Example: zillion man --out ~/.local/share/man/man1")]
     Man(ManArgs),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct JobArgs {
-    /// Job file
-    pub(crate) job: PathBuf,
-    /// Override a key of the job, as in --set train.epochs=3 (repeatable)
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct TrainArgs {
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
-    /// Go on from the newest checkpoint in run.output (begin if there is none)
-    #[arg(long)]
-    pub(crate) resume: bool,
-    /// Begin a new run from this checkpoint or run: its rows and parameters, other data
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) from: Option<PathBuf>,
-    /// Print the job with every default and override, and stop
-    #[arg(long)]
-    pub(crate) print_config: bool,
-    #[command(flatten)]
-    pub(crate) profile: ProfileArgs,
-    #[command(flatten)]
-    pub(crate) fetch: FetchArgs,
-    /// Print values of nodes every N steps
-    #[arg(long, value_name = "N", default_value = "1", requires = "fetch", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) fetch_every: u64,
-    /// Pause after each step: loss, gradient norms, the rows with the largest loss
-    #[arg(long)]
-    pub(crate) step: bool,
-    /// Serve /metrics for Prometheus here while it trains; port 0 takes a free one, which is printed
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) metrics: Option<String>,
-    /// Print the outcome as one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct EvalArgs {
-    /// Checkpoint folder, or a run's folder (its best epoch is taken)
-    pub(crate) checkpoint: PathBuf,
-    /// Files to score; absent: the test files of the job
-    #[arg(long, value_name = "FILE")]
-    pub(crate) data: Vec<String>,
-    /// Refuse the checkpoint unless it belongs to this job
-    #[arg(long)]
-    pub(crate) job: Option<PathBuf>,
-    /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
-    /// Compute threads; absent: one a core
-    #[arg(long)]
-    pub(crate) threads: Option<NonZeroUsize>,
-    /// Print the report as one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }

@@ -8,8 +8,12 @@ mod args;
 mod bar;
 mod commands;
 mod metrics;
+mod raw_files;
+mod registry;
+mod report;
 mod svg;
 mod telemetry;
+mod text;
 mod watch;
 
 use std::process::ExitCode;

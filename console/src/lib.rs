@@ -55,3 +55,10 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(value)?);
     Ok(())
 }
+
+/// Prints a line on stdout. A closed pipe is no error: `zillion … | head` has read enough.
+pub fn print_line(line: &str) {
+    use std::io::Write as _;
+    // A command that only prints ends at the first write after its reader has gone, by the signal.
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}

@@ -1,4 +1,4 @@
-//! Arguments of `zillion predict`, which scores through a checkpoint or through a published version.
+//! The arguments of `zillion predict`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

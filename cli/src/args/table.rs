@@ -1,11 +1,11 @@
-//! Arguments of a look into tables.
+//! The arguments of `zillion table`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{Subcommand, ValueEnum};
+use clap::{ArgGroup, Subcommand, ValueEnum};
 
-use super::table_tools::{TableExplainArgs, TableHistogramArgs, TablePlanArgs, TableShrinkArgs};
+use super::JobArgs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TableArgs {
@@ -101,4 +101,134 @@ pub(crate) enum TopBy {
     Norm,
     /// Step of the last push
     Recent,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TableHistogramArgs {
+    /// Checkpoint folder, or a run's folder (its best epoch is taken)
+    pub(crate) checkpoint: PathBuf,
+    /// Only this table (repeatable); absent: all
+    #[arg(long)]
+    pub(crate) table: Vec<String>,
+    /// What rows are counted by
+    #[arg(long, value_enum)]
+    pub(crate) of: HistogramOf,
+    /// Ranges at most
+    #[arg(long, default_value = "20", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) bins: u16,
+    /// Write a plot too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Compute threads; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HistogramOf {
+    /// Pushes
+    Count,
+    /// Step of the last push
+    #[value(name = "last_step", alias = "last-step")]
+    LastStep,
+    /// L2 norm of the row
+    Norm,
+    /// Steps since the last push
+    Age,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TableExplainArgs {
+    /// Checkpoint folder, or a run's folder (its best epoch is taken)
+    pub(crate) checkpoint: PathBuf,
+    /// The table
+    #[arg(long)]
+    pub(crate) table: String,
+    /// An id as the data has it, or a key as 0x and 16 digits
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    pub(crate) key: String,
+    /// Files to find the text of a key in, read as the job says (integer ids need none)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Vec<PathBuf>,
+    /// Compute threads; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("rule").required(true).args(["keep_rows", "min_count", "unseen_steps", "min_norm"])))]
+pub(crate) struct TableShrinkArgs {
+    /// Checkpoint folder, or a run's folder (its best epoch is taken)
+    pub(crate) checkpoint: PathBuf,
+    /// Folder of the new checkpoint
+    #[arg(long, value_name = "FOLDER", required_unless_present = "dry_run")]
+    pub(crate) out: Option<PathBuf>,
+    /// The table
+    #[arg(long)]
+    pub(crate) table: String,
+    /// Keep the first so many rows
+    #[arg(long, value_name = "ROWS")]
+    pub(crate) keep_rows: Option<u64>,
+    /// What the first rows are first by
+    #[arg(long, value_enum, default_value = "count", conflicts_with_all = ["min_count", "unseen_steps", "min_norm"])]
+    pub(crate) by: ShrinkBy,
+    /// Keep rows with at least so many pushes
+    #[arg(long, value_name = "PUSHES")]
+    pub(crate) min_count: Option<u32>,
+    /// Keep rows (and keys that wait for one) whose last push lies at most so many steps back
+    #[arg(long, value_name = "STEPS")]
+    pub(crate) unseen_steps: Option<u64>,
+    /// Keep rows with at least this L2 norm
+    #[arg(long, value_name = "NORM")]
+    pub(crate) min_norm: Option<f32>,
+    /// Only say what would go
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Score these labelled rows through both checkpoints and compare (repeatable)
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    pub(crate) eval: Vec<PathBuf>,
+    /// Compute threads; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShrinkBy {
+    /// Pushes; of rows with as many, the one that was pushed last
+    Count,
+    /// Step of the last push; of rows with the same, the one with more pushes
+    #[value(name = "last_step", alias = "last-step")]
+    LastStep,
+    /// L2 norm of the row
+    Norm,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TablePlanArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Files to go over, read as the job says (repeatable); absent: the job's training data
+    #[arg(long, value_name = "DATA")]
+    pub(crate) sample: Vec<PathBuf>,
+    /// Stop after the step that has this row; absent: at the end
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) rows: Option<u64>,
+    /// Keys that are followed in each table, about 96 bytes each; where there are more, a share of them
+    #[arg(long, default_value = "1048576", value_parser = clap::value_parser!(u32).range(1024..=268_435_456))]
+    pub(crate) keys: u32,
+    /// Write a plot too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
 }

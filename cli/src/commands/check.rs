@@ -9,8 +9,8 @@ use zillion_trainer::{
     CheckReport, DataCheck, FeatureCheck, GradientCheck, Job, MemoryCheck, Severity, TableCheck,
 };
 
-use super::look::{self, bytes, grouped, percent};
 use crate::args::CheckArgs;
+use crate::text::{self, bytes, grouped, percent};
 
 /// Rows whose gradients are compared: few, so that each has a share of the loss that can be seen.
 const GRADIENT_ROWS: usize = 32;
@@ -65,7 +65,7 @@ fn show_gradients(check: &GradientCheck) {
             if group.worst > check.tolerance { "WRONG".to_owned() } else { String::new() },
         ]);
     }
-    print!("{}", look::table(&rows, 1));
+    print!("{}", text::table(&rows, 1));
     match check.passed() {
         true => println!("they agree to {}", percent(check.tolerance)),
         false => println!("they differ by more than {}", percent(check.tolerance)),
@@ -162,7 +162,7 @@ fn features(data: &DataCheck) -> String {
             values,
         ]);
     }
-    look::table(&rows, 2)
+    text::table(&rows, 2)
 }
 
 fn tables(tables: &[TableCheck]) -> String {
@@ -189,7 +189,7 @@ fn tables(tables: &[TableCheck]) -> String {
     format!(
         "{}rows: extrapolated from the ids of the sample; between Chao's lower bound and Heaps' power law, \
          their geometric mean in the first column\n",
-        look::table(&rows, 1)
+        text::table(&rows, 1)
     )
 }
 

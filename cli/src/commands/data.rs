@@ -1,16 +1,21 @@
-//! `zillion data`.
+//! `zillion data`: looks into data, converts it, makes some.
+
+mod convert;
+mod history;
+mod inspect;
+mod next_item;
+pub(super) mod synth;
 
 use anyhow::Result;
 
-use super::{data_convert, data_history, data_inspect, data_next_item, data_synth};
 use crate::args::{Data, DataArgs};
 
 pub(crate) fn run(args: &DataArgs) -> Result<()> {
     match &args.what {
-        Data::Convert(args) => data_convert::run(args),
-        Data::History(args) => data_history::run(args),
-        Data::Inspect(args) => data_inspect::run(args),
-        Data::NextItem(args) => data_next_item::run(args),
-        Data::Synth(args) => data_synth::run(args),
+        Data::Convert(args) => convert::run(args),
+        Data::History(args) => history::run(args),
+        Data::Inspect(args) => inspect::run(args),
+        Data::NextItem(args) => next_item::run(args),
+        Data::Synth(args) => synth::run(args),
     }
 }

@@ -6,8 +6,9 @@ use zillion_console::{compute_pool, data_settings, job_file, print_json};
 use zillion_reader::{Dataset, Paths};
 use zillion_trainer::{Job, Loaded};
 
-use super::figure;
 use crate::args::EvalArgs;
+use crate::report;
+use crate::text::figure;
 
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let mut loaded = Loaded::open(&args.checkpoint, compute_pool(args.threads)?)?;
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let dataset = Dataset::open(&data, &files, &loaded.job.schema)?
         .with_statistics(loaded.statistics().clone());
     let report = loaded.evaluate(&dataset);
-    super::write_rejects(&data, &dataset)?;
+    report::write_rejects(&data, &dataset)?;
     let report = report?;
     if report.logloss.is_none() && report.candidates > 0 {
         eprintln!("rows {}  missing keys {}", report.rows, report.missing_keys);
@@ -49,10 +50,10 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     if let Some(gauc) = report.gauc {
         eprintln!("gauc {gauc:.6}");
     }
-    super::task_lines(&report);
-    super::ranking_lines(&report);
-    super::rejected_rows("scored", report.rejected_rows);
-    super::missing_side_rows("scored", &report.missing_side_rows);
+    report::task_lines(&report);
+    report::ranking_lines(&report);
+    report::rejected_rows("scored", report.rejected_rows);
+    report::missing_side_rows("scored", &report.missing_side_rows);
     if args.json {
         print_json(&report)?;
     }

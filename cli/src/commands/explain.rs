@@ -1,7 +1,6 @@
 //! `zillion explain`: where a key's row in a version comes from.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -9,16 +8,15 @@ use serde_json::json;
 use zillion_console::{durable_files, print_json};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, FeatureKind, RawType, Schema};
-use zillion_registry::{Cache, STABLE, VersionManifest, default_cache};
+use zillion_registry::{Cache, STABLE, VersionManifest};
 use zillion_rows::TableSpec;
 use zillion_rows::layer::{AtOnce, Found, LayerSource};
-use zillion_store::Environment;
 
-use super::model::model;
 use crate::args::{ExplainArgs, KeyType};
+use crate::registry::{cache_folder, open_model};
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
-    let model = model(&args.model)?;
+    let model = open_model(&args.model)?;
     let version = match args.version {
         Some(version) => version,
         None => model.pointer(STABLE)?.to.version,
@@ -138,12 +136,4 @@ fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
             Err(_) => bail!(number("a key in hexadecimal")),
         },
     })
-}
-
-/// The cache that a command uses: the one that is named, or the registry's own place for it.
-pub(super) fn cache_folder(named: Option<&PathBuf>, registry: &str) -> Result<PathBuf> {
-    match named {
-        Some(folder) => Ok(folder.clone()),
-        None => Ok(default_cache(registry, &Environment::process())?),
-    }
 }

@@ -12,8 +12,9 @@ use zillion_feature::RawType;
 use zillion_reader::{DataConfig, Dataset, Guessed, Header};
 use zillion_trainer::Job;
 
-use super::look::{self, Looked, grouped};
 use crate::args::InitArgs;
+use crate::raw_files::{Looked, look_at};
+use crate::text::grouped;
 
 /// Rows that guesses are made from.
 const LOOKED_AT: u64 = 200_000;
@@ -50,7 +51,7 @@ pub(crate) fn drafted(data: &Path) -> Result<Job> {
 }
 
 fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
-    let looked = look::at(data, LOOKED_AT, label, &*compute_pool(None)?)?;
+    let looked = look_at(data, LOOKED_AT, label, &*compute_pool(None)?)?;
     let label = match &looked.guess.label {
         Ok(label) => label.clone(),
         Err(why) => return Err(Stop::Usage(format!("{why}: {}", data.display())).into()),

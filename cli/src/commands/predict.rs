@@ -1,5 +1,8 @@
 //! `zillion predict`: rows through a checkpoint.
 
+mod score_lines;
+mod version;
+
 use std::io::{self, BufWriter};
 use std::path::Path;
 
@@ -9,15 +12,15 @@ use zillion_console::{compute_pool, data_settings};
 use zillion_reader::{Dataset, Labels};
 use zillion_trainer::{Loaded, Predicted};
 
-use super::predict_version;
-use super::score_lines::{Ended, ScoreLines};
 use crate::args::{FetchArgs, PredictArgs, StdinFormat};
+use crate::report;
 use crate::watch::{Choice, Lines};
+use score_lines::{Ended, ScoreLines};
 
 pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     match (&args.model, &args.second) {
         (None, Some(input)) => of_checkpoint(args, input),
-        (Some(model), None) => predict_version::run(args, model, &args.first),
+        (Some(model), None) => version::run(args, model, &args.first),
         (None, None) => usage("a checkpoint and a file of rows are wanted, or --model and a file"),
         (Some(_), Some(_)) => usage("rows are scored by a checkpoint or by --model, not by both"),
     }
@@ -64,7 +67,7 @@ fn of_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
         }
         Ok(failed.is_none())
     });
-    super::write_rejects(&data, &dataset)?;
+    report::write_rejects(&data, &dataset)?;
     let predicted = predicted?;
     if failed.is_none() {
         failed = scores.write(&[], &predicted.rejected_last).err();
@@ -80,7 +83,7 @@ fn of_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
         eprintln!("{missing} lookups of keys that training never saw read the declared default");
     }
     let counts = sides.into_iter().zip(side_missing).filter(|&(_, rows)| rows > 0).collect();
-    super::missing_side_rows("scored", &counts);
+    report::missing_side_rows("scored", &counts);
     Ok(())
 }
 

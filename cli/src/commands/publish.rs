@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::json;
-use zillion_console::{compute_pool, data_settings, durable_files, print_json};
+use zillion_console::{compute_pool, data_settings, durable_files, print_json, print_line};
 use zillion_device::SystemClock;
 use zillion_reader::Paths;
 use zillion_trainer::{Checkpoint, Job, PublishConfig, Published, publish_checkpoint};
 
-use super::model::tell_store;
-use super::say;
 use crate::args::PublishArgs;
+use crate::registry::print_store_retries;
 
 pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     let checkpoint = Checkpoint::find(&args.checkpoint)?;
@@ -41,8 +40,8 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     if args.json {
         return print_json(&summary(&published));
     }
-    say(&published.to_string());
-    tell_store(&published.store);
+    print_line(&published.to_string());
+    print_store_retries(&published.store);
     Ok(())
 }
 

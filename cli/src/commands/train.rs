@@ -7,10 +7,11 @@ use zillion_console::{compute_pool, durable_files, job_file, print_json, profile
 use zillion_trainer::profile::Summary;
 use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 
-use super::figure;
 use crate::args::TrainArgs;
 use crate::metrics;
 use crate::metrics::{Listener, TrainerMetrics};
+use crate::report;
+use crate::text::figure;
 use crate::watch::{Choice, Stepper, Watch};
 
 /// Rows of a batch whose values are printed where nothing is said.
@@ -110,19 +111,19 @@ fn summary(report: &TrainReport) {
                 figure(test.calibration, 4)
             );
         }
-        super::task_lines(test);
-        super::ranking_lines(test);
+        report::task_lines(test);
+        report::ranking_lines(test);
         if test.missing_keys > 0 {
             eprintln!(
                 "      {} lookups of keys that training never saw read the declared default",
                 test.missing_keys
             );
         }
-        super::rejected_rows("test", test.rejected_rows);
-        super::missing_side_rows("test", &test.missing_side_rows);
+        report::rejected_rows("test", test.rejected_rows);
+        report::missing_side_rows("test", &test.missing_side_rows);
     }
-    super::rejected_rows("training", report.rejected_rows);
-    super::missing_side_rows("trained", &report.missing_side_rows);
+    report::rejected_rows("training", report.rejected_rows);
+    report::missing_side_rows("trained", &report.missing_side_rows);
     for table in &report.tables {
         let mut line =
             format!("table {}  {} rows  {:.1} MiB", table.name, table.rows, mib(table.bytes));

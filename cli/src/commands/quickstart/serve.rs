@@ -20,7 +20,7 @@ use zillion_trainer::{Checkpoint, Loaded, PublishConfig, publish_checkpoint};
 use super::place::{self, Place};
 use super::{job, sitting};
 use crate::args::QuickstartArgs;
-use crate::commands::model;
+use crate::registry::current_user;
 
 /// How long a server may take to see what was published: it looks five times a second.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -130,7 +130,7 @@ pub(super) fn run(
 
     eprintln!("6. roll back");
     let moved = Instant::now();
-    clicks.rollback(STABLE, None, &model::who(), Some("quickstart".to_owned()))?;
+    clicks.rollback(STABLE, None, &current_user(), Some("quickstart".to_owned()))?;
     let third = wait_for(&server, &question, published.version.version.0)?;
     let seconds_to_roll_back = moved.elapsed().as_secs_f64();
     check_same(&third, &trained)?;

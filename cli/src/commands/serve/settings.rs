@@ -16,8 +16,8 @@ use zillion_console::job_file;
 use zillion_device::machine;
 use zillion_serving::{Follow, Limits, ServeConfig};
 
-use super::super::explain::cache_folder;
 use crate::args::ServeArgs;
+use crate::registry::cache_folder;
 use crate::telemetry;
 
 const SECTION: &str = "serve";

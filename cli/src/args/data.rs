@@ -1,0 +1,201 @@
+//! The arguments of `zillion data`.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use zillion_reader::ConvertType;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataArgs {
+    #[command(subcommand)]
+    pub(crate) what: Data,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Data {
+    /// What the columns of a file hold, and how two sets of files differ
+    #[command(after_help = "\
+Example: zillion data inspect train.parquet --against test.parquet")]
+    Inspect(InspectArgs),
+    /// Write data files as Parquet or Arrow; started again after a kill, it goes on where it was
+    #[command(after_help = "\
+Example: zillion data convert 'logs/*.csv.gz' --output clicks --type zip=string
+         zillion data convert day_0.tsv --job job.toml --output day_0.arrow")]
+    Convert(ConvertArgs),
+    /// Add a list column to Parquet files: what the same user did before each row
+    #[command(after_help = "\
+Example: zillion data history --by user_id --of item_id --time timestamp --when label=1 \\
+             --last 50 --in train.parquet,valid.parquet,test.parquet --out with-histories")]
+    History(HistoryArgs),
+    /// From one sequence a user to rows that ask for the next item: leave one out
+    #[command(after_help = "\
+Writes train.parquet, valid.parquet and test.parquet with the columns BY, history and item. The last item of
+a sequence is asked for in test, the one before in valid, every earlier one but the first in train.
+Example: zillion data next-item --in sequences.parquet --by user_id --items items --out beauty")]
+    NextItem(NextItemArgs),
+    /// Write a synthetic, Criteo-shaped click log as Parquet: train, valid and test
+    #[command(after_help = "\
+Example: zillion data synth --rows 1000000 --out clicks")]
+    Synth(SynthArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    /// Files, folders or globs
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<String>,
+    /// Read text files as this job does; absent: delimiter, quotes and null markers are guessed
+    #[arg(long)]
+    pub(crate) job: Option<PathBuf>,
+    /// A second set of files: how it drifted from the first
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) against: Vec<String>,
+    /// Look at this many rows of each set; absent: at all
+    #[arg(long)]
+    pub(crate) rows: Option<u64>,
+    /// Most frequent values to show of each column
+    #[arg(long, default_value = "5")]
+    pub(crate) top: usize,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// Column that says whose rows belong together
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) by: String,
+    /// Column whose values the history lists
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) of: String,
+    /// Column that orders the rows: whole numbers, dates or timestamps
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) time: String,
+    /// Only rows with this value go into histories, as in --when label=1 (repeatable: all must hold)
+    #[arg(long, value_name = "COLUMN=VALUE", value_parser = condition)]
+    pub(crate) when: Vec<(String, String)>,
+    /// Items that are kept of a history: the most recent
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub(crate) last: NonZeroUsize,
+    /// Leave out what is not older than this, in units of the time column; 0 leaves out the row's own moment
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    pub(crate) lag: u64,
+    /// Name of the new column
+    #[arg(long, value_name = "COLUMN", default_value = "history")]
+    pub(crate) name: String,
+    /// Parquet files, folders or globs: one timeline
+    #[arg(long = "in", value_name = "FILE", required = true, num_args = 1.., value_delimiter = ',')]
+    pub(crate) input: Vec<String>,
+    /// Folder for the new files, which keep their names
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NextItemArgs {
+    /// Column that says whose sequence it is
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) by: String,
+    /// Column of the sequences: lists, oldest first
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) items: String,
+    /// Items that are kept of what came before: the most recent
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub(crate) last: NonZeroUsize,
+    /// Parquet files, folders or globs
+    #[arg(long = "in", value_name = "FILE", required = true, num_args = 1.., value_delimiter = ',')]
+    pub(crate) input: Vec<String>,
+    /// Folder for the new files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SynthArgs {
+    /// Rows over all three files: eight tenths to train, one to validate, one to test
+    #[arg(long, default_value = "200000", value_parser = clap::value_parser!(u64).range(10..))]
+    pub(crate) rows: u64,
+    /// Folder for the files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Seed of the data
+    #[arg(long, default_value = "1")]
+    pub(crate) seed: u64,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn condition(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((column, value)) if !column.is_empty() => Ok((column.to_owned(), value.to_owned())),
+        _ => Err("a condition is COLUMN=VALUE".to_owned()),
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConvertArgs {
+    /// Files, folders or globs, in the order of their rows
+    #[arg(required = true, value_name = "INPUT")]
+    pub(crate) input: Vec<String>,
+    /// Folder for the parts; or one file, if its name ends in .parquet or .arrow
+    #[arg(long, value_name = "FOLDER|FILE")]
+    pub(crate) output: PathBuf,
+    /// What is written; absent: what the name of the one file says, else Parquet
+    #[arg(long, value_enum)]
+    pub(crate) to: Option<ConvertKind>,
+    /// Read text files as this job does, and take the types of its columns from it
+    #[arg(long)]
+    pub(crate) job: Option<PathBuf>,
+    /// Override a key of [data], as in --set data.delimiter=; (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Type of a column of a text file (repeatable): int64, uint64, float, string, label, list<int64>,
+    /// list<uint64>, list<string>; absent: what the job says, or what its first rows look like
+    #[arg(long = "type", value_name = "COLUMN=TYPE", value_parser = typed)]
+    pub(crate) types: Vec<(String, ConvertType)>,
+    /// Bad rows that may be left out; the first one more is an error
+    #[arg(long, value_name = "ROWS", default_value = "0")]
+    pub(crate) max_bad_rows: u64,
+    /// File that gets the rows that were left out, one JSON object a line
+    #[arg(long, value_name = "FILE", requires = "max_bad_rows")]
+    pub(crate) rejects: Option<PathBuf>,
+    /// Rows of the data that a part of a folder stands for, 1,048,576 if absent: a killed conversion keeps whole parts
+    #[arg(long, value_name = "ROWS")]
+    pub(crate) part_rows: Option<NonZeroU64>,
+    /// Rows of a row group, or of a record batch
+    #[arg(long, value_name = "ROWS", default_value = "65536")]
+    pub(crate) group_rows: NonZeroUsize,
+    /// Begin anew over what another conversion, or something else, has left in the output
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Compute threads; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConvertKind {
+    /// Parquet
+    Parquet,
+    /// Arrow IPC, which is Feather V2
+    Arrow,
+}
+
+fn typed(text: &str) -> Result<(String, ConvertType), String> {
+    match text.rsplit_once('=') {
+        Some((column, of)) if !column.is_empty() => Ok((column.to_owned(), of.parse()?)),
+        _ => Err("a type is given as COLUMN=TYPE".to_owned()),
+    }
+}

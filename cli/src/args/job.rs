@@ -1,0 +1,107 @@
+//! The arguments of the commands that take a job file or a run: init, check, train, eval.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use zillion_console::profile::ProfileArgs;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct JobArgs {
+    /// Job file
+    pub(crate) job: PathBuf,
+    /// Override a key of the job, as in --set train.epochs=3 (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct InitArgs {
+    /// A Parquet, Arrow, CSV, TSV, JSON lines or libsvm file of labelled rows (text may be .gz or .zst)
+    pub(crate) data: PathBuf,
+    /// The job file to write; - for stdout
+    #[arg(long, value_name = "FILE", default_value = "job.toml")]
+    pub(crate) out: PathBuf,
+    /// Column that says what happened, 0 or 1; absent: guessed
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) label: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Rows of the training data to look at
+    #[arg(long, default_value = "100000", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) sample: u64,
+    /// Compare the model's gradients with finite differences on a few rows of the data
+    #[arg(long)]
+    pub(crate) gradients: bool,
+    /// Print the findings as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TrainArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Go on from the newest checkpoint in run.output (begin if there is none)
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Begin a new run from this checkpoint or run: its rows and parameters, other data
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) from: Option<PathBuf>,
+    /// Print the job with every default and override, and stop
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    #[command(flatten)]
+    pub(crate) profile: ProfileArgs,
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
+    /// Print values of nodes every N steps
+    #[arg(long, value_name = "N", default_value = "1", requires = "fetch", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) fetch_every: u64,
+    /// Pause after each step: loss, gradient norms, the rows with the largest loss
+    #[arg(long)]
+    pub(crate) step: bool,
+    /// Serve /metrics for Prometheus here while it trains; port 0 takes a free one, which is printed
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<String>,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct EvalArgs {
+    /// Checkpoint folder, or a run's folder (its best epoch is taken)
+    pub(crate) checkpoint: PathBuf,
+    /// Files to score; absent: the test files of the job
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Vec<String>,
+    /// Refuse the checkpoint unless it belongs to this job
+    #[arg(long)]
+    pub(crate) job: Option<PathBuf>,
+    /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Compute threads; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print the report as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FetchArgs {
+    /// Print a node's values as lines of JSON (repeatable; `zillion model graph` lists the nodes)
+    #[arg(long, value_name = "NODE")]
+    pub(crate) fetch: Vec<String>,
+    /// Rows to print, counted from 0, as in 0,5,7
+    #[arg(long, value_name = "ROWS", value_delimiter = ',', requires = "fetch")]
+    pub(crate) fetch_rows: Vec<u64>,
+    /// Print the first N rows
+    #[arg(long, value_name = "N", requires = "fetch", conflicts_with = "fetch_rows")]
+    pub(crate) rows: Option<u64>,
+}

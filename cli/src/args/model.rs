@@ -1,0 +1,270 @@
+//! The arguments of `zillion model`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use zillion_registry::VersionId;
+
+/// Which model of which registry.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModelRef {
+    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
+    #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
+    pub(crate) registry: String,
+    /// The model's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModelArgs {
+    #[command(subcommand)]
+    pub(crate) what: ModelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// List a registry's models, or a model's versions, the newest first
+    #[command(after_help = "\
+Example: zillion model list --registry registry --model clicks --limit 20")]
+    List(ListArgs),
+    /// Show a version, or where a pointer has stood
+    #[command(after_help = "\
+Example: zillion model show --registry registry --model clicks --version 12")]
+    Show(ShowArgs),
+    /// What changed from one version to another
+    #[command(after_help = "\
+Example: zillion model diff 11 12 --registry registry --model clicks")]
+    Diff(DiffArgs),
+    /// Move a pointer to a version
+    #[command(after_help = "\
+Example: zillion model promote 12 --to stable --registry registry --model clicks")]
+    Promote(PromoteArgs),
+    /// Move a pointer back to the version before, or to one that is named
+    #[command(after_help = "\
+Example: zillion model rollback --pointer stable --registry registry --model clicks")]
+    Rollback(RollbackArgs),
+    /// Read every byte of a version and of what it stands on
+    #[command(after_help = "\
+Example: zillion model verify --registry registry --model clicks")]
+    Verify(VerifyArgs),
+    /// Remove files that no version in use needs
+    #[command(after_help = "\
+Example: zillion model gc --keep 16 --dry-run --registry registry --model clicks")]
+    Gc(GcArgs),
+    /// Keep a version's files whatever gc is told; --remove lets it go
+    #[command(after_help = "\
+Example: zillion model pin 12 --registry registry --model clicks")]
+    Pin(PinArgs),
+    /// Write a version as files that other programs open: Parquet, safetensors, ONNX
+    #[command(after_help = "\
+Example: zillion model export --registry registry --model clicks --output exported
+         zillion model export --registry registry --model clicks --version 12 --only rows --output rows-12")]
+    Export(ExportArgs),
+    /// List the nodes of a model: name, shape, operation and inputs
+    #[command(after_help = "\
+Example: zillion model graph job.toml --train
+         zillion model graph job.toml --train --pass all
+         zillion model graph runs/clicks --format svg > clicks.svg
+         zillion model graph 12 --registry registry --model clicks --format dot | dot -Tpdf > clicks.pdf")]
+    Graph(GraphArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
+    #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
+    pub(crate) registry: String,
+    /// The model; absent: all models
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Versions below this one: the next page
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) before: Option<VersionId>,
+    /// Versions of a page
+    #[arg(long, default_value = "20")]
+    pub(crate) limit: usize,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The version; absent: the newest
+    #[arg(long)]
+    pub(crate) version: Option<VersionId>,
+    /// Show the newest moves of this pointer instead
+    #[arg(long, conflicts_with = "version")]
+    pub(crate) pointer: Option<String>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// From this version
+    pub(crate) from: VersionId,
+    /// To this one
+    pub(crate) to: VersionId,
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PromoteArgs {
+    /// The version
+    pub(crate) version: VersionId,
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The pointer
+    #[arg(long, default_value = "stable", value_name = "POINTER")]
+    pub(crate) to: String,
+    /// Why; kept in the pointer's log
+    #[arg(long)]
+    pub(crate) note: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RollbackArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The pointer
+    #[arg(long, default_value = "stable")]
+    pub(crate) pointer: String,
+    /// The version to go back to; absent: where the pointer stood before
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) to: Option<VersionId>,
+    /// Why; kept in the pointer's log
+    #[arg(long)]
+    pub(crate) note: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The version; absent: the newest
+    #[arg(long)]
+    pub(crate) version: Option<VersionId>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GcArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The newest versions that stay, beside those in use
+    #[arg(long, default_value = "16")]
+    pub(crate) keep: usize,
+    /// Seconds after they were written that files are left alone: a publisher may be about to name them
+    #[arg(long, default_value = "3600", value_name = "SECONDS")]
+    pub(crate) grace: u64,
+    /// Count only
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PinArgs {
+    /// The version
+    pub(crate) version: VersionId,
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// Let it go
+    #[arg(long)]
+    pub(crate) remove: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// The version; absent: where the pointer stands
+    #[arg(long, conflicts_with = "pointer")]
+    pub(crate) version: Option<VersionId>,
+    /// The pointer that says which version
+    #[arg(long, default_value = "stable")]
+    pub(crate) pointer: String,
+    /// Folder to write into; made if it is not there
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) output: PathBuf,
+    /// Only this part of the version (repeatable); absent: all of it
+    #[arg(long, value_enum)]
+    pub(crate) only: Vec<ExportPart>,
+    /// Write into a folder that has something in it; files of the same names are replaced
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Folder that files are fetched to and merged in; absent: .cache below a local registry
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Compute threads; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print what was written as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportPart {
+    /// Rows of the tables as Parquet, and the side tables
+    Rows,
+    /// Dense parameters as safetensors
+    Dense,
+    /// The dense graph as ONNX
+    Graph,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GraphArgs {
+    /// Job file, or the folder of a run or a checkpoint, or with --model the number of a version
+    pub(crate) job: PathBuf,
+    /// Override a key of the job (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// The training graph, with the loss and the gradients
+    #[arg(long)]
+    pub(crate) train: bool,
+    /// With shapes, bytes and floating-point operations a batch: as a table, for Graphviz, as a picture
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<GraphFormat>,
+    /// The graph before and after this pass, or after every one of them with all; of in_place, which changes buffers and
+    /// not the graph, the bytes that they take
+    #[arg(long, value_name = "PASS")]
+    pub(crate) pass: Option<String>,
+    /// Rows of the batch that bytes and operations are counted for; absent: the job's batch size
+    #[arg(long, value_name = "N")]
+    pub(crate) rows: Option<NonZeroUsize>,
+    /// Values a row that bytes and operations are counted for in columns of lists
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "model")]
+    pub(crate) list_len: NonZeroUsize,
+    /// The model whose version it is
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// The registry of that model
+    #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
+    pub(crate) registry: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GraphFormat {
+    /// A line a node
+    Text,
+    /// Graphviz
+    Dot,
+    /// A picture
+    Svg,
+}

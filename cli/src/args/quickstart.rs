@@ -1,0 +1,26 @@
+//! The arguments of `zillion quickstart`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QuickstartArgs {
+    /// Rows of the generated click log
+    #[arg(long, default_value = "200000", value_parser = clap::value_parser!(u64).range(1000..))]
+    pub(crate) rows: u64,
+    /// Folder for the data, the job file and the runs
+    #[arg(long, value_name = "DIR", default_value = "runs/quickstart")]
+    pub(crate) output: PathBuf,
+    /// Leave the server running at the end
+    #[arg(long)]
+    pub(crate) keep_serving: bool,
+    /// Seed of the data and of training
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub(crate) seed: u64,
+    /// Compute threads; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}

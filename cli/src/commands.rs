@@ -1,0 +1,16 @@
+//! The commands: a file each, and a folder for each group of commands.
+
+pub(crate) mod check;
+pub(crate) mod data;
+pub(crate) mod doctor;
+pub(crate) mod eval;
+pub(crate) mod explain;
+pub(crate) mod init;
+pub(crate) mod manual;
+pub(crate) mod model;
+pub(crate) mod predict;
+pub(crate) mod publish;
+pub(crate) mod quickstart;
+pub(crate) mod serve;
+pub(crate) mod table;
+pub(crate) mod train;

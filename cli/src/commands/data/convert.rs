@@ -1,0 +1,220 @@
+//! `zillion data convert`.
+
+mod types;
+
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use toml::{Table, Value};
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, durable_files, job_file, print_json, print_line};
+use zillion_device::{Files, Workers};
+use zillion_feature::Schema;
+use zillion_reader::{
+    ConvertOutput, ConvertSpec, ConvertTo, Converted, DataConfig, Paths, ReaderError, Reject,
+    convert,
+};
+use zillion_registry::VersionFile;
+
+use crate::args::{ConvertArgs, ConvertKind};
+use crate::bar::Bar;
+use crate::raw_files::{estimate_rows, guess_config};
+use crate::text::{bytes, grouped};
+
+/// Rows of the data that a part stands for where nobody says it.
+const PART_ROWS: u64 = 1 << 20;
+/// Rows that are looked at where no job says what columns are.
+const LOOKED_AT: u64 = 50_000;
+
+/// Keys of [data] that say how files are written.
+const HOW_WRITTEN: [&str; 7] =
+    ["format", "header", "delimiter", "quote", "decimal", "null", "list_separator"];
+
+pub(super) fn run(args: &ConvertArgs) -> Result<()> {
+    let workers = compute_pool(args.threads)?;
+    let files = durable_files()?;
+    let sources = DataConfig::default().files(&Paths(args.input.clone()))?;
+    let Some(first) = sources.first() else { bail!("no files are given") };
+    let (to, output) = output(args)?;
+    refuse_inside(&sources, &output)?;
+    let (config, schema) = reading(args, first, &workers)?;
+    let columns = types::of(args, &config, schema.as_ref(), first, &workers)?;
+    let weighted = types::weighted(&columns);
+    let bytes_of = |path: &PathBuf| std::fs::metadata(path).map_or(0, |m| m.len());
+    let total: u64 = sources.iter().map(bytes_of).sum();
+    let spec = ConvertSpec {
+        config,
+        sources,
+        columns,
+        to,
+        output,
+        group_rows: args.group_rows.get(),
+        max_bad_rows: args.max_bad_rows,
+        force: args.force,
+        digest: |bytes| VersionFile::of("", bytes).blake3,
+    };
+    eprintln!("{} file(s), {}", spec.sources.len(), bytes(total));
+    let mut bar = Bar::new("rows", estimate_rows(&spec.config, &spec.sources).unwrap_or(0), "rows");
+    let done = convert(&spec, &files, &workers, &mut |rows| bar.at(rows));
+    drop(bar);
+    let done = done.map_err(|error| explained(error, &spec))?;
+    if let Some(path) = &args.rejects {
+        write_rejects(path, &done.rejects, &files)?;
+    }
+    if !weighted.is_empty() {
+        eprintln!(
+            "note: weights stand in columns of their own ({}); a job that reads the new files has the ids \
+             without them",
+            weighted.join(", ")
+        );
+    }
+    tell(args, &done)
+}
+
+fn tell(args: &ConvertArgs, done: &Converted) -> Result<()> {
+    if done.kept > 0 {
+        eprintln!("{} part(s) were there from an earlier run and are whole", done.kept);
+    }
+    if args.json {
+        let files = done
+            .files
+            .iter()
+            .map(|(path, rows, bytes)| json!({ "path": path, "rows": rows, "bytes": bytes }));
+        return print_json(&json!({
+            "rows": done.rows,
+            "bad_rows": done.rejects.len(),
+            "kept_parts": done.kept,
+            "files": files.collect::<Vec<_>>(),
+        }));
+    }
+    for (path, rows, size) in &done.files {
+        print_line(&format!("{}  {} rows  {}", path.display(), grouped(*rows), bytes(*size)));
+    }
+    let bad = match done.rejects.len() {
+        0 => String::new(),
+        n => format!(", {n} bad ones left out"),
+    };
+    print_line(&format!("{} rows{bad}", grouped(done.rows)));
+    Ok(())
+}
+
+/// What is written, and where.
+fn output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
+    let ending = args.output.extension().and_then(|e| e.to_str()).map(str::to_lowercase);
+    let by_ending = match ending.as_deref() {
+        Some("parquet" | "pq") => Some(ConvertTo::Parquet),
+        Some("arrow" | "feather" | "ipc") => Some(ConvertTo::Arrow),
+        _ => None,
+    };
+    // A folder may be called anything.
+    let by_ending = by_ending.filter(|_| !args.output.is_dir());
+    let asked = args.to.map(|to| match to {
+        ConvertKind::Parquet => ConvertTo::Parquet,
+        ConvertKind::Arrow => ConvertTo::Arrow,
+    });
+    let to = asked.or(by_ending).unwrap_or_default();
+    match by_ending {
+        Some(ending) if ending != to => Err(Stop::Usage(format!(
+            "--to says {} and the name of the file another format: {}",
+            to.ending(),
+            args.output.display()
+        ))
+        .into()),
+        Some(_) if args.part_rows.is_some() => Err(Stop::Usage(format!(
+            "one file has no parts; leave out --part-rows, or name a folder: {}",
+            args.output.display()
+        ))
+        .into()),
+        Some(_) => Ok((to, ConvertOutput::File(args.output.clone()))),
+        None => {
+            let part_rows = args.part_rows.map_or(PART_ROWS, NonZeroU64::get);
+            Ok((to, ConvertOutput::Folder { folder: args.output.clone(), part_rows }))
+        }
+    }
+}
+
+/// Parts must not land among the files that they are made of.
+fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let inside = |source: &&PathBuf| match output {
+        ConvertOutput::File(file) => real(source).is_some() && real(source) == real(file),
+        ConvertOutput::Folder { folder, .. } => {
+            real(folder).is_some_and(|folder| real(source).is_some_and(|s| s.starts_with(folder)))
+        }
+    };
+    match sources.iter().find(inside) {
+        None => Ok(()),
+        Some(source) => Err(Stop::Usage(format!(
+            "the output would be written over or among what it is made of; name another one: {}",
+            source.display()
+        ))
+        .into()),
+    }
+}
+
+/// How the files are written, and what their columns mean where a job says it.
+fn reading(
+    args: &ConvertArgs,
+    first: &Path,
+    workers: &Workers,
+) -> Result<(DataConfig, Option<Schema>)> {
+    let (data, schema) = match &args.job {
+        Some(path) => {
+            let job = job_file::load(path, std::env::vars(), &[])?;
+            let data: DataConfig = zillion_config::section(&job, "data")
+                .with_context(|| path.display().to_string())?;
+            (data, Some(Schema::from_job(&job)?))
+        }
+        None => (guess_config(first, workers)?, None),
+    };
+    let mut job = Table::from_iter([("data".to_owned(), Value::try_from(&data)?)]);
+    job_file::overlay(&mut job, std::iter::empty(), &args.set)?;
+    if let Some(key) = job.keys().find(|key| *key != "data") {
+        return Err(Stop::Usage(format!("`{key}` cannot be set here; only data.* can")).into());
+    }
+    let written = |key: &&str| !HOW_WRITTEN.contains(key);
+    let keys =
+        args.set.iter().filter_map(|set| set.split('=').next()?.trim().strip_prefix("data."));
+    if let Some(key) = keys.map(|key| key.split('.').next().unwrap_or(key)).find(written) {
+        let reason = format!(
+            "`data.{key}` does not say how files are written; what does is data.{}",
+            HOW_WRITTEN.join(", data.")
+        );
+        return Err(Stop::Usage(reason).into());
+    }
+    let mut data: DataConfig = zillion_config::section(&Value::Table(job), "data")?;
+    // The command line says what is left out here, and where it goes.
+    data.max_bad_rows = 0;
+    data.rejects = None;
+    Ok((data, schema))
+}
+
+fn write_rejects(path: &Path, rejects: &[Reject], files: &Files) -> Result<()> {
+    let mut text = Vec::new();
+    for reject in rejects {
+        serde_json::to_writer(&mut text, reject)?;
+        text.push(b'\n');
+    }
+    files.write_bytes(path, &text)?;
+    Ok(())
+}
+
+/// What to do about an error, in the words of this command.
+fn explained(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
+    match &error {
+        ReaderError::OtherConversion { .. } => Stop::Refused(error.to_string()).into(),
+        ReaderError::Value { column, .. } => {
+            let of = spec.columns.iter().find(|(name, _)| name == column);
+            let of = of.map_or_else(String::new, |(_, of)| format!(" as {of}"));
+            let remedy = format!(
+                "column `{column}` is converted{of}; `--type {column}=string` takes it as it stands, \
+                 `--max-bad-rows N` leaves such rows out"
+            );
+            // In words alone: what is said of rows that a job leaves out is not meant for this command.
+            anyhow::anyhow!("{error}; {remedy}")
+        }
+        _ => error.into(),
+    }
+}

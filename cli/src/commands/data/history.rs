@@ -1,0 +1,58 @@
+//! `zillion data history`.
+
+use anyhow::Result;
+use serde::Serialize;
+use zillion_console::{durable_files, print_json};
+use zillion_reader::{HistoryFile, HistorySpec, add_histories};
+
+use crate::args::HistoryArgs;
+use crate::text::grouped;
+
+#[derive(Serialize)]
+struct Written {
+    path: String,
+    rows: u64,
+    /// Rows with an empty history.
+    empty: u64,
+    /// Items a row, on average.
+    mean_items: f64,
+}
+
+pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
+    let spec = HistorySpec {
+        by: args.by.clone(),
+        of: args.of.clone(),
+        time: args.time.clone(),
+        when: args.when.clone(),
+        last: args.last.get(),
+        lag: args.lag,
+        name: args.name.clone(),
+    };
+    let written = add_histories(&spec, &args.input, &args.out, &durable_files()?)?;
+    let report: Vec<Written> = written.iter().map(Written::new).collect();
+    for file in &report {
+        let share = 100.0 * file.empty as f64 / file.rows.max(1) as f64;
+        eprintln!(
+            "{}: {} rows, {:.1} items in `{}` on average, {share:.1} % of the rows have none",
+            file.path,
+            grouped(file.rows),
+            file.mean_items,
+            args.name
+        );
+    }
+    if args.json {
+        print_json(&report)?;
+    }
+    Ok(())
+}
+
+impl Written {
+    fn new(file: &HistoryFile) -> Self {
+        Self {
+            path: file.path.display().to_string(),
+            rows: file.rows,
+            empty: file.empty,
+            mean_items: file.items as f64 / file.rows.max(1) as f64,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! `zillion data inspect`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use zillion_console::{compute_pool, job_file, print_json};
+use zillion_reader::{
+    ColumnProfile, Count, DataConfig, Drift, Look, Numbers, Paths, Profile, drift, profile,
+};
+
+use crate::args::InspectArgs;
+use crate::raw_files::guess_config;
+use crate::text::{self, figure, grouped, percent};
+
+/// A stability index from which on a column is worth a look, and from which on it has changed.
+const WORTH_A_LOOK: f64 = 0.1;
+const CHANGED: f64 = 0.25;
+
+#[derive(Serialize)]
+struct Report {
+    rows: u64,
+    /// Whether these are all rows.
+    complete: bool,
+    columns: Vec<Column>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<Against>,
+}
+
+#[derive(Serialize)]
+struct Column {
+    name: String,
+    kind: String,
+    data_type: String,
+    missing_share: f64,
+    distinct: u64,
+    distinct_is_exact: bool,
+    /// Distinct values a row: 1 where each row has its own.
+    coverage: f64,
+    top: Vec<Count>,
+    /// By how much the counts may be too low.
+    count_error: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    numbers: Option<Numbers>,
+}
+
+#[derive(Serialize)]
+struct Against {
+    rows: u64,
+    columns: Vec<Drifted>,
+    only_in_first: Vec<String>,
+    only_in_second: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Drifted {
+    name: String,
+    #[serde(flatten)]
+    drift: Drift,
+}
+
+pub(crate) fn run(args: &InspectArgs) -> Result<()> {
+    let workers = compute_pool(None)?;
+    let files = expand(&args.files)?;
+    let second = expand(&args.against)?;
+    let config = match &args.job {
+        Some(path) => {
+            let job = job_file::load(path, std::env::vars(), &[])?;
+            zillion_config::section(&job, "data").with_context(|| path.display().to_string())?
+        }
+        None => match files.first() {
+            Some(file) => guess_config(file, &workers)?,
+            None => bail!("no files are given"),
+        },
+    };
+    let wanted = Look { rows: args.rows, ..Look::default() };
+    let first = profile(&config, &files, &wanted, &workers)?;
+    let second = match second.is_empty() {
+        true => None,
+        false => {
+            // The other set may be written in another way (its ending says so), but means the same.
+            let config = match args.job {
+                Some(_) => config,
+                None => guess_config(&second[0], &workers)?,
+            };
+            Some(profile(&config, &second, &wanted, &workers)?)
+        }
+    };
+    let report = Report {
+        rows: first.rows,
+        complete: first.complete,
+        columns: first.columns.iter().map(|c| column(c, args.top)).collect(),
+        against: second.as_ref().map(|second| against(&first, second)),
+    };
+    match args.json {
+        true => print_json(&report),
+        false => {
+            show(&report);
+            Ok(())
+        }
+    }
+}
+
+fn expand(files: &[String]) -> Result<Vec<PathBuf>> {
+    match files.is_empty() {
+        true => Ok(Vec::new()),
+        false => Ok(DataConfig::default().files(&Paths(files.to_vec()))?),
+    }
+}
+
+fn column(column: &ColumnProfile, top: usize) -> Column {
+    let (distinct, distinct_is_exact) = column.distinct();
+    Column {
+        name: column.name.clone(),
+        kind: column.kind().to_owned(),
+        data_type: column.data_type.clone(),
+        missing_share: column.missing_share(),
+        distinct,
+        distinct_is_exact,
+        coverage: distinct as f64 / column.present().max(1) as f64,
+        top: column.top(top),
+        count_error: column.count_error(),
+        numbers: column.numbers(),
+    }
+}
+
+fn against(first: &Profile, second: &Profile) -> Against {
+    let missing_in = |a: &Profile, b: &Profile| {
+        let names = a.columns.iter().filter(|c| b.column(&c.name).is_none());
+        names.map(|c| c.name.clone()).collect()
+    };
+    let both = first.columns.iter().filter_map(|a| Some((a, second.column(&a.name)?)));
+    Against {
+        rows: second.rows,
+        columns: both.map(|(a, b)| Drifted { name: a.name.clone(), drift: drift(a, b) }).collect(),
+        only_in_first: missing_in(first, second),
+        only_in_second: missing_in(second, first),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn show(report: &Report) {
+    let part = if report.complete { "" } else { ", the first ones" };
+    println!("{} rows{part}\n", grouped(report.rows));
+    let mut rows = vec![
+        ["column", "kind", "missing", "distinct", "min", "median", "max", "most frequent"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for column in &report.columns {
+        let distinct = match column.distinct_is_exact {
+            true => grouped(column.distinct),
+            false => format!("~{}", grouped(column.distinct)),
+        };
+        let number = |f: fn(&Numbers) -> f64| {
+            column.numbers.as_ref().map_or_else(String::new, |n| short(f(n)))
+        };
+        let top: Vec<String> =
+            column.top.iter().map(|c| format!("{} ({})", c.value, grouped(c.count))).collect();
+        rows.push(vec![
+            column.name.clone(),
+            column.kind.clone(),
+            percent(column.missing_share),
+            distinct,
+            number(|n| n.min),
+            number(|n| n.p50),
+            number(|n| n.max),
+            top.join(" "),
+        ]);
+    }
+    print!("{}", text::table(&rows, 2));
+    if report.columns.iter().any(|c| !c.distinct_is_exact) {
+        println!("~ estimated by HyperLogLog (within 2 %); counts may then be a little too low");
+    }
+    if let Some(against) = &report.against {
+        show_drift(against);
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn show_drift(against: &Against) {
+    println!("\nagainst {} rows of the second set\n", grouped(against.rows));
+    let heads = ["column", "psi of numbers", "psi of values", "unseen", "missing", ""];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for Drifted { name, drift } in &against.columns {
+        let psi = drift.numeric.into_iter().chain(drift.values).fold(0.0, f64::max);
+        let verdict = match psi {
+            p if p >= CHANGED => "changed",
+            p if p >= WORTH_A_LOOK => "worth a look",
+            _ => "",
+        };
+        rows.push(vec![
+            name.clone(),
+            figure(drift.numeric, 4),
+            figure(drift.values, 4),
+            drift.unseen.map_or_else(|| "?".to_owned(), percent),
+            format!("{:+.1} %", 100.0 * drift.missing),
+            verdict.to_owned(),
+        ]);
+    }
+    print!("{}", text::table(&rows, 1));
+    println!(
+        "psi: population stability index, by deciles of the first set and by its frequent values; \
+         {WORTH_A_LOOK} is worth a look, {CHANGED} a change\nunseen: share of the second set's values \
+         that the first does not have"
+    );
+    for (names, which) in [(&against.only_in_first, "first"), (&against.only_in_second, "second")] {
+        if !names.is_empty() {
+            println!("only in the {which} set: {}", names.join(", "));
+        }
+    }
+}
+
+/// Four digits or so.
+fn short(x: f64) -> String {
+    match x.abs() {
+        a if a == 0.0 || (1e-3..1e7).contains(&a) => {
+            let digits = if x.fract() == 0.0 { 0 } else { 3 };
+            format!("{x:.digits$}")
+        }
+        _ => format!("{x:.3e}"),
+    }
+}

@@ -1,0 +1,38 @@
+//! `zillion data next-item`.
+
+use anyhow::Result;
+use serde::Serialize;
+use zillion_console::{durable_files, print_json};
+use zillion_reader::{NextItemSpec, next_items};
+
+use crate::args::NextItemArgs;
+use crate::text::grouped;
+
+#[derive(Serialize)]
+struct Written {
+    sequences: u64,
+    /// Sequences of fewer than three items, which make training rows alone.
+    short: u64,
+    train: u64,
+    valid: u64,
+    test: u64,
+}
+
+pub(crate) fn run(args: &NextItemArgs) -> Result<()> {
+    let spec =
+        NextItemSpec { by: args.by.clone(), items: args.items.clone(), last: args.last.get() };
+    let report = next_items(&spec, &args.input, &args.out, &durable_files()?)?;
+    eprintln!("{} sequences", grouped(report.sequences));
+    if report.short > 0 {
+        eprintln!("{} of fewer than three items make training rows alone", grouped(report.short));
+    }
+    for (path, rows) in &report.files {
+        eprintln!("{}: {} rows", path.display(), grouped(*rows));
+    }
+    if args.json {
+        let [train, valid, test] = report.files.map(|(_, rows)| rows);
+        let (sequences, short) = (report.sequences, report.short);
+        print_json(&Written { sequences, short, train, valid, test })?;
+    }
+    Ok(())
+}

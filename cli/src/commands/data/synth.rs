@@ -1,0 +1,84 @@
+//! `zillion data synth`, and the data of `zillion quickstart`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde::Serialize;
+use zillion_console::{compute_pool, durable_files, print_json};
+use zillion_device::{Files, Workers};
+use zillion_nn::metrics;
+use zillion_reader::ClickLog;
+
+use crate::args::SynthArgs;
+use crate::text::figure;
+
+/// A synthetic log that has been written.
+#[derive(Debug, Serialize)]
+pub(in crate::commands) struct Synthetic {
+    /// Seed.
+    pub(in crate::commands) seed: u64,
+    /// Folder of `train.parquet`, `valid.parquet` and `test.parquet`.
+    pub(in crate::commands) folder: PathBuf,
+    /// Rows of each.
+    pub(in crate::commands) rows: [u64; 3],
+    /// Share of clicks in the test rows.
+    pub(in crate::commands) base_rate: f64,
+    /// AUC of the true probabilities on the test rows; absent where they are all of one class.
+    pub(in crate::commands) truth_auc: Option<f64>,
+    /// Log loss of the true probabilities on the test rows.
+    pub(in crate::commands) truth_logloss: Option<f64>,
+}
+
+pub(crate) fn run(args: &SynthArgs) -> Result<()> {
+    let written = write(args.seed, args.rows, &args.out, &*compute_pool(None)?, &durable_files()?)?;
+    written.tell();
+    if args.json {
+        print_json(&written)?;
+    }
+    Ok(())
+}
+
+/// Writes the three files.
+pub(in crate::commands) fn write(
+    seed: u64,
+    rows: u64,
+    folder: &Path,
+    workers: &Workers,
+    files: &Files,
+) -> Result<Synthetic> {
+    files.create_dir(folder)?;
+    let log = ClickLog::new(seed, rows);
+    let (train, valid) = (rows * 8 / 10, rows * 9 / 10);
+    let file = |name: &str, rows| log.write(&folder.join(name), rows, workers, files);
+    file("train.parquet", 0..train)?;
+    file("valid.parquet", train..valid)?;
+    let test = file("test.parquet", valid..rows)?;
+    let mut truth = metrics::Evaluation::new();
+    truth.push(metrics::Scores::Logits(&test.logits), &test.labels, None, None)?;
+    let truth = truth.finish()?;
+    Ok(Synthetic {
+        seed,
+        folder: folder.to_owned(),
+        rows: [train, valid - train, rows - valid],
+        base_rate: truth.positives as f64 / truth.rows as f64,
+        truth_auc: truth.auc,
+        truth_logloss: truth.logloss,
+    })
+}
+
+impl Synthetic {
+    /// A line for people.
+    pub(in crate::commands) fn tell(&self) {
+        let [train, valid, test] = self.rows;
+        eprintln!(
+            "{}: {train} rows to train, {valid} to validate, {test} to test; {:.1} % are clicks",
+            self.folder.display(),
+            100.0 * self.base_rate
+        );
+        eprintln!(
+            "the planted truth itself has test auc {}, logloss {}: the ceiling",
+            figure(self.truth_auc, 5),
+            figure(self.truth_logloss, 5)
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! `zillion model export`: a version as files that other programs open.
+//!
+//! # Crash consistency
+//! Each file is there whole or not at all, and `export.json`, which describes them, is written last: a
+//! folder without it is an export that did not end.
+
+mod describe;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, durable_files, print_json, print_line};
+use zillion_device::Files;
+use zillion_feature::{HASH_ID, Schema};
+use zillion_nn::{Graph, OnnxColumn, OnnxModel, Params};
+use zillion_registry::{Cache, Model, VersionFile, VersionManifest};
+use zillion_rows::TableLayout;
+use zillion_rows::layer::{AtOnce, LayerFile};
+
+use crate::args::{ExportArgs, ExportPart};
+use crate::registry::{cache_folder, open_model};
+use crate::text::{bytes, grouped};
+
+/// The version of the form of [`MANIFEST`].
+const FORMAT: u32 = 1;
+/// Says what the other files are.
+const MANIFEST: &str = "export.json";
+
+pub(super) fn run(args: &ExportArgs) -> Result<()> {
+    let model = open_model(&args.model)?;
+    let version = match args.version {
+        Some(version) => version,
+        None => model.pointer(&args.pointer)?.to.version,
+    };
+    let files = durable_files()?;
+    prepare(&args.output, args.force, &files)?;
+    let folder = cache_folder(args.cache.as_ref(), &args.model.registry)?;
+    let cache = Cache::open(&folder, model.name(), files.clone())?;
+    let mut export = Export::of(model, cache, files, &args.output, version)?;
+    let wants = |part| args.only.is_empty() || args.only.contains(&part);
+    if wants(ExportPart::Rows) {
+        let workers = compute_pool(args.threads)?;
+        export.rows(&workers)?;
+        export.sides()?;
+    }
+    if wants(ExportPart::Dense) {
+        export.dense()?;
+    }
+    if wants(ExportPart::Graph) {
+        export.graph()?;
+    }
+    let written = export.finish()?;
+    if args.json {
+        return print_json(&written);
+    }
+    for file in written["files"].as_array().into_iter().flatten() {
+        let rows =
+            file["rows"].as_u64().map_or_else(String::new, |n| format!(", {} rows", grouped(n)));
+        let path = file["path"].as_str().unwrap_or_default();
+        print_line(&format!("{path}  {}{rows}", bytes(file["bytes"].as_u64().unwrap_or_default())));
+    }
+    print_line(&format!("{MANIFEST}  says what they are and what to feed the graph"));
+    Ok(())
+}
+
+/// Makes the folder, or refuses one that has something in it. An export that is replaced loses its description
+/// first.
+fn prepare(folder: &Path, force: bool, files: &Files) -> Result<()> {
+    files.create_dir(folder)?;
+    files.sweep(folder)?;
+    let first = std::fs::read_dir(folder)
+        .with_context(|| format!("cannot list the folder {}", folder.display()))?
+        .next();
+    if first.is_some() && !force {
+        return Err(Stop::Refused(format!(
+            "the folder is not empty; name another one, or replace what is there with --force: {}",
+            folder.display()
+        ))
+        .into());
+    }
+    let manifest = folder.join(MANIFEST);
+    if manifest.exists() {
+        files.remove_file(manifest)?;
+    }
+    Ok(())
+}
+
+/// A version on its way out.
+struct Export<'a> {
+    model: Model,
+    cache: Cache,
+    files: Files,
+    output: &'a Path,
+    chain: Vec<Arc<VersionManifest>>,
+    version: Arc<VersionManifest>,
+    schema: Schema,
+    /// What was written, in order.
+    written: Vec<Value>,
+    /// Parts of the description.
+    tables: Option<Value>,
+    graph: Option<Value>,
+}
+
+impl<'a> Export<'a> {
+    fn of(
+        model: Model,
+        mut cache: Cache,
+        files: Files,
+        output: &'a Path,
+        version: zillion_registry::VersionId,
+    ) -> Result<Self> {
+        let chain = cache.chain(&model, version)?;
+        let Some(newest) = chain.last().cloned() else { bail!("version {version} has no chain") };
+        let schema = Schema::from_job(&newest.schema)?;
+        Ok(Self {
+            model,
+            cache,
+            files,
+            output,
+            chain,
+            version: newest,
+            schema,
+            written: Vec::new(),
+            tables: None,
+            graph: None,
+        })
+    }
+
+    /// A file of the version; its bytes are hashed once more, because nothing else would notice that a cache
+    /// was damaged.
+    fn read(&self, file: &VersionFile) -> Result<bytes::Bytes> {
+        let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
+        let bytes = self.cache.read(&self.model, &file.name(), &described, &mut AtOnce)?;
+        let found = VersionFile::of(&file.kind, &bytes);
+        if found != *file {
+            bail!(
+                "the file hashes to {} and another hash was published; remove it, so that it is fetched \
+                 again: {}",
+                found.blake3,
+                self.cache.folder().join(file.name()).display()
+            );
+        }
+        Ok(bytes)
+    }
+
+    /// Writes a file of bytes that are at hand.
+    fn put(&mut self, path: &str, what: &str, bytes: &[u8], more: Value) -> Result<()> {
+        self.files.write_bytes(self.output.join(path), bytes)?;
+        self.wrote(path, what, bytes.len() as u64, more);
+        Ok(())
+    }
+
+    fn wrote(&mut self, path: &str, what: &str, bytes: u64, more: Value) {
+        let mut entry = json!({ "path": path, "what": what, "bytes": bytes });
+        if let (Value::Object(entry), Value::Object(more)) = (&mut entry, more) {
+            entry.extend(more);
+        }
+        self.written.push(entry);
+    }
+
+    /// Side tables are files that anybody opens already.
+    fn sides(&mut self) -> Result<()> {
+        let version = self.version.clone();
+        if !version.sides.is_empty() {
+            self.files.create_dir(self.output.join("sides"))?;
+        }
+        for (at, file) in version.sides.iter().enumerate() {
+            let bytes = self.read(file)?;
+            let name = self.schema.sides[at].name.clone();
+            let path = format!("sides/{name}.arrow");
+            self.put(&path, "side", &bytes, json!({ "side": name }))?;
+        }
+        Ok(())
+    }
+
+    fn dense(&mut self) -> Result<()> {
+        let bytes = self.read(&self.version.dense)?;
+        self.put("dense.safetensors", "dense", &bytes, json!({}))
+    }
+
+    fn graph(&mut self) -> Result<()> {
+        let graph = Graph::from_json(&self.read(&self.version.graph)?)?;
+        let params = Params::from_safetensors(&graph.params, &self.read(&self.version.dense)?)?;
+        let columns = self.columns(&graph)?;
+        let metadata = self.metadata();
+        let OnnxModel { bytes, inputs, outputs } = graph.to_onnx(&params, &columns, &metadata)?;
+        self.put("graph.onnx", "graph", &bytes, json!({}))?;
+        let outputs = outputs.iter().map(|(name, cols)| json!({ "name": name, "columns": cols }));
+        let outputs: Vec<Value> = outputs.collect();
+        self.graph = Some(json!({
+            "path": "graph.onnx",
+            "inputs": inputs,
+            "outputs": outputs,
+        }));
+        Ok(())
+    }
+
+    /// How the graph's columns are fed: as their features and the segments of their tables say.
+    fn columns(&self, graph: &Graph) -> Result<Vec<OnnxColumn>> {
+        let layouts: Vec<TableLayout> = self.version.tables.iter().map(|t| t.layout()).collect();
+        let mut columns = Vec::with_capacity(graph.inputs.columns.len());
+        for column in &graph.inputs.columns {
+            let feature = self.schema.sparse().find(|f| f.name == column.name);
+            let table = &graph.inputs.tables[column.table].name;
+            let layout = layouts.iter().find(|l| l.name == *table);
+            let (Some(feature), Some(layout)) = (feature, layout) else {
+                bail!(
+                    "the graph reads a feature `{}` of table `{table}`, which the version's schema does not have",
+                    column.name
+                );
+            };
+            let segments = layout.segments.iter().map(|s| (s.name.clone(), s.offset, s.dim));
+            columns.push(OnnxColumn {
+                list: feature.pooling().is_some(),
+                segments: segments.collect(),
+            });
+        }
+        Ok(columns)
+    }
+
+    /// What every file says of itself.
+    fn metadata(&self) -> BTreeMap<String, String> {
+        let version = &self.version;
+        let entries = [
+            ("zillion.model", version.model.clone()),
+            ("zillion.version", version.version.to_string()),
+            ("zillion.chain", version.chain.clone()),
+            ("zillion.hash", HASH_ID.to_owned()),
+        ];
+        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// Writes the description and gives it back.
+    fn finish(self) -> Result<Value> {
+        // Names in folders below are durable before the description says that they are there.
+        for folder in ["rows", "sides"].map(|name| self.output.join(name)) {
+            if folder.is_dir() {
+                self.files.sync_dir(folder)?;
+            }
+        }
+        let version = &self.version;
+        let described = json!({
+            "format": FORMAT,
+            "model": version.model,
+            "version": version.version,
+            "chain": version.chain,
+            "published_ms": version.published_ms,
+            "step": version.origin.step,
+            "hash": HASH_ID,
+            "files": self.written,
+            "features": describe::features(&self.schema, &version.statistics),
+            "labels": self.schema.labels.iter().map(|l| &l.name).collect::<Vec<_>>(),
+            "sides": describe::sides(&self.schema),
+            "tables": self.tables.unwrap_or_else(|| json!([])),
+            "graph": self.graph,
+        });
+        let mut text = serde_json::to_vec_pretty(&described)?;
+        text.push(b'\n');
+        self.files.write_bytes(self.output.join(MANIFEST), &text)?;
+        Ok(described)
+    }
+}

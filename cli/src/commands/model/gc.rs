@@ -1,0 +1,29 @@
+//! `zillion model gc`: files that no version in use needs are removed`.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use zillion_console::{print_json, print_line};
+use zillion_registry::Retention;
+
+use crate::args::GcArgs;
+use crate::registry::{open_model, print_store_retries};
+
+pub(super) fn run(args: &GcArgs) -> Result<()> {
+    let retention = Retention { keep: args.keep, grace: Duration::from_secs(args.grace) };
+    let model = open_model(&args.model)?;
+    let done = model.collect(retention, args.dry_run)?;
+    let store = model.store().stats().sums();
+    if args.json {
+        let mut summary = serde_json::to_value(done)?;
+        summary["store"] = serde_json::to_value(store)?;
+        return print_json(&summary);
+    }
+    let verb = if args.dry_run { "would remove" } else { "removed" };
+    print_line(&format!(
+        "{verb} {} files of {} bytes and {} unfinished writes; {} versions in use need {} files",
+        done.removed_files, done.removed_bytes, done.leftovers, done.kept_versions, done.kept_files
+    ));
+    print_store_retries(&store);
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! `zillion model graph`.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use zillion_console::exit::Stop;
+use zillion_console::{durable_files, job_file, open_registry};
+use zillion_nn::drawing::{self, Sizes};
+use zillion_nn::zoo::LOSS;
+use zillion_nn::{
+    Graph, Memory, Mode, NodeId, Passes, Program, Settings, Stage, TrainGraph, differentiate,
+};
+use zillion_registry::{Cache, VersionId};
+use zillion_rows::layer::{AtOnce, LayerFile};
+use zillion_trainer::{Checkpoint, Job, RunDir, TrainConfig};
+
+use crate::args::{GraphArgs, GraphFormat};
+use crate::text;
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+pub(super) fn run(args: &GraphArgs) -> Result<()> {
+    let (built, settings, of_job) = built(args)?;
+    let passes = settings.passes;
+    let rows = args.rows.map_or(of_job.rows, NonZeroUsize::get);
+    let sizes = Sizes { rows, ..of_job };
+    if args.pass.as_deref() == Some(PLAN) && args.format.is_none() {
+        print!("{}", plan(&built, settings, &sizes)?);
+        return Ok(());
+    }
+    if args.format.is_none() && args.pass.is_none() {
+        print!("{}", listing(built.graph()));
+        return Ok(());
+    }
+    let stages = match &args.pass {
+        None => vec![built.stages(passes)?.swap_remove(0)],
+        Some(name) => chosen(built.stages(passes)?, name, passes)?,
+    };
+    let shown = match args.format.unwrap_or(GraphFormat::Text) {
+        GraphFormat::Text => drawing::text(&stages, &sizes),
+        GraphFormat::Dot => drawing::dot(&stages, &sizes),
+        GraphFormat::Svg => drawing::svg(&stages, &sizes),
+    };
+    print!("{shown}");
+    Ok(())
+}
+
+/// A graph as the zoo built it.
+enum Built {
+    Train(TrainGraph),
+    Infer(Graph),
+}
+
+impl Built {
+    fn graph(&self) -> &Graph {
+        match self {
+            Self::Train(train) => &train.graph,
+            Self::Infer(graph) => graph,
+        }
+    }
+
+    fn stages(&self, passes: Passes) -> Result<Vec<Stage>> {
+        Ok(match self {
+            Self::Train(train) => Program::train_stages(train, passes)?,
+            Self::Infer(graph) => Program::infer_stages(graph, &outputs(graph), passes)?,
+        })
+    }
+
+    fn program(&self, settings: Settings) -> Result<Program> {
+        Ok(match self {
+            Self::Train(train) => Program::train(train, settings)?,
+            Self::Infer(graph) => Program::infer(graph, &outputs(graph), settings)?,
+        })
+    }
+}
+
+fn outputs(graph: &Graph) -> Vec<NodeId> {
+    graph.outputs.iter().map(|&(_, id)| id).collect()
+}
+
+/// The pass whose subject is the plan of the buffers and not the graph.
+const PLAN: &str = "in_place";
+
+/// Bytes of a batch's buffers: with one for every value, as they are planned without the pass, and with it.
+fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
+    let bytes = |passes: Passes| -> Result<Memory> {
+        let program = built.program(Settings { passes, ..settings })?;
+        Ok(program.memory(sizes.rows, 1, |column| sizes.list_len.get(column).copied().unwrap_or(1)))
+    };
+    let without = bytes(settings.passes.off(PLAN)?)?;
+    let mut lines = vec![
+        ("every value in a buffer of its own", without.naive),
+        ("planned: a tile's values in buffers that are used again", without.planned),
+    ];
+    if settings.passes.has(PLAN) {
+        lines.push(("after in_place", bytes(settings.passes)?.planned));
+    }
+    let rows = lines
+        .into_iter()
+        .map(|(what, bytes)| vec![what.to_owned(), format!("{:.1} KiB", bytes as f64 / 1024.0)]);
+    let rows: Vec<_> = rows.collect();
+    Ok(format!(
+        "# memory of a batch of {} rows, one thread, {} lanes, tiles of {} rows\n{}",
+        sizes.rows,
+        settings.lanes,
+        settings.tile_rows,
+        text::table(&rows, 1)
+    ))
+}
+
+/// The graph that arguments name, how its job runs it, and how large a batch is.
+fn built(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
+    if let Some(name) = &args.model {
+        if args.train || !args.set.is_empty() {
+            let message =
+                "a version has the graph that scores: neither --train nor --set changes it";
+            return Err(Stop::Usage(message.to_owned()).into());
+        }
+        let graph = published(args, name)?;
+        let sizes = Sizes::of(TrainConfig::default().batch_size.get());
+        return Ok((Built::Infer(graph), TrainConfig::default().settings()?, sizes));
+    }
+    let job = job(&args.job, &args.set)?;
+    let mode = if args.train { Mode::Train } else { Mode::Infer };
+    let graph = zillion_trainer::graph(&job, mode)?;
+    let built = match graph.output(LOSS) {
+        Some(loss) => Built::Train(differentiate(&graph, loss)?),
+        None => Built::Infer(graph),
+    };
+    let values = |is_list: bool| if is_list { args.list_len.get() } else { 1 };
+    let list_len = job.schema.sparse().map(|feature| values(feature.pooling().is_some()));
+    let sizes = Sizes { rows: job.train.batch_size.get(), list_len: list_len.collect() };
+    Ok((built, job.train.settings()?, sizes))
+}
+
+/// The graph of a version.
+fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
+    let usage = |message: String| Stop::Usage(message);
+    let registry = args.registry.as_ref().ok_or_else(|| {
+        usage("--model needs the registry that it is in: --registry, or ZILLION_REGISTRY".into())
+    })?;
+    let number = args.job.to_string_lossy();
+    let version: VersionId = number.parse().map_err(|_| {
+        usage(format!("with --model the argument is the number of a version, not {number:?}"))
+    })?;
+    let model = open_registry(registry)?.model(model)?;
+    let file = model.version(version)?.graph;
+    // Fetched, looked at and forgotten: no cache of a server need know of it.
+    let folder = tempfile::tempdir().context("cannot make a folder for the graph")?;
+    let cache = Cache::open(folder.path(), model.name(), durable_files()?)?;
+    let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
+    let bytes = cache.read(&model, &file.name(), &described, &mut AtOnce)?;
+    Ok(Graph::from_json(&bytes)?)
+}
+
+/// The stages before and after a pass, or all of them.
+fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> {
+    if pass == "all" {
+        return Ok(stages);
+    }
+    // Complains about a name that there is not.
+    passes.off(pass)?;
+    match stages.iter().position(|stage| stage.pass == Some(pass)) {
+        Some(after) => Ok(stages[after - 1..=after].to_vec()),
+        None if passes.has(pass) => {
+            let message = format!(
+                "{pass} is a pass over the plan of the buffers and changes no graph: without --format its bytes are shown"
+            );
+            Err(Stop::Usage(message).into())
+        }
+        None => {
+            let message = format!("the job leaves {pass} out: see train.passes_off");
+            Err(Stop::Usage(message).into())
+        }
+    }
+}
+
+/// The job of a file, or of the checkpoint in a folder.
+fn job(path: &Path, sets: &[String]) -> Result<Job> {
+    if !path.is_dir() {
+        let value = job_file::load(path, std::env::vars(), sets)?;
+        return Job::from_value(value).with_context(|| path.display().to_string());
+    }
+    if !sets.is_empty() {
+        let message = "a checkpoint carries its job: --set changes job files only".to_owned();
+        return Err(Stop::Usage(message).into());
+    }
+    let checkpoint = match path.join("MANIFEST").exists() {
+        true => Checkpoint::open(path)?,
+        false => RunDir::new(path).best()?,
+    };
+    Ok(checkpoint.job()?)
+}
+
+/// One line a node; a composed layer's own name behind that of its last node.
+fn listing(graph: &Graph) -> String {
+    let mut rows = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let inputs: Vec<&str> = node.inputs.iter().map(|&i| graph.node(i).name.as_str()).collect();
+        let call = format!("{}({})", node.op, inputs.join(", "));
+        rows.push(vec![node.name.clone(), node.shape.to_string(), call]);
+    }
+    for (name, id) in &graph.aliases {
+        let node = graph.node(*id);
+        rows.push(vec![name.clone(), node.shape.to_string(), format!("= {}", node.name)]);
+    }
+    for (name, id) in graph.outputs.iter().filter(|(name, id)| graph.node(*id).name != *name) {
+        let node = graph.node(*id);
+        rows.push(vec![name.clone(), node.shape.to_string(), format!("= {}", node.name)]);
+    }
+    text::table(&rows, 3)
+}

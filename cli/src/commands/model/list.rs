@@ -1,0 +1,65 @@
+//! `zillion model list`: the models of a registry, or the versions of a model`.
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use zillion_console::{open_registry, print_json, print_line};
+use zillion_registry::{VersionId, VersionManifest};
+
+use super::describe::{pointers_line, summarise, version_line};
+use crate::args::ListArgs;
+
+fn shown(version: Option<VersionId>) -> String {
+    version.map_or("none".to_owned(), |version| version.to_string())
+}
+
+pub(super) fn run(args: &ListArgs) -> Result<()> {
+    let registry = open_registry(&args.registry)?;
+    let Some(name) = &args.model else {
+        let models = registry.models()?;
+        if args.json {
+            return print_json(&json!({ "models": models }));
+        }
+        for name in models {
+            let model = registry.model(&name)?;
+            print_line(&format!(
+                "{name}  latest {}  {}",
+                shown(model.latest()?),
+                pointers_line(&model)?
+            ));
+        }
+        return Ok(());
+    };
+    let model = registry.model(name)?;
+    // A name without a version is an error and no empty list.
+    if model.latest()?.is_none() {
+        let models = registry.models()?.join("`, `");
+        bail!(
+            "it has no version; the registry `{}` has the models `{models}`: model `{name}`",
+            args.registry
+        );
+    }
+    let page = model.page(args.before, args.limit)?;
+    let versions: Vec<VersionManifest> =
+        page.iter().map(|&version| model.version(version)).collect::<Result<_, _>>()?;
+    let next = page.last().filter(|last| last.0 > 1 && page.len() == args.limit);
+    if args.json {
+        let versions: Vec<_> = versions.iter().map(summarise).collect();
+        return print_json(&json!({ "versions": versions, "before": next }));
+    }
+    let pinned = model.pins()?;
+    for version in &versions {
+        let pin = if pinned.contains(&version.version) { "  pinned" } else { "" };
+        let figures = version.origin.metrics.iter().filter(|(name, _)| name.ends_with("auc"));
+        let figures: String = figures.map(|(name, x)| format!("  {name} {x:.5}")).collect();
+        print_line(&format!(
+            "{}  step {}{figures}{pin}",
+            version_line(version),
+            version.origin.step
+        ));
+    }
+    print_line(&pointers_line(&model)?);
+    if let Some(next) = next {
+        eprintln!("older ones: --before {next}");
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! `zillion model pin`: a version is kept whatever `gc` removes`.
+
+use anyhow::Result;
+use zillion_console::print_line;
+use zillion_registry::VersionId;
+
+use crate::args::PinArgs;
+use crate::registry::{current_user, open_model};
+
+pub(super) fn run(args: &PinArgs) -> Result<()> {
+    let model = open_model(&args.model)?;
+    if args.remove {
+        model.unpin(args.version)?
+    } else {
+        model.pin(args.version, &current_user())?
+    }
+    let pins: Vec<String> = model.pins()?.iter().map(VersionId::to_string).collect();
+    let pins = if pins.is_empty() { "none".to_owned() } else { pins.join(", ") };
+    print_line(&format!("pinned: {pins}"));
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! `zillion model show`: a version, or the moves of a pointer`.
+
+use anyhow::Result;
+use zillion_console::{print_json, print_line};
+
+use super::describe::{move_line, pointers_line, version_line};
+use crate::args::ShowArgs;
+use crate::registry::{newest_version, open_model};
+
+/// Moves of a pointer that are shown.
+const SHOWN_MOVES: usize = 20;
+
+pub(super) fn run(args: &ShowArgs) -> Result<()> {
+    let model = open_model(&args.model)?;
+    if let Some(pointer) = &args.pointer {
+        // A name that was never set is an error and no empty log.
+        model.pointer(pointer)?;
+        let moves = model.moves(pointer, None, SHOWN_MOVES)?;
+        if args.json {
+            return print_json(&moves);
+        }
+        moves.iter().for_each(|entry| print_line(&move_line(entry)));
+        return Ok(());
+    }
+    let version = newest_version(&model, args.version)?;
+    let manifest = model.version(version)?;
+    if args.json {
+        return print_json(&manifest);
+    }
+    print_line(&version_line(&manifest));
+    print_line(&format!("chain      {}", manifest.chain));
+    let parent = manifest
+        .parent
+        .as_ref()
+        .map_or("none: a base".to_owned(), |link| format!("version {}", link.version));
+    print_line(&format!("parent     {parent}"));
+    let origin = &manifest.origin;
+    print_line(&format!(
+        "origin     run {}, step {}, epoch {}",
+        origin.run, origin.step, origin.cursor.epoch
+    ));
+    for (name, value) in &origin.metrics {
+        print_line(&format!("metric     {name} {value:.5}"));
+    }
+    for table in &manifest.layer.tables {
+        print_line(&format!(
+            "table      {}: {} rows, {} tombstones, {} parts",
+            table.table,
+            table.rows - table.tombstones,
+            table.tombstones,
+            table.parts.len() + table.narrow.as_ref().map_or(0, |narrow| narrow.parts.len())
+        ));
+    }
+    let files = manifest.files();
+    let bytes: u64 = files.iter().map(|(_, file)| file.bytes).sum();
+    print_line(&format!("files      {}, {bytes} bytes", files.len()));
+    print_line(&pointers_line(&model)?);
+    Ok(())
+}

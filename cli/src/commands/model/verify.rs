@@ -1,0 +1,30 @@
+//! `zillion model verify`: every byte of a version is read`.
+
+use anyhow::Result;
+use serde_json::json;
+use zillion_console::{print_json, print_line};
+
+use crate::args::VerifyArgs;
+use crate::registry::{newest_version, open_model, print_store_retries};
+
+pub(super) fn run(args: &VerifyArgs) -> Result<()> {
+    let model = open_model(&args.model)?;
+    let version = newest_version(&model, args.version)?;
+    let verified = model.verify(version, |version| eprintln!("version {}", version.version))?;
+    if args.json {
+        return print_json(&json!({
+            "version": version,
+            "versions": verified.versions,
+            "files": verified.files,
+            "bytes": verified.bytes,
+            "rows": verified.rows,
+            "store": model.store().stats().sums(),
+        }));
+    }
+    print_line(&format!(
+        "version {version} is whole: {} versions, {} files, {} bytes, {} rows",
+        verified.versions, verified.files, verified.bytes, verified.rows
+    ));
+    print_store_retries(&model.store().stats().sums());
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! `zillion predict --model`: rows through a published version, by the code that a server scores with.
+
+use std::io::{self, BufWriter};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, data_settings, durable_files, open_registry};
+use zillion_reader::RawRows;
+use zillion_registry::{Cache, STABLE};
+use zillion_rows::layer::AtOnce;
+use zillion_scorer::Servable;
+
+use super::score_lines::{Ended, ScoreLines};
+use crate::args::PredictArgs;
+use crate::registry::cache_folder;
+
+/// Rows that are scored together unless the caller says otherwise.
+const BATCH: usize = 4096;
+
+pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
+    let Some(registry) = &args.registry else {
+        return Err(Stop::Usage("--model is of a registry: name it with --registry".into()).into());
+    };
+    if input.as_os_str() == "-" {
+        let reason = "a version scores files, not stdin: write the rows to a file first";
+        return Err(Stop::Usage(reason.into()).into());
+    }
+    if !args.fetch.fetch.is_empty() {
+        let reason =
+            "nodes are looked into in a checkpoint; a version has scores: leave out --fetch";
+        return Err(Stop::Usage(reason.into()).into());
+    }
+    let data = data_settings::of_file(&args.set)?;
+    let model = open_registry(registry)?.model(name)?;
+    let version = match args.version {
+        Some(version) => version,
+        None => model.pointer(STABLE)?.to.version,
+    };
+    let folder = cache_folder(args.cache.as_ref(), registry)?;
+    let mut cache = Cache::open(&folder, name, durable_files()?)?;
+    let workers = compute_pool(args.threads)?;
+    let servable = Servable::load(&model, version, [], &mut cache, &workers, &mut AtOnce)?;
+    let schema = servable.encoder().schema();
+
+    let mut rows = RawRows::open(&data, &[input.to_owned()], schema)?;
+    let tasks = if servable.has_probabilities() { servable.tasks().to_vec() } else { Vec::new() };
+    let out = BufWriter::new(io::stdout().lock());
+    let mut scores = ScoreLines::new(out, args.json, tasks)?;
+    let (mut missing, mut missing_side_rows) = (0, 0);
+    let mut failed = None;
+    let batch = args.batch.map_or(BATCH, std::num::NonZeroUsize::get);
+    while failed.is_none()
+        && let Some(block) = rows.next_block(batch)?
+    {
+        let scored = servable
+            .score(block.rows, &block.columns)
+            .with_context(|| format!("in the {} rows from row {} on", block.rows, block.first))?;
+        missing += scored.missing;
+        missing_side_rows += scored.missing_side_rows;
+        let logits: Vec<&[f32]> = scored.logits.iter().map(Vec::as_slice).collect();
+        if logits.is_empty() {
+            bail!("version {version} has no scores");
+        }
+        failed = scores.write(&logits, &[]).err();
+    }
+    if scores.finish(failed)? == Ended::Early {
+        return Ok(());
+    }
+    if missing > 0 {
+        eprintln!(
+            "{missing} lookups of keys that version {version} does not have read the declared default"
+        );
+    }
+    if missing_side_rows > 0 {
+        eprintln!("{missing_side_rows} keys are not in their side table and read as missing");
+    }
+    Ok(())
+}

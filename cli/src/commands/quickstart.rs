@@ -1,0 +1,223 @@
+//! `zillion quickstart`: the whole loop on data that it makes itself, with the command of each step.
+
+mod job;
+mod place;
+mod serve;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use zillion_console::exit::Stop;
+use zillion_console::progress::Progress;
+use zillion_console::{compute_pool, durable_files, job_file, print_json, signals};
+use zillion_device::Workers;
+use zillion_reader::ClickLog;
+use zillion_trainer::{EpochReport, Job, Observer, StepReport, TrainOptions, TrainReport, train};
+
+use place::{Place, run_setting};
+use serve::Served;
+
+use super::data::synth::{self, Synthetic};
+use crate::args::QuickstartArgs;
+use crate::text::figure;
+
+/// Everything a script may want to know.
+#[derive(Serialize)]
+struct Outcome {
+    data: Synthetic,
+    job: PathBuf,
+    test_auc: Option<f64>,
+    test_logloss: Option<f64>,
+    /// (test AUC - 0.5) / (truth's AUC - 0.5).
+    share_of_ceiling: Option<f64>,
+    samples_per_second: Option<f64>,
+    checkpoint: PathBuf,
+    interrupted_at_step: u64,
+    steps: u64,
+    resumed_to_same_bytes: bool,
+    served: Served,
+    commands: Vec<String>,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
+    let began = Instant::now();
+    let place = Place::new(&args.output);
+    if args.output.exists() {
+        return Err(Stop::Refused(format!(
+            "the folder is there already: remove it, or choose another one with --output: {}",
+            args.output.display()
+        ))
+        .into());
+    }
+    let workers = compute_pool(args.threads)?;
+    let stop = signals::stop_flag()?;
+
+    eprintln!("1. a click log of {} rows, by seed {}", args.rows, args.seed);
+    let data = synth::write(args.seed, args.rows, &place.data, &workers, &durable_files()?)?;
+    data.tell();
+    std::fs::write(&place.job, job::job_text(args, &place))
+        .with_context(|| format!("cannot write {}", place.job.display()))?;
+    eprintln!("   job file: {}", place.job.display());
+
+    eprintln!("2. train DeepFM on {} threads", workers.threads());
+    let report = sitting(
+        &place,
+        &[run_setting(&place.first)],
+        &workers,
+        &stop,
+        false,
+        None,
+        &mut Progress::new(),
+    )?;
+    if report.interrupted {
+        bail!("stopped by a signal: go on with\n  {}", place.resume(&place.first));
+    }
+    let test_auc = report.test.as_ref().and_then(|t| t.auc);
+    let share = share_of_ceiling(test_auc, data.truth_auc);
+    eprintln!(
+        "   test auc {} of a ceiling of {}{}",
+        figure(test_auc, 5),
+        figure(data.truth_auc, 5),
+        share.map_or_else(String::new, |s| {
+            format!(": {:.0} % of the way from guessing to the truth", 100.0 * s)
+        })
+    );
+
+    eprintln!("3. the same again, interrupted and resumed");
+    let second = [run_setting(&place.second)];
+    let own_stop = Arc::new(AtomicBool::new(false));
+    let mut interrupter =
+        Interrupter { after: report.steps / 3, stop: own_stop.clone(), signal: stop.clone() };
+    let cut = sitting(&place, &second, &workers, &own_stop, false, None, &mut interrupter)?;
+    if stop.load(Ordering::Relaxed) {
+        bail!("stopped by a signal: go on with\n  {}", place.resume(&place.second));
+    }
+    let whole = sitting(&place, &second, &workers, &stop, true, None, &mut Progress::new())?;
+    if whole.interrupted {
+        bail!("stopped by a signal: go on with\n  {}", place.resume(&place.second));
+    }
+    let same = same_bytes(&report.checkpoint, &whole.checkpoint)?;
+    if !same {
+        bail!(
+            "the resumed run ended in other bytes, which it must not: compare {} with {}",
+            report.checkpoint.display(),
+            whole.checkpoint.display()
+        );
+    }
+    eprintln!(
+        "   stopped after step {} of {}, resumed: every byte of the best checkpoint is the same",
+        cut.steps, whole.steps
+    );
+
+    let log = ClickLog::new(args.seed, args.rows);
+    let served = serve::run(args, &place, &log, &workers, &stop)?;
+
+    let mut commands = place.commands();
+    commands.extend(serve::commands(&place, &served));
+    let outcome = Outcome {
+        job: place.job.clone(),
+        test_auc,
+        test_logloss: report.test.as_ref().and_then(|t| t.logloss),
+        share_of_ceiling: share,
+        samples_per_second: report.samples_per_second,
+        checkpoint: report.checkpoint.clone(),
+        interrupted_at_step: cut.steps,
+        steps: whole.steps,
+        resumed_to_same_bytes: same,
+        served,
+        commands: commands.iter().map(|(_, command)| command.clone()).collect(),
+        seconds: began.elapsed().as_secs_f64(),
+        data,
+    };
+    eprintln!("done in {:.1} s; each step by hand:", outcome.seconds);
+    for (what, command) in &commands {
+        eprintln!("  # {what}\n  {command}");
+    }
+    outcome.served.tell();
+    if args.json {
+        print_json(&outcome)?;
+    }
+    Ok(())
+}
+
+/// Trains until the end or until stopped.
+fn sitting(
+    place: &Place,
+    settings: &[String],
+    workers: &Arc<Workers>,
+    stop: &Arc<AtomicBool>,
+    resume: bool,
+    from: Option<&Path>,
+    observer: &mut dyn Observer,
+) -> Result<TrainReport> {
+    let value = job_file::load(&place.job, std::iter::empty(), settings)?;
+    let options = TrainOptions {
+        resume,
+        from: from.map(Path::to_owned),
+        workers: workers.clone(),
+        files: durable_files()?,
+        stop: stop.clone(),
+        profile: None,
+        in_memory: false,
+    };
+    Ok(train(Job::from_value(value)?, options, observer)?)
+}
+
+/// Stops a run on its way: in the middle of an epoch where it takes long enough to be watched there, at
+/// the end of its first epoch otherwise. A person's Ctrl-C counts as well.
+struct Interrupter {
+    after: u64,
+    stop: Arc<AtomicBool>,
+    signal: Arc<AtomicBool>,
+}
+
+impl Observer for Interrupter {
+    fn step(&mut self, report: &StepReport) {
+        if report.step >= self.after || self.signal.load(Ordering::Relaxed) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn epoch(&mut self, _: &EpochReport) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How much of the way from 0.5 to the truth's AUC was gone.
+fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
+    let (auc, truth) = (auc?, truth?);
+    (truth > 0.5).then(|| (auc - 0.5) / (truth - 0.5))
+}
+
+/// Whether two folders hold the same files with the same bytes.
+fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
+    let list = |folder: &Path| -> Result<Vec<(std::ffi::OsString, PathBuf)>> {
+        let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+        let mut entries: Vec<_> = entries
+            .map(|e| e.map(|e| (e.file_name(), e.path())))
+            .collect::<std::io::Result<_>>()?;
+        entries.sort();
+        Ok(entries)
+    };
+    let (a, b) = (list(a)?, list(b)?);
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    for ((name, a), (other, b)) in a.into_iter().zip(b) {
+        let same = name == other
+            && a.is_dir() == b.is_dir()
+            && match a.is_dir() {
+                true => same_bytes(&a, &b)?,
+                false => std::fs::read(&a)? == std::fs::read(&b)?,
+            };
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,168 @@
+//! `zillion table plan`: rows, bytes and hit rates of a job's tables under other settings, from one pass over
+//! data.
+
+mod advice;
+mod plot;
+mod text;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, durable_files, job_file, print_json};
+use zillion_embedding::capacity::{AdmissionPoint, CachePoint, EvictionPoint};
+use zillion_rows::{Admission, Eviction, TableSpec};
+use zillion_trainer::{Job, PlanOptions, PlanReport, TablePlan, plan_tables};
+
+use crate::args::TablePlanArgs;
+use crate::bar::Bar;
+use crate::raw_files::estimate_rows;
+use crate::svg;
+use crate::text::grouped;
+
+/// One table with what its settings would cost.
+struct Planned<'a> {
+    spec: &'a TableSpec,
+    plan: &'a TablePlan,
+    shards: usize,
+}
+
+impl Planned<'_> {
+    /// Bytes of so many rows, as the job has the table.
+    fn bytes(&self, rows: u64) -> u64 {
+        self.spec.memory(rows, self.shards)
+    }
+
+    /// Bytes under an admission: of rows, and of the counts of keys that wait.
+    fn admitted_bytes(&self, point: &AdmissionPoint) -> u64 {
+        let waiting = self.plan.usage.keys.saturating_sub(point.rows);
+        let counting = TableSpec {
+            admission: Admission::Count { at_least: point.at_least },
+            ..self.spec.clone()
+        };
+        let counts = if point.at_least > 1 { counting.candidate_memory(waiting) } else { 0 };
+        self.bytes(point.rows) + counts
+    }
+
+    /// The threshold that the job has now.
+    fn own_threshold(&self) -> u32 {
+        match self.spec.admission {
+            Admission::All => 1,
+            Admission::Count { at_least } | Admission::Bloom { at_least, .. } => at_least,
+            // A key gets its row at its 1/p-th occurrence on average.
+            Admission::Probability { p } => (1.0 / p).round() as u32,
+        }
+    }
+
+    /// The limit that the job has now.
+    fn own_limit(&self) -> Option<u64> {
+        match self.spec.eviction {
+            Eviction::Unseen { steps } => Some(steps),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    job: &'a str,
+    sample: Vec<PathBuf>,
+    rows: u64,
+    rejected_rows: u64,
+    batch_size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_rows: Option<u64>,
+    tables: Vec<TableOutcome<'a>>,
+    /// Tables whose rows are the buckets of numbers.
+    buckets: &'a [String],
+}
+
+#[derive(Serialize)]
+struct TableOutcome<'a> {
+    #[serde(flatten)]
+    plan: &'a TablePlan,
+    bytes: u64,
+    bytes_per_row: u64,
+    /// In the order of the points of `admission`, `eviction` (at the peak) and `cache`.
+    admission_bytes: Vec<u64>,
+    eviction_bytes: Vec<u64>,
+    cache_bytes: Vec<u64>,
+    advice: Vec<String>,
+}
+
+pub(crate) fn run(args: &TablePlanArgs) -> Result<()> {
+    let path = &args.job.job;
+    let value = job_file::load(path, std::env::vars(), &args.job.set)?;
+    let job = Job::from_value(value).with_context(|| path.display().to_string())?;
+    // Files on the command line are where the caller says, not below the job's data.root.
+    let (sample, known) = match args.sample.is_empty() {
+        true if job.data.train.is_empty() => {
+            let message =
+                "the job names no training files: give some with --sample DATA".to_owned();
+            return Err(Stop::Usage(message).into());
+        }
+        true => (job.data.files(&job.data.train)?, None),
+        false => (args.sample.clone(), estimate_rows(&job.data, &args.sample)),
+    };
+    let workers = compute_pool(job.run.threads)?;
+    let mut bar = Bar::new("planning", args.rows.or(known).unwrap_or(0), "rows");
+    let options = PlanOptions { rows: args.rows, keys: args.keys as usize };
+    let report = plan_tables(&job, &sample, options, &workers, &mut |rows| bar.at(rows))?;
+    drop(bar);
+    let planned = planned(&job, &report);
+    if let Some(path) = &args.svg {
+        let svg = svg::page(&title(&job, &report), &plot::rows(&planned));
+        durable_files()?.write_bytes(path, svg.as_bytes())?;
+    }
+    match args.json {
+        true => print_json(&outcome(&job, sample, &report, &planned))?,
+        false => text::show(&title(&job, &report), &report, &planned),
+    }
+    Ok(())
+}
+
+fn title(job: &Job, report: &PlanReport) -> String {
+    format!("{}: tables after {} rows", job.name, grouped(report.rows))
+}
+
+fn planned<'a>(job: &'a Job, report: &'a PlanReport) -> Vec<Planned<'a>> {
+    let shards = job.run.shards.get();
+    let with_spec = report.tables.iter().filter_map(|plan| {
+        let spec = job.tables.iter().find(|spec| spec.name == plan.table)?;
+        Some(Planned { spec, plan, shards })
+    });
+    with_spec.collect()
+}
+
+fn outcome<'a>(
+    job: &'a Job,
+    sample: Vec<PathBuf>,
+    report: &'a PlanReport,
+    planned: &[Planned<'a>],
+) -> Outcome<'a> {
+    let table = |p: &Planned<'a>| {
+        let usage = &p.plan.usage;
+        let peak = |point: &EvictionPoint| p.bytes(point.rows_peak);
+        let held = |point: &CachePoint| p.bytes(point.rows);
+        TableOutcome {
+            plan: p.plan,
+            bytes: p.bytes(usage.keys),
+            bytes_per_row: p.spec.bytes_per_row(),
+            admission_bytes: usage.admission.iter().map(|x| p.admitted_bytes(x)).collect(),
+            eviction_bytes: usage.eviction.iter().map(peak).collect(),
+            cache_bytes: usage.cache.iter().map(held).collect(),
+            advice: advice::of(p),
+        }
+    };
+    Outcome {
+        job: &job.name,
+        sample,
+        rows: report.rows,
+        rejected_rows: report.rejected,
+        batch_size: report.batch_size,
+        data_rows: report.data_rows,
+        tables: planned.iter().map(table).collect(),
+        buckets: &report.buckets,
+    }
+}

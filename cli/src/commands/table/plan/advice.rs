@@ -1,0 +1,223 @@
+//! What the curves of a table say, in sentences: the strongest setting whose price is small.
+
+use super::Planned;
+use crate::text::{bytes, grouped};
+
+/// Values that an admission may take from their rows, and an eviction may bring back too late.
+const VALUES: f64 = 0.03;
+const RETURNS: f64 = 0.01;
+/// Rows that a setting must save to be worth having.
+const ROWS: f64 = 0.1;
+/// A law of growth that misses by more is not to be built on.
+const FORESIGHT: f64 = 0.1;
+/// Share of what any cache can reach that a cache should.
+const REACHED: f64 = 0.95;
+
+/// Sentences about one table.
+pub(super) fn of(table: &Planned<'_>) -> Vec<String> {
+    let usage = &table.plan.usage;
+    if usage.keys == 0 {
+        return vec!["no value of the sample reads this table".to_owned()];
+    }
+    let mut said = Vec::new();
+    if table.spec.dense {
+        said.push(
+            "a dense table has the rows of its vocabulary from the start: admission and eviction are for dynamic ones"
+                .to_owned(),
+        );
+    } else {
+        said.push(admission(table));
+        said.extend(widths(table));
+        said.push(eviction(table));
+    }
+    said.push(cache(table));
+    said.extend(numbers(table));
+    said.extend(growth(table));
+    said
+}
+
+fn admission(table: &Planned<'_>) -> String {
+    let usage = &table.plan.usage;
+    let Some(all) = usage.admission.first() else {
+        return "nothing is known of admission".to_owned();
+    };
+    let saved = |rows: u64| 1.0 - rows as f64 / usage.keys as f64;
+    let good = |point: &&zillion_embedding::capacity::AdmissionPoint| {
+        point.at_least > 1 && all.found - point.found <= VALUES && saved(point.rows) >= ROWS
+    };
+    let (point, verdict) = match usage.admission.iter().rev().find(good) {
+        Some(point) => (Some(point), ""),
+        None => (usage.admission.iter().find(|p| p.at_least > 1), ": not worth it"),
+    };
+    let Some(point) = point else { return "nothing is known of admission".to_owned() };
+    format!(
+        "admission count {} removes {} of rows and {} of values (memory {} instead of {}){verdict}",
+        point.at_least,
+        percent(saved(point.rows)),
+        percent((all.found - point.found).max(0.0)),
+        bytes(table.admitted_bytes(point)),
+        bytes(table.bytes(usage.keys))
+    )
+}
+
+/// What the growth that the job has now saves. A row is pushed once a step, so that no more of them become full than
+/// occur so often.
+fn widths(table: &Planned<'_>) -> Option<String> {
+    let usage = &table.plan.usage;
+    let at = table.spec.grow?.at;
+    let full = usage.admission.iter().find(|point| point.at_least == at)?.rows.min(usage.keys);
+    let memory = table.spec.memory_of_widths(full, usage.keys - full, table.shards);
+    Some(format!(
+        "rows that grow at {at} updates: at most {} of {} keys become full (memory {} instead of {})",
+        grouped(full),
+        grouped(usage.keys),
+        bytes(memory),
+        bytes(table.bytes(usage.keys))
+    ))
+}
+
+fn eviction(table: &Planned<'_>) -> String {
+    let usage = &table.plan.usage;
+    if usage.eviction.is_empty() {
+        return format!(
+            "the sample has {} steps: too few to say anything of eviction",
+            grouped(usage.steps)
+        );
+    }
+    let saved = |rows: u64| 1.0 - rows as f64 / usage.keys as f64;
+    let good = usage.eviction.iter().find(|p| p.lost <= RETURNS && saved(p.rows_peak) >= ROWS);
+    match good {
+        Some(point) => format!(
+            "eviction after {} unseen steps holds {} rows at most ({} fewer, {}), and {} of values come back too late",
+            grouped(point.unseen),
+            grouped(point.rows_peak),
+            percent(saved(point.rows_peak)),
+            bytes(table.bytes(point.rows_peak)),
+            percent(point.lost)
+        ),
+        None => format!(
+            "no eviction of unseen rows within {} steps saves {} of rows with at most {} of values coming back too \
+             late",
+            grouped(usage.steps),
+            percent(ROWS),
+            percent(RETURNS)
+        ),
+    }
+}
+
+fn cache(table: &Planned<'_>) -> String {
+    let usage = &table.plan.usage;
+    let Some(whole) = usage.cache.last() else {
+        return "nothing is known of caches".to_owned();
+    };
+    if whole.lru <= 0.0 {
+        return "no key is looked up twice: a cache answers nothing".to_owned();
+    }
+    let good = usage.cache.iter().find(|point| point.lru >= REACHED * whole.lru).unwrap_or(whole);
+    format!(
+        "a cache of {} rows ({}) answers {} of lookups, of {} that are not a key's first",
+        grouped(good.rows.min(usage.keys)),
+        bytes(table.bytes(good.rows.min(usage.keys))),
+        percent(good.lru),
+        percent(whole.lru)
+    )
+}
+
+fn numbers(table: &Planned<'_>) -> Option<String> {
+    let own = table.plan.sizes.iter().find(|size| size.is_own)?;
+    let saved = 1.0 - own.half as f64 / own.f32.max(1) as f64;
+    Some(format!(
+        "weights of two bytes (f16, bf16) take {} instead of {}, {} less",
+        bytes(own.half),
+        bytes(own.f32),
+        percent(saved)
+    ))
+}
+
+fn growth(table: &Planned<'_>) -> Option<String> {
+    let law = table.plan.usage.heaps.as_ref()?;
+    let trust = match law.foresight {
+        Some(miss) if miss.abs() > FORESIGHT => format!(
+            "; do not build on it: the law of the first half of the sample misses its end by {:+.0} %",
+            100.0 * miss
+        ),
+        _ => String::new(),
+    };
+    Some(format!(
+        "twice the data brings {:.2} times the keys (keys ~ rows^{:.3}, within {} where it was seen){trust}",
+        2f64.powf(law.beta),
+        law.beta,
+        percent(law.error)
+    ))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_embedding::capacity::{Grid, Tracker};
+    use zillion_feature::FeatureKey;
+    use zillion_rows::{
+        Admission, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
+    };
+    use zillion_trainer::TablePlan;
+
+    use super::*;
+
+    fn spec() -> TableSpec {
+        TableSpec {
+            name: "ids".to_owned(),
+            segments: vec![SegmentSpec {
+                name: "vector".to_owned(),
+                dim: 8,
+                initializer: InitializerSpec::Constant { value: 0.0 },
+                optimizer: OptimizerSpec::Sgd { lr: 0.1 },
+                l2: 0.0,
+                l2_scope: None,
+                clip: None,
+                bounds: None,
+            }],
+            dense: false,
+            max_rows: None,
+            unknown: Unknown::Seeded,
+            admission: Admission::All,
+            eviction: Eviction::Never,
+            dtype: zillion_rows::Dtype::F32,
+            pinned: Vec::new(),
+            statistics: None,
+            grow: None,
+            max_bytes: None,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn rare_keys_are_seen() {
+        let grow = Some(zillion_rows::Growth { at: 7, from: None });
+        let spec = TableSpec { grow, ..spec() };
+        let mut tracker = Tracker::new(Grid::of(&spec), 1 << 20);
+        // A hundred keys in every step, and one that comes once.
+        for step in 0..500u64 {
+            let ids = (0..100).chain([1000 + step]).map(|id| (FeatureKey::from_u64(id), 1));
+            tracker.step(101, ids);
+        }
+        let plan = TablePlan {
+            table: "ids".to_owned(),
+            usage: tracker.finish(),
+            more: Vec::new(),
+            sizes: Vec::new(),
+            undivided: Vec::new(),
+        };
+        let said = of(&Planned { spec: &spec, plan: &plan, shards: 1 }).join("\n");
+        // 500 of 600 rows, and at 10 occurrences 100 times 9 of 50,500 values.
+        assert!(
+            said.contains("admission count 10 removes 83.3 % of rows and 1.8 % of values"),
+            "{said}"
+        );
+        assert!(said.contains("grow at 7 updates: at most 100 of 600 keys become full"), "{said}");
+        assert!(said.contains("eviction after 1 unseen steps holds 102 rows"), "{said}");
+        assert!(said.contains("a cache of 128 rows"), "{said}");
+    }
+}

@@ -1,0 +1,91 @@
+//! The curves as panels: one row a table.
+
+use super::Planned;
+use crate::svg::{Axis, Panel, Scale, Shapes, Unit};
+use crate::text::{bytes, grouped};
+
+/// One row of panels a table, under what it holds.
+pub(super) fn rows(tables: &[Planned<'_>]) -> Vec<(String, Vec<Panel>)> {
+    let row = |table: &Planned<'_>| {
+        let keys = table.plan.usage.keys;
+        let heading =
+            format!("{}: {} keys, {}", table.plan.table, grouped(keys), bytes(table.bytes(keys)));
+        let mut panels = vec![growth(table)];
+        if !table.spec.dense {
+            panels.extend([admission(table), eviction(table)]);
+        }
+        panels.extend([cache(table), sizes(table)]);
+        (heading, panels)
+    };
+    tables.iter().map(row).collect()
+}
+
+fn line(name: &str, points: impl Iterator<Item = (f64, f64)>) -> (String, Vec<(f64, f64)>) {
+    (name.to_owned(), points.collect())
+}
+
+fn growth(table: &Planned<'_>) -> Panel {
+    let plan = table.plan;
+    let seen = plan.usage.growth.iter().map(|p| (p.rows as f64, p.keys as f64));
+    let mut lines = vec![line("seen", seen)];
+    if !plan.more.is_empty() {
+        let end = plan.usage.growth.last().into_iter().map(|p| (p.rows as f64, p.keys as f64));
+        let more = plan.more.iter().map(|p| (p.rows as f64, p.keys as f64));
+        lines.push(line("by Heaps' law", end.chain(more)));
+    }
+    Panel {
+        title: "Growth".to_owned(),
+        x: Axis::new("rows of data", Scale::Log, Unit::Number),
+        y: Axis::new("keys", Scale::Log, Unit::Number),
+        shapes: Shapes::Lines(lines),
+    }
+}
+
+fn admission(table: &Planned<'_>) -> Panel {
+    let usage = &table.plan.usage;
+    let keys = usage.keys.max(1) as f64;
+    let rows = usage.admission.iter().map(|p| (f64::from(p.at_least), p.rows as f64 / keys));
+    let found = usage.admission.iter().map(|p| (f64::from(p.at_least), p.found));
+    Panel {
+        title: "Admission".to_owned(),
+        x: Axis::new("occurrences before a row", Scale::Log, Unit::Number),
+        y: Axis::new("share", Scale::Linear, Unit::Percent),
+        shapes: Shapes::Lines(vec![line("rows", rows), line("values with a row", found)]),
+    }
+}
+
+fn eviction(table: &Planned<'_>) -> Panel {
+    let usage = &table.plan.usage;
+    let keys = usage.keys.max(1) as f64;
+    let rows = usage.eviction.iter().map(|p| (p.unseen as f64, p.rows_peak as f64 / keys));
+    let late = usage.eviction.iter().map(|p| (p.unseen as f64, p.lost));
+    Panel {
+        title: "Eviction".to_owned(),
+        x: Axis::new("unseen steps before a row goes", Scale::Log, Unit::Number),
+        y: Axis::new("share", Scale::Linear, Unit::Percent),
+        shapes: Shapes::Lines(vec![line("rows at peak", rows), line("values too late", late)]),
+    }
+}
+
+fn cache(table: &Planned<'_>) -> Panel {
+    let points = &table.plan.usage.cache;
+    let lru = points.iter().map(|p| (p.rows as f64, p.lru));
+    let ideal = points.iter().map(|p| (p.rows as f64, p.ideal));
+    Panel {
+        title: "Cache".to_owned(),
+        x: Axis::new("rows held", Scale::Log, Unit::Number),
+        y: Axis::new("lookups answered", Scale::Linear, Unit::Percent),
+        shapes: Shapes::Lines(vec![line("LRU", lru), line("most frequent", ideal)]),
+    }
+}
+
+fn sizes(table: &Planned<'_>) -> Panel {
+    let wide = table.plan.sizes.iter().filter_map(|s| Some((s.dim? as f64, s.f32 as f64)));
+    let half = table.plan.sizes.iter().filter_map(|s| Some((s.dim? as f64, s.half as f64)));
+    Panel {
+        title: "Memory".to_owned(),
+        x: Axis::new("dim", Scale::Log, Unit::Number),
+        y: Axis::new("bytes of all keys", Scale::Linear, Unit::Bytes),
+        shapes: Shapes::Lines(vec![line("f32", wide), line("f16, bf16", half)]),
+    }
+}

@@ -1,0 +1,233 @@
+//! `zillion table top`: the first rows of a table by some order, or one row.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, print_json};
+use zillion_embedding::{Order, RowView, TableView, Waiting};
+use zillion_feature::FeatureKey;
+use zillion_trainer::Checkpoint;
+
+use super::key_names::KeyNames;
+use super::named::find_table;
+use crate::args::{TableTopArgs, TopBy};
+use crate::text::{self, grouped};
+
+/// Weights of a row that a list shows.
+const SHOWN: usize = 4;
+
+#[derive(Serialize)]
+struct Report {
+    checkpoint: PathBuf,
+    step: u64,
+    table: String,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    /// `0x` and 16 hexadecimal digits.
+    key: String,
+    /// What it was in the data, where that can be told.
+    id: Option<String>,
+    /// Pushes.
+    count: u32,
+    last_step: u32,
+    norm: f32,
+    /// The first weights.
+    first: Vec<f32>,
+}
+
+#[derive(Serialize)]
+struct One {
+    checkpoint: PathBuf,
+    step: u64,
+    table: String,
+    key: String,
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row: Option<WholeRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<Waiting>,
+}
+
+#[derive(Serialize)]
+struct WholeRow {
+    count: u32,
+    last_step: u32,
+    /// As it had decayed by the last push, where the table keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shows: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clicks: Option<f32>,
+    norm: f32,
+    /// Whether not all floats are there yet; those that are not are zeros here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_narrow: bool,
+    segments: Vec<Segment>,
+    /// Optimizer state, segment after segment.
+    state: Vec<f32>,
+}
+
+#[derive(Serialize)]
+struct Segment {
+    name: String,
+    weights: Vec<f32>,
+}
+
+pub(crate) fn run(args: &TableTopArgs) -> Result<()> {
+    let checkpoint = Checkpoint::find(&args.checkpoint)?;
+    let job = checkpoint.job()?;
+    let spec = find_table(&job, &args.table)?;
+    let workers = compute_pool(args.threads)?;
+    let view = checkpoint.table(spec.clone(), &workers)?;
+    let mut names = KeyNames::of(&job, &args.table);
+    if let Some(id) = &args.key {
+        return one(args, &checkpoint, &view, &names, id);
+    }
+    let order = match args.by {
+        TopBy::Count => Order::Count,
+        TopBy::Norm => Order::Norm,
+        TopBy::Recent => Order::Recent,
+    };
+    let top = view.top(&workers, order, args.n);
+    if !args.data.is_empty() {
+        names.look(&job, &args.data, top.iter().map(|row| row.key), &workers)?;
+    }
+    let report = Report {
+        checkpoint: checkpoint.path().to_owned(),
+        step: checkpoint.manifest.step,
+        table: args.table.clone(),
+        rows: top.iter().map(|row| Row::new(row, &names)).collect(),
+    };
+    match args.json {
+        true => print_json(&report)?,
+        false => show(&report),
+    }
+    Ok(())
+}
+
+fn hex(key: FeatureKey) -> String {
+    format!("{:#018x}", key.0)
+}
+
+impl Row {
+    fn new(row: &RowView<'_>, names: &KeyNames) -> Self {
+        Self {
+            key: hex(row.key),
+            id: names.name(row.key),
+            count: row.count,
+            last_step: row.last_step,
+            norm: row.norm(),
+            first: row.weights.iter().take(SHOWN).copied().collect(),
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn show(report: &Report) {
+    println!("{} (step {}), table {}\n", report.checkpoint.display(), report.step, report.table);
+    let heads = ["key", "id", "pushes", "last step", "norm", "first weights"];
+    let mut lines = vec![heads.map(str::to_owned).to_vec()];
+    for row in &report.rows {
+        lines.push(vec![
+            row.key.clone(),
+            row.id.clone().unwrap_or_default(),
+            grouped(row.count.into()),
+            grouped(row.last_step.into()),
+            format!("{:.4}", row.norm),
+            numbers(&row.first),
+        ]);
+    }
+    print!("{}", text::table(&lines, 2));
+}
+
+fn numbers(values: &[f32]) -> String {
+    values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(" ")
+}
+
+/// One id: its row, or what is known of it while it waits.
+fn one(
+    args: &TableTopArgs,
+    checkpoint: &Checkpoint,
+    view: &TableView,
+    names: &KeyNames,
+    id: &str,
+) -> Result<()> {
+    let keys = names.keys(id);
+    let Some(&first) = keys.first() else {
+        let message = format!("not an id that this table's features can have: --key {id}");
+        return Err(Stop::Usage(message).into());
+    };
+    let known = |key: &&FeatureKey| view.get(**key).is_some() || view.waiting(**key).is_some();
+    let key = keys.iter().find(known).copied().unwrap_or(first);
+    let one = One {
+        checkpoint: checkpoint.path().to_owned(),
+        step: checkpoint.manifest.step,
+        table: args.table.clone(),
+        key: hex(key),
+        id: names.name(key),
+        row: view.get(key).map(|row| whole(view, &row)),
+        waiting: view.waiting(key),
+    };
+    if one.row.is_none() && one.waiting.is_none() {
+        bail!("table {} has no row of {id} (key {}) at step {}", one.table, one.key, one.step);
+    }
+    match args.json {
+        true => print_json(&one)?,
+        false => show_one(&one),
+    }
+    Ok(())
+}
+
+fn whole(view: &TableView, row: &RowView<'_>) -> WholeRow {
+    let segments = view.layout().segments.iter().map(|segment| Segment {
+        name: segment.name.clone(),
+        weights: row.weights[segment.offset..segment.offset + segment.dim].to_vec(),
+    });
+    WholeRow {
+        count: row.count,
+        last_step: row.last_step,
+        shows: row.used.map(|used| used.shows),
+        clicks: row.used.map(|used| used.clicks),
+        norm: row.norm(),
+        is_narrow: row.is_narrow,
+        segments: segments.collect(),
+        state: row.state.to_vec(),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a command")]
+fn show_one(one: &One) {
+    let id = one.id.as_ref().map_or_else(String::new, |id| format!("  {id}"));
+    println!("table {}, key {}{id}", one.table, one.key);
+    if let Some(row) = &one.row {
+        println!(
+            "{} pushes, the last in step {} of {}; norm {:.4}",
+            grouped(row.count.into()),
+            grouped(row.last_step.into()),
+            grouped(one.step),
+            row.norm
+        );
+        if row.is_narrow {
+            println!("a narrow row: floats that it does not have yet are zeros below");
+        }
+        if let (Some(shows), Some(clicks)) = (row.shows, row.clicks) {
+            println!("{shows:.3} shows, {clicks:.3} clicks, as they had decayed by then");
+        }
+        for segment in &row.segments {
+            println!("{}: {}", segment.name, numbers(&segment.weights));
+        }
+        println!("state: {}", numbers(&row.state));
+    }
+    if let Some(waiting) = &one.waiting {
+        println!(
+            "waits for its row: {} occurrences so far, the last in step {} of {}",
+            grouped(waiting.count.into()),
+            grouped(waiting.last_step.into()),
+            grouped(one.step)
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! Files that no job describes: how they are written, guessed from their first rows.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use zillion_device::Workers;
+use zillion_reader::{
+    DataConfig, Guess, Look, NULL_MARKERS, Profile, Sniffed, estimated_rows_of, guess, profile,
+    sniff,
+};
+
+/// Everything that the beginning of a file tells.
+pub(crate) struct Looked {
+    pub(crate) sniffed: Sniffed,
+    pub(crate) profile: Profile,
+    pub(crate) guess: Guess,
+}
+
+/// Looks at the first `rows` rows of a file.
+pub(crate) fn look_at(
+    path: &Path,
+    rows: u64,
+    label: Option<&str>,
+    workers: &Workers,
+) -> Result<Looked> {
+    let sniffed = sniff(path)?;
+    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
+    let look = Look { rows: Some(rows), markers, ..Look::default() };
+    let files: [PathBuf; 1] = [path.to_owned()];
+    let profile = profile(&sniffed.config, &files, &look, workers)?;
+    let guess = guess(&sniffed.config, &profile, label);
+    Ok(Looked { sniffed, profile, guess })
+}
+
+/// The settings that read a file.
+pub(crate) fn guess_config(path: &Path, workers: &Workers) -> Result<DataConfig> {
+    Ok(look_at(path, 50_000, None, workers)?.guess.config)
+}
+
+/// About how many rows some files have; `None` where it cannot be told.
+pub(crate) fn estimate_rows(config: &DataConfig, files: &[PathBuf]) -> Option<u64> {
+    estimated_rows_of(config, files).ok().flatten()
+}

@@ -1,0 +1,60 @@
+//! What commands open in a registry: a model, its newest version, the folder of its cache.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use zillion_console::open_registry;
+use zillion_registry::{Model, VersionId, default_cache};
+use zillion_store::{Environment, StoreSums};
+
+use crate::args::ModelRef;
+
+/// The model that arguments name.
+pub(crate) fn open_model(args: &ModelRef) -> Result<Model> {
+    Ok(open_registry(&args.registry)?.model(&args.model)?)
+}
+
+/// The version that was named, or the newest.
+pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Result<VersionId> {
+    match version {
+        Some(version) => Ok(version),
+        None => model.latest()?.ok_or_else(|| {
+            zillion_registry::Error::NoModel { model: model.name().to_owned() }.into()
+        }),
+    }
+}
+
+/// The cache that a command uses: the one that is named, or the registry's own place for it.
+pub(crate) fn cache_folder(named: Option<&PathBuf>, registry: &str) -> Result<PathBuf> {
+    match named {
+        Some(folder) => Ok(folder.clone()),
+        None => Ok(default_cache(registry, &Environment::process())?),
+    }
+}
+
+/// Says on stderr when the store was in trouble: what went well in the end took longer than it should.
+pub(crate) fn print_store_retries(sums: &StoreSums) {
+    if sums.retries > 0 {
+        eprintln!(
+            "the store was asked {} times, {} of them again after a failure, and {:.1} s were spent waiting in between",
+            sums.requests, sums.retries, sums.backoff_seconds
+        );
+    }
+}
+
+/// Who does it, as far as the machine knows.
+pub(crate) fn current_user() -> String {
+    let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    of("USER")
+        .or_else(|| of("LOGNAME"))
+        .or_else(user_number)
+        .unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// In a container nobody has a name, and yet a number and a machine.
+fn user_number() -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+    let user = std::fs::metadata("/proc/self").ok()?.uid();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(format!("user {user} on {}", host.trim()))
+}

@@ -1,0 +1,68 @@
+//! The lines on stderr that several commands print about rows and metrics.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use zillion_console::durable_files;
+use zillion_nn::metrics::RankingFigure;
+use zillion_reader::{DataConfig, Dataset};
+use zillion_trainer::{EvalReport, RejectFile};
+
+use crate::text::figure;
+
+/// Writes the rows that were left out as bad where `data.rejects` asks for them.
+pub(crate) fn write_rejects(data: &DataConfig, dataset: &Dataset) -> Result<()> {
+    let Some(path) = &data.rejects else { return Ok(()) };
+    let mut rejects = RejectFile::new(path);
+    rejects.add(dataset);
+    Ok(rejects.save(&durable_files()?)?)
+}
+
+/// Says how many rows were left out as bad; "which" rows, as in "of the test rows".
+pub(crate) fn rejected_rows(which: &str, rows: u64) {
+    if rows > 0 {
+        eprintln!("      {rows} of the {which} rows are bad and were left out");
+    }
+}
+
+/// Says how many rows a side table did not have; "which" rows, as in "of the test rows".
+pub(crate) fn missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
+    for (side, rows) in counts {
+        eprintln!(
+            "      {rows} of the {which} rows are not in side table {side} and read as missing"
+        );
+    }
+}
+
+/// Ranking figures, and those of popularity beside them.
+pub(crate) fn ranking_lines(report: &EvalReport) {
+    let line = |figures: &[RankingFigure]| {
+        let shown = figures.iter().map(|f| format!("{} {}", f.name, figure(f.value, 5)));
+        shown.collect::<Vec<_>>().join("  ")
+    };
+    if report.candidates > 0 {
+        eprintln!("      {}  among {} candidates", line(&report.ranking), report.candidates);
+        eprintln!("      {}  by popularity", line(&report.popularity));
+        if report.unknown_items > 0 {
+            eprintln!("      {} rows ask for an item that is no candidate", report.unknown_items);
+        }
+    } else if !report.ranking.is_empty() {
+        eprintln!("      {}  in each group", line(&report.ranking));
+    }
+}
+
+/// A line a task, where the model has several.
+pub(crate) fn task_lines(report: &EvalReport) {
+    let width = report.tasks.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, task) in &report.tasks {
+        let gauc = task.gauc.map_or_else(String::new, |gauc| format!("  gauc {gauc:.6}"));
+        eprintln!(
+            "      {name:width$}  auc {}{gauc}  logloss {}  calibration {}  rows {}  positives {}",
+            figure(task.auc, 6),
+            figure(task.logloss, 6),
+            figure(task.calibration, 4),
+            task.rows,
+            task.positives
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! Figures, counts and tables as text.
+
+/// A number of rows or values, with its digits in groups.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes in the unit that suits them.
+pub(crate) fn bytes(n: u64) -> String {
+    let n = n as f64;
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let step = units.iter().enumerate().rev().find(|(i, _)| n >= 1024f64.powi(*i as i32));
+    let (power, unit) = step.unwrap_or((0, &"B"));
+    let digits = usize::from(power > 0);
+    format!("{:.digits$} {unit}", n / 1024f64.powi(power as i32))
+}
+
+/// A share as a percentage.
+pub(crate) fn percent(share: f64) -> String {
+    match share {
+        0.0 => "-".to_owned(),
+        s if s < 0.0005 => "<0.1 %".to_owned(),
+        s => format!("{:.1} %", 100.0 * s),
+    }
+}
+
+/// Lines of cells as columns of equal width; the first `left` columns are flush left.
+pub(crate) fn table(rows: &[Vec<String>], left: usize) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| {
+        rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (at, cell) in row.iter().enumerate() {
+            let space = " ".repeat(widths[at] - cell.chars().count());
+            // The last column is as long as it is.
+            let flush_left = at < left || at + 1 == columns;
+            line.push_str(&if flush_left {
+                format!("{cell}{space}")
+            } else {
+                format!("{space}{cell}")
+            });
+            line.push_str("  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A figure that may be absent.
+pub(crate) fn figure(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0, 1023, 1536, 3 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]);
+        assert_eq!([0.0, 0.0001, 0.25].map(percent), ["-", "<0.1 %", "25.0 %"]);
+        let rows = [vec!["a".into(), "1".into(), "x".into()], vec!["bb".into(), "10".into()]];
+        assert_eq!(table(&rows, 1), "a    1  x\nbb  10\n");
+    }
+}
