@@ -18,6 +18,7 @@ mod examples;
 mod exit_codes;
 mod export;
 mod features;
+mod fixtures;
 mod formats;
 mod frappe;
 mod growth;

@@ -1,0 +1,95 @@
+//! Files that an earlier release has written are read by this build (`tests/fixtures`).
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::harness::{root, stderr, stdout, zillion};
+
+/// The folder of the files in the first formats.
+const FIRST: &str = "tests/fixtures/formats-1";
+
+/// The largest difference of a score: another processor may round a product in another order.
+const TOLERANCE: f64 = 1e-6;
+
+#[test]
+fn a_checkpoint_of_the_first_format_is_read() {
+    let place = copy_of_fixture();
+    let scores = predict(&place, &["run/checkpoints/step-000000000016"]);
+    assert_scores(&place, &scores, "scores-checkpoint.csv");
+}
+
+#[test]
+fn a_checkpoint_of_changes_of_the_first_format_is_read() {
+    let place = copy_of_fixture();
+    let scores = predict(&place, &["chain/checkpoints/step-000000000015"]);
+    assert_scores(&place, &scores, "scores-chain.csv");
+}
+
+#[test]
+fn versions_of_the_first_format_are_read_and_verified() {
+    let place = copy_of_fixture();
+    for version in ["1", "2"] {
+        let version_of = ["--registry", "registry", "--model", "fixture", "--version", version];
+        let scores = predict(&place, &version_of);
+        assert_scores(&place, &scores, &format!("scores-version-{version}.csv"));
+    }
+    run(&place, &["model", "verify", "--registry", "registry", "--model", "fixture"]);
+}
+
+#[test]
+fn a_run_of_the_first_format_is_resumed() {
+    let place = copy_of_fixture();
+    let epochs = ["train.epochs=3", "run.output=whole"];
+    run(&place, &["train", "job.toml", "--set", epochs[0], "--set", epochs[1]]);
+    run(&place, &["train", "job.toml", "--resume", "--set", epochs[0], "--set", "run.output=run"]);
+    let newest = |run: &str| place.path().join(run).join("checkpoints/step-000000000024");
+    let whole = predict(&place, &[newest("whole").to_str().expect("a name in UTF-8")]);
+    let resumed = predict(&place, &[newest("run").to_str().expect("a name in UTF-8")]);
+    assert_close(&resumed, &whole, "resumed");
+}
+
+/// Copies the fixture, because reading a registry writes its cache.
+fn copy_of_fixture() -> TempDir {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    copy(&root().join(FIRST), place.path());
+    place
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder can be made");
+    for entry in std::fs::read_dir(from).expect("the folder can be listed") {
+        let path: PathBuf = entry.expect("the folder can be listed").path();
+        let target = to.join(path.file_name().expect("an entry has a name"));
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            std::fs::copy(&path, &target).expect("a file can be copied");
+        }
+    }
+}
+
+fn run(place: &TempDir, arguments: &[&str]) -> String {
+    let result = zillion(arguments).current_dir(place).output().expect("the binary runs");
+    assert!(result.status.success(), "{arguments:?}: {}", stderr(&result));
+    stdout(&result)
+}
+
+fn predict(place: &TempDir, source: &[&str]) -> String {
+    run(place, &[&["predict"], source, &["rows.csv"]].concat())
+}
+
+fn assert_scores(place: &TempDir, scores: &str, expected: &str) {
+    let text = std::fs::read_to_string(place.path().join(expected)).expect("scores were kept");
+    assert_close(scores, &text, expected);
+}
+
+fn assert_close(scores: &str, expected: &str, of: &str) {
+    assert_eq!(scores.lines().count(), expected.lines().count(), "{of}");
+    assert!(expected.lines().count() > 30, "{of} has too few scores to compare");
+    assert_eq!(scores.lines().next(), expected.lines().next(), "{of}");
+    for (row, (score, expected)) in scores.lines().zip(expected.lines()).enumerate().skip(1) {
+        let [score, expected] = [score, expected].map(|s| s.parse::<f64>().expect("a score"));
+        assert!((score - expected).abs() <= TOLERANCE, "{of}, row {row}: {score}, not {expected}");
+    }
+}
