@@ -51,6 +51,12 @@ doc:
 quickstart:
     cargo run --release -- quickstart
 
+# Builds what is shipped: the binary, and its line tables in a file beside it that debuggers and `perf` find.
+dist:
+    cargo build --profile dist
+    cd "${CARGO_TARGET_DIR:-target}/dist" && objcopy --only-keep-debug zillion zillion.debug \
+        && objcopy --strip-debug --add-gnu-debuglink=zillion.debug zillion
+
 # Measures training of a model, for example `just bench-train deepfm 2`.
 bench-train model='deepfm' threads='2': synth
     cargo run --release -- bench train --model {{model}} --data target/bench/train.parquet \
