@@ -1,18 +1,18 @@
-//! gRPC: the published interfaces in `proto/` become Rust. No `protoc` is needed.
+//! Generates Rust from the published gRPC interfaces in `proto/`, without `protoc`.
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-/// What has services.
+/// The files that define services.
 const FILES: [&str; 3] = [
     "grpc_service.proto",
     "tensorflow_serving/apis/prediction_service.proto",
     "tensorflow_serving/apis/model_service.proto",
 ];
 
-/// Methods whose messages hold rows. They are read on the pool that scores them, so that no server that
-/// reads them on the network's thread is generated.
+/// The methods whose messages hold rows. The pool that scores the rows reads these messages, so
+/// that no server is generated that reads them on the network's thread.
 const WITH_ROWS: [&str; 2] = ["ModelInfer", "Predict"];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(true).open_files(FILES)?;
-    // For reflection: everything as it was published.
+    // The descriptors are those of the interfaces as they were published, for reflection.
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
     let mut files = compiler.file_descriptor_set();
 

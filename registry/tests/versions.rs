@@ -121,7 +121,7 @@ fn write(folder: &Path, rows: &Rows) -> LayerManifest {
     writer.finish().unwrap()
 }
 
-/// What the versions of a chain, oldest first, come to.
+/// Returns the rows of a chain of versions, the oldest of which comes first.
 fn sum<'a>(layers: impl IntoIterator<Item = &'a Rows>) -> Rows {
     let mut all = Rows::new();
     layers.into_iter().for_each(|layer| all.extend(layer.clone()));

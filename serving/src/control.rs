@@ -1,7 +1,7 @@
-//! What clients may ask about and do to the set of models: the index, load and unload.
+//! The requests of clients about the set of models: the index, load and unload.
 //!
-//! The registry is asked off the network's thread, for one client at a time: it may be far away, and a crowd
-//! of questions must cost no more threads than one.
+//! The registry is asked off the network's thread, for one client at a time: it may be far away,
+//! and a crowd of requests must not cost more threads than one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,25 @@ use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::repository::Indexed;
 
-/// Time between two looks at a model that is being loaded.
+/// The time between two looks at a model that is being loaded.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Domain {
-    /// [`Domain::index`] for a client.
+    /// Lists the models for a client, as [`Domain::index`] does.
     ///
     /// # Errors
-    /// The same.
+    /// The errors of [`Domain::index`].
     pub async fn index_for_client(self: &Arc<Self>) -> Result<Vec<Indexed>> {
         self.controlled(|domain| domain.index()).await
     }
 
-    /// Loads a model for a client, and returns when it can be asked. A model of the configuration follows what
-    /// it followed at the start, another one `stable`. One that cannot be loaded is not kept.
+    /// Loads a model for a client, and returns when the model can answer. A model of the
+    /// configuration follows its usual version, and another model the pointer `stable`. A model
+    /// that cannot be loaded is not kept.
     ///
     /// # Errors
-    /// [`ServeError::NoControl`] without `--model-control`, no such model in the registry, or why it could not
-    /// be loaded.
+    /// [`ServeError::NoControl`] if clients may not choose models, a model that the registry does
+    /// not have, or a model that cannot be loaded.
     pub async fn load_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
         self.allow("load", model)?;
         let name = model.to_owned();
@@ -51,7 +52,7 @@ impl Domain {
     /// Unloads a model for a client.
     ///
     /// # Errors
-    /// [`ServeError::NoControl`] without `--model-control`, [`ServeError::UnknownModel`].
+    /// [`ServeError::NoControl`] if clients may not choose models, or [`ServeError::UnknownModel`].
     pub async fn unload_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
         self.allow("unload", model)?;
         let name = model.to_owned();
@@ -71,7 +72,7 @@ impl Domain {
         }
         let name = host.name().to_owned();
         match self.controlled(move |domain| domain.unload(&name)).await {
-            // Somebody else was faster.
+            // Another client has unloaded the model already.
             Err(ServeError::UnknownModel { .. }) => Ok(()),
             other => other,
         }

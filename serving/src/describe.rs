@@ -1,4 +1,4 @@
-//! What a version takes and gives, as protocols describe it.
+//! Descriptions of the inputs and outputs of a version, which all protocols share.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,21 @@ use zillion_scorer::Servable;
 use crate::score::output_names;
 use crate::tensor::{Datatype, LENGTHS};
 
-/// The extensions of the Open Inference Protocol that this server speaks, by Triton's names.
+/// The extensions of the Open Inference Protocol that this server supports, by Triton's names.
 pub(crate) const EXTENSIONS: [&str; 4] =
     ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
 
-/// An input or output. Its shape is one dimension of any size.
+/// An input or output, whose shape is one dimension of any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {
     pub(crate) name: String,
     pub(crate) datatype: Datatype,
-    /// A request may do without it: lengths, where every row has as many values as the shape says.
+    /// Whether a request may leave the input out. Lengths are optional if every row has as many
+    /// values as the shape says.
     pub(crate) is_optional: bool,
 }
 
-/// The inputs of a version, the lengths of lists behind the lists.
+/// Lists the inputs of a version, with the lengths of lists behind the lists.
 pub(crate) fn inputs(servable: &Servable) -> Vec<Described> {
     let mut inputs = Vec::new();
     for input in unique_inputs(servable) {
@@ -35,19 +36,20 @@ pub(crate) fn inputs(servable: &Servable) -> Vec<Described> {
     inputs
 }
 
-/// The outputs of a version.
+/// Lists the outputs of a version.
 pub(crate) fn outputs(servable: &Servable) -> Vec<Described> {
     let output = |name| Described { name, datatype: Datatype::Fp32, is_optional: false };
     output_names(servable).into_iter().map(|known| output(known.name)).collect()
 }
 
-/// Inputs by name, once each.
+/// Lists the inputs by name, once each.
 pub(crate) fn unique_inputs(servable: &Servable) -> impl Iterator<Item = &InputSpec> {
     let mut seen = BTreeSet::new();
     servable.encoder().inputs().filter(move |input| seen.insert(input.name.as_str()))
 }
 
-/// The type that fits an input best; others that say the same are taken too.
+/// Returns the datatype that fits an input best. Other datatypes with the same meaning are accepted
+/// too.
 pub(crate) fn datatype(input: &InputSpec) -> Datatype {
     match input.kind {
         InputKind::Id(RawType::I64) => Datatype::Int64,

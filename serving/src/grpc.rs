@@ -1,8 +1,8 @@
 //! gRPC: Triton's and TensorFlow Serving's services over the domain, health and reflection.
 //!
-//! An adapter and nothing else. Messages that hold rows stay bytes until a task of the pool reads them: the
-//! network's thread looks only for the model's name. Everything else is small and answered by generated
-//! servers.
+//! This module is an adapter and nothing else. Messages that hold rows stay bytes until a task of
+//! the pool reads them, and the network's thread looks only for the model's name. Every other
+//! message is small, and generated servers answer it.
 
 mod deadline;
 mod health;
@@ -50,17 +50,17 @@ const SERVICES: [&str; 3] = [
 
 /// A call whose message holds rows.
 trait Scores: Copy + Send + Sync + 'static {
-    /// What metrics call it.
+    /// Returns the name of the protocol in metrics.
     fn protocol(self) -> &'static str;
 
-    /// Who is to answer.
+    /// Reads from a message which model is to answer.
     fn target(self, message: &Bytes) -> Result<Target>;
 
-    /// Reads the message, scores its rows, and writes the answer: on the pool.
+    /// Reads the message, scores its rows, and writes the answer. Runs on the pool.
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>>;
 }
 
-/// Who is to answer a request, and how soon where the request says so itself.
+/// The model that is to answer a request, and the time limit of the request, if it has one.
 #[derive(Clone, Debug, PartialEq)]
 struct Target {
     model: String,
@@ -75,7 +75,7 @@ pub(crate) struct Grpc {
     routes: axum::Router,
 }
 
-/// Whether a request is gRPC's, by its content type.
+/// Returns whether a request belongs to gRPC, by its content type.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
@@ -83,7 +83,7 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 impl Grpc {
-    /// The services.
+    /// Creates the services.
     ///
     /// # Errors
     /// Descriptors that cannot be read, which are part of the program.
@@ -107,7 +107,7 @@ impl Grpc {
         Ok(Self { domain, routes: routes.prepare().into_axum_router() })
     }
 
-    /// Answers a call.
+    /// Answers a call to any service.
     pub(crate) async fn answer(self, request: Request) -> Response {
         if request.version() != Version::HTTP_2 {
             let text = "{\"error\":\"gRPC needs HTTP/2\"}";
@@ -137,7 +137,8 @@ impl Grpc {
     }
 }
 
-/// Calls that last as long as the client likes, and work on the registry, which may be far away.
+/// Returns whether a call may last for any time: streams, and work on the registry, which may be
+/// far away.
 fn has_no_end(path: &str) -> bool {
     path.ends_with("/Watch")
         || path.ends_with("/ModelStreamInfer")
@@ -145,7 +146,7 @@ fn has_no_end(path: &str) -> bool {
         || path.starts_with("/grpc.reflection.")
 }
 
-/// A call's answer, or that it came too late.
+/// Returns the answer of a call, or an error if it comes too late.
 async fn within(
     limit: Option<Duration>,
     answer: impl Future<Output = Response>,
@@ -156,13 +157,14 @@ async fn within(
         Some(limit) => {
             let began = Instant::now();
             match tokio::time::timeout(limit, answer).await {
-                // Timers are no finer than a millisecond; who asked has gone all the same.
+                // Timers are no finer than a millisecond, so that the limit is checked again.
                 Ok(response) if began.elapsed() <= limit => response,
                 _ => status(&ServeError::Deadline { limit }).into_http::<Body>(),
             }
         }
     };
-    // What is generated says "out of range" of a message that is too large, and "internal" of one that is none.
+    // Generated servers answer "out of range" to a message that is too large, and "internal" to one
+    // that cannot be read.
     match code(&response) {
         Code::OutOfRange => status(&too_large(domain)).into_http::<Body>(),
         Code::Internal if is_no_message(&response) => {
@@ -173,7 +175,8 @@ async fn within(
     }
 }
 
-/// Whether a generated server could not read its message. It says so in these words, percent-encoded.
+/// Returns whether a generated server could not read its message, which it reports in these words,
+/// percent-encoded.
 fn is_no_message(response: &Response) -> bool {
     let said = response.headers().get("grpc-message").map_or(&b""[..], |said| said.as_bytes());
     said.starts_with(b"failed%20to%20decode%20Protobuf")
@@ -185,7 +188,8 @@ fn too_large(domain: &Domain) -> ServeError {
     ServeError::TooLarge { what: "the message", limit, setting: "serve.max_body_bytes" }
 }
 
-/// The code of an answer whose head has it: of a failure. Others are on their way to be `OK`.
+/// Returns the code of an answer. Only a failure has it in its head, and other answers end with
+/// `OK`.
 fn code(response: &Response) -> Code {
     let code = response.headers().get("grpc-status");
     code.map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))

@@ -1,11 +1,12 @@
 //! HTTP: paths to the domain, and answers back.
 //!
-//! An adapter and nothing else: it finds the model and the version in the path, hands the body to a task
-//! of the pool, and puts the task's bytes into an answer. The network's thread parses no JSON but the few
-//! bytes of the repository's requests.
+//! This module is an adapter and nothing else: it finds the model and the version in the path,
+//! hands the body to a task of the pool, and puts the bytes of the task into an answer. The
+//! network's thread parses no JSON but the few bytes of the repository's requests.
 //!
-//! axum's router chooses by path and method. It matches whole segments, so that [`tf`] chooses between the
-//! requests of TF-Serving whose last segment may end with a verb, as in `/v1/models/m:predict`.
+//! axum's router chooses by path and method. It matches whole segments, so that [`tf`] itself
+//! chooses between the requests of TF-Serving whose last segment may end with a verb, as in
+//! `/v1/models/m:predict`.
 
 mod answers;
 mod body;
@@ -41,11 +42,12 @@ use crate::error::{Result, ServeError};
 use crate::host::{Resolved, Selector};
 use crate::trace::request_span;
 
-/// The largest body of a request to the repository, which is read on the network's thread.
+/// The largest number of bytes of a request to the repository, which is read on the network's
+/// thread.
 const REPOSITORY_BODY_BYTES: usize = 64 << 10;
 
-/// Reads a body as each protocol would, and returns which of them accepted it: the entrance for fuzzers.
-/// The first two bytes are the length of the JSON of a body with binary tensors.
+/// Reads a body as each protocol would, and returns which of them accepted it: the entrance for
+/// fuzzers. The first two bytes are the length of the JSON of a body with binary tensors.
 pub fn read_body(body: &[u8]) -> [bool; 5] {
     let with_binary = body.split_at_checked(2).is_some_and(|(length, body)| {
         let length = usize::from(length[0]) | usize::from(length[1]) << 8;
@@ -116,7 +118,7 @@ async fn unknown_path(uri: Uri) -> ServeError {
     ServeError::unknown_path(uri.path())
 }
 
-/// Runs a handler in its span, and counts its request among the open ones: until a client leaves, too.
+/// Runs a handler in its span, and counts its request as open until it ends or the client leaves.
 async fn observe(domain: &Domain, span: Span, answer: impl Future<Output = Response>) -> Response {
     let _open = domain.metrics().entered();
     let response = answer.instrument(span.clone()).await;
@@ -124,8 +126,8 @@ async fn observe(domain: &Domain, span: Span, answer: impl Future<Output = Respo
     response
 }
 
-/// [`observe`]s a request that does not ask for scores. Its span is named by the method, because a path
-/// could be anything.
+/// Runs a request that does not ask for scores through [`observe`]. Its span is named by the
+/// method, because a path could be anything.
 async fn observe_plain(
     State(domain): State<Arc<Domain>>,
     request: Request,
@@ -215,7 +217,7 @@ async fn tf_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Resul
     Ok(ok(&meta::tf_metadata(&version.host, &version.servable)))
 }
 
-/// Answers TF-Serving's paths that may end with a verb: POST with one, GET without.
+/// Answers the paths of TF-Serving that may end with a verb: POST with a verb, GET without.
 async fn tf(
     State(domain): State<Arc<Domain>>,
     TfTarget { target, verb }: TfTarget,

@@ -1,11 +1,12 @@
-//! Published versions to scores: hot load, limits, HTTP.
+//! Serving of published versions: hot loading, limits, HTTP and gRPC.
 //!
-//! A [`Domain`] holds the models: it follows the registry, loads versions beside those that answer, and puts
-//! them up whole. Protocols are thin adapters over it; [`serve`] is the one for HTTP. A request is one task
-//! on the pool and is answered by one version from its first byte to its last.
+//! A [`Domain`] holds the models: it follows the registry, loads versions beside those that answer,
+//! and publishes them to requests as a whole. Protocols are thin adapters over it, and [`serve`]
+//! runs all of them. A request is one task on the pool, and one version answers it from its first
+//! byte to its last.
 //!
-//! It is *not* a trainer and knows no files of data; what turns raw values into scores is
-//! [`Servable`](zillion_scorer::Servable), which gates and `predict --version` use too.
+//! It is *not* a trainer, and it knows no files of data. [`Servable`](zillion_scorer::Servable)
+//! turns raw values into scores, here as in `predict --version`.
 
 mod config;
 mod control;

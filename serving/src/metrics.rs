@@ -1,4 +1,4 @@
-//! What the server measures about itself, for `/metrics`.
+//! The metrics of the server for `/metrics`.
 
 mod loading;
 
@@ -14,26 +14,26 @@ pub(crate) use loading::Loading;
 /// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The body's way to the server.
+    /// The body arrives at the server.
     Receive,
-    /// Waiting for a thread.
+    /// The request waits for a thread.
     Queue,
-    /// From a compressed body to the body.
+    /// The body is decompressed.
     Decompress,
-    /// From the body to raw columns.
+    /// The body becomes raw columns.
     Parse,
-    /// From raw columns to keys and numbers, lookup and model.
+    /// Raw columns become keys and numbers, are looked up, and are scored by the model.
     Score,
-    /// From scores to the answer's body.
+    /// Scores become the body of the answer.
     Write,
 }
 
 impl Stage {
-    /// Every stage, in a request's order.
+    /// Every stage, in the order of a request.
     pub(crate) const ALL: [Self; 6] =
         [Self::Receive, Self::Queue, Self::Decompress, Self::Parse, Self::Score, Self::Write];
 
-    /// As metrics and traces call it.
+    /// Returns the name in metrics and traces.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Receive => "receive",
@@ -46,7 +46,7 @@ impl Stage {
     }
 }
 
-/// The server's series.
+/// The series of the server.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -77,7 +77,7 @@ impl Metrics {
     /// A registry that has series of these names already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         let seconds = |name: &str, help: &str, labels: &[&str]| {
-            // From 50 µs to 13 s by factors of the square root of two.
+            // The buckets go from 50 µs to 13 s by factors of the square root of two.
             let buckets = prometheus::exponential_buckets(5e-5, std::f64::consts::SQRT_2, 36)?;
             let series =
                 HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels)?;
@@ -100,7 +100,8 @@ impl Metrics {
             Ok::<_, prometheus::Error>(series)
         };
         let slices = |name: &str, help: &str| {
-            // From 16 µs by factors of two: half a millisecond is one of the bounds.
+            // The buckets go from 16 µs by factors of two, and half a millisecond is one of the
+            // bounds.
             let buckets = prometheus::exponential_buckets(1.5625e-5, 2.0, 16)?;
             let series = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?;
             registry.register(Box::new(series.clone()))?;
@@ -172,7 +173,8 @@ impl Metrics {
         })
     }
 
-    /// A model's series from the first moment on: what has not happened yet is 0.
+    /// Creates the series of a model, so that an event that has not happened yet is 0 and not
+    /// absent.
     pub(crate) fn begin(&self, model: &str) {
         let counters =
             [&self.rows, &self.missing_keys, &self.missing_side_rows, &self.load_failures];
@@ -187,12 +189,12 @@ impl Metrics {
         self.loading.begin(model);
     }
 
-    /// Whether the server is ready, when it is asked.
+    /// Records whether the server is ready.
     pub(crate) fn set_ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
     }
 
-    /// Everything in Prometheus' text format.
+    /// Writes all series in the text format of Prometheus.
     ///
     /// # Errors
     /// A series that cannot be written.
@@ -228,25 +230,25 @@ impl Metrics {
         self.load_seconds.with_label_values(&[model]).observe(time.as_secs_f64());
     }
 
-    /// The registry has answered.
+    /// Records that the registry has answered.
     pub(crate) fn looked(&self, model: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         self.registry_seen.with_label_values(&[model]).set(now);
     }
 
-    /// Counts a request as open for as long as what is returned lives, however the request ends.
+    /// Counts a request as open for as long as the returned value lives, however the request ends.
     pub(crate) fn entered(&self) -> Entered {
         self.open_requests.inc();
         Entered(self.open_requests.clone())
     }
 
-    /// The model is not served any more: what it is now is nothing, what it was stays counted.
+    /// Removes the gauges of a model that is no longer served. Its counters stay.
     pub(crate) fn forget(&self, model: &str) {
         for gauges in
             [&self.current_version, &self.open_versions, &self.layers, &self.registry_seen]
         {
-            // One that never had a version has no series of some of them.
+            // A model that never had a version has no series in some of them.
             let _ = gauges.remove_label_values(&[model]);
         }
     }
@@ -256,7 +258,7 @@ impl Metrics {
     }
 }
 
-/// An open request.
+/// A request that is counted as open.
 #[derive(Debug)]
 pub(crate) struct Entered(IntGauge);
 

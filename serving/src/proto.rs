@@ -1,5 +1,6 @@
-//! The messages and clients of the gRPC interfaces that we serve, generated from `serving/proto/`: package
-//! `inference` is Triton's and KServe's, `tensorflow` and `tensorflow.serving` are TensorFlow Serving's.
+//! The messages and clients of the gRPC interfaces that the server offers, generated from
+//! `serving/proto/`: package `inference` is Triton's and KServe's, `tensorflow` and
+//! `tensorflow.serving` are TensorFlow Serving's.
 
 #![allow(
     missing_docs,
@@ -12,10 +13,10 @@
 
 include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 
-/// How messages are written and read.
+/// The trait by which messages are written and read.
 pub use prost::Message;
 pub use tonic_health::pb as health;
 pub use tonic_reflection::pb as reflection;
 
-/// Describes all of it, for reflection.
+/// The descriptors of all messages and services, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -1,4 +1,4 @@
-//! Connections: accepted up to a limit, given their time, and drained at the end.
+//! Connections: accepted up to a limit, held under time limits, and drained at the end.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -24,32 +24,33 @@ use crate::error::Result;
 use crate::grpc::{Grpc, is_grpc};
 use crate::http;
 
-/// Requests that an HTTP/2 connection may have open.
+/// The largest number of open requests of an HTTP/2 connection.
 const STREAMS: u32 = 256;
 
-/// Bytes of a request that may be on their way before the server says that it has read some: a request of
-/// many candidates comes without a pause.
+/// The number of bytes of a request that may be on their way before the server acknowledges any: a
+/// request of many candidates comes without a pause.
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// The same of all requests of a connection.
+/// The number of bytes that all requests of a connection may have on their way.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// How often an HTTP/2 connection that says nothing is asked whether it is still there.
+/// The time after which a silent HTTP/2 connection is asked whether it still exists.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// How long it has to answer that.
+/// The time for the answer to that question.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
 
-/// How long an accept that failed waits before the next: out of file descriptors, for example.
+/// The wait after a failed accept, which may come from a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves HTTP/1.1, HTTP/2 and gRPC on each of `listeners` until `shutdown` is there; then open requests have
-/// [`Limits::drain_time`](crate::Limits) to end. Limits hold for all listeners together.
+/// Serves HTTP/1.1, HTTP/2 and gRPC on each of `listeners` until `shutdown` completes. Open
+/// requests then have [`Limits::drain_time`](crate::Limits) to end. The limits hold for all
+/// listeners together.
 ///
-/// Returns how many connections were cut off at the end of that time.
+/// Returns the number of connections that were cut off at the end of that time.
 ///
 /// # Errors
-/// Services that cannot be put together, which is a bug.
+/// Services that cannot be built, which is a bug.
 pub async fn serve(
     domain: Arc<Domain>,
     listeners: Vec<TcpListener>,
@@ -63,7 +64,8 @@ pub async fn serve(
     tokio::pin!(shutdown);
     let mut turn = 0;
     loop {
-        // A connection beyond the limit waits in the system's queue until another has ended.
+        // A connection beyond the limit waits in the queue of the system until another one has
+        // ended.
         let place = tokio::select! {
             place = places.clone().acquire_owned() => place,
             () = &mut shutdown => break,
@@ -93,7 +95,7 @@ pub async fn serve(
     }
 }
 
-/// The next connection of any listener; which of them is asked first changes from turn to turn.
+/// Accepts the next connection of any listener. Another listener is asked first in each turn.
 async fn accept(listeners: &[TcpListener], turn: usize) -> io::Result<TcpStream> {
     poll_fn(|context| {
         for at in 0..listeners.len() {
@@ -107,7 +109,7 @@ async fn accept(listeners: &[TcpListener], turn: usize) -> io::Result<TcpStream>
     .await
 }
 
-/// What a connection's requests go to, by what they are.
+/// The services of a connection: HTTP and gRPC.
 #[derive(Clone, Debug)]
 struct Protocols {
     http: axum::Router,
@@ -137,7 +139,7 @@ fn connect(
     graceful: &GracefulShutdown,
     limits: &Limits,
 ) {
-    // An answer is one small write: it must not wait for the next one.
+    // An answer is one small write, which must not wait for the next one.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("cannot turn off Nagle's algorithm: {error}");
     }
@@ -156,7 +158,7 @@ fn connect(
     let open = domain.metrics().open_connections.clone();
     open.inc();
     tokio::spawn(async move {
-        // Clients leave in all kinds of ways; none of them is news.
+        // Clients leave in many ways, and none of them is worth more than a debug line.
         if let Err(error) = connection.await {
             tracing::debug!("a connection ended: {error}");
         }

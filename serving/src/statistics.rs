@@ -1,8 +1,8 @@
-//! What a version's requests came to, and where their time went: Triton's model statistics.
+//! The counters of a version's requests, and the time of their stages: Triton's model statistics.
 //!
 //! # Concurrency
-//! A few additions a request, by whoever waited for it; nothing on the way of a key or a row. Each number is
-//! exact; two of them may be read a request apart.
+//! A request costs a few additions, by the task that waited for it, and none for a key or a row.
+//! Each number is exact, but two of them may be read a request apart.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,8 @@ mod series;
 
 pub(crate) use series::TritonSeries;
 
-/// The requests of one open version. Begins with nothing when the version is opened.
+/// The counters of the requests of one loaded version. They begin at zero when the version is
+/// loaded.
 #[derive(Debug, Default)]
 pub struct VersionStatistics {
     success: Tally,
@@ -25,39 +26,39 @@ pub struct VersionStatistics {
     last: AtomicU64,
 }
 
-/// How often, and for how long altogether.
+/// A number of events and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// How often.
+    /// The number of events.
     pub count: u64,
-    /// Nanoseconds altogether.
+    /// The total time in nanoseconds.
     pub nanos: u64,
 }
 
-/// The statistics of a version at one moment. All but `fail` are of requests that were answered.
+/// The counters of a version at one moment. All but `fail` belong to requests that were answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Requests that were answered, from the body's arrival to the answer.
+    /// Requests that were answered, from the arrival of the body to the answer.
     pub success: Total,
-    /// Requests that were not: refused, too late, or left by who asked.
+    /// Requests that were not answered: refused, too late, or abandoned by their client.
     pub fail: Total,
-    /// Waiting for a thread.
+    /// The wait for a thread.
     pub queue: Total,
-    /// From the body to raw columns.
+    /// The stage from the body to raw columns.
     pub compute_input: Total,
-    /// From raw columns to keys, lookup and model.
+    /// The stage from raw columns to keys, lookup and model.
     pub compute_infer: Total,
-    /// From scores to the answer's body.
+    /// The stage from scores to the body of the answer.
     pub compute_output: Total,
-    /// Rows that were scored.
+    /// The number of scored rows.
     pub inference_count: u64,
-    /// Runs of the model: one a request.
+    /// The number of runs of the model, one a request.
     pub execution_count: u64,
-    /// When the last request was answered, in milliseconds since 1970; 0 before the first.
+    /// The time of the last answer, in milliseconds since 1970; 0 before the first.
     pub last_inference_ms: u64,
 }
 
-/// Where the time of one request went.
+/// The time of the stages of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub(crate) queue: Duration,
@@ -69,7 +70,7 @@ pub(crate) struct Spent {
 }
 
 impl VersionStatistics {
-    /// The numbers now.
+    /// Returns the present numbers.
     pub fn totals(&self) -> Totals {
         Totals {
             success: self.success.total(),
@@ -97,8 +98,8 @@ impl VersionStatistics {
     }
 }
 
-/// A request that has begun: counted as answered by [`Begun::answered`], and as failed when it is dropped
-/// before, whatever the reason.
+/// A request that has begun. It counts as answered by [`Begun::answered`], and as failed if it is
+/// dropped before, for whatever reason.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     statistics: &'a VersionStatistics,

@@ -1,24 +1,24 @@
-//! What the registry's store has counted, for `/metrics`: requests and how they ended, what was tried again, how
-//! long was waited between tries.
+//! The counters of the registry's store as metrics: requests by outcome, retries, and the time
+//! waited between them.
 //!
-//! The store keeps plain counters; this reads them when somebody asks.
+//! The store keeps plain counters, which are read when `/metrics` is.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, IntCounter, IntCounterVec, Opts};
 use zillion_store::{Operation, Outcome, Store, StoreStats};
 
-/// A store's counters as series.
+/// The counters of a store as series.
 pub struct StoreMetrics {
     store: Store,
     descriptions: Vec<Desc>,
 }
 
 impl StoreMetrics {
-    /// The series of a store.
+    /// Creates the series of a store.
     ///
     /// # Errors
-    /// Never for the names that are here.
+    /// There are none for the names that are used here.
     pub fn new(store: &Store) -> prometheus::Result<Self> {
         let series = Series::of(store.stats())?;
         let descriptions = series.all().iter().flat_map(|s| s.desc()).cloned().collect();
@@ -38,7 +38,7 @@ impl Collector for StoreMetrics {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // It was made once before, with the same names.
+        // The same series was created once before, so that it cannot fail.
         Series::of(self.store.stats())
             .map(|series| series.all().iter().flat_map(|series| series.collect()).collect())
             .unwrap_or_default()

@@ -1,7 +1,8 @@
-//! Tensors of a request, whatever protocol they came by, to raw columns.
+//! Tensors of a request, whichever protocol brought them, to raw columns.
 //!
-//! A protocol makes a [`Tensor`] of each input, and [`columns`] puts them and the lengths of their lists together:
-//! an input `<feature>__lengths` says how many of the flat values of `<feature>` each row has.
+//! A protocol makes a [`Tensor`] of each input, and [`columns`] puts them and the lengths of their
+//! lists together: an input `<feature>__lengths` has the number of flat values of `<feature>` in
+//! each row.
 
 mod datatype;
 mod raw;
@@ -17,10 +18,10 @@ pub(crate) use raw::{floats, from_half, utf8};
 
 use crate::error::{Result, ServeError};
 
-/// Ends the name of the input that holds the lengths of another's lists.
+/// The ending of the name of an input that holds the lengths of another input's lists.
 pub const LENGTHS: &str = "__lengths";
 
-/// One input's values and its shape: `[rows]`, or `[rows, values a row]`.
+/// The values of an input and their shape: `[rows]`, or `[rows, values a row]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor<'a> {
     shape: Vec<usize>,
@@ -28,10 +29,10 @@ pub struct Tensor<'a> {
 }
 
 impl<'a> Tensor<'a> {
-    /// Values of this shape.
+    /// Creates a tensor of values.
     ///
     /// # Errors
-    /// A shape of another size or rank, by the input's name.
+    /// A shape that does not fit the values, or of another rank. The error names the input.
     pub fn new(input: &str, shape: &[u64], values: RawValues<'a>) -> Result<Self> {
         let shape = sizes(input, shape)?;
         if shape.iter().product::<usize>() != values.len() {
@@ -42,10 +43,10 @@ impl<'a> Tensor<'a> {
         Ok(Self { shape, values })
     }
 
-    /// Values of this shape as bytes: see [`decode`].
+    /// Creates a tensor of values in bytes: see [`decode`].
     ///
     /// # Errors
-    /// The same, and bytes that are not the elements.
+    /// The errors of [`Tensor::new`], or bytes that are not the elements.
     pub fn from_raw(
         input: &str,
         shape: &[u64],
@@ -63,7 +64,7 @@ impl<'a> Tensor<'a> {
     }
 }
 
-/// A shape of one or two dimensions whose product is a number.
+/// Checks that a shape has one or two dimensions whose product does not overflow.
 fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
     if !(1..=2).contains(&shape.len()) {
         return Err(refuse(input, "the shape must be [rows], or [rows, values a row]"));
@@ -75,10 +76,10 @@ fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
         .ok_or_else(|| refuse(input, &format!("the shape {shape:?} is too large for any data")))
 }
 
-/// The datatype of a name.
+/// Returns the datatype of a name.
 ///
 /// # Errors
-/// A name that is none of the protocol's.
+/// A name that the protocol does not have.
 pub fn datatype(input: &str, name: &str) -> Result<Datatype> {
     Datatype::parse(name).ok_or_else(|| {
         let known = Datatype::ALL.map(Datatype::name).join(", ");
@@ -86,10 +87,11 @@ pub fn datatype(input: &str, name: &str) -> Result<Datatype> {
     })
 }
 
-/// Puts tensors and their lengths together. The rows are those of any input that has one entry a row.
+/// Puts tensors and their lengths together. The number of rows is that of an input with one entry a
+/// row.
 ///
 /// # Errors
-/// Tensors that do not add up, by the input's name.
+/// Tensors that do not fit together. The error names the input.
 pub fn columns<'a>(
     mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>>,
 ) -> Result<(usize, RawColumns<'a>)> {
@@ -132,9 +134,10 @@ pub fn columns<'a>(
                 ));
             }
             Some(lengths) => Some(lengths),
-            // Rows of one value are values; the encoder takes them for lists where the feature has lists.
+            // Rows of one value are plain values. The encoder takes them for lists if the feature
+            // has lists.
             None if width == 1 => None,
-            // Rows of no value cost no bytes, so that a shape could claim any number of them.
+            // Rows without a value cost no bytes, so that a shape could claim any number of them.
             None if width == 0 && tensor.rows() > MOST_EMPTY_ROWS => {
                 return Err(refuse(&name, "the input has too many rows without values"));
             }
@@ -148,7 +151,7 @@ pub fn columns<'a>(
     }
 }
 
-/// Rows without a value that a request may have: more than any limit of rows that makes sense.
+/// The largest number of rows without a value, which is above any sensible limit of rows.
 const MOST_EMPTY_ROWS: usize = 1 << 20;
 
 fn lengths_of(values: &RawValues<'_>) -> Option<Vec<usize>> {
@@ -168,7 +171,7 @@ fn lengths_of(values: &RawValues<'_>) -> Option<Vec<usize>> {
     }
 }
 
-/// An input that is refused, and why.
+/// Returns the error of an input.
 pub(crate) fn refuse(input: &str, reason: &str) -> ServeError {
     ServeError::Malformed(format!("input `{input}`: {reason}"))
 }

@@ -1,8 +1,8 @@
 //! Traces of requests: the W3C trace context that a client sends, and a span for each stage.
 //!
-//! Spans are made by `tracing`; whoever starts the process decides whether anybody collects them. Where nobody does,
-//! a span costs the load of a flag and no header is read. They are below every level that people read and have a
-//! target of their own, so that they are no part of the log.
+//! `tracing` makes the spans, and the process decides at its start whether they are collected. If
+//! they are not, a span costs the load of a flag, and no header is read. Spans have a level below
+//! that of the log and a target of their own, so that they are no part of the log.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use opentelemetry::propagation::Extractor;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// A span of this program's own traces.
+/// Makes a span of this program's own traces.
 macro_rules! span {
     ($name:literal $(, $($fields:tt)*)?) => {
         tracing::trace_span!(target: "zillion_trace", $name $(, $($fields)*)?)
@@ -21,14 +21,14 @@ macro_rules! span {
 
 pub(crate) use span;
 
-/// The span of a request, as a child of the one that its `traceparent` names. `name` says what is asked for, as the
-/// protocol calls it; gRPC's metadata is a [`HeaderMap`] too.
+/// Makes the span of a request, as a child of the span that its `traceparent` names. `name` is the
+/// protocol's name of the request. The metadata of gRPC is a [`HeaderMap`] too.
 pub fn request_span(name: fmt::Arguments<'_>, headers: &HeaderMap) -> Span {
     let status = tracing::field::Empty;
     let span = span!("request", otel.name = %name, otel.kind = "server", status = status);
     if !span.is_disabled() {
         let parent = global::get_text_map_propagator(|p| p.extract(&Headers(headers)));
-        // A span that has begun can have no other parent; this one has not.
+        // Only a span that has begun refuses a parent, and this one has not.
         let _ = span.set_parent(parent);
     }
     span
@@ -45,7 +45,7 @@ impl Extractor for Headers<'_> {
         self.0.keys().map(HeaderName::as_str).collect()
     }
 
-    /// Several `tracestate` headers are one list.
+    /// Several `tracestate` headers form one list.
     fn get_all(&self, key: &str) -> Option<Vec<&str>> {
         let values: Vec<&str> =
             self.0.get_all(key).iter().filter_map(|value| value.to_str().ok()).collect();

@@ -1,4 +1,5 @@
-//! Azure Blob Storage and Data Lake Storage: an account and one of the ways to prove who one is.
+//! Azure Blob Storage and Data Lake Storage: a storage account, and one of the ways to sign
+//! requests to it.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// Variables that the client understands by their own names.
-const HANDED_ON: [&str; 20] = [
+/// The variables that the client understands by their own names.
+const PASSED_ON: [&str; 20] = [
     "AZURE_AUTHORITY_HOST",
     "AZURE_CLIENT_ID",
     "AZURE_CLIENT_SECRET",
@@ -34,7 +35,7 @@ const HANDED_ON: [&str; 20] = [
     "AZURE_TENANT_ID",
 ];
 
-/// Of these the value is a secret.
+/// The variables whose values are secrets.
 const SECRET: [&str; 6] = [
     "AZURE_CLIENT_SECRET",
     "AZURE_STORAGE_ACCOUNT_KEY",
@@ -44,7 +45,7 @@ const SECRET: [&str; 6] = [
     "AZURE_STORAGE_TOKEN",
 ];
 
-/// Names that Azure's own tools use, and ours for the same.
+/// The names of Azure's own tools, each with the name that the client understands.
 const SYNONYMS: [(&str, &str); 2] = [
     ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
     ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),
@@ -80,7 +81,7 @@ pub(crate) fn client(
     let mut used = Vec::new();
     for (variable, value) in environment.iter() {
         let name = synonym(variable);
-        if !HANDED_ON.contains(&name.as_str()) {
+        if !PASSED_ON.contains(&name.as_str()) {
             continue;
         }
         let key: AzureConfigKey = name
@@ -122,11 +123,11 @@ mod tests {
 
     #[test]
     fn every_variable_is_known_to_the_client() {
-        for name in HANDED_ON {
+        for name in PASSED_ON {
             assert!(name.to_ascii_lowercase().parse::<AzureConfigKey>().is_ok(), "{name}");
         }
-        assert!(SECRET.iter().all(|name| HANDED_ON.contains(name)));
-        assert!(SYNONYMS.iter().all(|(_, ours)| HANDED_ON.contains(ours)));
+        assert!(SECRET.iter().all(|name| PASSED_ON.contains(name)));
+        assert!(SYNONYMS.iter().all(|(_, ours)| PASSED_ON.contains(ours)));
     }
 
     #[test]
@@ -137,11 +138,14 @@ mod tests {
         assert_eq!(client.secrets, ["aHVudGVyMjI="]);
         assert!(!format!("{client:?}").contains("aHVudGVyMjI="));
         assert!(open(Some("other"), &key[..1]).unwrap().about.contains("account other"));
-        let said = open(None, &key[..1]).unwrap_err().to_string();
-        assert!(said.contains("AZURE_STORAGE_ACCOUNT"), "{said}");
+        let message = open(None, &key[..1]).unwrap_err().to_string();
+        assert!(message.contains("AZURE_STORAGE_ACCOUNT"), "{message}");
         let string = [("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=hunter22")];
-        let said = open(None, &string).unwrap_err().to_string();
-        assert!(said.contains("AZURE_STORAGE_KEY") && !said.contains("hunter22"), "{said}");
+        let message = open(None, &string).unwrap_err().to_string();
+        assert!(
+            message.contains("AZURE_STORAGE_KEY") && !message.contains("hunter22"),
+            "{message}"
+        );
         let emulated = open(None, &[("AZURE_STORAGE_USE_EMULATOR", "true")]).unwrap();
         assert!(emulated.about.contains("devstoreaccount1"), "{}", emulated.about);
     }

@@ -1,4 +1,4 @@
-//! The client of a bucket, by the URL's kind.
+//! The client of a bucket, chosen by the scheme of the URL.
 
 use std::sync::Arc;
 
@@ -12,18 +12,19 @@ use crate::location::Cloud;
 use crate::options::Options;
 use crate::{azure, gcs, s3};
 
-/// A bucket's client, by what it can do.
+/// The client of a bucket, as one handle for each of its abilities.
 pub(crate) struct Client {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) pages: Arc<dyn PaginatedListStore>,
     pub(crate) parts: Arc<dyn MultipartStore>,
-    /// For people who look for what is wrong: endpoint, bucket, where the credentials are from.
+    /// A description for people who look for a problem: the endpoint, the bucket, the origin of the
+    /// credentials.
     pub(crate) about: String,
-    /// What must never be printed.
+    /// The values that must never be printed.
     pub(crate) secrets: Vec<String>,
 }
 
-/// Without credentials.
+/// Prints the client without its credentials.
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("about", &self.about).finish_non_exhaustive()
@@ -31,7 +32,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// The client of a bucket. Makes no request.
+    /// Creates the client of a bucket. Makes no request.
     ///
     /// # Errors
     /// Settings and credentials that do not fit together.

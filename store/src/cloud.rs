@@ -11,8 +11,8 @@ use crate::options::Options;
 /// seconds, and a request on a connection that the store has closed costs a retry.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Switches off the client's own retries: [`Tries`](crate::tries::Tries) makes them and counts
-/// them.
+/// Switches off the client's own retries: [`Attempts`](crate::retry::Attempts) makes them and
+/// counts them.
 pub(crate) fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }

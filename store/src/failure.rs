@@ -1,7 +1,7 @@
-//! Why a request to a store failed: what kind it is, and a sentence without secrets.
+//! Failures of requests to a store: the kind of the failure, and a sentence without secrets.
 //!
-//! `object_store` keeps the status of an answer in private types; it is found in their text, of
-//! which a test here holds every kind against real answers.
+//! `object_store` keeps the status of an answer in private types, so that it is read from their
+//! text. A test compares every kind with real answers.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::stats::Outcome;
 
-/// Letters of what a store said that are repeated.
-const SAID: usize = 400;
+/// The number of letters of a store's answer that are repeated.
+const TEXT_LIMIT: usize = 400;
 
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) outcome: Outcome,
-    /// In words.
+    /// The reason in words.
     pub(crate) reason: String,
 }
 
@@ -26,15 +26,15 @@ impl Failure {
         Self { outcome, reason: reason.into() }
     }
 
-    /// No answer in time.
-    pub(crate) fn late(after: Duration) -> Self {
+    /// Returns the failure of a request that was not answered in time.
+    pub(crate) fn timed_out(after: Duration) -> Self {
         Self::new(
             Outcome::Timeout,
             format!("no complete answer within {:.1} s", after.as_secs_f64()),
         )
     }
 
-    /// What `object_store` says.
+    /// Translates an error of `object_store`.
     pub(crate) fn of(error: &object_store::Error) -> Self {
         use object_store::Error as E;
         let answer = Answer::find(error);
@@ -42,10 +42,10 @@ impl Failure {
             Some(answer) => answer.to_string(),
             None => match transport(error) {
                 Some((_, text)) => text,
-                None => shortened(&error.to_string()),
+                None => shorten(&error.to_string()),
             },
         };
-        // The machine's own credentials are asked for at an address of the link itself.
+        // The credentials of the machine are asked for at a link-local address.
         if answer.is_none()
             && let Some((HttpErrorKind::Connect | HttpErrorKind::Timeout, text)) = transport(error)
             && error.to_string().contains("://169.254.")
@@ -66,15 +66,15 @@ impl Failure {
                 (Some(answer), _) => answer.outcome(),
                 (None, Some((HttpErrorKind::Timeout, _))) => Outcome::Timeout,
                 (None, Some(_)) => Outcome::Connection,
-                // An answer that cannot be understood was cut, or is not from the store.
+                // An answer that cannot be understood was cut, or does not come from the store.
                 (None, None) => Outcome::Connection,
             },
         };
         Self { outcome, reason }
     }
 
-    /// The same, where there may be secrets in what was said.
-    pub(crate) fn without(mut self, secrets: &[String]) -> Self {
+    /// Replaces secrets in the reason.
+    pub(crate) fn redact(mut self, secrets: &[String]) -> Self {
         for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
             self.reason = self.reason.replace(secret.as_str(), "[secret]");
         }
@@ -82,20 +82,20 @@ impl Failure {
     }
 }
 
-/// An answer that says no.
+/// An answer of the store that refuses a request.
 struct Answer {
     status: u16,
-    /// The store's own name for what is wrong.
+    /// The store's own name for the problem.
     code: String,
     message: String,
 }
 
 impl Answer {
-    /// The answer that an error is about.
+    /// Finds the answer that an error is about.
     fn find(error: &object_store::Error) -> Option<Self> {
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(error) = next {
-            // The innermost text has nothing else in it, but every outer one repeats it.
+            // Every outer text repeats the inner ones, and any of them has the status.
             let text = error.to_string();
             if let Some((_, rest)) = text.split_once("returned non-2xx status code: ")
                 && let Some(status) = rest.get(..3).and_then(|digits| digits.parse().ok())
@@ -114,7 +114,7 @@ impl Answer {
         let element = |name: &str| {
             let (_, rest) = text.split_once(&format!("<{name}>"))?;
             let (inside, _) = rest.split_once(&format!("</{name}>"))?;
-            Some(shortened(inside))
+            Some(shorten(inside))
         };
         let code = element("Code").unwrap_or_default();
         let message = element("Message").unwrap_or_default();
@@ -123,7 +123,7 @@ impl Answer {
 
     fn outcome(&self) -> Outcome {
         match (self.status, self.code.as_str()) {
-            // The body did not come whole: the way to the store is to blame and not the request.
+            // The body arrived incomplete: the network is to blame, and not the request.
             (400, "RequestTimeout" | "IncompleteBody" | "BadDigest")
             | (400, "XAmzContentSHA256Mismatch") => Outcome::Connection,
             (400, "ExpiredToken" | "InvalidToken") | (401 | 403, _) => Outcome::Denied,
@@ -150,30 +150,30 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// What went wrong on the way, from the outermost word to the system's.
+/// Returns the failure of the transport, from the outermost cause to that of the system.
 fn transport(error: &object_store::Error) -> Option<(HttpErrorKind, String)> {
     let mut next = error.source();
     while let Some(error) = next {
         if let Some(http) = error.downcast_ref::<HttpError>() {
-            let mut said: Vec<String> = Vec::new();
+            let mut message: Vec<String> = Vec::new();
             let mut cause = http.source();
             while let Some(error) = cause {
                 let text = error.to_string();
-                if !said.iter().any(|before| before.contains(&text)) {
-                    said.push(text);
+                if !message.iter().any(|before| before.contains(&text)) {
+                    message.push(text);
                 }
                 cause = error.source();
             }
-            return Some((http.kind(), shortened(&said.join(": "))));
+            return Some((http.kind(), shorten(&message.join(": "))));
         }
         next = error.source();
     }
     None
 }
 
-fn shortened(text: &str) -> String {
+fn shorten(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(SAID) {
+    match line.char_indices().nth(TEXT_LIMIT) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
@@ -190,7 +190,8 @@ mod tests {
 
     use super::*;
 
-    /// What comes of one request where the server sends these bytes and closes.
+    /// Returns the failure of a request to a server that sends these bytes and closes the
+    /// connection.
     fn answered(bytes: &'static str) -> Failure {
         crate::cloud::install_tls();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_is_what_it_is() {
+    fn every_answer_has_its_outcome() {
         let of = |answer| answered(answer).outcome;
         let full = "HTTP/1.1 503 Slow Down\r\nContent-Length: 74\r\n\r\n\
                     <Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>..";
@@ -242,7 +243,7 @@ mod tests {
         let incomplete = "HTTP/1.1 400 Bad\r\nContent-Length: 42\r\n\r\n\
                           <Error><Code>IncompleteBody</Code></Error>";
         assert_eq!(of(incomplete), Outcome::Connection);
-        // Cut before, in and behind the head.
+        // The answer is cut before, inside and behind its head.
         assert_eq!(of(""), Outcome::Connection);
         assert_eq!(of("HTTP/1.1 200"), Outcome::Connection);
         let cut = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: \"a\"\r\n\
@@ -252,16 +253,16 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_taken_out() {
+    fn secrets_are_redacted() {
         let failure = Failure::new(Outcome::Denied, "signature of hunter22 does not match");
-        let said = failure.without(&["hunter22".to_owned(), String::new()]).reason;
-        assert_eq!(said, "signature of [secret] does not match");
+        let message = failure.redact(&["hunter22".to_owned(), String::new()]).reason;
+        assert_eq!(message, "signature of [secret] does not match");
     }
 
     #[test]
-    fn what_is_said_at_length_is_cut() {
+    fn long_texts_are_cut() {
         let long = "word ".repeat(1000);
-        assert_eq!(shortened(&long).chars().count(), SAID + 1);
-        assert_eq!(shortened("a \n b"), "a b");
+        assert_eq!(shorten(&long).chars().count(), TEXT_LIMIT + 1);
+        assert_eq!(shorten("a \n b"), "a b");
     }
 }

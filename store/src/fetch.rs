@@ -1,8 +1,9 @@
-//! Reading a big object: several ranges at once on the store's thread, handed to the reader in
+//! Reading of a big object: several ranges at once on the store's thread, handed to the reader in
 //! order.
 //!
-//! A range that was cut is asked for again. Memory is bounded: as many ranges as are under way, one
-//! that waits for the reader, and one that he has. A reader that rests lets the rest wait.
+//! A range that was cut is requested again. Memory is bounded: it holds the ranges that are being
+//! fetched, one that waits for the reader, and one that the reader has. A reader that pauses makes
+//! the fetching pause.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -28,7 +29,7 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Begins to read an object of this size.
+    /// Begins to read an object of `bytes` bytes.
     pub(crate) fn begin(remote: Arc<Remote>, path: Path, bytes: u64, stop: StoreStop) -> Self {
         let (to_reader, pieces) = mpsc::channel(1);
         let shared = remote.shared.clone();
@@ -38,7 +39,7 @@ impl Fetch {
                 () = read(shared, path, bytes, &to_reader) => {}
                 () = stop.over() => {
                     let why = Failure::new(Outcome::Timeout, "this process is stopping and waits no longer");
-                    // A reader that has gone does not want to know.
+                    // A reader that has gone needs no answer.
                     let _ = to_reader.send(Err(why)).await;
                 }
             }
@@ -46,11 +47,11 @@ impl Fetch {
         Self { remote, name, pieces }
     }
 
-    /// Waits for the next piece; `None` behind the last.
+    /// Waits for the next piece. Returns `None` behind the last one.
     ///
     /// # Errors
-    /// An object that is not there, of another size, or that the store does not give; there is no
-    /// piece behind an error.
+    /// An object that is missing, that has another size, or that the store does not deliver. No
+    /// piece follows an error.
     pub fn next(&mut self) -> Option<Result<Bytes>> {
         let piece = self.pieces.blocking_recv()?;
         Some(piece.map_err(|failure| match failure.outcome {
@@ -60,7 +61,7 @@ impl Fetch {
     }
 }
 
-/// Requests under way. What is left of them ends with this.
+/// The requests in progress. Those that remain end when the value is dropped.
 struct Open(VecDeque<JoinHandle<Result<Bytes, Failure>>>);
 
 impl Drop for Open {
@@ -75,11 +76,11 @@ async fn read(
     bytes: u64,
     to_reader: &mpsc::Sender<Result<Bytes, Failure>>,
 ) {
-    let step = shared.patience.options.fetch_bytes as u64;
+    let step = shared.policy.options.fetch_bytes as u64;
     let mut ranges = (0..bytes.div_ceil(step).max(1)).map(|i| i * step..bytes.min((i + 1) * step));
     let mut open = Open(VecDeque::new());
     loop {
-        while open.0.len() < shared.patience.options.at_once
+        while open.0.len() < shared.policy.options.at_once
             && let Some(range) = ranges.next()
         {
             open.0.push_back(tokio::spawn(piece(shared.clone(), path.clone(), range, bytes)));
@@ -95,7 +96,7 @@ async fn read(
     }
 }
 
-/// One range of an object of `bytes`.
+/// Reads one range of an object of `bytes` bytes.
 async fn piece(
     shared: Arc<Shared>,
     path: Path,
@@ -111,14 +112,14 @@ async fn piece(
         let answer =
             objects.get_opts(&place, GetOptions { range, ..GetOptions::default() }).await?;
         let size = answer.meta.size;
-        // Of an object that is not what it should be nothing is worth reading.
+        // The body of an object of another size is not worth reading.
         if size != bytes {
             return Ok((size, Bytes::new()));
         }
         Ok((size, answer.bytes().await?))
     };
-    let (size, piece) = shared.patience.persist(Operation::Get, read).await?;
-    shared.patience.stats.received(piece.len());
+    let (size, piece) = shared.policy.retry(Operation::Get, read).await?;
+    shared.policy.stats.received(piece.len());
     if size != bytes || piece.len() as u64 != range.end - range.start {
         let reason = format!("the object has {size} bytes instead of the published {bytes}");
         return Err(Failure::new(Outcome::Refused, reason));

@@ -1,4 +1,5 @@
-//! Google Cloud Storage: a service account's key, the user's own credentials, or the machine's.
+//! Google Cloud Storage: the key of a service account, the credentials of the user, or those of the
+//! machine.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// The file that `gcloud auth application-default login` writes, below the home.
+/// The file that `gcloud auth application-default login` writes, below the home folder.
 const WELL_KNOWN: &str = ".config/gcloud/application_default_credentials.json";
 
 pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options) -> Result<Client> {
@@ -70,7 +71,7 @@ pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options)
     })
 }
 
-/// What is secret in a file of credentials.
+/// Returns the secrets in a file of credentials.
 fn private_keys(text: &str) -> Vec<String> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(text) else {
         return Vec::new();
@@ -92,18 +93,21 @@ mod tests {
             client("bucket", &environment.collect(), &Options::default()).map(|c| c.about)
         };
         let unsigned = [("GOOGLE_SKIP_SIGNATURE", "true"), ("GOOGLE_BASE_URL", "http://fake:4443")];
-        let said = about(&unsigned).unwrap();
-        assert!(said.contains("http://fake:4443") && said.contains("not signed"), "{said}");
+        let message = about(&unsigned).unwrap();
+        assert!(
+            message.contains("http://fake:4443") && message.contains("not signed"),
+            "{message}"
+        );
         let missing = [("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent/key.json")];
         assert!(about(&missing).unwrap_err().to_string().contains("/nonexistent/key.json"));
-        // What gcloud leaves in the home is found.
+        // The file that gcloud leaves in the home folder is found.
         let path = home.path().join(WELL_KNOWN);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let user = r#"{"type": "authorized_user", "client_id": "c", "client_secret": "hunter22",
                        "refresh_token": "token44"}"#;
         std::fs::write(&path, user).unwrap();
-        let said = about(&[("HOME", home_text)]).unwrap();
-        assert!(said.contains("application_default_credentials.json"), "{said}");
+        let message = about(&[("HOME", home_text)]).unwrap();
+        assert!(message.contains("application_default_credentials.json"), "{message}");
         let environment = Environment::from([("HOME", home_text)]);
         let client = client("bucket", &environment, &Options::default()).unwrap();
         assert_eq!(client.secrets, ["hunter22", "token44"]);

@@ -1,47 +1,49 @@
-//! The format of AWS's `credentials` and `config` files: sections of `key = value` lines, where
+//! The format of AWS's files `credentials` and `config`: sections of `key = value` lines, where
 //! indented lines below a key without a value are keys of a second level.
 //!
-//! Errors name the line and never repeat it: it may hold a secret.
+//! Errors name the line and never repeat it, because it may hold a secret. The crates `rust-ini`
+//! and `configparser` do not fit: they read the second level as keys of the first, and their errors
+//! repeat the line.
 
 use std::collections::BTreeMap;
 
-/// Sections by name; of two with one name the later lines count.
+/// The sections by name. If two sections have one name, the later lines count.
 pub(crate) type Sections = BTreeMap<String, Section>;
 
-/// A section's values. A key of the second level is written `key.inner`.
+/// The values of a section. A key of the second level is written `key.inner`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Section {
     values: BTreeMap<String, String>,
 }
 
 impl Section {
-    /// The value of a key; an empty one is none.
+    /// Returns the value of a key. An empty value counts as none.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The keys that are there, with or without a value.
+    /// Returns the keys of the section, with or without a value.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }
 
-    /// Takes what another section has over what is here.
+    /// Takes the values of another section over those of this one.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.values.extend(other.values.clone());
     }
 }
 
-/// Keys only: values may be secrets.
+/// Prints the keys only, because values may be secrets.
 impl std::fmt::Debug for Section {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.values.keys()).finish()
     }
 }
 
-/// Reads a file's text.
+/// Reads the text of a file.
 ///
 /// # Errors
-/// The number of the line that is none of this format, from 1, and what is wrong with it.
+/// The number, from 1, of the line that does not fit the format, and the problem with it.
 pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
     let mut sections = Sections::new();
     let mut section: Option<&mut Section> = None;
@@ -50,7 +52,7 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
     for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let refuse = |what| Err((index + 1, what));
         let is_indented = line.starts_with([' ', '\t']);
-        let line = uncommented(line).trim();
+        let line = strip_comment(line).trim();
         if line.is_empty() {
             continue;
         }
@@ -85,8 +87,8 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
     Ok(sections)
 }
 
-/// A line without its comment: behind `#` or `;` at its beginning or after a space.
-fn uncommented(line: &str) -> &str {
+/// Removes the comment of a line: `#` or `;` at the beginning or after a space, and the rest.
+fn strip_comment(line: &str) -> &str {
     let mut before = ' ';
     for (at, letter) in line.char_indices() {
         if matches!(letter, '#' | ';') && before.is_whitespace() {
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_line_and_not_what_is_in_it() {
+    fn errors_name_the_line_without_its_content() {
         for (text, line) in [("[a]\nhunter2", 2), ("hunter2=x", 1), ("[a\n", 1), ("[a]\n\n=x", 3)] {
             let (found, what) = parse(text).unwrap_err();
             assert_eq!(found, line, "{text}");
@@ -139,7 +141,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_written_is_read(
+        fn written_files_are_read_back(
             written in prop::collection::btree_map(
                 "[a-z]{1,8}( [a-z]{1,5})?",
                 prop::collection::btree_map("[a-z_]{1,12}", "([!-~&&[^#;]][ -~&&[^#;]]{0,10}[!-~&&[^#;]])?", 0..5),
@@ -151,7 +153,7 @@ mod tests {
             for (name, values) in &written {
                 text.push_str(&format!("[{name}] # {name}\n"));
                 for (key, value) in values {
-                    // Indented lines belong to a key above only if that has no value.
+                    // Indented lines belong to the key above only if that key has no value.
                     let pad = if indent && values.values().all(|v| !v.is_empty()) { "  " } else { "" };
                     text.push_str(&format!("{pad}{key} = {value}\n"));
                 }

@@ -38,11 +38,11 @@ mod location;
 mod options;
 mod profile;
 mod remote;
+mod retry;
 mod runtime;
 mod s3;
 mod stats;
 mod store;
-mod tries;
 mod upload;
 
 pub use environment::Environment;

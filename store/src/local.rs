@@ -1,9 +1,9 @@
-//! A store that is a folder.
+//! A store in a folder.
 //!
 //! # Crash consistency
-//! An object is staged, synced and renamed or linked into place, and its folder is synced: it is
-//! there whole or not at all. What a killed write leaves behind (`name#1`) is not listed by
-//! anything, and [`Local::sweep`] removes it.
+//! An object is staged, synced and renamed or linked into place, and its folder is synced, so that
+//! it exists completely or not at all. The leftovers of a killed write (`name#1`) are never listed,
+//! and [`Local::sweep`] removes them.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Opens a folder, which is made first where `is_new` says so.
+    /// Opens a folder, which is created first if `is_new` is set.
     pub(crate) fn open(folder: &FilePath, url: &str, files: &Files, is_new: bool) -> Result<Self> {
         let failed = |reason: String| Error::Store { action: "open", path: url.to_owned(), reason };
         if is_new {
@@ -67,7 +67,8 @@ impl Local {
         self.runtime.block_on(self.objects.put(path, PutPayload::from_bytes(bytes))).map(drop)
     }
 
-    /// Several at once: a disk makes many files durable in the time of a few.
+    /// Writes several objects at once, because a disk makes many files durable in the time of a
+    /// few.
     pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>) -> Result<()> {
         self.runtime.block_on(async {
             let mut left = objects.into_iter();
@@ -79,7 +80,8 @@ impl Local {
                     let objects = self.objects.clone();
                     open.spawn(async move {
                         let put = objects.put(&path, PutPayload::from_bytes(bytes)).await;
-                        put.map(drop).map_err(|error| failed("write", path.as_ref(), &error))
+                        put.map(drop)
+                            .map_err(|error| operation_error("write", path.as_ref(), &error))
                     });
                 }
                 match open.join_next().await {
@@ -111,7 +113,8 @@ impl Local {
         self.runtime.block_on(self.objects.delete(path))
     }
 
-    /// Removes what killed writes left in a folder longer than `age` ago. Returns how many.
+    /// Removes the leftovers of writes that were killed longer than `age` ago. Returns their
+    /// number.
     pub(crate) fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
         let failed = |e: std::io::Error| Error::Store {
             action: "sweep",
@@ -139,11 +142,16 @@ impl Local {
     }
 }
 
-pub(crate) fn failed(action: &'static str, name: &str, error: &object_store::Error) -> Error {
+pub(crate) fn operation_error(
+    action: &'static str,
+    name: &str,
+    error: &object_store::Error,
+) -> Error {
     Error::Store { action, path: name.to_owned(), reason: error.to_string() }
 }
 
-/// `name#number`: what the local store calls an object while it is written.
+/// Returns whether a path has the form `name#number`, which the local store gives an object while
+/// it is being written.
 fn is_leftover(path: &FilePath) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     name.rsplit_once('#')

@@ -1,4 +1,4 @@
-//! Where a registry is: the URLs that name one.
+//! The URLs of stores.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,12 @@ use object_store::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Whose protocol a store speaks.
+/// The protocol of a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cloud {
-    /// Amazon S3, and whatever speaks its protocol.
+    /// Amazon S3, or another store that speaks its protocol.
     S3,
-    /// Google Cloud Storage.
+    /// The protocol of Google Cloud Storage.
     Gcs,
     /// Azure Blob Storage and Data Lake Storage.
     Azure,
@@ -26,27 +26,27 @@ pub enum Location {
     Bucket {
         /// The protocol of the bucket.
         cloud: Cloud,
-        /// The bucket, or Azure's container.
+        /// The name of the bucket, or of Azure's container.
         bucket: String,
-        /// Azure's account, where the URL names it.
+        /// The account of Azure, if the URL names one.
         account: Option<String>,
-        /// Names of the registry's objects begin with this; empty: the whole bucket.
+        /// The beginning of the names of all objects. Empty if the store is the whole bucket.
         prefix: Path,
     },
 }
 
 impl Location {
-    /// The place of a URL.
+    /// Reads a URL.
     ///
     /// # Errors
-    /// [`Error::UnknownStore`] says what is wrong with the URL.
+    /// [`Error::UnknownStore`] with the problem of the URL.
     pub fn parse(url: &str) -> Result<Self> {
         let refuse = |reason: &str| {
-            let (url, reason) = (shown(url), reason.to_owned());
+            let (url, reason) = (redact_url(url), reason.to_owned());
             Err(Error::UnknownStore { url, reason })
         };
         let Some((scheme, rest)) = url.split_once("://") else {
-            // `s3:/bucket` would be a folder called `s3:`, which nobody means.
+            // `s3:/bucket` would be a folder called `s3:`, which is never intended.
             let looks_like = |scheme: &&&str| url.starts_with(&format!("{scheme}:"));
             return match ["s3", "s3a", "gs", "az", "abfs", "abfss", "file"].iter().find(looks_like)
             {
@@ -76,7 +76,7 @@ impl Location {
                     }
                 }
             }
-            // Never credentials: URLs go into logs and process lists.
+            // Credentials are refused, because URLs go into logs and process lists.
             Some(_) => return refuse("credentials and endpoints do not belong in the URL"),
         };
         if !is_name(bucket) {
@@ -101,8 +101,8 @@ fn is_name(text: &str) -> bool {
     begins && text.len() <= 255 && text.bytes().all(plain)
 }
 
-/// A URL that was refused, without what may be a secret in it.
-fn shown(url: &str) -> String {
+/// Returns a refused URL without the part that may be a secret.
+fn redact_url(url: &str) -> String {
     let start = url.find("://").map_or(0, |at| at + 3);
     let host_end = url[start..].find('/').map_or(url.len(), |at| start + at);
     match url[start..host_end].rfind('@') {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_with_a_reason() {
+    fn invalid_urls_are_refused_with_a_reason() {
         for (url, reason) in [
             ("", "empty"),
             ("file://relative", "three slashes"),
@@ -159,16 +159,16 @@ mod tests {
             ("s3://bucket/a?region=x", "no `?`"),
             ("abfss://c@acme.example.com/x", "dfs.core.windows.net"),
         ] {
-            let said = Location::parse(url).unwrap_err().to_string();
-            assert!(said.contains(reason), "{url}: {said}");
+            let message = Location::parse(url).unwrap_err().to_string();
+            assert!(message.contains(reason), "{url}: {message}");
         }
     }
 
     #[test]
     fn credentials_in_a_url_are_refused_and_not_repeated() {
-        let said = Location::parse("s3://AKIA:hunter2@bucket/x").unwrap_err().to_string();
-        assert!(said.contains("do not belong") && !said.contains("hunter2"), "{said}");
-        assert!(said.contains("s3://…@bucket/x"), "{said}");
+        let message = Location::parse("s3://AKIA:hunter2@bucket/x").unwrap_err().to_string();
+        assert!(message.contains("do not belong") && !message.contains("hunter2"), "{message}");
+        assert!(message.contains("s3://…@bucket/x"), "{message}");
     }
 
     proptest! {
@@ -178,7 +178,7 @@ mod tests {
         }
 
         #[test]
-        fn what_looks_like_a_url_is_a_place_within_its_bucket(
+        fn a_parsed_url_stays_within_its_bucket(
             scheme in "s3|gs|az|abfss", rest in "[a-z0-9./@:?%#-]{0,40}",
         ) {
             if let Ok(Location::Bucket { bucket, prefix, .. }) =

@@ -1,33 +1,34 @@
-//! How a remote store is used: patience, sizes, how much at once. Set by `ZILLION_STORE_…`
-//! variables.
+//! The options of a remote store: retries, sizes, concurrency. The variables `ZILLION_STORE_…` set
+//! them.
 
 use std::time::Duration;
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 
-/// How a remote store is used.
+/// The options of a remote store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Requests for one operation, at most.
+    /// The largest number of requests for one operation.
     pub(crate) tries: u32,
-    /// Wait before the second try, at most; it doubles from one to the next.
+    /// The longest wait before the second request of an operation. It doubles with each further
+    /// one.
     pub(crate) backoff: Duration,
-    /// Wait between two tries, at most.
+    /// The longest wait between two requests of an operation.
     pub(crate) longest_backoff: Duration,
-    /// Time for a connection.
+    /// The time for a connection.
     pub(crate) connect_time: Duration,
-    /// Time for one request with its answer.
+    /// The time for one request with its answer.
     pub(crate) request_time: Duration,
-    /// Time for one operation with all its tries.
+    /// The time for one operation with all its requests.
     pub(crate) operation_time: Duration,
-    /// An object of at least so many bytes is written in parts.
+    /// The size from which on an object is written in parts.
     pub(crate) multipart_bytes: usize,
-    /// Bytes of such a part.
+    /// The number of bytes of such a part.
     pub(crate) part_bytes: usize,
-    /// Bytes that are fetched by one request.
+    /// The number of bytes that one request fetches.
     pub(crate) fetch_bytes: usize,
-    /// Requests at the same time.
+    /// The number of requests at the same time.
     pub(crate) at_once: usize,
 }
 
@@ -49,7 +50,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, and over them what the environment says.
+    /// Reads the options from the environment, over the defaults.
     ///
     /// # Errors
     /// [`Error::StoreSetting`] names a variable that is no number, or out of bounds.
@@ -86,7 +87,7 @@ impl Options {
             }
             Ok(())
         };
-        // Stores take parts from 5 MiB on; doubles of stores for tests take smaller ones.
+        // Stores take parts from 5 MiB on. Stand-ins for tests take smaller ones.
         size("ZILLION_STORE_MULTIPART_BYTES", 1, 5 << 30, &mut options.multipart_bytes)?;
         size("ZILLION_STORE_PART_BYTES", 1, 1 << 30, &mut options.part_bytes)?;
         size("ZILLION_STORE_FETCH_BYTES", 1, 1 << 30, &mut options.fetch_bytes)?;
@@ -95,7 +96,7 @@ impl Options {
     }
 }
 
-/// The variables that set options.
+/// The names of the variables that set options.
 pub const STORE_SETTINGS: [&str; 10] = [
     "ZILLION_STORE_TRIES",
     "ZILLION_STORE_BACKOFF_MS",
@@ -119,8 +120,9 @@ mod tests {
             let options = Options::of(&Environment::from([(name, "77")])).unwrap();
             assert_ne!(options, Options::default(), "{name}");
             for bad in ["0", "-1", "x", "99999999999"] {
-                let said = Options::of(&Environment::from([(name, bad)])).unwrap_err().to_string();
-                assert!(said.contains(name), "{said}");
+                let message =
+                    Options::of(&Environment::from([(name, bad)])).unwrap_err().to_string();
+                assert!(message.contains(name), "{message}");
             }
         }
         assert_eq!(Options::of(&Environment::default()).unwrap(), Options::default());

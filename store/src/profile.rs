@@ -1,8 +1,8 @@
-//! A profile of AWS's `~/.aws/credentials` and `~/.aws/config`: keys, region, endpoint.
+//! A profile of AWS's files `~/.aws/credentials` and `~/.aws/config`: keys, region, endpoint.
 //!
-//! What a profile asks for and this program does not do (programs that make credentials, single
-//! sign-on, roles that are assumed) is an error that says what to do instead: a request with other
-//! credentials than were meant is worse than none.
+//! A profile may ask for a way of signing in that this program does not support: programs that make
+//! credentials, single sign-on, roles that are assumed. Such a profile is an error with a remedy,
+//! because a request with other credentials than intended is worse than none.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,18 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::ini::{self, Section, Sections};
 
-/// What a profile says.
+/// The settings of a profile.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) name: String,
     pub(crate) keys: Option<Keys>,
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
-    /// A file with a token, and the role that it is exchanged for.
+    /// The file of a token, and the role that the token is exchanged for.
     pub(crate) web_identity: Option<(String, String)>,
 }
 
-/// Static credentials.
+/// A pair of static credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) id: String,
@@ -29,7 +29,7 @@ pub(crate) struct Keys {
     pub(crate) token: Option<String>,
 }
 
-/// Without the keys.
+/// Prints the profile without its keys.
 impl std::fmt::Debug for Profile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Profile");
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Profile {
     }
 }
 
-/// Without the secret.
+/// Prints the type without the secrets.
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keys").finish_non_exhaustive()
@@ -47,13 +47,13 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Profile {
-    /// The profile that the environment names, or `default`; with nothing in it where there are no
-    /// files. Where `wants_keys` is false the environment has credentials, and how the profile
-    /// makes its own does not matter.
+    /// Loads the profile that the environment names, or `default`, which is empty if there are no
+    /// files. If `wants_keys` is false, the environment has credentials, and the profile's own way
+    /// to them does not matter.
     ///
     /// # Errors
-    /// A file that cannot be read, a profile that was named and is nowhere, one that asks for what
-    /// this program does not do.
+    /// A file that cannot be read, a named profile that does not exist, or a profile that asks for
+    /// an unsupported way of signing in.
     pub(crate) fn load(environment: &Environment, wants_keys: bool) -> Result<Self> {
         let credentials = file(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
         let config = file(environment, "AWS_CONFIG_FILE", "config")?;
@@ -65,7 +65,7 @@ impl Profile {
         };
         let of_credentials = credentials.get(name);
         if let (Some(_), None, None) = (named, of_config, of_credentials) {
-            return Err(refused(
+            return Err(profile_error(
                 name,
                 "the profile is neither in `~/.aws/credentials` nor, as `[profile …]`, in `~/.aws/config`",
             ));
@@ -87,7 +87,10 @@ impl Profile {
         };
         if let Some(services) = section.get("services") {
             let Some(services) = config.get(&format!("services {services}")) else {
-                return Err(refused(name, "the section that its `services` names is missing"));
+                return Err(profile_error(
+                    name,
+                    "the section that its `services` names is missing",
+                ));
             };
             if let Some(endpoint) = services.get("s3.endpoint_url") {
                 profile.endpoint = Some(endpoint.to_owned());
@@ -108,14 +111,14 @@ impl Profile {
             (None, None) => None,
             _ => {
                 let reason = "the profile has only one of `aws_access_key_id` and `aws_secret_access_key`; add the other";
-                return Err(refused(name, reason));
+                return Err(profile_error(name, reason));
             }
         };
         Ok(profile)
     }
 }
 
-/// Refuses what would make credentials in a way that is not built.
+/// Refuses a profile that asks for an unsupported way of signing in.
 fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
     let exported = "run `eval \"$(aws configure export-credentials --profile PROFILE --format env)\"` first: it puts \
                     the credentials into AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN";
@@ -133,7 +136,7 @@ fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
         Some(what)
     };
     match section.keys().find_map(asks) {
-        Some(what) => Err(refused(
+        Some(what) => Err(profile_error(
             name,
             &format!("the profile {what}, which this program does not support; {exported}"),
         )),
@@ -141,7 +144,8 @@ fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
     }
 }
 
-/// The sections of one of the two files; none where it is not there and nobody named it.
+/// Reads the sections of one of the two files. There are none if the file does not exist and was
+/// not named.
 fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sections> {
     let named = environment.get(variable).map(PathBuf::from);
     let is_named = named.is_some();
@@ -161,7 +165,7 @@ fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sectio
     }
 }
 
-fn refused(profile: &str, reason: &str) -> Error {
+fn profile_error(profile: &str, reason: &str) -> Error {
     Error::StoreSetting { setting: format!("AWS profile {profile}"), reason: reason.to_owned() }
 }
 
@@ -169,7 +173,7 @@ fn refused(profile: &str, reason: &str) -> Error {
 mod tests {
     use super::*;
 
-    /// A home with these files, and the profile that is found from there.
+    /// Loads the profile from a home folder with these files.
     fn load(credentials: &str, config: &str, more: &[(&str, &str)]) -> Result<Profile> {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join(".aws");
@@ -182,7 +186,7 @@ mod tests {
         Profile::load(&environment, true)
     }
 
-    fn said(credentials: &str, config: &str, more: &[(&str, &str)]) -> String {
+    fn message(credentials: &str, config: &str, more: &[(&str, &str)]) -> String {
         load(credentials, config, more).unwrap_err().to_string()
     }
 
@@ -191,7 +195,7 @@ mod tests {
                         aws_session_token = token44\n";
 
     #[test]
-    fn keys_region_and_endpoint_of_the_profile_that_is_meant() {
+    fn the_named_profile_gives_keys_region_and_endpoint() {
         let config = "[default]\nregion = eu-west-1\n[profile dev]\nregion = us-east-2\n\
                       endpoint_url = http://all\nservices = mine\n[services mine]\n\
                       dynamodb =\n  endpoint_url = http://other\ns3 =\n  endpoint_url = http://s3\n";
@@ -205,17 +209,17 @@ mod tests {
     }
 
     #[test]
-    fn no_files_are_no_error_unless_they_were_named() {
+    fn missing_files_are_no_error_unless_named() {
         let nowhere = Environment::from([("HOME", "/nonexistent")]);
         assert_eq!(Profile::load(&nowhere, true).unwrap().keys, None);
         let named = Environment::from([("AWS_CONFIG_FILE", "/nonexistent/config")]);
         let refused = Profile::load(&named, true).unwrap_err().to_string();
         assert!(refused.contains("/nonexistent/config"), "{refused}");
-        assert!(said(KEYS, "", &[("AWS_PROFILE", "none")]).contains("none"));
+        assert!(message(KEYS, "", &[("AWS_PROFILE", "none")]).contains("none"));
     }
 
     #[test]
-    fn ways_that_are_not_built_are_refused_and_say_what_to_do() {
+    fn unsupported_ways_of_signing_in_are_profile_error() {
         for line in [
             "credential_process = /bin/x",
             "sso_session = s",
@@ -224,23 +228,24 @@ mod tests {
             "source_profile = other",
             "login_session = x",
         ] {
-            let alone = said("", &format!("[profile dev]\n{line}\n"), &[("AWS_PROFILE", "dev")]);
+            let alone = message("", &format!("[profile dev]\n{line}\n"), &[("AWS_PROFILE", "dev")]);
             let key = line.split(' ').next().unwrap();
             let named = if key.starts_with("sso_") { "sso_" } else { key };
             assert!(alone.contains(named) && alone.contains("export-credentials"), "{alone}");
-            // Also where the profile has keys beside it: AWS's tools would not use those.
+            // The profile is refused even if it has keys too, because AWS's tools would not use
+            // them.
             let with_keys =
-                said(KEYS, &format!("[profile dev]\n{line}\n"), &[("AWS_PROFILE", "dev")]);
+                message(KEYS, &format!("[profile dev]\n{line}\n"), &[("AWS_PROFILE", "dev")]);
             assert!(with_keys.contains("does not support"), "{with_keys}");
         }
-        let half = said("[default]\naws_access_key_id = A\n", "", &[]);
+        let half = message("[default]\naws_access_key_id = A\n", "", &[]);
         assert!(half.contains("has only one of"), "{half}");
         let role = "[default]\nrole_arn = arn\nweb_identity_token_file = /token\n";
         assert!(load("", role, &[]).unwrap().web_identity.is_some());
     }
 
     #[test]
-    fn with_credentials_in_the_environment_only_region_and_endpoint_matter() {
+    fn environment_credentials_override_the_profile() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("config");
         std::fs::write(&path, "[default]\nsso_session = x\nregion = r\n").unwrap();
@@ -253,7 +258,7 @@ mod tests {
         let profile = load(KEYS, "", &[("AWS_PROFILE", "dev")]).unwrap();
         let shown = format!("{profile:?} {:?}", profile.keys);
         assert!(!shown.contains("hunter") && !shown.contains("token44"), "{shown}");
-        let broken = said("[default]\nhunter22\n", "", &[]);
+        let broken = message("[default]\nhunter22\n", "", &[]);
         assert!(broken.contains("line 2") && !broken.contains("hunter22"), "{broken}");
     }
 }

@@ -1,7 +1,8 @@
 //! A store in a bucket.
 //!
-//! Every operation is a future that runs on the store's own thread, in tries that are counted; the
-//! caller waits for it. A write in one request or in parts becomes visible whole.
+//! Every operation is a future that runs on the store's own thread, in attempts that are counted,
+//! and the caller waits for it. A write becomes visible as a whole, be it one request or many
+//! parts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,35 +20,35 @@ use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::fetch::Fetch;
 use crate::listing::{Listed, Listing};
+use crate::retry::RetryPolicy;
 use crate::runtime::{Network, StoreStop};
 use crate::stats::{Operation, Outcome, StoreStats};
-use crate::tries::Patience;
 use crate::{create, upload};
 
-/// A bucket's part as a store.
+/// The part of a bucket that is a store.
 pub(crate) struct Remote {
     pub(crate) shared: Arc<Shared>,
     pub(crate) network: Network,
 }
 
-/// What the futures of a store share.
+/// The state that the futures of a store share.
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) prefix: Path,
-    pub(crate) patience: Patience,
-    /// Requests that write, at the same time.
-    pub(crate) gate: Semaphore,
+    pub(crate) policy: RetryPolicy,
+    /// The permits of requests that write at the same time.
+    pub(crate) permits: Semaphore,
 }
 
 impl Remote {
-    pub(crate) fn new(client: Client, prefix: Path, patience: Patience) -> std::io::Result<Self> {
-        let gate = Semaphore::new(patience.options.at_once);
-        let shared = Arc::new(Shared { client, prefix, patience, gate });
+    pub(crate) fn new(client: Client, prefix: Path, policy: RetryPolicy) -> std::io::Result<Self> {
+        let permits = Semaphore::new(policy.options.at_once);
+        let shared = Arc::new(Shared { client, prefix, policy, permits });
         Ok(Self { shared, network: Network::start()? })
     }
 
     pub(crate) fn stats(&self) -> &StoreStats {
-        &self.shared.patience.stats
+        &self.shared.policy.stats
     }
 
     /// Runs an operation and waits for it.
@@ -60,7 +61,7 @@ impl Remote {
         self.attempt(stop, operation).map_err(|failure| self.error(action, name, failure))
     }
 
-    /// The same, with the failure as it is.
+    /// Runs an operation and waits for it, and returns a failure as it is.
     pub(crate) fn attempt<T: Send + 'static>(
         &self,
         stop: &StoreStop,
@@ -95,7 +96,7 @@ impl Remote {
         Error::Store { action, path: name.to_owned(), reason }
     }
 
-    /// Whether the bucket is there and can be listed.
+    /// Checks that the bucket exists and can be listed.
     pub(crate) fn check(&self, url: &str, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let listed = self
@@ -127,13 +128,12 @@ impl Remote {
         )
     }
 
-    /// Whether create-if-absent is what it says. Called by those who will decide between writers by
-    /// it.
+    /// Checks that the store honours create-if-absent, which publishers rely on.
     pub(crate) fn check_create(&self, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
-        let honest =
+        let is_honoured =
             self.run(("check", create::PROBE), stop, async move { create::probe(&shared).await })?;
-        match honest {
+        match is_honoured {
             true => Ok(()),
             false => Err(Error::StoreOpen {
                 url: self.shared.client.about.clone(),
@@ -153,7 +153,7 @@ impl Remote {
     pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let written = self.attempt(stop, async move {
-            // Tasks are cheap: what is open at once is said by the gate. All end with the set.
+            // Tasks are cheap, and the permits bound the open requests. All tasks end with the set.
             let mut open = JoinSet::new();
             for (path, bytes) in objects {
                 let shared = shared.clone();
@@ -208,7 +208,7 @@ impl Remote {
         }
     }
 
-    /// Sizes and ages of several objects, in their order.
+    /// Returns sizes and ages of several objects, in their order.
     pub(crate) fn heads(&self, paths: Vec<Path>, stop: &StoreStop) -> Result<Vec<Option<Listed>>> {
         let shared = self.shared.clone();
         let seen = self.attempt(stop, async move {
@@ -217,7 +217,7 @@ impl Remote {
             for (index, path) in paths.into_iter().enumerate() {
                 let shared = shared.clone();
                 open.spawn(async move {
-                    let _pass = shared.pass().await;
+                    let _permit = shared.permit().await;
                     match shared.head(&path).await {
                         Ok(listed) => Ok((index, Some(listed))),
                         Err(failure) if failure.outcome == Outcome::Missing => Ok((index, None)),
@@ -232,7 +232,7 @@ impl Remote {
                 });
                 match one {
                     Ok((index, listed)) => seen[index] = listed,
-                    // The others end with the set.
+                    // The other tasks end with the set.
                     Err(failed) => return Ok(Err(failed)),
                 }
             }
@@ -257,8 +257,7 @@ impl Remote {
         self.run(("remove", &name), stop, async move {
             let path = shared.place(&path);
             let objects = &shared.client.objects;
-            let removed =
-                shared.patience.persist(Operation::Delete, || objects.delete(&path)).await;
+            let removed = shared.policy.retry(Operation::Delete, || objects.delete(&path)).await;
             match removed {
                 Err(failure) if failure.outcome == Outcome::Missing => Ok(()),
                 removed => removed,
@@ -273,7 +272,7 @@ impl Remote {
 }
 
 impl Shared {
-    /// Where an object lies in the bucket.
+    /// Returns the path of an object in the bucket.
     pub(crate) fn place(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()
     }
@@ -283,39 +282,39 @@ impl Shared {
         let path = self.place(path);
         let objects = &self.client.objects;
         let read = || async { objects.get(&path).await?.bytes().await };
-        let bytes = self.patience.persist(Operation::Get, read).await?;
-        self.patience.stats.received(bytes.len());
+        let bytes = self.policy.retry(Operation::Get, read).await?;
+        self.policy.stats.received(bytes.len());
         Ok(bytes)
     }
 
     pub(crate) async fn head(&self, path: &Path) -> Result<Listed, Failure> {
         let path = self.place(path);
         let objects = &self.client.objects;
-        let seen = self.patience.persist(Operation::Head, || objects.head(&path)).await;
+        let seen = self.policy.retry(Operation::Head, || objects.head(&path)).await;
         seen.map(|meta| Listed::of(&meta))
     }
 
-    /// Writes an object, in the place of what is there.
+    /// Writes an object, and replaces one that exists.
     async fn write(self: &Arc<Self>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
-        if bytes.len() >= self.patience.options.multipart_bytes {
+        if bytes.len() >= self.policy.options.multipart_bytes {
             return upload::upload(self, path, bytes).await;
         }
-        let _pass = self.pass().await;
+        let _permit = self.permit().await;
         let path = self.place(path);
         let objects = &self.client.objects;
         let put = || objects.put(&path, PutPayload::from_bytes(bytes.clone()));
-        self.patience.persist(Operation::Put, put).await?;
-        self.patience.stats.sent(bytes.len());
+        self.policy.retry(Operation::Put, put).await?;
+        self.policy.stats.sent(bytes.len());
         Ok(())
     }
 
-    /// Waits until one more request that writes may be made.
-    pub(crate) async fn pass(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
-        // It is never closed.
-        self.gate.acquire().await.ok()
+    /// Waits for the permit of one more request that writes.
+    pub(crate) async fn permit(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.permits.acquire().await.ok()
     }
 
-    /// A page of a listing, and what the next one is asked for by.
+    /// Returns a page of a listing, and the token of the next page.
     async fn page(
         &self,
         folder: &Path,
@@ -334,13 +333,13 @@ impl Shared {
             };
             pages.list_paginated(prefix.as_deref(), asked)
         };
-        let mut page = self.patience.persist(Operation::List, list).await?;
-        // An empty object of the folder's own name is what consoles make of "new folder".
+        let mut page = self.policy.retry(Operation::List, list).await?;
+        // Consoles create an empty object of the folder's own name for "new folder".
         page.result.objects.retain(|object| object.location != folder);
         Ok((page.result, page.page_token))
     }
 
-    /// What a folder holds: all pages of the listing.
+    /// Lists a folder: all pages of the listing.
     async fn list(&self, folder: &Path) -> Result<Listing, Failure> {
         let mut folders = BTreeSet::new();
         let mut objects = Vec::new();
@@ -360,5 +359,5 @@ impl Shared {
     }
 }
 
-/// How long a server that stops goes on talking to its store.
+/// The time that a server that stops still gives to its store.
 pub const LAST_WORDS: Duration = Duration::from_secs(2);

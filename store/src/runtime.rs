@@ -1,8 +1,8 @@
-//! The thread that talks to a remote store, and how others wait for it.
+//! The thread that talks to a remote store, and the ways to wait for it.
 //!
-//! Connections want to be looked after while nobody waits for an answer; so the thread lives as
-//! long as the store, and engines, which are synchronous, hand it futures and wait. Nobody waits
-//! for the thread itself: what hangs in it ends with the process.
+//! Connections need attention even while no answer is expected, so that the thread lives as long as
+//! the store. The engines are synchronous: they hand the thread futures, and wait for the results.
+//! The thread itself is never joined, so that an operation that hangs ends with the process.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-/// The thread of a store. Ends when dropped.
+/// The thread of a store. The thread ends when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Network {
     handle: Handle,
-    /// Dropped with this, which is the sign to end.
+    /// The sender whose drop makes the thread end.
     _end: oneshot::Sender<()>,
 }
 
@@ -22,14 +22,14 @@ impl Network {
     pub(crate) fn start() -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            // Names are resolved there, files of credentials are read there.
+            // Blocking threads resolve names and read files of credentials.
             .max_blocking_threads(4)
             .thread_name("zillion-store-names")
             .build()?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         std::thread::Builder::new().name("zillion-store".to_owned()).spawn(move || {
-            // An error is the sign: the sender was dropped.
+            // An error means that the sender was dropped, which is the signal to end.
             let _ = runtime.block_on(ended);
             runtime.shutdown_background();
         })?;
@@ -40,21 +40,22 @@ impl Network {
         &self.handle
     }
 
-    /// Runs a future on the thread and waits for what comes of it; `None` where it panicked.
+    /// Runs a future on the thread and waits for its result. Returns `None` if the future panicked.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let (to_caller, answer) = mpsc::sync_channel(1);
         self.handle.spawn(async move {
-            // A caller that has gone does not want it.
+            // A caller that has gone needs no result.
             let _ = to_caller.send(future.await);
         });
         answer.recv().ok()
     }
 }
 
-/// Cuts operations on a store short: a server that stops does not wait for a store that hangs.
+/// A switch that ends operations on a store early: a server that stops does not wait for a store
+/// that hangs.
 #[derive(Clone, Debug)]
 pub struct StoreStop {
     until: watch::Sender<Option<Instant>>,
@@ -67,24 +68,24 @@ impl Default for StoreStop {
 }
 
 impl StoreStop {
-    /// From now on every operation ends within this time, the ones that are under way included:
-    /// with an error where it is not done.
+    /// Ends every operation within this time from now on, including those in progress. An operation
+    /// that is not done by then fails.
     pub fn within(&self, time: Duration) {
         self.until.send_replace(Some(Instant::now() + time));
     }
 
-    /// Whether time is over.
+    /// Returns whether the time is over.
     pub(crate) fn is_over(&self) -> bool {
         self.until.borrow().is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Ends when time is over.
+    /// Waits until the time is over.
     pub(crate) async fn over(&self) {
         let mut changes = self.until.subscribe();
         loop {
             let until = *changes.borrow_and_update();
             match until {
-                // The sender is here, so that it cannot be gone.
+                // The sender lives in `self`, so that it cannot be closed.
                 None => drop(changes.changed().await),
                 Some(until) => {
                     tokio::select! {
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_what_hangs() {
+    fn a_stop_ends_hanging_operations() {
         let network = Network::start().unwrap();
         let stop = StoreStop::default();
         let other = stop.clone();

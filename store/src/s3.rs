@@ -1,4 +1,4 @@
-//! Amazon S3, and whatever speaks its protocol: which endpoint, which region, whose credentials.
+//! Amazon S3 and other stores that speak its protocol: endpoint, region and credentials.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::profile::{Keys, Profile};
 
-/// Variables that `object_store` understands by their own names, beside those that are read here.
-const HANDED_ON: [&str; 15] = [
+/// The variables that `object_store` understands by their own names, beside those that are read
+/// here.
+const PASSED_ON: [&str; 15] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -32,33 +33,33 @@ const HANDED_ON: [&str; 15] = [
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 ];
 
-/// What the environment and the files say about S3.
+/// The settings of S3 in the environment and in the files.
 pub(crate) struct Setup {
     region: String,
     endpoint: Option<String>,
     credentials: Credentials,
-    /// Variables for the client, as they are.
-    handed_on: Vec<(AmazonS3ConfigKey, String)>,
-    /// Authorities to trust beside the system's, as PEM.
+    /// The variables that are passed to the client unchanged.
+    passed_on: Vec<(AmazonS3ConfigKey, String)>,
+    /// Certificate authorities to trust beside those of the system, as PEM.
     authorities: Option<Vec<u8>>,
 }
 
-/// Where credentials come from.
+/// The origin of credentials.
 enum Credentials {
     Keys(Keys, &'static str),
-    /// A token's file and the role.
+    /// The file of a token, and the role.
     WebIdentity(String, String),
-    /// The container's or the machine's, asked for when they are needed.
+    /// The credentials of the container or the machine, requested when they are needed.
     Machine,
-    /// Requests are not signed.
-    Nobody,
+    /// No credentials: requests are not signed.
+    Unsigned,
 }
 
 impl Setup {
     /// Reads the environment, and the files that it names.
     ///
     /// # Errors
-    /// [`Error::StoreSetting`] names what does not fit together.
+    /// [`Error::StoreSetting`] names the settings that do not fit together.
     pub(crate) fn resolve(environment: &Environment) -> Result<Self> {
         let refuse = |setting: &str, reason: &str| {
             Err(Error::StoreSetting { setting: setting.to_owned(), reason: reason.to_owned() })
@@ -87,7 +88,7 @@ impl Setup {
         let has_own = keys.is_some() || web_identity.is_some() || unsigned;
         let profile = Profile::load(environment, !has_own)?;
         let credentials = match (keys, web_identity) {
-            _ if unsigned => Credentials::Nobody,
+            _ if unsigned => Credentials::Unsigned,
             (Some(keys), _) => Credentials::Keys(keys, "AWS_ACCESS_KEY_ID of the environment"),
             (None, Some((file, role))) => Credentials::WebIdentity(file, role),
             (None, None) => match (profile.web_identity, profile.keys) {
@@ -134,14 +135,14 @@ impl Setup {
             return refuse("AWS_ENDPOINT_URL", "credentials do not belong in an endpoint");
         }
         let region = environment.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);
-        let mut handed_on = Vec::new();
-        for name in HANDED_ON {
+        let mut passed_on = Vec::new();
+        for name in PASSED_ON {
             if let Some(value) = owned(name) {
                 let key = name.to_ascii_lowercase().parse().map_err(|_| Error::StoreSetting {
                     setting: name.to_owned(),
                     reason: "unknown variable".to_owned(),
                 })?;
-                handed_on.push((key, value));
+                passed_on.push((key, value));
             }
         }
         let authorities = match environment.get("AWS_CA_BUNDLE") {
@@ -155,15 +156,15 @@ impl Setup {
             region: region.or(profile.region).unwrap_or_else(|| "us-east-1".to_owned()),
             endpoint,
             credentials,
-            handed_on,
+            passed_on,
             authorities,
         })
     }
 
-    /// The client of a bucket.
+    /// Creates the client of a bucket.
     ///
     /// # Errors
-    /// [`Error::StoreSetting`] for what the client refuses.
+    /// [`Error::StoreSetting`] for a setting that the client refuses.
     pub(crate) fn client(self, bucket: &str, options: &Options) -> Result<Client> {
         install_tls();
         let refuse = |e: object_store::Error| Error::StoreSetting {
@@ -177,7 +178,7 @@ impl Setup {
                 client = client.with_root_certificate(certificate);
             }
         }
-        // A bucket with dots in its name has no certificate as a host.
+        // A bucket with dots in its name does not match the certificate of its host.
         let by_host = self.endpoint.is_none() && !bucket.contains('.');
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(bucket)
@@ -185,9 +186,9 @@ impl Setup {
             .with_client_options(client)
             .with_retry(no_retries())
             .with_virtual_hosted_style_request(by_host)
-            // Not every store knows how to remove many at once.
+            // Not every store can remove many objects at once.
             .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true");
-        for (key, value) in self.handed_on {
+        for (key, value) in self.passed_on {
             builder = builder.with_config(key, value);
         }
         let place = match &self.endpoint {
@@ -218,7 +219,7 @@ impl Setup {
             Credentials::Machine => {
                 "none in the environment and in AWS's files, so those of the container or the machine"
             }
-            Credentials::Nobody => "none, requests are not signed",
+            Credentials::Unsigned => "none, requests are not signed",
         };
         let store = Arc::new(builder.build().map_err(refuse)?);
         Ok(Client {
@@ -231,7 +232,7 @@ impl Setup {
     }
 }
 
-/// Without credentials.
+/// Prints the settings without the credentials.
 impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Setup");
@@ -273,29 +274,31 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_that_is_handed_on_is_known_to_the_client() {
-        for name in HANDED_ON {
+    fn every_passed_variable_is_known_to_the_client() {
+        for name in PASSED_ON {
             let known = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
             assert!(known.is_ok(), "{name}");
         }
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused() {
-        let said = |variables: &[(&str, &str)]| {
+    fn conflicting_settings_are_refused() {
+        let message = |variables: &[(&str, &str)]| {
             let environment = variables.iter().map(|&(n, v)| (n.to_owned(), v.to_owned()));
             Setup::resolve(&environment.collect()).unwrap_err().to_string()
         };
-        assert!(said(&[("AWS_ACCESS_KEY_ID", "x")]).contains("AWS_SECRET_ACCESS_KEY"));
-        let secret = said(&[("AWS_SECRET_ACCESS_KEY", "hunter22")]);
+        assert!(message(&[("AWS_ACCESS_KEY_ID", "x")]).contains("AWS_SECRET_ACCESS_KEY"));
+        let secret = message(&[("AWS_SECRET_ACCESS_KEY", "hunter22")]);
         assert!(secret.contains("AWS_ACCESS_KEY_ID") && !secret.contains("hunter22"), "{secret}");
-        assert!(said(&[("AWS_EC2_METADATA_DISABLED", "true")]).contains("no credentials are set"));
+        assert!(
+            message(&[("AWS_EC2_METADATA_DISABLED", "true")]).contains("no credentials are set")
+        );
         let endpoint = [KEYS[0], KEYS[1], ("AWS_ENDPOINT_URL", "host:9000")];
-        assert!(said(&endpoint).contains("http://"));
+        assert!(message(&endpoint).contains("http://"));
         let endpoint = [KEYS[0], KEYS[1], ("AWS_ENDPOINT_URL", "http://a:hunter22@host")];
-        let refused = said(&endpoint);
+        let refused = message(&endpoint);
         assert!(refused.contains("do not belong") && !refused.contains("hunter22"), "{refused}");
-        let bundle = said(&[KEYS[0], KEYS[1], ("AWS_CA_BUNDLE", "/nonexistent")]);
+        let bundle = message(&[KEYS[0], KEYS[1], ("AWS_CA_BUNDLE", "/nonexistent")]);
         assert!(bundle.contains("/nonexistent"), "{bundle}");
     }
 

@@ -1,61 +1,62 @@
-//! What a store counts about itself: every request by what it was for and how it ended, what was
-//! tried again, how long was waited between tries.
+//! The counters of a store: requests by operation and outcome, retries, and the time waited between
+//! them.
 //!
-//! Plain counters, so that whoever owns metrics can export them, and a command can print them.
+//! They are plain counters, so that the owner of metrics can export them, and a command can print
+//! them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What a request is for.
+/// The operation that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// Reading an object, or a range of one.
+    /// Reads an object, or a range of one.
     Get,
-    /// Writing an object in one request.
+    /// Writes an object in one request.
     Put,
-    /// Writing an object that must not be there yet.
+    /// Writes an object that must not exist yet.
     Create,
-    /// Beginning, ending or giving up an upload in parts, or one of its parts.
+    /// Begins, ends or gives up an upload in parts, or uploads one part.
     Upload,
-    /// A page of a listing.
+    /// Reads a page of a listing.
     List,
-    /// Size and age of an object.
+    /// Asks for the size and age of an object.
     Head,
-    /// Removing an object.
+    /// Removes an object from the store.
     Delete,
 }
 
-/// How a request ended.
+/// The way a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// As it should.
+    /// The request succeeded completely.
     Ok,
-    /// There is no such object (or no such bucket).
+    /// The object, or the bucket, does not exist.
     Missing,
-    /// There is an object of this name already.
+    /// An object of this name exists already.
     Exists,
-    /// The credentials do not allow it.
+    /// The credentials do not allow the request.
     Denied,
-    /// The store does not do it, and will not.
+    /// The store does not support the request.
     Refused,
-    /// The store has too much to do: 429, 503.
+    /// The store has too many requests: 429, 503.
     Throttled,
     /// The store failed: 500 and others.
     ServerError,
-    /// No answer, or no whole one, in time.
+    /// The answer did not arrive, or not completely, in time.
     Timeout,
-    /// The connection could not be made, or was cut.
+    /// The connection could not be opened, or was cut.
     Connection,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations, in the order of their counters.
     pub const ALL: [Self; 7] =
         [Self::Get, Self::Put, Self::Create, Self::Upload, Self::List, Self::Head, Self::Delete];
 
-    /// As metrics name it.
+    /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -70,7 +71,7 @@ impl Operation {
 }
 
 impl Outcome {
-    /// All of them.
+    /// All outcomes, in the order of their counters.
     pub const ALL: [Self; 9] = [
         Self::Ok,
         Self::Missing,
@@ -83,7 +84,7 @@ impl Outcome {
         Self::Connection,
     ];
 
-    /// As metrics name it.
+    /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -98,13 +99,13 @@ impl Outcome {
         }
     }
 
-    /// Whether the same request may end otherwise next time.
-    pub(crate) fn may_pass(self) -> bool {
+    /// Returns whether the same request may succeed later.
+    pub(crate) fn is_transient(self) -> bool {
         matches!(self, Self::Throttled | Self::ServerError | Self::Timeout | Self::Connection)
     }
 }
 
-/// A store's counters. They only ever grow.
+/// The counters of a store. They only ever grow.
 #[derive(Debug, Default)]
 pub struct StoreStats {
     requests: [[AtomicU64; Outcome::ALL.len()]; Operation::ALL.len()],
@@ -119,57 +120,58 @@ pub struct StoreStats {
 /// The sums of a store's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StoreSums {
-    /// Requests.
+    /// The number of requests.
     pub requests: u64,
-    /// Requests that were made again after one that failed.
+    /// The number of requests that repeated a failed one.
     pub retries: u64,
-    /// Operations that were given up.
+    /// The number of operations that were given up.
     pub failures: u64,
-    /// Time between tries, in seconds.
+    /// The time between requests of one operation, in seconds.
     pub backoff_seconds: f64,
-    /// Bytes of objects that the store took.
+    /// The number of bytes of objects that the store took.
     pub sent_bytes: u64,
-    /// Bytes of objects that the store gave.
+    /// The number of bytes of objects that the store delivered.
     pub received_bytes: u64,
 }
 
 impl StoreStats {
-    /// Requests of an operation that ended so.
+    /// Returns the number of requests of an operation that had this outcome.
     pub fn requests(&self, operation: Operation, outcome: Outcome) -> u64 {
         load(&self.requests[operation as usize][outcome as usize])
     }
 
-    /// Time in requests of an operation: from the first byte to the last.
+    /// Returns the time spent in requests of an operation, from the first byte to the last.
     pub fn request_time(&self, operation: Operation) -> Duration {
         Duration::from_nanos(load(&self.request_nanos[operation as usize]))
     }
 
-    /// Requests of an operation that were made again after one that failed.
+    /// Returns the number of requests of an operation that repeated a failed one.
     pub fn retries(&self, operation: Operation) -> u64 {
         load(&self.retries[operation as usize])
     }
 
-    /// Operations that were given up although another try might have helped.
+    /// Returns the number of operations that were given up although another attempt might have
+    /// helped.
     pub fn failures(&self, operation: Operation) -> u64 {
         load(&self.failures[operation as usize])
     }
 
-    /// Time that was waited between tries.
+    /// Returns the time waited between requests.
     pub fn backoff(&self) -> Duration {
         Duration::from_nanos(load(&self.backoff_nanos))
     }
 
-    /// Bytes of objects that the store took.
+    /// Returns the number of bytes of objects that the store took.
     pub fn sent_bytes(&self) -> u64 {
         load(&self.sent)
     }
 
-    /// Bytes of objects that the store gave.
+    /// Returns the number of bytes of objects that the store delivered.
     pub fn received_bytes(&self) -> u64 {
         load(&self.received)
     }
 
-    /// Everything added up, for people.
+    /// Returns the sums of all counters, for people.
     pub fn sums(&self) -> StoreSums {
         let sum = |counters: &[AtomicU64]| counters.iter().map(load).sum();
         StoreSums {
@@ -187,7 +189,7 @@ impl StoreStats {
         add(&self.request_nanos[operation as usize], nanos(time));
     }
 
-    /// Time that is counted beside its requests.
+    /// Adds time to an operation whose requests are counted apart.
     pub(crate) fn time(&self, operation: Operation, time: Duration) {
         add(&self.request_nanos[operation as usize], nanos(time));
     }
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_of_everything() {
+    fn sums_add_up_all_counters() {
         let stats = StoreStats::default();
         stats.request(Operation::Get, Outcome::Throttled, Duration::from_millis(2));
         stats.retry(Operation::Get, Duration::from_millis(500));

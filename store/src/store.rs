@@ -1,7 +1,7 @@
 //! A store: objects by name, in a folder or in a bucket.
 //!
 //! # Crash consistency
-//! An object is there whole or not at all. [`Store::create`] is the one operation that decides
+//! An object exists completely or not at all. [`Store::create`] is the one operation that decides
 //! between two writers.
 //!
 //! # Concurrency
@@ -23,15 +23,15 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::fetch::Fetch;
 use crate::listing::{Listed, Listing};
-use crate::local::{Local, failed};
+use crate::local::{Local, operation_error};
 use crate::location::Location;
 use crate::options::Options;
 use crate::remote::Remote;
+use crate::retry::RetryPolicy;
 use crate::runtime::StoreStop;
 use crate::stats::{Operation, Outcome, StoreStats};
-use crate::tries::Patience;
 
-/// A place for objects. Cheap to clone.
+/// A place for objects, cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     place: Place,
@@ -47,37 +47,38 @@ enum Place {
 }
 
 impl Store {
-    /// Opens a store by its URL: a folder's path, `file://` and its absolute path,
-    /// `s3://bucket/prefix`, `gs://…`, `az://…`. Credentials and settings are those of the process.
+    /// Opens a store by its URL: the path of a folder, `file://` and an absolute path,
+    /// `s3://bucket/prefix`, `gs://…`, `az://…`. Takes credentials and settings from the process.
     ///
     /// # Errors
-    /// A URL that is none, settings that do not fit together, a folder or a bucket that is not
-    /// there or not ours.
+    /// An invalid URL, settings that do not fit together, or a folder or bucket that does not exist
+    /// or is not accessible.
     pub fn open(url: &str, files: Files) -> Result<Self> {
         Self::open_in(&Environment::process(), url, files)
     }
 
-    /// The same; a folder is made if it is not there, and a store that could not decide between two
-    /// writers is refused.
+    /// Opens a store for writers: creates a missing folder, and refuses a store that cannot decide
+    /// between two writers.
     ///
     /// # Errors
-    /// As [`Store::open`]; a store that ignores create-if-absent.
+    /// The errors of [`Store::open`], or a store that ignores create-if-absent.
     pub fn create_at(url: &str, files: Files) -> Result<Self> {
         Self::create_in(&Environment::process(), url, files)
     }
 
-    /// [`Store::open`] with other credentials and settings than the process has.
+    /// Opens a store as [`Store::open`] does, with credentials and settings from `environment`.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// The errors of [`Store::open`].
     pub fn open_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
         Self::make(environment, url, files, false)
     }
 
-    /// [`Store::create_at`] with other credentials and settings than the process has.
+    /// Opens a store as [`Store::create_at`] does, with credentials and settings from
+    /// `environment`.
     ///
     /// # Errors
-    /// As [`Store::create_at`].
+    /// The errors of [`Store::create_at`].
     pub fn create_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
         Self::make(environment, url, files, true)
     }
@@ -93,8 +94,8 @@ impl Store {
                 let options = Options::of(environment)?;
                 let client =
                     Client::new(cloud, &bucket, account.as_deref(), environment, &options)?;
-                let patience = Patience::new(options, client.secrets.clone());
-                let remote = Remote::new(client, prefix, patience)
+                let policy = RetryPolicy::new(options, client.secrets.clone());
+                let remote = Remote::new(client, prefix, policy)
                     .map_err(|e| Error::StoreOpen { url: url.to_owned(), reason: e.to_string() })?;
                 remote.check(url, &stop)?;
                 if is_new {
@@ -106,17 +107,17 @@ impl Store {
         Ok(Self { place, files, stop, url: url.to_owned() })
     }
 
-    /// As it was opened.
+    /// Returns the URL with which the store was opened.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Whether it is in a bucket and not in a folder of this machine.
+    /// Returns whether the store is a bucket and not a folder of this machine.
     pub fn is_remote(&self) -> bool {
         matches!(self.place, Place::Remote(_))
     }
 
-    /// What it has counted: shared by all clones.
+    /// Returns the counters, which all clones share.
     pub fn stats(&self) -> &StoreStats {
         match &self.place {
             Place::Local(_, stats) => stats,
@@ -124,13 +125,13 @@ impl Store {
         }
     }
 
-    /// The same store, whose operations `stop` cuts short.
+    /// Returns the same store with operations that `stop` can end early.
     #[must_use]
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         Self { stop, ..self.clone() }
     }
 
-    /// The file that holds an object, in a local store.
+    /// Returns the file that holds an object of a local store.
     pub fn local_path(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
             Place::Local(local, _) => Some(local.path(name)),
@@ -138,12 +139,12 @@ impl Store {
         }
     }
 
-    /// Writes an object that must not be there yet. Returns whether it was not: `false` means that
-    /// somebody else came first, and nothing was changed. In a bucket, who finds there the very
-    /// bytes that he wants to write is told that it was he: an answer may have been lost.
+    /// Writes an object that must not exist yet. Returns `false`, and changes nothing, if another
+    /// writer came first. If an object of a bucket already holds exactly these bytes, returns
+    /// `true`: a retried PUT whose first response was lost has succeeded.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn create(&self, name: &str, bytes: Bytes) -> Result<bool> {
         let path = parse(name)?;
         self.hook(Op::Create, name)?;
@@ -156,7 +157,7 @@ impl Store {
                     true => (Outcome::Ok, size, 0),
                     false => (Outcome::Exists, 0, 0),
                 });
-                created.map_err(|error| failed("create", name, &error))?
+                created.map_err(|error| operation_error("create", name, &error))?
             }
             Place::Remote(remote) => remote.create(path, bytes, &self.stop)?,
         };
@@ -164,10 +165,10 @@ impl Store {
         Ok(created)
     }
 
-    /// Writes an object, in the place of what is there. For names that follow from the contents.
+    /// Writes an object, and replaces one that exists. For names that follow from the contents.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
         let path = parse(name)?;
         self.hook(Op::Write, name)?;
@@ -177,17 +178,17 @@ impl Store {
                 let began = Instant::now();
                 let put = local.put(&path, bytes);
                 count(stats, Operation::Put, began, &put, |()| (Outcome::Ok, size, 0));
-                put.map_err(|error| failed("write", name, &error))?;
+                put.map_err(|error| operation_error("write", name, &error))?;
             }
             Place::Remote(remote) => remote.put(path, bytes, &self.stop)?,
         }
         self.hook(Op::Fsync, name)
     }
 
-    /// [`Store::put`] of several objects at once.
+    /// Writes several objects at once, as [`Store::put`] does.
     ///
     /// # Errors
-    /// Where the store refuses one of them; others may then have been written.
+    /// A store that refuses one of them. Others may have been written then.
     pub fn put_all(&self, objects: Vec<(String, Bytes)>) -> Result<()> {
         let mut parsed = Vec::with_capacity(objects.len());
         let mut names = Vec::with_capacity(objects.len());
@@ -212,10 +213,10 @@ impl Store {
         names.iter().try_for_each(|name| self.hook(Op::Fsync, name))
     }
 
-    /// Reads a small object; `None` where there is none of this name.
+    /// Reads a small object. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
         let path = parse(name)?;
         let (local, stats) = match &self.place {
@@ -225,14 +226,14 @@ impl Store {
         let began = Instant::now();
         let read = local.get(&path);
         count(stats, Operation::Get, began, &read, |bytes| (Outcome::Ok, 0, bytes.len()));
-        there(read).map_err(|error| failed("read", name, &error))
+        none_if_missing(read).map_err(|error| operation_error("read", name, &error))
     }
 
-    /// Begins to read a big object of a remote store, whose size is known; `None` of a local one,
-    /// whose objects are files.
+    /// Begins to read a big object of a remote store, whose size is known. Returns `None` for a
+    /// local store, whose objects are files.
     ///
     /// # Errors
-    /// A name that is none.
+    /// An invalid name.
     pub fn fetch(&self, name: &str, bytes: u64) -> Result<Option<Fetch>> {
         match &self.place {
             Place::Local(..) => Ok(None),
@@ -240,10 +241,10 @@ impl Store {
         }
     }
 
-    /// Size and age of an object; `None` where there is none of this name.
+    /// Returns the size and age of an object, or `None` if it does not exist.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn head(&self, name: &str) -> Result<Option<Listed>> {
         let path = parse(name)?;
         let (local, stats) = match &self.place {
@@ -253,13 +254,13 @@ impl Store {
         let began = Instant::now();
         let seen = local.head(&path);
         count(stats, Operation::Head, began, &seen, |_| (Outcome::Ok, 0, 0));
-        there(seen).map_err(|error| failed("look at", name, &error))
+        none_if_missing(seen).map_err(|error| operation_error("look at", name, &error))
     }
 
-    /// [`Store::head`] of several objects at once, in their order.
+    /// Returns the sizes and ages of several objects, in their order.
     ///
     /// # Errors
-    /// Where the store refuses one of them.
+    /// A store that refuses one of them.
     pub fn heads(&self, names: &[String]) -> Result<Vec<Option<Listed>>> {
         match &self.place {
             Place::Local(..) => names.iter().map(|name| self.head(name)).collect(),
@@ -270,10 +271,10 @@ impl Store {
         }
     }
 
-    /// What a folder holds. A folder that is not there holds nothing.
+    /// Lists a folder. A folder that does not exist is empty.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn list(&self, folder: &str) -> Result<Listing> {
         let path = parse(folder)?;
         let (local, stats) = match &self.place {
@@ -283,14 +284,15 @@ impl Store {
         let began = Instant::now();
         let listed = local.list(&path);
         count(stats, Operation::List, began, &listed, |_| (Outcome::Ok, 0, 0));
-        let listed = there(listed).map_err(|error| failed("list", folder, &error))?;
+        let listed =
+            none_if_missing(listed).map_err(|error| operation_error("list", folder, &error))?;
         Ok(listed.unwrap_or_default())
     }
 
-    /// Removes an object; fine if it is not there.
+    /// Removes an object. An object that does not exist is no error.
     ///
     /// # Errors
-    /// Where the store refuses.
+    /// A store that refuses.
     pub fn delete(&self, name: &str) -> Result<()> {
         let path = parse(name)?;
         self.hook(Op::Remove, name)?;
@@ -301,15 +303,15 @@ impl Store {
         let began = Instant::now();
         let removed = local.delete(&path);
         count(stats, Operation::Delete, began, &removed, |()| (Outcome::Ok, 0, 0));
-        there(removed).map(drop).map_err(|error| failed("remove", name, &error))
+        none_if_missing(removed).map(drop).map_err(|error| operation_error("remove", name, &error))
     }
 
-    /// Removes what killed writes left in a folder longer than `age` ago. Returns how many. In a
-    /// bucket they leave nothing that is listed; see the documentation of stores for uploads in
-    /// parts.
+    /// Removes the leftovers of writes that were killed longer than `age` ago from a folder, and
+    /// returns their number. In a bucket they leave nothing that is listed: see docs/STORES.md for
+    /// uploads in parts.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// A disk that refuses.
     pub fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
         match &self.place {
             Place::Local(local, _) => local.sweep(parse(folder)?.as_ref(), age),
@@ -333,7 +335,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// A name within the store: no way up, no absolute path, nothing that is not a plain word.
+/// Parses a name within the store: a relative path of plain words, without a way up.
 fn parse(name: &str) -> Result<Path> {
     Path::parse(name).map_err(|e| Error::Store {
         action: "name",
@@ -342,8 +344,8 @@ fn parse(name: &str) -> Result<Path> {
     })
 }
 
-/// `None` for an object that is not there.
-fn there<T>(answer: object_store::Result<T>) -> object_store::Result<Option<T>> {
+/// Turns the error of a missing object into `None`.
+fn none_if_missing<T>(answer: object_store::Result<T>) -> object_store::Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -351,8 +353,8 @@ fn there<T>(answer: object_store::Result<T>) -> object_store::Result<Option<T>> 
     }
 }
 
-/// Counts a request to a folder. `of` says how it ended, and the bytes that went there and came
-/// back.
+/// Counts a request to a folder. `of` returns its outcome, and the bytes that were sent and
+/// received.
 fn count<T>(
     stats: &StoreStats,
     operation: Operation,

@@ -1,9 +1,9 @@
-//! Writing a big object in parts: several at once, straight from the mapped file, visible whole
-//! with the last request.
+//! Upload of a big object in parts: several at once, straight from the mapped file, visible as a
+//! whole with the last request.
 //!
-//! An upload that fails is given up at the store. One whose process was killed stays there,
-//! invisible and paid for, until the bucket's lifecycle rule removes it (docs/STORES.md): stores do
-//! not list them to us.
+//! An upload that fails is given up at the store. The upload of a killed process stays there,
+//! invisible and paid for, until the lifecycle rule of the bucket removes it (docs/STORES.md),
+//! because stores do not list unfinished uploads to this program.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use crate::failure::Failure;
 use crate::remote::Shared;
 use crate::stats::{Operation, Outcome};
 
-/// Parts of an object, at most: S3's limit.
+/// The largest number of parts of an object, which is the limit of S3.
 const MOST_PARTS: usize = 10_000;
 
 pub(crate) async fn upload(shared: &Arc<Shared>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
     let place = shared.place(path);
     let store = &shared.client.parts;
-    let id = shared.patience.persist(Operation::Upload, || store.create_multipart(&place)).await?;
+    let id = shared.policy.retry(Operation::Upload, || store.create_multipart(&place)).await?;
     let written = match parts(shared, &place, &id, &bytes).await {
         Ok(parts) => complete(shared, path, &id, parts, bytes.len() as u64).await,
         Err(failure) => Err(failure),
     };
     if written.is_err() {
-        // One request: what it does not reach, the lifecycle rule does.
-        let mut tries = shared.patience.begin(Operation::Upload);
-        let _ = tries.make(store.abort_multipart(&place, &id)).await;
+        // One request suffices: the lifecycle rule removes what the request does not reach.
+        let mut attempts = shared.policy.begin(Operation::Upload);
+        let _ = attempts.make(store.abort_multipart(&place, &id)).await;
     }
     written
 }
@@ -43,25 +43,25 @@ async fn parts(
     id: &MultipartId,
     bytes: &Bytes,
 ) -> Result<Vec<PartId>, Failure> {
-    let part_bytes = shared.patience.options.part_bytes.max(bytes.len().div_ceil(MOST_PARTS));
+    let part_bytes = shared.policy.options.part_bytes.max(bytes.len().div_ceil(MOST_PARTS));
     let count = bytes.len().div_ceil(part_bytes);
     let mut open = JoinSet::new();
     for index in 0..count {
         let (shared, place, id) = (shared.clone(), place.clone(), id.clone());
         let part = bytes.slice(index * part_bytes..bytes.len().min((index + 1) * part_bytes));
         open.spawn(async move {
-            let _pass = shared.pass().await;
+            let _permit = shared.permit().await;
             let store = &shared.client.parts;
             let put = || store.put_part(&place, &id, index, PutPayload::from_bytes(part.clone()));
-            let put = shared.patience.persist(Operation::Upload, put).await?;
-            shared.patience.stats.sent(part.len());
+            let put = shared.policy.retry(Operation::Upload, put).await?;
+            shared.policy.stats.sent(part.len());
             Ok((index, put))
         });
     }
     let mut parts: Vec<Option<PartId>> = vec![None; count];
     while let Some(put) = open.join_next().await {
         let stopped = |e: tokio::task::JoinError| Failure::new(Outcome::Refused, e.to_string());
-        // The others end with the set.
+        // The other parts end with the set.
         let (index, part) = put.map_err(stopped)??;
         parts[index] = Some(part);
     }
@@ -79,11 +79,11 @@ async fn complete(
     let place = shared.place(path);
     let store = &shared.client.parts;
     let done = || store.complete_multipart(&place, id, parts.clone());
-    let failure = match shared.patience.persist(Operation::Upload, done).await {
+    let failure = match shared.policy.retry(Operation::Upload, done).await {
         Ok(_) => return Ok(()),
         Err(failure) => failure,
     };
-    // Where the answer to an earlier request was lost the store does not know the upload any more.
+    // If the answer to an earlier request was lost, the store does not know the upload any more.
     match shared.head(path).await {
         Ok(there) if there.bytes == bytes => Ok(()),
         _ => Err(failure),

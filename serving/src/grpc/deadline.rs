@@ -1,10 +1,11 @@
-//! How long a client waits, as `grpc-timeout` says: a number of up to eight digits and its unit.
+//! The time limit of a client in the header `grpc-timeout`: a number of up to eight digits and its
+//! unit.
 
 use std::time::Duration;
 
 use axum::http::HeaderMap;
 
-/// The time that the client gives a call; `None` where it says nothing that can be read.
+/// Returns the time that the client gives a call, or `None` if there is no readable header.
 pub(super) fn of(headers: &HeaderMap) -> Option<Duration> {
     parse(headers.get("grpc-timeout")?.to_str().ok()?)
 }

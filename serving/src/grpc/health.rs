@@ -1,5 +1,5 @@
-//! The health service: overall and by service, following readiness, and not serving from the moment that
-//! the server is told to stop.
+//! The health service, overall and by service. It follows the readiness of the server, and answers
+//! "not serving" from the moment that the server is told to stop.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use super::SERVICES;
 use crate::domain::Domain;
 
-/// Time between two looks of somebody who watches.
+/// The time between two looks for a client that watches.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The service over a domain.
@@ -24,7 +24,8 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) struct HealthOf(pub(super) Arc<Domain>);
 
 impl HealthOf {
-    /// All services are as ready as the server; `None` for one that is not here.
+    /// Returns the status of a service, which is that of the server, or `None` for an unknown
+    /// service.
     fn of(&self, service: &str) -> Option<ServingStatus> {
         if !service.is_empty() && !SERVICES.contains(&service) {
             return None;
@@ -68,7 +69,8 @@ impl Health for HealthOf {
         tokio::spawn(async move {
             let mut said = None;
             loop {
-                // Asked before the status, so that the end is said before the stream ends.
+                // The draining is read before the status, so that the last status is sent before
+                // the stream ends.
                 let ends = health.0.is_draining();
                 let status = health.of(&service).unwrap_or(ServingStatus::ServiceUnknown);
                 if said != Some(status) {
@@ -77,7 +79,7 @@ impl Health for HealthOf {
                     }
                     said = Some(status);
                 }
-                // Who watches must not keep a server from stopping.
+                // A client that watches must not keep a server from stopping.
                 if ends {
                     return;
                 }

@@ -22,11 +22,11 @@ use crate::proto::inference::{
 use crate::score::Answer;
 use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse, utf8};
 
-/// `ModelInfer`.
+/// The call `ModelInfer` of Triton's service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Infer;
 
-/// Of a request, what says who is to answer and how soon; the rest is skipped.
+/// The part of a request that names the model and the time limit. The rest is skipped.
 #[derive(Clone, PartialEq, Message)]
 struct Head {
     #[prost(string, tag = "1")]
@@ -64,7 +64,7 @@ fn not_one(error: prost::DecodeError) -> ServeError {
     ServeError::Malformed(format!("the message is not a ModelInferRequest: {error}"))
 }
 
-/// The version of a v2 request: a number, or nothing for the one that answers by default.
+/// Reads the version of a v2 request: a number, or an empty text for the default version.
 pub(super) fn selector(version: &str) -> Result<Selector> {
     if version.is_empty() {
         return Ok(Selector::Default);
@@ -77,7 +77,7 @@ pub(super) fn selector(version: &str) -> Result<Selector> {
     })
 }
 
-/// What a client gives the request in the protocol's own way, in microseconds.
+/// Reads the time limit that the protocol's own parameter gives the request, in microseconds.
 fn time(parameters: &BTreeMap<String, InferParameter>) -> Result<Option<Duration>> {
     let Some(timeout) = parameters.get("timeout") else { return Ok(None) };
     let micros = match timeout.parameter_choice {
@@ -88,11 +88,11 @@ fn time(parameters: &BTreeMap<String, InferParameter>) -> Result<Option<Duration
     let micros = micros.ok_or_else(|| {
         ServeError::Malformed("parameter `timeout` must be an integer of microseconds".to_owned())
     })?;
-    // Triton's word for no limit.
+    // Triton's value for no limit is 0.
     Ok((micros > 0).then(|| Duration::from_micros(micros)))
 }
 
-/// Parameters that ask for what this server does not do.
+/// Refuses parameters that this server does not support.
 fn refuse_parameters(parameters: &BTreeMap<String, InferParameter>) -> Result<()> {
     let unset = |parameter: &InferParameter| match &parameter.parameter_choice {
         None | Some(ParameterChoice::BoolParam(false)) => true,
@@ -122,7 +122,7 @@ fn refuse_shared_memory(what: &str, name: &str, has: bool) -> Result<()> {
 fn parse(request: &ModelInferRequest) -> Result<(usize, RawColumns<'_>)> {
     refuse_parameters(&request.parameters)?;
     request.outputs.iter().try_for_each(refuse_output)?;
-    // Before the number of raw contents, of which such an input has none.
+    // This check comes before that of the number of raw contents, of which such an input has none.
     for input in &request.inputs {
         let has = input.parameters.contains_key("shared_memory_region");
         refuse_shared_memory("input", &input.name, has)?;
@@ -171,12 +171,12 @@ fn read<'a>(input: &'a InferInputTensor, raw: Option<&'a Bytes>) -> Result<Tenso
         )),
         (Some(raw), _) => Tensor::from_raw(name, &shape, datatype, raw),
         (None, Some(contents)) => typed(name, &shape, datatype, contents),
-        // A tensor of no values needs none.
+        // A tensor without values needs no contents.
         (None, None) => Tensor::new(name, &shape, RawValues::Any(Vec::new())),
     }
 }
 
-/// Values in all lists of `contents`.
+/// Counts the values in all lists of `contents`.
 fn count(contents: &InferTensorContents) -> usize {
     contents.bool_contents.len()
         + contents.int_contents.len()
@@ -238,7 +238,7 @@ fn typed<'a>(
     Tensor::new(name, shape, values)
 }
 
-/// Whole numbers that came in a wider list than their type needs.
+/// Checks integers that came in a wider list than their type needs.
 pub(super) fn in_range(name: &str, datatype: Datatype, values: Vec<i64>) -> Result<Vec<i64>> {
     match values.iter().position(|&x| !datatype.takes(&RawValue::Int(x))) {
         None => Ok(values),
@@ -249,7 +249,7 @@ pub(super) fn in_range(name: &str, datatype: Datatype, values: Vec<i64>) -> Resu
     }
 }
 
-/// Texts, borrowed from the message.
+/// Reads texts, which are borrowed from the message.
 pub(super) fn texts<'a>(name: &str, values: &'a [Bytes]) -> Result<Vec<RawValue<'a>>> {
     let text = |(at, bytes): (usize, &'a Bytes)| {
         let text = utf8(bytes, at).map_err(|reason| refuse(name, &reason))?;

@@ -23,14 +23,14 @@ use crate::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 use crate::score::Answer;
 use crate::tensor::{self, Datatype, Tensor, columns, refuse};
 
-/// The one signature that a model has.
+/// The name of the one signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
 
-/// `Predict`.
+/// The call `Predict` of TensorFlow Serving.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predict;
 
-/// Of a request, what says who is to answer; the rest is skipped.
+/// The part of a request that names the model. The rest is skipped.
 #[derive(Clone, PartialEq, Message)]
 struct Head {
     #[prost(message, optional, tag = "1")]
@@ -64,7 +64,7 @@ fn not_one(error: prost::DecodeError) -> ServeError {
     ServeError::Malformed(format!("the message is not a PredictRequest: {error}"))
 }
 
-/// The version of a request: a number, a label, or neither.
+/// Reads the version of a request: a number, a label, or neither.
 pub(super) fn selector(spec: &ModelSpec) -> Result<Selector> {
     Ok(match &spec.version_choice {
         None => Selector::Default,
@@ -94,7 +94,7 @@ pub(super) fn check_signature(spec: &ModelSpec) -> Result<()> {
     )))
 }
 
-/// What an answer says of the model.
+/// Returns the model's part of an answer.
 pub(super) fn spec(model: &str, version: VersionId) -> ModelSpec {
     let version = Int64Value { value: i64::try_from(version.0).unwrap_or(i64::MAX) };
     ModelSpec {
@@ -118,7 +118,7 @@ fn parse<'a>(request: &'a PredictRequest, limits: &Limits) -> Result<(usize, Raw
     columns(tensors)
 }
 
-/// The datatype of a TensorFlow type, where our features can take it.
+/// Returns the datatype of a TensorFlow type that a feature can take.
 fn datatype(name: &str, number: i32) -> Result<Datatype> {
     let dtype =
         DataType::try_from(number).map_err(|_| refuse(name, &format!("unknown dtype {number}")))?;
@@ -153,7 +153,8 @@ fn read<'a>(name: &str, tensor: &'a TensorProto, limits: &Limits) -> Result<Tens
         }
         return Tensor::from_raw(name, &shape, datatype, &tensor.tensor_content);
     }
-    // One value stands for all: what a shape claims is not believed beyond what a request may have.
+    // One value may stand for all elements, so that the shape is checked against the limit before
+    // it is believed.
     let elements = shape.iter().try_fold(1u64, |n, &dim| n.checked_mul(dim));
     let elements = elements.and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= limits.values);
     let elements = elements.ok_or(ServeError::TooLarge {
@@ -184,7 +185,7 @@ fn read<'a>(name: &str, tensor: &'a TensorProto, limits: &Limits) -> Result<Tens
     Tensor::new(name, &shape, repeated(values, elements))
 }
 
-/// A list with one value stands for that value everywhere in the shape.
+/// Repeats the only value of a list, which stands for every element of the shape.
 fn repeated(values: RawValues<'_>, elements: usize) -> RawValues<'_> {
     if values.len() != 1 {
         return values;
@@ -229,7 +230,7 @@ fn response(model: &str, answer: Answer) -> PredictResponse {
     }
 }
 
-/// A shape of one dimension; -1: of any size.
+/// Returns a shape of one dimension. The size -1 means any size.
 pub(super) fn flat(size: i64) -> TensorShapeProto {
     let dim = vec![Dim { size, name: String::new() }];
     TensorShapeProto { dim, unknown_rank: false }

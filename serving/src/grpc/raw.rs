@@ -1,4 +1,5 @@
-//! Unary calls whose message and answer stay bytes: a task of the pool reads the one and writes the other.
+//! Unary calls whose message and answer stay bytes: a task of the pool reads the message and writes
+//! the answer.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -49,10 +50,10 @@ async fn answered(
         grpc.unary(call, request).await.map(Body::new)
     };
     let response = within(limit, unary, domain).await;
-    // A name that is not served is no label: anybody could invent any number of them.
+    // An unknown model is no label, because a client could invent any number of them.
     let model = noted.host.get().map_or("unknown", |host| host.name());
     let outcome = match code(&response) {
-        // The server's limit came first, or the client's, whatever the work came to later.
+        // A limit of the server or of the client came first, whatever the result of the work is.
         late @ Code::DeadlineExceeded => http_status(late),
         code => noted.failed.get().copied().unwrap_or_else(|| http_status(code)),
     };
@@ -60,7 +61,7 @@ async fn answered(
     response
 }
 
-/// What a call turned out to be.
+/// The facts about a call that its metrics need.
 #[derive(Debug, Default)]
 struct Noted {
     host: OnceLock<Arc<Host>>,
@@ -68,7 +69,7 @@ struct Noted {
     failed: OnceLock<u16>,
 }
 
-/// One call, from the moment that its message is here.
+/// One call, whose message has arrived.
 struct Call<S> {
     domain: Arc<Domain>,
     what: S,
@@ -86,7 +87,7 @@ impl<S: Scores> UnaryService<Bytes> for Call<S> {
         Box::pin(async move {
             let scored = score(&domain, what, request.into_inner(), &noted).await;
             scored.map(tonic::Response::new).map_err(|error| {
-                // Set once: a call fails once.
+                // A call fails at most once, so that this is set at most once.
                 let _ = noted.failed.set(error.kind().http_status());
                 status(&error)
             })
@@ -111,7 +112,7 @@ async fn score(domain: &Domain, what: impl Scores, message: Bytes, noted: &Noted
     Ok(bytes.into())
 }
 
-/// Messages as they are.
+/// A codec that leaves messages as they are.
 #[derive(Clone, Copy, Debug, Default)]
 struct Raw;
 
@@ -145,7 +146,7 @@ impl Decoder for Raw {
     type Error = Status;
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        // Takes the buffer over and copies nothing.
+        // This takes the buffer over and copies nothing.
         Ok(Some(from.copy_to_bytes(from.remaining())))
     }
 }

@@ -1,4 +1,4 @@
-//! Failures as gRPC says them.
+//! The gRPC status of failures.
 
 use bytes::Bytes;
 use prost::Message;
@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 use crate::error::{Kind, ServeError};
 use crate::proto::google::protobuf::Any;
 
-/// When to come back, where too many wait.
+/// The time after which a client may try again if too many requests wait.
 const RETRY_MILLIS: u32 = 1000;
 
 /// `google.rpc.Status`, which goes into `grpc-status-details-bin`.
@@ -22,14 +22,14 @@ struct RpcStatus {
     details: Vec<Any>,
 }
 
-/// `google.rpc.RetryInfo`.
+/// The message `google.rpc.RetryInfo` in the details.
 #[derive(Clone, PartialEq, Message)]
 struct RetryInfo {
     #[prost(message, optional, tag = "1")]
     retry_delay: Option<Delay>,
 }
 
-/// `google.protobuf.Duration`.
+/// The message `google.protobuf.Duration` in the details.
 #[derive(Clone, PartialEq, Message)]
 struct Delay {
     #[prost(int64, tag = "1")]
@@ -38,7 +38,8 @@ struct Delay {
     nanos: i32,
 }
 
-/// The status of a failure. Where too many wait it says when to come back, in both ways that clients know.
+/// Returns the status of a failure. If too many requests wait, the status has the time of the next
+/// attempt, in both ways that clients know.
 pub(super) fn status(error: &ServeError) -> Status {
     let kind = error.kind();
     let (code, message) = (kind.grpc_code(), error.to_string());
@@ -68,12 +69,13 @@ fn retry_details(code: Code, message: &str) -> Bytes {
     RpcStatus { code, message, details: vec![retry] }.encode_to_vec().into()
 }
 
-/// What of an interface is not here, and what to do instead.
+/// Returns the status of a call that is not supported, with an alternative.
 pub(super) fn not_here(what: &str) -> Status {
     Status::unimplemented(what)
 }
 
-/// The status of an HTTP answer that stands for a code: one vocabulary in the metrics of all protocols.
+/// Returns the HTTP status that stands for a code, so that the metrics of all protocols share one
+/// vocabulary.
 pub fn http_status(code: Code) -> u16 {
     match code {
         Code::Ok => 200,

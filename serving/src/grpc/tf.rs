@@ -1,4 +1,5 @@
-//! TensorFlow Serving's services, but for `Predict`: metadata, status, and what is not here.
+//! TensorFlow Serving's services except `Predict`: metadata, status, and the calls that are not
+//! supported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::proto::tensorflow::tensor_info::Encoding;
 use crate::proto::tensorflow::{DataType, SignatureDef, TensorInfo, error};
 use crate::tensor::Datatype;
 
-/// The one kind of metadata that there is.
+/// The one kind of metadata.
 const FIELD: &str = "signature_def";
 
 /// The services over a domain.
@@ -113,7 +114,7 @@ fn metadata(
     let value = SignatureDefMap { signature_def: signatures }.encode_to_vec().into();
     let type_url = "type.googleapis.com/tensorflow.serving.SignatureDefMap".to_owned();
     let metadata = BTreeMap::from([(FIELD.to_owned(), Any { type_url, value })]);
-    // The specification of metadata names no signature: it has all of them.
+    // The specification in metadata names no signature, because it lists all of them.
     let mut of = spec(host.name(), servable.version());
     of.signature_name.clear();
     Ok(GetModelMetadataResponse { model_spec: Some(of), metadata })

@@ -1,4 +1,5 @@
-//! Triton's service, but for `ModelInfer`: health, metadata, statistics, the repository, and what is not here.
+//! Triton's service except `ModelInfer`: health, metadata, statistics, the repository, and the
+//! calls that are not supported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::repository::{Indexed, ModelState};
 use crate::statistics::{Total, Totals};
 use crate::tensor::Datatype;
 
-/// The name of the server and of what runs its models.
+/// The name of the server and of its platform.
 const NAME: &str = "zillion";
 
 const NO_SHARED_MEMORY: &str =
@@ -33,7 +34,7 @@ const NO_SHARED_MEMORY: &str =
 #[derive(Clone, Debug)]
 pub(super) struct V2(pub(super) Arc<Domain>);
 
-/// The answer of a call.
+/// The result of a call, with its response.
 type Answer<T> = Result<Response<T>, Status>;
 
 fn answer<T>(result: Result<T>) -> Answer<T> {
@@ -52,7 +53,7 @@ impl GrpcInferenceService for V2 {
 
     async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
         let ModelReadyRequest { name, version } = request.into_inner();
-        // What is not here is not ready; only a version that is none is an error.
+        // An unknown model is not ready; only an invalid version is an error.
         let selector = selector(&version).map_err(|e| status(&e))?;
         let ready = self.0.host(&name).and_then(|host| host.resolve(&selector)).is_ok();
         Ok(Response::new(ModelReadyResponse { ready }))
@@ -131,7 +132,7 @@ impl GrpcInferenceService for V2 {
     ) -> Answer<RepositoryModelUnloadResponse> {
         let request = request.into_inner();
         the_one_repository(&request.repository_name).map_err(|e| status(&e))?;
-        // Nothing depends on a model here, so that this one is the same either way.
+        // No model depends on another one, so that this parameter makes no difference.
         if let Some(name) = request.parameters.keys().find(|name| *name != "unload_dependents") {
             let name: String = name.chars().take(100).collect();
             return Err(status(&ServeError::Malformed(format!(
@@ -148,8 +149,8 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Answer<Self::ModelStreamInferStream> {
-        // Refused when the first request is here: a client whose call ends while it is being sent does not
-        // always look at the reason.
+        // The call is refused after the first request, because a client whose call ends while it
+        // sends does not always read the reason.
         let mut requests = request.into_inner();
         let first = tokio::time::timeout(self.0.limits().body_time, requests.message());
         let _ = first.await;
@@ -177,7 +178,7 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<SystemSharedMemoryUnregisterRequest>,
     ) -> Answer<SystemSharedMemoryUnregisterResponse> {
-        // All of none.
+        // There are no regions, so that all of them are unregistered.
         no_region(&request.get_ref().name)?;
         Ok(Response::new(SystemSharedMemoryUnregisterResponse {}))
     }
@@ -300,7 +301,8 @@ fn config(host: &Host, servable: &Servable) -> ModelConfig {
         version_policy: Some(ModelVersionPolicy {
             policy_choice: Some(PolicyChoice::Specific(Specific { versions })),
         }),
-        // Rows are the first dimension of every tensor, and no batch is made of several requests.
+        // Rows are the first dimension of every tensor, and a batch is never made of several
+        // requests.
         max_batch_size: 0,
         input: describe::inputs(servable).into_iter().map(input).collect(),
         output: describe::outputs(servable).into_iter().map(output).collect(),

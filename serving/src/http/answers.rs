@@ -1,4 +1,4 @@
-//! What TF-Serving's requests and ours are answered with.
+//! The JSON of answers to TF-Serving's requests and to rank requests.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) enum PredictAnswer<'a> {
     Several { predictions: Vec<BTreeMap<&'a str, f32>> },
     /// One column, of a model with one label.
     Column { outputs: &'a [f32] },
-    /// Columns by output.
+    /// One column for each output.
     Columns { outputs: BTreeMap<&'a str, &'a [f32]> },
 }
 
@@ -38,7 +38,7 @@ impl<'a> PredictAnswer<'a> {
     }
 }
 
-/// The answer to a regress request: a number an example, of the first label.
+/// The answer to a regress request: one number an example, of the first label.
 #[derive(Debug, Serialize)]
 pub(super) struct RegressAnswer<'a> {
     results: &'a [f32],
@@ -50,8 +50,8 @@ impl<'a> RegressAnswer<'a> {
     }
 }
 
-/// The answer to a classify request: the classes of the first label with their probabilities, an example
-/// each.
+/// The answer to a classify request: the classes of the first label with their probabilities, for
+/// each example.
 #[derive(Debug, Serialize)]
 pub(super) struct ClassifyAnswer {
     results: Vec<[(&'static str, f32); 2]>,
@@ -64,7 +64,7 @@ impl ClassifyAnswer {
     }
 }
 
-/// The answer to a rank request: scores in the order of the candidates, of the first label.
+/// The answer to a rank request: the scores of the first label, in the order of the candidates.
 #[derive(Debug, Serialize)]
 pub(super) struct RankAnswer<'a> {
     model_version: String,
@@ -73,7 +73,7 @@ pub(super) struct RankAnswer<'a> {
     top: Option<Vec<Ranked>>,
 }
 
-/// A candidate and its place.
+/// A candidate with its score.
 #[derive(Debug, Serialize)]
 struct Ranked {
     index: usize,
@@ -85,7 +85,8 @@ impl<'a> RankAnswer<'a> {
         let scores = first(answer);
         let top = top_k.map(|k| {
             let mut order: Vec<usize> = (0..scores.len()).collect();
-            // Of equal scores the earlier candidate is the better: the order is the same every time.
+            // Of two equal scores the earlier candidate comes first, so that the order is always
+            // the same.
             order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
             order.truncate(k);
             order.into_iter().map(|index| Ranked { index, score: scores[index] }).collect()
@@ -94,7 +95,7 @@ impl<'a> RankAnswer<'a> {
     }
 }
 
-/// The output of the first label.
+/// Returns the output of the first label.
 fn first(answer: &Answer) -> &[f32] {
     answer.outputs.first().map_or(&[][..], |(_, scores)| scores)
 }

@@ -1,4 +1,5 @@
-//! A request's body: received under a limit of bytes and of time, and decompressed under the same limit.
+//! The body of a request: received under limits of bytes and of time, and decompressed under the
+//! same limit of bytes.
 
 use std::io::Read;
 
@@ -11,18 +12,18 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
 
-/// How a body is compressed.
+/// The compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// Not at all.
+    /// The body is not compressed.
     Plain,
-    /// gzip.
+    /// The body is compressed with gzip.
     Gzip,
-    /// What HTTP calls `deflate`, which is zlib.
+    /// The body is compressed with zlib, which HTTP calls `deflate`.
     Zlib,
 }
 
-/// A body as it came.
+/// A body as it was received.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) bytes: Bytes,
@@ -30,10 +31,10 @@ pub(super) struct Received {
 }
 
 impl Encoding {
-    /// What a request says of its body.
+    /// Reads the encoding of a body from the headers.
     ///
     /// # Errors
-    /// [`ServeError::Encoding`] of any other.
+    /// [`ServeError::Encoding`] for an unknown encoding.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self> {
         let mut all = headers.get_all(header::CONTENT_ENCODING).iter();
         let Some(value) = all.next() else { return Ok(Self::Plain) };
@@ -55,10 +56,10 @@ impl Encoding {
 }
 
 impl Received {
-    /// The bytes of the body, which may be no more than the server takes. Not for a network thread.
+    /// Decompresses the body under the limit of bytes. Must not run on a network thread.
     ///
     /// # Errors
-    /// Bytes that are not what the encoding says, or too many.
+    /// Bytes that do not fit the encoding, or too many of them.
     pub(super) fn decode(self, limits: &Limits) -> Result<Bytes> {
         let Self { bytes, encoding } = self;
         let decoded = match encoding {
@@ -94,7 +95,8 @@ impl Received {
     }
 }
 
-/// Reads to the end, or one byte beyond the limit: a few bytes may stand for any number of them.
+/// Reads to the end, or one byte beyond the limit, because a few compressed bytes may stand for any
+/// number of them.
 fn read_some(decoder: &mut impl Read, limits: &Limits) -> std::io::Result<Vec<u8>> {
     let mut decoded = Vec::new();
     decoder.take(limits.body_bytes as u64 + 1).read_to_end(&mut decoded)?;
@@ -108,7 +110,7 @@ fn too_large(what: &'static str, limits: &Limits) -> ServeError {
 /// Receives a body.
 ///
 /// # Errors
-/// One that is too large, too slow, cut off, or encoded in another way.
+/// A body that is too large, too slow, cut off, or in an unknown encoding.
 pub(super) async fn receive(limits: &Limits, request: Request) -> Result<Received> {
     let encoding = Encoding::of(request.headers())?;
     let length = request.headers().get(header::CONTENT_LENGTH);

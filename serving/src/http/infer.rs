@@ -1,7 +1,7 @@
-//! The Open Inference Protocol v2: requests to raw columns, scores to answers, in JSON and with Triton's
-//! binary tensors.
+//! The Open Inference Protocol v2: requests to raw columns and scores to answers, in JSON and with
+//! Triton's binary tensors.
 //!
-//! A body is JSON; with binary tensors it is JSON and behind it their bytes in the order of the inputs, and
+//! A body is JSON. With binary tensors their bytes follow the JSON, in the order of the inputs, and
 //! a header says where the JSON ends.
 
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse};
 struct InferRequest<'a> {
     #[serde(default)]
     id: Option<String>,
-    /// Some clients say again what the path says.
+    /// Some clients repeat the model and the version of the path.
     #[serde(default)]
     model_name: Option<String>,
     #[serde(default)]
@@ -61,34 +61,34 @@ struct RequestedOutput {
     parameters: Parameters,
 }
 
-/// A request, ready to be scored.
+/// A request that is ready to be scored.
 #[derive(Debug)]
 pub(crate) struct Inference<'a> {
     pub(crate) id: Option<String>,
-    /// What the body says of the model and its version, if anything.
+    /// The model and the version that the body names, if any.
     pub(crate) named: (Option<String>, Option<String>),
     pub(crate) rows: usize,
     pub(crate) columns: RawColumns<'a>,
-    /// Names of the outputs that are wanted; none means those by default.
+    /// The names of the requested outputs. None of them means the default outputs.
     pub(crate) outputs: Vec<String>,
-    /// How long the request may wait.
+    /// The time for which the request may wait.
     pub(crate) timeout: Option<Duration>,
     pub(crate) binary: BinaryOutputs,
 }
 
-/// Which outputs are wanted as bytes.
+/// The outputs that are requested as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BinaryOutputs {
-    /// Of those that were asked for by name.
+    /// Whether each of the outputs that are requested by name is binary.
     named: Vec<bool>,
-    /// Where none was.
+    /// Whether all outputs are binary, if none is requested by name.
     all: bool,
 }
 
-/// Reads a request. `header_length`: what the header of that name says.
+/// Reads a request. `header_length` is the value of the header of that name.
 ///
 /// # Errors
-/// What is wrong with it, by the input where it is in one.
+/// The problem with the request, and the input that it belongs to.
 pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<Inference<'a>> {
     let (json, mut binary) = split(body, header_length)?;
     let request: InferRequest<'_> = serde_json::from_slice(json).map_err(|e| {
@@ -135,7 +135,8 @@ pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<I
     })
 }
 
-/// A body's JSON, and what is behind it where a header says that something may be.
+/// Splits a body into its JSON and the bytes behind it, which exist only if the header announces
+/// them.
 pub(super) fn split<'a>(
     body: &'a [u8],
     header_length: Option<&str>,
@@ -156,7 +157,7 @@ pub(super) fn split<'a>(
     }
 }
 
-/// Reads an input's tensor; binary data is taken from the front of `binary`.
+/// Reads the tensor of an input. Takes binary data from the front of `binary`.
 fn read<'a>(input: &InferInput<'a>, binary: &mut Option<&'a [u8]>) -> Result<Tensor<'a>> {
     let name = &input.name;
     let datatype = tensor::datatype(name, &input.datatype)?;
@@ -214,11 +215,11 @@ fn from_json<'a>(
         return Err(refuse(name, "the data must be a list"));
     }
     for (at, value) in values.iter_mut().enumerate() {
-        // What is said to be a float of 32 bits is one, however it is written.
+        // A number of a float type becomes a float, however it is written.
         if datatype.is_float() {
             to_float(value, datatype);
         }
-        // Some clients write truth as 1 and 0.
+        // Some clients write true and false as 1 and 0.
         if let (Datatype::Bool, RawValue::Int(x @ 0..=1)) = (datatype, &*value) {
             *value = RawValue::Bool(*x == 1);
         }

@@ -1,4 +1,4 @@
-//! What a server says of itself and of its models.
+//! Descriptions of the server and of its models: metadata, configuration, statistics, status.
 
 use std::sync::Arc;
 
@@ -17,12 +17,13 @@ use crate::score::{Output, output_names};
 use crate::statistics::{Total, Totals};
 use crate::tensor::Datatype;
 
-/// `GET /v2`.
+/// Answers `GET /v2` with the server's metadata.
 pub(super) fn server() -> Value {
     json!({ "name": "zillion", "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS })
 }
 
-/// `GET /v2/health/ready`: whether the server is, and if not, what it waits for.
+/// Answers `GET /v2/health/ready`: whether the server is ready, and otherwise which models it waits
+/// for.
 pub(super) fn ready(domain: &Domain) -> (bool, Value) {
     if domain.is_ready() {
         return (true, json!({ "ready": true }));
@@ -40,12 +41,12 @@ pub(super) fn ready(domain: &Domain) -> (bool, Value) {
     (false, json!({ "ready": false, "error": error, "models": models }))
 }
 
-/// Why a model has no version that answers.
+/// Returns the reason why a model has no version that answers.
 fn why_not(open: &OpenVersions) -> &str {
     open.problem.as_deref().unwrap_or("the first version is being loaded")
 }
 
-/// `GET /v2/models/{m}`.
+/// Answers `GET /v2/models/{m}` with the inputs and outputs.
 pub(super) fn v2_model(host: &Host, servable: &Servable) -> Value {
     let tensor = |described: &Described| json!({ "name": described.name, "datatype": described.datatype.name(), "shape": [-1] });
     let tensors = |all: &[Described]| all.iter().map(tensor).collect::<Vec<_>>();
@@ -58,8 +59,9 @@ pub(super) fn v2_model(host: &Host, servable: &Servable) -> Value {
     })
 }
 
-/// `GET /v2/models/{m}/config`: as much of Triton's model configuration as has a meaning here. Batches are
-/// the client's: the first dimension of a tensor is its rows, so that there is no batch dimension besides.
+/// Answers `GET /v2/models/{m}/config`: the part of Triton's model configuration that has a meaning
+/// here. Clients make the batches: the first dimension of a tensor is its rows, so that there is no
+/// further batch dimension.
 pub(super) fn config(host: &Host, servable: &Servable) -> Value {
     let tensor = |described: &Described| {
         let name = match described.datatype {
@@ -85,7 +87,7 @@ pub(super) fn config(host: &Host, servable: &Servable) -> Value {
     })
 }
 
-/// `GET /v2/models/{m}/stats`: of one version, or of all that are open.
+/// Answers `GET /v2/models/{m}/stats` for one version, or for all loaded ones.
 pub(super) fn statistics(host: &Arc<Host>, selector: &Selector) -> Result<Vec<Value>> {
     let open = host.open();
     let only = match selector {
@@ -115,12 +117,13 @@ fn model_statistics(model: &str, version: VersionId, totals: &Totals) -> Value {
             "cache_hit": total(Total::default()),
             "cache_miss": total(Total::default()),
         },
-        // A request is a batch of its own, of any size: counting by size would be a series without end.
+        // A request is a batch of its own, of any size. Counting by size would make a series
+        // without end.
         "batch_stats": [],
     })
 }
 
-/// `POST /v2/repository/index`.
+/// Answers `POST /v2/repository/index` with the models.
 pub(super) fn index(indexed: &[Indexed], only_ready: bool) -> Value {
     let is_wanted = |one: &&Indexed| !only_ready || one.state == crate::ModelState::Ready;
     let entry = |one: &Indexed| {
@@ -134,8 +137,7 @@ pub(super) fn index(indexed: &[Indexed], only_ready: bool) -> Value {
     indexed.iter().filter(is_wanted).map(entry).collect()
 }
 
-/// `GET /v1/models/{m}`: the versions that are open, the newest first. One that should be and could not be
-/// loaded is in the state that TF-Serving has for it, where there is no other.
+/// Answers `GET /v1/models/{m}`: the loaded versions, the newest first.
 pub(super) fn tf_status(host: &Arc<Host>, selector: &Selector) -> Result<Value> {
     let status = |version: &VersionId| {
         json!({
@@ -146,7 +148,7 @@ pub(super) fn tf_status(host: &Arc<Host>, selector: &Selector) -> Result<Value> 
     };
     let versions: Vec<Value> = match selector {
         Selector::Default => {
-            // A server without any has nothing to list, and says why.
+            // If no version is loaded, the answer is the reason.
             host.resolve(selector)?;
             host.open().versions.keys().rev().map(status).collect()
         }
@@ -155,7 +157,7 @@ pub(super) fn tf_status(host: &Arc<Host>, selector: &Selector) -> Result<Value> 
     Ok(json!({ "model_version_status": versions }))
 }
 
-/// `GET /v1/models/{m}/metadata`.
+/// Answers `GET /v1/models/{m}/metadata` with the signature.
 pub(super) fn tf_metadata(host: &Host, servable: &Servable) -> Value {
     let shape = |rank: usize| {
         let dims = vec![json!({ "size": "-1", "name": "" }); rank];

@@ -1,10 +1,11 @@
-//! The OpenAPI document of a server: its paths, the models that it serves now, and what their inputs are.
+//! The OpenAPI document of a server: its paths, the models that it serves now, and their inputs.
 //!
-//! It is made when it is asked for. What does not depend on a model is written down in `components.json`; paths that
-//! score are there for each model, because what a body may be follows from the model's inputs.
+//! The document is made when it is requested. The part that does not depend on a model is in
+//! `components.json`. The paths that score are listed for each model, because the inputs of the
+//! model define the body.
 //!
-//! A schema cannot say that lists are of one length. Where a protocol needs that, the document has the forms for one,
-//! two and three rows, and says in words that any number of rows will do.
+//! A schema cannot say that lists have one length. Where a protocol needs that, the document has
+//! the forms for one, two and three rows, and says in words that any number of rows is accepted.
 
 mod requests;
 
@@ -36,7 +37,7 @@ FP64 beside FP32, and, as binary data, FP16 and BF16 are taken wherever the valu
 const ROWS: &str = "An input is one value, and where it is a list, a list of values. `null` and the empty text are a \
 missing value. A text may be given as `{\"b64\": …}`, the base64 of its UTF-8.";
 
-/// The document.
+/// Returns the OpenAPI document.
 pub(super) fn document(domain: &Domain) -> Value {
     let hosts = domain.hosts();
     let models: Vec<(&Arc<Host>, Arc<OpenVersions>)> =
@@ -59,7 +60,7 @@ struct Document {
     label: Value,
 }
 
-/// A way of saying which version is meant.
+/// A way to name a version in a path.
 struct Which {
     path: &'static str,
     suffix: &'static str,
@@ -102,7 +103,7 @@ impl Document {
         })
     }
 
-    /// What is about the server.
+    /// Adds the paths of the server.
     fn server(&mut self) {
         let ready = |id: &str| {
             let responses =
@@ -135,7 +136,7 @@ impl Document {
         self.get("/openapi.json", get("openApi", "operations", "This document", "OpenApi", &[]));
     }
 
-    /// What is about a model and needs no body.
+    /// Adds the paths of a model that take no body.
     fn models(&mut self) {
         let errors = ["404 NotFound", "503 Unavailable"];
         let versions = |document: &Self| {
@@ -222,7 +223,7 @@ impl Document {
                 operation["description"] =
                     "This server refuses it, because the setting `serve.model_control` is off."
                         .into();
-                // Nobody is answered with 200 here.
+                // The server never answers with 200 here.
                 if let Some(responses) = operation["responses"].as_object_mut() {
                     responses.remove("200");
                 }
@@ -237,11 +238,11 @@ impl Document {
         }
     }
 
-    /// What scores rows by a model.
+    /// Adds the paths that score rows by a model.
     fn scoring(&mut self, model: &str, open: &OpenVersions) {
         let current = open.current.and_then(|current| open.versions.get(&current));
         let inputs = current.map(|servable| Inputs::of(servable.encoder()));
-        // A version whose inputs are others is asked in another way than this document says.
+        // A version with other inputs takes other bodies than this document describes.
         let is_alike = |servable: &&Arc<Servable>| {
             let own = Inputs::of(servable.encoder());
             inputs.as_ref().is_some_and(|inputs| *inputs == own)
@@ -272,7 +273,7 @@ impl Document {
         let has_classes = current.is_none_or(|servable| servable.has_probabilities());
         let request = |form: Form| match (&inputs, current) {
             (Some(inputs), Some(servable)) => inputs.request(form, servable),
-            // Nothing is known of a model that is not loaded.
+            // The inputs of a model that is not loaded are unknown.
             _ => json!({ "type": "object" }),
         };
         for (verb, form, tag, summary, answer, about) in [
@@ -357,7 +358,7 @@ impl Document {
     }
 }
 
-/// What a request for scores can come to.
+/// The errors of a request for scores.
 const SCORING: [&str; 9] = [
     "400 Malformed",
     "404 NotFound",
@@ -370,7 +371,8 @@ const SCORING: [&str; 9] = [
     "504 Deadline",
 ];
 
-/// An operation that is answered with JSON, or with one of `errors`: a status and the response's name.
+/// Describes an operation that answers with JSON, or with one of `errors`, each a status and the
+/// name of the response.
 fn get(id: &str, tag: &str, summary: &str, schema: &str, errors: &[&str]) -> Value {
     let mut responses = json!({ "200": ok("Done.", schema) });
     for error in errors {

@@ -1,7 +1,8 @@
-//! Parameters of the Open Inference Protocol: names to texts, numbers and truth, with Triton's among them.
+//! Parameters of the Open Inference Protocol, with Triton's among them: names with texts, numbers
+//! and truth values.
 //!
-//! Those that would change the answer are done as asked or refused by name. Any other is the client's own: the protocol
-//! hands it to the model, and no model here reads one.
+//! A parameter that would change the answer is either honoured or refused by name. Any other
+//! parameter is the client's own: the protocol hands it to the model, and no model here reads one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use crate::error::{Result, ServeError};
 #[derive(Debug, Default)]
 pub(super) struct Parameters(BTreeMap<String, Parameter>);
 
-/// One of them.
+/// The value of one parameter.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "a parameter must be a text, a number, true or false")]
 pub(super) enum Parameter {
@@ -25,14 +26,14 @@ pub(super) enum Parameter {
     Text(String),
 }
 
-/// Sharing memory with the client, which is no part of this server.
+/// The parameters of shared memory, which this server does not support.
 const SHARED_MEMORY: [&str; 3] =
     ["shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"];
-/// Requests that belong together, of which the models here know nothing.
+/// The parameters of sequences of requests, which models here do not know.
 const SEQUENCE: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
 
 impl Parameters {
-    /// A parameter that is true or false; false where it is not given.
+    /// Returns the value of a parameter that is true or false.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>> {
         match self.0.get(name) {
             None => Ok(None),
@@ -41,7 +42,7 @@ impl Parameters {
         }
     }
 
-    /// A parameter that is a whole number from 0 on.
+    /// Returns the value of a parameter that is an integer of at least 0.
     pub(super) fn whole(&self, name: &str) -> Result<Option<u64>> {
         match self.0.get(name) {
             None => Ok(None),
@@ -50,7 +51,7 @@ impl Parameters {
         }
     }
 
-    /// Refuses, of a request's parameters, those that cannot be done.
+    /// Refuses the parameters of a request that cannot be honoured.
     pub(super) fn check_request(&self) -> Result<()> {
         self.refuse_all(&SEQUENCE, "sequences of requests are not supported")?;
         if self.whole("priority")?.is_some_and(|priority| priority != 0) {
@@ -62,7 +63,7 @@ impl Parameters {
         self.check_spelling(&["binary_data_output", "timeout", "priority"])
     }
 
-    /// Refuses, of an input's parameters, those that cannot be done.
+    /// Refuses the parameters of an input that cannot be honoured.
     pub(super) fn check_input(&self) -> Result<()> {
         self.refuse_all(
             &SHARED_MEMORY,
@@ -71,7 +72,7 @@ impl Parameters {
         self.check_spelling(&["binary_data_size"])
     }
 
-    /// Refuses, of an output's parameters, those that cannot be done.
+    /// Refuses the parameters of an output that cannot be honoured.
     pub(super) fn check_output(&self) -> Result<()> {
         self.refuse_all(
             &SHARED_MEMORY,
@@ -85,7 +86,8 @@ impl Parameters {
         self.check_spelling(&["binary_data", "classification"])
     }
 
-    /// Refuses what a request to load cannot have: a model is what was published, and nothing else.
+    /// Refuses the parameters of a load request that would change the model, which is always what
+    /// was published.
     pub(super) fn check_load(&self) -> Result<()> {
         let is_file = |name: &&String| name.as_str() == "config" || name.starts_with("file:");
         match self.0.keys().find(is_file) {
@@ -103,7 +105,7 @@ impl Parameters {
         }
     }
 
-    /// A parameter that is nearly one of ours is one of ours, misspelt.
+    /// Refuses a parameter whose name is nearly that of a known one, because it is a misspelling.
     fn check_spelling(&self, ours: &[&str]) -> Result<()> {
         let foreign = |name: &&String| !ours.contains(&name.as_str());
         for name in self.0.keys().filter(foreign) {

@@ -1,4 +1,4 @@
-//! Triton's model repository over HTTP: what the registry has, and which models are served.
+//! Triton's model repository over HTTP: the models of the registry, and those that are served.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::error::{Result, ServeError};
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IndexRequest {
-    /// Only what can be asked.
+    /// Whether the index has only models that can answer.
     #[serde(default)]
     ready: bool,
 }
@@ -27,17 +27,17 @@ struct ControlRequest {
     parameters: Parameters,
 }
 
-/// `POST /v2/repository/index`.
+/// Answers `POST /v2/repository/index` with the models.
 pub(super) async fn index(domain: &Arc<Domain>, body: &[u8]) -> Result<Value> {
     let request: IndexRequest = read(body, "an index request")?;
     let indexed = domain.index_for_client().await?;
     Ok(meta::index(&indexed, request.ready))
 }
 
-/// `POST /v2/repository/models/{m}/load`.
+/// Answers `POST /v2/repository/models/{m}/load` after the load.
 pub(super) async fn load(domain: &Arc<Domain>, model: &str, body: &[u8]) -> Result<Value> {
     let request: ControlRequest = read(body, "a load request")?;
-    // Only who may load is told what a load can have.
+    // A client that may not load models is told that first.
     if domain.has_model_control() {
         request.parameters.check_load()?;
     }
@@ -45,7 +45,7 @@ pub(super) async fn load(domain: &Arc<Domain>, model: &str, body: &[u8]) -> Resu
     Ok(json!({}))
 }
 
-/// `POST /v2/repository/models/{m}/unload`.
+/// Answers `POST /v2/repository/models/{m}/unload` after the unload.
 pub(super) async fn unload(domain: &Arc<Domain>, model: &str, body: &[u8]) -> Result<Value> {
     let request: ControlRequest = read(body, "an unload request")?;
     request.parameters.flag("unload_dependents")?;

@@ -1,4 +1,4 @@
-//! Answers: JSON, bytes, and errors as every protocol over HTTP says them.
+//! Responses over HTTP: JSON, bytes, and errors in the form that all protocols share.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -10,11 +10,11 @@ use crate::error::{Kind, Result, ServeError};
 /// The header with the number of bytes of a body that are its JSON.
 pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// The bytes of an answer.
+/// The body of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) bytes: Vec<u8>,
-    /// How many of them are JSON, where others follow.
+    /// The number of bytes that are JSON, if others follow.
     pub(crate) header_length: Option<usize>,
 }
 
@@ -24,7 +24,7 @@ impl IntoResponse for ServeError {
     }
 }
 
-/// An error.
+/// Responds with an error.
 pub(super) fn failure(error: &ServeError) -> Response {
     #[derive(Serialize)]
     struct Failure {
@@ -35,7 +35,8 @@ pub(super) fn failure(error: &ServeError) -> Response {
         StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     match kind {
         Kind::Internal => tracing::error!("{error}"),
-        // The client has been told; who looks for the reason of many of them turns this on.
+        // The client has been told. An operator who looks for the reason of many refusals turns
+        // this on.
         _ => tracing::debug!(status = status.as_u16(), "refused: {error}"),
     }
     let body = to_bytes(&Failure { error: error.to_string() }).unwrap_or_default();
@@ -53,7 +54,7 @@ pub(super) fn failure(error: &ServeError) -> Response {
     response
 }
 
-/// JSON.
+/// Responds with a body of JSON.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     match to_bytes(body) {
         Ok(bytes) => json_bytes(status, bytes),
@@ -61,7 +62,7 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     }
 }
 
-/// JSON, and what is behind it.
+/// Responds with the body of an answer.
 pub(super) fn reply(reply: Reply) -> Response {
     let Some(length) = reply.header_length else { return json_bytes(StatusCode::OK, reply.bytes) };
     let kind = HeaderValue::from_static("application/octet-stream");

@@ -1,7 +1,8 @@
-//! The model and the version that a path names, and the verb behind the colon of TF-Serving's paths.
+//! The model and the version that a path names, and the verb behind the colon of TF-Serving's
+//! paths.
 //!
-//! A number of a version counts in the one way that it is written (`3`, not `03`), so that a version has
-//! one path. A path that names no model or no version in that way is an unknown path.
+//! The number of a version has one way to be written (`3`, not `03`), so that a version has one
+//! path. A path that names no model or no version in that way is an unknown path.
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
@@ -28,15 +29,15 @@ pub(super) struct TfTarget {
 /// The kinds of requests that ask for scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// `POST /v2/models/{m}/infer`.
+    /// The path `POST /v2/models/{m}/infer`.
     Infer,
-    /// `POST /v1/models/{m}:predict`.
+    /// The path `POST /v1/models/{m}:predict`.
     Predict,
-    /// `POST /v1/models/{m}:classify`.
+    /// The path `POST /v1/models/{m}:classify`.
     Classify,
-    /// `POST /v1/models/{m}:regress`.
+    /// The path `POST /v1/models/{m}:regress`.
     Regress,
-    /// `POST /v1/models/{m}:rank`.
+    /// The path `POST /v1/models/{m}:rank`.
     Rank,
 }
 

@@ -1,4 +1,4 @@
-//! Requests that are rows: TF-Serving's predict, classify and regress, and our rank.
+//! Requests that consist of rows: TF-Serving's predict, classify and regress, and rank.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,39 +11,39 @@ use super::table::{Column, ColumnsSeed, Name, RowSeed, RowsSeed, Table, Trouble}
 use super::values::whole;
 use crate::error::{Result, ServeError};
 
-/// The one signature that a model has.
+/// The name of the one signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
 
-/// Which request a body is.
+/// The form of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// `instances`, or `inputs` in columns.
+    /// A body with `instances`, or with `inputs` in columns.
     Predict,
-    /// `examples` with a `context`: classify and regress.
+    /// A body with `examples` and a `context`, for classify and regress.
     Examples,
-    /// `candidates` with a `context`.
+    /// A body with `candidates` and a `context`.
     Rank,
 }
 
-/// A request, ready to be scored once [`Rows::fit`] has been asked.
+/// A request that is ready to be scored after [`Rows::fit`].
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
     pub(crate) rows: usize,
     pub(crate) columns: RawColumns<'a>,
-    /// The answer is to be in columns too.
+    /// Whether the answer is in columns too.
     pub(crate) is_columnar: bool,
-    /// How many of the best are wanted in order.
+    /// The number of best candidates to return in order.
     pub(crate) top_k: Option<usize>,
-    /// The values of an input that is not named, because there is one only.
+    /// The values of an input without a name, which a model with one input accepts.
     nameless: Option<RawColumn<'a>>,
-    /// Inputs that have a text outside of a list, and the first row that has.
+    /// The inputs that have a text outside of a list, each with the first such row.
     bare_texts: Vec<(String, Option<usize>)>,
 }
 
 /// Reads a request.
 ///
 /// # Errors
-/// What is wrong with it: the input and the row where it is in one, line and column.
+/// The problem with the request: line and column, and the input and the row that it belongs to.
 pub(crate) fn parse(form: Form, body: &[u8]) -> Result<Rows<'_>> {
     let mut read = Body { form, parts: Parts::default(), trouble: Trouble::default() };
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -51,7 +51,7 @@ pub(crate) fn parse(form: Form, body: &[u8]) -> Result<Rows<'_>> {
     if let Err(error) = outcome {
         let reason = match &read.trouble.reason {
             Some(reason) => reason.clone(),
-            // The parser's own words are in front of its line and column.
+            // The parser's own words come before its line and column.
             None => error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
         };
         return Err(ServeError::Malformed(format!(
@@ -74,7 +74,7 @@ impl Form {
         }
     }
 
-    /// The key of its rows.
+    /// Returns the key of the list of rows.
     fn list(self) -> &'static str {
         match self {
             Self::Predict => "instances",
@@ -93,11 +93,12 @@ impl Form {
 }
 
 impl Rows<'_> {
-    /// Brings the request together with the model's inputs.
+    /// Fits the request to the inputs of the model.
     ///
     /// # Errors
-    /// Rows without names for a model of several inputs; a text where a list of texts belongs. Files have
-    /// such texts, and the job says there what separates their parts, which a version does not know.
+    /// Rows without names for a model of several inputs, or a text in the place of a list of texts.
+    /// Files may have such texts, because their job says what separates the parts, which a version
+    /// does not know.
     pub(crate) fn fit(&mut self, encoder: &Encoder) -> Result<()> {
         if let Some(column) = self.nameless.take() {
             let mut names: Vec<&str> = encoder.inputs().map(|input| input.name.as_str()).collect();
@@ -130,7 +131,7 @@ impl Rows<'_> {
     }
 }
 
-/// What a body has said so far.
+/// The parts of a body that were read so far.
 #[derive(Debug, Default)]
 struct Parts<'a> {
     signature: Option<Cow<'a, str>>,
@@ -196,7 +197,7 @@ struct Body<'a> {
     trouble: Trouble,
 }
 
-/// Reads the object of a body.
+/// A reader of the object of a body.
 struct BodySeed<'s, 'a>(&'s mut Body<'a>);
 
 impl<'de: 'a, 'a> DeserializeSeed<'de> for BodySeed<'_, 'a> {
@@ -260,7 +261,7 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
     }
 }
 
-/// A number of rows.
+/// Reads a number of rows.
 fn count<E: serde::de::Error>(number: &serde_json::Number) -> Result<usize, E> {
     let whole = number.as_f64().and_then(whole).and_then(|x| u64::try_from(x).ok());
     let count = number.as_u64().or(whole).map(|count| usize::try_from(count).unwrap_or(usize::MAX));

@@ -1,5 +1,5 @@
-//! Requests that ask for scores: the body is received on the network's thread, and everything else is one
-//! task of the pool.
+//! Requests that ask for scores: the network's thread receives the body, and one task of the pool
+//! does everything else.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use crate::metrics::Stage;
 use crate::score::Answer;
 use crate::trace::{request_span, span};
 
-/// Answers `POST /v2/models/{m}/infer`.
+/// Answers `POST /v2/models/{m}/infer` with scores.
 pub(super) async fn infer(
     State(domain): State<Arc<Domain>>,
     target: Target,
@@ -64,8 +64,8 @@ async fn score(
     verb: Verb,
     request: Request,
 ) -> Result<Reply> {
-    // The version is resolved before the body is received: the body of a request for an unknown version
-    // need not be sent.
+    // The version is resolved before the body is received, so that the body of a request for an
+    // unknown version need not be sent.
     let version = host.resolve(selector)?;
     let header_length = match request.headers().get(HEADER_LENGTH) {
         None => None,

@@ -1,4 +1,7 @@
-//! Rows and columns of JSON to raw columns, value by value, with the place of whatever is wrong.
+//! Rows and columns of JSON to raw columns, value by value, with the place of any problem.
+//!
+//! serde's derived readers do not fit: values go straight into columns, which an intermediate tree
+//! of JSON values would double, and an error names the input and the row.
 //!
 //! # Invariants
 //! Between two rows every column has as many rows as the table.
@@ -12,40 +15,40 @@ use zillion_feature::{RawColumn, RawValue, RawValues};
 
 use super::values::{Nesting, Values};
 
-/// What may stand in a row.
+/// The values that a row may hold.
 const IN_ROW: Nesting = Nesting { lists: 1, base64: true };
 
-/// Columns in the making.
+/// The columns of a request while they are being read.
 #[derive(Debug, Default)]
 pub(super) struct Table<'a> {
     columns: Vec<Column<'a>>,
-    /// Where a column stands whose place was not guessed.
+    /// The places of columns that were not found by guessing.
     places: HashMap<Cow<'a, str>, usize>,
     rows: usize,
-    /// Whether the rows have no names: each is the value of the one input that there is.
+    /// Whether the rows have no names, so that each row is the value of the one input.
     is_nameless: bool,
 }
 
-/// One input's values so far.
+/// The values of one input so far.
 #[derive(Debug)]
 pub(super) struct Column<'a> {
     pub(super) name: Cow<'a, str>,
     values: Vec<RawValue<'a>>,
-    /// Values of each row, from the first list on.
+    /// The number of values of each row, from the first list on.
     lengths: Option<Vec<usize>>,
     rows: usize,
     /// The first row that has a text outside of a list.
     pub(super) bare_text: Option<usize>,
 }
 
-/// What went wrong where, kept beside the parser's own error.
+/// The place and the reason of a problem, kept beside the parser's own error.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
-    /// What replaces the parser's reason.
+    /// The reason that replaces the parser's reason.
     pub(super) reason: Option<String>,
-    /// The input.
+    /// The name of the input.
     pub(super) input: Option<String>,
-    /// The part of the request, and the row of it where it has rows.
+    /// The part of the request, and the row in it if it has rows.
     pub(super) part: Option<(&'static str, Option<usize>)>,
 }
 
@@ -69,29 +72,30 @@ impl<'a> Column<'a> {
         self.rows += 1;
     }
 
-    /// The column as the encoder takes it.
+    /// Returns the column in the form of the encoder.
     pub(super) fn finish(self, is_shared: bool) -> RawColumn<'a> {
         RawColumn { values: RawValues::Any(self.values), lengths: self.lengths, is_shared }
     }
 }
 
 impl<'a> Table<'a> {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub(super) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Whether its one column has no name.
+    /// Returns whether the one column has no name.
     pub(super) fn is_nameless(&self) -> bool {
         self.is_nameless
     }
 
-    /// The columns, in the order of their appearance.
+    /// Returns the columns, in the order of their appearance.
     pub(super) fn into_columns(self) -> Vec<Column<'a>> {
         self.columns
     }
 
-    /// The column of a name; a new one where there is none. `guess`: rows mostly have one order.
+    /// Returns the place of the column of a name, which is created if there is none. `guess` is
+    /// tried first, because rows mostly have one order.
     fn place(&mut self, name: Cow<'a, str>, guess: usize) -> usize {
         if self.columns.get(guess).is_some_and(|column| column.name == name) {
             return guess;
@@ -106,14 +110,14 @@ impl<'a> Table<'a> {
 }
 
 impl Trouble {
-    /// Refuses something in words of our own.
+    /// Refuses the request with a reason of this module.
     fn refuse<E: Error>(&mut self, reason: impl Into<String>) -> E {
         let reason = reason.into();
         self.reason.get_or_insert_with(|| reason.clone());
         E::custom(reason)
     }
 
-    /// Notes where an error that is on its way up comes from.
+    /// Notes the place of an error that is being returned.
     fn at(&mut self, input: &str, part: Option<(&'static str, Option<usize>)>) {
         self.input.get_or_insert_with(|| input.to_owned());
         self.part = self.part.or(part);
@@ -134,13 +138,13 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Reads a list of rows.
+/// A reader of a list of rows.
 pub(super) struct RowsSeed<'s, 'a> {
     pub(super) table: &'s mut Table<'a>,
     pub(super) trouble: &'s mut Trouble,
-    /// What the list is called.
+    /// The key of the list.
     pub(super) list: &'static str,
-    /// Whether rows without names are taken.
+    /// Whether rows without names are accepted.
     pub(super) nameless: bool,
 }
 
@@ -177,17 +181,17 @@ impl<'de: 'a, 'a> Visitor<'de> for RowsSeed<'_, 'a> {
     }
 }
 
-/// Reads one row: an object, or the value of the one input.
+/// A reader of one row: an object, or the value of the one input.
 pub(super) struct RowSeed<'s, 'a> {
     pub(super) table: &'s mut Table<'a>,
     pub(super) trouble: &'s mut Trouble,
-    /// Where it stands.
+    /// The place of the row in the request.
     pub(super) part: (&'static str, Option<usize>),
     pub(super) nameless: bool,
 }
 
 impl<'a> RowSeed<'_, 'a> {
-    /// A row without names: the value is already in the one column.
+    /// Adds a row without a name, whose value `read` puts into the one column.
     fn value<'de: 'a, E: Error>(
         self,
         read: impl FnOnce(Values<'_, 'a>) -> Result<bool, E>,
@@ -300,7 +304,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
 const UNEVEN: &str = "this row has other inputs than the rows before it; send the same inputs in every row, with `null` for a \
      missing value";
 
-/// Reads columns: an object of lists, or the list of the one input.
+/// A reader of columns: an object of lists, or the list of the one input.
 pub(super) struct ColumnsSeed<'s, 'a> {
     pub(super) table: &'s mut Table<'a>,
     pub(super) trouble: &'s mut Trouble,
@@ -360,7 +364,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
     }
 }
 
-/// Reads the rows of one column.
+/// A reader of the rows of one column.
 struct ColumnSeed<'s, 'a> {
     column: &'s mut Column<'a>,
     trouble: &'s mut Trouble,
@@ -397,7 +401,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
     }
 }
 
-/// Reads a key without copying it where it can be borrowed.
+/// A reader of a key, which is borrowed if possible.
 pub(super) struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {

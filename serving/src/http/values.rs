@@ -1,8 +1,9 @@
-//! JSON values to raw values: what the JSON protocols share.
+//! JSON values to raw values, for all protocols in JSON.
 //!
-//! Numbers keep what they were written as: a whole number goes through `i64` or `u64` and never through a
-//! float; one that is written with a fraction of nothing, as `42.0`, is whole too: JSON Schema sees no difference, and
-//! some writers make none. A list is flattened in order; how deep lists may nest is up to the protocol.
+//! Numbers keep their kind: an integer goes through `i64` or `u64` and never through a float. A
+//! number with a fraction of zero, such as `42.0`, is an integer too, because JSON Schema sees no
+//! difference and some writers make none. A list is flattened in order, and the protocol decides
+//! how deep lists may nest.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,16 +13,18 @@ use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT as BASE64;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::RawValue;
 
-/// Reads a value, or the values of a list, to the end of `into`; returns whether it was a list.
+/// A reader of a value, or of the values of a list, to the end of `into`. Returns whether it was a
+/// list.
 pub(super) struct Values<'v, 'a> {
     pub(super) into: &'v mut Vec<RawValue<'a>>,
     pub(super) nesting: Nesting,
 }
 
-/// What may stand in a value.
+/// The structure that a value may have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nesting {
-    /// How deep lists may nest. The parser has a limit of its own, so that no body ends the stack.
+    /// The depth to which lists may nest. The parser has a limit of its own, so that no body
+    /// exhausts the stack.
     pub(super) lists: usize,
     /// Whether an object `{"b64": …}` is a text.
     pub(super) base64: bool,
@@ -118,8 +121,8 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
     }
 }
 
-/// The whole number that a float stands for, if it is one that floats tell from its neighbours. Zero below zero
-/// stays what it is.
+/// Returns the integer that a float stands for, if floats can tell it from its neighbours. Negative
+/// zero stays a float.
 pub(super) fn whole(x: f64) -> Option<i64> {
     const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
     let is_whole = x.fract() == 0.0 && x.abs() <= EXACT && !(x == 0.0 && x.is_sign_negative());

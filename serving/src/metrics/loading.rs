@@ -1,4 +1,4 @@
-//! What is measured of the versions that come in: how they were loaded, how fresh they are, what they hold.
+//! The metrics of loading: outcomes of loads, freshness of versions, contents of tables and cache.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use zillion_rows::RowSource as _;
 use zillion_scorer::{Error, Servable};
 use zillion_store::Error as StoreError;
 
-/// Series of the versions of all models.
+/// The series of the versions of all models.
 #[derive(Clone, Debug)]
 pub(crate) struct Loading {
     loads: IntCounterVec,
@@ -28,19 +28,19 @@ pub(crate) struct Loading {
     merged_bytes: IntCounterVec,
 }
 
-/// How an attempt to load a version ended.
+/// The outcome of an attempt to load a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Ok,
-    /// Nothing was published, or the pointer stands nowhere.
+    /// No version was published, or the pointer was never set.
     Absent,
-    /// The registry could not be asked.
+    /// The store of the registry refused.
     Store,
-    /// A manifest or a link of the chain is not what it must be.
+    /// A manifest, or a link of the chain, is damaged.
     Chain,
-    /// A file is not there, or not what was published.
+    /// A file is missing, or differs from what was published.
     File,
-    /// The scores of the parity rows are others.
+    /// The scores of the parity rows differ.
     Parity,
     Other,
 }
@@ -102,7 +102,7 @@ impl Loading {
             Ok::<_, prometheus::Error>(series)
         };
         let age = |name: &str, help: &str| {
-            // From 50 ms to 19 days by factors of two.
+            // The buckets go from 50 ms to 19 days by factors of two.
             let buckets = prometheus::exponential_buckets(0.05, 2.0, 26)?;
             let series =
                 HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), &["model"])?;
@@ -183,7 +183,8 @@ impl Loading {
         })
     }
 
-    /// A model's series from the first moment on: what has not happened yet is 0.
+    /// Creates the series of a model, so that an event that has not happened yet is 0 and not
+    /// absent.
     pub(crate) fn begin(&self, model: &str) {
         for outcome in OUTCOMES {
             self.loads.with_label_values(&[model, outcome.name()]).inc_by(0);
@@ -216,12 +217,12 @@ impl Loading {
         self.rollbacks.with_label_values(&[model]).inc();
     }
 
-    /// A version can answer from now on for the first time: how old it and its newest event are.
+    /// Records the age of a version that can answer for the first time, and of its newest event.
     pub(crate) fn became_servable(&self, version: &Servable) {
         let manifest = version.manifest();
         let now = SystemTime::now();
         let model = manifest.model.as_str();
-        // A clock that is behind the publisher's makes no negative age.
+        // A clock that is behind the publisher's gives the age 0.
         let age = |at: SystemTime| now.duration_since(at).unwrap_or_default().as_secs_f64();
         let published = manifest.published();
         self.publish_to_servable.with_label_values(&[model]).observe(age(published));
@@ -231,13 +232,14 @@ impl Loading {
         }
     }
 
-    /// The version that answers by default. `gone`: tables of the one before, which it need not have.
+    /// Records the version that answers by default. `gone` are tables of the version before that it
+    /// does not have.
     pub(crate) fn current(&self, version: &Servable, gone: &[String]) {
         let manifest = version.manifest();
         let model = manifest.model.as_str();
         for table in gone {
             for series in [&self.table_layers, &self.table_rows, &self.table_bytes] {
-                // What is not there need not be removed.
+                // A series that does not exist need not be removed.
                 let _ = series.remove_label_values(&[model, table]);
             }
         }
@@ -256,7 +258,7 @@ impl Loading {
         }
     }
 
-    /// What the cache has done since `before`, and what it holds now.
+    /// Records the work of the cache since `before`, and its present contents.
     pub(crate) fn cache(
         &self,
         model: &str,

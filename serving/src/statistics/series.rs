@@ -1,7 +1,7 @@
-//! The same numbers under the names that people scrape from Triton, by model and version.
+//! The counters of versions under the names that Triton exports, by model and version.
 //!
-//! They are collected from the versions that are open when somebody asks: a version that was closed is not in
-//! the next scrape, however many came and went before it.
+//! They are collected from the versions that are loaded at that moment: a version that was closed
+//! is not in the next scrape, however many versions came and went before it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use prometheus::{Opts, core::Describer};
 use super::Totals;
 use crate::repository::Hosts;
 
-/// A series: its name, what it says, and where it is in the statistics.
+/// A series: its name, its help text, and its value in the statistics.
 type Series = (&'static str, &'static str, fn(&Totals) -> f64);
 
 const SERIES: [Series; 9] = [
@@ -43,7 +43,7 @@ fn micros(nanos: u64) -> f64 {
     (nanos / 1000) as f64
 }
 
-/// What a registry of metrics asks.
+/// A collector for a registry of metrics.
 #[derive(Debug)]
 pub(crate) struct TritonSeries {
     hosts: Arc<Hosts>,

@@ -1,42 +1,42 @@
-//! Types of a tensor's elements, under the names of the Open Inference Protocol.
+//! The types of a tensor's elements, under the names of the Open Inference Protocol.
 
 use zillion_feature::RawValue;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Datatype {
-    /// One byte, 0 or 1.
+    /// A truth value in one byte, 0 or 1.
     Bool,
-    /// Signed, 1 byte.
+    /// A signed integer of 1 byte.
     Int8,
-    /// Signed, 2 bytes.
+    /// A signed integer of 2 bytes.
     Int16,
-    /// Signed, 4 bytes.
+    /// A signed integer of 4 bytes.
     Int32,
-    /// Signed, 8 bytes.
+    /// A signed integer of 8 bytes.
     Int64,
-    /// Unsigned, 1 byte.
+    /// An unsigned integer of 1 byte.
     Uint8,
-    /// Unsigned, 2 bytes.
+    /// An unsigned integer of 2 bytes.
     Uint16,
-    /// Unsigned, 4 bytes.
+    /// An unsigned integer of 4 bytes.
     Uint32,
-    /// Unsigned, 8 bytes.
+    /// An unsigned integer of 8 bytes.
     Uint64,
-    /// IEEE 754, 2 bytes.
+    /// A floating-point number of 2 bytes (IEEE 754).
     Fp16,
     /// The upper 2 bytes of an `Fp32`.
     Bf16,
-    /// IEEE 754, 4 bytes.
+    /// A floating-point number of 4 bytes (IEEE 754).
     Fp32,
-    /// IEEE 754, 8 bytes.
+    /// A floating-point number of 8 bytes (IEEE 754).
     Fp64,
-    /// Text of any length.
+    /// A text of any length.
     Bytes,
 }
 
 impl Datatype {
-    /// All of them.
+    /// All types, in the order of the protocol.
     pub const ALL: [Self; 14] = [
         Self::Bool,
         Self::Int8,
@@ -54,12 +54,12 @@ impl Datatype {
         Self::Bytes,
     ];
 
-    /// The type of this name.
+    /// Returns the type of a name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|datatype| datatype.name() == name)
     }
 
-    /// The protocol's name of it.
+    /// Returns the protocol's name of the type.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bool => "BOOL",
@@ -79,12 +79,12 @@ impl Datatype {
         }
     }
 
-    /// Whether elements have a fraction.
+    /// Returns whether elements may have a fraction.
     pub fn is_float(self) -> bool {
         matches!(self, Self::Fp16 | Self::Bf16 | Self::Fp32 | Self::Fp64)
     }
 
-    /// The least and the greatest of a whole type; none of the others.
+    /// Returns the least and the greatest value of an integer type, and `None` for other types.
     pub(crate) fn range(self) -> Option<(i64, u64)> {
         Some(match self {
             Self::Bool => (0, 1),
@@ -100,7 +100,7 @@ impl Datatype {
         })
     }
 
-    /// Whether a value of a text format may stand in a tensor of this type.
+    /// Returns whether a value of a text format may be an element of this type.
     pub(crate) fn takes(self, value: &RawValue<'_>) -> bool {
         let Some((low, high)) = self.range() else {
             return match value {

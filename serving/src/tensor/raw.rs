@@ -1,7 +1,8 @@
-//! Tensors as bytes: little-endian elements one after the other, a text as the length of its UTF-8 in four
-//! bytes and then itself. What Triton's binary extension of HTTP and `raw_input_contents` of gRPC carry.
+//! Tensors as bytes: little-endian elements one after the other, and a text as the length of its
+//! UTF-8 in four bytes and then itself. Triton's binary extension of HTTP and `raw_input_contents`
+//! of gRPC have this form.
 //!
-//! Bytes may lie at any address: elements are copied out, never cast.
+//! Bytes may lie at any address, so that elements are copied and never cast.
 
 use std::borrow::Cow;
 
@@ -9,10 +10,12 @@ use zillion_feature::{RawValue, RawValues};
 
 use super::Datatype;
 
-/// Reads so many elements. A number that is none (NaN) is a missing value: bytes have no other way to say so.
+/// Reads this number of elements. NaN is a missing value, because bytes have no other way to
+/// express it.
 ///
 /// # Errors
-/// Bytes that are not as many elements of this type: the reason, to which the caller adds the input's name.
+/// The reason why the bytes are not so many elements of this type. The caller adds the name of the
+/// input.
 pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawValues<'_>, String> {
     let fixed = |width: usize| {
         if elements.checked_mul(width) == Some(bytes.len()) {
@@ -84,14 +87,15 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
     })
 }
 
-/// Scores as the bytes of an `FP32` tensor.
+/// Returns scores as the bytes of an `FP32` tensor.
 pub fn encode_scores(scores: &[f32]) -> Vec<u8> {
     scores.iter().flat_map(|score| score.to_le_bytes()).collect()
 }
 
-/// Values as bytes, for those who ask: whole numbers of 8 bytes, numbers as `FP64` where one has a fraction or is
-/// missing, texts as `BYTES`. `None` where no type has bytes for all of them: text beside numbers or a missing
-/// value, whole numbers below 0 beside such beyond `i64`, or beyond 2⁵³ beside fractions.
+/// Returns values as bytes: integers of 8 bytes, numbers as `FP64` if one has a fraction or is
+/// missing, texts as `BYTES`. Returns `None` if no type holds all of them: text beside numbers or a
+/// missing value, negative integers beside integers beyond `i64`, or integers beyond 2⁵³ beside
+/// fractions.
 pub fn encode(values: &RawValues<'_>) -> Option<(Datatype, Vec<u8>)> {
     Some(match values {
         RawValues::Ints(values) => {
@@ -156,12 +160,12 @@ fn as_texts(values: &[RawValue<'_>]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Pieces of `N` bytes; the caller has checked that there is no rest.
+/// Cuts bytes into pieces of `N`. The caller has checked that there is no rest.
 fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
     bytes.as_chunks::<N>().0.iter().copied()
 }
 
-/// Numbers, with what is none as missing.
+/// Returns numbers, with NaN as a missing value.
 pub(crate) fn floats(values: Vec<f64>) -> RawValues<'static> {
     if !values.iter().any(|x| x.is_nan()) {
         return RawValues::Floats(values);
@@ -171,7 +175,8 @@ pub(crate) fn floats(values: Vec<f64>) -> RawValues<'static> {
 }
 
 fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String> {
-    // Each has four bytes at least: what a shape claims is not believed before that.
+    // Each text has at least four bytes, so that the number of texts is checked before it is
+    // believed.
     if elements.checked_mul(4).is_none_or(|least| least > bytes.len()) {
         return Err(format!(
             "the raw data has {} bytes, and {elements} texts have 4 each for their lengths alone",
@@ -193,12 +198,12 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
     }
 }
 
-/// A text; ids are UTF-8 here, as they are in training data.
+/// Reads a text. Ids are UTF-8 here, as they are in training data.
 pub(crate) fn utf8(bytes: &[u8], at: usize) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|_| format!("value {at} of the data is not UTF-8 text"))
 }
 
-/// The number that two bytes stand for, by which of the two types they are of.
+/// Returns the number that two bytes of a half-precision type stand for.
 pub(crate) fn from_half(datatype: Datatype, bits: u16) -> f32 {
     match datatype {
         Datatype::Bf16 => f32::from_bits(u32::from(bits) << 16),
@@ -206,7 +211,7 @@ pub(crate) fn from_half(datatype: Datatype, bits: u16) -> f32 {
     }
 }
 
-/// A half-precision number, which every `f32` range holds exactly.
+/// Returns a half-precision number, which `f32` holds exactly.
 fn half(bits: u16) -> f32 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
@@ -344,7 +349,7 @@ mod tests {
             if let Ok(values) = decode(datatype, elements, &bytes) {
                 prop_assert_eq!(values.len(), elements);
             }
-            // Lengths that may well be right.
+            // These lengths may be right.
             let texts: Vec<u8> = lengths.iter().flat_map(|&n| [n, 0, 0, 0, b'x', b'y']).collect();
             let _ = decode(Datatype::Bytes, lengths.len(), &texts);
         }

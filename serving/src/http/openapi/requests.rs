@@ -1,7 +1,8 @@
-//! Schemas of bodies that a model takes.
+//! Schemas of the bodies that a model takes.
 //!
-//! They are as narrow as the server is: what they allow is scored, and what they do not allow is refused. Three
-//! things are said in words instead, because a schema has no way to: see the module above.
+//! They are as narrow as the server: a body that they allow is scored, and a body that they do not
+//! allow is refused. Three rules are described in words instead, because a schema cannot express
+//! them: see the module above.
 
 use serde_json::{Map, Value, json};
 use zillion_feature::{Encoder, InputKind, RawType};
@@ -11,7 +12,7 @@ use super::super::rows::SIGNATURE;
 use crate::score::output_names;
 use crate::tensor::LENGTHS;
 
-/// What kind of body.
+/// The kind of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Infer,
@@ -31,7 +32,7 @@ impl Form {
     }
 }
 
-/// A model's inputs as a document describes them.
+/// The inputs of a model, in the form of the document.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Inputs(Vec<Input>);
 
@@ -41,12 +42,12 @@ struct Input {
     kind: InputKind,
     is_list: bool,
     needs_value: bool,
-    /// The numbers that it takes, as doubles and as floats of 32 bits.
+    /// The numbers that the input accepts, as doubles and as floats of 32 bits.
     doubles: (f64, f64),
     floats: (f64, f64),
 }
 
-/// How many values the rows of each form of a request have where an input has lists.
+/// The number of values in the rows of each form of a request, for an input with lists.
 const ROWS: [&[usize]; 3] = [&[1], &[2, 1], &[0, 1, 3]];
 
 impl Inputs {
@@ -69,7 +70,7 @@ impl Inputs {
         Self(inputs)
     }
 
-    /// The schema of a request.
+    /// Returns the schema of a request.
     pub(super) fn request(&self, form: Form, servable: &Servable) -> Value {
         match form {
             Form::Infer => self.infer(servable),
@@ -112,7 +113,7 @@ impl Inputs {
         )
     }
 
-    /// The tensors of so many rows.
+    /// Describes the tensors of this number of rows.
     fn tensors(&self, lengths: &[usize]) -> Value {
         let mut tensors = Vec::new();
         for input in &self.0 {
@@ -160,7 +161,7 @@ impl Inputs {
         ] })
     }
 
-    /// Rows that share a context: of each input, either the context has it or all rows do.
+    /// Describes rows that share a context: either the context has an input, or all rows do.
     fn with_context(&self, list: &str, (name, more): (&str, Value)) -> Value {
         let rows =
             |inputs: &[Input]| json!({ "type": "array", "minItems": 1, "items": self.row(inputs) });
@@ -187,7 +188,7 @@ impl Inputs {
         self.all(inputs.iter().map(field).collect())
     }
 
-    /// An object that has all of these and nothing else.
+    /// Describes an object that has all of these properties and no others.
     fn all(&self, properties: Map<String, Value>) -> Value {
         let names: Vec<&String> = properties.keys().collect();
         json!({ "type": "object", "required": names, "properties": properties, "additionalProperties": false })
@@ -195,7 +196,7 @@ impl Inputs {
 }
 
 impl Input {
-    /// The datatype that the model's metadata name.
+    /// Returns the datatype in the metadata of the model.
     fn datatype(&self) -> &'static str {
         match self.kind {
             InputKind::Id(RawType::I64) => "INT64",
@@ -205,7 +206,7 @@ impl Input {
         }
     }
 
-    /// An element of a tensor.
+    /// Describes an element of a tensor.
     fn element(&self) -> Value {
         let mut schema = match self.kind {
             InputKind::Id(RawType::I64) => integer(&["integer"], i64::MIN.into(), i64::MAX.into()),
@@ -219,7 +220,7 @@ impl Input {
         schema
     }
 
-    /// A value of a row.
+    /// Describes a value of a row.
     fn in_row(&self) -> Value {
         let scalar = self.scalar();
         let mut schema = scalar.clone();
@@ -240,7 +241,8 @@ impl Input {
         schema
     }
 
-    /// One value: numbers may be written as texts, and truth is 1 and 0 or its word.
+    /// Describes one value. Numbers may be written as texts, and truth values as 1 and 0 or as
+    /// words.
     fn scalar(&self) -> Value {
         let whole = ["integer", "string", "boolean"];
         let mut schema = match self.kind {
@@ -280,7 +282,8 @@ impl Input {
     }
 }
 
-/// Base64 of any ASCII: whatever else is UTF-8 is taken too, but no pattern of a sensible length says so.
+/// A pattern of the base64 of any ASCII text. Other UTF-8 is accepted too, but no pattern of a
+/// sensible length describes it.
 const ASCII_BASE64: &str =
     "^([A-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/])*$";
 
@@ -318,9 +321,10 @@ fn push_type(schema: &mut Value, name: &str) {
     }
 }
 
-/// The least and the greatest number that is taken, if zero is: what is taken has no gap.
+/// Returns the least and the greatest number that is accepted, if zero is. The accepted numbers
+/// have no gap.
 fn range(takes: impl Fn(f64) -> bool) -> (f64, f64) {
-    // The bits of positive numbers are in the order of the numbers.
+    // The bits of positive numbers have the order of the numbers.
     let greatest = |sign: f64| {
         let (mut low, mut high) = (0u64, f64::MAX.to_bits());
         while low < high {

@@ -166,7 +166,7 @@ fn what_is_wrong_is_refused_by_name_and_row() {
     }
 }
 
-/// What any body with repeated or reordered keys comes to, in a table that is made the plain way.
+/// Returns the columns of rows in the plain way, or `None` if the rows differ in their keys.
 fn plainly(rows: &[Vec<(String, i64)>]) -> Option<BTreeMap<String, Vec<i64>>> {
     let mut columns: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {

@@ -1,9 +1,11 @@
-//! One operation on a remote store: a request, and others like it while they fail for reasons that
+//! One operation on a remote store: a request, and its retries while it fails for reasons that may
 //! pass.
 //!
-//! `object_store` would try again by itself, and nobody would see it; here every request is
-//! counted. Waits double from try to try and are drawn evenly from nothing to their length, so that
-//! many clients that were refused together do not come back together.
+//! The retries of `object_store` itself would be invisible, and here every request is counted.
+//! Waits double from attempt to attempt and are drawn evenly from nothing to their length, so that
+//! many clients that were refused together do not come back together. The crate `backon` does not
+//! fit: its jitter adds to the wait instead of drawing it from nothing, and it neither counts
+//! requests nor limits the time of each.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,39 +15,39 @@ use crate::failure::Failure;
 use crate::options::Options;
 use crate::stats::{Operation, Outcome, StoreStats};
 
-/// What all operations of a store share.
+/// The rules of retries, and the state that all operations of a store share.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct RetryPolicy {
     pub(crate) options: Options,
     pub(crate) stats: StoreStats,
-    /// What must never be printed.
+    /// The values that must never be printed.
     secrets: Vec<String>,
     random: RandomState,
     draws: AtomicU64,
 }
 
-/// The tries of one operation.
+/// The attempts of one operation.
 #[derive(Debug)]
-pub(crate) struct Tries<'a> {
-    patience: &'a Patience,
+pub(crate) struct Attempts<'a> {
+    policy: &'a RetryPolicy,
     operation: Operation,
     began: Instant,
     made: u32,
 }
 
-impl Patience {
+impl RetryPolicy {
     pub(crate) fn new(options: Options, secrets: Vec<String>) -> Self {
         let draws = AtomicU64::new(0);
         // The random state differs from process to process, and so do their waits.
         Self { options, stats: StoreStats::default(), secrets, random: RandomState::new(), draws }
     }
 
-    pub(crate) fn begin(&self, operation: Operation) -> Tries<'_> {
-        Tries { patience: self, operation, began: Instant::now(), made: 0 }
+    pub(crate) fn begin(&self, operation: Operation) -> Attempts<'_> {
+        Attempts { policy: self, operation, began: Instant::now(), made: 0 }
     }
 
-    /// Makes requests until one does not fail for a reason that passes, or patience is over.
-    pub(crate) async fn persist<T, F>(
+    /// Repeats a request until it succeeds, fails for a lasting reason, or exceeds the limits.
+    pub(crate) async fn retry<T, F>(
         &self,
         operation: Operation,
         mut request: impl FnMut() -> F,
@@ -53,44 +55,44 @@ impl Patience {
     where
         F: Future<Output = object_store::Result<T>>,
     {
-        let mut tries = self.begin(operation);
+        let mut attempts = self.begin(operation);
         loop {
-            match tries.make(request()).await {
+            match attempts.make(request()).await {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => tries.rest(failure).await?,
+                Err(failure) => attempts.wait(failure).await?,
             }
         }
     }
 
-    /// A wait of up to `longest`.
-    fn draw(&self, longest: Duration) -> Duration {
+    /// Draws a wait of up to `longest`.
+    fn draw_wait(&self, longest: Duration) -> Duration {
         let draw = self.random.hash_one(self.draws.fetch_add(1, Ordering::Relaxed));
         longest.mul_f64((draw >> 11) as f64 / (1u64 << 53) as f64)
     }
 }
 
-impl std::fmt::Display for Tries<'_> {
+impl std::fmt::Display for Attempts<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} tries in {:.1} s", self.made, self.began.elapsed().as_secs_f64())
     }
 }
 
-impl Tries<'_> {
-    /// One request.
+impl Attempts<'_> {
+    /// Makes one request and counts it.
     pub(crate) async fn make<T>(
         &mut self,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, Failure> {
-        let Patience { options, stats, secrets, .. } = self.patience;
+        let RetryPolicy { options, stats, secrets, .. } = self.policy;
         self.made += 1;
         let left = options.operation_time.saturating_sub(self.began.elapsed());
-        let patience = options.request_time.min(left);
+        let limit = options.request_time.min(left);
         let began = Instant::now();
-        // The client has its own limit for a request; this one is for whatever else it does:
-        // credentials.
-        let answer = match tokio::time::timeout(patience, request).await {
-            Ok(answer) => answer.map_err(|error| Failure::of(&error).without(secrets)),
-            Err(_) => Err(Failure::late(patience)),
+        // The client limits the time of the request itself. This limit covers the rest too, such as
+        // the credentials.
+        let answer = match tokio::time::timeout(limit, request).await {
+            Ok(answer) => answer.map_err(|error| Failure::of(&error).redact(secrets)),
+            Err(_) => Err(Failure::timed_out(limit)),
         };
         let outcome = answer.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok);
         stats.request(self.operation, outcome, began.elapsed());
@@ -100,14 +102,14 @@ impl Tries<'_> {
     /// Waits before the next request.
     ///
     /// # Errors
-    /// The failure itself, where another request would not help or patience is over.
-    pub(crate) async fn rest(&mut self, failure: Failure) -> Result<(), Failure> {
-        let Patience { options, stats, .. } = self.patience;
-        if !failure.outcome.may_pass() {
+    /// The failure itself, if another request would not help or the limits are exceeded.
+    pub(crate) async fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
+        let RetryPolicy { options, stats, .. } = self.policy;
+        if !failure.outcome.is_transient() {
             return Err(failure);
         }
         let doubled = options.backoff.saturating_mul(1 << (self.made - 1).min(20));
-        let wait = self.patience.draw(doubled.min(options.longest_backoff));
+        let wait = self.policy.draw_wait(doubled.min(options.longest_backoff));
         if self.made >= options.tries || self.began.elapsed() + wait >= options.operation_time {
             stats.failure(self.operation);
             let reason = format!("{}, after {self}", failure.reason);
@@ -125,9 +127,9 @@ mod tests {
 
     use super::*;
 
-    fn patience() -> Patience {
+    fn policy() -> RetryPolicy {
         let backoff = Duration::from_millis(2);
-        Patience::new(Options { tries: 5, backoff, ..Options::default() }, Vec::new())
+        RetryPolicy::new(Options { tries: 5, backoff, ..Options::default() }, Vec::new())
     }
 
     fn run<T>(future: impl Future<Output = T>) -> T {
@@ -140,48 +142,48 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_tried_again_and_counted() {
-        let patience = patience();
+    fn transient_failures_are_retried_and_counted() {
+        let policy = policy();
         let left = Cell::new(3);
-        let answer = run(patience.persist(Operation::Get, || async {
+        let answer = run(policy.retry(Operation::Get, || async {
             left.set(left.get() - 1);
             if left.get() == 0 { Ok("there") } else { Err(broken()) }
         }));
         assert_eq!(answer, Ok("there"));
-        let stats = &patience.stats;
+        let stats = &policy.stats;
         assert_eq!(stats.requests(Operation::Get, Outcome::Connection), 2);
         assert_eq!(stats.requests(Operation::Get, Outcome::Ok), 1);
         assert_eq!((stats.retries(Operation::Get), stats.failures(Operation::Get)), (2, 0));
     }
 
     #[test]
-    fn patience_ends_and_says_so() {
-        let patience = patience();
-        let answer = run(patience.persist::<(), _>(Operation::List, || async { Err(broken()) }));
+    fn attempts_end_at_the_limit() {
+        let policy = policy();
+        let answer = run(policy.retry::<(), _>(Operation::List, || async { Err(broken()) }));
         assert!(answer.unwrap_err().reason.contains("after 5 tries"));
-        assert_eq!(patience.stats.failures(Operation::List), 1);
-        assert_eq!(patience.stats.retries(Operation::List), 4);
+        assert_eq!(policy.stats.failures(Operation::List), 1);
+        assert_eq!(policy.stats.retries(Operation::List), 4);
     }
 
     #[test]
-    fn what_does_not_pass_is_not_tried_again() {
-        let patience = patience();
+    fn lasting_failures_are_not_retried() {
+        let policy = policy();
         let missing = || object_store::Error::NotFound { path: "x".into(), source: "no".into() };
-        let answer = run(patience.persist::<(), _>(Operation::Get, || async { Err(missing()) }));
+        let answer = run(policy.retry::<(), _>(Operation::Get, || async { Err(missing()) }));
         assert_eq!(answer.unwrap_err().outcome, Outcome::Missing);
-        assert_eq!(patience.stats.sums().requests, 1);
-        assert_eq!(patience.stats.sums().failures, 0);
+        assert_eq!(policy.stats.sums().requests, 1);
+        assert_eq!(policy.stats.sums().failures, 0);
     }
 
     #[test]
-    fn a_request_that_hangs_is_cut_off() {
+    fn hanging_requests_are_cut_off() {
         let request_time = Duration::from_millis(5);
         let options =
             Options { tries: 2, request_time, backoff: request_time, ..Options::default() };
-        let patience = Patience::new(options, Vec::new());
+        let policy = RetryPolicy::new(options, Vec::new());
         let hang = || std::future::pending::<object_store::Result<()>>();
-        let answer = run(patience.persist(Operation::Get, hang));
+        let answer = run(policy.retry(Operation::Get, hang));
         assert_eq!(answer.unwrap_err().outcome, Outcome::Timeout);
-        assert_eq!(patience.stats.requests(Operation::Get, Outcome::Timeout), 2);
+        assert_eq!(policy.stats.requests(Operation::Get, Outcome::Timeout), 2);
     }
 }
