@@ -13,9 +13,9 @@ lint:
     cargo fmt --all
     cargo clippy --workspace --all-targets --release -- -D warnings
 
-# Runs the unit tests of all crates and the rules of style: no end-to-end tests, no soak.
+# Runs unit tests and the rules of structure and style: no end-to-end tests, no soak, no long property tests.
 test-fast:
-    cargo test --workspace --lib --exclude zillion-tests
+    cargo test --workspace --lib --exclude zillion-tests --exclude zillion-embedding --exclude zillion-rows
     cargo test -p zillion-tests -- tidy
 
 # Runs the unit tests of one crate, for example `just test-crate nn optim`.
