@@ -7,6 +7,7 @@ use zillion_device::{Files, Workers};
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 
+use crate::testing::checkpoint_oracle;
 use crate::{Rates, TableSet, Update};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{
@@ -195,9 +196,20 @@ pub(crate) fn checkpoint(
     workers: &Workers,
     folder: &Path,
 ) -> (Vec<TableParts>, Vec<Vec<u8>>) {
-    let parts = set.checkpoint_in_parts(workers, folder, &Files::new(), 50).unwrap();
+    let parts = checkpoint_oracle(set, workers, folder, &Files::new(), 50).unwrap();
     let narrow = |t: &'_ TableParts| t.narrow.clone().into_iter().flat_map(|n| n.parts);
     let files = parts.iter().flat_map(|t| t.parts.clone().into_iter().chain(narrow(t)));
     let bytes = files.map(|p| std::fs::read(folder.join(&p.file)).unwrap()).collect();
     (parts, bytes)
+}
+
+/// A checkpoint as production writes it, from its beginning to its end.
+pub(crate) fn write_snapshot(
+    set: &mut TableSet,
+    workers: &Workers,
+    folder: &Path,
+    files: &Files,
+) -> crate::Result<Vec<TableParts>> {
+    set.begin_snapshot(workers, folder, files)?;
+    set.finish_snapshot(workers)
 }

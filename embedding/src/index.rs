@@ -6,7 +6,6 @@
 //! * Growing touches one slot. Slots grow at different sizes, so that the index as a whole grows in
 //!   small steps although the keys of all slots arrive at the same pace.
 
-mod alone;
 mod compact;
 mod counted;
 mod entry;
@@ -20,7 +19,6 @@ use zillion_device::lines::LineArena;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::{FeatureKey, SLOTS};
 
-pub use crate::index::alone::IndexAlone;
 pub(crate) use crate::index::compact::Compact;
 pub(crate) use crate::index::counted::Counted;
 pub(crate) use crate::index::entry::Entry;

@@ -73,6 +73,8 @@ mod snapshot;
 mod spill;
 mod statistics;
 mod table;
+#[doc(hidden)]
+pub mod testing;
 mod tombstones;
 mod view;
 
@@ -80,10 +82,8 @@ pub use crate::adopt::Adopted;
 pub use crate::error::{Error, Result};
 pub use crate::eviction::shared_limit::check_shared_limit;
 pub use crate::forecast::{SpillForecast, forecast_spill, rows_within_shared_limit};
-#[doc(hidden)]
-pub use crate::index::IndexAlone;
 pub use crate::optimizer::Rates;
-pub use crate::set::{LAST_STEP, LiveRows, TableSet, Update};
+pub use crate::set::{LAST_STEP, TableSet, Update};
 pub use crate::snapshot::marks::SnapshotMark;
 pub use crate::spill::SpillHome;
 pub use crate::statistics::SpillStatistics;

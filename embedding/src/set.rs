@@ -36,7 +36,6 @@ use crate::snapshot::marks::Marks;
 use crate::spill::spilling::Spilling;
 use crate::statistics::{Counters, TableStatistics};
 use zillion_rows::RowShape;
-use zillion_rows::{LookupReport, RowSource};
 use zillion_rows::{TableLayout, TableSpec};
 
 /// The last step that fits a row's metadata.
@@ -434,30 +433,6 @@ pub(crate) fn counted(
     let before = total(shards);
     f(shards)?;
     Ok(total(shards).since(before))
-}
-
-impl RowSource for LiveRows<'_> {
-    fn tables(&self) -> &[TableLayout] {
-        self.set.layouts()
-    }
-
-    fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
-        self.set.lookup(self.workers, plan, rows)
-    }
-}
-
-/// Live tables as evaluation reads them.
-#[derive(Debug)]
-pub struct LiveRows<'a> {
-    set: &'a mut TableSet,
-    workers: &'a Workers,
-}
-
-impl<'a> LiveRows<'a> {
-    /// The tables of `set`, read as phases of `workers`.
-    pub fn new(set: &'a mut TableSet, workers: &'a Workers) -> Self {
-        Self { set, workers }
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! [`TableSet::finish_snapshot`] does at once what is left.
 //!
 //! # Invariants
-//! * The files of a whole checkpoint are those that [`TableSet::checkpoint`] would have written at the beginning, byte
+//! * The files of a whole checkpoint are those that `checkpoint_oracle` would have written at the beginning, byte
 //!   for byte; those of changes hold the rows of it that changed. Where parts are cut is decided there, from the
 //!   rows of each slot, and in which order they are copied is the order of slots.
 //! * Parts in memory: the one being filled, and those being written, which are more than one only while they

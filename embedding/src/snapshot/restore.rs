@@ -1,166 +1,26 @@
-//! Writing all tables to a checkpoint, and reading them back onto any number of shards.
+//! Restoring all tables from a checkpoint, onto any number of shards.
 //!
 //! # Crash consistency
-//! Parts are written and synced in place, below a folder that the caller stages and renames when all of
-//! the checkpoint is there. Restoring replaces the tables when every part has been verified and read, and
-//! not before: an error leaves them as they were.
+//! Restoring replaces the tables when every part has been verified and read, and not before: an error leaves
+//! them as they were.
 
 use std::ops::Range;
 use std::path::Path;
 
-use zillion_device::{Files, Workers};
-use zillion_feature::SLOTS;
+use zillion_device::Workers;
 
 use crate::admission::Gate;
 use crate::error::{Error, Result};
 use crate::set::{TableSet, each, empty_shards};
 use crate::snapshot::generations::Eras;
-use crate::snapshot::sync;
 use crate::table::Table;
 use zillion_rows::RowShape;
 use zillion_rows::part::{
-    ListedParts, MAX_PART_ROWS, Need, PartInfo, PartRows, RowPart, StoredCandidates, StoredFilter,
-    TableParts, listed_parts, open_candidates, open_filters, open_narrow, open_rows, part_count,
-    part_slots, write_candidates, write_filter, write_part, write_rows,
+    Need, RowPart, StoredCandidates, StoredFilter, TableParts, listed_parts, open_candidates,
+    open_filters, open_narrow, open_rows,
 };
 
 impl TableSet {
-    /// Writes every table below `folder` (made if absent) and returns what the manifest must keep.
-    /// Same rows, same bytes: for every number of shards and threads, and in whatever order the rows came.
-    ///
-    /// # Errors
-    /// Where the disk refuses; parts may then be left, for the caller to sweep.
-    pub fn checkpoint(
-        &self,
-        workers: &Workers,
-        folder: &Path,
-        files: &Files,
-    ) -> Result<Vec<TableParts>> {
-        self.checkpoint_in_parts(workers, folder, files, MAX_PART_ROWS)
-    }
-
-    /// [`TableSet::checkpoint`] with parts of at most `limit` rows.
-    pub(crate) fn checkpoint_in_parts(
-        &self,
-        workers: &Workers,
-        folder: &Path,
-        files: &Files,
-        limit: u64,
-    ) -> Result<Vec<TableParts>> {
-        let tables = folder.join("tables");
-        for shape in &self.shapes {
-            files.create_dir(tables.join(shape.name()))?;
-        }
-        let cuts: Vec<usize> =
-            (0..self.shapes.len()).map(|table| part_count(&self.full_rows(table), limit)).collect();
-        let jobs: Vec<(usize, usize)> = cuts
-            .iter()
-            .enumerate()
-            .flat_map(|(table, &parts)| (0..parts).map(move |part| (table, part)))
-            .collect();
-        let written = workers.map(jobs.len(), |job| {
-            let (table, part) = jobs[job];
-            let rows = self.gather(table, part, cuts[table], false)?;
-            write_part(files, folder, &self.shapes[table], (part, cuts[table]), rows)
-        });
-        let mut written = written.into_iter();
-        let mut manifest = Vec::with_capacity(self.shapes.len());
-        for (shape, &parts) in self.shapes.iter().zip(&cuts) {
-            let parts: Vec<PartInfo> = written.by_ref().take(parts).collect::<Result<_>>()?;
-            let table = manifest.len();
-            let narrow = self.write_narrow(workers, folder, files, table, limit)?;
-            let candidates = self.write_candidates(workers, folder, files, table, limit)?;
-            let filter = self.write_filter(workers, folder, files, table, limit)?;
-            manifest.push(TableParts {
-                table: shape.name().to_owned(),
-                rows: parts.iter().map(|p| p.rows).sum::<u64>()
-                    + narrow.as_ref().map_or(0, |narrow| narrow.rows),
-                dirty_epoch: self.dirty_epoch(),
-                parts,
-                narrow,
-                candidates,
-                filter,
-                changes: None,
-            });
-        }
-        sync(files, folder, self.shapes.iter().map(|shape| shape.name().to_owned()).collect())?;
-        Ok(manifest)
-    }
-
-    /// Writes the rows of one table that are not full yet, if its rows grow.
-    fn write_narrow(
-        &self,
-        workers: &Workers,
-        folder: &Path,
-        files: &Files,
-        table: usize,
-        limit: u64,
-    ) -> Result<Option<ListedParts>> {
-        let shape = &self.shapes[table];
-        if shape.narrow.is_none() {
-            return Ok(None);
-        }
-        let parts = part_count(&self.narrow_rows(table), limit);
-        let written = workers.map(parts, |part| {
-            let rows = self.gather(table, part, parts, true)?;
-            write_rows(files, folder, shape, (part, parts), (rows, true))
-        });
-        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
-    }
-
-    /// Writes the keys of one table that wait to be admitted, if it lets them wait.
-    fn write_candidates(
-        &self,
-        workers: &Workers,
-        folder: &Path,
-        files: &Files,
-        table: usize,
-        limit: u64,
-    ) -> Result<Option<ListedParts>> {
-        let shape = &self.shapes[table];
-        if !shape.spec.admission.counts_exactly() {
-            return Ok(None);
-        }
-        let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
-        let by_slot: Vec<u64> =
-            (0..SLOTS).map(|slot| owner(slot).slot_candidates(slot) as u64).collect();
-        let parts = part_count(&by_slot, limit);
-        let written = workers.map(parts, |part| {
-            let candidates =
-                part_slots(part, parts).flat_map(|slot| owner(slot).candidates_in(slot));
-            write_candidates(files, folder, shape, (part, parts), candidates)
-        });
-        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
-    }
-
-    /// Writes the filter that keys of one table are counted in, if it has one.
-    fn write_filter(
-        &self,
-        workers: &Workers,
-        folder: &Path,
-        files: &Files,
-        table: usize,
-        limit: u64,
-    ) -> Result<Option<ListedParts>> {
-        let shape = &self.shapes[table];
-        let Some(filter) = &shape.filter else { return Ok(None) };
-        let gate = |slot: usize| self.shards[self.map.shard_of(slot)].table(table).gate();
-        let blocks = |slot: usize| {
-            let filter = gate(slot).and_then(Gate::filter).into_iter();
-            filter
-                .flat_map(move |f| f.in_slot(slot).map(move |(block, words)| (slot, block, words)))
-        };
-        let in_slot =
-            |slot: usize| gate(slot).and_then(Gate::filter).map_or(0, |f| f.slot_len(slot));
-        let by_slot: Vec<u64> = (0..SLOTS).map(|slot| in_slot(slot) as u64).collect();
-        let parts = part_count(&by_slot, limit);
-        let written = workers.map(parts, |part| {
-            let contents = part_slots(part, parts).flat_map(blocks);
-            write_filter(files, folder, (shape, filter), (part, parts), contents)
-        });
-        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
-    }
-
     /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped. Where
     /// changes are tracked, they are known from the end of the checkpoint's epoch on: which rows were evicted
     /// before is not in it. Entries that hold changes say what they stand on ([`TableParts::stand_on`]), and the chain
@@ -240,50 +100,6 @@ impl TableSet {
         self.begin_lists(workers)?;
         self.mark_restored();
         Ok(())
-    }
-
-    /// Rows of each slot of one table.
-    pub(crate) fn slot_rows(&self, table: usize) -> Vec<u64> {
-        let mut rows = Vec::with_capacity(SLOTS);
-        for shard in &self.shards {
-            rows.extend(shard.slots().map(|slot| shard.table(table).slot_rows(slot) as u64));
-        }
-        rows
-    }
-
-    /// The same of those that are full.
-    pub(crate) fn full_rows(&self, table: usize) -> Vec<u64> {
-        let all = self.slot_rows(table).into_iter();
-        all.zip(self.narrow_rows(table)).map(|(all, narrow)| all - narrow).collect()
-    }
-
-    /// The same of those that are not.
-    pub(crate) fn narrow_rows(&self, table: usize) -> Vec<u64> {
-        let shards = self.shards.iter();
-        let rows = shards.flat_map(|shard| {
-            shard.slots().map(move |slot| shard.table(table).slot_narrow_rows(slot) as u64)
-        });
-        rows.collect()
-    }
-
-    /// The rows of one part, full or narrow ones, from whichever shards have them.
-    fn gather(&self, table: usize, part: usize, parts: usize, is_narrow: bool) -> Result<PartRows> {
-        let slots = part_slots(part, parts);
-        let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
-        let in_slot = |slot: usize| match is_narrow {
-            true => owner(slot).slot_narrow_rows(slot),
-            false => owner(slot).slot_rows(slot) - owner(slot).slot_narrow_rows(slot),
-        };
-        let count = slots.clone().map(in_slot).sum();
-        let mut rows = PartRows::with_capacity(count, self.shapes[table].of_width(is_narrow));
-        for slot in slots {
-            owner(slot).for_each_in_slot(slot, |key, stored| {
-                if stored.is_narrow == is_narrow {
-                    rows.push(key, self.eras.stored(stored));
-                }
-            })?;
-        }
-        Ok(rows)
     }
 }
 

@@ -220,7 +220,7 @@ impl TableSet {
     }
 
     /// Writes what is left of the checkpoint that has begun, and returns what the manifest must keep: of a whole one the
-    /// same as [`TableSet::checkpoint`] at the beginning.
+    /// same as `checkpoint_oracle` at the beginning.
     ///
     /// # Errors
     /// Where the disk refuses, or there was no memory for a row that had to be kept; files may then be left,

@@ -4,10 +4,11 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use zillion_device::{Files, Workers};
+use zillion_embedding::testing::checkpoint_oracle;
 use zillion_embedding::{Counters, SpillHome, TableSet, TableStatistics};
 use zillion_feature::TableId;
 use zillion_rows::layer::{AtOnce, Layer, LayerManifest, verify_layer};
-use zillion_rows::{ByteSize, TableParts, TableSpec};
+use zillion_rows::{ByteSize, MAX_PART_ROWS, TableParts, TableSpec};
 
 /// The sets of a side begin with this.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl Side {
     }
 
     pub(crate) fn checkpoint(&self, folder: &Path) -> Vec<TableParts> {
-        self.set.checkpoint(&self.workers, folder, &files()).unwrap()
+        checkpoint_oracle(&self.set, &self.workers, folder, &files(), MAX_PART_ROWS).unwrap()
     }
 
     pub(crate) fn base(&self, folder: &Path) -> LayerManifest {

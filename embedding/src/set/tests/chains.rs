@@ -11,6 +11,7 @@ use zillion_feature::{FeatureKey, TableId};
 
 use crate::fixtures::*;
 use crate::set::tests::snapshots::{Act, any_key, contents, specs as snapshot_specs, train};
+use crate::testing::checkpoint_oracle;
 use crate::{Order, SnapshotMark, SpillHome, TableSet, TableView};
 use zillion_rows::layer::{AtOnce, layer_of_checkpoint};
 use zillion_rows::{Admission, Eviction, OptimizerSpec, PartSource, TableParts, TableSpec};
@@ -58,7 +59,7 @@ fn bytes(folder: &Path, parts: &[TableParts]) -> Bytes {
 
 fn whole(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, Bytes) {
     let folder = tempfile::tempdir().unwrap();
-    let parts = set.checkpoint_in_parts(workers, folder.path(), &Files::new(), LIMIT).unwrap();
+    let parts = checkpoint_oracle(&set, workers, folder.path(), &Files::new(), LIMIT).unwrap();
     let files = bytes(folder.path(), &parts);
     (parts, files)
 }
@@ -279,7 +280,7 @@ fn chain(workers: &Workers) -> (Vec<TempDir>, Vec<TableParts>, TempDir, Vec<Tabl
     restored.restore(workers, folders[3].path(), &parts).unwrap();
     let whole = tempfile::tempdir().unwrap();
     let whole_parts =
-        restored.checkpoint_in_parts(workers, whole.path(), &Files::new(), LIMIT).unwrap();
+        checkpoint_oracle(&restored, workers, whole.path(), &Files::new(), LIMIT).unwrap();
     (folders, parts, whole, whole_parts)
 }
 

@@ -9,9 +9,10 @@ use proptest::prelude::*;
 use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
+use crate::TableSet;
 use crate::fixtures::*;
 use crate::shape::TableShape;
-use crate::{LiveRows, TableSet};
+use crate::testing::LiveRows;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::{
     AtOnce, Layer, LayerManifest, LayerSource, layer_of_checkpoint, merge_layers, verify_layer,

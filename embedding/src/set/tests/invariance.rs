@@ -2,8 +2,9 @@
 
 use zillion_feature::RowBuffer;
 
+use crate::TableSet;
 use crate::fixtures::*;
-use crate::{LiveRows, TableSet};
+use crate::testing::LiveRows;
 use zillion_rows::RowSource;
 use zillion_rows::conformance;
 

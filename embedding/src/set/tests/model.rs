@@ -146,7 +146,7 @@ proptest! {
         let again = tempfile::tempdir().unwrap();
         prop_assert_eq!(&checkpoint(&restored, &workers, again.path()).0, &parts);
         zillion_rows::conformance::check(
-            &mut crate::LiveRows::new(&mut restored, &workers), &expected, &absent,
+            &mut crate::testing::LiveRows::new(&mut restored, &workers), &expected, &absent,
             &|_, k| initial(k).to_vec(),
         )
         .map_err(TestCaseError::fail)?;

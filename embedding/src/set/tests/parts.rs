@@ -336,7 +336,7 @@ proptest! {
         let keys: Vec<_> = keys.into_iter().map(zillion_feature::FeatureKey).collect();
         set.prefill(&workers, zillion_feature::TableId(0), &keys).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let parts = set.checkpoint(&workers, folder.path(), &zillion_device::Files::new()).unwrap();
+        let parts = write_snapshot(&mut set, &workers, folder.path(), &zillion_device::Files::new()).unwrap();
         let shape = crate::shape::TableShape::new(spec).unwrap();
         let opened = zillion_rows::part::open_rows(&workers, folder.path(), &[&shape], &[&parts[0]], zillion_rows::part::Need::State).unwrap();
         let all = keys.iter().map(|k| k.0).chain(probes);
@@ -414,7 +414,9 @@ fn parts_keep_the_type_of_their_weights_and_another_one_is_refused() {
         let mut set = TableSet::new(vec![of(dtype)], shards(3)).unwrap();
         (1..=3).for_each(|t| plain_step(&mut set, &workers, t, 60));
         let folder = tempfile::tempdir().unwrap();
-        let parts = set.checkpoint(&workers, folder.path(), &zillion_device::Files::new()).unwrap();
+        let parts =
+            write_snapshot(&mut set, &workers, folder.path(), &zillion_device::Files::new())
+                .unwrap();
         let view = crate::TableView::open(&workers, folder.path(), of(dtype), &parts).unwrap();
         assert_eq!(view.rows(), parts[0].rows);
         assert_eq!(
@@ -501,16 +503,18 @@ fn a_disk_that_fails_at_any_operation_is_an_error_with_the_files_name() {
     use zillion_device::Files;
     use zillion_device::durable::Fault;
     let workers = workers(1);
-    let set = filled(&workers, 3, 50);
+    let mut set = filled(&workers, 3, 50);
     let counting = Arc::new(Failpoint::counting());
     let folder = tempfile::tempdir().unwrap();
-    set.checkpoint(&workers, folder.path(), &Files::with_failpoints(counting.clone())).unwrap();
+    write_snapshot(&mut set, &workers, folder.path(), &Files::with_failpoints(counting.clone()))
+        .unwrap();
     let operations = counting.operations();
     assert!(operations > 20, "{operations}");
     for at in 1..=operations {
         let files = Files::with_failpoints(Arc::new(Failpoint::new(at, Fault::Enospc)));
         let folder = tempfile::tempdir().unwrap();
-        let error = set.checkpoint(&workers, folder.path(), &files).unwrap_err().to_string();
+        let error =
+            write_snapshot(&mut set, &workers, folder.path(), &files).unwrap_err().to_string();
         assert!(error.contains("the disk is full"), "{at}: {error}");
     }
 }

@@ -12,6 +12,7 @@ use zillion_feature::{FeatureKey, TableId};
 
 use crate::TableSet;
 use crate::fixtures::*;
+use crate::testing::checkpoint_oracle;
 use zillion_rows::Candidate;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::AtOnce;
@@ -108,7 +109,7 @@ fn bytes(folder: &Path, parts: &[TableParts]) -> BTreeMap<String, Vec<u8>> {
 
 fn stopped(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, BTreeMap<String, Vec<u8>>) {
     let folder = tempfile::tempdir().unwrap();
-    let parts = set.checkpoint_in_parts(workers, folder.path(), &Files::new(), LIMIT).unwrap();
+    let parts = checkpoint_oracle(&set, workers, folder.path(), &Files::new(), LIMIT).unwrap();
     let files = bytes(folder.path(), &parts);
     (parts, files)
 }
@@ -314,7 +315,14 @@ fn restoring_gives_an_open_snapshot_up() {
     let keys = |i: u64| Act::Step((0..25).map(|k| key(i * 9 + k)).collect(), false);
     (0..4).for_each(|i| train(&mut set, &workers, &mut step, &keys(i)));
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let parts = set.checkpoint(&workers, folders[0].path(), &Files::new()).unwrap();
+    let parts = checkpoint_oracle(
+        &set,
+        &workers,
+        folders[0].path(),
+        &Files::new(),
+        zillion_rows::MAX_PART_ROWS,
+    )
+    .unwrap();
     set.begin_snapshot(&workers, folders[1].path(), &Files::new()).unwrap();
     train(&mut set, &workers, &mut step, &keys(9));
     set.restore(&workers, folders[0].path(), &parts).unwrap();

@@ -327,7 +327,8 @@ fn a_damaged_file_is_an_error_that_names_the_place() {
             std::fs::write(&path, &bytes).unwrap();
         }
         let to = tempfile::tempdir().unwrap();
-        let error = set.checkpoint(&workers, to.path(), &Files::new()).unwrap_err().to_string();
+        let error =
+            write_snapshot(&mut set, &workers, to.path(), &Files::new()).unwrap_err().to_string();
         assert!(error.contains("wide-0.log"), "{error}");
         assert!(error.contains("byte"), "{error}");
         let outcome = (0..2_000u64).step_by(50).try_for_each(|first| {

@@ -1,0 +1,211 @@
+//! A checkpoint written in the plainest way: what a snapshot is held against.
+//!
+//! Production writes checkpoints by [`TableSet::begin_snapshot`] and [`TableSet::finish_snapshot`], while training goes on.
+//! This writer stops the world, gathers each part and writes it. Both must give the same bytes for the same rows.
+
+use std::path::Path;
+
+use zillion_device::{Files, Workers};
+use zillion_feature::SLOTS;
+use zillion_rows::part::{
+    ListedParts, PartInfo, PartRows, TableParts, part_count, part_slots, write_candidates,
+    write_filter, write_part, write_rows,
+};
+
+use crate::admission::Gate;
+use crate::error::Result;
+use crate::set::TableSet;
+use crate::snapshot::sync;
+
+/// Writes every table of `set` below `folder`, in parts of at most `limit` rows, as a snapshot of this moment must.
+///
+/// # Errors
+/// Where the disk refuses; parts may then be left behind.
+pub fn checkpoint_oracle(
+    set: &TableSet,
+    workers: &Workers,
+    folder: &Path,
+    files: &Files,
+    limit: u64,
+) -> Result<Vec<TableParts>> {
+    Oracle { set }.write(workers, folder, files, limit)
+}
+
+/// The set whose tables are written.
+struct Oracle<'a> {
+    set: &'a TableSet,
+}
+
+impl Oracle<'_> {
+    /// Writes every table below `folder` (made if absent) in parts of at most `limit` rows, and returns what the
+    /// manifest must keep. The same rows give the same bytes, for every number of shards and threads, and in whatever
+    /// order the rows came.
+    ///
+    /// # Errors
+    /// Where the disk refuses; parts may then be left behind.
+    fn write(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        limit: u64,
+    ) -> Result<Vec<TableParts>> {
+        let tables = folder.join("tables");
+        for shape in &self.set.shapes {
+            files.create_dir(tables.join(shape.name()))?;
+        }
+        let cuts: Vec<usize> = (0..self.set.shapes.len())
+            .map(|table| part_count(&self.full_rows(table), limit))
+            .collect();
+        let jobs: Vec<(usize, usize)> = cuts
+            .iter()
+            .enumerate()
+            .flat_map(|(table, &parts)| (0..parts).map(move |part| (table, part)))
+            .collect();
+        let written = workers.map(jobs.len(), |job| {
+            let (table, part) = jobs[job];
+            let rows = self.gather(table, part, cuts[table], false)?;
+            write_part(files, folder, &self.set.shapes[table], (part, cuts[table]), rows)
+        });
+        let mut written = written.into_iter();
+        let mut manifest = Vec::with_capacity(self.set.shapes.len());
+        for (shape, &parts) in self.set.shapes.iter().zip(&cuts) {
+            let parts: Vec<PartInfo> = written.by_ref().take(parts).collect::<Result<_>>()?;
+            let table = manifest.len();
+            let narrow = self.write_narrow(workers, folder, files, table, limit)?;
+            let candidates = self.write_candidates(workers, folder, files, table, limit)?;
+            let filter = self.write_filter(workers, folder, files, table, limit)?;
+            manifest.push(TableParts {
+                table: shape.name().to_owned(),
+                rows: parts.iter().map(|p| p.rows).sum::<u64>()
+                    + narrow.as_ref().map_or(0, |narrow| narrow.rows),
+                dirty_epoch: self.set.dirty_epoch(),
+                parts,
+                narrow,
+                candidates,
+                filter,
+                changes: None,
+            });
+        }
+        sync(files, folder, self.set.shapes.iter().map(|shape| shape.name().to_owned()).collect())?;
+        Ok(manifest)
+    }
+
+    /// Writes the rows of one table that are not full yet, if its rows grow.
+    fn write_narrow(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        table: usize,
+        limit: u64,
+    ) -> Result<Option<ListedParts>> {
+        let shape = &self.set.shapes[table];
+        if shape.narrow.is_none() {
+            return Ok(None);
+        }
+        let parts = part_count(&self.narrow_rows(table), limit);
+        let written = workers.map(parts, |part| {
+            let rows = self.gather(table, part, parts, true)?;
+            write_rows(files, folder, shape, (part, parts), (rows, true))
+        });
+        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
+    }
+
+    /// Writes the keys of one table that wait to be admitted, if it lets them wait.
+    fn write_candidates(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        table: usize,
+        limit: u64,
+    ) -> Result<Option<ListedParts>> {
+        let shape = &self.set.shapes[table];
+        if !shape.spec.admission.counts_exactly() {
+            return Ok(None);
+        }
+        let owner = |slot: usize| self.set.shards[self.set.map.shard_of(slot)].table(table);
+        let by_slot: Vec<u64> =
+            (0..SLOTS).map(|slot| owner(slot).slot_candidates(slot) as u64).collect();
+        let parts = part_count(&by_slot, limit);
+        let written = workers.map(parts, |part| {
+            let candidates =
+                part_slots(part, parts).flat_map(|slot| owner(slot).candidates_in(slot));
+            write_candidates(files, folder, shape, (part, parts), candidates)
+        });
+        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
+    }
+
+    /// Writes the filter that keys of one table are counted in, if it has one.
+    fn write_filter(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        files: &Files,
+        table: usize,
+        limit: u64,
+    ) -> Result<Option<ListedParts>> {
+        let shape = &self.set.shapes[table];
+        let Some(filter) = &shape.filter else { return Ok(None) };
+        let gate = |slot: usize| self.set.shards[self.set.map.shard_of(slot)].table(table).gate();
+        let blocks = |slot: usize| {
+            let filter = gate(slot).and_then(Gate::filter).into_iter();
+            filter
+                .flat_map(move |f| f.in_slot(slot).map(move |(block, words)| (slot, block, words)))
+        };
+        let in_slot =
+            |slot: usize| gate(slot).and_then(Gate::filter).map_or(0, |f| f.slot_len(slot));
+        let by_slot: Vec<u64> = (0..SLOTS).map(|slot| in_slot(slot) as u64).collect();
+        let parts = part_count(&by_slot, limit);
+        let written = workers.map(parts, |part| {
+            let contents = part_slots(part, parts).flat_map(blocks);
+            write_filter(files, folder, (shape, filter), (part, parts), contents)
+        });
+        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
+    }
+
+    /// Rows of each slot of one table.
+    fn slot_rows(&self, table: usize) -> Vec<u64> {
+        let mut rows = Vec::with_capacity(SLOTS);
+        for shard in &self.set.shards {
+            rows.extend(shard.slots().map(|slot| shard.table(table).slot_rows(slot) as u64));
+        }
+        rows
+    }
+
+    /// The same of those that are full.
+    fn full_rows(&self, table: usize) -> Vec<u64> {
+        let all = self.slot_rows(table).into_iter();
+        all.zip(self.narrow_rows(table)).map(|(all, narrow)| all - narrow).collect()
+    }
+
+    /// The same of those that are not.
+    fn narrow_rows(&self, table: usize) -> Vec<u64> {
+        let shards = self.set.shards.iter();
+        let rows = shards.flat_map(|shard| {
+            shard.slots().map(move |slot| shard.table(table).slot_narrow_rows(slot) as u64)
+        });
+        rows.collect()
+    }
+
+    /// The rows of one part, full or narrow ones, from whichever shards have them.
+    fn gather(&self, table: usize, part: usize, parts: usize, is_narrow: bool) -> Result<PartRows> {
+        let slots = part_slots(part, parts);
+        let owner = |slot: usize| self.set.shards[self.set.map.shard_of(slot)].table(table);
+        let in_slot = |slot: usize| match is_narrow {
+            true => owner(slot).slot_narrow_rows(slot),
+            false => owner(slot).slot_rows(slot) - owner(slot).slot_narrow_rows(slot),
+        };
+        let count = slots.clone().map(in_slot).sum();
+        let mut rows = PartRows::with_capacity(count, self.set.shapes[table].of_width(is_narrow));
+        for slot in slots {
+            owner(slot).for_each_in_slot(slot, |key, stored| {
+                if stored.is_narrow == is_narrow {
+                    rows.push(key, self.set.eras.stored(stored));
+                }
+            })?;
+        }
+        Ok(rows)
+    }
+}

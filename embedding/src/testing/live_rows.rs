@@ -1,0 +1,32 @@
+//! Live tables as a source of rows, for the conformance suite of [`RowSource`].
+
+use zillion_device::Workers;
+use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_rows::{LookupReport, RowSource, TableLayout};
+
+use crate::error::Result;
+use crate::set::TableSet;
+
+/// Live tables as evaluation reads them.
+#[derive(Debug)]
+pub struct LiveRows<'a> {
+    set: &'a mut TableSet,
+    workers: &'a Workers,
+}
+
+impl<'a> LiveRows<'a> {
+    /// The tables of `set`, read as phases of `workers`.
+    pub fn new(set: &'a mut TableSet, workers: &'a Workers) -> Self {
+        Self { set, workers }
+    }
+}
+
+impl RowSource for LiveRows<'_> {
+    fn tables(&self) -> &[TableLayout] {
+        self.set.layouts()
+    }
+
+    fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
+        self.set.lookup(self.workers, plan, rows)
+    }
+}
