@@ -155,7 +155,7 @@ fn every_malformed_part_is_refused_by_name() {
     let refused = |parts: &[TableParts], expected: &str| {
         let message = reopen(folder.path(), parts).expect_err(expected);
         assert!(message.contains(expected), "{message}\n  does not say: {expected}");
-        assert!(message.ends_with("tables/ids/part-00000.arrow"), "{message}");
+        assert!(message.contains("tables/ids/part-00000.arrow"), "{message}");
     };
     for (columns, expected) in columns {
         refused(&forge(folder.path(), |out| write(out, &columns, &metadata(), 1)), expected);
