@@ -21,7 +21,7 @@ fn refused(place: &Workplace, more: &[&str], code: i32, parts: &[&str]) {
 }
 
 #[test]
-fn keys_of_the_job_file() {
+fn unknown_keys_of_the_job_file_are_refused() {
     let place = Workplace::new();
     for (set, parts) in [
         ("train.lerning_rate=1", ["train.lerning_rate", "unknown key"]),
@@ -54,7 +54,7 @@ fn whole_table_rules_need_a_dense_table() {
 }
 
 #[test]
-fn a_job_file_that_is_none() {
+fn a_file_that_is_no_job_is_refused() {
     let place = Workplace::new();
     place.write("broken.toml", "seed = = 3");
     let result = zillion(&["train", &place.text("broken.toml")]).output().expect("it runs");
@@ -88,14 +88,14 @@ fn the_second_file_must_have_the_same_columns() {
 }
 
 #[test]
-fn a_label_is_zero_or_one() {
+fn labels_other_than_zero_and_one_are_refused() {
     let place = Workplace::new();
     place.write("train.csv", &format!("{}u1,2,t1,3.5,7,2\n", csv(0, 40)));
     refused(&place, &[], 1, &["train.csv", "41", "label", "2"]);
 }
 
 #[test]
-fn an_empty_file_and_a_file_of_no_rows() {
+fn files_without_rows_are_refused() {
     let place = Workplace::new();
     place.write("train.csv", "");
     refused(&place, &[], 1, &["train.csv", "empty"]);
@@ -104,7 +104,7 @@ fn an_empty_file_and_a_file_of_no_rows() {
 }
 
 #[test]
-fn ids_that_do_not_parse() {
+fn ids_that_do_not_parse_are_refused() {
     let place = Workplace::new();
     place.write("train.csv", &format!("{}u1,twelve,t1,3.5,7,1\n", csv(0, 40)));
     refused(&place, &[], 1, &["train.csv", "41", "`item`", "twelve"]);
@@ -114,7 +114,7 @@ fn ids_that_do_not_parse() {
 }
 
 #[test]
-fn nan_and_infinity_in_a_numeric_column() {
+fn nan_and_infinity_in_a_numeric_column_are_refused() {
     for (text, value) in [("NaN", "NaN"), ("inf", "inf"), ("-inf", "-inf"), ("1e999", "1e999")] {
         let place = Workplace::new();
         place.write("train.csv", &format!("{}u1,2,t1,{text},7,1\n", csv(0, 40)));
@@ -123,7 +123,7 @@ fn nan_and_infinity_in_a_numeric_column() {
 }
 
 #[test]
-fn a_missing_number_is_an_error_unless_the_job_says_what_it_means() {
+fn a_missing_number_without_a_default_is_refused() {
     let place = Workplace::new();
     place.write("train.csv", &format!("{}u1,2,t1,,7,1\n", csv(0, 40)));
     refused(&place, &[], 1, &["train.csv", "41", "`price`", "missing"]);
@@ -131,7 +131,7 @@ fn a_missing_number_is_an_error_unless_the_job_says_what_it_means() {
 }
 
 #[test]
-fn a_row_that_is_too_short() {
+fn a_row_that_is_too_short_is_refused() {
     let place = Workplace::new();
     place.write("train.csv", &format!("{}u1,2,t1\n", csv(0, 40)));
     refused(&place, &[], 1, &["train.csv", "41"]);
@@ -155,7 +155,7 @@ fn write_parquet(path: &Path, items: ArrayRef, prices: Vec<f64>) {
 }
 
 #[test]
-fn parquet_cut_short_of_the_wrong_type_and_with_nan() {
+fn damaged_and_mistyped_parquet_is_refused() {
     let place = Workplace::new();
     let file = place.path("train.parquet");
     let train = ["--set", "data.train=\"train.parquet\""];
@@ -182,7 +182,7 @@ fn parquet_cut_short_of_the_wrong_type_and_with_nan() {
 }
 
 #[test]
-fn a_full_disk_while_checkpointing_says_so_and_harms_nothing() {
+fn a_full_disk_while_checkpointing_harms_nothing() {
     let place = Workplace::new();
     place.train_ok("reference", &[]);
     for operation in [8, 14, 35] {
@@ -335,6 +335,6 @@ fn an_existing_run_is_not_overwritten() {
 }
 
 #[test]
-fn a_row_of_the_generator_is_what_the_header_says() {
+fn a_generated_row_has_the_columns_of_the_header() {
     assert_eq!(row(0, 0).split(',').count(), HEADER.split(',').count());
 }

@@ -61,7 +61,7 @@ fn contents(place: &Workplace, folder: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn whoever_reads_checkpoints_reads_chains() {
+fn every_reader_of_checkpoints_reads_chains() {
     let place = Workplace::new();
     let all = ["--set", "train.keep=100", "--set", "run.threads=2"];
     place.train_ok("whole", &with(&[&all[..], &["--set", "train.epochs=2"]].concat()));
@@ -136,7 +136,7 @@ fn whoever_reads_checkpoints_reads_chains() {
 }
 
 #[test]
-fn what_a_kept_checkpoint_stands_on_is_kept() {
+fn parents_of_kept_checkpoints_are_kept() {
     let place = Workplace::new();
     let one = ["--set", "train.epochs=1", "--set", "train.full_every=10"];
     // The newest two are 18 and 24: 18 depends on 12, and 12 on 6.

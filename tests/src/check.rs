@@ -28,7 +28,7 @@ fn finds(report: &Value, severity: &str, about: &str, words: &[&str]) {
 }
 
 #[test]
-fn a_good_job_is_told_its_cost_and_what_it_is_told_is_true() {
+fn check_predicts_the_cost_of_a_good_job() {
     let place = Workplace::new();
     let (code, report) = check(&place, &[]);
     assert_eq!(code, 0, "{report:#}");
@@ -58,7 +58,7 @@ fn a_good_job_is_told_its_cost_and_what_it_is_told_is_true() {
 }
 
 #[test]
-fn a_sample_is_extrapolated_and_the_truth_lies_between_the_bounds() {
+fn the_bounds_of_an_extrapolated_sample_hold() {
     let place = Workplace::new();
     let log = place.text("log");
     let made = zillion(&["data", "synth", "--rows", "100000", "--out", &log]).output();
@@ -86,7 +86,7 @@ fn a_sample_is_extrapolated_and_the_truth_lies_between_the_bounds() {
 }
 
 #[test]
-fn what_cannot_run_is_said_all_at_once() {
+fn all_errors_of_a_job_are_reported_at_once() {
     let place = Workplace::new();
     // The job has an unknown key.
     let (code, report) = check(&place, &["--set", "model.hiden=[3]"]);
@@ -118,7 +118,7 @@ fn what_cannot_run_is_said_all_at_once() {
 }
 
 #[test]
-fn a_missing_number_without_a_stand_in_is_an_error() {
+fn check_reports_a_missing_number_without_a_default() {
     let place = Workplace::new();
     let empty: Vec<String> = csv(0, 200)
         .lines()
@@ -137,7 +137,7 @@ fn a_missing_number_without_a_stand_in_is_an_error() {
 }
 
 #[test]
-fn what_should_not_run_is_exit_code_three() {
+fn a_job_that_should_not_run_is_exit_code_three() {
     let place = Workplace::new();
     // The columns teach nothing.
     let ones: Vec<String> = csv(0, 200)

@@ -85,7 +85,7 @@ fn eval_repeats_the_test_of_training() {
 }
 
 #[test]
-fn predict_scores_a_file_and_stdin_alike_with_and_without_labels() {
+fn predict_scores_files_and_stdin_with_and_without_labels() {
     let place = Workplace::new();
     let trained = last_json(&stdout(&place.train_ok("run", &["--json"])));
     let from_file = zillion(&["predict", &place.text("run"), &place.text("test.csv")]).output();

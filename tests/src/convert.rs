@@ -264,7 +264,7 @@ fn bad_rows_are_named_or_left_out_and_listed() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn mismatched_inputs_are_refused_by_name() {
     let place = Workplace::new();
     place.write("a.csv", "id,x\n1,2\n");
     place.write("b.csv", "id,y\n1,2\n");
@@ -377,7 +377,7 @@ fn disturbed_at_every_durable_operation_and_started_again() {
 }
 
 #[test]
-fn what_was_begun_otherwise_is_refused_and_what_was_damaged_is_made_again() {
+fn changed_settings_are_refused_and_damaged_parts_made_again() {
     let place = Workplace::new();
     place.write("rows.csv", &csv(9, 5_000));
     let cut = ["--part-rows", "1000", "--group-rows", "300"];

@@ -80,7 +80,7 @@ pub(crate) fn gated() -> Workplace {
 }
 
 #[test]
-fn it_trains_and_resumes_to_the_same_bytes() {
+fn a_custom_model_trains_and_resumes_to_the_same_bytes() {
     let place = gated();
     let output = place.train_ok("reference", &["--json"]);
     let outcome: Value = serde_json::from_str(stdout(&output).trim()).expect("JSON");
@@ -144,7 +144,7 @@ logit = { op = "add", inputs = ["shallow", "output"] }
 }
 
 #[test]
-fn its_printed_job_is_the_same_job() {
+fn the_printed_job_of_a_custom_model_is_the_same_job() {
     let place = gated();
     let printed = stdout(&place.train_ok("unused", &["--print-config"]));
     place.write("again.toml", &printed);
@@ -155,7 +155,7 @@ fn its_printed_job_is_the_same_job() {
 }
 
 #[test]
-fn its_gradients_are_checked_against_finite_differences() {
+fn gradients_are_checked_against_finite_differences() {
     let place = gated();
     let job = place.text("job.toml");
     let root = format!("data.root={}", place.text(""));

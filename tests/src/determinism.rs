@@ -46,7 +46,7 @@ fn rows_on_disk_do_not_change_a_byte() {
 }
 
 #[test]
-fn a_folder_in_memory_is_told_apart_from_a_disk() {
+fn a_folder_in_memory_is_distinguished_from_a_disk() {
     let place = Workplace::new();
     let memory = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
     let disk =

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
 #[test]
-fn findings_are_graded_and_bad_ones_come_with_advice() {
+fn findings_are_graded_and_bad_ones_have_a_remedy() {
     let place = Workplace::new();
     let folder = place.text("");
     let output = zillion(&["doctor", "--dir", &folder, "--disk-mib", "4", "--json"]).output();
@@ -31,7 +31,7 @@ fn findings_are_graded_and_bad_ones_come_with_advice() {
 }
 
 #[test]
-fn a_limit_that_is_low_is_seen() {
+fn a_low_limit_is_reported() {
     // The shell lowers the limit of the one command that it becomes.
     let script =
         format!("ulimit -S -n 64; exec {} doctor --disk-mib 1", crate::harness::binary().display());
@@ -47,7 +47,7 @@ fn a_limit_that_is_low_is_seen() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_named() {
+fn a_missing_folder_is_named() {
     let output =
         zillion(&["doctor", "--dir", "/nowhere/at/all"]).output().expect("the binary runs");
     assert_eq!(output.status.code(), Some(1));
@@ -55,7 +55,7 @@ fn a_folder_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_it_quietly() {
+fn a_closed_pipe_ends_the_command_quietly() {
     let place = Workplace::new();
     let folder = place.text("");
     let mut child = zillion(&["doctor", "--dir", &folder, "--disk-mib", "1", "--json"])

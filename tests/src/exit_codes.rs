@@ -12,7 +12,7 @@ fn exits(code: i32, arguments: &[&str]) {
 }
 
 #[test]
-fn are_documented() {
+fn exit_codes_are_documented() {
     let help = stdout(&zillion(&["--help"]).output().expect("the binary runs"));
     assert!(help.contains("0 done, 1 failed, 2 usage") && help.contains("3 refused"), "{help}");
     assert!(help.contains("Of check: 0 it can run, 1 it cannot"), "{help}");
@@ -21,7 +21,7 @@ fn are_documented() {
 }
 
 #[test]
-fn of_every_command() {
+fn exit_codes_of_every_command() {
     let place = Workplace::new();
     let (job, run, root) = (place.text("job.toml"), place.text("run"), place.text(""));
     let (root, output) = (format!("data.root={root}"), format!("run.output={run}"));

@@ -145,7 +145,7 @@ fn export(place: &Workplace, output: &str, more: &[&str]) -> Value {
 }
 
 #[test]
-fn rows_are_those_of_the_chain_and_ids_come_back() {
+fn exported_rows_equal_the_chain_with_original_ids() {
     let place = Workplace::new();
     publishing(&place, &[]);
     let chain = chain(&place, None);
@@ -203,7 +203,7 @@ fn rows_are_those_of_the_chain_and_ids_come_back() {
 }
 
 #[test]
-fn what_is_there_is_not_written_over_unless_told() {
+fn existing_files_are_overwritten_only_with_force() {
     let place = Workplace::new();
     publishing(&place, &["--set", "train.epochs=1"]);
     std::fs::create_dir(place.path("taken")).expect("a new folder");
@@ -251,7 +251,7 @@ fn what_is_there_is_not_written_over_unless_told() {
 }
 
 #[test]
-fn killed_anywhere_it_is_whole_or_not_described() {
+fn a_killed_export_is_whole_or_not_described() {
     let place = Workplace::new();
     publishing(&place, &["--set", "train.epochs=1"]);
     // The first export fills the cache: the others have the same operations to disturb.

@@ -128,7 +128,7 @@ fn outcome(text: &str) -> Value {
 }
 
 #[test]
-fn all_three_train_resume_and_score_by_the_checkpoint_alone() {
+fn all_three_train_resume_and_score_from_the_checkpoint() {
     let place = place();
     let report =
         outcome(&stdout(&place.train_ok("reference", &["--json", "--set", "run.shards=3"])));
@@ -163,7 +163,7 @@ fn all_three_train_resume_and_score_by_the_checkpoint_alone() {
 }
 
 #[test]
-fn only_the_cross_tells_a_linear_model_what_goes_together() {
+fn a_linear_model_learns_combinations_only_by_a_cross() {
     let place = place();
     let auc = |output: &str| {
         let linear = ["--json", "--set", "model={kind='lr'}", "--set", "train.epochs=8"];
@@ -194,7 +194,7 @@ fn a_side_table_may_move_but_not_change_its_meaning() {
 }
 
 #[test]
-fn inside_an_epoch_a_side_table_must_be_the_same() {
+fn a_side_table_must_not_change_inside_an_epoch() {
     let place = place();
     let killed = place.train("run", &[]).env("ZILLION_FAILPOINT", "120:kill").output();
     assert!(!killed.expect("the binary runs").status.success());
@@ -207,7 +207,7 @@ fn inside_an_epoch_a_side_table_must_be_the_same() {
 }
 
 #[test]
-fn what_is_printed_is_the_same_job() {
+fn the_printed_job_is_the_same_job() {
     let place = place();
     let print = |job: &str| {
         let output = zillion(&["train", job, "--print-config"]).output().expect("the binary runs");
@@ -222,7 +222,7 @@ fn what_is_printed_is_the_same_job() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_of_the_job_are_named() {
     let place = place();
     for (from, to, code, message) in [
         (

@@ -63,7 +63,7 @@ fn write_arrow(path: &Path, text: &str) {
 }
 
 #[test]
-fn rows_of_stdin_and_of_files_score_alike_in_every_format() {
+fn stdin_and_files_score_alike_in_every_format() {
     let place = Workplace::new();
     place.train_ok("run", &["--set", "train.epochs=1"]);
     let text = std::fs::read_to_string(place.path("test.csv")).expect("it is there");
@@ -90,7 +90,7 @@ fn rows_of_stdin_and_of_files_score_alike_in_every_format() {
 }
 
 #[test]
-fn packed_split_and_tab_separated_files_train_to_the_same_bytes() {
+fn packed_split_and_tsv_files_train_to_the_same_bytes() {
     let place = Workplace::new();
     let reference = tables_of(&place, "plain", "\"train.csv\"");
     assert!(reference.len() >= 5);
@@ -140,7 +140,7 @@ fn packed_split_and_tab_separated_files_train_to_the_same_bytes() {
 }
 
 #[test]
-fn a_file_that_is_not_what_its_ending_says_is_refused_by_name() {
+fn a_file_with_a_wrong_extension_is_refused_by_name() {
     let place = Workplace::new();
     for name in ["bad.csv.zst", "bad.csv.gz", "bad.parquet"] {
         place.write(name, "this is nothing of the kind");

@@ -152,7 +152,7 @@ fn a_version_answers_as_the_checkpoint_does() {
 }
 
 #[test]
-fn what_does_not_go_with_growth_is_refused_by_its_key() {
+fn settings_that_conflict_with_growth_are_refused_by_key() {
     let place = Workplace::new();
     for (set, said) in [
         ("tables.item.grow={ at = 5 }", "tables.item.grow"),

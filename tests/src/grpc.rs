@@ -125,7 +125,7 @@ fn sample(server: &Server, series: &str) -> f64 {
 }
 
 #[test]
-fn scores_are_those_of_http_on_both_addresses() {
+fn scores_equal_those_of_http_on_both_addresses() {
     let (_place, mut server) = served(&["--grpc", "127.0.0.1:0"]);
     let rows = instances(&csv(3, 100));
     let names = ["logits", "probabilities"];
@@ -191,7 +191,7 @@ fn predict_request(rows: &[Value], label: Option<&str>) -> PredictRequest {
 }
 
 #[test]
-fn tensorflow_s_requests_have_the_same_scores() {
+fn tensorflow_requests_have_the_same_scores() {
     let (_place, mut server) = served(&[]);
     let rows = instances(&csv(3, 30));
     run(async {
@@ -286,7 +286,7 @@ fn clients_choose_models_where_they_may() {
 }
 
 #[test]
-fn what_cannot_be_answered_has_the_protocol_s_code() {
+fn failed_requests_have_the_code_of_the_protocol() {
     let limits = ["--max-rows", "50", "--max-body-bytes", "7000", "--max-values", "1000"];
     let (_place, mut server) = served(&limits);
     let rows = instances(&csv(3, 1000));
@@ -389,7 +389,7 @@ impl hyper::body::Body for Full {
 }
 
 #[test]
-fn the_client_s_deadline_is_the_server_s() {
+fn the_server_observes_the_deadline_of_the_client() {
     let (_place, mut server) = served(&[]);
     let rows = instances(&csv(3, 1000));
     let message = request(&rows, &[]).encode_to_vec();
@@ -408,7 +408,7 @@ fn the_client_s_deadline_is_the_server_s() {
 }
 
 #[test]
-fn who_is_one_too_many_is_told_when_to_come_back() {
+fn a_client_above_the_limit_gets_a_retry_delay() {
     let (_place, mut server) = served(&["--max-waiting", "0"]);
     run(async {
         let mut client = connect(&server.address).await;

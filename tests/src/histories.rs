@@ -92,7 +92,7 @@ fn add(place: &Workplace, more: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn a_row_sees_what_its_user_liked_before_it() {
+fn a_row_has_the_earlier_likes_of_its_user() {
     let place = place();
     let result = add(&place, &["--json", "--in", "train.parquet,valid.parquet", "test.parquet"]);
     assert!(result.status.success(), "{}", stderr(&result));
@@ -128,7 +128,7 @@ fn a_row_sees_what_its_user_liked_before_it() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn impossible_histories_are_refused() {
     let place = place();
     let fails = |more: &[&str], message: &str| {
         let result = add(&place, more);
@@ -202,7 +202,7 @@ fn test_auc(report: &str) -> f64 {
 }
 
 #[test]
-fn attention_learns_what_only_a_history_tells() {
+fn attention_learns_from_histories() {
     let place = place();
     let result = add(&place, &["--in", "*.parquet"]);
     assert!(result.status.success(), "{}", stderr(&result));

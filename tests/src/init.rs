@@ -56,7 +56,7 @@ fn kind<'a>(job: &'a toml::Table, feature: &str) -> &'a str {
 }
 
 #[test]
-fn json_lines() {
+fn json_lines_are_drafted() {
     let place = Workplace::new();
     let mut text = String::new();
     for i in 0..3000 {
@@ -80,7 +80,7 @@ fn json_lines() {
 }
 
 #[test]
-fn libsvm_with_queries() {
+fn libsvm_with_queries_is_drafted() {
     let place = Workplace::new();
     let mut text = "# label qid:query user:1 item:1 price:value\n".to_owned();
     for i in 0..3000 {
@@ -95,7 +95,7 @@ fn libsvm_with_queries() {
 }
 
 #[test]
-fn semicolons_and_decimal_commas() {
+fn semicolons_and_decimal_commas_are_drafted() {
     let place = Workplace::new();
     let mut text = "Kunde;Artikel-Nr.;Preis;Umsatz;Datum;geklickt\n".to_owned();
     for i in 0..3000 {
@@ -118,7 +118,7 @@ fn semicolons_and_decimal_commas() {
 }
 
 #[test]
-fn quoted_newlines_lists_and_a_byte_order_mark() {
+fn quoted_newlines_lists_and_a_bom_are_drafted() {
     let place = Workplace::new();
     let mut text = "\u{feff}id,user,comment,tags,\"clicked\"\r\n".to_owned();
     for i in 0..3000 {
@@ -135,7 +135,7 @@ fn quoted_newlines_lists_and_a_byte_order_mark() {
 }
 
 #[test]
-fn missing_values_in_every_spelling() {
+fn missing_values_in_every_spelling_are_recognised() {
     let place = Workplace::new();
     let mut text = "user_id\titem_id\tage\tincome\tcity\tscore\tlabel\n".to_owned();
     for i in 0..3000 {
@@ -159,7 +159,7 @@ fn missing_values_in_every_spelling() {
 }
 
 #[test]
-fn a_file_without_a_header_and_files_beside_it() {
+fn a_file_without_a_header_is_drafted() {
     let place = Workplace::new();
     let rows = |range: std::ops::Range<u64>| {
         let line = |i| {
@@ -180,7 +180,7 @@ fn a_file_without_a_header_and_files_beside_it() {
 }
 
 #[test]
-fn what_cannot_be_drafted_says_what_to_change() {
+fn files_that_cannot_be_drafted_get_a_remedy() {
     let place = Workplace::new();
     let init = |file: &str, text: &str, more: &[&str]| {
         place.write(file, text);

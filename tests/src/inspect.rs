@@ -19,7 +19,7 @@ fn column<'a>(columns: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn columns_are_counted() {
+fn columns_are_counted_and_described() {
     let place = Workplace::new();
     let report = inspect(&place, &["train.csv", "--top", "60"]);
     assert_eq!((&report["rows"], &report["complete"]), (&1500.into(), &true.into()));

@@ -10,7 +10,7 @@ use crate::harness::{Workplace, stderr};
 const LONG: [&str; 4] = ["--set", "train.epochs=40", "--set", "train.plateau.patience=1000"];
 
 #[test]
-fn a_signal_ends_a_run_in_good_order() {
+fn a_signal_ends_a_run_after_a_checkpoint() {
     let place = Workplace::new();
     place.train_ok("reference", &LONG);
     for signal in ["INT", "TERM"] {

@@ -30,7 +30,7 @@ fn rejects(place: &Workplace, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn bad_rows_are_left_out_as_if_they_had_never_been_there() {
+fn left_out_rows_do_not_change_the_result() {
     let place = Workplace::new();
     let unshuffled = ["--json", "--set", "data.shuffle=false"];
     let tables = |output: &str| {
@@ -179,7 +179,7 @@ fn a_check_counts_the_bad_rows_of_its_sample() {
 
 /// Tests everything at once: several files, bad rows, a sample, fewer negatives, shuffling.
 #[test]
-fn interrupted_and_resumed_the_same_rows_are_left_out() {
+fn a_resumed_run_leaves_out_the_same_rows() {
     let place = Workplace::new();
     let (text, _) = dirty(&csv(0, 900), &[3, 200, 201, 700, 899]);
     std::fs::create_dir(place.path("parts")).expect("a new folder");
@@ -233,7 +233,7 @@ fn interrupted_and_resumed_the_same_rows_are_left_out() {
 }
 
 #[test]
-fn a_sample_is_a_share_of_the_rows_and_none_at_all_is_refused() {
+fn a_sample_is_a_share_of_the_rows_and_zero_is_refused() {
     let place = Workplace::new();
     let run = |output: &str, more: &[&str]| {
         json(&stdout(&place.train_ok(output, &[&["--json"], more].concat())))
@@ -260,7 +260,7 @@ fn a_sample_is_a_share_of_the_rows_and_none_at_all_is_refused() {
 /// Compares with the planted truth: a tenth of the zeros teaches nearly the same, and the scores of
 /// untouched data are calibrated because inference corrects the odds.
 #[test]
-fn fewer_negatives_leave_the_scores_calibrated() {
+fn fewer_negatives_keep_the_scores_calibrated() {
     let place = Workplace::new();
     let log = place.text("log");
     let made = zillion(&["data", "synth", "--rows", "100000", "--out", &log, "--json"]).output();

@@ -32,7 +32,7 @@ fn table<'a>(outcome: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn threads_and_shards_do_not_change_the_life_of_a_key() {
+fn threads_and_shards_do_not_change_admission_and_eviction() {
     let place = Workplace::with_rare_users();
     let reference = outcome(&place, "reference", &[]);
     let (user, tags) = (table(&reference, "user"), table(&reference, "tags"));
@@ -68,7 +68,7 @@ fn threads_and_shards_do_not_change_the_life_of_a_key() {
 }
 
 #[test]
-fn killed_and_resumed_on_other_shards_it_ends_in_the_same_bytes() {
+fn a_run_resumed_on_other_shards_ends_in_the_same_bytes() {
     let place = Workplace::with_rare_users();
     let began = Instant::now();
     place.train_ok("reference", &LIFE);
@@ -115,7 +115,7 @@ const LIMITED: [&str; 18] = [
 ];
 
 #[test]
-fn tables_at_their_limits_end_in_the_same_bytes_on_any_shards_and_resumed() {
+fn tables_at_limits_end_in_the_same_bytes_on_any_shards() {
     let place = Workplace::with_rare_users();
     let result = place.train_ok("reference", &[&LIMITED[..], &["--json"]].concat());
     let reference: Value = serde_json::from_str(stdout(&result).trim()).expect("JSON");
@@ -222,7 +222,7 @@ batch_size = 2000
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_a_remedy() {
+fn contradictory_rules_are_refused_with_a_remedy() {
     let place = Workplace::new();
     for (setting, wanted) in [
         ("tables.item.admission={ kind = 'count', at_least = 2 }", "kind = \"all\""),
@@ -262,7 +262,7 @@ fn what_makes_no_sense_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn check_says_what_admission_will_do() {
+fn check_predicts_admission() {
     let place = Workplace::with_rare_users();
     let root = format!("data.root={}", place.text(""));
     let check = |more: &[&str]| -> Value {

@@ -33,7 +33,7 @@ fn predict(place: &Workplace, more: &[&str]) -> std::process::Command {
 }
 
 #[test]
-fn a_version_scores_a_file_as_the_checkpoint_that_it_came_from() {
+fn a_version_scores_a_file_as_its_checkpoint_does() {
     let place = published();
     let (run, valid) = (place.text("run"), place.text("valid.csv"));
     for more in [&[][..], &["--json"]] {
@@ -61,7 +61,7 @@ fn a_version_scores_a_file_as_the_checkpoint_that_it_came_from() {
 }
 
 #[test]
-fn what_a_version_cannot_score_is_said() {
+fn files_that_a_version_cannot_score_are_refused() {
     let place = published();
     let (run, valid) = (place.text("run"), place.text("valid.csv"));
     let refused = |more: &[&str]| fails(predict(&place, more));
@@ -154,7 +154,7 @@ fn wrong_answers_and_failures_are_exit_code_one() {
 }
 
 #[test]
-fn what_loadgen_needs_is_said() {
+fn missing_arguments_of_loadgen_are_named() {
     let place = published();
     let valid = place.text("valid.csv");
     let (code, said) = fails(zillion(&["loadgen", "--model", MODEL, "--data", &valid]));

@@ -11,7 +11,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn what_predict_fetches_is_what_the_model_computes() {
+fn fetched_values_are_those_that_the_model_computes() {
     let place = Workplace::new();
     place.train_ok("run", &["--set", "train.epochs=1"]);
     let (run, rows) = (place.text("run"), place.text("test.csv"));
@@ -90,7 +90,7 @@ fn looking_changes_no_byte() {
 }
 
 #[test]
-fn a_node_that_is_not_there_gets_the_nearest() {
+fn an_unknown_node_is_answered_with_the_nearest() {
     let place = Workplace::new();
     let (code, said) = place.train_fails(&["--fetch", "mpl.0"]);
     assert_eq!(code, 2, "{said}");

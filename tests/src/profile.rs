@@ -43,7 +43,7 @@ fn a_profile_is_a_trace_with_every_stage_and_names_a_bound() {
 }
 
 #[test]
-fn a_profile_that_could_not_be_written_is_refused_before_the_run() {
+fn an_unwritable_profile_is_refused_before_the_run() {
     let place = Workplace::new();
     let nowhere = place.text("nowhere/trace.json");
     let output = place.train("run", &["--profile", &nowhere]).output().expect("it runs");

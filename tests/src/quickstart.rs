@@ -12,7 +12,7 @@ fn outcome(text: &str) -> Value {
 }
 
 #[test]
-fn the_first_run_and_everything_that_it_prints() {
+fn the_first_run_and_its_printed_commands_work() {
     let place = Workplace::new();
     let run = |output: &str, more: &[&str]| {
         let mut command = zillion(&["quickstart", "--rows", "20000", "--output", output, "--json"]);
@@ -62,7 +62,7 @@ fn the_first_run_and_everything_that_it_prints() {
 }
 
 #[test]
-fn the_data_can_be_had_alone() {
+fn the_data_can_be_written_alone() {
     let place = Workplace::new();
     let out = place.text("log");
     let made = zillion(&["data", "synth", "--rows", "5000", "--out", &out, "--json"]).output();

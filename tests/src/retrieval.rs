@@ -146,7 +146,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn every_item_but_the_first_is_asked_for_with_what_came_before() {
+fn every_item_but_the_first_becomes_a_row_with_its_history() {
     let place = place();
     let parts =
         ["train", "valid", "test"].map(|part| rows(&place, &format!("data/{part}.parquet")));
@@ -166,7 +166,7 @@ fn every_item_but_the_first_is_asked_for_with_what_came_before() {
 }
 
 #[test]
-fn two_towers_find_more_than_popularity_and_resume_to_the_same_bytes() {
+fn two_towers_beat_popularity_and_resume_exactly() {
     let place = place();
     let output = place.train_ok("reference", &["--json", "--set", "run.shards=3"]);
     let said = stderr(&output);
@@ -204,7 +204,7 @@ fn two_towers_find_more_than_popularity_and_resume_to_the_same_bytes() {
 }
 
 #[test]
-fn what_is_printed_is_the_same_job() {
+fn the_printed_job_is_the_same_job() {
     let place = place();
     let print = |job: &str| {
         let output = zillion(&["train", job, "--print-config"]).output().expect("the binary runs");
@@ -218,7 +218,7 @@ fn what_is_printed_is_the_same_job() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_of_the_job_are_named() {
     let place = place();
     for (from, to, message) in [
         ("candidates = \"items\"", "candidates = \"item\"", "did you mean `items`?"),

@@ -21,7 +21,7 @@ const OVERFIT: [&str; 14] = [
 ];
 
 #[test]
-fn the_best_epoch_is_tested_and_a_run_that_gets_worse_is_stopped() {
+fn the_best_epoch_is_tested_and_overfitting_is_stopped() {
     let place = Workplace::new();
     let mut arguments = OVERFIT.to_vec();
     arguments.extend(["--json", "--set", "train.keep=9"]);

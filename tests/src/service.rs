@@ -44,7 +44,7 @@ impl Manager {
 }
 
 #[test]
-fn the_manager_is_told_what_the_server_does() {
+fn the_service_manager_is_notified() {
     let place = Workplace::new();
     let mut manager = Manager::new(&place);
     let socket = place.text("notify");
@@ -65,7 +65,7 @@ fn the_manager_is_told_what_the_server_does() {
 }
 
 #[test]
-fn a_socket_that_is_handed_over_is_served() {
+fn an_inherited_socket_is_served() {
     let place = Workplace::new();
     publishing(&place, "run", 1000, &["--set", "train.epochs=1"]);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

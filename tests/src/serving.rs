@@ -152,7 +152,7 @@ fn the_server_scores_as_the_trainer_does() {
 }
 
 #[test]
-fn deltas_are_what_training_changed_and_rolling_back_is_exact() {
+fn deltas_hold_the_changes_and_rollbacks_are_exact() {
     let place = Workplace::new();
     let said = publishing(&place, "run", 8, &["--set", "train.epochs=2"]);
     assert!(said.contains("version 1 of e2e: a base of"), "{said}");
@@ -257,7 +257,7 @@ fn a_key_s_row_is_explained() {
 }
 
 #[test]
-fn siblings_of_one_run_are_told_apart_and_pointers_move_only_when_they_move() {
+fn sibling_versions_are_distinguished_and_moves_are_logged() {
     let place = Workplace::new();
     publishing(&place, "run", 1000, &["--set", "train.epochs=1"]);
     // Two runs from the same checkpoint have the same name, the same steps, and other rows.

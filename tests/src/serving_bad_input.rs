@@ -149,7 +149,7 @@ fn bad_lengths() -> String {
 }
 
 #[test]
-fn large_slow_and_vanishing_clients_are_let_go() {
+fn large_slow_and_vanishing_clients_are_dropped() {
     let (_place, mut server) = served(&["--receive-ms", "700", "--max-body-bytes", "1000000"]);
     let path = format!("/v1/models/{MODEL}:predict");
 
@@ -196,7 +196,7 @@ fn large_slow_and_vanishing_clients_are_let_go() {
 }
 
 #[test]
-fn a_server_that_cannot_answer_now_says_when_or_why() {
+fn an_overloaded_server_answers_with_delay_or_reason() {
     let (place, server) = served(&["--max-waiting", "0"]);
     let infer = format!("/v2/models/{MODEL}/infer");
     let reply = server.post(&infer, good_body().as_bytes());
@@ -222,7 +222,7 @@ fn a_server_that_cannot_answer_now_says_when_or_why() {
 }
 
 #[test]
-fn told_to_stop_it_answers_what_it_has_begun() {
+fn a_stopping_server_answers_open_requests() {
     let (_place, mut server) = served(&[]);
     // Half of a request's body has arrived when the signal comes.
     let path = format!("/v2/models/{MODEL}/infer");

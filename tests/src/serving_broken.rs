@@ -113,7 +113,7 @@ fn refused_by_server(place: &Workplace) -> String {
 }
 
 #[test]
-fn a_chain_with_a_gap_or_a_fork_or_another_s_manifest_is_refused() {
+fn a_chain_with_a_gap_fork_or_wrong_manifest_is_refused() {
     let place = published();
     let manifest = |version: u64| {
         let folder = place.path(&format!("{REGISTRY}/{MODEL}/versions"));
@@ -173,7 +173,7 @@ fn show_newest(place: &Workplace) -> u64 {
 }
 
 #[test]
-fn a_store_that_is_full_or_read_only_is_said_and_nothing_becomes_visible() {
+fn a_full_or_read_only_store_makes_nothing_visible() {
     let place = published();
     let before = show_newest(&place);
     place.train_ok("other", &["--set", "train.epochs=1"]);
@@ -239,7 +239,7 @@ fn remove_newest(place: &Workplace, version: u64) {
 }
 
 #[test]
-fn a_weight_that_a_parity_row_touches_cannot_be_changed_whatever_the_checksums_say() {
+fn parity_refuses_a_changed_weight_with_right_checksums() {
     let place = published();
     let files = Files::new();
     let registry =

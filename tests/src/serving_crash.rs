@@ -240,7 +240,7 @@ fn a_run_and_its_server_killed_at_random_moments() {
 }
 
 #[test]
-fn of_two_publishers_at_once_one_wins_and_the_other_is_told() {
+fn of_two_publishers_at_once_exactly_one_wins() {
     let place = place_with_versions(1000);
     // Two other runs of the same job publish bases to the same model, again and again, at the same
     // time.

@@ -194,7 +194,7 @@ fn compressed_bodies_are_read_under_the_limit() {
 }
 
 #[test]
-fn the_repository_is_listed_and_controlled_where_that_is_allowed() {
+fn the_repository_is_listed_and_controlled_if_allowed() {
     let place = published();
     let mut server = served(&place, &[]);
     let index = server.post("/v2/repository/index", b"").json();
@@ -239,7 +239,7 @@ fn the_repository_is_listed_and_controlled_where_that_is_allowed() {
 }
 
 #[test]
-fn a_server_that_is_not_ready_says_what_it_waits_for() {
+fn an_unready_server_names_the_models_it_waits_for() {
     let place = Workplace::new();
     std::fs::create_dir(place.path(REGISTRY)).expect("a folder");
     let server = Server::start(&place, &[]);
@@ -264,7 +264,7 @@ fn a_server_that_is_not_ready_says_what_it_waits_for() {
 }
 
 #[test]
-fn methods_that_a_path_does_not_take_are_refused_with_those_it_takes() {
+fn wrong_methods_are_refused_with_the_allowed_ones() {
     let place = published();
     operate(&place, &["model", "promote", "1", "--to", "canary"]);
     let server = served(&place, &[]);

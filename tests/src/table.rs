@@ -126,7 +126,7 @@ fn top_names_the_ids() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_tables_and_keys_are_named() {
     let place = Workplace::new();
     place.train_ok("run", &["--set", "train.epochs=1"]);
     let run = place.text("run");

@@ -92,7 +92,7 @@ fn histograms_hold_every_row() {
 }
 
 #[test]
-fn a_key_is_told_its_future() {
+fn explain_predicts_the_eviction_of_a_key() {
     let place = Workplace::new();
     let every = ["--set", "train.checkpoint_every=1", "--set", "train.keep=50"];
     place.train_ok("run", &[&SHORT[..], &every].concat());
@@ -140,7 +140,7 @@ fn a_key_is_told_its_future() {
 }
 
 #[test]
-fn a_smaller_checkpoint_is_a_checkpoint() {
+fn a_shrunk_checkpoint_is_a_checkpoint() {
     let place = Workplace::new();
     place.train_ok("run", &["--set", "train.epochs=1"]);
     let before = place.digest("run");
@@ -210,7 +210,7 @@ fn a_smaller_checkpoint_is_a_checkpoint() {
 }
 
 #[test]
-fn a_smaller_checkpoint_is_there_whole_or_not_at_all() {
+fn a_shrunk_checkpoint_is_whole_or_absent() {
     let place = Workplace::new();
     place.train_ok("run", &["--set", "train.epochs=1"]);
     let shrink = ["table", "shrink", "run", "--table", "user", "--min-count", "30", "--out", "out"];
@@ -251,7 +251,7 @@ fn user_steps() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_plan_says_what_training_does() {
+fn a_plan_predicts_training() {
     let place = Workplace::new();
     let order = ["--set", "data.shuffle=false", "--set", "train.epochs=1"];
     let root = format!("data.root={}", place.text(""));

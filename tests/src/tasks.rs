@@ -106,7 +106,7 @@ fn esmm(place: &Workplace) {
 }
 
 #[test]
-fn several_labels_train_resume_and_are_judged_each_by_its_rows() {
+fn several_labels_train_resume_and_have_their_own_metrics() {
     let place = place();
     let output = place.train_ok("reference", &["--json", "--set", "run.shards=3"]);
     let said = stderr(&output);
@@ -178,7 +178,7 @@ fn esmm_scores_clicks_purchases_and_purchases_after_a_click() {
 }
 
 #[test]
-fn what_is_printed_is_the_same_job() {
+fn the_printed_job_is_the_same_job() {
     let place = place();
     let print = |job: &str| {
         let output = zillion(&["train", job, "--print-config"]).output().expect("the binary runs");
@@ -193,7 +193,7 @@ fn what_is_printed_is_the_same_job() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_of_the_job_are_named() {
     let place = place();
     for (from, to, message) in [
         (

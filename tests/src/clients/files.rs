@@ -299,7 +299,7 @@ fn columns(text: &str) -> (Value, BTreeMap<String, String>) {
 }
 
 #[test]
-fn onnxruntime_scores_as_we_do() {
+fn onnxruntime_scores_as_zillion_does() {
     let Some(python) = Python::get() else { return };
     let place = Workplace::new();
     place.write("train.csv", &data(1, 1200));

@@ -9,7 +9,7 @@ use crate::server::{MODEL, REGISTRY, Server, operate};
 const CASES: usize = 2_000;
 
 #[test]
-fn every_answer_is_as_the_document_says() {
+fn every_answer_follows_the_openapi_document() {
     let Some(python) = Python::get() else { return };
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));

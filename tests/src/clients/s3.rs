@@ -53,7 +53,7 @@ impl Drop for Moto {
 }
 
 #[test]
-fn boto3_reads_what_was_published_to_moto() {
+fn boto3_reads_versions_published_to_moto() {
     let Some(python) = Python::get() else { return };
     let moto = Moto::start(python);
     // A proxy lies between the two: the objects that boto3 reads came through many faults.

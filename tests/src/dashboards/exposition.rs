@@ -108,7 +108,7 @@ pub(super) fn names_in(expression: &str) -> Vec<String> {
 }
 
 #[test]
-fn names_and_labels_are_found() {
+fn names_and_labels_are_parsed() {
     let names = names_in(
         r#"sum by (zilch) (rate(zillion_a_total{b="zillion_c"}[5m])) / zillion:d:e > process_f"#,
     );

@@ -77,7 +77,7 @@ fn named() -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_generated_is_what_is_committed() {
+fn generated_dashboards_equal_the_committed_ones() {
     let output = Command::new("python3")
         .arg(folder().join("make.py"))
         .arg("--check")
@@ -176,7 +176,7 @@ fn ask(server: &Server) {
 }
 
 #[test]
-fn dashboards_rules_and_documents_agree_with_what_processes_expose() {
+fn dashboards_rules_and_documents_match_exposed_metrics() {
     let Some(prometheus) = prometheus::programs() else { return };
     prometheus.check_rules();
 

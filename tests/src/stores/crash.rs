@@ -23,7 +23,7 @@ fn crash_time() -> Duration {
 }
 
 #[test]
-fn a_run_and_its_server_killed_at_random_moments_in_a_storm() {
+fn a_run_and_its_server_are_killed_among_store_faults() {
     let server = S3Server::start(Create::Honoured);
     let proxy = Proxy::start(server.address, storm(3, 60));
     let s3 = S3Place::new(proxy.address);
@@ -91,7 +91,7 @@ fn a_run_and_its_server_killed_at_random_moments_in_a_storm() {
 }
 
 #[test]
-fn of_two_publishers_at_once_one_wins_and_the_other_is_told() {
+fn of_two_publishers_at_once_exactly_one_wins() {
     let server = S3Server::start(Create::Honoured);
     let proxy = Proxy::start(server.address, storm(5, 60));
     let s3 = S3Place::new(proxy.address);

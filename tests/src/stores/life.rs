@@ -30,7 +30,7 @@ fn counter(server: &Server, name: &str) -> f64 {
 }
 
 #[test]
-fn the_whole_loop_through_a_storm() {
+fn the_whole_loop_works_among_store_faults() {
     let server = S3Server::start(Create::Honoured);
     let proxy = Proxy::start(server.address, storm(1, SHARE));
     let s3 = S3Place::new(proxy.address);
@@ -89,7 +89,7 @@ fn the_whole_loop_through_a_storm() {
 }
 
 #[test]
-fn commands_say_what_is_wrong_with_a_bucket() {
+fn commands_name_the_problem_of_a_bucket() {
     let server = S3Server::start(Create::Honoured);
     let s3 = S3Place::new(server.address);
     let fails = |arguments: &[&str], variables: &[(&str, &str)]| {

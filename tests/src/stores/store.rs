@@ -73,7 +73,7 @@ fn objects_are_written_read_listed_and_removed() {
 }
 
 #[test]
-fn a_folder_of_more_objects_than_a_page_is_listed_whole() {
+fn a_folder_of_several_pages_is_listed_completely() {
     let server = S3Server::start(Create::Honoured);
     let store = open(server.address);
     // The objects are written as files, because only the listing is tested.
@@ -94,7 +94,7 @@ fn a_folder_of_more_objects_than_a_page_is_listed_whole() {
 }
 
 #[test]
-fn a_create_whose_answer_was_lost_knows_that_it_won() {
+fn a_create_with_a_lost_answer_succeeds() {
     let server = S3Server::start(Create::Honoured);
     let faults = [
         Fault::LoseAnswer,
@@ -132,7 +132,7 @@ fn a_create_whose_answer_was_lost_knows_that_it_won() {
 }
 
 #[test]
-fn of_many_who_create_the_same_object_in_a_storm_one_wins() {
+fn of_many_writers_of_one_object_exactly_one_wins() {
     let server = S3Server::start(Create::Honoured);
     let stores: Vec<(Proxy, Store)> = (0..4)
         .map(|seed| {
@@ -190,7 +190,7 @@ fn open_for_parts(address: SocketAddr) -> Store {
 }
 
 #[test]
-fn big_objects_go_in_parts_through_a_storm() {
+fn large_objects_go_in_parts_among_faults() {
     let server = S3Server::start(Create::Honoured);
     let mut storm = storm(77, 300);
     let proxy = Proxy::start(server.address, move |head| match storm(head) {
@@ -217,7 +217,7 @@ fn big_objects_go_in_parts_through_a_storm() {
 }
 
 #[test]
-fn an_upload_whose_last_answer_was_lost_is_there() {
+fn an_upload_with_a_lost_last_answer_is_complete() {
     let server = S3Server::start(Create::Honoured);
     let mut left = 1;
     let proxy = Proxy::start(server.address, move |head| {
@@ -233,7 +233,7 @@ fn an_upload_whose_last_answer_was_lost_is_there() {
 }
 
 #[test]
-fn a_store_that_hangs_does_not_hang_who_stops() {
+fn a_hanging_store_does_not_delay_a_stop() {
     let server = S3Server::start(Create::Honoured);
     let mut requests = 0;
     let proxy = Proxy::start(server.address, move |_| {
@@ -256,7 +256,7 @@ fn a_store_that_hangs_does_not_hang_who_stops() {
 }
 
 #[test]
-fn what_is_wrong_with_a_bucket_is_said_without_secrets() {
+fn errors_of_a_bucket_contain_no_secrets() {
     let server = S3Server::start(Create::Honoured);
     let said = |url: &str, more: &[(&str, &str)]| {
         let quick = [("ZILLION_STORE_TRIES", "2"), ("ZILLION_STORE_REQUEST_MS", "20000")];

@@ -142,7 +142,7 @@ fn an_error_is_json_too() {
 }
 
 #[test]
-fn a_setting_that_is_none_is_a_usage_error_that_names_it() {
+fn an_invalid_setting_is_a_usage_error_with_its_name() {
     let refused = |arguments: &[&str], environment: &[(&str, &str)]| {
         let output =
             zillion(arguments).envs(environment.iter().copied()).output().expect("the binary runs");
@@ -168,7 +168,7 @@ fn a_setting_that_is_none_is_a_usage_error_that_names_it() {
 
 /// Checks that a missing collector is no reason to fail, and is reported once.
 #[test]
-fn a_collector_that_is_gone_is_said() {
+fn a_missing_collector_is_reported() {
     let place = published(&[]);
     let more = ["--otlp", "http://127.0.0.1:9"];
     let mut server = Server::start(&place, &more);
