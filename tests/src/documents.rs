@@ -81,3 +81,10 @@ fn links_lead_to_files_and_headings() {
     }
     assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
 }
+
+#[test]
+fn the_map_of_the_architecture_is_short() {
+    let page = fs::read_to_string(root().join("docs/ARCHITECTURE.md")).expect("a page is text");
+    let words = page.split_whitespace().count();
+    assert!(words <= 2500, "docs/ARCHITECTURE.md has {words} words; decisions go to docs/design/");
+}
