@@ -11,6 +11,7 @@ mod fallback;
 mod panel;
 mod product;
 mod reference;
+mod scratch;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -20,8 +21,9 @@ mod transpose;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
-pub use panel::{Panel, Scratch};
+pub use panel::Panel;
 pub use product::{Epilogue, Right, linear, linear_at, outer_product, outer_product_at};
+pub use scratch::Scratch;
 
 /// An operand: element (i, j) is at `values[i * row_stride + j * column_stride]`. A transposed view
 /// has the same values with the strides exchanged.

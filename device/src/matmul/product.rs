@@ -6,7 +6,8 @@
 //! is added, then relu follows. Every instruction set, every way of cutting rows and columns, and
 //! the scalar [reference](super::reference) give these bits.
 
-use super::panel::{LINE, Panel, Scratch, column_groups, copy_row};
+use super::panel::{Panel, column_groups};
+use super::scratch::{LINE, OUTER_BLOCK, Scratch, copy_row};
 #[cfg(target_arch = "x86_64")]
 use super::tile::{Call, Kernels};
 use super::{View, assert_fits};
@@ -17,10 +18,6 @@ use crate::simd::{Level, level};
 /// of this many rows stays in the second-level cache, and sums of wider layers gain precision from
 /// being cut.
 pub(super) const BLOCK: usize = 512;
-
-/// The number of rows of a block of [`outer_product`], which is that of a tile. Fewer would read
-/// and write the result more often.
-pub(super) const OUTER_BLOCK: usize = 256;
 
 /// The most tiles of columns of `x` for which [`outer_product`] reads `g` where it lies.
 #[cfg(target_arch = "x86_64")]

@@ -2,7 +2,8 @@
 //! machines without kernels run them.
 
 use super::View;
-use super::product::{BLOCK, Epilogue, OUTER_BLOCK, Right};
+use super::product::{BLOCK, Epilogue, Right};
+use super::scratch::OUTER_BLOCK;
 
 /// Computes the chain of one block.
 fn chain(range: std::ops::Range<usize>, pair: impl Fn(usize) -> (f32, f32)) -> f32 {

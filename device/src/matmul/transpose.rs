@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::panel::LINE;
+use super::scratch::LINE;
 
 /// Transposes a block: for each `p < 16` and `j < 16`, `to[p * to_step + j] = from[j * from_step +
 /// p]`.

@@ -5,12 +5,12 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 
-use super::pool::{Shared, spin_until};
-use super::record::Activity;
+use super::record::{Activity, Record};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, Thread};
-use crate::sync::{Arc, Mutex, PoisonError};
+use crate::sync::{Arc, Instant, Mutex, PoisonError, spin_loop};
 
 /// A counter on cache lines of its own (two, since processors fetch lines in pairs).
 #[repr(align(128))]
@@ -43,8 +43,23 @@ unsafe impl Send for Body {}
 // SAFETY: as above.
 unsafe impl Sync for Body {}
 
-/// Runs `body` for all indices below `count`, with the help of the pool.
-pub(super) fn run<F: Fn(usize) + Sync>(shared: &Shared, count: usize, body: &F) {
+/// The place where the pool's threads find open phases. Nothing here may unwind.
+pub(super) trait Board {
+    /// Shows a phase to at most `wanted` sleeping threads and to all that spin.
+    fn open(&self, phase: &Arc<Phase>, wanted: usize);
+
+    /// Takes a phase away, so that no other thread begins to help.
+    fn close(&self, phase: &Arc<Phase>);
+
+    /// Returns the record of what the threads do.
+    fn record(&self) -> &Record;
+
+    /// Returns the time for which a waiting thread spins before it sleeps.
+    fn spin(&self) -> Duration;
+}
+
+/// Runs `body` for all indices below `count`, with the help of the threads that watch `board`.
+pub(super) fn run<F: Fn(usize) + Sync>(board: &impl Board, count: usize, body: &F) {
     /// Calls the closure for one index.
     ///
     /// # Safety
@@ -66,18 +81,18 @@ pub(super) fn run<F: Fn(usize) + Sync>(shared: &Shared, count: usize, body: &F) 
         panic: Mutex::new(None),
         caller: thread::current(),
     });
-    shared.publish(count - 1, |queue| queue.phases.push(phase.clone()));
-    phase.help_recorded(shared);
-    shared.lock().phases.retain(|open| !Arc::ptr_eq(open, &phase));
+    board.open(&phase, count - 1);
+    phase.help_recorded(board.record());
+    board.close(&phase);
 
     if !phase.is_finished() {
-        let begun = shared.record.begin();
-        if !spin_until(shared.spin, || phase.is_finished()) {
+        let begun = board.record().begin();
+        if !spin_until(board.spin(), || phase.is_finished()) {
             while !phase.is_finished() {
                 thread::park();
             }
         }
-        shared.record.end(begun, Activity::Wait, None);
+        board.record().end(begun, Activity::Wait, None);
     }
     let panic = phase.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(panic) = panic {
@@ -98,10 +113,10 @@ impl Phase {
     }
 
     /// Runs [`Phase::help`] and records it where recording is on.
-    pub(super) fn help_recorded(&self, shared: &Shared) {
-        let begun = shared.record.begin();
+    pub(super) fn help_recorded(&self, record: &Record) {
+        let begun = record.begin();
         self.help();
-        shared.record.end(begun, Activity::Phase, Some(self.caller.id()));
+        record.end(begun, Activity::Phase, Some(self.caller.id()));
     }
 
     /// Claims indices and runs them until none is left. Does not unwind.
@@ -145,6 +160,29 @@ impl Phase {
             && self.finished.0.fetch_add(finished, Ordering::Release) + finished == self.count
         {
             self.caller.unpark();
+        }
+    }
+}
+
+/// Polls `done` for at most `limit` and returns its last value.
+pub(super) fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
+    if done() {
+        return true;
+    }
+    if limit.is_zero() {
+        return false;
+    }
+    let start = Instant::now();
+    loop {
+        // Reading the clock costs as much as twenty pauses, so it is read only now and then.
+        for _ in 0..32 {
+            if done() {
+                return true;
+            }
+            spin_loop();
+        }
+        if start.elapsed() > limit {
+            return done();
         }
     }
 }

@@ -5,13 +5,13 @@ use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::phase::{self, Phase};
+use super::phase::{self, Board, Phase, spin_until};
 use super::record::{Activity, Record, Stretch};
 use super::task::{Job, Task};
 use crate::error::DeviceError;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, ThreadId};
-use crate::sync::{Arc, Condvar, Instant, Mutex, MutexGuard, PoisonError, spin_loop};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The time for which a thread without work spins before it sleeps. Waking a sleeping thread costs
 /// 5 to 50 us, about as long as the shortest phases last; the gaps inside a step are shorter.
@@ -71,7 +71,7 @@ impl Workers {
             }
             return;
         }
-        phase::run(&self.shared, count, &body);
+        phase::run(self.shared.as_ref(), count, &body);
     }
 
     /// Begins or ends the recording of the threads' activities, which does not change what they do.
@@ -129,15 +129,15 @@ pub(super) struct Shared {
     wake: Condvar,
     /// The number of threads beside the caller of a phase.
     pub(super) helpers: usize,
-    pub(super) spin: Duration,
-    pub(super) record: Record,
+    spin: Duration,
+    record: Record,
 }
 
 /// The open phases and the waiting tasks.
 #[derive(Default)]
 pub(super) struct Queue {
     /// The open phases, oldest first. The caller of a phase removes it.
-    pub(super) phases: Vec<Arc<Phase>>,
+    phases: Vec<Arc<Phase>>,
     /// The background tasks in the order of their spawning.
     pub(super) jobs: VecDeque<Arc<dyn Job>>,
     /// The number of threads that wait on `wake`.
@@ -158,6 +158,24 @@ impl std::fmt::Debug for Shared {
     }
 }
 
+impl Board for Shared {
+    fn open(&self, phase: &Arc<Phase>, wanted: usize) {
+        self.publish(wanted, |queue| queue.phases.push(phase.clone()));
+    }
+
+    fn close(&self, phase: &Arc<Phase>) {
+        self.lock().phases.retain(|open| !Arc::ptr_eq(open, phase));
+    }
+
+    fn record(&self) -> &Record {
+        &self.record
+    }
+
+    fn spin(&self) -> Duration {
+        self.spin
+    }
+}
+
 impl Shared {
     /// Locks the queue. Nothing that can panic runs under this lock, so a poisoned lock is ignored.
     pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -170,7 +188,7 @@ impl Shared {
             // The count is read before the look, so that a publication after the look changes it.
             let seen = self.epoch.load(Ordering::Acquire);
             match self.next_work() {
-                Some(Work::Phase(phase)) => phase.help_recorded(self),
+                Some(Work::Phase(phase)) => phase.help_recorded(&self.record),
                 Some(Work::Job(job)) => {
                     let begun = self.record.begin();
                     // The result of a task whose handle is gone is dropped here, and that may
@@ -222,29 +240,6 @@ impl Shared {
         drop(queue);
         for _ in 0..waking {
             self.wake.notify_one();
-        }
-    }
-}
-
-/// Polls `done` for at most `limit` and returns its last value.
-pub(super) fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
-    if done() {
-        return true;
-    }
-    if limit.is_zero() {
-        return false;
-    }
-    let start = Instant::now();
-    loop {
-        // Reading the clock costs as much as twenty pauses, so it is read only now and then.
-        for _ in 0..32 {
-            if done() {
-                return true;
-            }
-            spin_loop();
-        }
-        if start.elapsed() > limit {
-            return done();
         }
     }
 }
