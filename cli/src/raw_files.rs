@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use zillion_datatools::{Guess, Look, NULL_MARKERS, Profile, Sniffed, guess, profile, sniff};
 use zillion_device::Workers;
-use zillion_reader::{
-    DataConfig, Guess, Look, NULL_MARKERS, Profile, Sniffed, estimated_rows_of, guess, profile,
-    sniff,
-};
+use zillion_reader::{DataConfig, estimated_rows_of};
 
 /// Everything that the beginning of a file tells.
 pub(crate) struct Looked {

@@ -32,6 +32,7 @@ mod error;
 mod key;
 mod plan;
 pub mod random;
+pub mod raw_value;
 mod request;
 mod rows;
 mod schema;
@@ -46,7 +47,8 @@ pub use cursor::Cursor;
 pub use error::{RequestError, SchemaError};
 pub use key::{FeatureKey, HASH_ID, KeyHasher, MixedHasher, SLOTS, Step, TableId};
 pub use plan::{ColumnPlan, LookupPlan, Occurrences, PlanScratch, TablePlan};
-pub use request::{Encoder, InputKind, InputSpec, RawColumn, RawColumns, RawValue, RawValues};
+pub use raw_value::RawValue;
+pub use request::{Encoder, InputKind, InputSpec, RawColumn, RawColumns, RawValues};
 pub use rows::{RowBuffer, TableRows, Use};
 pub use schema::{
     Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,

@@ -16,27 +16,11 @@ use crate::batch::{Batch, KeyColumn};
 use crate::cross::Crosses;
 use crate::error::{RequestError, SchemaError};
 use crate::key::FeatureKey;
+use crate::raw_value::{RawValue, ValueError};
 use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema};
 use crate::side::{Attribute, SideTable};
 use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
-
-/// One raw value.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RawValue<'a> {
-    /// There is none.
-    Missing,
-    /// A whole number.
-    Int(i64),
-    /// A whole number beyond `i64`.
-    Uint(u64),
-    /// A number.
-    Float(f64),
-    /// True or false: 1 or 0 where a number is read, its word where a text is.
-    Bool(bool),
-    /// Text. An empty one is a missing value, as in files.
-    Text(Cow<'a, str>),
-}
 
 /// Raw values in columns. Tensors come as numbers of one type, JSON as anything.
 #[derive(Clone, Debug, PartialEq)]
@@ -514,68 +498,29 @@ impl RawValues<'_> {
     }
 }
 
-/// The key of a value under its declared type; `None` of a missing one.
-fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
-    const NOT_WHOLE: &str = "the value is not a whole number, and the feature's type is one";
-    const TOO_LARGE: &str = "the value does not fit the feature's 64-bit type";
-    let of_int = |id: i64| match raw {
-        RawType::I64 => Ok(FeatureKey::from_i64(id)),
-        RawType::U64 if id < 0 => Err("the value is negative, and the feature's type is u64"),
-        RawType::U64 => Ok(FeatureKey::from_i64(id)),
-        RawType::String => Ok(FeatureKey::from_text(&id.to_string())),
-    };
-    let of_uint = |id: u64| match raw {
-        RawType::I64 if id > i64::MAX as u64 => Err(TOO_LARGE),
-        RawType::I64 | RawType::U64 => Ok(FeatureKey::from_u64(id)),
-        RawType::String => Ok(FeatureKey::from_text(&id.to_string())),
-    };
-    let key = match value {
-        RawValue::Missing => return Ok(None),
-        RawValue::Int(id) => of_int(*id)?,
-        RawValue::Uint(id) => of_uint(*id)?,
-        // A whole number that some client wrote as 42.0; from 2^53 on floats are no ids any more.
-        RawValue::Float(x) if x.fract() == 0.0 && x.abs() < 9e15 && raw != RawType::String => {
-            of_int(*x as i64)?
+/// Returns what is wrong with a value that is refused, in the words of a request.
+fn explain(error: ValueError) -> &'static str {
+    match error {
+        ValueError::NotWhole => "the value is not a whole number, and the feature's type is one",
+        ValueError::Beyond64Bits => "the value does not fit the feature's 64-bit type",
+        ValueError::Negative => "the value is negative, and the feature's type is u64",
+        ValueError::NotNumber => "the value is text, and the feature's is a number",
+        ValueError::NotFinite => "the value is not finite; give `null` for a missing value",
+        ValueError::NotUtf8 => "the value is not UTF-8",
+        ValueError::NoText => {
+            "the value is a number with a fraction, and the feature's type is text"
         }
-        RawValue::Float(_) if raw == RawType::String => {
-            return Err("the value is a number with a fraction, and the feature's type is text");
-        }
-        RawValue::Float(_) => return Err(NOT_WHOLE),
-        RawValue::Bool(flag) if raw == RawType::String => {
-            FeatureKey::from_text(if *flag { "true" } else { "false" })
-        }
-        RawValue::Bool(flag) => FeatureKey::from_i64(i64::from(*flag)),
-        RawValue::Text(text) if text.is_empty() => return Ok(None),
-        RawValue::Text(text) => match raw {
-            RawType::String => FeatureKey::from_text(text),
-            RawType::I64 | RawType::U64 => match text.trim_ascii().parse() {
-                Ok(id) => of_int(id)?,
-                Err(_) => of_uint(text.trim_ascii().parse().map_err(|_| NOT_WHOLE)?)?,
-            },
-        },
-    };
-    Ok(Some(key))
+    }
 }
 
-/// A finite number; `None` of a missing value.
+/// Returns the key of a value under its declared type; `None` of a missing one.
+fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
+    value.id(raw).map_err(explain)
+}
+
+/// Returns a finite number; `None` of a missing value.
 fn number_of(value: &RawValue<'_>) -> Result<Option<f64>, &'static str> {
-    let x = match value {
-        RawValue::Missing => return Ok(None),
-        RawValue::Int(x) => *x as f64,
-        RawValue::Uint(x) => *x as f64,
-        RawValue::Float(x) => *x,
-        RawValue::Bool(flag) => f64::from(u8::from(*flag)),
-        RawValue::Text(text) if text.is_empty() => return Ok(None),
-        RawValue::Text(text) => text
-            .trim_ascii()
-            .parse()
-            .map_err(|_| "the value is text, and the feature's is a number")?,
-    };
-    if x.is_finite() {
-        Ok(Some(x))
-    } else {
-        Err("the value is not finite; give `null` for a missing value")
-    }
+    value.number().map_err(explain)
 }
 
 #[cfg(test)]

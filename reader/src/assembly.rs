@@ -9,7 +9,7 @@ use zillion_feature::{
 use crate::block::{Column, Piece, column_of, lists, values};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
-use crate::sides::SideTables;
+use crate::side_tables::SideTables;
 
 /// How batches of a schema are put together.
 #[derive(Clone, Debug)]

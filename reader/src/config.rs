@@ -9,6 +9,7 @@ use zillion_feature::Schema;
 
 use crate::error::{ReaderError, Result};
 use crate::files;
+use crate::format::{FileFormat, Format, TextFormat, format_of};
 
 /// Rows that are shuffled together unless the job says otherwise.
 pub const SHUFFLE_WINDOW: usize = 262_144;
@@ -97,8 +98,8 @@ impl DataConfig {
     /// # Errors
     /// A file whose ending says nothing, where the settings say nothing either.
     pub fn is_text(&self, path: &std::path::Path) -> Result<bool> {
-        let format = files::format_of(path, self.format)?;
-        Ok(matches!(format, files::FileFormat::Text(..)))
+        let format = format_of(path, self.format)?;
+        Ok(matches!(format, FileFormat::Text(..)))
     }
 
     /// What no single key can check.
@@ -194,37 +195,6 @@ impl<'de> Deserialize<'de> for Share {
         let share = f64::deserialize(deserializer)?;
         Self::new(share).ok_or_else(|| de::Error::custom("must be above 0 and at most 1"))
     }
-}
-
-/// How files are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Format {
-    /// By the ending: `.parquet`, `.arrow`, `.feather`, `.ipc`, `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`,
-    /// `.libffm`, with `.gz` or `.zst` behind the text ones.
-    #[default]
-    Auto,
-    /// Parquet.
-    Parquet,
-    /// Arrow IPC, which is Feather V2.
-    Arrow,
-    /// Text, by default with commas.
-    Csv,
-    /// Text, by default with tabs.
-    Tsv,
-    /// JSON lines: one object a line.
-    Jsonl,
-    /// libsvm, libfm and libffm: one sparse vector a line.
-    Libsvm,
-}
-
-/// The kinds of text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TextFormat {
-    Csv,
-    Tsv,
-    Json,
-    Svm,
 }
 
 /// Entries of a file list. In a job: one string, or a list of strings.
@@ -331,13 +301,18 @@ impl<'de> Deserialize<'de> for Header {
 
 /// One ASCII character that structures text. In a job: a string of one character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Byte(pub(crate) u8);
+pub struct Byte(u8);
 
 impl Byte {
     /// The character, if it can separate cells: one byte and not the end of a line.
     pub fn new(character: char) -> Option<Self> {
         let byte = u8::try_from(character).ok()?;
         (byte.is_ascii() && byte != b'\n' && byte != b'\r').then_some(Self(byte))
+    }
+
+    /// Returns the character as a byte.
+    pub fn byte(self) -> u8 {
+        self.0
     }
 
     fn parse<E: de::Error>(text: &str) -> std::result::Result<Self, E> {
@@ -365,14 +340,20 @@ impl<'de> Deserialize<'de> for Byte {
 
 /// The quote character. In a job: a string of one character, or the empty string for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quote(pub(crate) Option<Byte>);
+pub struct Quote(Option<Byte>);
 
 impl Quote {
     /// Quotes mean nothing.
     pub const NONE: Self = Self(None);
 
-    pub(crate) fn byte(self) -> Option<u8> {
-        self.0.map(|b| b.0)
+    /// Returns the setting for this character, or for none.
+    pub fn new(character: Option<Byte>) -> Self {
+        Self(character)
+    }
+
+    /// Returns the character as a byte, if there is one.
+    pub fn byte(self) -> Option<u8> {
+        self.0.map(Byte::byte)
     }
 }
 

@@ -2,25 +2,25 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_feature::{Cursor, Schema, Statistics};
 
+use crate::arrays::TextRules;
 use crate::assembly::Assembly;
-use crate::config::{DataConfig, Format, Share, TextFormat};
+use crate::config::{DataConfig, Share};
 use crate::counts::{Counts, ReadCounts};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Slot};
-use crate::files::{self, Compression, FileFormat};
-use crate::ipc::IpcFile;
-use crate::parquet::{ParquetFile, TextRules};
+use crate::format::{Format, TextFormat};
 use crate::policy::{Negatives, RowPolicy, Thinning};
-use crate::reading::{FileKind, Reading, SourceFile};
+use crate::reading::{Reading, text_rules};
 use crate::rejects::{Reject, RejectLog};
-use crate::sides::SideTables;
+use crate::side_tables::SideTables;
+use crate::source::DataFile;
 use crate::stream::{BatchOrder, BatchStream};
-use crate::text::{Chunks, TextFile, TextSettings, open_stream};
+use crate::text::{OtherColumns, TextFile};
 
 /// Rows of a window where nothing is shuffled: enough to keep the pool busy, and few enough that they are still
 /// in a cache when batches are cut from them.
@@ -39,7 +39,7 @@ pub enum Labels {
 /// Files whose headers, types and sizes have been checked against a schema.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    files: Arc<Vec<SourceFile>>,
+    files: Arc<Vec<DataFile>>,
     schema: Arc<Schema>,
     sides: SideTables,
     statistics: Statistics,
@@ -88,7 +88,8 @@ impl Dataset {
         sides: &SideTables,
     ) -> Result<Self> {
         config.check()?;
-        let sources = files.iter().map(|path| open_file(config, path)).collect::<Result<_>>()?;
+        let sources =
+            files.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
         Self::of_sources(config, sources, schema, labels, sides.clone())
     }
 
@@ -106,25 +107,20 @@ impl Dataset {
         labels: Labels,
     ) -> Result<Self> {
         config.check()?;
-        let path = PathBuf::from(name);
         let format = match config.format {
             Format::Tsv => TextFormat::Tsv,
             Format::Jsonl => TextFormat::Json,
             Format::Libsvm => TextFormat::Svm,
             Format::Auto | Format::Csv | Format::Parquet | Format::Arrow => TextFormat::Csv,
         };
-        let settings = TextSettings::new(config, format);
-        let source = open_stream(Box::new(stream), &path)?;
-        let chunks = Chunks::new(source, &path, settings.grammar)?;
-        let (file, chunks) = TextFile::of_chunks(chunks, Compression::None, settings, config)?;
-        let kind = FileKind::Stream(file, Mutex::new(Some(chunks)));
+        let file = TextFile::open_stream(Box::new(stream), name, config, format)?;
         let sides = SideTables::load(config, schema)?;
-        Self::of_sources(config, vec![SourceFile { path, kind }], schema, labels, sides)
+        Self::of_sources(config, vec![DataFile(Arc::new(file))], schema, labels, sides)
     }
 
     fn of_sources(
         config: &DataConfig,
-        files: Vec<SourceFile>,
+        files: Vec<DataFile>,
         schema: &Schema,
         labels: Labels,
         sides: SideTables,
@@ -161,7 +157,7 @@ impl Dataset {
         if reading.units.is_empty() {
             return Err(ReaderError::NoRows {
                 files: dataset.files.len(),
-                path: dataset.files[0].path.clone(),
+                path: dataset.files[0].path().to_owned(),
             });
         }
         Ok(dataset)
@@ -226,7 +222,7 @@ impl Dataset {
         &self.sides
     }
 
-    pub(crate) fn sources(&self) -> &[SourceFile] {
+    pub(crate) fn files(&self) -> &[DataFile] {
         &self.files
     }
 
@@ -237,12 +233,12 @@ impl Dataset {
 
     /// The files in order.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &Path> {
-        self.files.iter().map(|file| file.path.as_path())
+        self.files.iter().map(|file| file.path())
     }
 
     /// The number of rows, if the files say it (Parquet does).
     pub fn rows(&self) -> Option<u64> {
-        self.files.iter().map(SourceFile::rows).sum()
+        self.files.iter().map(DataFile::rows).sum()
     }
 
     /// Whether label `index` of the schema is in the data; only a dataset opened with
@@ -290,23 +286,8 @@ impl Dataset {
 
     /// A pass that decodes `fields` of every row.
     pub(crate) fn reading(&self, fields: Vec<Field>) -> Result<Reading> {
-        let reading = Reading::new(&self.files, fields, self.rules.clone())?;
+        let reading =
+            Reading::new(&self.files, fields, self.rules.clone(), OtherColumns::PassOver)?;
         Ok(Reading { counts: self.counts.clone(), ..reading })
     }
-}
-
-pub(crate) fn text_rules(config: &DataConfig) -> TextRules {
-    let null = config.null.iter().map(|text| text.clone().into_bytes()).collect();
-    TextRules::new(Arc::new(null), config.list_separator.0)
-}
-
-pub(crate) fn open_file(config: &DataConfig, path: &Path) -> Result<SourceFile> {
-    let kind = match files::format_of(path, config.format)? {
-        FileFormat::Parquet => FileKind::Parquet(ParquetFile::open(path)?),
-        FileFormat::Arrow => FileKind::Ipc(IpcFile::open(path)?),
-        FileFormat::Text(format, compression) => {
-            FileKind::Text(TextFile::open(path, compression, config, format)?)
-        }
-    };
-    Ok(SourceFile { path: path.to_owned(), kind })
 }

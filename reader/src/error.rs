@@ -9,8 +9,6 @@ use std::path::PathBuf;
 
 use zillion_feature::SchemaError;
 
-use crate::rejects::cell_count;
-
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, ReaderError>;
 
@@ -293,4 +291,11 @@ impl fmt::Display for Place {
             Near::RecordBatch(batch) => write!(f, "row {} (record batch {batch})", self.row),
         }
     }
+}
+
+/// What is wrong with a record of another width than the header.
+pub(crate) fn cell_count(found: usize, expected: usize) -> String {
+    format!(
+        "{found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row"
+    )
 }

@@ -14,7 +14,7 @@ const INDEX_BITS: u32 = 14;
 
 /// A count of distinct keys in 16 KiB, with a standard error of 0.8 %.
 #[derive(Clone, Debug)]
-pub(crate) struct Sketch {
+pub struct Sketch {
     registers: Vec<u8>,
 }
 
@@ -25,7 +25,8 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    pub(crate) fn add(&mut self, key: FeatureKey) {
+    /// Counts a key.
+    pub fn add(&mut self, key: FeatureKey) {
         let index = (key.0 >> (64 - INDEX_BITS)) as usize;
         let rest = key.0 << INDEX_BITS;
         let rank = rest.leading_zeros().min(64 - INDEX_BITS) as u8 + 1;
@@ -33,7 +34,8 @@ impl Sketch {
         *register = (*register).max(rank);
     }
 
-    pub(crate) fn count(&self) -> f64 {
+    /// Returns the estimated number of distinct keys.
+    pub fn count(&self) -> f64 {
         let size = self.registers.len() as f64;
         let sum: f64 = self.registers.iter().map(|&r| (-f64::from(r)).exp2()).sum();
         let empty = self.registers.iter().filter(|&&r| r == 0).count();

@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zillion_device::{Task, Workers};
 
+use crate::arrays::{Decoded, Part, Start};
 use crate::block::{Block, Piece};
 use crate::error::{Near, Place, ReaderError, Result};
-use crate::parquet::{Decoded, Part, Start};
-use crate::reading::{FilePlan, Reading, Unit, UnitKind};
-use crate::text::{self, BadRow, Chunks, Problem, TextBlock, TextPlan};
+use crate::reading::Reading;
+use crate::source::{FilePlan, Unit};
+use crate::text::{BadRow, Chunk, Chunks, Problem, TextBlock, TextPlan};
 
 /// Rows from which on a row group is decoded by several parts side by side.
 const LARGE_GROUP: u64 = 32_768;
@@ -58,7 +59,7 @@ pub(crate) struct Feed {
 /// A unit that is partly read.
 enum Open {
     RowGroup { unit: usize, row: u64, parts: Vec<Part> },
-    Text { unit: usize, chunks: Chunks },
+    Text { unit: usize, plan: Arc<TextPlan>, chunks: Chunks },
 }
 
 /// What has been spawned.
@@ -176,11 +177,11 @@ impl Feed {
                 Some(Open::RowGroup { unit, row, parts }) => {
                     return Ok(Some(self.launch_parts(unit, row, parts, wanted)));
                 }
-                Some(Open::Text { unit, mut chunks }) => {
+                Some(Open::Text { unit, plan, mut chunks }) => {
                     let starts_file = chunks.is_at_first_row();
                     let Some(chunk) = chunks.next_chunk()? else { continue };
-                    self.open = Some(Open::Text { unit, chunks });
-                    self.launch_chunk(unit, chunk, starts_file, 0);
+                    self.launch_chunk(unit, &plan, chunk, starts_file, 0);
+                    self.open = Some(Open::Text { unit, plan, chunks });
                     return Ok(Some(0));
                 }
                 None => {
@@ -192,27 +193,30 @@ impl Feed {
         }
     }
 
+    /// Opens a unit from one of its rows on; text is always opened at its beginning.
     fn open_unit(&self, unit: usize, row: u64) -> Result<Open> {
         let reading = &self.reading;
-        let Unit { file, kind } = reading.units[unit];
-        let source = &reading.files[file];
-        match (kind, &reading.plans[file]) {
-            (UnitKind::RowGroup { group, rows_before, rows }, FilePlan::Groups(plan)) => {
+        let Unit { file, group, rows_before, rows } = reading.units[unit];
+        match &reading.plans[file] {
+            FilePlan::Groups(plan) => {
                 let count = self.parts(rows);
                 reading.counts.read(plan.bytes(group));
                 let bound = |part: usize| part * reading.fields.len() / count;
                 let start = Start { group, rows_before, row };
+                let path = reading.files[file].path();
                 let parts = (0..count)
                     .map(|p| {
                         let fields = bound(p)..bound(p + 1);
                         let fields = (reading.fields.as_slice(), fields);
                         let picker = reading.pickers[file];
-                        Part::open(&source.path, plan, fields, start, reading.rules.clone(), picker)
+                        Part::open(path, plan, fields, start, reading.rules.clone(), picker)
                     })
                     .collect::<Result<_>>()?;
                 Ok(Open::RowGroup { unit, row, parts })
             }
-            _ => Ok(Open::Text { unit, chunks: source.chunks()? }),
+            FilePlan::Text(plan) => {
+                Ok(Open::Text { unit, plan: plan.clone(), chunks: plan.chunks()? })
+            }
         }
     }
 
@@ -223,9 +227,7 @@ impl Feed {
     }
 
     fn launch_parts(&mut self, unit: usize, row: u64, parts: Vec<Part>, wanted: usize) -> usize {
-        let UnitKind::RowGroup { rows: all, .. } = self.reading.units[unit].kind else {
-            unreachable!("parts belong to row groups")
-        };
+        let all = self.reading.units[unit].rows;
         let rows = usize::try_from(all - row).unwrap_or(usize::MAX).min(wanted);
         let end = row + rows as u64;
         let more = end < all;
@@ -242,7 +244,14 @@ impl Feed {
         rows
     }
 
-    fn launch_chunk(&mut self, unit: usize, chunk: text::Chunk, starts_file: bool, skip: usize) {
+    fn launch_chunk(
+        &mut self,
+        unit: usize,
+        plan: &Arc<TextPlan>,
+        chunk: Chunk,
+        starts_file: bool,
+        skip: usize,
+    ) {
         let reading = self.reading.clone();
         let file = reading.units[unit].file;
         reading.counts.read(chunk.bytes.len() as u64);
@@ -251,11 +260,11 @@ impl Feed {
         }
         let first = self.launched;
         if reading.pickers[file].thins() {
-            self.launched += text::count(&chunk, &text_plan(&reading, file).settings) as u64;
+            self.launched += plan.count_rows(&chunk) as u64;
         }
+        let plan = plan.clone();
         let task = self.workers.spawn(move || {
-            let (plan, picker) = (text_plan(&reading, file), &reading.pickers[file]);
-            text::decode(&chunk, plan, &reading.fields, skip, first, picker)
+            plan.decode(&chunk, &reading.fields, skip, first, &reading.pickers[file])
         });
         self.flight.push_back(Flight::Text { unit, starts_file, skipped: skip, task });
     }
@@ -333,7 +342,7 @@ impl Feed {
     }
 
     fn explain(&self, unit: usize, bad: &BadRow) -> ReaderError {
-        let path = self.reading.files[self.reading.units[unit].file].path.clone();
+        let path = self.reading.files[self.reading.units[unit].file].path().to_owned();
         let place = Place { row: self.rows_of_file + bad.row + 1, near: Near::Byte(bad.byte) };
         match &bad.problem {
             &Problem::CellCount { found, expected } => {
@@ -362,32 +371,30 @@ impl Feed {
             };
             self.next_unit += 1;
             let unit = unit as usize;
-            match self.reading.units[unit].kind {
-                UnitKind::RowGroup { rows, .. } if rows <= left => left -= rows,
-                UnitKind::RowGroup { .. } => {
+            let Unit { file, rows, .. } = self.reading.units[unit];
+            match &self.reading.plans[file] {
+                FilePlan::Groups(_) if rows <= left => left -= rows,
+                FilePlan::Groups(_) => {
                     self.open = Some(self.open_unit(unit, left)?);
                     left = 0;
                 }
-                UnitKind::Text => left = self.pass_over_text(unit, left)?,
+                FilePlan::Text(plan) => left = self.pass_over_text(unit, plan.clone(), left)?,
             }
         }
         Ok(())
     }
 
     /// Passes over up to `rows` rows of a text file; returns how many are left to pass over behind it.
-    fn pass_over_text(&mut self, unit: usize, rows: u64) -> Result<u64> {
-        let reading = self.reading.clone();
-        let file = reading.units[unit].file;
-        let plan = text_plan(&reading, file);
-        let mut chunks = reading.files[file].chunks()?;
+    fn pass_over_text(&mut self, unit: usize, plan: Arc<TextPlan>, rows: u64) -> Result<u64> {
+        let mut chunks = plan.chunks()?;
         let mut left = rows;
         self.rows_of_file = 0;
         self.launched = 0;
         while left > 0 && !self.cancelled.load(Ordering::Relaxed) {
             let Some(chunk) = chunks.next_chunk()? else { return Ok(left) };
-            let count = text::count(&chunk, &plan.settings) as u64;
+            let count = plan.count_rows(&chunk) as u64;
             if count > left {
-                self.launch_chunk(unit, chunk, false, left as usize);
+                self.launch_chunk(unit, &plan, chunk, false, left as usize);
                 left = 0;
             } else {
                 left -= count;
@@ -395,17 +402,9 @@ impl Feed {
                 self.launched += count;
             }
         }
-        self.open = Some(Open::Text { unit, chunks });
+        self.open = Some(Open::Text { unit, plan, chunks });
         Ok(0)
     }
-}
-
-/// How a text file is decoded.
-fn text_plan(reading: &Reading, file: usize) -> &TextPlan {
-    let FilePlan::Text(plan) = &reading.plans[file] else {
-        unreachable!("chunks belong to text files")
-    };
-    plan
 }
 
 /// Of two errors of one row group the one that stands in the earlier row.

@@ -6,7 +6,8 @@ use zillion_feature::{
 };
 
 use crate::error::Result;
-use crate::sides::{SideLookup, SideTables};
+use crate::side_lookup::SideLookup;
+use crate::side_tables::SideTables;
 use crate::value::Transform;
 
 /// One use of one column of the data. Two features that read the same column are two fields.

@@ -4,24 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Format, TextFormat};
 use crate::error::{ReaderError, Result};
-
-/// How a file is compressed as a whole; Parquet and Arrow compress inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compression {
-    None,
-    Gzip,
-    Zstd,
-}
-
-/// How a file is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileFormat {
-    Parquet,
-    Arrow,
-    Text(TextFormat, Compression),
-}
 
 /// The files that `entries` stand for: sorted within each entry, entries in their order.
 pub(crate) fn expand(root: &Path, entries: &[String]) -> Result<Vec<PathBuf>> {
@@ -101,40 +84,6 @@ fn list_directory(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The format of a file, by the job's setting and the file's ending.
-pub(crate) fn format_of(path: &Path, setting: Format) -> Result<FileFormat> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let (stem, compression) = match name.rsplit_once('.') {
-        Some((stem, "gz")) => (stem, Compression::Gzip),
-        Some((stem, "zst")) => (stem, Compression::Zstd),
-        _ => (name.as_str(), Compression::None),
-    };
-    let by_ending = match stem.rsplit_once('.').map(|(_, ending)| ending) {
-        Some("parquet" | "pq") if compression == Compression::None => Some(FileFormat::Parquet),
-        Some("arrow" | "feather" | "ipc") if compression == Compression::None => {
-            Some(FileFormat::Arrow)
-        }
-        Some("csv") => Some(FileFormat::Text(TextFormat::Csv, compression)),
-        Some("tsv" | "tab") => Some(FileFormat::Text(TextFormat::Tsv, compression)),
-        Some("jsonl" | "ndjson") => Some(FileFormat::Text(TextFormat::Json, compression)),
-        Some("libsvm" | "svm" | "svmlight" | "libfm" | "libffm" | "ffm") => {
-            Some(FileFormat::Text(TextFormat::Svm, compression))
-        }
-        _ => None,
-    };
-    match setting {
-        Format::Auto => {
-            by_ending.ok_or_else(|| ReaderError::UnknownFormat { path: path.to_owned() })
-        }
-        Format::Parquet => Ok(FileFormat::Parquet),
-        Format::Arrow => Ok(FileFormat::Arrow),
-        Format::Csv => Ok(FileFormat::Text(TextFormat::Csv, compression)),
-        Format::Tsv => Ok(FileFormat::Text(TextFormat::Tsv, compression)),
-        Format::Jsonl => Ok(FileFormat::Text(TextFormat::Json, compression)),
-        Format::Libsvm => Ok(FileFormat::Text(TextFormat::Svm, compression)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,19 +134,5 @@ mod tests {
         assert!(error.starts_with("not a valid glob"), "{error}");
         fs::create_dir(folder.path().join("empty")).unwrap();
         assert!(names(folder.path(), &["empty"]).unwrap_err().starts_with("no file matches"));
-    }
-
-    #[test]
-    fn the_format_follows_the_ending_unless_set() {
-        let of = |name: &str, setting| format_of(Path::new(name), setting).ok();
-        let text = |format, compression| Some(FileFormat::Text(format, compression));
-        assert_eq!(of("a.parquet", Format::Auto), Some(FileFormat::Parquet));
-        assert_eq!(of("a.CSV", Format::Auto), text(TextFormat::Csv, Compression::None));
-        assert_eq!(of("a.b.tsv.gz", Format::Auto), text(TextFormat::Tsv, Compression::Gzip));
-        assert_eq!(of("a.csv.zst", Format::Auto), text(TextFormat::Csv, Compression::Zstd));
-        assert_eq!(of("day_0.gz", Format::Auto), None);
-        assert_eq!(of("day_0.gz", Format::Tsv), text(TextFormat::Tsv, Compression::Gzip));
-        assert_eq!(of("notes.md", Format::Auto), None);
-        assert_eq!(of("notes.md", Format::Parquet), Some(FileFormat::Parquet));
     }
 }

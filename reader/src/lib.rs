@@ -42,64 +42,59 @@
 //! [`Batch`]: zillion_feature::Batch
 //! [`Schema`]: zillion_feature::Schema
 
+mod arrays;
+mod arrow_rows;
 mod assembly;
 mod block;
 mod config;
-mod convert;
 mod counts;
 mod dataset;
 mod error;
 mod estimate;
+mod explain;
 mod feed;
 mod field;
 mod files;
-mod guess;
+mod format;
 mod header;
-mod history;
-mod id;
 mod ipc;
-mod keyed;
-mod next_item;
 mod order;
 mod parquet;
 mod passes;
 mod permute;
 mod policy;
-mod profile;
 mod quantiles;
 mod raw;
 mod reading;
 mod rejects;
-mod sides;
-mod sniff;
+mod row_count;
+mod side_files;
+mod side_lookup;
+mod side_tables;
+mod source;
 mod stream;
 mod sums;
-mod synthesise;
-mod text;
+pub mod text;
 mod value;
 mod windows;
 
+pub use arrays::{plain_type, visit_texts};
+pub use arrow_rows::{ArrowRows, ColumnType, RowSpan};
 pub use config::{
-    Byte, DataConfig, Decimal, Format, Header, NegativesConfig, Paths, Quote, SHUFFLE_WINDOW,
-    Share, WindowRows,
+    Byte, DataConfig, Decimal, Header, NegativesConfig, Paths, Quote, SHUFFLE_WINDOW, Share,
+    WindowRows,
 };
-pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, ConvertType, Converted, convert};
 pub use counts::{BAD_ROWS, BadRowKind, ReadCounts};
 pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
-pub use estimate::{Estimate, Frequencies};
-pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
-pub use history::{HistoryFile, HistorySpec, add_histories};
-pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
-pub use next_item::{NextItemFiles, NextItemSpec, next_items};
+pub use estimate::{Estimate, Frequencies, Sketch};
+pub use format::{Compression, FileFormat, Format, TextFormat, format_of};
+pub use parquet::ParquetFile;
 pub use passes::{decode_columns, frequencies, statistics, vocabulary};
-pub use profile::{
-    Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, estimated_rows,
-    estimated_rows_of, profile,
-};
+pub use quantiles::Sample;
 pub use raw::{RawBlock, RawRows};
 pub use rejects::Reject;
-pub use sides::SideTables;
-pub use sniff::{Sniffed, sniff};
+pub use row_count::{estimated_rows, estimated_rows_of};
+pub use side_tables::SideTables;
+pub use source::{ArraySource, Batches, DataFile};
 pub use stream::{BatchOrder, BatchStream};
-pub use synthesise::{ClickLog, Drawn, ID_FIELDS, NUMERIC_FIELDS};

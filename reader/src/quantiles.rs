@@ -10,7 +10,7 @@ const CAPACITY: usize = 1 << 24;
 /// Whether a value is kept depends on its number in the column alone: beyond the capacity those whose
 /// mixed number starts with `level` zero bits, and `level` grows by one whenever the sample is full.
 #[derive(Debug)]
-pub(crate) struct Sample {
+pub struct Sample {
     capacity: usize,
     level: u32,
     seen: u64,
@@ -26,11 +26,13 @@ impl Default for Sample {
 }
 
 impl Sample {
-    pub(crate) fn with_capacity(capacity: usize) -> Self {
+    /// Returns an empty sample that keeps at most `capacity` values.
+    pub fn with_capacity(capacity: usize) -> Self {
         Self { capacity, level: 0, seen: 0, values: Vec::new(), numbers: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, x: f64) {
+    /// Adds the next value of the column.
+    pub fn add(&mut self, x: f64) {
         let number = self.seen;
         self.seen += 1;
         if !keeps(self.level, number) {
@@ -79,7 +81,7 @@ impl Sample {
 
 impl Sample {
     /// The values that were kept, ascending.
-    pub(crate) fn sorted(mut self) -> Vec<f32> {
+    pub fn sorted(mut self) -> Vec<f32> {
         self.values.sort_unstable_by(f32::total_cmp);
         self.values
     }

@@ -24,12 +24,12 @@ use zillion_feature::{LabelColumn, RawColumns, Schema};
 
 use crate::assembly::gather_label;
 use crate::config::DataConfig;
-use crate::dataset::{open_file, text_rules};
 use crate::error::{ReaderError, Result};
 use crate::feed::Feed;
 use crate::field::{self, Field};
-use crate::reading::{Reading, SourceFile};
-use crate::text;
+use crate::reading::{Reading, text_rules};
+use crate::source::DataFile;
+use crate::text::{OtherColumns, count_rows};
 use inputs::Inputs;
 
 /// Rows of data files in file order, as requests have them.
@@ -110,18 +110,19 @@ impl RawRows {
         config: &DataConfig,
         files: &[PathBuf],
         schema: &Schema,
-        labels_of: impl FnOnce(&[SourceFile]) -> Vec<Option<Field>>,
+        labels_of: impl FnOnce(&[DataFile]) -> Vec<Option<Field>>,
     ) -> Result<Self> {
         config.check()?;
-        let sources: Vec<SourceFile> =
-            files.iter().map(|path| open_file(config, path)).collect::<Result<_>>()?;
+        let sources: Vec<DataFile> =
+            files.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
         let (inputs, mut fields) = Inputs::of(schema)?;
         let mut labels = Vec::with_capacity(schema.labels.len());
         for field in labels_of(&sources) {
             labels.push(field.is_some().then_some(fields.len()));
             fields.extend(field);
         }
-        let reading = Reading::new(&Arc::new(sources), fields, text_rules(config))?;
+        let reading =
+            Reading::new(&Arc::new(sources), fields, text_rules(config), OtherColumns::PassOver)?;
         if reading.units.is_empty() {
             let Some(first) = reading.files.first() else {
                 return Err(ReaderError::Setting {
@@ -131,7 +132,7 @@ impl RawRows {
             };
             return Err(ReaderError::NoRows {
                 files: reading.files.len(),
-                path: first.path.clone(),
+                path: first.path().to_owned(),
             });
         }
         let reading = Arc::new(reading);
@@ -181,18 +182,14 @@ impl RawRows {
     pub fn count(&self) -> Result<u64> {
         let mut rows = 0;
         for file in self.reading.files.iter() {
-            rows += match (file.rows(), file.text_settings()) {
-                (Some(known), _) => known,
-                (None, None) => 0,
-                (None, Some(settings)) => {
-                    let mut chunks = file.chunks()?;
-                    let mut rows = 0;
-                    while let Some(chunk) = chunks.next_chunk()? {
-                        rows += text::count(&chunk, settings) as u64;
-                    }
-                    rows
+            if let Some(known) = file.rows() {
+                rows += known;
+            } else if let Some(text) = file.text() {
+                let mut chunks = text.chunks()?;
+                while let Some(chunk) = chunks.next_chunk()? {
+                    rows += count_rows(&chunk, text.grammar()) as u64;
                 }
-            };
+            }
         }
         Ok(rows)
     }

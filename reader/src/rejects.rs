@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Near, Place, ReaderError};
+use crate::error::{Near, Place, ReaderError, cell_count};
 
 /// Messages of the first rows, for the error above the limit.
 const EXAMPLES: usize = 3;
@@ -109,11 +109,4 @@ impl RejectLog {
     pub(crate) fn examples(&self) -> Vec<String> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).examples.clone()
     }
-}
-
-/// What is wrong with a record of another width than the header.
-pub(crate) fn cell_count(found: usize, expected: usize) -> String {
-    format!(
-        "{found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row"
-    )
 }

@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("feature", &["config"]),
     ("device", &[]),
     ("reader", &["config", "feature", "device"]),
+    ("datatools", &["config", "feature", "device", "reader"]),
     ("rows", &["feature", "device"]),
     ("embedding", &["feature", "device", "rows"]),
     ("nn", &["config", "feature", "device"]),

@@ -4,7 +4,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
-use zillion_reader::ConvertType;
+use zillion_reader::ColumnType;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DataArgs {
@@ -161,7 +161,7 @@ pub(crate) struct ConvertArgs {
     /// Type of a column of a text file (repeatable): int64, uint64, float, string, label, list<int64>,
     /// list<uint64>, list<string>; absent: what the job says, or what its first rows look like
     #[arg(long = "type", value_name = "COLUMN=TYPE", value_parser = typed)]
-    pub(crate) types: Vec<(String, ConvertType)>,
+    pub(crate) types: Vec<(String, ColumnType)>,
     /// Bad rows that may be left out; the first one more is an error
     #[arg(long, value_name = "ROWS", default_value = "0")]
     pub(crate) max_bad_rows: u64,
@@ -193,7 +193,7 @@ pub(crate) enum ConvertKind {
     Arrow,
 }
 
-fn typed(text: &str) -> Result<(String, ConvertType), String> {
+fn typed(text: &str) -> Result<(String, ColumnType), String> {
     match text.rsplit_once('=') {
         Some((column, of)) if !column.is_empty() => Ok((column.to_owned(), of.parse()?)),
         _ => Err("a type is given as COLUMN=TYPE".to_owned()),

@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use toml::Value;
 use zillion_console::compute_pool;
 use zillion_console::exit::Stop;
+use zillion_datatools::Guessed;
 use zillion_feature::RawType;
-use zillion_reader::{DataConfig, Dataset, Guessed, Header};
+use zillion_reader::{DataConfig, Dataset, Header};
 use zillion_trainer::Job;
 
 use crate::args::InitArgs;

@@ -14,8 +14,8 @@ use serde::Serialize;
 use zillion_console::exit::Stop;
 use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, job_file, print_json, signals};
+use zillion_datatools::ClickLog;
 use zillion_device::Workers;
-use zillion_reader::ClickLog;
 use zillion_trainer::{EpochReport, Job, Observer, StepReport, TrainOptions, TrainReport, train};
 
 use place::{Place, run_setting};

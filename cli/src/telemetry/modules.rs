@@ -10,7 +10,9 @@ use zillion_config::nearest;
 const OURS: &[&str] = &[
     "zillion",
     "zillion_bench",
+    "zillion_config",
     "zillion_console",
+    "zillion_datatools",
     "zillion_device",
     "zillion_embedding",
     "zillion_feature",
@@ -18,6 +20,7 @@ const OURS: &[&str] = &[
     "zillion_ps",
     "zillion_reader",
     "zillion_registry",
+    "zillion_rows",
     "zillion_scorer",
     "zillion_serving",
     "zillion_store",

@@ -14,24 +14,8 @@ use arrow_schema::{DataType, Field};
 use arrow_select::take::take;
 use zillion_feature::RawType;
 
+use crate::arrays::plain_type;
 use crate::field::Role;
-
-/// The type of the values, whatever their encoding.
-pub(crate) fn plain_type(found: &DataType) -> DataType {
-    match found {
-        DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
-        DataType::LargeBinary | DataType::BinaryView => DataType::Binary,
-        DataType::Dictionary(_, values) => plain_type(values),
-        DataType::List(element)
-        | DataType::LargeList(element)
-        | DataType::FixedSizeList(element, _) => {
-            let element = element.as_ref().clone();
-            let plain = plain_type(element.data_type());
-            DataType::List(Arc::new(element.with_data_type(plain)))
-        }
-        other => other.clone(),
-    }
-}
 
 /// What a column that has no type, because it has no value, is read as.
 pub(super) fn type_of_nulls(role: &Role) -> DataType {

@@ -14,24 +14,70 @@ use arrow_array::{
 };
 use arrow_schema::DataType;
 use bytes::Bytes;
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
 use zillion_feature::{FeatureKey, RawType};
 
-use super::decode::append;
 use super::positioned::PositionedFile;
 use super::runs::Runs;
-use super::texts::{DictionaryKeys, TextRules};
+use crate::arrays::{DictionaryKeys, PagedFields, TextRules, append, plain_type, without_panic};
 use crate::block::Column;
-use crate::field::Role;
+use crate::field::{Field, Role};
 
 /// Rows that are decoded at a time: their numbers stay in the first cache.
 const ROWS: usize = 4096;
 
+/// The columns of a row group that are decoded here.
+pub(super) struct PagedColumns {
+    /// One a field of the part.
+    columns: Vec<Option<PagedColumn>>,
+    inflater: Inflater,
+}
+
+impl PagedColumns {
+    /// Opens those of the columns that can be decoded here; `None` if none can.
+    pub(super) fn open(
+        file: &Arc<PositionedFile>,
+        metadata: &ArrowReaderMetadata,
+        group: usize,
+        (columns, fields): (&[usize], &[Field]),
+        rules: &TextRules,
+    ) -> Option<Self> {
+        let paged = columns.iter().zip(fields).map(|(&column, field)| {
+            let uses = columns.iter().filter(|&&other| other == column).count();
+            let found = plain_type(metadata.schema().field(column).data_type());
+            let of_group = (metadata.metadata().as_ref(), group, column);
+            let open = || PagedColumn::open(file, of_group, &found, &field.role, rules);
+            (uses == 1).then(|| without_panic(|| Ok::<_, String>(open())).ok().flatten()).flatten()
+        });
+        let columns: Vec<Option<PagedColumn>> = paged.collect();
+        let any = columns.iter().any(Option::is_some);
+        any.then(|| Self { columns, inflater: Inflater::default() })
+    }
+}
+
+impl PagedFields for PagedColumns {
+    fn has(&self, field: usize) -> bool {
+        self.columns.get(field).is_some_and(Option::is_some)
+    }
+
+    fn decode(&mut self, rows: usize, fields: &[Field], columns: &mut [Column]) -> bool {
+        for ((paged, field), column) in self.columns.iter_mut().zip(fields).zip(columns) {
+            let Some(paged) = paged else { continue };
+            let mut decode = || paged.decode(rows, &field.role, column, &mut self.inflater);
+            if !without_panic(|| Ok::<_, String>(decode())).is_ok_and(|done| done.is_some()) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
 /// A column of a row group that is decoded here.
-pub(super) struct PagedColumn {
+struct PagedColumn {
     pages: SerializedPageReader<PositionedFile>,
     /// Whether pages come compressed and are left to the [`Inflater`].
     is_zstd: bool,
@@ -62,7 +108,7 @@ enum Values {
 impl PagedColumn {
     /// The leaf of root column `column`, whose type in Arrow is `found`, if it can be decoded here for the
     /// role.
-    pub(super) fn open(
+    fn open(
         file: &Arc<PositionedFile>,
         (metadata, group, column): (&ParquetMetaData, usize, usize),
         found: &DataType,
@@ -124,7 +170,7 @@ impl PagedColumn {
     }
 
     /// Appends the next `rows` rows. `None`: this cannot be decoded here; the column may have some of them.
-    pub(super) fn decode(
+    fn decode(
         &mut self,
         rows: usize,
         role: &Role,
@@ -258,7 +304,7 @@ impl PagedColumn {
 
 /// One decompressor for all the columns of a part.
 #[derive(Default)]
-pub(super) struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
+struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
 
 /// A page that claims to be larger is left to the other decoder, which refuses it.
 const LARGEST_PAGE: u64 = 256 << 20;

@@ -23,7 +23,7 @@ struct Input {
 /// What an input's values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Id(RawType),
+    RawId(RawType),
     Ids(RawType),
     Number,
 }
@@ -54,12 +54,12 @@ impl Inputs {
                 input.kind = shared(input.kind, side.raw)
                     .filter(|_| field.column == join.by)
                     .ok_or_else(|| not_told_apart(field, &join.by, &side.name))?;
-                if let Kind::Id(raw) = input.kind {
+                if let Kind::RawId(raw) = input.kind {
                     field.role = Role::RawId { raw };
                 }
                 continue;
             }
-            inputs.push(Input { name: join.by.clone(), kind: Kind::Id(side.raw) });
+            inputs.push(Input { name: join.by.clone(), kind: Kind::RawId(side.raw) });
             fields.push(Field {
                 used_by: format!("the join with side table `{}`", side.name),
                 column: join.by,
@@ -74,7 +74,7 @@ impl Inputs {
     pub(super) fn columns(&self, pieces: &[Piece], rows: usize) -> RawColumns<'static> {
         let column = |(at, input): (usize, &Input)| {
             let column = match input.kind {
-                Kind::Id(raw) => of_rows(ids(raw, singles(pieces, rows, at))),
+                Kind::RawId(raw) => of_rows(ids(raw, singles(pieces, rows, at))),
                 Kind::Ids(raw) => lists(raw, pieces, rows, at),
                 Kind::Number => of_rows(numbers(pieces, rows, at)),
             };
@@ -86,7 +86,7 @@ impl Inputs {
 
 fn kind_and_role(feature: &FeatureSpec) -> (Kind, Role) {
     match feature.kind {
-        FeatureKind::Id { raw, .. } => (Kind::Id(raw), Role::RawId { raw }),
+        FeatureKind::Id { raw, .. } => (Kind::RawId(raw), Role::RawId { raw }),
         FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => {
             (Kind::Ids(raw), Role::RawIds { raw })
         }
@@ -101,11 +101,11 @@ fn kind_and_role(feature: &FeatureSpec) -> (Kind, Role) {
 /// number for a number. `None`: nothing that is right for both.
 fn shared(kind: Kind, side: RawType) -> Option<Kind> {
     match (kind, side) {
-        (Kind::Id(RawType::String), _) => Some(kind),
-        (Kind::Id(_), RawType::String) => Some(Kind::Id(side)),
+        (Kind::RawId(RawType::String), _) => Some(kind),
+        (Kind::RawId(_), RawType::String) => Some(Kind::RawId(side)),
         // Of the two whole types the signed one: an id beyond it is refused, as in training.
-        (Kind::Id(own), side) => Some(Kind::Id(if own == side { own } else { RawType::I64 })),
-        (Kind::Number, RawType::I64 | RawType::U64) => Some(Kind::Id(side)),
+        (Kind::RawId(own), side) => Some(Kind::RawId(if own == side { own } else { RawType::I64 })),
+        (Kind::Number, RawType::I64 | RawType::U64) => Some(Kind::RawId(side)),
         (Kind::Number, RawType::String) | (Kind::Ids(_), _) => None,
     }
 }

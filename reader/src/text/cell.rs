@@ -1,19 +1,21 @@
 //! One value of a row to what its role makes of it: the same for every grammar.
 
+use zillion_feature::raw_value::{
+    RawId, ValueError, finite, group_from_bytes, id_from_cell, parse_f64, parse_f64_with_comma,
+};
 use zillion_feature::{FeatureKey, RawType, RawValue};
 
-use super::TextSettings;
+use super::settings::TextSettings;
 use crate::block::{Column, end_list};
 use crate::config::Decimal;
 use crate::field::Role;
-use crate::id::{self, Id};
 use crate::value::{self, Outcome, Refusal};
 
 /// A value as a grammar has it. Every method gives `None` for a missing value.
 pub(super) trait Cell {
-    fn id<I: Id>(&self, raw: RawType) -> Outcome<Option<I>>;
+    fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>>;
     /// Appends the ids of a list that are there.
-    fn ids<I: Id>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()>;
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()>;
     /// Appends a text, as it would be an id of type string; says whether there is one.
     fn text(&self, to: &mut Vec<u8>) -> Outcome<bool> {
         let text = self.id::<RawValue<'static>>(RawType::String)?;
@@ -26,6 +28,8 @@ pub(super) trait Cell {
     fn label(&self) -> Outcome<Option<f32>>;
     fn group(&self) -> Outcome<Option<u64>>;
     fn time(&self) -> Outcome<Option<i64>>;
+    /// Returns the value as messages show it.
+    fn shown(&self) -> Vec<u8>;
 }
 
 /// The list of a row in the making.
@@ -90,13 +94,13 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         }
         (Role::Bucket { buckets, missing }, Column::Keys(keys)) => {
             keys.push(match cell.number()? {
-                Some(x) => buckets.key(value::finite(x)?),
+                Some(x) => buckets.key(finite(x)?),
                 None => *missing,
             });
         }
         (Role::Number { needed }, Column::Numbers(values)) => {
             values.push(match cell.number()? {
-                Some(x) => value::finite(x)?,
+                Some(x) => finite(x)?,
                 None if *needed => return Err(Refusal::Missing),
                 None => f64::NAN,
             });
@@ -148,24 +152,24 @@ impl<'a> TextCell<'a> {
 
 impl Cell for TextCell<'_> {
     #[inline]
-    fn id<I: Id>(&self, raw: RawType) -> Outcome<Option<I>> {
-        self.present().map(|text| id::from_cell(raw, text)).transpose()
+    fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>> {
+        Ok(self.present().map(|text| id_from_cell(raw, text)).transpose()?)
     }
 
     #[inline]
     fn text(&self, to: &mut Vec<u8>) -> Outcome<bool> {
         let Some(text) = self.present() else { return Ok(false) };
-        std::str::from_utf8(text).map_err(|_| Refusal::NotUtf8)?;
+        std::str::from_utf8(text).map_err(|_| ValueError::NotUtf8)?;
         to.extend_from_slice(text);
         Ok(true)
     }
 
     #[inline]
-    fn ids<I: Id>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
         let Some(text) = self.present() else { return Ok(()) };
         for id in text.split(|&b| b == self.settings.list_separator) {
             if !self.settings.is_missing(id) {
-                list.push(id::from_cell(raw, id)?);
+                list.push(id_from_cell(raw, id)?);
             }
         }
         Ok(())
@@ -181,26 +185,25 @@ impl Cell for TextCell<'_> {
     }
 
     fn group(&self) -> Outcome<Option<u64>> {
-        self.present().map(value::group_from_bytes).transpose()
+        Ok(self.present().map(group_from_bytes).transpose()?)
     }
 
     fn time(&self) -> Outcome<Option<i64>> {
         self.present().map(value::time_from_cell).transpose()
     }
+
+    fn shown(&self) -> Vec<u8> {
+        self.text.to_vec()
+    }
 }
 
 impl TextSettings {
     #[inline]
-    pub(super) fn is_missing(&self, cell: &[u8]) -> bool {
-        cell.is_empty() || self.null.iter().any(|marker| marker == cell)
-    }
-
-    #[inline]
     fn number(&self, cell: &[u8]) -> Outcome<f64> {
-        match self.decimal {
-            Decimal::Point => value::parse_f64(cell.trim_ascii()),
-            Decimal::Comma => value::parse_f64_with_comma(cell.trim_ascii()),
-        }
+        Ok(match self.decimal {
+            Decimal::Point => parse_f64(cell.trim_ascii())?,
+            Decimal::Comma => parse_f64_with_comma(cell.trim_ascii())?,
+        })
     }
 
     fn label(&self, cell: &[u8]) -> Outcome<f32> {

@@ -8,28 +8,40 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::lines::is_blank;
+use super::open::Bytes;
 use super::records::{Dialect, Records, Step, last_record_end};
-use super::source::Source;
-use super::{Grammar, LINES_LOOKED_AT};
+use super::settings::Grammar;
 use crate::error::{Near, Place, ReaderError, Result};
 
 /// Bytes of a chunk.
-pub(crate) const CHUNK: usize = 1 << 20;
+pub(super) const CHUNK: usize = 1 << 20;
 
 /// Bytes of the longest record. What is longer is a quote that nobody closed.
 const MAX_RECORD: usize = 16 << 20;
 
-/// Whole records.
+/// The number of rows at the beginning of a file without a header that tell its columns.
+pub(super) const FIRST_ROWS: usize = 1000;
+
+/// Returns why a row is refused that has a column which the first rows of its file do not have.
+pub(super) fn beyond_first_rows(column: &str) -> String {
+    format!(
+        "it has a column `{column}`, which none of the first {FIRST_ROWS} rows of the file has and which would \
+         get lost; write it in the first row too, as null or empty"
+    )
+}
+
+/// A piece of a text file that holds whole records.
 #[derive(Debug)]
-pub(crate) struct Chunk {
-    pub(crate) bytes: Vec<u8>,
-    /// Where it starts in the decompressed text.
-    pub(crate) offset: u64,
+pub struct Chunk {
+    /// The records.
+    pub bytes: Vec<u8>,
+    /// The byte of the decompressed text at which the chunk starts.
+    pub offset: u64,
 }
 
 /// A source on its way through a file.
-pub(crate) struct Chunks {
-    source: Source,
+pub struct Chunks {
+    source: Bytes,
     path: PathBuf,
     grammar: Grammar,
     /// Bytes read and not yet handed out, and where they start in the decompressed text.
@@ -54,7 +66,7 @@ impl Chunks {
     ///
     /// # Errors
     /// A source without a byte, or one that says it is UTF-16.
-    pub(crate) fn new(source: Source, path: &Path, grammar: Grammar) -> Result<Self> {
+    pub fn new(source: Bytes, path: &Path, grammar: Grammar) -> Result<Self> {
         let mut chunks = Self {
             source,
             path: path.to_owned(),
@@ -79,7 +91,7 @@ impl Chunks {
     }
 
     /// Takes the first record off as names of columns.
-    pub(crate) fn take_header(&mut self, dialect: Dialect) -> Result<Vec<String>> {
+    pub fn take_header(&mut self, dialect: Dialect) -> Result<Vec<String>> {
         loop {
             let mut records = Records::new(dialect, &self.buffer);
             let step = records.advance();
@@ -107,12 +119,12 @@ impl Chunks {
     }
 
     /// Whether the next chunk is the first one of data.
-    pub(crate) fn is_at_first_row(&self) -> bool {
+    pub fn is_at_first_row(&self) -> bool {
         self.fresh
     }
 
     /// Whether there is another record.
-    pub(crate) fn has_more(&mut self) -> Result<bool> {
+    pub fn has_more(&mut self) -> Result<bool> {
         loop {
             let Some(blank) = self.blank_front() else { return Ok(true) };
             if self.at_end {
@@ -150,7 +162,7 @@ impl Chunks {
     ///
     /// # Errors
     /// Rows that `of` cannot read.
-    pub(crate) fn columns(
+    pub fn columns(
         &mut self,
         of: fn(&[u8]) -> std::result::Result<Vec<String>, String>,
     ) -> Result<Vec<String>> {
@@ -159,7 +171,7 @@ impl Chunks {
         }
         let end = loop {
             let mut ends = memchr::memchr_iter(b'\n', &self.buffer).map(|at| at + 1);
-            let end = match ends.by_ref().nth(LINES_LOOKED_AT - 1) {
+            let end = match ends.by_ref().nth(FIRST_ROWS - 1) {
                 Some(end) => Some(end),
                 None if self.at_end => Some(self.buffer.len()),
                 None if self.buffer.len() < CHUNK => None,
@@ -178,7 +190,7 @@ impl Chunks {
     }
 
     /// The next chunk, or `None` at the end.
-    pub(crate) fn next_chunk(&mut self) -> Result<Option<Chunk>> {
+    pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
         let missing = CHUNK.saturating_sub(self.buffer.len());
         self.read_up_to(missing)?;
         loop {

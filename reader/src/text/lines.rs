@@ -1,10 +1,10 @@
 //! Lines of the grammars whose rows are lines: JSON lines and libsvm.
 
-use super::Grammar;
+use super::settings::Grammar;
 
 /// The lines of a chunk that hold a row, without their ends.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines<'a> {
+pub struct Lines<'a> {
     grammar: Grammar,
     input: &'a [u8],
     start: usize,
@@ -12,18 +12,19 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    pub(crate) fn new(grammar: Grammar, input: &'a [u8]) -> Self {
+    /// Returns the lines of a chunk.
+    pub fn new(grammar: Grammar, input: &'a [u8]) -> Self {
         Self { grammar, input, start: 0, end: 0 }
     }
 
     /// Where the line that [`Lines::advance`] gave last starts.
-    pub(crate) fn start(&self) -> usize {
+    pub fn start(&self) -> usize {
         self.start
     }
 
     /// The next line with a row; what holds none (white space, a comment of libsvm) is passed over.
     #[inline]
-    pub(crate) fn advance(&mut self) -> Option<&'a [u8]> {
+    pub fn advance(&mut self) -> Option<&'a [u8]> {
         while self.end < self.input.len() {
             self.start = self.end;
             let rest = &self.input[self.start..];

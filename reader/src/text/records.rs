@@ -5,15 +5,17 @@
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
-/// How cells are separated and quoted.
+/// The characters that separate and quote cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dialect {
-    pub(crate) delimiter: u8,
-    pub(crate) quote: Option<u8>,
+pub struct Dialect {
+    /// The character between cells.
+    pub delimiter: u8,
+    /// The character around cells that hold delimiters, if quotes mean anything.
+    pub quote: Option<u8>,
 }
 
-/// Reads the records of one chunk, which starts where a record does.
-pub(crate) struct Records<'a> {
+/// SvmColumn the records of one chunk, which starts where a record does.
+pub struct Records<'a> {
     reader: Reader,
     input: &'a [u8],
     consumed: usize,
@@ -25,7 +27,7 @@ pub(crate) struct Records<'a> {
 
 /// What [`Records::advance`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// A record, ended by its line end.
     Record,
     /// A record, ended by the end of the chunk.
@@ -37,7 +39,8 @@ pub(crate) enum Step {
 }
 
 impl<'a> Records<'a> {
-    pub(crate) fn new(dialect: Dialect, input: &'a [u8]) -> Self {
+    /// Returns the records of a chunk.
+    pub fn new(dialect: Dialect, input: &'a [u8]) -> Self {
         let mut builder = ReaderBuilder::new();
         builder.delimiter(dialect.delimiter);
         match dialect.quote {
@@ -52,12 +55,12 @@ impl<'a> Records<'a> {
     }
 
     /// Bytes of the chunk that the records so far have taken.
-    pub(crate) fn consumed(&self) -> usize {
+    pub fn consumed(&self) -> usize {
         self.consumed
     }
 
-    /// Reads the next record.
-    pub(crate) fn advance(&mut self) -> Step {
+    /// SvmColumn the next record.
+    pub fn advance(&mut self) -> Step {
         let (mut written, mut ended) = (0, 0);
         loop {
             let rest = &self.input[self.consumed..];
@@ -89,20 +92,20 @@ impl<'a> Records<'a> {
     }
 
     /// Number of cells of the current record.
-    pub(crate) fn cells(&self) -> usize {
+    pub fn cells(&self) -> usize {
         self.cells
     }
 
     /// A cell of the current record.
     #[inline]
-    pub(crate) fn cell(&self, index: usize) -> &[u8] {
+    pub fn cell(&self, index: usize) -> &[u8] {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.text[start..self.ends[index]]
     }
 }
 
 /// Where the last whole record of `input` ends, or `None` if no record does.
-pub(crate) fn last_record_end(dialect: Dialect, input: &[u8]) -> Option<usize> {
+pub(super) fn last_record_end(dialect: Dialect, input: &[u8]) -> Option<usize> {
     if dialect.quote.is_none_or(|quote| !input.contains(&quote)) {
         // Without quotes every line end ends a record.
         if let Some(at) = input.iter().rposition(|&b| b == b'\n') {

@@ -10,12 +10,10 @@ use serde_json::json;
 use toml::{Table, Value};
 use zillion_console::exit::Stop;
 use zillion_console::{compute_pool, durable_files, job_file, print_json, print_line};
+use zillion_datatools::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
 use zillion_device::{Files, Workers};
 use zillion_feature::Schema;
-use zillion_reader::{
-    ConvertOutput, ConvertSpec, ConvertTo, Converted, DataConfig, Paths, ReaderError, Reject,
-    convert,
-};
+use zillion_reader::{DataConfig, Paths, ReaderError, Reject};
 use zillion_registry::VersionFile;
 
 use crate::args::{ConvertArgs, ConvertKind};

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 use zillion_console::{durable_files, print_json};
-use zillion_reader::{HistoryFile, HistorySpec, add_histories};
+use zillion_datatools::{HistoryFile, HistorySpec, add_histories};
 
 use crate::args::HistoryArgs;
 use crate::text::grouped;

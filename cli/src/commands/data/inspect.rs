@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use zillion_console::{compute_pool, job_file, print_json};
-use zillion_reader::{
-    ColumnProfile, Count, DataConfig, Drift, Look, Numbers, Paths, Profile, drift, profile,
-};
+use zillion_datatools::{ColumnProfile, Count, Drift, Look, Numbers, Profile, drift, profile};
+use zillion_reader::{DataConfig, Paths};
 
 use crate::args::InspectArgs;
 use crate::raw_files::guess_config;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 use zillion_console::{durable_files, print_json};
-use zillion_reader::{NextItemSpec, next_items};
+use zillion_datatools::{NextItemSpec, next_items};
 
 use crate::args::NextItemArgs;
 use crate::text::grouped;

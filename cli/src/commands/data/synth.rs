@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde::Serialize;
 use zillion_console::{compute_pool, durable_files, print_json};
+use zillion_datatools::ClickLog;
 use zillion_device::{Files, Workers};
 use zillion_nn::metrics;
-use zillion_reader::ClickLog;
 
 use crate::args::SynthArgs;
 use crate::text::figure;

@@ -54,11 +54,11 @@ output = {output}
 "#,
         seed = args.seed,
     );
-    for i in 1..=zillion_reader::NUMERIC_FIELDS {
+    for i in 1..=zillion_datatools::NUMERIC_FIELDS {
         let _ = writeln!(job, "[features.I{i}]\nkind = \"bucketized\"\nbuckets = 20");
     }
     job.push_str("\n# Each id has a table of its own name; a missing value is an id of its own.\n");
-    for i in 1..=zillion_reader::ID_FIELDS {
+    for i in 1..=zillion_datatools::ID_FIELDS {
         let _ = writeln!(job, "[features.C{i}]\nkind = \"id\"");
     }
     job

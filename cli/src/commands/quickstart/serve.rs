@@ -12,8 +12,9 @@ use zillion_bench::load::bodies::Recipe;
 use zillion_bench::server::{Asker, ServerChild, Setup};
 use zillion_console::progress::Progress;
 use zillion_console::{durable_files, open_registry};
+use zillion_datatools::ClickLog;
 use zillion_device::{SystemClock, Workers};
-use zillion_reader::{ClickLog, Dataset, Labels, RawRows};
+use zillion_reader::{Dataset, Labels, RawRows};
 use zillion_registry::{Model, STABLE};
 use zillion_trainer::{Checkpoint, Loaded, PublishConfig, publish_checkpoint};
 

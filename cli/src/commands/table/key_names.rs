@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use zillion_datatools::{Look, profile};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, TableId};
-use zillion_reader::{Look, profile};
 use zillion_trainer::Job;
 
 /// How the keys of one table were made.

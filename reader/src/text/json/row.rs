@@ -6,45 +6,49 @@ use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-use super::Keys;
+use super::JsonKeys;
 
-/// The value of a key.
+/// The value of one key of an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Value<'a> {
-    /// Absent, or null.
+pub enum JsonValue<'a> {
+    /// The key is absent, or its value is null.
     Missing,
+    /// True or false.
     Bool(bool),
+    /// A whole number.
     Int(i64),
-    /// Beyond an `i64`.
+    /// A whole number that only a `u64` holds.
     UInt(u64),
+    /// A number with a fraction or an exponent, or one that 64 bits cannot hold.
     Float(f64),
-    /// As it stands in the line.
+    /// A string as it stands in the line.
     Text(&'a str),
-    /// Unescaped: a range of [`JsonRow::texts`].
+    /// A string with escapes: a range of the unescaped texts of the row.
     Unescaped(usize, usize),
-    /// A range of [`JsonRow::items`].
+    /// A list: a range of [`JsonRow::items`].
     List(usize, usize),
+    /// An object, whose contents are passed over.
     Object,
 }
 
 /// The values of one line, and their memory, which the next line uses again.
 #[derive(Debug, Default)]
-pub(crate) struct JsonRow<'a> {
+pub struct JsonRow<'a> {
     /// One a key.
-    values: Vec<Value<'a>>,
+    values: Vec<JsonValue<'a>>,
     seen: Vec<bool>,
-    items: Vec<Value<'a>>,
+    items: Vec<JsonValue<'a>>,
     texts: String,
 }
 
 impl<'a> JsonRow<'a> {
-    /// Reads the line as an object.
+    /// SvmColumn a line as an object.
     ///
     /// # Errors
-    /// What is wrong with it and what to do.
-    pub(crate) fn read(&mut self, line: &'a [u8], keys: &Keys) -> Result<(), String> {
+    /// The line is not one object: what is wrong and what to do.
+    pub fn read(&mut self, line: &'a [u8], keys: &JsonKeys) -> Result<(), String> {
         self.values.clear();
-        self.values.resize(keys.len(), Value::Missing);
+        self.values.resize(keys.len(), JsonValue::Missing);
         self.seen.clear();
         self.seen.resize(keys.len(), false);
         self.items.clear();
@@ -52,20 +56,22 @@ impl<'a> JsonRow<'a> {
         parse(line, ObjectSeed { row: self, keys })
     }
 
-    pub(crate) fn value(&self, key: usize) -> Value<'a> {
+    /// Returns the value of the numbered key.
+    pub fn value(&self, key: usize) -> JsonValue<'a> {
         self.values[key]
     }
 
-    pub(crate) fn items(&self, start: usize, end: usize) -> &[Value<'a>] {
+    /// Returns the values of a list.
+    pub fn items(&self, start: usize, end: usize) -> &[JsonValue<'a>] {
         &self.items[start..end]
     }
 
-    /// The text of a string.
+    /// Returns the text of a string; `None` for other values.
     #[inline]
-    pub(crate) fn text(&self, value: Value<'a>) -> Option<&str> {
+    pub fn text(&self, value: JsonValue<'a>) -> Option<&str> {
         match value {
-            Value::Text(text) => Some(text),
-            Value::Unescaped(start, end) => Some(&self.texts[start..end]),
+            JsonValue::Text(text) => Some(text),
+            JsonValue::Unescaped(start, end) => Some(&self.texts[start..end]),
             _ => None,
         }
     }
@@ -100,10 +106,10 @@ fn has(line: &[u8], word: &[u8]) -> bool {
     line.windows(word.len()).any(|w| w == word)
 }
 
-/// Reads an object into a row.
+/// SvmColumn an object into a row.
 struct ObjectSeed<'r, 'a> {
     row: &'r mut JsonRow<'a>,
-    keys: &'r Keys,
+    keys: &'r JsonKeys,
 }
 
 impl<'a> DeserializeSeed<'a> for ObjectSeed<'_, 'a> {
@@ -139,7 +145,7 @@ impl<'a> Visitor<'a> for ObjectSeed<'_, 'a> {
 }
 
 struct KeySeed<'r> {
-    keys: &'r Keys,
+    keys: &'r JsonKeys,
     guess: usize,
 }
 
@@ -160,89 +166,89 @@ impl Visitor<'_> for KeySeed<'_> {
         let found = self.keys.find(name, self.guess);
         match found {
             None if self.keys.refuses_others => {
-                Err(E::custom(crate::text::beyond_first_rows(name)))
+                Err(E::custom(crate::text::chunks::beyond_first_rows(name)))
             }
             found => Ok(found),
         }
     }
 }
 
-/// Reads one value; `depth` is 1 inside of a list.
+/// SvmColumn one value; `depth` is 1 inside of a list.
 struct ValueSeed<'r, 'a> {
     row: &'r mut JsonRow<'a>,
     depth: u8,
 }
 
 impl<'a> DeserializeSeed<'a> for ValueSeed<'_, 'a> {
-    type Value = Value<'a>;
+    type Value = JsonValue<'a>;
     #[inline]
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Value<'a>, D::Error> {
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<JsonValue<'a>, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'a> Visitor<'a> for ValueSeed<'_, 'a> {
-    type Value = Value<'a>;
+    type Value = JsonValue<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_unit<E>(self) -> Result<Value<'a>, E> {
-        Ok(Value::Missing)
+    fn visit_unit<E>(self) -> Result<JsonValue<'a>, E> {
+        Ok(JsonValue::Missing)
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<Value<'a>, E> {
-        Ok(Value::Bool(flag))
-    }
-
-    #[inline]
-    fn visit_i64<E>(self, x: i64) -> Result<Value<'a>, E> {
-        Ok(Value::Int(x))
+    fn visit_bool<E>(self, flag: bool) -> Result<JsonValue<'a>, E> {
+        Ok(JsonValue::Bool(flag))
     }
 
     #[inline]
-    fn visit_u64<E>(self, x: u64) -> Result<Value<'a>, E> {
-        Ok(i64::try_from(x).map_or(Value::UInt(x), Value::Int))
+    fn visit_i64<E>(self, x: i64) -> Result<JsonValue<'a>, E> {
+        Ok(JsonValue::Int(x))
     }
 
     #[inline]
-    fn visit_f64<E>(self, x: f64) -> Result<Value<'a>, E> {
-        Ok(Value::Float(x))
+    fn visit_u64<E>(self, x: u64) -> Result<JsonValue<'a>, E> {
+        Ok(i64::try_from(x).map_or(JsonValue::UInt(x), JsonValue::Int))
     }
 
     #[inline]
-    fn visit_borrowed_str<E>(self, text: &'a str) -> Result<Value<'a>, E> {
-        Ok(Value::Text(text))
+    fn visit_f64<E>(self, x: f64) -> Result<JsonValue<'a>, E> {
+        Ok(JsonValue::Float(x))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Value<'a>, E> {
+    #[inline]
+    fn visit_borrowed_str<E>(self, text: &'a str) -> Result<JsonValue<'a>, E> {
+        Ok(JsonValue::Text(text))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<JsonValue<'a>, E> {
         let start = self.row.texts.len();
         self.row.texts.push_str(text);
-        Ok(Value::Unescaped(start, self.row.texts.len()))
+        Ok(JsonValue::Unescaped(start, self.row.texts.len()))
     }
 
-    fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<Value<'a>, A::Error> {
+    fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<JsonValue<'a>, A::Error> {
         if self.depth > 0 {
             while list.next_element::<IgnoredAny>()?.is_some() {}
-            return Ok(Value::List(0, 0));
+            return Ok(JsonValue::List(0, 0));
         }
         let start = self.row.items.len();
         while let Some(item) = list.next_element_seed(ValueSeed { row: self.row, depth: 1 })? {
             self.row.items.push(item);
         }
-        Ok(Value::List(start, self.row.items.len()))
+        Ok(JsonValue::List(start, self.row.items.len()))
     }
 
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Value<'a>, A::Error> {
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<JsonValue<'a>, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Value::Object)
+        Ok(JsonValue::Object)
     }
 }
 
 /// Adds the keys of a line's object.
-pub(super) fn keys_of(line: &[u8], keys: &mut Keys) -> Result<(), String> {
-    struct NameSeed<'k>(&'k mut Keys);
+pub(super) fn keys_of(line: &[u8], keys: &mut JsonKeys) -> Result<(), String> {
+    struct NameSeed<'k>(&'k mut JsonKeys);
     impl<'de> DeserializeSeed<'de> for NameSeed<'_> {
         type Value = ();
         fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use zillion_console::exit::Stop;
+use zillion_datatools::{ColumnProfile, Guessed, Look, NULL_MARKERS, Profile, guess, profile};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKind, RawType, Schema};
-use zillion_reader::{
-    ColumnProfile, ConvertType, DataConfig, Guessed, Look, NULL_MARKERS, Profile, guess, profile,
-};
+use zillion_reader::{ColumnType, DataConfig};
 
 use super::LOOKED_AT;
 use crate::args::ConvertArgs;
@@ -21,7 +20,7 @@ pub(super) fn of(
     schema: Option<&Schema>,
     first: &Path,
     workers: &Workers,
-) -> Result<Vec<(String, ConvertType)>> {
+) -> Result<Vec<(String, ColumnType)>> {
     if !config.is_text(first)? {
         if let Some((column, _)) = args.types.first() {
             let reason = format!(
@@ -75,8 +74,8 @@ fn look(config: &DataConfig, first: &Path, rows: u64, workers: &Workers) -> Resu
 }
 
 /// Names of the columns that weights stand in.
-pub(super) fn weighted(columns: &[(String, ConvertType)]) -> Vec<String> {
-    let weighted = columns.iter().filter(|(_, of)| matches!(of, ConvertType::Weighted(_)));
+pub(super) fn weighted(columns: &[(String, ColumnType)]) -> Vec<String> {
+    let weighted = columns.iter().filter(|(_, of)| matches!(of, ColumnType::Weighted(_)));
     weighted.map(|(name, _)| format!("{name}.weights")).collect()
 }
 
@@ -85,9 +84,9 @@ fn guessed_of<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Gu
 }
 
 /// The entries of sparse vectors have weights, whatever else is said of them.
-fn with_weights(column: &ColumnProfile, of: ConvertType) -> ConvertType {
+fn with_weights(column: &ColumnProfile, of: ColumnType) -> ColumnType {
     match of {
-        ConvertType::List(raw) if is_vector(column) => ConvertType::Weighted(raw),
+        ColumnType::List(raw) if is_vector(column) => ColumnType::Weighted(raw),
         of => of,
     }
 }
@@ -97,31 +96,31 @@ fn is_vector(column: &ColumnProfile) -> bool {
 }
 
 /// By its values: the same as `zillion init` would take it for, but that nothing is left out.
-fn looks_like(column: &ColumnProfile, guessed: Option<&Guessed>) -> ConvertType {
+fn looks_like(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     match guessed {
-        Some(Guessed::Ids { raw, .. }) => return ConvertType::List(*raw),
-        Some(Guessed::Weighted { raw, .. }) => return ConvertType::Weighted(*raw),
+        Some(Guessed::Ids { raw, .. }) => return ColumnType::List(*raw),
+        Some(Guessed::Weighted { raw, .. }) => return ColumnType::Weighted(*raw),
         _ => {}
     }
     let cells = column.cells;
     match column.kind() {
-        "whole" if cells.beyond_i64 > 0 && cells.negative > 0 => ConvertType::Text,
-        "whole" if cells.beyond_i64 > 0 => ConvertType::Uint64,
-        "whole" => ConvertType::Int64,
-        "number" if cells.not_finite > 0 => ConvertType::Text,
-        "number" => ConvertType::Float,
-        "boolean" if column.data_type != "text" => ConvertType::Label,
-        "list" if is_vector(column) => ConvertType::Weighted(RawType::I64),
-        "list" if column.data_type.contains("string") => ConvertType::List(RawType::String),
-        "list" => ConvertType::List(RawType::I64),
-        _ => ConvertType::Text,
+        "whole" if cells.beyond_i64 > 0 && cells.negative > 0 => ColumnType::Text,
+        "whole" if cells.beyond_i64 > 0 => ColumnType::Uint64,
+        "whole" => ColumnType::Int64,
+        "number" if cells.not_finite > 0 => ColumnType::Text,
+        "number" => ColumnType::Float,
+        "boolean" if column.data_type != "text" => ColumnType::Label,
+        "list" if is_vector(column) => ColumnType::Weighted(RawType::I64),
+        "list" if column.data_type.contains("string") => ColumnType::List(RawType::String),
+        "list" => ColumnType::List(RawType::I64),
+        _ => ColumnType::Text,
     }
 }
 
 /// What a job says of the columns that it reads.
-fn of_job(schema: &Schema) -> Result<BTreeMap<String, ConvertType>> {
-    let mut types: BTreeMap<String, (ConvertType, String)> = BTreeMap::new();
-    let mut say = |column: &str, of: ConvertType, by: String| -> Result<()> {
+fn of_job(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
+    let mut types: BTreeMap<String, (ColumnType, String)> = BTreeMap::new();
+    let mut say = |column: &str, of: ColumnType, by: String| -> Result<()> {
         let known = types.entry(column.to_owned()).or_insert_with(|| (of, by.clone()));
         match joined(known.0, of) {
             Some(both) => {
@@ -139,42 +138,42 @@ fn of_job(schema: &Schema) -> Result<BTreeMap<String, ConvertType>> {
         let by = format!("feature `{}`", feature.name);
         if let Some(side) = &feature.side {
             if let Some(table) = schema.sides.get(side.side) {
-                say(&side.by, ConvertType::of_raw(table.raw), by)?;
+                say(&side.by, ColumnType::of_raw(table.raw), by)?;
             }
             continue;
         }
         let of = match &feature.kind {
-            FeatureKind::Id { raw, .. } => ConvertType::of_raw(*raw),
+            FeatureKind::Id { raw, .. } => ColumnType::of_raw(*raw),
             FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => {
-                ConvertType::List(*raw)
+                ColumnType::List(*raw)
             }
-            FeatureKind::Numeric { .. } | FeatureKind::Bucketized { .. } => ConvertType::Float,
+            FeatureKind::Numeric { .. } | FeatureKind::Bucketized { .. } => ColumnType::Float,
             FeatureKind::Cross { .. } => continue,
         };
         say(&feature.column, of, by)?;
     }
     for label in &schema.labels {
-        let of = if label.at_least.is_some() { ConvertType::Float } else { ConvertType::Label };
+        let of = if label.at_least.is_some() { ColumnType::Float } else { ColumnType::Label };
         say(&label.column, of, format!("label `{}`", label.name))?;
     }
     if let Some(column) = &schema.weight {
-        say(column, ConvertType::Float, "the weight".to_owned())?;
+        say(column, ColumnType::Float, "the weight".to_owned())?;
     }
     if let Some(column) = &schema.event_time {
-        say(column, ConvertType::Int64, "the event time".to_owned())?;
+        say(column, ColumnType::Int64, "the event time".to_owned())?;
     }
     Ok(types.into_iter().map(|(column, (of, _))| (column, of)).collect())
 }
 
 /// One type that two uses of a column can both read.
-fn joined(a: ConvertType, b: ConvertType) -> Option<ConvertType> {
+fn joined(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
     match (a, b) {
         (a, b) if a == b => Some(a),
         // Every number is one of these, and whole ids can be read as numbers.
-        (ConvertType::Int64 | ConvertType::Uint64, ConvertType::Float) => Some(a),
-        (ConvertType::Float, ConvertType::Int64 | ConvertType::Uint64) => Some(b),
-        (ConvertType::Label, ConvertType::Float | ConvertType::Int64) => Some(b),
-        (ConvertType::Float | ConvertType::Int64, ConvertType::Label) => Some(a),
+        (ColumnType::Int64 | ColumnType::Uint64, ColumnType::Float) => Some(a),
+        (ColumnType::Float, ColumnType::Int64 | ColumnType::Uint64) => Some(b),
+        (ColumnType::Label, ColumnType::Float | ColumnType::Int64) => Some(b),
+        (ColumnType::Float | ColumnType::Int64, ColumnType::Label) => Some(a),
         _ => None,
     }
 }

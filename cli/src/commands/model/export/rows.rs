@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use zillion_datatools::{KeyedIds, KeyedRows};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, Schema};
-use zillion_reader::{KeyedIds, KeyedRows};
 use zillion_rows::layer::AtOnce;
 use zillion_rows::{InitializerSpec, SegmentSpec, TableSpec, Unknown};
 

@@ -1,0 +1,174 @@
+//! What a conversion has done so far, and of what.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+use zillion_reader::{ReaderError, Reject, Result};
+
+use super::{ConvertOutput, ConvertSpec};
+
+/// The version of the format, and of how parts are cut and encoded: parts of another one are not ours.
+const FORMAT: u32 = 1;
+
+/// The one setting that the bytes of finished parts do not follow from.
+const LIMIT: &str = "max bad rows";
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Manifest {
+    format: u32,
+    /// Everything that the bytes of the parts follow from, besides the sources.
+    settings: BTreeMap<String, String>,
+    sources: Vec<SourceEntry>,
+    /// Whether every part is there.
+    pub(super) complete: bool,
+    pub(super) parts: BTreeMap<usize, PartEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceEntry {
+    path: String,
+    bytes: u64,
+    /// Nanoseconds since 1970.
+    modified_ns: u64,
+}
+
+/// A part that is finished.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PartEntry {
+    pub(super) name: String,
+    /// Rows of the data that it stands for.
+    pub(super) span: u64,
+    /// Rows that it has.
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+    pub(super) blake3: String,
+    /// Bad rows that were left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) rejects: Vec<Reject>,
+}
+
+/// A setting as it is written in JSON.
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("settings are texts, numbers and lists of texts")
+}
+
+impl Manifest {
+    /// The beginning of a conversion.
+    pub(super) fn wanted(spec: &ConvertSpec) -> Result<Self> {
+        let mut sources = Vec::with_capacity(spec.sources.len());
+        for path in &spec.sources {
+            let looked = std::fs::metadata(path).and_then(|m| Ok((m.len(), m.modified()?)));
+            let (bytes, modified) = looked.map_err(|source| ReaderError::Io {
+                what: "look at the file",
+                source,
+                path: path.clone(),
+            })?;
+            let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let modified_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+            sources.push(SourceEntry { path: path.display().to_string(), bytes, modified_ns });
+        }
+        let config = &spec.config;
+        let columns: Vec<String> =
+            spec.columns.iter().map(|(name, of)| format!("{name}={of}")).collect();
+        let part_rows = match &spec.output {
+            ConvertOutput::Folder { part_rows, .. } => part_rows.to_string(),
+            ConvertOutput::File(_) => "all".to_owned(),
+        };
+        let settings = [
+            ("to", spec.to.ending().to_owned()),
+            ("part rows", part_rows),
+            ("group rows", spec.group_rows.to_string()),
+            (LIMIT, spec.max_bad_rows.to_string()),
+            ("columns", columns.join(", ")),
+            ("data.format", json(&config.format)),
+            ("data.header", json(&config.header)),
+            ("data.delimiter", json(&config.delimiter)),
+            ("data.quote", json(&config.quote)),
+            ("data.decimal", json(&config.decimal)),
+            ("data.null", json(&config.null)),
+            ("data.list_separator", json(&config.list_separator)),
+        ];
+        let settings = settings.map(|(key, value)| (key.to_owned(), value)).into();
+        Ok(Self { format: FORMAT, settings, sources, complete: false, parts: BTreeMap::new() })
+    }
+
+    /// What is there; `None` where nothing is.
+    pub(super) fn read(path: &Path) -> Result<Option<Self>> {
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                return Err(ReaderError::Io { what: "read", source, path: path.to_owned() });
+            }
+        };
+        let damaged = |reason: String| ReaderError::Damaged {
+            what: "not the description of a conversion; remove it to begin anew".to_owned(),
+            reason,
+            path: path.to_owned(),
+        };
+        let read: Self = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+        let is_plain = |name: &str| !name.is_empty() && !name.contains(['/', '\\']);
+        match read.parts.values().find(|part| !is_plain(&part.name)) {
+            Some(part) => Err(damaged(format!("`{}` is not the name of a part", part.name))),
+            None => Ok(Some(read)),
+        }
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self)
+            .expect("a manifest is plain data with keys that are texts or numbers");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Bad rows so far.
+    pub(super) fn bad(&self) -> u64 {
+        self.parts.values().map(|part| part.rejects.len() as u64).sum()
+    }
+
+    /// The same with the limit of bad rows that `wanted` has. What parts there are does not depend on it.
+    pub(super) fn with_limit_of(mut self, wanted: &Self) -> Self {
+        if let Some(limit) = wanted.settings.get(LIMIT) {
+            self.settings.insert(LIMIT.to_owned(), limit.clone());
+        }
+        self
+    }
+
+    /// What of the sources or settings is another than `wanted` says, by name.
+    pub(super) fn difference(&self, wanted: &Self) -> Option<String> {
+        if self.format != wanted.format {
+            return Some("it was begun by another version of this program".to_owned());
+        }
+        for (key, now) in &wanted.settings {
+            let before = self.settings.get(key).map_or("absent", String::as_str);
+            if before != now {
+                return Some(format!("it was begun with {key} `{before}`, and now it is `{now}`"));
+            }
+        }
+        if let Some(key) = self.settings.keys().find(|key| !wanted.settings.contains_key(*key)) {
+            return Some(format!("it was begun with a setting `{key}`"));
+        }
+        for (before, now) in self.sources.iter().zip(&wanted.sources) {
+            if before.path != now.path {
+                let (before, now) = (&before.path, &now.path);
+                return Some(format!(
+                    "it was begun with the source `{before}`, and now it is `{now}`"
+                ));
+            }
+            if before != now {
+                return Some(format!(
+                    "the source `{}` was changed since it was begun ({} bytes then, {} now)",
+                    now.path, before.bytes, now.bytes
+                ));
+            }
+        }
+        let (before, now) = (self.sources.len(), wanted.sources.len());
+        (before != now)
+            .then(|| format!("it was begun with {before} sources, and now there are {now}"))
+    }
+}

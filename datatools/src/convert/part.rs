@@ -1,0 +1,226 @@
+//! One part: row groups encoded on the pool and written in their order.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
+};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use zillion_device::{Files, Task, Workers};
+use zillion_reader::{ArrowRows, ReaderError, Reject, Result, RowSpan};
+
+use super::{ConvertSpec, ConvertTo};
+
+/// What writing a part needs.
+pub(super) struct PartTask<'a> {
+    pub(super) spec: &'a ConvertSpec,
+    pub(super) rows: &'a mut ArrowRows,
+    /// Rows of the data that the part stands for, at most.
+    pub(super) part_rows: u64,
+    /// Bad rows that were left out of the parts that are done.
+    pub(super) bad_before: u64,
+    pub(super) workers: &'a Arc<Workers>,
+    pub(super) seen: &'a mut dyn FnMut(u64),
+}
+
+/// A part that was written.
+pub(super) struct Written {
+    pub(super) span: u64,
+    pub(super) rows: u64,
+    pub(super) rejects: Vec<Reject>,
+}
+
+/// A row group on its way to the file.
+enum Encoded {
+    Parquet(Vec<ArrowColumnChunk>),
+    Arrow(RecordBatch),
+}
+
+impl PartTask<'_> {
+    /// Writes the part whole or not at all; `None` where there are no rows for it.
+    pub(super) fn write(mut self, path: &Path, files: &Files) -> Result<Option<Written>> {
+        // Nothing is begun before there is a row.
+        let Some(first) = self.lump(0)? else { return Ok(None) };
+        let mut outcome = None;
+        let written = files.write_file(path, |out| {
+            let done = self.fill(out, first);
+            let failed = done.is_err();
+            outcome = Some(done);
+            if failed { Err(io::Error::other("the part is not whole")) } else { Ok(()) }
+        });
+        match (outcome, written) {
+            (Some(Err(error)), _) => Err(error),
+            (Some(Ok(part)), Ok(_)) => Ok(Some(part)),
+            (_, Err(error)) => Err(super::failed("write the file", path, error)),
+            (None, Ok(_)) => unreachable!("a file is filled before it is written"),
+        }
+    }
+
+    /// The next rows of the part, which has `span` of the data already.
+    fn lump(&mut self, span: u64) -> Result<Option<RowSpan>> {
+        let left = (self.part_rows - span).min(self.spec.group_rows as u64);
+        if left == 0 {
+            return Ok(None);
+        }
+        self.rows.next(left as usize)
+    }
+
+    fn fill(&mut self, out: &mut dyn Write, first: RowSpan) -> Result<Written> {
+        let schema = self.rows.schema().clone();
+        let mut sink = Sink::new(self.spec.to, &schema, out).map_err(not_written)?;
+        let mut flight: VecDeque<Task<Result<Encoded>>> = VecDeque::new();
+        let most = 2 * self.workers.threads();
+        let (mut span, mut rows, mut bad) = (0, 0, 0);
+        let mut next = Some(first);
+        loop {
+            while flight.len() < most
+                && let Some(lump) = next.take()
+            {
+                span += lump.span;
+                rows += lump.rows;
+                bad += lump.bad;
+                if self.bad_before + bad > self.spec.max_bad_rows {
+                    let examples = self.rows.examples();
+                    return Err(ReaderError::TooManyBadRows {
+                        limit: self.spec.max_bad_rows,
+                        examples,
+                    });
+                }
+                if lump.rows > 0 {
+                    let encode = sink.encoder().map_err(not_written)?;
+                    let schema = schema.clone();
+                    flight.push_back(self.workers.spawn(move || encode.run(lump, &schema)));
+                }
+                (self.seen)(self.rows.position());
+                next = self.lump(span)?;
+            }
+            let Some(task) = flight.pop_front() else { break };
+            sink.push(task.join()?).map_err(not_written)?;
+        }
+        sink.finish().map_err(not_written)?;
+        Ok(Written { span, rows, rejects: self.rows.take_rejects(bad) })
+    }
+}
+
+fn not_written(source: io::Error) -> ReaderError {
+    ReaderError::Io { what: "write a part", source, path: Default::default() }
+}
+
+/// The file that a part becomes.
+enum Sink<'a> {
+    Parquet {
+        // It wants to own its target: it writes to memory, which is handed on after each row group.
+        writer: Box<SerializedFileWriter<Vec<u8>>>,
+        factory: ArrowRowGroupWriterFactory,
+        groups: usize,
+        out: &'a mut dyn Write,
+    },
+    Arrow(Box<FileWriter<&'a mut dyn Write>>),
+}
+
+/// What turns rows into a row group.
+enum Encoder {
+    Parquet(Vec<ArrowColumnWriter>),
+    Arrow,
+}
+
+impl<'a> Sink<'a> {
+    fn new(to: ConvertTo, schema: &SchemaRef, out: &'a mut dyn Write) -> io::Result<Self> {
+        match to {
+            ConvertTo::Parquet => {
+                let properties = WriterProperties::builder()
+                    .set_compression(Compression::ZSTD(ZstdLevel::default()))
+                    .build();
+                let writer = ArrowWriter::try_new(Vec::new(), schema.clone(), Some(properties))?;
+                let (writer, factory) = writer.into_serialized_writer()?;
+                Ok(Self::Parquet { writer: Box::new(writer), factory, groups: 0, out })
+            }
+            ConvertTo::Arrow => {
+                let writer = FileWriter::try_new(out, schema).map_err(io::Error::other)?;
+                Ok(Self::Arrow(Box::new(writer)))
+            }
+        }
+    }
+
+    /// For the next row group.
+    fn encoder(&mut self) -> io::Result<Encoder> {
+        match self {
+            Self::Parquet { factory, groups, .. } => {
+                let writers = factory.create_column_writers(*groups)?;
+                *groups += 1;
+                Ok(Encoder::Parquet(writers))
+            }
+            Self::Arrow(_) => Ok(Encoder::Arrow),
+        }
+    }
+
+    fn push(&mut self, encoded: Encoded) -> io::Result<()> {
+        match (self, encoded) {
+            (Self::Parquet { writer, out, .. }, Encoded::Parquet(chunks)) => {
+                let mut group = writer.next_row_group()?;
+                for chunk in chunks {
+                    chunk.append_to_row_group(&mut group)?;
+                }
+                group.close()?;
+                writer.flush()?;
+                out.write_all(writer.inner())?;
+                writer.inner_mut().clear();
+                Ok(())
+            }
+            (Self::Arrow(writer), Encoded::Arrow(batch)) => {
+                writer.write(&batch).map_err(io::Error::other)
+            }
+            _ => unreachable!("a sink's own encoder has encoded"),
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Parquet { mut writer, out, .. } => {
+                writer.finish()?;
+                out.write_all(writer.inner())
+            }
+            Self::Arrow(mut writer) => writer.finish().map_err(io::Error::other),
+        }
+    }
+}
+
+impl Encoder {
+    fn run(self, lump: RowSpan, schema: &SchemaRef) -> Result<Encoded> {
+        let batch = lump.batch(schema)?;
+        match self {
+            Self::Arrow => Ok(Encoded::Arrow(batch)),
+            Self::Parquet(writers) => {
+                let chunks = encode(writers, &batch, schema);
+                Ok(Encoded::Parquet(chunks.map_err(|e| not_written(e.into()))?))
+            }
+        }
+    }
+}
+
+fn encode(
+    mut writers: Vec<ArrowColumnWriter>,
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+) -> std::result::Result<Vec<ArrowColumnChunk>, ParquetError> {
+    let mut own = writers.iter_mut();
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        for leaf in compute_leaves(field, column)? {
+            let writer = own.next().ok_or_else(|| {
+                ParquetError::General("more columns than the schema has".to_owned())
+            })?;
+            writer.write(&leaf)?;
+        }
+    }
+    writers.into_iter().map(ArrowColumnWriter::close).collect()
+}

@@ -1,0 +1,443 @@
+//! What columns probably mean, from what they hold: the first draft of a schema.
+//!
+//! A guess is written where a person reads and corrects it, so each comes with its reason; what no
+//! feature can read is left out with what to change, never silently.
+
+use std::collections::BTreeMap;
+
+use zillion_feature::RawType;
+use zillion_reader::{Byte, DataConfig, Decimal};
+
+use crate::profile::{ColumnProfile, Profile, SVM_LABEL, SVM_QUERY, SVM_VECTOR};
+
+/// Texts that may stand for a missing value: what to look for before guessing.
+pub const NULL_MARKERS: [&str; 22] = [
+    "\\N",
+    "NULL",
+    "null",
+    "Null",
+    "NaN",
+    "nan",
+    "NAN",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "<NA>",
+    "(null)",
+    "?",
+    "NA",
+    "na",
+    "None",
+    "none",
+    "nil",
+    "-",
+    "--",
+    "missing",
+    "undefined",
+];
+/// Of those, the ones that mean nothing else in a column of texts either.
+const UNAMBIGUOUS: usize = 13;
+
+/// Names of labels, the likeliest first.
+const LABELS: [&str; 18] = [
+    "label",
+    "click",
+    "clicked",
+    "is_click",
+    "is_clicked",
+    "target",
+    "y",
+    "conversion",
+    "converted",
+    "is_converted",
+    "purchase",
+    "purchased",
+    "bought",
+    "liked",
+    "like",
+    "response",
+    "outcome",
+    "class",
+];
+/// Parts of names that mean an id although the values are numbers.
+const ID_NAMES: [&str; 22] = [
+    "id", "ids", "user", "item", "uid", "iid", "sku", "code", "zip", "zipcode", "category", "cat",
+    "brand", "device", "campaign", "ad", "adgroup", "site", "app", "domain", "shop", "store",
+];
+/// Parts of names that mean a time.
+const TIME_NAMES: [&str; 8] =
+    ["time", "timestamp", "ts", "date", "datetime", "hour", "created", "updated"];
+/// Whole numbers with at most this many distinct values are taken for ids.
+const FEW: u64 = 100;
+/// Longer texts than this on average are prose.
+const PROSE: f64 = 48.0;
+
+/// A draft of a schema.
+#[derive(Clone, Debug)]
+pub struct Guess {
+    /// Settings of `[data]` that follow from the values: null markers, decimal, list separator.
+    pub config: DataConfig,
+    /// The label, or why there is none to be had.
+    pub label: Result<String, String>,
+    /// A column of groups: the queries of a libsvm file.
+    pub group: Option<String>,
+    /// A column of event times.
+    pub event_time: Option<String>,
+    /// One a column, the label, the group and the time left out.
+    pub columns: Vec<(String, Guessed)>,
+}
+
+/// What a column is taken for, with the reason.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Guessed {
+    /// One id a row.
+    Id {
+        /// Type of its values.
+        raw: RawType,
+        /// Why.
+        reason: String,
+    },
+    /// Several ids a row.
+    Ids {
+        /// Type of its values.
+        raw: RawType,
+        /// Why.
+        reason: String,
+    },
+    /// Several ids a row with a weight each.
+    Weighted {
+        /// Type of the ids.
+        raw: RawType,
+        /// Why.
+        reason: String,
+    },
+    /// A number.
+    Numeric {
+        /// Whether its logarithm is the better input.
+        log: bool,
+        /// What stands for a missing value, where there are any.
+        missing: Option<f64>,
+        /// Why.
+        reason: String,
+    },
+    /// No feature, and why.
+    Left(String),
+}
+
+/// Guesses from a profile that looked for [`NULL_MARKERS`]. `label` is what the caller knows better.
+pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Guess {
+    let mut config = config.clone();
+    config.null = null_markers(profile);
+    let commas: u64 = profile.columns.iter().map(|c| c.cells.comma).sum();
+    let fractions: u64 = profile.columns.iter().map(|c| c.cells.fraction).sum();
+    if commas > 0 && 2 * commas > fractions {
+        config.decimal = Decimal::Comma;
+    }
+    if let Some(separator) = list_separator(profile) {
+        config.list_separator = separator;
+    }
+    let chosen = choose_label(profile, label);
+    let event_time = profile.columns.iter().find(|c| is_time(c)).map(|c| c.name.clone());
+    let group = profile.columns.iter().find(|c| c.data_type == SVM_QUERY && c.missing == 0);
+    let group = group.map(|c| c.name.clone());
+    let mut columns = Vec::new();
+    for column in &profile.columns {
+        let is_label = chosen.as_ref().is_ok_and(|name| *name == column.name);
+        let is_row = [&event_time, &group].contains(&&Some(column.name.clone()));
+        if !is_label && !is_row {
+            columns.push((column.name.clone(), guess_column(column, &config)));
+        }
+    }
+    Guess { config, label: chosen, group, event_time, columns }
+}
+
+fn null_markers(profile: &Profile) -> Vec<String> {
+    let mut chosen = Vec::new();
+    for (at, marker) in NULL_MARKERS.iter().enumerate() {
+        let hits = |c: &&ColumnProfile| c.markers.get(at).is_some_and(|&n| n > 0);
+        let numeric = |c: &ColumnProfile| matches!(c.kind(), "whole" | "number");
+        let mut found = profile.columns.iter().filter(hits).peekable();
+        let taken = found.peek().is_some() && (at < UNAMBIGUOUS || found.any(numeric));
+        if taken {
+            chosen.push((*marker).to_owned());
+        }
+    }
+    chosen
+}
+
+/// The separator of the column that most clearly holds lists.
+fn list_separator(profile: &Profile) -> Option<Byte> {
+    let mut votes: BTreeMap<char, u64> = BTreeMap::new();
+    for column in &profile.columns {
+        if let Some((separator, cells)) = multi_hot(column) {
+            *votes.entry(separator).or_default() += cells;
+        }
+    }
+    let (separator, _) = votes.into_iter().max_by_key(|&(_, cells)| cells)?;
+    Byte::new(separator)
+}
+
+/// The separator and the number of cells that have it, if the column's texts are lists: a tenth of them
+/// at least are cut by it, into short pieces that recur more than the whole does.
+fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
+    let cells = column.cells;
+    if column.kind() != "text" || cells.lines > 0 || cells.decorated + cells.date > cells.text / 2 {
+        return None;
+    }
+    let (distinct, _) = column.distinct();
+    let lists = column.separated.iter().filter(|(_, s)| {
+        let mean_piece = column.mean_bytes * cells.text as f64 / s.pieces.max(1) as f64;
+        s.cells * 10 >= cells.text && mean_piece <= 24.0 && s.distinct() < distinct
+    });
+    lists.map(|(separator, s)| (*separator, s.cells)).max_by_key(|&(_, cells)| cells)
+}
+
+fn words(name: &str) -> Vec<String> {
+    let mut split = String::new();
+    let mut before = ' ';
+    for c in name.chars() {
+        if c.is_uppercase() && before.is_lowercase() {
+            split.push(' ');
+        }
+        split.push(if c.is_alphanumeric() { c } else { ' ' });
+        before = c;
+    }
+    split.split_whitespace().map(str::to_lowercase).collect()
+}
+
+fn has_word(name: &str, list: &[&str]) -> bool {
+    words(name).iter().any(|word| list.contains(&word.as_str()))
+}
+
+fn is_time(column: &ColumnProfile) -> bool {
+    if column.data_type == "timestamp" || column.data_type.starts_with("date") {
+        return column.missing == 0;
+    }
+    // Seconds to nanoseconds since 1970, for the years 2001 to 2096.
+    let plausible = column.numbers().is_some_and(|n| {
+        [1.0, 1e3, 1e6, 1e9].iter().any(|unit| n.min >= 1e9 * unit && n.max < 4e9 * unit)
+    });
+    column.kind() == "whole"
+        && column.present() == column.rows
+        && plausible
+        && has_word(&column.name, &TIME_NAMES)
+}
+
+/// Whether every value is 0 or 1 in a spelling that a label may have.
+fn is_binary(column: &ColumnProfile) -> bool {
+    let numbers = column.numbers();
+    let zero_one = numbers.is_some_and(|n| n.min == 0.0 && n.max == 1.0);
+    let (distinct, _) = column.distinct();
+    column.present() == column.rows
+        && distinct == 2
+        && match column.kind() {
+            "whole" | "number" if column.data_type == SVM_LABEL => {
+                zero_one || numbers.is_some_and(|n| n.min == -1.0 && n.max == 1.0)
+            }
+            "whole" | "number" => zero_one,
+            "boolean" => true,
+            _ => false,
+        }
+}
+
+fn choose_label(profile: &Profile, given: Option<&str>) -> Result<String, String> {
+    let listed = |names: Vec<&str>| names.join(", ");
+    let all = || listed(profile.columns.iter().map(|c| c.name.as_str()).collect());
+    if let Some(name) = given {
+        let column = profile
+            .column(name)
+            .ok_or_else(|| format!("no column `{name}`; there are {}", all()))?;
+        if is_binary(column) {
+            return Ok(name.to_owned());
+        }
+        return Err(not_binary(column));
+    }
+    let binary: Vec<&ColumnProfile> = profile.columns.iter().filter(|c| is_binary(c)).collect();
+    for wanted in LABELS {
+        if let Some(column) = binary.iter().find(|c| c.name.to_lowercase() == wanted) {
+            return Ok(column.name.clone());
+        }
+    }
+    for wanted in LABELS {
+        let named = profile.columns.iter().find(|c| c.name.to_lowercase() == wanted);
+        if let Some(column) = named {
+            return Err(not_binary(column));
+        }
+    }
+    match binary.as_slice() {
+        [one] => Ok(one.name.clone()),
+        [] => Err(format!(
+            "no column holds 0 and 1 only, which a label must; add one (for example 1 where a rating is \
+             at least 4). The columns are {}",
+            all()
+        )),
+        many => Err(format!(
+            "several columns hold 0 and 1; say which one is the label with --label COLUMN: {}",
+            listed(many.iter().map(|c| c.name.as_str()).collect())
+        )),
+    }
+}
+
+fn not_binary(column: &ColumnProfile) -> String {
+    let name = &column.name;
+    let missing = column.rows - column.present();
+    if missing > 0 {
+        return format!(
+            "label `{name}` has no value in {missing} of {} rows; leave these rows out first",
+            column.rows
+        );
+    }
+    let top: Vec<String> = column.top(3).into_iter().map(|c| format!("\"{}\"", c.value)).collect();
+    match column.distinct() {
+        (1, _) => {
+            format!("label `{name}` is {} in every row; nothing can be learned", top.join(""))
+        }
+        (2, _) => format!("label `{name}` holds {}; write 0 and 1 instead", top.join(" and ")),
+        (n, _) => format!(
+            "label `{name}` holds {n} values ({}, ..), not 0 and 1; make a column of 0 and 1 of it, or \
+             name another one with --label COLUMN",
+            top.join(", ")
+        ),
+    }
+}
+
+fn guess_column(column: &ColumnProfile, config: &DataConfig) -> Guessed {
+    let cells = column.cells;
+    let (distinct, exact) = column.distinct();
+    let present = column.present();
+    let many = if exact { distinct.to_string() } else { format!("about {distinct}") };
+    if present == 0 {
+        return Guessed::Left("no row has a value".to_owned());
+    }
+    if distinct == 1 && present == column.rows {
+        return Guessed::Left("every row has the same value".to_owned());
+    }
+    let all_distinct = distinct == column.rows && column.rows >= 100;
+    match column.kind() {
+        "whole" => guess_whole(column, &many, all_distinct),
+        "number" => {
+            let as_point = cells.fraction - cells.comma;
+            if config.decimal == Decimal::Comma && as_point > 0 {
+                return Guessed::Left(format!(
+                    "{as_point} of its numbers have a decimal point, the other columns decimal commas; \
+                     write them alike"
+                ));
+            }
+            if config.decimal == Decimal::Point && cells.comma > 0 {
+                return Guessed::Left(format!(
+                    "{} of its numbers have a decimal comma, the other columns decimal points; write \
+                     them alike",
+                    cells.comma
+                ));
+            }
+            if cells.not_finite > 0 {
+                let n = cells.not_finite;
+                return Guessed::Left(format!(
+                    "{n} of its numbers are not finite; clean them first"
+                ));
+            }
+            numeric(column, format!("{many} different numbers"))
+        }
+        "boolean" => {
+            let raw = if column.data_type == "text" { RawType::String } else { RawType::I64 };
+            Guessed::Id { raw, reason: "true and false".to_owned() }
+        }
+        "list" if column.data_type == SVM_VECTOR => Guessed::Weighted {
+            raw: RawType::I64,
+            reason: format!(
+                "sparse vectors with {many} different indices, their values as weights"
+            ),
+        },
+        "list" if column.data_type.contains("string") => {
+            Guessed::Ids { raw: RawType::String, reason: "lists of strings".to_owned() }
+        }
+        "list" if column.data_type.contains("int") => Guessed::Ids {
+            raw: RawType::I64,
+            reason: format!("lists of {many} different whole numbers"),
+        },
+        "text" => guess_text(column, config, &many, all_distinct),
+        other => Guessed::Left(format!("no feature reads a column of type {other}; convert it")),
+    }
+}
+
+fn guess_whole(column: &ColumnProfile, many: &str, all_distinct: bool) -> Guessed {
+    let (distinct, _) = column.distinct();
+    let named = has_word(&column.name, &ID_NAMES);
+    if all_distinct && (column.ascending || named) {
+        return Guessed::Left("a different whole number in every row: it names the row".to_owned());
+    }
+    let raw = if column.cells.beyond_i64 > 0 { RawType::U64 } else { RawType::I64 };
+    if raw == RawType::U64 && column.cells.negative > 0 {
+        return Guessed::Left("its whole numbers need more than 64 bits together".to_owned());
+    }
+    let id = |reason: String| Guessed::Id { raw, reason };
+    if named {
+        return id(format!("{many} different whole numbers, named like an id"));
+    }
+    if distinct <= FEW {
+        return id(format!("only {many} different whole numbers"));
+    }
+    let hashes = column.numbers().is_some_and(|n| n.max > 1e6 && n.p50 > n.max / 100.0);
+    if hashes {
+        return id(format!("{many} different whole numbers, spread like hashes"));
+    }
+    numeric(column, format!("{many} different whole numbers; make it an id if they name something"))
+}
+
+fn numeric(column: &ColumnProfile, reason: String) -> Guessed {
+    let numbers = column.numbers();
+    // Counts and amounts: nothing below zero and a long tail.
+    let log = numbers.is_some_and(|n| n.min >= 0.0 && n.p99 > 20.0 && n.p99 > 5.0 * n.p50);
+    let missing = (column.present() < column.rows).then(|| numbers.map_or(0.0, |n| n.p50));
+    Guessed::Numeric { log, missing, reason }
+}
+
+fn guess_text(
+    column: &ColumnProfile,
+    config: &DataConfig,
+    many: &str,
+    all_distinct: bool,
+) -> Guessed {
+    let cells = column.cells;
+    let example = column.example.as_deref().unwrap_or_default();
+    if cells.date * 2 > cells.text {
+        return Guessed::Left(format!(
+            "dates such as \"{example}\"; write the parts that matter (hour, weekday) as columns, or \
+             seconds since 1970 for `[columns] event_time`"
+        ));
+    }
+    let numbers = cells.whole + cells.beyond_i64 + cells.fraction;
+    if cells.decorated * 2 > cells.text || (cells.decorated > 0 && numbers > cells.text) {
+        let example = column.example_decorated.as_deref().unwrap_or(example);
+        return Guessed::Left(format!(
+            "numbers such as \"{example}\"; write them without separators of thousands, currencies and \
+             units"
+        ));
+    }
+    if numbers > 9 * cells.text && column.data_type == "text" {
+        let text = cells.text;
+        return Guessed::Left(format!(
+            "numbers, but for {text} texts such as \"{example}\"; if these stand for a missing value, \
+             add them to `data.null`"
+        ));
+    }
+    if all_distinct {
+        return Guessed::Left("a different text in every row: it names the row".to_owned());
+    }
+    if let Some((separator, _)) = multi_hot(column) {
+        if Some(config.list_separator) == Byte::new(separator) {
+            let reason = format!("several values a cell, separated by `{separator}`");
+            return Guessed::Ids { raw: RawType::String, reason };
+        }
+        return Guessed::Left(format!(
+            "several values a cell, separated by `{separator}`, where other columns separate by `{}`; \
+             write them alike",
+            char::from(config.list_separator.byte())
+        ));
+    }
+    let (distinct, _) = column.distinct();
+    if column.mean_bytes > PROSE && distinct * 2 > column.present() {
+        return Guessed::Left(format!("prose such as \"{example}\""));
+    }
+    Guessed::Id { raw: RawType::String, reason: format!("{many} different texts") }
+}

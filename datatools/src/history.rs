@@ -1,0 +1,187 @@
+//! Histories: for each row, what the same user (or whoever) did before it.
+//!
+//! Files of rows become the same files with one column more, a list: the items of the user's earlier
+//! rows, oldest first, the most recent at most. Earlier means strictly before: a row never sees itself,
+//! nor another of the same moment, nor anything later, so that nothing of what is to be predicted is in
+//! what it is predicted from. All files are one timeline; a test row's history holds training rows.
+//!
+//! Two passes over Parquet files: the first keeps a few words a row in memory (who, when, which item), the
+//! second copies the rows and adds the column.
+
+mod column;
+mod timeline;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Field, Schema, SchemaRef};
+use zillion_device::Files;
+use zillion_reader::{
+    ArraySource, DataConfig, FileFormat, Format, ParquetFile, Paths, ReaderError, Result, format_of,
+};
+
+use crate::write_parquet::write_parquet;
+use column::{Condition, Items, Moments, Owners};
+use timeline::Timeline;
+
+/// What a history is made of.
+#[derive(Clone, Debug)]
+pub struct HistorySpec {
+    /// Column that says whose rows belong together.
+    pub by: String,
+    /// Column whose values the history lists.
+    pub of: String,
+    /// Column of whole numbers or timestamps that orders the rows.
+    pub time: String,
+    /// A row is an event only where each of these columns has this value.
+    pub when: Vec<(String, String)>,
+    /// Events kept: the last ones.
+    pub last: usize,
+    /// An event is known only after this long, in units of the time column. 0: right after it.
+    pub lag: u64,
+    /// Name of the new column.
+    pub name: String,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistoryFile {
+    /// The new file.
+    pub path: PathBuf,
+    /// Its rows.
+    pub rows: u64,
+    /// Rows with an empty history.
+    pub empty: u64,
+    /// Items over all rows.
+    pub items: u64,
+}
+
+/// Adds histories to Parquet files, and writes them under their own names to a folder.
+///
+/// # Errors
+/// Files that are not Parquet, lack a column or have it in a type that does not fit; two files of one name;
+/// a folder that is one of the files' own.
+pub fn add_histories(
+    spec: &HistorySpec,
+    inputs: &[String],
+    out: &Path,
+    files: &Files,
+) -> Result<Vec<HistoryFile>> {
+    let paths = DataConfig::default().files(&Paths(inputs.to_vec()))?;
+    let targets = targets(&paths, out)?;
+    let sources = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let owners = Owners::new(&spec.by);
+    let mut moments = Moments::new(&spec.time);
+    let mut items = Items::new(&spec.of);
+    let mut conditions: Vec<Condition> =
+        spec.when.iter().map(|(column, value)| Condition::new(column, value)).collect();
+    let mut timeline = Timeline::default();
+    for (source, path) in sources.iter().zip(&paths) {
+        if source.schema().column_with_name(&spec.name).is_some() {
+            return Err(setting(
+                format!(
+                    "{} has a column of this name already; give the new one another",
+                    path.display()
+                ),
+                "--name",
+            ));
+        }
+        for batch in source.batches()? {
+            let batch = batch?;
+            let owner = owners.read(&batch, path)?;
+            let moment = moments.read(&batch, path)?;
+            let item = items.read(&batch, path)?;
+            let mut counts = vec![true; batch.num_rows()];
+            for condition in &mut conditions {
+                condition.narrow(&batch, path, &mut counts)?;
+            }
+            for (row, counts) in counts.into_iter().enumerate() {
+                timeline.push(owner[row], moment[row], item[row].filter(|_| counts));
+            }
+        }
+    }
+    let histories = timeline.histories(spec.last, spec.lag);
+    files.create_dir(out).map_err(|source| ReaderError::Io {
+        what: "make the folder",
+        source: io::Error::other(source),
+        path: out.to_owned(),
+    })?;
+    let mut first = 0;
+    let mut written = Vec::new();
+    for (source, target) in sources.iter().zip(targets) {
+        let schema = with_column(&source.schema(), &spec.name, &items);
+        let mut report = HistoryFile { path: target.clone(), rows: 0, empty: 0, items: 0 };
+        let mut batches = source.batches()?;
+        write_parquet(&target, schema.clone(), files, || {
+            let Some(batch) = batches.next().transpose().map_err(io::Error::other)? else {
+                return Ok(Vec::new());
+            };
+            let rows = first..first + batch.num_rows();
+            first = rows.end;
+            for row in rows.clone() {
+                let len = histories.of_row(row).len() as u64;
+                report.rows += 1;
+                report.empty += u64::from(len == 0);
+                report.items += len;
+            }
+            let list = items.lists(rows.map(|row| histories.of_row(row)));
+            let mut columns = batch.columns().to_vec();
+            columns.push(list);
+            let batch = RecordBatch::try_new(schema.clone(), columns).map_err(io::Error::other)?;
+            Ok(vec![batch])
+        })?;
+        written.push(report);
+    }
+    Ok(written)
+}
+
+fn open(path: &Path) -> Result<ParquetFile> {
+    if format_of(path, Format::Auto)? == FileFormat::Parquet {
+        return ParquetFile::open(path);
+    }
+    Err(setting(
+        format!(
+            "histories are added to Parquet files, which keep the types of the other columns; write it as Parquet first: {}",
+            path.display()
+        ),
+        "--in",
+    ))
+}
+
+/// Where each file goes: under its own name, and never over a file that is read.
+fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
+    let mut targets: Vec<PathBuf> = Vec::with_capacity(paths.len());
+    for path in paths {
+        let target = out.join(path.file_name().unwrap_or_default());
+        if targets.contains(&target) {
+            let problem = format!("two files would both become {}", target.display());
+            return Err(setting(problem, "--in"));
+        }
+        targets.push(target);
+    }
+    let place = |path: &Path| fs::canonicalize(path).ok();
+    let read: Vec<Option<PathBuf>> = paths.iter().map(|path| place(path)).collect();
+    for target in &targets {
+        let same = place(target);
+        if same.is_some() && read.contains(&same) {
+            let problem = format!("{} would be written over while it is read", target.display());
+            return Err(setting(problem, "--out"));
+        }
+    }
+    Ok(targets)
+}
+
+fn with_column(schema: &Schema, name: &str, items: &Items) -> SchemaRef {
+    let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
+    fields.push(Arc::new(Field::new(name, items.list_type(), false)));
+    Arc::new(Schema::new(fields))
+}
+
+fn setting(problem: String, key: &str) -> ReaderError {
+    ReaderError::Setting { problem, key: key.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! Rows of a table to Parquet: a key, what it was before it was mixed, vectors, a count.
+//!
+//! Rows are streamed: what is held in memory is the row group that is being filled. They come in key order, and
+//! the file says so, so that readers can skip row groups when they look for a key.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::builder::{Int64Builder, StringBuilder, UInt64Builder};
+use arrow_array::{
+    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array,
+};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::SortingColumn;
+use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
+use zillion_device::Files;
+use zillion_feature::FeatureKey;
+use zillion_reader::{ReaderError, Result};
+
+/// Rows that are handed to the encoder together.
+const BATCH_ROWS: usize = 8192;
+/// Bytes of a row group before they are encoded, and the rows that it has at least and at most.
+const GROUP_BYTES: usize = 64 << 20;
+const GROUP_ROWS: (usize, usize) = (BATCH_ROWS, 1 << 20);
+
+/// The column of keys.
+pub const KEY: &str = "key";
+/// The column of ids, where keys can be unmixed.
+pub const ID: &str = "id";
+/// The column that names the feature whose missing value a key stands for.
+pub const IS_MISSING_OF: &str = "is_missing_of";
+/// The column of counts.
+pub const COUNT: &str = "count";
+
+/// What keys were made of, where that can be had back from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyedIds {
+    /// Signed integers.
+    Signed,
+    /// Unsigned integers.
+    Unsigned,
+}
+
+/// How a table's rows are written: its columns and what the file says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeyedRows {
+    /// Name and floats of each part of a row, in the order of its floats. None may be called as one of the
+    /// other columns is.
+    pub segments: Vec<(String, usize)>,
+    /// What the keys were; `None`: there is no column of ids.
+    pub ids: Option<KeyedIds>,
+    /// Keys that stand for a missing value, and of which feature.
+    pub missing: Vec<(FeatureKey, String)>,
+    /// Metadata of the file.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// A row: its key, all floats of all segments, its count.
+pub type KeyedRow<'a> = (FeatureKey, Cow<'a, [f32]>, u32);
+
+impl KeyedRows {
+    /// Writes the rows in the order in which they come, whole or not at all, and returns how many they are.
+    /// `seen` is told, now and then, how many were written.
+    ///
+    /// # Errors
+    /// Where the disk refuses, a row of another width, or a segment with the name of another column.
+    pub fn write<'a>(
+        &self,
+        path: &Path,
+        files: &Files,
+        rows: impl Iterator<Item = KeyedRow<'a>>,
+        mut seen: impl FnMut(u64),
+    ) -> Result<u64> {
+        let taken = |name: &&String| [KEY, ID, IS_MISSING_OF, COUNT].contains(&name.as_str());
+        if let Some(name) = self.segments.iter().map(|(name, _)| name).find(taken) {
+            return Err(ReaderError::Setting {
+                problem: "a segment cannot be called as another column of the file is".to_owned(),
+                key: name.clone(),
+            });
+        }
+        let schema = self.schema();
+        let mut written = 0;
+        let mut rows = rows.peekable();
+        let file = files.write_file(path, |file| {
+            // The writer wants to own its target: it writes to memory, which is handed on after each batch.
+            let mut writer =
+                ArrowWriter::try_new(Vec::new(), schema.clone(), Some(self.properties()))?;
+            while rows.peek().is_some() {
+                let batch = self.batch(&schema, rows.by_ref().take(BATCH_ROWS))?;
+                writer.write(&batch)?;
+                file.write_all(writer.inner())?;
+                writer.inner_mut().clear();
+                written += batch.num_rows() as u64;
+                seen(written);
+            }
+            file.write_all(&writer.into_inner()?)
+        });
+        file.map_err(|error| ReaderError::Io {
+            what: "write the file",
+            source: io::Error::other(error),
+            path: path.to_owned(),
+        })?;
+        Ok(written)
+    }
+
+    fn width(&self) -> usize {
+        self.segments.iter().map(|(_, dim)| dim).sum()
+    }
+
+    fn schema(&self) -> SchemaRef {
+        let mut fields = vec![Field::new(KEY, DataType::UInt64, false)];
+        fields.extend(self.ids.map(|ids| {
+            let of = match ids {
+                KeyedIds::Signed => DataType::Int64,
+                KeyedIds::Unsigned => DataType::UInt64,
+            };
+            Field::new(ID, of, true)
+        }));
+        fields.push(Field::new(IS_MISSING_OF, DataType::Utf8, true));
+        for (name, dim) in &self.segments {
+            let list = DataType::FixedSizeList(element(), *dim as i32);
+            fields.push(Field::new(name, list, false));
+        }
+        fields.push(Field::new(COUNT, DataType::UInt32, false));
+        let metadata: HashMap<String, String> = self.metadata.clone().into_iter().collect();
+        Arc::new(Schema::new_with_metadata(fields, metadata))
+    }
+
+    fn properties(&self) -> WriterProperties {
+        let row_bytes = 24 + size_of::<f32>() * self.width();
+        let rows = (GROUP_BYTES / row_bytes).clamp(GROUP_ROWS.0, GROUP_ROWS.1);
+        let sorted = SortingColumn { column_idx: 0, descending: false, nulls_first: false };
+        // Keys and floats are all different: a dictionary of them costs and saves nothing.
+        WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_dictionary_enabled(false)
+            .set_column_dictionary_enabled(ColumnPath::from(IS_MISSING_OF), true)
+            .set_sorting_columns(Some(vec![sorted]))
+            .set_max_row_group_row_count(Some(rows))
+            .build()
+    }
+
+    fn batch<'a>(
+        &self,
+        schema: &SchemaRef,
+        rows: impl Iterator<Item = KeyedRow<'a>>,
+    ) -> io::Result<RecordBatch> {
+        let width = self.width();
+        let (mut keys, mut counts) = (Vec::new(), Vec::new());
+        let mut signed = Int64Builder::new();
+        let mut unsigned = UInt64Builder::new();
+        let mut missing = StringBuilder::new();
+        let mut floats: Vec<Vec<f32>> = vec![Vec::new(); self.segments.len()];
+        for (key, weights, count) in rows {
+            if weights.len() != width {
+                let found = weights.len();
+                let reason = format!("key {:#018x} has {found} floats instead of {width}", key.0);
+                return Err(io::Error::other(reason));
+            }
+            keys.push(key.0);
+            counts.push(count);
+            let of = self.missing.iter().find(|(stands, _)| *stands == key);
+            missing.append_option(of.map(|(_, feature)| feature));
+            // What stands for no value was made of no id.
+            match self.ids {
+                Some(KeyedIds::Signed) => {
+                    signed.append_option(of.is_none().then(|| key.unmix() as i64));
+                }
+                Some(KeyedIds::Unsigned) => {
+                    unsigned.append_option(of.is_none().then(|| key.unmix()));
+                }
+                None => {}
+            }
+            let mut rest: &[f32] = &weights;
+            for ((_, dim), floats) in self.segments.iter().zip(&mut floats) {
+                let (own, behind) = rest.split_at(*dim);
+                floats.extend_from_slice(own);
+                rest = behind;
+            }
+        }
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(keys))];
+        match self.ids {
+            Some(KeyedIds::Signed) => columns.push(Arc::new(signed.finish())),
+            Some(KeyedIds::Unsigned) => columns.push(Arc::new(unsigned.finish())),
+            None => {}
+        }
+        columns.push(Arc::new(missing.finish()));
+        for ((_, dim), floats) in self.segments.iter().zip(floats) {
+            let values = Arc::new(Float32Array::from(floats));
+            let list = FixedSizeListArray::try_new(element(), *dim as i32, values, None);
+            columns.push(Arc::new(list.map_err(io::Error::other)?));
+        }
+        columns.push(Arc::new(UInt32Array::from(counts)));
+        RecordBatch::try_new(schema.clone(), columns).map_err(io::Error::other)
+    }
+}
+
+fn element() -> Arc<Field> {
+    Arc::new(Field::new_list_field(DataType::Float32, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Array as _;
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::{Float32Type, Int64Type, UInt32Type, UInt64Type};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rows_of(ids: &[i64]) -> Vec<(FeatureKey, [f32; 3], u32)> {
+        let of = |&id: &i64| (FeatureKey::from_i64(id), [id as f32, 0.5, -1.0], id as u32);
+        let mut rows: Vec<_> = ids.iter().map(of).collect();
+        rows.push((FeatureKey::missing("user"), [9.0, 9.0, 9.0], 1));
+        rows.sort_by_key(|row| row.0);
+        rows
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+        #[test]
+        fn ids_and_rows_read_back(ids in proptest::collection::btree_set(any::<i64>(), 0..50)) {
+            let ids: Vec<i64> = ids.into_iter().collect();
+            let rows = rows_of(&ids);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("rows.parquet");
+            let spec = KeyedRows {
+                segments: vec![("vector".into(), 2), ("linear".into(), 1)],
+                ids: Some(KeyedIds::Signed),
+                missing: vec![(FeatureKey::missing("user"), "user".into())],
+                metadata: BTreeMap::from([("table".into(), "user".into())]),
+            };
+            let given = rows.iter().map(|(key, w, count)| (*key, w.as_slice().into(), *count));
+            let written = spec.write(&path, &Files::new(), given, |_| {}).unwrap();
+            prop_assert_eq!(written, rows.len() as u64);
+
+            let file = std::fs::File::open(&path).unwrap();
+            let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+            prop_assert_eq!(reader.schema().metadata().get("table").unwrap(), "user");
+            let mut at = 0;
+            let mut found = Vec::new();
+            for batch in reader.build().unwrap() {
+                let batch = batch.unwrap();
+                let keys = batch["key"].as_primitive::<UInt64Type>();
+                let own = batch["id"].as_primitive::<Int64Type>();
+                let of = batch["is_missing_of"].as_string::<i32>();
+                let vectors = batch["vector"].as_fixed_size_list();
+                let linear = batch["linear"].as_fixed_size_list().values().as_primitive::<Float32Type>();
+                let counts = batch["count"].as_primitive::<UInt32Type>();
+                for i in 0..batch.num_rows() {
+                    let (key, weights, count) = rows[at];
+                    at += 1;
+                    prop_assert_eq!(keys.value(i), key.0);
+                    prop_assert_eq!(counts.value(i), count);
+                    let vector = vectors.value(i);
+                    let vector = vector.as_primitive::<Float32Type>().values();
+                    prop_assert_eq!(&vector[..], &weights[..2]);
+                    prop_assert_eq!(linear.value(i), weights[2]);
+                    let is_missing = key == FeatureKey::missing("user");
+                    prop_assert_eq!(own.is_null(i), is_missing);
+                    prop_assert_eq!(of.is_valid(i), is_missing);
+                    if is_missing {
+                        prop_assert_eq!(of.value(i), "user");
+                    } else {
+                        prop_assert_eq!(FeatureKey::from_i64(own.value(i)), key);
+                        found.push(own.value(i));
+                    }
+                }
+            }
+            found.sort_unstable();
+            prop_assert_eq!(found, ids);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.parquet");
+        let mut spec = KeyedRows { segments: vec![("vector".into(), 2)], ..KeyedRows::default() };
+        let row = [(FeatureKey(1), vec![1.0f32; 3].into(), 1)];
+        let error = spec.write(&path, &Files::new(), row.into_iter(), |_| {}).unwrap_err();
+        assert!(format!("{error:?}").contains("3 floats instead of 2"), "{error:?}");
+        spec.segments[0].0 = "count".into();
+        assert!(spec.write(&path, &Files::new(), std::iter::empty(), |_| {}).is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

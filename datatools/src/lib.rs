@@ -1,0 +1,25 @@
+//! Tools over data files: what is done to files rather than with batches of them.
+//!
+//! Converting, profiling, guessing a schema, histories and next items, synthetic click logs, and tables as
+//! Parquet files. What it is *not*: the reader, which makes batches for training and evaluation.
+
+mod convert;
+mod guess;
+mod history;
+mod keyed;
+mod next_item;
+mod profile;
+mod sniff;
+mod synthesise;
+mod write_parquet;
+
+pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
+pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
+pub use history::{HistoryFile, HistorySpec, add_histories};
+pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
+pub use next_item::{NextItemFiles, NextItemSpec, next_items};
+pub use profile::{
+    Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, profile,
+};
+pub use sniff::{Sniffed, sniff};
+pub use synthesise::{ClickLog, Drawn, ID_FIELDS, NUMERIC_FIELDS};

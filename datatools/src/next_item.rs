@@ -1,0 +1,334 @@
+//! Sequences to rows that ask for the next item: leave one out.
+//!
+//! A file has one row a user with everything that the user chose, in order. Of a sequence `a b c d e` the
+//! test row asks what comes after `a b c d`, the validation row what comes after `a b c`, and the training
+//! rows what comes after `a` and after `a b`: nothing that is asked for later is known earlier. This is
+//! the split of the next-item literature (Kang & McAuley, SASRec, 2018), with the prefixes written out.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, ListArray, RecordBatch, UInt32Array};
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use arrow_select::{concat::concat, take::take};
+use zillion_device::Files;
+use zillion_reader::{
+    ArraySource, DataConfig, FileFormat, Format, ParquetFile, Paths, ReaderError, Result, format_of,
+};
+
+use crate::write_parquet::write_parquet;
+
+/// Rows that are written at a time.
+const ROWS: usize = 16_384;
+/// The columns that are made.
+const HISTORY: &str = "history";
+const ITEM: &str = "item";
+
+/// What rows are made of.
+#[derive(Clone, Debug)]
+pub struct NextItemSpec {
+    /// Column that says whose sequence it is; it is kept.
+    pub by: String,
+    /// Column of the sequences: lists.
+    pub items: String,
+    /// Items kept of what came before: the last ones.
+    pub last: usize,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextItemFiles {
+    /// Sequences read.
+    pub sequences: u64,
+    /// Sequences of fewer than three items, which make training rows alone.
+    pub short: u64,
+    /// `train.parquet`, `valid.parquet` and `test.parquet` with their rows.
+    pub files: [(PathBuf, u64); 3],
+}
+
+/// The three files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Train,
+    Valid,
+    Test,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Train, Self::Valid, Self::Test];
+
+    fn file(self) -> &'static str {
+        match self {
+            Self::Train => "train.parquet",
+            Self::Valid => "valid.parquet",
+            Self::Test => "test.parquet",
+        }
+    }
+
+    /// The places in a sequence of `len` items that a row asks for. The first has nothing before it.
+    fn places(self, len: usize) -> std::ops::Range<usize> {
+        match (self, len) {
+            (_, 0) => 0..0,
+            (Self::Train, 1 | 2) => 1..len,
+            (Self::Train, _) => 1..len - 2,
+            (_, 1 | 2) => 0..0,
+            (Self::Valid, _) => len - 2..len - 1,
+            (Self::Test, _) => len - 1..len,
+        }
+    }
+}
+
+/// Writes the three files to a folder.
+///
+/// # Errors
+/// Files that are not Parquet, lack a column or have it in a type that does not fit; a folder that holds one
+/// of the files that are read.
+pub fn next_items(
+    spec: &NextItemSpec,
+    inputs: &[String],
+    out: &Path,
+    files: &Files,
+) -> Result<NextItemFiles> {
+    let paths = DataConfig::default().files(&Paths(inputs.to_vec()))?;
+    refuse_names(spec)?;
+    let written = |part: Part| out.join(part.file());
+    for path in &paths {
+        let same = |part: Part| {
+            let place = |path: &Path| std::fs::canonicalize(path).ok();
+            place(path).is_some() && place(path) == place(&written(part))
+        };
+        if Part::ALL.into_iter().any(same) {
+            let problem = format!("{} would be written over while it is read", path.display());
+            return Err(setting(problem, "--out"));
+        }
+    }
+    let sequences = Sequences::read(spec, &paths)?;
+    files.create_dir(out).map_err(|source| ReaderError::Io {
+        what: "make the folder",
+        source: io::Error::other(source),
+        path: out.to_owned(),
+    })?;
+    let mut rows = [0; 3];
+    for (part, rows) in Part::ALL.into_iter().zip(&mut rows) {
+        *rows = sequences.write(spec, part, &written(part), files)?;
+    }
+    Ok(NextItemFiles {
+        sequences: sequences.ends.len() as u64,
+        short: sequences.lengths().filter(|&len| len < 3).count() as u64,
+        files: [0, 1, 2].map(|i| (written(Part::ALL[i]), rows[i])),
+    })
+}
+
+fn refuse_names(spec: &NextItemSpec) -> Result<()> {
+    if [HISTORY, ITEM].contains(&spec.by.as_str()) {
+        let problem =
+            format!("`{}` is what a column of the new files is called; rename it first", spec.by);
+        return Err(setting(problem, "--by"));
+    }
+    Ok(())
+}
+
+fn setting(problem: String, key: &str) -> ReaderError {
+    ReaderError::Setting { problem, key: key.to_owned() }
+}
+
+/// All sequences, end to end.
+struct Sequences {
+    owners: ArrayRef,
+    items: ArrayRef,
+    /// Where each ends among the items.
+    ends: Vec<usize>,
+}
+
+impl Sequences {
+    fn read(spec: &NextItemSpec, paths: &[PathBuf]) -> Result<Self> {
+        let (mut owners, mut items, mut ends): (Vec<ArrayRef>, Vec<ArrayRef>, Vec<usize>) =
+            Default::default();
+        let mut total = 0;
+        for path in paths {
+            if format_of(path, Format::Auto)? != FileFormat::Parquet {
+                let problem = format!(
+                    "sequences are read from Parquet files, whose lists have a type; write it as Parquet first: {}",
+                    path.display()
+                );
+                return Err(setting(problem, "--in"));
+            }
+            let file = ParquetFile::open(path)?;
+            for batch in file.batches()? {
+                let batch = batch?;
+                let (owner, lists) = columns(spec, &batch, path)?;
+                let (mut kept, values) = (Vec::new(), lists.values());
+                for row in 0..lists.len() {
+                    let (from, to) = (lists.value_offsets()[row], lists.value_offsets()[row + 1]);
+                    if !lists.is_null(row) {
+                        let items = from as u32..to as u32;
+                        kept.extend(items.filter(|&i| values.is_valid(i as usize)));
+                    }
+                    ends.push(total + kept.len());
+                }
+                total += kept.len();
+                items.push(gathered(values, kept, path)?);
+                owners.push(owner);
+                same_types(spec, &owners, &items, path)?;
+            }
+        }
+        if ends.is_empty() {
+            return Err(setting("there is no sequence in it".to_owned(), "--in"));
+        }
+        if u32::try_from(total).is_err() {
+            return Err(setting(
+                format!("{total} items are more than 2^32; split the input"),
+                "--in",
+            ));
+        }
+        let joined = |arrays: &[ArrayRef]| {
+            let all: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+            concat(&all).map_err(|error| unexpected(&error, &paths[0]))
+        };
+        Ok(Self { owners: joined(&owners)?, items: joined(&items)?, ends })
+    }
+
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        self.ends.iter().zip(starts).map(|(end, start)| end - start)
+    }
+
+    /// Writes one of the files; returns its rows.
+    fn write(&self, spec: &NextItemSpec, part: Part, path: &Path, files: &Files) -> Result<u64> {
+        let element = Arc::new(Field::new("element", self.items.data_type().clone(), false));
+        let schema = Arc::new(Schema::new(vec![
+            Field::new(&spec.by, self.owners.data_type().clone(), true),
+            Field::new(HISTORY, DataType::List(element.clone()), false),
+            Field::new(ITEM, self.items.data_type().clone(), false),
+        ]));
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let mut rows =
+            self.ends.iter().zip(starts).enumerate().flat_map(|(owner, (&end, start))| {
+                part.places(end - start).map(move |place| (owner as u32, start, start + place))
+            });
+        let mut written = 0;
+        write_parquet(path, schema.clone(), files, || {
+            let (mut owners, mut before, mut offsets, mut asked) =
+                (Vec::new(), Vec::new(), vec![0i32], Vec::new());
+            for (owner, start, place) in rows.by_ref().take(ROWS) {
+                owners.push(owner);
+                let from = start.max(place.saturating_sub(spec.last));
+                before.extend((from as u32)..place as u32);
+                offsets.push(i32::try_from(before.len()).map_err(io::Error::other)?);
+                asked.push(place as u32);
+            }
+            if owners.is_empty() {
+                return Ok(Vec::new());
+            }
+            written += owners.len() as u64;
+            let taken = |from: &ArrayRef, at: Vec<u32>| {
+                take(from, &UInt32Array::from(at), None).map_err(io::Error::other)
+            };
+            let history = ListArray::try_new(
+                element.clone(),
+                OffsetBuffer::new(ScalarBuffer::from(offsets)),
+                taken(&self.items, before)?,
+                None,
+            );
+            let columns: Vec<ArrayRef> = vec![
+                taken(&self.owners, owners)?,
+                Arc::new(history.map_err(io::Error::other)?),
+                taken(&self.items, asked)?,
+            ];
+            let batch = RecordBatch::try_new(schema.clone(), columns).map_err(io::Error::other)?;
+            Ok(vec![batch])
+        })?;
+        Ok(written)
+    }
+}
+
+fn columns<'a>(
+    spec: &NextItemSpec,
+    batch: &'a RecordBatch,
+    path: &Path,
+) -> Result<(ArrayRef, &'a ListArray)> {
+    let find = |name: &str, key: &str| {
+        batch.column_by_name(name).ok_or_else(|| {
+            let schema = batch.schema();
+            let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+            let hint = match zillion_config::nearest(name, names.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("the columns are {}", names.join(", ")),
+            };
+            let (column, used_by) = (name.to_owned(), format!("`{key}`"));
+            ReaderError::MissingColumn { column, used_by, hint, path: path.to_owned() }
+        })
+    };
+    let owner = find(&spec.by, "--by")?;
+    let items = find(&spec.items, "--items")?;
+    let lists = items.as_list_opt::<i32>().filter(|lists| is_id(lists.values().data_type()));
+    let lists = lists.ok_or_else(|| ReaderError::ColumnType {
+        column: spec.items.clone(),
+        mismatch: format!(
+            "{}, and a sequence is a list of whole numbers or strings",
+            items.data_type()
+        ),
+        path: path.to_owned(),
+    })?;
+    Ok((owner.clone(), lists))
+}
+
+fn is_id(found: &DataType) -> bool {
+    found.is_integer() || *found == DataType::Utf8
+}
+
+fn gathered(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
+    take(values, &UInt32Array::from(at), None).map_err(|error| unexpected(&error, path))
+}
+
+/// A second file must be of the first one's types.
+fn same_types(
+    spec: &NextItemSpec,
+    owners: &[ArrayRef],
+    items: &[ArrayRef],
+    path: &Path,
+) -> Result<()> {
+    for (name, arrays) in [(&spec.by, owners), (&spec.items, items)] {
+        let [first, .., last] = arrays else { continue };
+        if first.data_type() != last.data_type() {
+            return Err(ReaderError::ColumnType {
+                column: name.clone(),
+                mismatch: format!(
+                    "{}, and another file has {}",
+                    last.data_type(),
+                    first.data_type()
+                ),
+                path: path.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn unexpected(error: &ArrowError, path: &Path) -> ReaderError {
+    ReaderError::Damaged {
+        what: "its sequences cannot be put together".to_owned(),
+        reason: error.to_string(),
+        path: path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_but_the_first_is_asked_for_once() {
+        for len in 0..8 {
+            let mut asked: Vec<usize> =
+                Part::ALL.into_iter().flat_map(|part| part.places(len)).collect();
+            asked.sort_unstable();
+            assert_eq!(asked, (1..len).collect::<Vec<_>>(), "{len}");
+            assert_eq!(Part::Test.places(len).len(), usize::from(len >= 3), "{len}");
+            assert_eq!(Part::Valid.places(len).len(), usize::from(len >= 3), "{len}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Looking at data: what the columns of files hold, before anybody has said what they mean.
+//!
+//! Nothing here is on the way of training. It reads whole rows of one thread, column by column on the
+//! pool, and keeps a bounded summary of each.
+
+mod arrow;
+mod column;
+mod drift;
+mod lines;
+mod shape;
+mod tally;
+mod values;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, MixedHasher};
+use zillion_reader::{
+    ArraySource, DataConfig, DataFile, Decimal, Near, Place, ReaderError, Result,
+};
+
+pub use column::{ColumnProfile, Count, Numbers};
+pub use drift::{Drift, drift};
+pub(crate) use lines::{SVM_LABEL, SVM_QUERY, SVM_VECTOR};
+use tally::Tally;
+pub use tally::{Cells, Separated};
+use zillion_reader::text::{Dialect, Grammar, Records, Step, TextFile};
+
+/// What is looked at and what is looked for.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// Rows, at most; absent: all.
+    pub rows: Option<u64>,
+    /// Texts that may stand for a missing value. They are counted and are neither missing nor values.
+    pub markers: Vec<String>,
+    /// Keys of texts whose texts are looked for, whole cells and the pieces between `|`, `;` and `,`.
+    pub wanted: HashSet<FeatureKey, MixedHasher>,
+}
+
+/// The columns of some files.
+#[derive(Debug)]
+pub struct Profile {
+    /// Rows that were looked at.
+    pub rows: u64,
+    /// Whether these are all.
+    pub complete: bool,
+    /// In the order of the first file.
+    pub columns: Vec<ColumnProfile>,
+    /// The texts of wanted keys, as far as they were found.
+    pub texts: BTreeMap<FeatureKey, String>,
+}
+
+/// Looks at files as `config` says that they are written.
+///
+/// # Errors
+/// A file that cannot be read, a record with more or fewer cells than the header, files with different
+/// columns.
+pub fn profile(
+    config: &DataConfig,
+    files: &[PathBuf],
+    look: &Look,
+    workers: &Workers,
+) -> Result<Profile> {
+    let markers: Vec<Vec<u8>> = look.markers.iter().map(|m| m.clone().into_bytes()).collect();
+    let mut reading = Reading {
+        limit: look.rows.unwrap_or(u64::MAX),
+        rows: 0,
+        complete: true,
+        names: Vec::new(),
+        types: Vec::new(),
+        tallies: Vec::new(),
+        wanted: Arc::new(look.wanted.clone()),
+        markers,
+        workers,
+    };
+    for path in files {
+        let source = DataFile::open(config, path)?;
+        reading.set_columns(&source)?;
+        if let Some(arrays) = source.arrays() {
+            reading.arrays(config, source.rows().unwrap_or_default(), arrays)?;
+        } else if let Some(file) = source.text() {
+            match file.grammar() {
+                Grammar::Cells(dialect) => reading.text(config.decimal, file, dialect, path)?,
+                Grammar::Json | Grammar::Svm => reading.lines(file, path)?,
+            }
+        }
+        if reading.rows >= reading.limit {
+            reading.complete = reading.complete && path == files.last().unwrap_or(path);
+            break;
+        }
+    }
+    let rows = reading.rows;
+    let found = reading.tallies.iter_mut().flat_map(|tally| std::mem::take(&mut tally.found));
+    let texts = found.collect();
+    let columns = reading.names.into_iter().zip(reading.types).zip(reading.tallies);
+    Ok(Profile {
+        rows,
+        complete: reading.complete,
+        texts,
+        columns: columns
+            .map(|((name, data_type), tally)| ColumnProfile::new(name, data_type, rows, tally))
+            .collect(),
+    })
+}
+
+impl Profile {
+    /// The column of that name.
+    pub fn column(&self, name: &str) -> Option<&ColumnProfile> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+}
+
+/// A profile in the making.
+struct Reading<'a> {
+    limit: u64,
+    rows: u64,
+    complete: bool,
+    names: Vec<String>,
+    types: Vec<String>,
+    tallies: Vec<Tally>,
+    wanted: Arc<HashSet<FeatureKey, MixedHasher>>,
+    markers: Vec<Vec<u8>>,
+    workers: &'a Workers,
+}
+
+impl Reading<'_> {
+    fn set_columns(&mut self, source: &DataFile) -> Result<()> {
+        let names: Vec<String> = source.columns().into_iter().map(str::to_owned).collect();
+        let types: Vec<String> = match (source.arrays(), source.text()) {
+            (Some(arrays), _) => {
+                let schema = arrays.schema();
+                schema.fields().iter().map(|f| arrow::type_name(f.data_type())).collect()
+            }
+            (None, Some(text)) => {
+                names.iter().map(|name| lines::type_name(text.grammar(), name)).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        if self.tallies.is_empty() {
+            let tally = |_: &String| Tally::new(self.markers.len(), self.wanted.clone());
+            self.tallies = names.iter().map(tally).collect();
+            (self.names, self.types) = (names, types);
+        } else if self.names != names {
+            return Err(ReaderError::Setting {
+                problem: "its columns differ from those of the first file; look at it alone"
+                    .to_owned(),
+                key: source.path().display().to_string(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Files of `all` rows that give Arrow arrays.
+    fn arrays(&mut self, config: &DataConfig, all: u64, arrays: &dyn ArraySource) -> Result<()> {
+        let null = &config.null;
+        let is_missing =
+            |text: &[u8]| text.is_empty() || null.iter().any(|marker| marker.as_bytes() == text);
+        for batch in arrays.batches()? {
+            let batch = batch?;
+            let rows = batch.num_rows().min(self.left());
+            self.complete &= rows == batch.num_rows();
+            let batch = batch.slice(0, rows);
+            self.workers.for_each_mut(&mut self.tallies, |at, tally| {
+                arrow::add(tally, batch.column(at), &is_missing);
+            });
+            self.rows += rows as u64;
+            if self.rows >= self.limit {
+                break;
+            }
+        }
+        self.complete &= self.rows < self.limit || all <= self.limit;
+        Ok(())
+    }
+
+    fn text(
+        &mut self,
+        decimal: Decimal,
+        file: &TextFile,
+        dialect: Dialect,
+        path: &Path,
+    ) -> Result<()> {
+        let decimal = if decimal == Decimal::Comma { b',' } else { b'.' };
+        let width = self.tallies.len();
+        let mut chunks = file.chunks()?;
+        let mut rows_of_file = 0;
+        while let Some(chunk) = chunks.next_chunk()? {
+            let mut records = Records::new(dialect, &chunk.bytes);
+            let mut text = Vec::with_capacity(chunk.bytes.len());
+            // Where the cells end, row by row.
+            let mut ends = Vec::new();
+            let (mut rows, left) = (0usize, self.left());
+            loop {
+                let place = Place {
+                    row: rows_of_file + rows as u64 + 1,
+                    near: Near::Byte(chunk.offset + records.consumed() as u64),
+                };
+                match records.advance() {
+                    Step::Record | Step::LastRecord => {}
+                    Step::End => break,
+                    Step::OpenQuote => {
+                        return Err(ReaderError::OpenQuote { place, path: path.to_owned() });
+                    }
+                }
+                if rows == left {
+                    self.complete = false;
+                    break;
+                }
+                if records.cells() != width {
+                    return Err(ReaderError::CellCount {
+                        place,
+                        found: records.cells(),
+                        expected: width,
+                        path: path.to_owned(),
+                    });
+                }
+                for cell in 0..width {
+                    text.extend_from_slice(records.cell(cell));
+                    ends.push(text.len());
+                }
+                rows += 1;
+            }
+            let markers = &self.markers;
+            self.workers.for_each_mut(&mut self.tallies, |at, tally| {
+                for row in 0..rows {
+                    let index = row * width + at;
+                    let start = if index == 0 { 0 } else { ends[index - 1] };
+                    let cell = &text[start..ends[index]];
+                    if file.is_missing(cell) {
+                        tally.missing();
+                    } else {
+                        tally.cell(cell, decimal, markers);
+                    }
+                }
+            });
+            self.rows += rows as u64;
+            rows_of_file += rows as u64;
+            if self.rows >= self.limit {
+                self.complete = self.complete && !chunks.has_more()?;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn left(&self) -> usize {
+        usize::try_from(self.limit - self.rows).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,271 @@
+//! What the cells of one column are, cell by cell.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use zillion_feature::random::mix64;
+use zillion_feature::{FeatureKey, MixedHasher};
+
+use super::shape::{self, Shape};
+use super::values::Values;
+use zillion_feature::raw_value::{group_from_bytes, parse_i64, parse_u64};
+use zillion_reader::{Sample, Sketch};
+
+/// Numbers that quantiles are taken from.
+const SAMPLED: usize = 1 << 16;
+/// Longest text that is shown.
+const SHOWN: usize = 48;
+/// What may stand between the ids of one cell.
+pub(super) const SEPARATORS: [u8; 3] = *b"|;,";
+
+/// How many cells are what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cells {
+    /// Whole numbers that an `i64` holds.
+    pub whole: u64,
+    /// Of those, negative ones.
+    pub negative: u64,
+    /// Whole numbers that only a `u64` holds.
+    pub beyond_i64: u64,
+    /// Other finite numbers.
+    pub fraction: u64,
+    /// Of those, written with a decimal comma.
+    pub comma: u64,
+    /// NaN and infinities.
+    pub not_finite: u64,
+    /// true and false.
+    pub boolean: u64,
+    /// Lists.
+    pub list: u64,
+    /// Objects of JSON.
+    pub object: u64,
+    /// Texts, of which the following are some.
+    pub text: u64,
+    /// Numbers with separators of thousands, currencies, units.
+    pub decorated: u64,
+    /// Dates and times.
+    pub date: u64,
+    /// Texts with a line end inside.
+    pub lines: u64,
+}
+
+/// Cells that hold several values between separators.
+#[derive(Clone, Debug, Default)]
+pub struct Separated {
+    /// Cells with the separator.
+    pub cells: u64,
+    /// Values of all text cells, if they are cut at the separator.
+    pub pieces: u64,
+    distinct: Option<Box<Sketch>>,
+}
+
+impl Separated {
+    /// Distinct values between separators.
+    pub fn distinct(&self) -> u64 {
+        self.distinct.as_ref().map_or(0, |sketch| sketch.count().round() as u64)
+    }
+}
+
+/// One column, as far as it has been read.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(super) missing: u64,
+    pub(super) cells: Cells,
+    pub(super) values: Values,
+    pub(super) numbers: Sample,
+    pub(super) smallest: f64,
+    pub(super) largest: f64,
+    /// Bytes of the texts.
+    pub(super) bytes: u64,
+    pub(super) separated: [Separated; 3],
+    /// Values of lists.
+    pub(super) items: u64,
+    /// Of those, in JSON: whole numbers, texts, others.
+    pub(super) item_kinds: [u64; 3],
+    /// How often each candidate for a null marker stands in the column.
+    pub(super) markers: Vec<u64>,
+    pub(super) example: Option<String>,
+    pub(super) example_decorated: Option<String>,
+    /// Whether every whole number is larger than the one before it.
+    pub(super) ascending: bool,
+    last: Option<i64>,
+    /// Keys whose texts are looked for, and those that were found.
+    wanted: Arc<HashSet<FeatureKey, MixedHasher>>,
+    pub(super) found: BTreeMap<FeatureKey, String>,
+}
+
+impl Tally {
+    pub(super) fn new(markers: usize, wanted: Arc<HashSet<FeatureKey, MixedHasher>>) -> Self {
+        Self {
+            missing: 0,
+            cells: Cells::default(),
+            values: Values::default(),
+            numbers: Sample::with_capacity(SAMPLED),
+            smallest: f64::INFINITY,
+            largest: f64::NEG_INFINITY,
+            bytes: 0,
+            separated: Default::default(),
+            items: 0,
+            item_kinds: [0; 3],
+            markers: vec![0; markers],
+            example: None,
+            example_decorated: None,
+            ascending: true,
+            last: None,
+            wanted,
+            found: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps a text if its key is wanted.
+    fn look_for(&mut self, text: &[u8]) {
+        if let Ok(text) = std::str::from_utf8(text) {
+            let key = FeatureKey::from_text(text);
+            if self.wanted.contains(&key) {
+                self.found.entry(key).or_insert_with(|| text.to_owned());
+            }
+        }
+    }
+
+    pub(super) fn missing(&mut self) {
+        self.missing += 1;
+    }
+
+    pub(super) fn whole(&mut self, id: i64) {
+        self.cells.whole += 1;
+        self.cells.negative += u64::from(id < 0);
+        self.ascending &= self.last.is_none_or(|last| id > last);
+        self.last = Some(id);
+        self.number(id as f64);
+        self.values.add(FeatureKey::from_i64(id), || id.to_string());
+    }
+
+    pub(super) fn beyond_i64(&mut self, id: u64) {
+        self.cells.beyond_i64 += 1;
+        self.number(id as f64);
+        self.values.add(FeatureKey::from_u64(id), || id.to_string());
+    }
+
+    pub(super) fn fraction(&mut self, x: f64) {
+        if !x.is_finite() {
+            self.cells.not_finite += 1;
+            return;
+        }
+        self.cells.fraction += 1;
+        self.ascending = false;
+        self.number(x);
+        // 3 and 3.0 are one value, in one file and between two.
+        let key = match x.fract() == 0.0 && x.abs() < 1e15 {
+            true => FeatureKey::from_i64(x as i64),
+            false => FeatureKey(mix64(x.to_bits())),
+        };
+        self.values.add(key, || x.to_string());
+    }
+
+    pub(super) fn boolean(&mut self, x: bool) {
+        self.cells.boolean += 1;
+        self.values.add(FeatureKey::from_u64(u64::from(x)), || x.to_string());
+    }
+
+    pub(super) fn object(&mut self) {
+        self.cells.object += 1;
+    }
+
+    pub(super) fn list(&mut self, items: usize) {
+        self.cells.list += 1;
+        self.items += items as u64;
+    }
+
+    /// One item of a list, after [`Tally::list`].
+    pub(super) fn item(&mut self, key: FeatureKey, text: impl FnOnce() -> String) {
+        self.values.add(key, text);
+    }
+
+    /// One text of a list, likewise.
+    pub(super) fn text_item(&mut self, text: &[u8]) {
+        if !self.wanted.is_empty() {
+            self.look_for(text);
+        }
+        self.item(text_key(text), || shown(text));
+    }
+
+    fn number(&mut self, x: f64) {
+        self.numbers.add(x);
+        self.smallest = self.smallest.min(x);
+        self.largest = self.largest.max(x);
+    }
+
+    /// A cell of a text file: a number if it reads as one. `decimal` is what stands before fractions.
+    pub(super) fn cell(&mut self, cell: &[u8], decimal: u8, markers: &[Vec<u8>]) {
+        if !self.wanted.is_empty() {
+            self.look_for(cell);
+        }
+        if let Some(at) = markers.iter().position(|m| m == cell) {
+            self.markers[at] += 1;
+            return;
+        }
+        let trimmed = cell.trim_ascii();
+        if let Ok(id) = parse_i64(trimmed) {
+            return self.whole(id);
+        }
+        if let Ok(id) = parse_u64(trimmed) {
+            return self.beyond_i64(id);
+        }
+        match shape::of(trimmed) {
+            Shape::Point(x) if decimal == b'.' => return self.fraction(x),
+            Shape::Comma(x) => {
+                self.cells.comma += 1;
+                return self.fraction(x);
+            }
+            Shape::NotFinite => return self.fraction(f64::NAN),
+            Shape::Point(_) | Shape::Decorated => {
+                self.cells.decorated += 1;
+                self.example_decorated.get_or_insert_with(|| shown(cell));
+            }
+            Shape::Date => self.cells.date += 1,
+            Shape::Boolean(x) => return self.boolean(x),
+            Shape::Other => {}
+        }
+        self.text(cell);
+    }
+
+    /// Text as it stands.
+    pub(super) fn text(&mut self, text: &[u8]) {
+        self.cells.text += 1;
+        if !self.wanted.is_empty() {
+            self.look_for(text);
+            text.split(|b| SEPARATORS.contains(b)).for_each(|piece| self.look_for(piece));
+        }
+        self.bytes += text.len() as u64;
+        self.cells.lines += u64::from(text.contains(&b'\n'));
+        self.example.get_or_insert_with(|| shown(text));
+        self.values.add(text_key(text), || shown(text));
+        for (separated, separator) in self.separated.iter_mut().zip(SEPARATORS) {
+            let pieces = text.split(|&b| b == separator).filter(|p| !p.is_empty());
+            let sketch = separated.distinct.get_or_insert_default();
+            let mut count = 0;
+            for piece in pieces {
+                count += 1;
+                sketch.add(text_key(piece));
+            }
+            separated.pieces += count;
+            separated.cells += u64::from(text.contains(&separator));
+        }
+    }
+}
+
+/// The key of a text; where it is a number in its plainest form, the number's.
+pub(super) fn text_key(text: &[u8]) -> FeatureKey {
+    match group_from_bytes(text) {
+        Ok(word) => FeatureKey(word),
+        Err(_) => FeatureKey::from_text(&String::from_utf8_lossy(text)),
+    }
+}
+
+pub(super) fn shown(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}..", text[..end].escape_debug()),
+        None => text.escape_debug().to_string(),
+    }
+}

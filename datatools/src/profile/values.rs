@@ -1,0 +1,92 @@
+//! The distinct values of a column: how many, which are frequent, and how often.
+//!
+//! # Invariants
+//! Memory is bounded: at most [`KEPT`] values are counted one by one. Where there are more, those seen
+//! least are forgotten, and a count is too low by at most [`Values::count_error`]. Texts are kept for
+//! every value that makes up a 4,096th of the rows or more.
+
+use std::collections::HashMap;
+
+use zillion_feature::{FeatureKey, MixedHasher};
+use zillion_reader::Sketch;
+
+/// Values that are counted one by one.
+const KEPT: usize = 1 << 18;
+/// A value of less than one row in this many is not worth its text.
+const WORTH_A_TEXT: u64 = 4096;
+
+type Map<T> = HashMap<FeatureKey, T, MixedHasher>;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values {
+    counts: Map<u64>,
+    texts: Map<Box<str>>,
+    sketch: Sketch,
+    total: u64,
+    count_error: u64,
+}
+
+impl Values {
+    /// Counts a value; `text` shows it to people.
+    pub(super) fn add(&mut self, key: FeatureKey, text: impl FnOnce() -> String) {
+        self.total += 1;
+        self.sketch.add(key);
+        if self.counts.len() == KEPT && !self.counts.contains_key(&key) {
+            self.forget();
+        }
+        let count = self.counts.entry(key).or_default();
+        *count += 1;
+        if *count > self.total / WORTH_A_TEXT {
+            self.texts.entry(key).or_insert_with(|| text().into());
+        }
+    }
+
+    fn forget(&mut self) {
+        let mut least = 0;
+        while self.counts.len() > KEPT / 2 {
+            least += 1;
+            self.counts.retain(|_, count| *count > least);
+        }
+        self.count_error += least;
+        let counts = &self.counts;
+        self.texts.retain(|key, _| counts.contains_key(key));
+    }
+
+    /// Distinct values, and whether the number is exact.
+    pub(super) fn distinct(&self) -> (u64, bool) {
+        match self.count_error {
+            0 => (self.counts.len() as u64, true),
+            _ => (self.sketch.count().round() as u64, false),
+        }
+    }
+
+    /// By how much a count may be too low.
+    pub(super) fn count_error(&self) -> u64 {
+        self.count_error
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Every value that is still counted.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (FeatureKey, u64)> {
+        self.counts.iter().map(|(&key, &count)| (key, count))
+    }
+
+    pub(super) fn count(&self, key: FeatureKey) -> u64 {
+        self.counts.get(&key).copied().unwrap_or(0)
+    }
+
+    /// The most frequent values, most frequent first, ties by key.
+    pub(super) fn top(&self, n: usize) -> Vec<(FeatureKey, u64)> {
+        let mut all: Vec<(FeatureKey, u64)> = self.counts().collect();
+        all.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
+        all.truncate(n);
+        all
+    }
+
+    pub(super) fn text(&self, key: FeatureKey) -> Option<&str> {
+        self.texts.get(&key).map(AsRef::as_ref)
+    }
+}

@@ -1,0 +1,372 @@
+//! How a text file is written, told from its beginning: what separates cells, whether quotes mean
+//! anything, whether the first record names the columns.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use zillion_reader::{
+    Byte, Compression, DataConfig, FileFormat, Format, Header, Quote, ReaderError, Result,
+    TextFormat, format_of,
+};
+
+use zillion_reader::text::{
+    Dialect, Grammar, JsonKeys, JsonRow, Lines, Records, Step, SvmRow, open_stream,
+};
+
+/// Bytes that are looked at.
+const LOOKED_AT: usize = 1 << 20;
+/// Records that are looked at.
+const RECORDS: usize = 500;
+/// What may separate cells, the usual ones first: of equals the first is taken.
+const DELIMITERS: [u8; 5] = *b",;\t|:";
+const QUOTES: [Option<u8>; 3] = [Some(b'"'), Some(b'\''), None];
+/// Share of the records that must have as many cells as the first for a delimiter to be believed.
+const MOST: f64 = 0.9;
+
+/// How a file is written.
+#[derive(Clone, Debug)]
+pub struct Sniffed {
+    /// The settings that read it; `root` and the file lists are left empty.
+    pub config: DataConfig,
+    /// What a person should know about the guess.
+    pub notes: Vec<String>,
+    /// Names that the header has more than once, and whether it has a column without a name: no feature
+    /// can read those.
+    pub unusable: Vec<String>,
+}
+
+/// Looks at the beginning of a file.
+///
+/// # Errors
+/// A file that cannot be read, is empty, not UTF-8, or in which no delimiter makes records of equal
+/// length.
+pub fn sniff(path: &Path) -> Result<Sniffed> {
+    let file = File::open(path).map_err(|source| ReaderError::Io {
+        what: "open the file",
+        source,
+        path: path.into(),
+    })?;
+    let mut start = [0; 4];
+    let is_parquet = (&file).take(4).read(&mut start).is_ok_and(|n| n == 4) && start == *b"PAR1";
+    let by_ending = format_of(path, Format::Auto);
+    if is_parquet {
+        let format = match by_ending {
+            Ok(FileFormat::Parquet) => Format::Auto,
+            _ => Format::Parquet,
+        };
+        let config = DataConfig { format, ..DataConfig::default() };
+        return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
+    }
+    if start == *b"ARRO" {
+        let format = match by_ending {
+            Ok(FileFormat::Arrow) => Format::Auto,
+            _ => Format::Arrow,
+        };
+        let config = DataConfig { format, ..DataConfig::default() };
+        return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
+    }
+    let mut notes = Vec::new();
+    let text = beginning(path)?;
+    check_compression(path, start)?;
+    if let Some(found) = by_lines(&text, path)? {
+        let (by_ending, format) = match by_ending {
+            Ok(FileFormat::Text(by_ending, _)) if by_ending == found => (true, Format::Auto),
+            Ok(_) => (false, format_of_lines(found)),
+            Err(_) => (true, format_of_lines(found)),
+        };
+        if !by_ending {
+            notes.push(match found {
+                TextFormat::Json => {
+                    "its ending says another format, but it is JSON lines".to_owned()
+                }
+                _ => "its ending says another format, but it is libsvm".to_owned(),
+            });
+        }
+        let config = DataConfig { format, ..DataConfig::default() };
+        return Ok(Sniffed { config, notes, unusable: Vec::new() });
+    }
+    let (dialect, rows) = dialect(&text, path)?;
+    let (format, own_delimiter) = match by_ending {
+        Ok(FileFormat::Text(TextFormat::Tsv, _)) => (Format::Auto, b'\t'),
+        Ok(FileFormat::Text(TextFormat::Csv, _)) => (Format::Auto, b','),
+        Ok(FileFormat::Text(TextFormat::Json | TextFormat::Svm, _)) => {
+            notes.push("its ending says another format, but it is a table of text".to_owned());
+            (Format::Csv, b',')
+        }
+        Ok(FileFormat::Parquet | FileFormat::Arrow) => {
+            notes.push("its ending says Parquet or Arrow, but it is text".to_owned());
+            (Format::Csv, b',')
+        }
+        Err(_) => (Format::Csv, b','),
+    };
+    let first: Vec<String> = rows.first().cloned().unwrap_or_default();
+    let named = is_header(&rows);
+    let header = match named {
+        true => Header::Yes,
+        false => {
+            notes.push(format!(
+                "the first record is no header: the columns are called c1 to c{} in their order",
+                first.len()
+            ));
+            Header::Names((1..=first.len()).map(|i| format!("c{i}")).collect())
+        }
+    };
+    let mut unusable = Vec::new();
+    if named {
+        let mut seen = BTreeSet::new();
+        for name in &first {
+            if name.is_empty() || !seen.insert(name) {
+                unusable.push(name.clone());
+            }
+        }
+    }
+    let config = DataConfig {
+        format,
+        header,
+        delimiter: Byte::new(char::from(dialect.delimiter)).filter(|b| b.byte() != own_delimiter),
+        quote: Quote::new(dialect.quote.map(char::from).and_then(Byte::new)),
+        ..DataConfig::default()
+    };
+    Ok(Sniffed { config, notes, unusable })
+}
+
+/// The first bytes, decompressed, without a byte order mark.
+fn beginning(path: &Path) -> Result<Vec<u8>> {
+    let failed = |source| ReaderError::Io { what: "read", source, path: path.to_owned() };
+    let source = open_stream(Box::new(File::open(path).map_err(failed)?), path)?;
+    let mut text = Vec::new();
+    source.take(LOOKED_AT as u64).read_to_end(&mut text).map_err(failed)?;
+    if text.is_empty() {
+        return Err(ReaderError::EmptyFile { path: path.to_owned() });
+    }
+    if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
+        return Err(ReaderError::Encoding { encoding: "UTF-16", path: path.to_owned() });
+    }
+    if text.starts_with("\u{feff}".as_bytes()) {
+        text.drain(..3);
+    }
+    if let Err(e) = std::str::from_utf8(&text)
+        // A character that is cut by the end of what was read is no fault of the file.
+        && e.error_len().is_some()
+    {
+        let encoding = if text.contains(&0) { "binary" } else { "in another encoding" };
+        return Err(ReaderError::Encoding { encoding, path: path.to_owned() });
+    }
+    Ok(text)
+}
+
+/// JSON lines or libsvm, if the first rows are that.
+fn by_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
+    let refuse =
+        |problem: String| ReaderError::Setting { problem, key: path.display().to_string() };
+    let by_ending = match format_of(path, Format::Auto) {
+        Ok(FileFormat::Text(format @ (TextFormat::Json | TextFormat::Svm), _)) => Some(format),
+        _ => None,
+    };
+    let first = text.trim_ascii_start();
+    if first.starts_with(b"[") && by_ending != Some(TextFormat::Svm) {
+        let end = first.iter().position(|&b| b == b'{').unwrap_or(first.len());
+        if end < 200 && first[1..end].trim_ascii().is_empty() {
+            let problem =
+                "a JSON array of objects; write one object a line instead (`jq -c '.[]'`)";
+            return Err(refuse(problem.to_owned()));
+        }
+    }
+    let mut lines = Lines::new(Grammar::Svm, text);
+    if first.starts_with(b"{") || by_ending == Some(TextFormat::Json) {
+        let line = Lines::new(Grammar::Json, text).advance().unwrap_or_default();
+        return match JsonRow::default().read(line, &JsonKeys::default()) {
+            Ok(()) => Ok(Some(TextFormat::Json)),
+            // A CSV header may begin with a brace.
+            Err(_) if by_ending.is_none() && !first.starts_with(b"{\"") => Ok(None),
+            Err(problem) => Err(refuse(format!("row 1: {problem}"))),
+        };
+    }
+    if by_ending == Some(TextFormat::Svm) {
+        return Ok(by_ending);
+    }
+    let mut rows = 0;
+    while rows < 50
+        && let Some(line) = lines.advance()
+    {
+        let mut row = SvmRow::default();
+        let is_number =
+            |label: &[u8]| std::str::from_utf8(label).is_ok_and(|l| l.parse::<f64>().is_ok());
+        if row.read(line).is_err() || !is_number(row.label) || row.entries.is_empty() {
+            // The last line may be cut by the end of what was looked at.
+            let last = lines.advance().is_none() && text.len() >= LOOKED_AT;
+            return Ok((last && rows > 0).then_some(TextFormat::Svm));
+        }
+        rows += 1;
+    }
+    Ok((rows > 0).then_some(TextFormat::Svm))
+}
+
+fn format_of_lines(format: TextFormat) -> Format {
+    if format == TextFormat::Json { Format::Jsonl } else { Format::Libsvm }
+}
+
+/// The reader goes by the ending, so that a compressed file without one would be read as noise.
+fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
+    let found = match start {
+        [0x1f, 0x8b, ..] => (Compression::Gzip, ".gz"),
+        [0x28, 0xb5, 0x2f, 0xfd] => (Compression::Zstd, ".zst"),
+        _ => return Ok(()),
+    };
+    let said = match format_of(path, Format::Csv) {
+        Ok(FileFormat::Text(_, compression)) => compression,
+        _ => Compression::None,
+    };
+    if said == found.0 {
+        return Ok(());
+    }
+    Err(ReaderError::Setting {
+        problem: format!("the file is compressed; give its name the ending `{}`", found.1),
+        key: path.display().to_string(),
+    })
+}
+
+/// The delimiter and quote under which records have the most cells, all equally many.
+fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
+    let mut best: Option<(f64, usize, Dialect, Vec<Vec<String>>)> = None;
+    for quote in QUOTES {
+        for delimiter in DELIMITERS {
+            // A single quote is an apostrophe unless some cell begins with one.
+            let opens = |at: &[u8]| at[1] == b'\'' && [delimiter, b'\n'].contains(&at[0]);
+            if quote == Some(b'\'') && !text.windows(2).any(opens) {
+                continue;
+            }
+            let dialect = Dialect { delimiter, quote };
+            let Some(rows) = records(text, dialect) else { continue };
+            let width = rows.first().map_or(0, Vec::len);
+            let equal = rows.iter().filter(|row| row.len() == width).count();
+            let share = equal as f64 / rows.len().max(1) as f64;
+            if width < 2 || share < MOST {
+                continue;
+            }
+            let pays = match &best {
+                None => true,
+                Some((known, cells, ..)) => {
+                    share > *known + 1e-9 || (share >= *known && width > *cells)
+                }
+            };
+            if pays {
+                best = Some((share, width, dialect, rows));
+            }
+        }
+    }
+    let (.., dialect, rows) = best.ok_or_else(|| ReaderError::Setting {
+        problem: "no delimiter (comma, semicolon, tab, bar, colon) makes its records equally long; \
+                  is it a table with one record a line? Set `data.delimiter` and `data.quote` by hand"
+            .to_owned(),
+        key: path.display().to_string(),
+    })?;
+    Ok((dialect, rows))
+}
+
+/// The first records, without one that the end of the text may have cut; `None` where a quote stays open
+/// although the text has ended.
+fn records(text: &[u8], dialect: Dialect) -> Option<Vec<Vec<String>>> {
+    let is_whole = text.len() < LOOKED_AT;
+    let mut records = Records::new(dialect, text);
+    let mut rows = Vec::new();
+    while rows.len() < RECORDS {
+        match records.advance() {
+            Step::Record => {}
+            Step::LastRecord if is_whole => {}
+            Step::OpenQuote if is_whole => return None,
+            _ => break,
+        }
+        let cell = |i| String::from_utf8_lossy(records.cell(i)).trim().to_owned();
+        rows.push((0..records.cells()).map(cell).collect());
+    }
+    Some(rows)
+}
+
+/// Whether the first record names the columns: no number among its cells, and not just values of
+/// columns that repeat.
+fn is_header(rows: &[Vec<String>]) -> bool {
+    let Some((first, rest)) = rows.split_first() else { return true };
+    let is_number = |cell: &str| cell.replace(',', ".").parse::<f64>().is_ok();
+    if first.iter().any(|cell| is_number(cell)) {
+        return false;
+    }
+    // One column of numbers below a text settles it.
+    let numbers_below = (0..first.len()).any(|at| {
+        let cells = rest.iter().filter_map(|row| row.get(at)).filter(|c| !c.is_empty());
+        let (mut all, mut numbers) = (0usize, 0usize);
+        for cell in cells {
+            all += 1;
+            numbers += usize::from(is_number(cell));
+        }
+        !first[at].is_empty() && all > 0 && numbers * 2 > all
+    });
+    if numbers_below {
+        return true;
+    }
+    let repeats = first
+        .iter()
+        .enumerate()
+        .filter(|(at, cell)| !cell.is_empty() && rest.iter().any(|row| row.get(*at) == Some(cell)));
+    repeats.count() * 2 < first.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> std::result::Result<Sniffed, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.csv");
+        std::fs::write(&path, text).expect("it takes a file");
+        sniff(&path).map_err(|e| e.to_string())
+    }
+
+    fn delimiter(text: &str) -> char {
+        of(text).map(|s| s.config.delimiter.map_or(',', |b| char::from(b.byte()))).expect("a table")
+    }
+
+    #[test]
+    fn delimiters_are_told_apart() {
+        assert_eq!(delimiter("a,b\n1,2\n3,4\n"), ',');
+        assert_eq!(delimiter("a;b\n1,5;2,5\n3,0;4,0\n"), ';');
+        assert_eq!(delimiter("a\tb\nx, y\t2\nz, w\t4\n"), '\t');
+        assert_eq!(delimiter("id,tags\n1,a|b\n2,c|d\n"), ',');
+        assert_eq!(delimiter("id|name\n1|x\n2|y\n"), '|');
+        assert!(of("just some words\nand more\n").is_err_and(|e| e.contains("data.delimiter")));
+    }
+
+    #[test]
+    fn quotes_may_hold_anything() {
+        let sniffed = of("id,text\n1,\"a, b\nand \"\"c\"\"\"\n2,\"x\"\n").expect("a table");
+        assert_eq!(sniffed.config.quote, Quote::new(Byte::new('"')));
+        // Inches: a quote that is never closed is text.
+        let sniffed = of("id,size\n1,5\"\n2,7\"\n3,\"8\n").expect("a table");
+        assert_eq!(sniffed.config.quote, Quote::NONE);
+    }
+
+    #[test]
+    fn headers_are_told_from_rows() {
+        let header = |text: &str| of(text).expect("a table").config.header;
+        assert_eq!(header("user,item\n1,2\n"), Header::Yes);
+        assert_eq!(header("user,city\na,b\nc,d\n"), Header::Yes);
+        let names = Header::Names(vec!["c1".into(), "c2".into()]);
+        assert_eq!(header("1,2\n3,4\n"), names);
+        assert_eq!(header("red,small\nblue,small\nred,big\n"), names);
+        assert_eq!(of("a,a,\n1,2,3\n").expect("a table").unusable, ["a", ""]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_what_to_do() {
+        assert!(of("").is_err_and(|e| e.contains("empty")));
+        assert!(of("\u{feff}").is_err());
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.csv");
+        std::fs::write(&path, b"a,b\n\xe4,1\n").expect("it takes a file");
+        assert!(sniff(&path).is_err_and(|e| e.to_string().contains("iconv")));
+        std::fs::write(&path, [0x28, 0xb5, 0x2f, 0xfd, 0]).expect("it takes a file");
+        assert!(sniff(&path).is_err());
+    }
+}

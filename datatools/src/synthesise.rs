@@ -1,0 +1,209 @@
+//! A click log that nobody has to download: shaped like Criteo's, with a truth that is known.
+//!
+//! Every row is a pure function of (seed, number of the row, size of the log), so that any part of the
+//! log can be made alone, by any number of threads, and twice. Because the probability of each click is
+//! known, so is the AUC that no model can beat on average.
+
+mod fields;
+mod truth;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::builder::{Float32Builder, Int64Builder};
+use arrow_array::{ArrayRef, Int8Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use zillion_device::{Files, Workers};
+use zillion_feature::random::{combine, mix64};
+use zillion_reader::Result;
+
+use crate::write_parquet::write_parquet;
+use fields::{IdField, NumericField};
+use truth::Truth;
+
+/// Categorical fields, `C1` to `C26`.
+pub const ID_FIELDS: usize = 26;
+/// Numeric fields, `I1` to `I13`.
+pub const NUMERIC_FIELDS: usize = 13;
+
+/// Rows that one task makes.
+const BLOCK: u64 = 16_384;
+
+/// A synthetic click log.
+#[derive(Clone, Debug)]
+pub struct ClickLog {
+    seed: u64,
+    rows: u64,
+    ids: Vec<IdField>,
+    numbers: Vec<NumericField>,
+    truth: Truth,
+}
+
+/// Labels of some rows, and the log odds that they were drawn from.
+#[derive(Clone, Debug, Default)]
+pub struct Drawn {
+    /// True log odds of a click.
+    pub logits: Vec<f32>,
+    /// 0 or 1.
+    pub labels: Vec<f32>,
+}
+
+/// Raw values of one row; `None` is missing.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    /// Ranks: 0 is the most frequent id of its field.
+    ranks: [Option<u32>; ID_FIELDS],
+    numbers: [Option<f32>; NUMERIC_FIELDS],
+}
+
+impl ClickLog {
+    /// A log of this many rows. The number decides how many ids the large fields have: Criteo's own
+    /// 34 million could not be learned from fewer than its 46 million rows.
+    pub fn new(seed: u64, rows: u64) -> Self {
+        let ids = fields::id_fields(rows);
+        let numbers = fields::numeric_fields();
+        let truth = Truth::plant(seed, &ids);
+        let mut log = Self { seed, rows, ids, numbers, truth };
+        let sample: Vec<f64> = (0..truth::CALIBRATION_ROWS)
+            .map(|at| log.truth.raw_logit(&log.row(combine(seed, !at)), &log.numbers))
+            .collect();
+        log.truth.calibrate(&sample);
+        log
+    }
+
+    /// Rows of the log.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Distinct ids that each categorical field can have.
+    pub fn cardinalities(&self) -> impl Iterator<Item = usize> {
+        self.ids.iter().map(IdField::cardinality)
+    }
+
+    /// Writes some rows as a Parquet file and says what they were drawn from.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub fn write(
+        &self,
+        path: &Path,
+        rows: Range<u64>,
+        workers: &Workers,
+        files: &Files,
+    ) -> Result<Drawn> {
+        let mut drawn = Drawn::default();
+        let mut next = rows.start;
+        let schema = schema();
+        write_parquet(path, schema.clone(), files, || {
+            let starts: Vec<u64> =
+                (next..rows.end).step_by(BLOCK as usize).take(workers.threads()).collect();
+            let Some(&last) = starts.last() else { return Ok(Vec::new()) };
+            next = rows.end.min(last + BLOCK);
+            let mut blocks: Vec<(u64, Option<(RecordBatch, Drawn)>)> =
+                starts.into_iter().map(|start| (start, None)).collect();
+            workers.for_each_mut(&mut blocks, |_, (start, block)| {
+                *block = Some(self.block(&schema, *start..rows.end.min(*start + BLOCK)));
+            });
+            let mut batches = Vec::with_capacity(blocks.len());
+            for (batch, block) in blocks.into_iter().filter_map(|(_, block)| block) {
+                drawn.logits.extend(block.logits);
+                drawn.labels.extend(block.labels);
+                batches.push(batch);
+            }
+            Ok(batches)
+        })?;
+        Ok(drawn)
+    }
+
+    fn block(&self, schema: &SchemaRef, rows: Range<u64>) -> (RecordBatch, Drawn) {
+        let mut drawn = Drawn::default();
+        let mut ids: Vec<Int64Builder> = (0..ID_FIELDS).map(|_| Int64Builder::new()).collect();
+        let mut numbers: Vec<Float32Builder> =
+            (0..NUMERIC_FIELDS).map(|_| Float32Builder::new()).collect();
+        for at in rows {
+            let stream = combine(self.seed, at);
+            let row = self.row(stream);
+            let logit = self.truth.logit(&row, &self.numbers);
+            let chance = 1.0 / (1.0 + (-logit).exp());
+            drawn.logits.push(logit as f32);
+            drawn.labels.push(f32::from(u8::from(fields::unit(combine(stream, 999)) < chance)));
+            for ((builder, field), rank) in ids.iter_mut().zip(&self.ids).zip(row.ranks) {
+                builder.append_option(rank.map(|rank| field.raw(rank)));
+            }
+            for (builder, x) in numbers.iter_mut().zip(row.numbers) {
+                builder.append_option(x);
+            }
+        }
+        let labels = Int8Array::from_iter_values(drawn.labels.iter().map(|&y| y as i8));
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(labels)];
+        columns.extend(numbers.iter_mut().map(|b| Arc::new(b.finish()) as ArrayRef));
+        columns.extend(ids.iter_mut().map(|b| Arc::new(b.finish()) as ArrayRef));
+        let batch = RecordBatch::try_new(schema.clone(), columns)
+            .expect("one builder a column of the schema, each filled once a row");
+        (batch, drawn)
+    }
+
+    /// The raw values that a stream of random numbers stands for.
+    fn row(&self, stream: u64) -> Row {
+        let mut row = Row::default();
+        for (at, field) in self.ids.iter().enumerate() {
+            row.ranks[at] = field.draw(mix64(stream.wrapping_add(at as u64)));
+        }
+        for (at, field) in self.numbers.iter().enumerate() {
+            row.numbers[at] = field.draw(combine(stream, 100 + at as u64));
+        }
+        row
+    }
+}
+
+/// The columns: `label`, `I1` to `I13`, `C1` to `C26`, as in Criteo's files.
+fn schema() -> SchemaRef {
+    let mut columns = vec![Field::new("label", DataType::Int8, false)];
+    columns
+        .extend((1..=NUMERIC_FIELDS).map(|i| Field::new(format!("I{i}"), DataType::Float32, true)));
+    columns.extend((1..=ID_FIELDS).map(|i| Field::new(format!("C{i}"), DataType::Int64, true)));
+    Arc::new(Schema::new(columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_depends_on_the_seed_and_its_number_alone() {
+        let schema = schema();
+        let log = ClickLog::new(3, 5000);
+        let (whole, drawn) = log.block(&schema, 0..100);
+        let (part, part_drawn) = ClickLog::new(3, 5000).block(&schema, 40..100);
+        assert_eq!(whole.slice(40, 60), part);
+        assert_eq!(drawn.labels[40..], part_drawn.labels);
+        assert_ne!(whole, ClickLog::new(4, 5000).block(&schema, 0..100).0);
+    }
+
+    #[test]
+    fn about_a_quarter_of_the_rows_are_clicks_and_the_truth_is_calibrated() {
+        for rows in [2000, 200_000] {
+            let (_, drawn) = ClickLog::new(1, rows).block(&schema(), 0..20_000);
+            let rate = drawn.labels.iter().sum::<f32>() / 20_000.0;
+            assert!((0.23..0.29).contains(&rate), "{rate}");
+            let chance = |&z: &f32| 1.0 / (1.0 + (-z).exp());
+            let expected = drawn.logits.iter().map(chance).sum::<f32>() / 20_000.0;
+            assert!((rate - expected).abs() < 0.01, "{rate} {expected}");
+        }
+    }
+
+    #[test]
+    fn fields_are_shaped_like_criteo_s() {
+        let log = ClickLog::new(1, 200_000);
+        let sizes: Vec<usize> = log.cardinalities().collect();
+        assert_eq!(sizes.len(), ID_FIELDS);
+        assert_eq!(sizes.iter().max(), Some(&10_000));
+        assert_eq!((sizes[5], sizes[8], sizes[19]), (24, 3, 4));
+        let (batch, _) = log.block(&schema(), 0..5000);
+        // I1 and C4 are missing in some rows, C1 in none; the most frequent id of C1 is frequent.
+        let nulls = |name: &str| batch.column_by_name(name).map_or(0, |c| c.null_count());
+        assert!(nulls("I1") > 1000 && nulls("C4") > 50 && nulls("C1") == 0);
+    }
+}

@@ -1,0 +1,49 @@
+//! Rows to a Parquet file, whole or not at all.
+
+use std::io;
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use zillion_device::Files;
+use zillion_reader::{ReaderError, Result};
+
+/// Rows of a row group: what shuffling permutes as a whole, and what one thread decodes at a time.
+const GROUP_ROWS: usize = 65_536;
+
+/// Writes what `next` gives until it gives nothing.
+pub(crate) fn write_parquet(
+    path: &Path,
+    schema: SchemaRef,
+    files: &Files,
+    mut next: impl FnMut() -> io::Result<Vec<RecordBatch>>,
+) -> Result<()> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .build();
+    let written = files.write_file(path, |file| {
+        // The writer wants to own its target: it writes to memory, which is handed on after each batch.
+        let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties))?;
+        loop {
+            let batches = next()?;
+            if batches.is_empty() {
+                break;
+            }
+            for batch in batches {
+                writer.write(&batch)?;
+                file.write_all(writer.inner())?;
+                writer.inner_mut().clear();
+            }
+        }
+        file.write_all(&writer.into_inner()?)
+    });
+    written.map(drop).map_err(|error| ReaderError::Io {
+        what: "write the file",
+        source: io::Error::other(error),
+        path: path.to_owned(),
+    })
+}

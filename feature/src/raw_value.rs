@@ -1,0 +1,389 @@
+//! One raw value to the key or the number that it stands for.
+//!
+//! Training (the readers of text, JSON and arrays) and serving (requests) both end here, so that a value
+//! means the same to both: there is one function from a raw value to a key and one to a number.
+//!
+//! The errors are small and have no text, because they travel through the inner loops of the reader; it and
+//! the request encoder each put them into words.
+
+use std::borrow::Cow;
+
+use crate::key::FeatureKey;
+use crate::schema::RawType;
+
+/// The reason why a raw value is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueError {
+    /// The value is not a whole number, and its type is one.
+    NotWhole,
+    /// The whole number does not fit the 64-bit type.
+    Beyond64Bits,
+    /// The number is negative, and the type has no sign.
+    Negative,
+    /// The text is not a number, and a number is read.
+    NotNumber,
+    /// The number is NaN or infinite.
+    NotFinite,
+    /// The text is not UTF-8.
+    NotUtf8,
+    /// The value is a floating-point number, and its type is text: its spelling is not known.
+    NoText,
+}
+
+/// One raw value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RawValue<'a> {
+    /// There is no value.
+    Missing,
+    /// A whole number.
+    Int(i64),
+    /// A whole number beyond `i64`.
+    Uint(u64),
+    /// A number.
+    Float(f64),
+    /// True or false: 1 or 0 where a number is read, its word where a text is.
+    Bool(bool),
+    /// A text. An empty one is a missing value, as in files.
+    Text(Cow<'a, str>),
+}
+
+/// The result of reading an id: its key, or the id itself where raw rows are read.
+pub trait RawId: Clone {
+    /// Returns what holds the place of a missing id until it is dropped or replaced.
+    fn none() -> Self;
+    /// Returns the result for a signed id.
+    fn of_i64(id: i64) -> Self;
+    /// Returns the result for an unsigned id.
+    fn of_u64(id: u64) -> Self;
+    /// Returns the result for a text.
+    fn of_text(text: &str) -> Self;
+}
+
+impl RawId for FeatureKey {
+    fn none() -> Self {
+        Self::default()
+    }
+    #[inline(always)]
+    fn of_i64(id: i64) -> Self {
+        Self::from_i64(id)
+    }
+    #[inline(always)]
+    fn of_u64(id: u64) -> Self {
+        Self::from_u64(id)
+    }
+    #[inline]
+    fn of_text(text: &str) -> Self {
+        Self::from_text(text)
+    }
+}
+
+impl RawId for RawValue<'static> {
+    fn none() -> Self {
+        Self::Missing
+    }
+    fn of_i64(id: i64) -> Self {
+        Self::Int(id)
+    }
+    fn of_u64(id: u64) -> Self {
+        Self::Uint(id)
+    }
+    fn of_text(text: &str) -> Self {
+        Self::Text(text.to_owned().into())
+    }
+}
+
+impl RawValue<'_> {
+    /// Returns the id that the value is under its declared type; `None` for a missing value.
+    ///
+    /// # Errors
+    /// The value cannot be an id of this type.
+    pub fn id<I: RawId>(&self, raw: RawType) -> Result<Option<I>, ValueError> {
+        match self {
+            Self::Missing => Ok(None),
+            Self::Int(id) => id_from_int(raw, *id).map(Some),
+            Self::Uint(id) => id_from_uint(raw, *id).map(Some),
+            Self::Bool(flag) => Ok(Some(id_from_flag(raw, *flag))),
+            Self::Float(_) if raw == RawType::String => Err(ValueError::NoText),
+            // A whole number that some client wrote as 42.0; from 2^53 on floats are no ids any more.
+            Self::Float(x) if x.fract() == 0.0 && x.abs() < 9e15 => {
+                id_from_i64(raw, *x as i64).map(Some)
+            }
+            Self::Float(_) => Err(ValueError::NotWhole),
+            Self::Text(text) if text.is_empty() => Ok(None),
+            Self::Text(text) => id_from_cell(raw, text.as_bytes()).map(Some),
+        }
+    }
+
+    /// Returns the number that the value is; `None` for a missing value.
+    ///
+    /// # Errors
+    /// The value is not a finite number.
+    pub fn number(&self) -> Result<Option<f64>, ValueError> {
+        let x = match self {
+            Self::Missing => return Ok(None),
+            Self::Int(x) => *x as f64,
+            Self::Uint(x) => *x as f64,
+            Self::Float(x) => *x,
+            Self::Bool(flag) => f64::from(u8::from(*flag)),
+            Self::Text(text) if text.is_empty() => return Ok(None),
+            Self::Text(text) => parse_f64(text.as_bytes().trim_ascii())?,
+        };
+        finite(x).map(Some)
+    }
+}
+
+/// Returns the id of a whole number under its declared type; as text, the number's digits.
+///
+/// # Errors
+/// The number does not fit the type.
+pub fn id_from_int<I: RawId>(raw: RawType, id: i64) -> Result<I, ValueError> {
+    match raw {
+        RawType::String => Ok(I::of_text(&id.to_string())),
+        RawType::I64 | RawType::U64 => id_from_i64(raw, id),
+    }
+}
+
+/// Returns the id of a whole number without a sign, as [`id_from_int`] does.
+///
+/// # Errors
+/// The number does not fit the type.
+pub fn id_from_uint<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
+    match raw {
+        RawType::String => Ok(I::of_text(&id.to_string())),
+        RawType::I64 | RawType::U64 => id_from_u64(raw, id),
+    }
+}
+
+/// Returns the id of true or false under its declared type: 1 or 0, or the word.
+pub fn id_from_flag<I: RawId>(raw: RawType, flag: bool) -> I {
+    match raw {
+        RawType::String => I::of_text(if flag { "true" } else { "false" }),
+        RawType::I64 | RawType::U64 => I::of_u64(u64::from(flag)),
+    }
+}
+
+/// Returns the id of a signed number under a type of whole numbers.
+///
+/// # Errors
+/// The number does not fit the type.
+#[inline(always)]
+pub fn id_from_i64<I: RawId>(raw: RawType, id: i64) -> Result<I, ValueError> {
+    if raw == RawType::U64 && id < 0 {
+        return Err(ValueError::Negative);
+    }
+    Ok(I::of_i64(id))
+}
+
+/// Returns the id of an unsigned number under a type of whole numbers.
+///
+/// # Errors
+/// The number does not fit the type.
+#[inline(always)]
+pub fn id_from_u64<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
+    if raw == RawType::I64 && id > i64::MAX as u64 {
+        return Err(ValueError::Beyond64Bits);
+    }
+    Ok(I::of_u64(id))
+}
+
+/// Returns the id of a text cell under its declared type.
+///
+/// # Errors
+/// The text is not an id of the type.
+#[inline]
+pub fn id_from_cell<I: RawId>(raw: RawType, cell: &[u8]) -> Result<I, ValueError> {
+    match raw {
+        RawType::I64 => parse_i64(cell.trim_ascii()).map(I::of_i64),
+        RawType::U64 => parse_u64(cell.trim_ascii()).map(I::of_u64),
+        RawType::String => id_from_bytes(cell),
+    }
+}
+
+/// Returns the id of a text.
+///
+/// # Errors
+/// The text is not UTF-8.
+#[inline]
+pub fn id_from_bytes<I: RawId>(text: &[u8]) -> Result<I, ValueError> {
+    std::str::from_utf8(text).map(I::of_text).map_err(|_| ValueError::NotUtf8)
+}
+
+/// Returns a group id: of whole numbers by value, so that a column of numbers groups alike in text and in
+/// Parquet, and of everything else by its text.
+///
+/// # Errors
+/// The text is not UTF-8.
+pub fn group_from_bytes(text: &[u8]) -> Result<u64, ValueError> {
+    if is_canonical(text) {
+        if let Ok(id) = parse_i64(text) {
+            return Ok(FeatureKey::from_i64(id).0);
+        }
+        if let Ok(id) = parse_u64(text) {
+            return Ok(FeatureKey::from_u64(id).0);
+        }
+    }
+    id_from_bytes(text).map(|key: FeatureKey| key.0)
+}
+
+/// Returns whether a text is what writing the number that it stands for gives again.
+fn is_canonical(text: &[u8]) -> bool {
+    matches!(text, b"0" | [b'-', b'1'..=b'9', ..] | [b'1'..=b'9', ..])
+}
+
+/// Returns a number if it is finite.
+///
+/// # Errors
+/// The number is NaN or infinite.
+#[inline]
+pub fn finite(x: f64) -> Result<f64, ValueError> {
+    if x.is_finite() { Ok(x) } else { Err(ValueError::NotFinite) }
+}
+
+/// Returns the signed number that a text is.
+///
+/// # Errors
+/// The text is not a whole number, or the number is beyond 64 bits.
+#[inline]
+pub fn parse_i64(text: &[u8]) -> Result<i64, ValueError> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let magnitude = parse_digits(digits)?;
+    if negative {
+        // -2^63 has no positive twin.
+        0i64.checked_sub_unsigned(magnitude).ok_or(ValueError::Beyond64Bits)
+    } else {
+        i64::try_from(magnitude).map_err(|_| ValueError::Beyond64Bits)
+    }
+}
+
+/// Returns the unsigned number that a text is.
+///
+/// # Errors
+/// The text is not a whole number, or the number is negative or beyond 64 bits.
+#[inline]
+pub fn parse_u64(text: &[u8]) -> Result<u64, ValueError> {
+    match text {
+        [b'-', digits @ ..] => match parse_digits(digits)? {
+            0 => Ok(0),
+            _ => Err(ValueError::Negative),
+        },
+        [b'+', digits @ ..] | digits => parse_digits(digits),
+    }
+}
+
+#[inline]
+fn parse_digits(digits: &[u8]) -> Result<u64, ValueError> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(ValueError::NotWhole);
+    }
+    let step = |value: u64, digit: u8| value * 10 + u64::from(digit - b'0');
+    // Nineteen digits always fit.
+    if digits.len() <= 19 {
+        return Ok(digits.iter().fold(0, |value, &digit| step(value, digit)));
+    }
+    digits.iter().try_fold(0u64, |value, &digit| {
+        value
+            .checked_mul(10)
+            .and_then(|v| v.checked_add(u64::from(digit - b'0')))
+            .ok_or(ValueError::Beyond64Bits)
+    })
+}
+
+/// Returns the number that a text is, as Rust, C and Python write it. NaN and infinities parse; the caller
+/// refuses them.
+///
+/// # Errors
+/// The text is not a number.
+#[inline]
+pub fn parse_f64(text: &[u8]) -> Result<f64, ValueError> {
+    // Counts are the common case; up to 15 digits are exact.
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.len() <= 15
+        && let Ok(magnitude) = parse_digits(digits)
+    {
+        let x = magnitude as f64;
+        return Ok(if negative { -x } else { x });
+    }
+    let text = std::str::from_utf8(text).map_err(|_| ValueError::NotNumber)?;
+    text.parse().map_err(|_| ValueError::NotNumber)
+}
+
+/// Returns the number that a text with a decimal comma is. A point is refused: there it separates
+/// thousands, and reading 1.234 as a little more than one would be wrong without a sign of it.
+///
+/// # Errors
+/// The text is not a number, or has a point.
+pub fn parse_f64_with_comma(text: &[u8]) -> Result<f64, ValueError> {
+    let mut buffer = [0; 64];
+    if text.contains(&b'.') || text.len() > buffer.len() {
+        return Err(ValueError::NotNumber);
+    }
+    let buffer = &mut buffer[..text.len()];
+    buffer.copy_from_slice(text);
+    if let Some(at) = buffer.iter().position(|&b| b == b',') {
+        buffer[at] = b'.';
+    }
+    parse_f64(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_ends_of_the_integer_types_parse() {
+        assert_eq!(parse_i64(b"-9223372036854775808"), Ok(i64::MIN));
+        assert_eq!(parse_i64(b"9223372036854775807"), Ok(i64::MAX));
+        assert_eq!(parse_i64(b"9223372036854775808"), Err(ValueError::Beyond64Bits));
+        assert_eq!(parse_u64(b"18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_u64(b"18446744073709551616"), Err(ValueError::Beyond64Bits));
+        assert_eq!(parse_u64(b"00000000000000000000000000042"), Ok(42));
+        assert_eq!(parse_u64(b"-1"), Err(ValueError::Negative));
+        for text in ["", "-", "+", "4 2", "42.0", "0x2a", "--1", "\u{663}"] {
+            assert_eq!(parse_i64(text.as_bytes()), Err(ValueError::NotWhole), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_decimal_comma_is_one_and_a_point_is_none() {
+        for (text, x) in [("1,5", 1.5), ("-0,25", -0.25), ("7", 7.0), ("2,5e3", 2500.0)] {
+            assert_eq!(parse_f64_with_comma(text.as_bytes()), Ok(x), "{text}");
+        }
+        for text in ["1.5", "1.234,5", "1,2,3", "", "a"] {
+            assert!(parse_f64_with_comma(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn groups_agree_between_numbers_and_their_texts() {
+        for id in [0, 1, -1, 42, i64::MIN, i64::MAX] {
+            assert_eq!(group_from_bytes(id.to_string().as_bytes()), Ok(FeatureKey::from_i64(id).0));
+        }
+        assert_eq!(group_from_bytes(b"18446744073709551615"), Ok(FeatureKey::from_u64(u64::MAX).0));
+        assert_ne!(group_from_bytes(b"007"), group_from_bytes(b"7"));
+    }
+
+    proptest! {
+        #[test]
+        fn integers_parse_as_the_standard_library_does(n in any::<i64>(), m in any::<u64>(), text in "[-+0-9. ]{0,22}") {
+            prop_assert_eq!(parse_i64(n.to_string().as_bytes()), Ok(n));
+            prop_assert_eq!(parse_u64(m.to_string().as_bytes()), Ok(m));
+            prop_assert_eq!(parse_i64(text.as_bytes()).ok(), text.parse().ok());
+        }
+
+        #[test]
+        fn numbers_parse_as_the_standard_library_does(x in any::<f64>(), text in "-?[0-9]{1,18}(\\.[0-9]{0,4})?") {
+            prop_assume!(!x.is_nan());
+            prop_assert_eq!(parse_f64(x.to_string().as_bytes()).map(f64::to_bits), Ok(x.to_bits()));
+            prop_assert_eq!(parse_f64(text.as_bytes()).ok().map(f64::to_bits), text.parse::<f64>().ok().map(f64::to_bits));
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Arrow arrays to columns, whichever file the arrays come from.
+//!
+//! A format of row groups implements [`GroupSource`]; the [`Part`]s of a row group decode its arrays.
+
+mod append;
+mod bad;
+mod check;
+mod numbers;
+mod panic;
+mod part;
+mod plain_type;
+mod plan;
+mod texts;
+
+pub(crate) use append::append;
+pub(crate) use check::check_type;
+pub(crate) use panic::without_panic;
+pub(crate) use part::{Decoded, Part};
+pub use plain_type::plain_type;
+pub(crate) use plan::{GroupBatches, GroupPlan, GroupSource, PagedFields, Start};
+pub use texts::visit_texts;
+pub(crate) use texts::{DictionaryKeys, TextRules};

@@ -1,0 +1,270 @@
+//! Arrow arrays to columns: which loop for which role and type.
+
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, Date32Array, Date64Array, ListArray, TimestampMicrosecondArray,
+    TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray,
+    downcast_integer_array,
+};
+use arrow_schema::{DataType, TimeUnit};
+use zillion_feature::raw_value::{finite, group_from_bytes, id_from_cell};
+use zillion_feature::{FeatureKey, RawType, RawValue, TimeUnit as EventUnit};
+
+use super::bad::{Bad, unexpected};
+use super::numbers::{ArrayId, Whole, numbers, scan, scan_values};
+use super::texts::{DictionaryKeys, TextRules, dictionary_keys, is_text, text_ids, texts};
+use crate::block::{Column, end_list};
+use crate::field::Role;
+use crate::side_lookup::SideLookup;
+use crate::value::{self, Refusal};
+
+/// Appends an array, with a stand-in for each row that alone is refused; those go to `bad`. A piece that is
+/// refused is forgotten and tried again in halves, so that no decoder need know how to go on behind a
+/// value that it refuses, and a few bad rows cost a few small pieces.
+///
+/// # Errors
+/// What is not about one row.
+pub(crate) fn append_or_reject(
+    column: &mut Column,
+    role: &Role,
+    array: &ArrayRef,
+    rules: &TextRules,
+    dictionary: &mut DictionaryKeys,
+    first: usize,
+    bad: &mut Vec<Bad>,
+) -> Result<(), Bad> {
+    let before = column.rows();
+    let Err(refused) = append(column, role, array, rules, dictionary) else { return Ok(()) };
+    if !refused.refusal.is_about_one_row() {
+        return Err(Bad { row: first + refused.row, ..refused });
+    }
+    column.truncate(before);
+    if array.len() == 1 {
+        column.push_stand_in();
+        bad.push(Bad { row: first, ..refused });
+        return Ok(());
+    }
+    let half = array.len() / 2;
+    for (start, rows) in [(0, half), (half, array.len() - half)] {
+        let piece = array.slice(start, rows);
+        append_or_reject(column, role, &piece, rules, dictionary, first + start, bad)?;
+    }
+    Ok(())
+}
+
+/// Appends an array to the column of a field.
+pub(crate) fn append(
+    column: &mut Column,
+    role: &Role,
+    array: &ArrayRef,
+    rules: &TextRules,
+    dictionary: &mut DictionaryKeys,
+) -> Result<(), Bad> {
+    match (role, column) {
+        (Role::Id { raw, missing }, Column::Keys(keys)) => match array.data_type() {
+            DataType::Dictionary(..) => dictionary_keys(array, *missing, rules, dictionary, keys),
+            _ => ids(array, *raw, missing, rules, keys),
+        },
+        (Role::Ids { raw }, Column::Lists { offsets, keys, .. }) => {
+            lists(array, *raw, rules, offsets, keys)
+        }
+        (Role::RawId { raw }, Column::Raws(values)) => {
+            ids(array, *raw, &RawValue::Missing, rules, values)
+        }
+        (Role::RawIds { raw }, Column::RawLists { offsets, ids }) => {
+            lists(array, *raw, rules, offsets, ids)
+        }
+        (Role::Numeric { map, missing }, Column::Floats(values)) => {
+            numbers(array, map, *missing, values)
+        }
+        (Role::Bucket { buckets, missing }, Column::Keys(keys)) => scan(array, |x| {
+            keys.push(match x {
+                Some(x) => buckets.key(finite(x)?),
+                None => *missing,
+            });
+            Ok(())
+        }),
+        (Role::Number { needed }, Column::Numbers(values)) => scan(array, |x| {
+            values.push(match x {
+                Some(x) => finite(x)?,
+                None if *needed => return Err(Refusal::Missing),
+                None => f64::NAN,
+            });
+            Ok(())
+        }),
+        (Role::SideRow(lookup), Column::Rows(rows)) => side_rows(array, lookup, rules, rows),
+        (Role::Label { at_least, .. }, Column::Labels { values, mask }) => scan(array, |x| {
+            values.push(match (x, &mask) {
+                (Some(x), _) => value::label(x, *at_least)?,
+                (None, Some(_)) => 0.0,
+                (None, None) => return Err(Refusal::Missing),
+            });
+            if let Some(mask) = mask {
+                mask.push(x.is_some());
+            }
+            Ok(())
+        }),
+        (Role::Weight, Column::Floats(values)) => scan(array, |x| {
+            values.push(value::weight(x.ok_or(Refusal::Missing)?)?);
+            Ok(())
+        }),
+        (Role::Group, Column::Words(words)) => groups(array, rules, words),
+        (Role::EventTime { unit }, Column::Times(times)) => event_times(array, *unit, times),
+        // `Column::with_capacity` chose the column by the role.
+        (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
+    }
+}
+
+fn ids<I: ArrayId>(
+    array: &ArrayRef,
+    raw: RawType,
+    missing: &I,
+    rules: &TextRules,
+    ids: &mut Vec<I>,
+) -> Result<(), Bad> {
+    match is_text(array) {
+        true => text_ids(array, missing, rules, ids),
+        false => I::append_whole(array, raw, missing, ids),
+    }
+}
+
+fn lists<I: ArrayId>(
+    array: &ArrayRef,
+    raw: RawType,
+    rules: &TextRules,
+    offsets: &mut Vec<i32>,
+    ids: &mut Vec<I>,
+) -> Result<(), Bad> {
+    if let Some(lists) = array.as_list_opt::<i32>() {
+        return list_ids(lists, raw, rules, offsets, ids);
+    }
+    if is_text(array) {
+        return texts(array, |text| {
+            if let Some(text) = rules.present(text) {
+                for id in text.bytes().split(|&b| b == rules.list_separator) {
+                    if !rules.is_missing(id) {
+                        ids.push(id_from_cell(raw, id)?);
+                    }
+                }
+            }
+            end_list(offsets, ids)
+        });
+    }
+    let mut singles = Vec::with_capacity(array.len());
+    I::append_whole(array, raw, &I::none(), &mut singles)?;
+    for (row, id) in singles.into_iter().enumerate() {
+        if array.is_valid(row) {
+            ids.push(id);
+        }
+        end_list(offsets, ids).map_err(|refusal| Bad { row, refusal, text: None })?;
+    }
+    Ok(())
+}
+
+fn list_ids<I: ArrayId>(
+    array: &ListArray,
+    raw: RawType,
+    rules: &TextRules,
+    offsets: &mut Vec<i32>,
+    ids: &mut Vec<I>,
+) -> Result<(), Bad> {
+    let ends = array.value_offsets();
+    let first = ends[0] as usize;
+    let values = array.values().slice(first, ends[array.len()] as usize - first);
+    let mut elements = Vec::with_capacity(values.len());
+    // Elements without a value are left out; `None` marks them.
+    let decoded = if raw == RawType::String {
+        texts(&values, |text| {
+            elements.push(rules.present(text).map(|t| t.id()).transpose()?);
+            Ok(())
+        })
+    } else {
+        let mut dense = Vec::with_capacity(values.len());
+        let decoded = I::append_whole(&values, raw, &I::none(), &mut dense);
+        elements
+            .extend(dense.into_iter().enumerate().map(|(i, id)| values.is_valid(i).then_some(id)));
+        decoded
+    };
+    decoded.map_err(|bad| {
+        let element = bad.row + first;
+        let row = ends.partition_point(|&end| end as usize <= element).saturating_sub(1);
+        Bad { row, ..bad }
+    })?;
+    for row in 0..array.len() {
+        if array.is_valid(row) {
+            let range = ends[row] as usize - first..ends[row + 1] as usize - first;
+            ids.extend(elements[range].iter().flatten().cloned());
+        }
+        end_list(offsets, ids).map_err(|refusal| Bad { row, refusal, text: None })?;
+    }
+    Ok(())
+}
+
+fn side_rows(
+    array: &ArrayRef,
+    lookup: &SideLookup,
+    rules: &TextRules,
+    rows: &mut Vec<u32>,
+) -> Result<(), Bad> {
+    if lookup.raw == RawType::String {
+        return texts(array, |text| {
+            let key = rules.present(text).map(|t| t.id()).transpose()?;
+            rows.push(lookup.row(key)?);
+            Ok(())
+        });
+    }
+    downcast_integer_array!(
+        array => scan_values(array, |value| {
+            let key = value.map(|v| v.id(lookup.raw)).transpose()?;
+            rows.push(lookup.row(key)?);
+            Ok(())
+        }),
+        _ => scan(array, |flag| {
+            rows.push(lookup.row(flag.map(|f| FeatureKey::from_u64(f as u64)))?);
+            Ok(())
+        })
+    )
+}
+
+fn groups(array: &ArrayRef, rules: &TextRules, words: &mut Vec<u64>) -> Result<(), Bad> {
+    downcast_integer_array!(
+        array => scan_values(array, |value| {
+            words.push(value.ok_or(Refusal::Missing)?.mix().0);
+            Ok(())
+        }),
+        _ => texts(array, |text| {
+            let text = rules.present(text).ok_or(Refusal::Missing)?;
+            words.push(group_from_bytes(text.bytes())?);
+            Ok(())
+        })
+    )
+}
+
+fn event_times(array: &ArrayRef, unit: Option<EventUnit>, times: &mut Vec<i64>) -> Result<(), Bad> {
+    macro_rules! times_of {
+        ($array_type:ty) => {{
+            let Some(values) = array.as_any().downcast_ref::<$array_type>() else {
+                unexpected(array)
+            };
+            scan_values(values, |value| {
+                times.push(value::time(i64::from(value.ok_or(Refusal::Missing)?), unit)?);
+                Ok(())
+            })
+        }};
+    }
+    match array.data_type() {
+        DataType::Timestamp(TimeUnit::Second, _) => times_of!(TimestampSecondArray),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => times_of!(TimestampMillisecondArray),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => times_of!(TimestampMicrosecondArray),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => times_of!(TimestampNanosecondArray),
+        DataType::Date32 => times_of!(Date32Array),
+        DataType::Date64 => times_of!(Date64Array),
+        _ => downcast_integer_array!(
+            array => scan_values(array, |value| {
+                times.push(value::time(value.ok_or(Refusal::Missing)?.time()?, unit)?);
+                Ok(())
+            }),
+            _ => unexpected(array)
+        ),
+    }
+}

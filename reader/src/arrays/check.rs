@@ -1,0 +1,147 @@
+//! Whether a column's type fits what a field makes of it.
+
+use std::path::Path;
+
+use arrow_schema::{DataType, TimeUnit as ArrowUnit};
+use zillion_feature::{RawType, TimeUnit};
+
+use crate::error::{ReaderError, Result};
+use crate::field::{Field, Role};
+
+/// Checks one field against the type of its column.
+pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result<()> {
+    let (fits, wanted) = match &field.role {
+        Role::Id { raw, .. } | Role::RawId { raw } => (fits_id(*raw, found), wanted_id(*raw)),
+        Role::Ids { raw } | Role::RawIds { raw } | Role::WeightedIds { raw } => match found {
+            DataType::List(element) => (fits_id(*raw, element.data_type()), wanted_id(*raw)),
+            // One text cell that holds several ids, as in CSV.
+            found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
+        },
+        Role::Text => (is_text(found), "strings"),
+        Role::SideRow(lookup) => (fits_id(lookup.raw, found), wanted_id(lookup.raw)),
+        Role::Numeric { .. } | Role::Bucket { .. } | Role::Number { .. } => {
+            (is_number(found) || *found == DataType::Boolean, "numbers")
+        }
+        Role::Label { at_least: Some(_), .. } => {
+            (is_number(found), "numbers to hold against its `at_least`")
+        }
+        Role::Label { .. } => (is_number(found) || *found == DataType::Boolean, "0 or 1"),
+        Role::Weight => (is_number(found), "numbers"),
+        Role::Group => (is_whole(found) || is_text(found), "whole numbers or strings"),
+        Role::EventTime { unit: None } => {
+            (is_whole(found) || is_time(found), "whole numbers, dates or timestamps")
+        }
+        Role::EventTime { unit: Some(unit) } => (
+            is_whole(found) || counts(found) == Some(*unit),
+            match unit {
+                TimeUnit::Second => "whole numbers or timestamps of seconds",
+                TimeUnit::Millisecond => "whole numbers or timestamps of milliseconds",
+                TimeUnit::Microsecond => "whole numbers or timestamps of microseconds",
+                TimeUnit::Nanosecond => "whole numbers or timestamps of nanoseconds",
+            },
+        ),
+    };
+    if fits {
+        return Ok(());
+    }
+    let (found_name, remedy) = (name(found), remedy(&field.role, found));
+    Err(ReaderError::ColumnType {
+        column: field.column.clone(),
+        mismatch: format!("{found_name}, but {} needs {wanted}; {remedy}", field.used_by),
+        path: path.to_owned(),
+    })
+}
+
+fn wanted_id(raw: RawType) -> &'static str {
+    match raw {
+        RawType::I64 => "whole numbers (its `type` is i64)",
+        RawType::U64 => "whole numbers (its `type` is u64)",
+        RawType::String => "strings (its `type` is string)",
+    }
+}
+
+fn fits_id(raw: RawType, found: &DataType) -> bool {
+    match raw {
+        RawType::I64 | RawType::U64 => is_whole(found) || *found == DataType::Boolean,
+        RawType::String => is_text(found),
+    }
+}
+
+fn is_whole(found: &DataType) -> bool {
+    found.is_integer()
+}
+
+fn is_number(found: &DataType) -> bool {
+    found.is_integer() || matches!(found, DataType::Float16 | DataType::Float32 | DataType::Float64)
+}
+
+fn is_text(found: &DataType) -> bool {
+    matches!(found, DataType::Utf8 | DataType::Binary)
+}
+
+fn is_time(found: &DataType) -> bool {
+    matches!(found, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
+}
+
+/// What a type that says so itself counts.
+fn counts(found: &DataType) -> Option<TimeUnit> {
+    match found {
+        DataType::Timestamp(ArrowUnit::Second, _) => Some(TimeUnit::Second),
+        DataType::Timestamp(ArrowUnit::Millisecond, _) | DataType::Date64 => {
+            Some(TimeUnit::Millisecond)
+        }
+        DataType::Timestamp(ArrowUnit::Microsecond, _) => Some(TimeUnit::Microsecond),
+        DataType::Timestamp(ArrowUnit::Nanosecond, _) => Some(TimeUnit::Nanosecond),
+        // A day is no moment.
+        _ => None,
+    }
+}
+
+/// The type in words.
+fn name(found: &DataType) -> String {
+    match found {
+        DataType::Utf8 => "a column of strings".to_owned(),
+        DataType::Binary => "a column of byte strings".to_owned(),
+        DataType::Boolean => "a column of booleans".to_owned(),
+        DataType::List(element) => format!("a column of lists of {}", element.data_type()),
+        DataType::Struct(_) => "a column of structs".to_owned(),
+        other if is_number(other) => format!("a column of {}", other.to_string().to_lowercase()),
+        other => format!("a column of type {other}"),
+    }
+}
+
+fn remedy(role: &Role, found: &DataType) -> &'static str {
+    let is_id = matches!(
+        role,
+        Role::Id { .. }
+            | Role::RawId { .. }
+            | Role::Ids { .. }
+            | Role::RawIds { .. }
+            | Role::WeightedIds { .. }
+            | Role::SideRow(_)
+    );
+    match (role, found) {
+        (Role::Id { .. } | Role::RawId { .. }, DataType::List(_)) => {
+            "declare `kind = \"ids\"` for a list"
+        }
+        (_, found) if is_id && is_text(found) => {
+            "declare `type = \"string\"`, or write the column as integers"
+        }
+        (_, found) if is_id && is_whole(found) => "declare `type = \"i64\"` or `type = \"u64\"`",
+        (_, found) if is_id && is_number(found) => {
+            "write the column as (nullable) integers, or declare `kind = \"bucketized\"`"
+        }
+        (Role::Numeric { .. } | Role::Bucket { .. } | Role::Number { .. }, found)
+            if is_text(found) =>
+        {
+            "declare `kind = \"id\"` with `type = \"string\"`, or write the column as numbers"
+        }
+        (Role::EventTime { unit: Some(_) }, DataType::Date32) => {
+            "a day is no moment: write timestamps, or remove `columns.event_time_unit`"
+        }
+        (Role::EventTime { unit: Some(_) }, found) if is_time(found) => {
+            "set `columns.event_time_unit` to what its type says"
+        }
+        _ => "convert the column, or name another one",
+    }
+}

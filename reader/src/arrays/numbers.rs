@@ -1,0 +1,268 @@
+//! Arrays of numbers and booleans.
+//!
+//! The common cases (numbers that cannot be refused) are loops over slices that vectorise. Whatever they
+//! meet that might be refused sends the array through the slow loops, value by value through the
+//! functions that text goes through too; those find the first bad row.
+
+use std::fmt::Display;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Float64Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, downcast_integer_array};
+use arrow_schema::DataType;
+use zillion_device::simd::vectorised;
+use zillion_feature::raw_value::{RawId, ValueError, id_from_i64, id_from_u64};
+use zillion_feature::{FeatureKey, RawType, RawValue};
+
+use super::bad::{Bad, unexpected};
+use crate::value::{self, Outcome, Refusal, Transform};
+
+/// Whole numbers of any width.
+pub(super) trait Whole: Copy {
+    fn id<I: RawId>(self, raw: RawType) -> Result<I, ValueError>;
+    /// The key of a value that [`Whole::fits`].
+    fn mix(self) -> FeatureKey;
+    fn fits(self, raw: RawType) -> bool;
+    fn time(self) -> Outcome<i64>;
+}
+
+macro_rules! impl_whole {
+    ($wide:ty, $id_from:ident, $key_from:ident: $($narrow:ty),*) => { $(
+        impl Whole for $narrow {
+            #[inline(always)]
+            fn id<I: RawId>(self, raw: RawType) -> Result<I, ValueError> {
+                $id_from(raw, <$wide>::from(self))
+            }
+            #[inline(always)]
+            fn mix(self) -> FeatureKey {
+                FeatureKey::$key_from(<$wide>::from(self))
+            }
+            #[inline(always)]
+            fn fits(self, raw: RawType) -> bool {
+                self.id::<FeatureKey>(raw).is_ok()
+            }
+            fn time(self) -> Outcome<i64> {
+                let wide = <$wide>::from(self);
+                wide.try_into().map_err(|_: <$wide as TryInto<i64>>::Error| Refusal::NotTime)
+            }
+        }
+    )* };
+}
+
+impl_whole!(i64, id_from_i64, from_i64: i8, i16, i32, i64);
+impl_whole!(u64, id_from_u64, from_u64: u8, u16, u32, u64);
+
+/// Ids out of arrays.
+pub(super) trait ArrayId: RawId {
+    /// Appends the ids of an array of whole numbers or booleans.
+    fn append_whole(
+        array: &ArrayRef,
+        raw: RawType,
+        missing: &Self,
+        ids: &mut Vec<Self>,
+    ) -> Result<(), Bad>;
+}
+
+impl ArrayId for FeatureKey {
+    fn append_whole(
+        array: &ArrayRef,
+        raw: RawType,
+        missing: &Self,
+        ids: &mut Vec<Self>,
+    ) -> Result<(), Bad> {
+        whole_keys(array, raw, *missing, ids)
+    }
+}
+
+impl ArrayId for RawValue<'static> {
+    fn append_whole(
+        array: &ArrayRef,
+        raw: RawType,
+        missing: &Self,
+        ids: &mut Vec<Self>,
+    ) -> Result<(), Bad> {
+        let of = |id: Option<Self>| id.unwrap_or_else(|| missing.clone());
+        downcast_integer_array!(
+            array => scan_values(array, |value| {
+                ids.push(of(value.map(|v| v.id(raw)).transpose()?));
+                Ok(())
+            }),
+            _ => {
+                let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
+                ids.extend(flags.iter().map(|flag| of(flag.map(|f| Self::of_u64(u64::from(f))))));
+                Ok(())
+            }
+        )
+    }
+}
+
+/// Appends the keys of an array of whole numbers or booleans.
+fn whole_keys(
+    array: &ArrayRef,
+    raw: RawType,
+    missing: FeatureKey,
+    keys: &mut Vec<FeatureKey>,
+) -> Result<(), Bad> {
+    downcast_integer_array!(
+        array => mix_all(array, raw, missing, keys),
+        _ => {
+            let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
+            let key = |flag: Option<bool>| flag.map_or(missing, |f| FeatureKey::from_u64(f.into()));
+            keys.extend(flags.iter().map(key));
+            Ok(())
+        }
+    )
+}
+
+fn mix_all<T: ArrowPrimitiveType>(
+    array: &PrimitiveArray<T>,
+    raw: RawType,
+    missing: FeatureKey,
+    keys: &mut Vec<FeatureKey>,
+) -> Result<(), Bad>
+where
+    T::Native: Whole + Display,
+{
+    let values: &[T::Native] = array.values();
+    let all_fit = vectorised(
+        #[inline(always)]
+        || values.iter().fold(true, |fit, v| fit & v.fits(raw)),
+    );
+    if !all_fit {
+        return scan_values(array, |value| {
+            keys.push(match value {
+                Some(value) => value.id(raw)?,
+                None => missing,
+            });
+            Ok(())
+        });
+    }
+    let start = keys.len();
+    vectorised(
+        #[inline(always)]
+        || keys.extend(values.iter().map(|v| v.mix())),
+    );
+    patch(array, &mut keys[start..], missing);
+    Ok(())
+}
+
+/// Writes `missing` where the array has no value.
+fn patch<T: Copy>(array: &dyn Array, values: &mut [T], missing: T) {
+    if let Some(nulls) = array.nulls().filter(|n| n.null_count() > 0) {
+        for (row, value) in values.iter_mut().enumerate() {
+            if nulls.is_null(row) {
+                *value = missing;
+            }
+        }
+    }
+}
+
+/// Appends the numbers of an array, transformed.
+pub(super) fn numbers(
+    array: &ArrayRef,
+    map: &Transform,
+    missing: Option<f32>,
+    floats: &mut Vec<f32>,
+) -> Result<(), Bad> {
+    let start = floats.len();
+    if missing.is_some() || array.null_count() == 0 {
+        downcast_integer_array!(
+            array => extend(floats, array, map, |x| x as f64),
+            DataType::Float16 => extend(floats, array.as_primitive::<Float16Type>(), map, |x| x.to_f64()),
+            DataType::Float32 => extend(floats, array.as_primitive::<Float32Type>(), map, f64::from),
+            DataType::Float64 => extend(floats, array.as_primitive::<Float64Type>(), map, |x| x),
+            _ => {
+                let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
+                let number = |i: usize| map.apply(f64::from(u8::from(flags.value(i))));
+                floats.extend((0..flags.len()).map(number));
+            }
+        );
+        patch(array, &mut floats[start..], missing.unwrap_or_default());
+        let added = &floats[start..];
+        if vectorised(
+            #[inline(always)]
+            || added.iter().fold(true, |all, x| all & x.is_finite()),
+        ) {
+            return Ok(());
+        }
+        floats.truncate(start);
+    }
+    scan(array, |x| {
+        floats.push(match x {
+            Some(x) => value::numeric(map, x)?,
+            None => missing.ok_or(Refusal::Missing)?,
+        });
+        Ok(())
+    })
+}
+
+/// Appends all values of an array, transformed; what it holds where it has no value comes along.
+fn extend<T: ArrowPrimitiveType>(
+    floats: &mut Vec<f32>,
+    array: &PrimitiveArray<T>,
+    map: &Transform,
+    number: impl Fn(T::Native) -> f64,
+) {
+    let values: &[T::Native] = array.values();
+    if map.is_raw() {
+        vectorised(
+            #[inline(always)]
+            || floats.extend(values.iter().map(|&x| number(x) as f32)),
+        );
+    } else {
+        floats.extend(values.iter().map(|&x| map.apply(number(x))));
+    }
+}
+
+/// Visits the rows of a numeric or boolean array as `f64`.
+pub(super) fn scan(
+    array: &ArrayRef,
+    mut visit: impl FnMut(Option<f64>) -> Outcome<()>,
+) -> Result<(), Bad> {
+    downcast_integer_array!(
+        array => scan_values(array, |x| visit(x.map(|x| x as f64))),
+        DataType::Float16 => {
+            scan_values(array.as_primitive::<Float16Type>(), |x| visit(x.map(|x| x.to_f64())))
+        },
+        DataType::Float32 => {
+            scan_values(array.as_primitive::<Float32Type>(), |x| visit(x.map(f64::from)))
+        },
+        DataType::Float64 => scan_values(array.as_primitive::<Float64Type>(), visit),
+        _ => {
+            let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
+            scan_flags(flags, |flag| visit(flag.map(|f| f64::from(u8::from(f)))))
+        }
+    )
+}
+
+/// Visits the rows of a primitive array.
+pub(super) fn scan_values<T: ArrowPrimitiveType>(
+    array: &PrimitiveArray<T>,
+    mut visit: impl FnMut(Option<T::Native>) -> Outcome<()>,
+) -> Result<(), Bad>
+where
+    T::Native: Display,
+{
+    for (row, value) in array.iter().enumerate() {
+        visit(value).map_err(|refusal| Bad {
+            row,
+            refusal,
+            text: value.map(|v| v.to_string().into_bytes()),
+        })?;
+    }
+    Ok(())
+}
+
+fn scan_flags(
+    array: &BooleanArray,
+    mut visit: impl FnMut(Option<bool>) -> Outcome<()>,
+) -> Result<(), Bad> {
+    for (row, flag) in array.iter().enumerate() {
+        visit(flag).map_err(|refusal| Bad {
+            row,
+            refusal,
+            text: flag.map(|f| f.to_string().into_bytes()),
+        })?;
+    }
+    Ok(())
+}

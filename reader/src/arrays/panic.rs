@@ -1,0 +1,22 @@
+//! Calls into decoders that may panic on damaged bytes.
+
+use std::any::Any;
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a call into a decoder of Parquet or Arrow and turns a panic into an error. The decoder checks
+/// most of what it reads, but on damaged bytes some of its paths panic; a damaged file is an error like
+/// any other.
+pub(crate) fn without_panic<T, E: Display>(
+    call: impl FnOnce() -> Result<T, E>,
+) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|e| e.to_string()),
+        Err(panic) => Err(panic_text(panic.as_ref())),
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("damaged data").to_owned()
+}

@@ -1,0 +1,273 @@
+//! One decoder: some columns of one row group, read on from where the last piece ended.
+//!
+//! A row group is decoded piece by piece, because it may be larger than a window, and where it is large
+//! by several parts side by side, because columns do not depend on each other.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_select::filter::filter_record_batch;
+
+use super::append::{append, append_or_reject};
+use super::bad::Bad;
+use super::numbers::scan;
+use super::plan::{GroupBatches, GroupPlan, PagedFields, Start};
+use super::texts::{DictionaryKeys, TextRules};
+use crate::block::Column;
+use crate::error::{Place, ReaderError, Result};
+use crate::explain::explain;
+use crate::field::{Field, Role};
+use crate::policy::{Draw, Kept, Picker};
+use crate::value;
+
+/// A decoder of some fields of one row group.
+pub(crate) struct Part {
+    /// The fields of the pass that this part decodes.
+    fields: Range<usize>,
+    /// The fields that are decoded without arrays, if there are any.
+    paged: Option<Box<dyn PagedFields>>,
+    /// The reader of the other fields, if there are any.
+    reader: Option<Box<dyn GroupBatches>>,
+    /// For each field the position of its column in the batches of `reader`.
+    positions: Vec<usize>,
+    plan: Arc<GroupPlan>,
+    dictionaries: Vec<DictionaryKeys>,
+    /// What the reader returned and the last piece did not take.
+    rest: Option<RecordBatch>,
+    /// Rows of the row group that are decoded or skipped.
+    row: u64,
+    rules: TextRules,
+    picker: Picker,
+    /// Of the rows labelled 0, who stays, and the position of the label in what the reader returns.
+    negatives: Option<(usize, Draw)>,
+    group: usize,
+    /// Rows of the file before the row group.
+    rows_before: u64,
+    path: PathBuf,
+}
+
+/// What a part has decoded of some rows.
+#[derive(Debug, Default)]
+pub(crate) struct Decoded {
+    /// One a field; stand-ins where a value is bad.
+    pub(crate) columns: Vec<Column>,
+    /// Which of the rows the columns hold.
+    pub(crate) kept: Kept,
+    /// Bad values, by their rows in the columns.
+    pub(crate) bad: Vec<BadValue>,
+}
+
+/// A value that makes its row a bad one.
+#[derive(Debug)]
+pub(crate) struct BadValue {
+    pub(crate) row: u32,
+    pub(crate) error: ReaderError,
+}
+
+impl Decoded {
+    /// Takes in what another part has decoded of the same rows: of other fields, those that follow.
+    pub(crate) fn beside(&mut self, other: Self) {
+        self.columns.extend(other.columns);
+        self.bad.extend(other.bad);
+    }
+}
+
+impl Part {
+    pub(crate) fn open(
+        path: &Path,
+        plan: &Arc<GroupPlan>,
+        (roles, fields): (&[Field], Range<usize>),
+        start: Start,
+        rules: TextRules,
+        picker: Picker,
+    ) -> Result<Self> {
+        let mut part = Self {
+            paged: None,
+            reader: None,
+            dictionaries: vec![DictionaryKeys::default(); fields.len()],
+            fields,
+            positions: Vec::new(),
+            plan: plan.clone(),
+            rest: None,
+            row: start.row,
+            rules,
+            picker,
+            negatives: None,
+            group: start.group,
+            rows_before: start.rows_before,
+            path: path.to_owned(),
+        };
+        // Pages are decoded from the first row on, and whole.
+        if start.row == 0 && !picker.thins() {
+            let columns = &plan.columns[part.fields.clone()];
+            let roles = &roles[part.fields.clone()];
+            part.paged = plan.source.open_pages(start.group, columns, roles, &part.rules)?;
+        }
+        part.open_reader()?;
+        Ok(part)
+    }
+
+    /// Opens a reader, from where this part stands, of the columns that are not decoded from their pages.
+    fn open_reader(&mut self) -> Result<()> {
+        let columns = &self.plan.columns[self.fields.clone()];
+        let is_paged = |field: usize| self.paged.as_ref().is_some_and(|paged| paged.has(field));
+        let others = columns.iter().enumerate().filter(|&(field, _)| !is_paged(field));
+        let mut roots: Vec<usize> = others.map(|(_, &column)| column).collect();
+        // The label decides who stays, so every part reads it.
+        let label = self.picker.negatives.map(|(field, draw)| (self.plan.columns[field], draw));
+        roots.extend(label.map(|(column, _)| column));
+        roots.sort_unstable();
+        roots.dedup();
+        let position = |column: &usize| roots.partition_point(|root| root < column);
+        self.positions = columns.iter().map(position).collect();
+        self.negatives = label.map(|(column, draw)| (position(&column), draw));
+        self.rest = None;
+        let start = Start { group: self.group, rows_before: self.rows_before, row: self.row };
+        self.reader = match roots.is_empty() && self.paged.is_some() {
+            true => None,
+            false => Some(self.plan.source.open(roots, start)?),
+        };
+        Ok(())
+    }
+
+    /// Decodes the next `rows` rows into one column a field.
+    pub(crate) fn decode(&mut self, rows: usize, fields: &[Field]) -> Result<Decoded> {
+        let label = self.picker.negatives.map(|(field, _)| &fields[field].role);
+        let fields = &fields[self.fields.clone()];
+        let empty = || fields.iter().map(|f| Column::with_capacity(&f.role, rows)).collect();
+        let mut decoded = Decoded { columns: empty(), ..Decoded::default() };
+        let paged = self.paged.as_mut();
+        if paged.is_some_and(|paged| !paged.decode(rows, fields, &mut decoded.columns)) {
+            // Something that needs a closer look: from here on through arrays, which report it.
+            decoded.columns = empty();
+            self.paged = None;
+            self.open_reader()?;
+        }
+        if self.reader.is_none() {
+            self.row += rows as u64;
+            decoded.kept.keep_all(rows);
+            return Ok(decoded);
+        }
+        let mut left = rows;
+        while left > 0 {
+            let batch = self.next_batch()?;
+            let taken = batch.num_rows().min(left);
+            if taken < batch.num_rows() {
+                self.rest = Some(batch.slice(taken, batch.num_rows() - taken));
+            }
+            let batch = self.draw(batch.slice(0, taken), label, &mut decoded.kept)?;
+            // With more bad rows than a pass may have, what follows does not matter any more.
+            if decoded.bad.len() as u64 <= self.picker.max_bad {
+                self.append(&batch, fields, &mut decoded, rows - left)?;
+            }
+            self.row += taken as u64;
+            left -= taken;
+        }
+        Ok(decoded)
+    }
+
+    /// The rows of a batch that are drawn. `label` is the role of the label whose zeros are thinned out: it
+    /// says which numbers of its column are zeros.
+    fn draw(
+        &self,
+        batch: RecordBatch,
+        label: Option<&Role>,
+        kept: &mut Kept,
+    ) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        if !self.picker.thins() {
+            kept.keep_all(rows);
+            return Ok(batch);
+        }
+        let first = self.rows_before + self.row;
+        let mut drawn: Vec<bool> = (first..).take(rows).map(|r| self.picker.samples(r)).collect();
+        if let (Some((position, draw)), Some(Role::Label { at_least, .. })) =
+            (self.negatives, label)
+        {
+            let mut row = 0;
+            // A label that is none is refused where it is decoded; nothing is refused here.
+            let scanned = scan(batch.column(position), |x| {
+                let is_negative = x.is_some_and(|x| value::label(x, *at_least) == Ok(0.0));
+                drawn[row] &= !is_negative || draw.keeps(first + row as u64);
+                row += 1;
+                Ok(())
+            });
+            debug_assert!(scanned.is_ok(), "the scan itself refuses nothing");
+        }
+        drawn.iter().for_each(|&stays| if stays { kept.keep() } else { kept.leave() });
+        filter_record_batch(&batch, &BooleanArray::from(drawn))
+            .map_err(|error| self.plan.source.damaged(self.group, error.to_string()))
+    }
+
+    fn next_batch(&mut self) -> Result<RecordBatch> {
+        if let Some(rest) = self.rest.take() {
+            return Ok(rest);
+        }
+        let Some(reader) = &mut self.reader else { unreachable!("`decode` has looked") };
+        match reader.next_batch() {
+            Ok(Some(batch)) => Ok(batch),
+            Ok(None) => {
+                let reason = format!("it ends after its row {}", self.row);
+                Err(self.plan.source.damaged(self.group, reason))
+            }
+            Err(reason) => Err(self.plan.source.damaged(self.group, reason)),
+        }
+    }
+
+    /// Appends the rows of a batch that were drawn. `begun` rows of the piece stand before the batch, those
+    /// that were not drawn among them.
+    fn append(
+        &mut self,
+        batch: &RecordBatch,
+        fields: &[Field],
+        decoded: &mut Decoded,
+        begun: usize,
+    ) -> Result<()> {
+        let Decoded { columns, kept, bad } = decoded;
+        let first = kept.rows - batch.num_rows();
+        // Rows of the file, counted from 1, of rows of the batch.
+        let start = self.rows_before + self.row + 1;
+        let (group, source) = (self.group, &self.plan.source);
+        let path = &self.path;
+        let error = |refused: &Bad, field: &Field| ReaderError::Value {
+            column: field.column.clone(),
+            place: Place {
+                row: start + (kept.place(first + refused.row) - begun) as u64,
+                near: source.near(group),
+            },
+            problem: explain(refused.refusal, field, refused.text.as_deref()),
+            path: path.clone(),
+        };
+        // All columns, even behind a bad value: the row that is reported must not depend on how the
+        // columns were split between parts.
+        let mut first_bad: Option<(Bad, &Field)> = None;
+        for (i, field) in fields.iter().enumerate() {
+            if self.paged.as_ref().is_some_and(|paged| paged.has(i)) {
+                continue;
+            }
+            let array = batch.column(self.positions[i]);
+            let (column, keys) = (&mut columns[i], &mut self.dictionaries[i]);
+            let mut refused = Vec::new();
+            let appended = if self.picker.max_bad == 0 {
+                append(column, &field.role, array, &self.rules, keys)
+            } else {
+                append_or_reject(column, &field.role, array, &self.rules, keys, 0, &mut refused)
+            };
+            if let Err(bad) = appended
+                && first_bad.as_ref().is_none_or(|(known, _)| bad.row < known.row)
+            {
+                first_bad = Some((bad, field));
+            }
+            bad.extend(refused.iter().map(|refused| BadValue {
+                row: (first + refused.row) as u32,
+                error: error(refused, field),
+            }));
+        }
+        match first_bad {
+            None => Ok(()),
+            Some((bad, field)) => Err(error(&bad, field)),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The plan by which the fields of a pass are decoded from the row groups of a file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use super::texts::TextRules;
+use crate::block::Column;
+use crate::error::{Near, ReaderError, Result};
+use crate::field::Field;
+
+/// The columns that are decoded of a file of row groups (record batches of an Arrow file).
+#[derive(Clone, Debug)]
+pub(crate) struct GroupPlan {
+    pub(crate) source: Arc<dyn GroupSource>,
+    /// For each field the position of its column in the file.
+    pub(crate) columns: Vec<usize>,
+}
+
+impl GroupPlan {
+    /// Returns the bytes that decoding a row group takes from the file.
+    pub(crate) fn bytes(&self, group: usize) -> u64 {
+        self.source.bytes(group, &self.columns)
+    }
+}
+
+/// A file whose row groups become Arrow arrays.
+pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
+    /// Returns the bytes that decoding some columns of a row group takes from the file.
+    fn bytes(&self, group: usize, columns: &[usize]) -> u64;
+
+    /// Opens a reader of the columns `roots`, which ascend, from a row of a row group on.
+    fn open(&self, roots: Vec<usize>, start: Start) -> Result<Box<dyn GroupBatches>>;
+
+    /// Opens the fields that can be decoded without arrays. Field `i` reads column `columns[i]`.
+    fn open_pages(
+        &self,
+        _group: usize,
+        _columns: &[usize],
+        _fields: &[Field],
+        _rules: &TextRules,
+    ) -> Result<Option<Box<dyn PagedFields>>> {
+        Ok(None)
+    }
+
+    /// Returns the place of a row group in messages.
+    fn near(&self, group: usize) -> Near;
+
+    /// Returns the error about a row group that cannot be decoded.
+    fn damaged(&self, group: usize, reason: String) -> ReaderError;
+}
+
+/// A reader of one row group, some rows at a time.
+pub(crate) trait GroupBatches: Send {
+    /// Decodes the next rows; `None` at the end.
+    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String>;
+}
+
+/// The fields of a row group that are decoded from the file's own pages.
+pub(crate) trait PagedFields: Send {
+    /// Returns whether a field is among them.
+    fn has(&self, field: usize) -> bool;
+
+    /// Appends the next `rows` rows of its fields to their columns. `false`: the pages hold something that
+    /// only arrays can decode or report, and the columns may have some of the rows.
+    fn decode(&mut self, rows: usize, fields: &[Field], columns: &mut [Column]) -> bool;
+}
+
+/// The row group that a reader is opened for, and the row from which on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    pub(crate) group: usize,
+    pub(crate) rows_before: u64,
+    pub(crate) row: u64,
+}

@@ -1,0 +1,151 @@
+//! Arrays of strings.
+
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use arrow_schema::DataType;
+use zillion_feature::FeatureKey;
+use zillion_feature::raw_value::{RawId, id_from_bytes};
+
+use super::bad::{Bad, unexpected};
+use crate::value::Outcome;
+
+/// What strings can mean besides themselves. The same as in text files, so that they agree.
+#[derive(Clone, Debug)]
+pub(crate) struct TextRules {
+    null: Arc<Vec<Vec<u8>>>,
+    pub(super) list_separator: u8,
+}
+
+impl TextRules {
+    pub(crate) fn new(null: Arc<Vec<Vec<u8>>>, list_separator: u8) -> Self {
+        Self { null, list_separator }
+    }
+
+    #[inline]
+    pub(crate) fn is_missing(&self, text: &[u8]) -> bool {
+        text.is_empty() || self.null.iter().any(|marker| marker == text)
+    }
+
+    /// The text unless it stands for a missing value.
+    #[inline]
+    pub(super) fn present<'a>(&self, text: Option<Text<'a>>) -> Option<Text<'a>> {
+        text.filter(|text| !self.is_missing(text.bytes()))
+    }
+}
+
+/// The keys of a dictionary's entries, computed once for all the arrays that share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DictionaryKeys {
+    dictionary: Option<ArrayRef>,
+    keys: Vec<FeatureKey>,
+}
+
+/// A string, known to be UTF-8, or a byte string that may be.
+#[derive(Clone, Copy)]
+pub(crate) enum Text<'a> {
+    Valid(&'a str),
+    Bytes(&'a [u8]),
+}
+
+impl Text<'_> {
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Valid(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    #[inline]
+    pub(super) fn id<I: RawId>(&self) -> Outcome<I> {
+        match self {
+            Self::Valid(text) => Ok(I::of_text(text)),
+            Self::Bytes(bytes) => Ok(id_from_bytes(bytes)?),
+        }
+    }
+}
+
+/// Visits the rows of an array of strings or byte strings; `None` where a row has no value. An array of
+/// another type is not visited.
+pub fn visit_texts(array: &ArrayRef, mut visit: impl FnMut(Option<&[u8]>)) {
+    if is_text(array) {
+        let visited = texts(array, |text| {
+            visit(text.as_ref().map(Text::bytes));
+            Ok(())
+        });
+        debug_assert!(visited.is_ok(), "the visitor refuses nothing");
+    }
+}
+
+/// Whether [`texts`] visits the array.
+pub(super) fn is_text(array: &ArrayRef) -> bool {
+    use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
+    matches!(array.data_type(), Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView)
+}
+
+/// Visits the rows of an array of strings or byte strings.
+pub(crate) fn texts<'a>(
+    array: &'a ArrayRef,
+    mut visit: impl FnMut(Option<Text<'a>>) -> Outcome<()>,
+) -> Result<(), Bad> {
+    let mut visit_row = |row: usize, text: Option<Text<'a>>| {
+        visit(text).map_err(|refusal| Bad { row, refusal, text: text.map(|t| t.bytes().to_vec()) })
+    };
+    macro_rules! visit_all {
+        ($strings:expr, $text:expr) => {
+            $strings.iter().enumerate().try_for_each(|(row, text)| visit_row(row, text.map($text)))
+        };
+    }
+    match array.data_type() {
+        DataType::Utf8 => visit_all!(array.as_string::<i32>(), Text::Valid),
+        DataType::LargeUtf8 => visit_all!(array.as_string::<i64>(), Text::Valid),
+        DataType::Utf8View => visit_all!(array.as_string_view(), Text::Valid),
+        DataType::Binary => visit_all!(array.as_binary::<i32>(), Text::Bytes),
+        DataType::LargeBinary => visit_all!(array.as_binary::<i64>(), Text::Bytes),
+        DataType::BinaryView => visit_all!(array.as_binary_view(), Text::Bytes),
+        _ => unexpected(array),
+    }
+}
+
+/// Appends the ids of an array of strings.
+pub(super) fn text_ids<I: RawId>(
+    array: &ArrayRef,
+    missing: &I,
+    rules: &TextRules,
+    ids: &mut Vec<I>,
+) -> Result<(), Bad> {
+    texts(array, |text| {
+        ids.push(match rules.present(text) {
+            Some(text) => text.id()?,
+            None => missing.clone(),
+        });
+        Ok(())
+    })
+}
+
+/// Appends the keys of an array of strings that are entries of a dictionary.
+pub(super) fn dictionary_keys(
+    array: &ArrayRef,
+    missing: FeatureKey,
+    rules: &TextRules,
+    cache: &mut DictionaryKeys,
+    keys: &mut Vec<FeatureKey>,
+) -> Result<(), Bad> {
+    let Some(array) = array.as_dictionary_opt::<Int32Type>() else { unexpected(array) };
+    let values = array.values();
+    if !cache.dictionary.as_ref().is_some_and(|known| Arc::ptr_eq(known, values)) {
+        cache.keys.clear();
+        text_ids(values, &missing, rules, &mut cache.keys)?;
+        cache.dictionary = Some(values.clone());
+    }
+    let entries = &cache.keys;
+    keys.extend(array.keys().iter().map(|entry| {
+        // A damaged file may point behind its dictionary; Arrow checks that, and this does not rely on it.
+        let entry = entry.and_then(|e| entries.get(e as usize));
+        entry.copied().unwrap_or(missing)
+    }));
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! Rows of files as Arrow record batches, from any row on: what converting reads.
+//!
+//! Text goes through the decoders of training, chunk by chunk on the pool, into columns of declared types.
+//! Parquet and Arrow files keep the types that their columns have.
+
+mod columns;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Field as ArrowField, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
+use zillion_device::Workers;
+
+use crate::block::Piece;
+use crate::config::DataConfig;
+use crate::error::{ReaderError, Result};
+use crate::feed::Feed;
+use crate::policy::{RowPolicy, Thinning};
+use crate::reading::{Reading, text_rules};
+use crate::rejects::{Reject, RejectLog};
+use crate::source::{ArraySource, Batches, DataFile};
+use crate::text::OtherColumns;
+pub use columns::ColumnType;
+
+/// The rows of some files, and the row that comes next.
+pub struct ArrowRows {
+    source: RowSource,
+    schema: SchemaRef,
+    at: u64,
+}
+
+enum RowSource {
+    Text {
+        feed: Box<Feed>,
+        types: Arc<Vec<ColumnType>>,
+        log: Arc<RejectLog>,
+        /// The number of bad rows that the caller has taken.
+        taken: usize,
+    },
+    Arrays {
+        files: Vec<DataFile>,
+        /// The file after the one that is open.
+        next: usize,
+        open: Option<Batches>,
+        rest: Option<RecordBatch>,
+    },
+}
+
+/// Some rows that have been read and not yet been put together.
+pub struct RowSpan {
+    values: Values,
+    /// The rows of the data that the span stands for.
+    pub span: u64,
+    /// The rows that are left of them.
+    pub rows: u64,
+    /// The rows that were left out as bad.
+    pub bad: u64,
+}
+
+enum Values {
+    Pieces(Vec<Piece>, Arc<Vec<ColumnType>>),
+    Batches(Vec<RecordBatch>),
+}
+
+impl ArrowRows {
+    /// Opens files and goes to row `from` of the data. `columns` are the columns of text files and their
+    /// types; files of columns have types of their own and want none. Up to `max_bad_rows` bad rows are left
+    /// out.
+    ///
+    /// # Errors
+    /// The files cannot be read, are text and arrays mixed, or have other columns than the first file or
+    /// `columns`; there is no row.
+    pub fn open(
+        config: &DataConfig,
+        paths: &[PathBuf],
+        columns: &[(String, ColumnType)],
+        max_bad_rows: u64,
+        workers: &Arc<Workers>,
+        from: u64,
+    ) -> Result<Self> {
+        config.check()?;
+        let files: Vec<DataFile> =
+            paths.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
+        let is_text = |file: &DataFile| file.text().is_some();
+        match (files.iter().find(|f| is_text(f)), files.iter().find(|f| !is_text(f))) {
+            (Some(text), Some(other)) => Err(ReaderError::Setting {
+                problem: format!(
+                    "is text, and {} has columns with types of its own; convert them one after the other",
+                    other.path().display()
+                ),
+                key: text.path().display().to_string(),
+            }),
+            (None, None) => Err(ReaderError::Setting {
+                problem: "no files are given".to_owned(),
+                key: "INPUT".to_owned(),
+            }),
+            (Some(_), None) => {
+                let policy = RowPolicy { max_bad: max_bad_rows, thinning: Thinning::default() };
+                Self::open_text(config, files, columns, policy, workers, from)
+            }
+            (None, Some(_)) => Self::open_arrays(files, columns, from),
+        }
+    }
+
+    fn open_text(
+        config: &DataConfig,
+        files: Vec<DataFile>,
+        columns: &[(String, ColumnType)],
+        policy: RowPolicy,
+        workers: &Arc<Workers>,
+        from: u64,
+    ) -> Result<Self> {
+        let mut fields = Vec::with_capacity(columns.len());
+        let mut arrow = Vec::with_capacity(columns.len());
+        for (name, of) in columns {
+            fields.push(columns::field(name, *of));
+            arrow.extend(columns::arrow_fields(name, *of));
+        }
+        check_names(&arrow)?;
+        check_columns(columns, &files)?;
+        let files = Arc::new(files);
+        // A column that no type was chosen for must not get lost in silence.
+        let rules = text_rules(config);
+        let mut reading = Reading::new(&files, fields, rules, OtherColumns::Refuse)?;
+        if reading.units.is_empty() {
+            let path = files[0].path().to_owned();
+            return Err(ReaderError::NoRows { files: files.len(), path });
+        }
+        let log = Arc::new(RejectLog::new(true));
+        reading.leave_out(&policy, 0, &log, Path::new(""));
+        let order = (0..reading.units.len() as u32).collect();
+        let feed = Feed::new(Arc::new(reading), workers.clone(), Arc::default(), order, from);
+        let types = columns.iter().map(|(_, of)| *of).collect();
+        let source =
+            RowSource::Text { feed: Box::new(feed), types: Arc::new(types), log, taken: 0 };
+        Ok(Self { source, schema: Arc::new(Schema::new(arrow)), at: from })
+    }
+
+    fn open_arrays(
+        files: Vec<DataFile>,
+        columns: &[(String, ColumnType)],
+        from: u64,
+    ) -> Result<Self> {
+        if !columns.is_empty() {
+            return Err(ReaderError::Setting {
+                problem: "its columns have types of their own, which are kept".to_owned(),
+                key: files[0].path().display().to_string(),
+            });
+        }
+        let mut schema: Option<SchemaRef> = None;
+        for file in &files {
+            let Some(first) = batches(file)?.next() else { continue };
+            let found = plain_schema(first?.schema_ref());
+            match &schema {
+                None => schema = Some(found),
+                Some(schema) if **schema == *found => {}
+                Some(schema) => return Err(other_columns(schema, &found, file.path())),
+            }
+        }
+        let Some(schema) = schema else {
+            let path = files[0].path().to_owned();
+            return Err(ReaderError::NoRows { files: files.len(), path });
+        };
+        let source = RowSource::Arrays { files, next: 0, open: None, rest: None };
+        let mut rows = Self { source, schema, at: 0 };
+        while rows.at < from {
+            let step = (from - rows.at).min(1 << 16) as usize;
+            let Some(span) = rows.next(step)? else { break };
+            debug_assert!(span.span > 0, "a span has rows");
+        }
+        Ok(rows)
+    }
+
+    /// The row of the data that comes next.
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// Columns of what is written.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Up to `limit` rows of the data; `None` at the end.
+    pub fn next(&mut self, limit: usize) -> Result<Option<RowSpan>> {
+        let span = match &mut self.source {
+            RowSource::Text { feed, types, .. } => {
+                let pieces = feed.fill(limit)?;
+                let span = pieces.iter().map(|piece| piece.span as u64).sum();
+                let rows = pieces.iter().map(|piece| piece.rows as u64).sum();
+                let bad = pieces.iter().map(|piece| piece.rejected().count() as u64).sum();
+                RowSpan { values: Values::Pieces(pieces, types.clone()), span, rows, bad }
+            }
+            RowSource::Arrays { files, next, open, rest } => {
+                let mut batches = Vec::new();
+                let mut have = 0;
+                while have < limit {
+                    let batch = match rest.take() {
+                        Some(batch) => batch,
+                        None => match next_batch(files, next, open)? {
+                            Some(batch) => batch,
+                            None => break,
+                        },
+                    };
+                    let taken = batch.num_rows().min(limit - have);
+                    if taken < batch.num_rows() {
+                        *rest = Some(batch.slice(taken, batch.num_rows() - taken));
+                    }
+                    have += taken;
+                    batches.push(batch.slice(0, taken));
+                }
+                let rows = have as u64;
+                RowSpan { values: Values::Batches(batches), span: rows, rows, bad: 0 }
+            }
+        };
+        self.at += span.span;
+        Ok((span.span > 0).then_some(span))
+    }
+
+    /// The next so many rows that were left out as bad.
+    pub fn take_rejects(&mut self, count: u64) -> Vec<Reject> {
+        match &mut self.source {
+            RowSource::Text { log, taken, .. } if count > 0 => {
+                let rows = log.rows().into_iter().skip(*taken).take(count as usize).collect();
+                *taken += count as usize;
+                rows
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Messages of the first bad rows.
+    pub fn examples(&self) -> Vec<String> {
+        match &self.source {
+            RowSource::Text { log, .. } => log.examples(),
+            RowSource::Arrays { .. } => Vec::new(),
+        }
+    }
+}
+
+impl RowSpan {
+    /// Puts the rows together.
+    pub fn batch(self, schema: &SchemaRef) -> Result<RecordBatch> {
+        let together = match self.values {
+            Values::Pieces(pieces, types) => {
+                let mut columns = Vec::with_capacity(schema.fields().len());
+                for (field, of) in types.iter().enumerate() {
+                    columns.extend(columns::array_of(&pieces, field, *of)?);
+                }
+                RecordBatch::try_new(schema.clone(), columns)
+            }
+            Values::Batches(batches) => {
+                let own: std::result::Result<Vec<RecordBatch>, _> = batches
+                    .iter()
+                    .map(|batch| RecordBatch::try_new(schema.clone(), batch.columns().to_vec()))
+                    .collect();
+                own.and_then(|own| concat_batches(schema, &own))
+            }
+        };
+        together.map_err(|error| ReaderError::Setting {
+            problem: format!("rows cannot be put together: {error}"),
+            key: "group rows".to_owned(),
+        })
+    }
+}
+
+fn batches(file: &DataFile) -> Result<Batches> {
+    // Text was told apart when the files were opened.
+    file.arrays().map_or_else(|| Ok(Box::new(std::iter::empty()) as Batches), ArraySource::batches)
+}
+
+fn next_batch(
+    files: &[DataFile],
+    next: &mut usize,
+    open: &mut Option<Batches>,
+) -> Result<Option<RecordBatch>> {
+    loop {
+        if let Some(batch) = open.as_mut().and_then(Iterator::next) {
+            let batch = batch?;
+            if batch.num_rows() > 0 {
+                return Ok(Some(batch));
+            }
+            continue;
+        }
+        let Some(file) = files.get(*next) else { return Ok(None) };
+        *open = Some(batches(file)?);
+        *next += 1;
+    }
+}
+
+/// Names and types; what one file says of itself besides is its own.
+fn plain_schema(schema: &SchemaRef) -> SchemaRef {
+    let field = |f: &Arc<ArrowField>| ArrowField::new(f.name(), f.data_type().clone(), true);
+    Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
+}
+
+fn other_columns(first: &Schema, found: &Schema, path: &Path) -> ReaderError {
+    let list = |schema: &Schema| {
+        let fields = schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type()));
+        fields.collect::<Vec<_>>().join(", ")
+    };
+    ReaderError::Setting {
+        problem: format!(
+            "has the columns ({}), and the first file ({}); convert them one after the other",
+            list(found),
+            list(first)
+        ),
+        key: path.display().to_string(),
+    }
+}
+
+fn check_names(fields: &[ArrowField]) -> Result<()> {
+    let mut names = std::collections::BTreeSet::new();
+    match fields.iter().find(|field| !names.insert(field.name())) {
+        None => Ok(()),
+        Some(field) => Err(ReaderError::Setting {
+            problem: "two columns would have this name".to_owned(),
+            key: field.name().clone(),
+        }),
+    }
+}
+
+/// Checks that every column of every file has a type: one that has none would get lost.
+fn check_columns(columns: &[(String, ColumnType)], files: &[DataFile]) -> Result<()> {
+    for file in files {
+        let is_typed = |name: &str| columns.iter().any(|(typed, _)| typed == name);
+        if let Some(name) = file.columns().into_iter().find(|name| !is_typed(name)) {
+            return Err(ReaderError::Setting {
+                problem: format!(
+                    "has a column `{name}` that the first file does not have; convert them one after the other"
+                ),
+                key: file.path().display().to_string(),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! Messages about values that are refused.
+
+use crate::field::{Field, Role};
+use crate::value::{Refusal, shorten};
+use zillion_feature::raw_value::ValueError;
+
+/// Returns the message about a refused value: the text, what is wrong with it, what to do. `text` is `None`
+/// for a missing value.
+pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> String {
+    let used_by = &field.used_by;
+    let shown = shorten(text.unwrap_or_default());
+    let says = |problem: &str| format!("\"{shown}\" {problem}");
+    match refusal {
+        Refusal::Raw(ValueError::NotWhole) => says(&format!(
+            "is not a whole number; declare `type = \"string\"` for {used_by} if its ids are text, or add this text to `data.null` if it stands for a missing value"
+        )),
+        Refusal::Raw(ValueError::Beyond64Bits) => says(&format!(
+            "does not fit the declared 64-bit type of {used_by}; declare `type = \"u64\"` or `type = \"string\"`"
+        )),
+        Refusal::Raw(ValueError::Negative) => {
+            says(&format!("is negative, but {used_by} is declared u64; declare `type = \"i64\"`"))
+        }
+        Refusal::Raw(ValueError::NotNumber) => says(&format!(
+            "is not a number, which {used_by} needs; add it to `data.null` if it stands for a missing value{}",
+            if text.is_some_and(|t| t.contains(&b',')) {
+                ", or set `data.decimal = \",\"` if its comma stands before a fraction"
+            } else {
+                ""
+            }
+        )),
+        Refusal::Raw(ValueError::NotFinite) => says(&format!(
+            "is not finite; clean the data, or write it as a missing value and give {used_by} a `missing = <number>`"
+        )),
+        Refusal::BeyondF32 => {
+            says(&format!("is too large for 32-bit floats; scale the column that {used_by} reads"))
+        }
+        Refusal::Missing => match field.role {
+            Role::Numeric { .. } | Role::Number { .. } => format!(
+                "the value is missing; give {used_by} a `missing = <number>` or clean the data"
+            ),
+            _ => format!("the value is missing, and {used_by} needs one in every row"),
+        },
+        Refusal::NotLabel => says(&format!(
+            "is not 0 or 1, which {used_by} needs; map the labels to 0 and 1 first, or give it \
+             `at_least = <number>`"
+        )),
+        Refusal::NotWeight => says("is not a weight; weights are finite and not negative"),
+        Refusal::NotTime => says("is not a time; event times are whole numbers"),
+        Refusal::NotInUnit => match field.role {
+            Role::EventTime { unit: Some(unit) } => says(&format!(
+                "is no number of {unit} since 1970 that an event can have (from 1980 to 2199); set \
+                 `columns.event_time_unit` to what the column counts, or remove it if that is something else"
+            )),
+            _ => unreachable!("only event times have a unit"),
+        },
+        Refusal::Raw(ValueError::NotUtf8) => {
+            says("is not UTF-8; convert the file (`iconv -t UTF-8`)")
+        }
+        Refusal::NoSideRow => match &field.role {
+            Role::SideRow(lookup) => says(&lookup.explain(used_by)),
+            other => unreachable!("{other:?} looks nothing up"),
+        },
+        Refusal::Raw(ValueError::NoText) => says(&format!(
+            "is a number with a fraction, which {used_by} cannot tell from other spellings of it; write it as a string"
+        )),
+        Refusal::List => match field.role {
+            Role::Id { .. } | Role::RawId { .. } => says(&format!(
+                "is a list or has a weight, but {used_by} reads one plain id a row; declare `kind = \"ids\"`"
+            )),
+            _ => says(&format!(
+                "is a list, but {used_by} reads one value a row; name another column"
+            )),
+        },
+        Refusal::Object => says(&format!(
+            "is an object, which {used_by} cannot read; write its parts as keys of their own"
+        )),
+        Refusal::Weighted => says(&format!(
+            "has weights other than 1, which a request for {used_by} has no place for; rows like this can be scored from files alone"
+        )),
+        Refusal::TooManyIds => {
+            "more than 2^31 ids in one window; lower `data.shuffle_window`".to_owned()
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Arrow IPC files (Feather V2): mapped, decoded record batch by record batch without a copy of what is
+//! not compressed.
+//!
+//! The mapping of a batch lives as long as the batch: memory does not grow with the file. Everything that
+//! the file says of itself is checked before it is believed.
+
+mod plain;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_buffer::Buffer;
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::reader::{FileDecoder, read_footer_length};
+use arrow_ipc::{Block, MetadataVersion, root_as_footer, root_as_message};
+use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
+use bytes::Bytes;
+
+use crate::arrays::{
+    GroupBatches, GroupPlan, GroupSource, Start, check_type, plain_type, without_panic,
+};
+use crate::error::{Near, ReaderError, Result};
+use crate::field::{Field, Role};
+use crate::header;
+
+const MAGIC: &[u8] = b"ARROW1";
+/// A compressed buffer says how large it was; more than this is not believed.
+const LARGEST_BUFFER: i64 = 1 << 32;
+/// Rows that are handed on at a time: small enough that a column stays in the first cache.
+const ROWS: usize = 8192;
+
+/// An Arrow file whose footer has been read.
+#[derive(Debug)]
+pub(crate) struct IpcFile {
+    pub(crate) path: PathBuf,
+    schema: SchemaRef,
+    version: MetadataVersion,
+    dictionaries: Vec<Block>,
+    batches: Vec<Block>,
+    /// Rows of each record batch.
+    pub(crate) groups: Vec<u64>,
+}
+
+/// The columns of a file and the types that they are decoded into.
+#[derive(Clone, Debug)]
+struct IpcGroups {
+    path: PathBuf,
+    schema: SchemaRef,
+    version: MetadataVersion,
+    batches: Arc<Vec<Block>>,
+    /// Dictionaries, decoded once for all batches: any projection of the schema may use them.
+    dictionaries: Arc<Vec<(Block, Bytes)>>,
+    /// For each column of the file, whether it is to be text or numbers where it is neither (all null).
+    null_types: Vec<DataType>,
+    /// Columns of strings whose dictionary is worth keeping: they are hashed entry by entry.
+    keep_dictionary: Vec<bool>,
+}
+
+impl GroupSource for IpcGroups {
+    fn bytes(&self, group: usize, _columns: &[usize]) -> u64 {
+        u64::try_from(self.batches[group].bodyLength()).unwrap_or_default()
+    }
+
+    fn open(&self, roots: Vec<usize>, start: Start) -> Result<Box<dyn GroupBatches>> {
+        Ok(Box::new(IpcBatches::open(self, roots, start.group, start.row)?))
+    }
+
+    fn near(&self, group: usize) -> Near {
+        Near::RecordBatch(group)
+    }
+
+    fn damaged(&self, group: usize, reason: String) -> ReaderError {
+        let what = format!("record batch {group} cannot be decoded");
+        ReaderError::Damaged { what, reason, path: self.path.clone() }
+    }
+}
+
+impl IpcFile {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let failed =
+            |source| ReaderError::Io { what: "open the file", source, path: path.to_owned() };
+        let length = File::open(path).and_then(|f| f.metadata()).map_err(failed)?.len();
+        if length == 0 {
+            return Err(ReaderError::EmptyFile { path: path.to_owned() });
+        }
+        let bytes = map(path)?;
+        if bytes.starts_with(b"FEA1") || bytes.starts_with(&[0xff; 4]) {
+            let what = if bytes[0] == 0xff { "an Arrow stream" } else { "Feather version 1" };
+            return Err(ReaderError::Setting {
+                problem: format!(
+                    "{what}, which has no directory of its batches; write it as an Arrow IPC file (`pyarrow.feather.write_feather`, `pyarrow.ipc.new_file`)"
+                ),
+                key: path.display().to_string(),
+            });
+        }
+        without_panic(|| Self::read(path, &bytes)).map_err(|reason| ReaderError::Damaged {
+            what: "not a readable Arrow IPC file".to_owned(),
+            reason,
+            path: path.to_owned(),
+        })
+    }
+
+    fn read(path: &Path, bytes: &Bytes) -> std::result::Result<Self, String> {
+        let trailer: [u8; 10] = match bytes.len().checked_sub(10) {
+            Some(start) if bytes.starts_with(MAGIC) => {
+                bytes[start..].try_into().map_err(|_| "it is too short")?
+            }
+            _ => return Err("it does not begin with ARROW1".to_owned()),
+        };
+        let end = bytes.len() - 10;
+        let length = read_footer_length(trailer).map_err(|e| e.to_string())?;
+        let start = end.checked_sub(length).ok_or("its footer is longer than the file")?;
+        let footer = root_as_footer(&bytes[start..end]).map_err(|e| e.to_string())?;
+        let schema = footer.schema().ok_or("its footer has no schema")?;
+        let schema = Arc::new(try_fb_to_schema(schema).map_err(|e| e.to_string())?);
+        let dictionaries: Vec<Block> = footer.dictionaries().iter().flatten().copied().collect();
+        let batches: Vec<Block> = footer.recordBatches().iter().flatten().copied().collect();
+        let groups = batches.iter().map(|block| rows_of(bytes, block));
+        let groups = groups.collect::<std::result::Result<_, String>>()?;
+        let (path, version) = (path.to_owned(), footer.version());
+        Ok(Self { path, schema, version, dictionaries, batches, groups })
+    }
+
+    /// Finds the columns of the fields and checks their types.
+    pub(crate) fn group_plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
+        let path = self.path.as_path();
+        let width = self.schema.fields().len();
+        let names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let mut columns = Vec::with_capacity(fields.len());
+        let mut null_types = vec![DataType::Int64; width];
+        let mut uses = vec![0; width];
+        for field in fields {
+            let column = header::find(&names, field, path, first)?;
+            let found = plain_type(self.schema.field(column).data_type());
+            if found == DataType::Null {
+                null_types[column] = plain::type_of_nulls(&field.role);
+            } else {
+                check_type(field, &found, path)?;
+            }
+            uses[column] += 1;
+            columns.push(column);
+        }
+        let mut keep_dictionary = vec![false; width];
+        for (field, &column) in fields.iter().zip(&columns) {
+            keep_dictionary[column] = uses[column] == 1 && matches!(field.role, Role::Id { .. });
+        }
+        let source = Arc::new(self.groups_as(null_types, keep_dictionary)?);
+        Ok(GroupPlan { source, columns })
+    }
+
+    fn groups_as(
+        &self,
+        null_types: Vec<DataType>,
+        keep_dictionary: Vec<bool>,
+    ) -> Result<IpcGroups> {
+        let path = self.path.as_path();
+        let damaged = |reason| ReaderError::Damaged {
+            what: "its dictionaries cannot be read".to_owned(),
+            reason,
+            path: path.to_owned(),
+        };
+        let bytes = map(path)?;
+        let block = |block: &Block| Ok((*block, within(&bytes, block)?));
+        let dictionaries: std::result::Result<Vec<_>, String> =
+            self.dictionaries.iter().map(block).collect();
+        Ok(IpcGroups {
+            path: path.to_owned(),
+            schema: self.schema.clone(),
+            version: self.version,
+            batches: Arc::new(self.batches.clone()),
+            dictionaries: Arc::new(dictionaries.map_err(damaged)?),
+            null_types,
+            keep_dictionary,
+        })
+    }
+
+    /// Returns the names of the columns.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.schema.fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
+    /// Returns the columns with the types that their values have, whatever their encoding.
+    pub(crate) fn plain_schema(&self) -> SchemaRef {
+        let plain = |field: &Arc<ArrowField>| {
+            field.as_ref().clone().with_data_type(plain_type(field.data_type()))
+        };
+        Arc::new(ArrowSchema::new(self.schema.fields().iter().map(plain).collect::<Vec<_>>()))
+    }
+
+    /// Reads the file batch after batch, all columns.
+    pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+        let width = self.schema.fields().len();
+        let source = self.groups_as(vec![DataType::Int64; width], vec![false; width])?;
+        let mut groups = 0..self.groups.len();
+        let mut open: Option<(usize, IpcBatches)> = None;
+        Ok(std::iter::from_fn(move || {
+            loop {
+                if let Some((group, batches)) = &mut open {
+                    match batches.next_batch() {
+                        Ok(Some(batch)) => return Some(Ok(batch)),
+                        Ok(None) => open = None,
+                        Err(reason) => return Some(Err(source.damaged(*group, reason))),
+                    }
+                }
+                let group = groups.next()?;
+                match IpcBatches::open(&source, (0..width).collect(), group, 0) {
+                    Ok(batches) => open = Some((group, batches)),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        }))
+    }
+}
+
+/// One record batch, a few rows at a time.
+struct IpcBatches {
+    source: IpcGroups,
+    roots: Vec<usize>,
+    block: Block,
+    /// The mapped block, until it is decoded.
+    bytes: Bytes,
+    batch: Option<RecordBatch>,
+    row: usize,
+}
+
+impl IpcBatches {
+    /// Columns `roots` (ascending) of record batch `group` from its row `row` on. Nothing is decoded yet.
+    fn open(source: &IpcGroups, roots: Vec<usize>, group: usize, row: u64) -> Result<Self> {
+        let block = source.batches[group];
+        let bytes = within(&map(&source.path)?, &block);
+        let bytes = bytes.map_err(|reason| source.damaged(group, reason))?;
+        let row = usize::try_from(row).unwrap_or(usize::MAX);
+        Ok(Self { source: source.clone(), roots, block, bytes, batch: None, row })
+    }
+
+    /// The next rows; `None` at the end. Damaged bytes may make it panic.
+    fn next(&mut self) -> Option<std::result::Result<RecordBatch, String>> {
+        let batch = match &self.batch {
+            Some(batch) => batch,
+            None => match self.decode() {
+                Ok(batch) => self.batch.insert(batch),
+                Err(reason) => return Some(Err(reason)),
+            },
+        };
+        let rows = batch.num_rows().saturating_sub(self.row).min(ROWS);
+        if rows == 0 {
+            return None;
+        }
+        let slice = batch.slice(self.row, rows);
+        self.row += rows;
+        Some(self.plain(&slice))
+    }
+
+    fn decode(&mut self) -> std::result::Result<RecordBatch, String> {
+        let IpcGroups { schema, version, dictionaries, .. } = &self.source;
+        let mut decoder = FileDecoder::new(schema.clone(), *version);
+        if self.roots.iter().any(|&root| has_dictionary(schema.field(root).data_type())) {
+            for (block, bytes) in dictionaries.iter() {
+                check_sizes(bytes, block)?;
+                let buffer = Buffer::from(bytes.clone());
+                decoder.read_dictionary(block, &buffer).map_err(|e| e.to_string())?;
+            }
+        }
+        let decoder = decoder.with_projection(self.roots.clone());
+        let bytes = std::mem::take(&mut self.bytes);
+        check_sizes(&bytes, &self.block)?;
+        let batch = decoder.read_record_batch(&self.block, &Buffer::from(bytes));
+        batch.map_err(|e| e.to_string())?.ok_or_else(|| "it holds no record batch".to_owned())
+    }
+
+    /// The same values in the types that are decoded.
+    fn plain(&self, batch: &RecordBatch) -> std::result::Result<RecordBatch, String> {
+        let columns = batch.columns().iter().zip(&self.roots).map(|(array, &root)| {
+            let keep = self.source.keep_dictionary[root];
+            plain::plain(array, &self.source.null_types[root], keep)
+        });
+        let columns: Vec<ArrayRef> = columns.collect::<std::result::Result<_, String>>()?;
+        let field = |(field, array): (&Arc<ArrowField>, &ArrayRef)| {
+            field.as_ref().clone().with_data_type(array.data_type().clone()).with_nullable(true)
+        };
+        let fields: Vec<_> = batch.schema_ref().fields().iter().zip(&columns).map(field).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let schema = Arc::new(ArrowSchema::new(fields));
+        RecordBatch::try_new_with_options(schema, columns, &options).map_err(|e| e.to_string())
+    }
+}
+
+impl GroupBatches for IpcBatches {
+    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        without_panic(|| self.next().transpose())
+    }
+}
+
+fn has_dictionary(found: &DataType) -> bool {
+    match found {
+        DataType::Dictionary(..) => true,
+        DataType::List(element)
+        | DataType::LargeList(element)
+        | DataType::FixedSizeList(element, _) => has_dictionary(element.data_type()),
+        _ => false,
+    }
+}
+
+fn map(path: &Path) -> Result<Bytes> {
+    zillion_device::mmap::map(path).map_err(|error| ReaderError::Io {
+        what: "map the file into memory",
+        source: std::io::Error::other(error.to_string()),
+        path: path.to_owned(),
+    })
+}
+
+/// The bytes of a block.
+fn within(bytes: &Bytes, block: &Block) -> std::result::Result<Bytes, String> {
+    let outside = || "a block of its directory lies outside of the file".to_owned();
+    let part = |n: i64| usize::try_from(n).map_err(|_| outside());
+    let start = part(block.offset())?;
+    let length = part(i64::from(block.metaDataLength()))?.checked_add(part(block.bodyLength())?);
+    let end = length.and_then(|length| start.checked_add(length));
+    match end {
+        Some(end) if end <= bytes.len() => Ok(bytes.slice(start..end)),
+        _ => Err(outside()),
+    }
+}
+
+/// The message of a block and its body.
+fn message<'a>(
+    bytes: &'a [u8],
+    block: &Block,
+) -> std::result::Result<(arrow_ipc::Message<'a>, &'a [u8]), String> {
+    let metadata = usize::try_from(block.metaDataLength()).unwrap_or(usize::MAX);
+    let (head, body) = bytes.split_at_checked(metadata).ok_or("a message is cut off")?;
+    let head = head.strip_prefix(&[0xff; 4]).unwrap_or(head);
+    let message = root_as_message(head.get(4..).ok_or("a message is cut off")?);
+    Ok((message.map_err(|e| e.to_string())?, body))
+}
+
+fn rows_of(bytes: &Bytes, block: &Block) -> std::result::Result<u64, String> {
+    let bytes = within(bytes, block)?;
+    let (message, _) = message(&bytes, block)?;
+    let batch = message.header_as_record_batch().ok_or("a block is no record batch")?;
+    u64::try_from(batch.length()).map_err(|_| "a record batch of less than zero rows".to_owned())
+}
+
+/// Refuses buffers that lie outside of the body or would take more memory than there can be.
+fn check_sizes(bytes: &[u8], block: &Block) -> std::result::Result<(), String> {
+    let (message, body) = message(bytes, block)?;
+    let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());
+    let Some(batch) = message.header_as_record_batch().or(dictionary) else {
+        return Err("a block is no record batch".to_owned());
+    };
+    for buffer in batch.buffers().iter().flatten() {
+        let range =
+            usize::try_from(buffer.offset()).ok().zip(usize::try_from(buffer.length()).ok());
+        let range = range.and_then(|(start, length)| Some(start..start.checked_add(length)?));
+        let Some(buffer) = range.and_then(|range| body.get(range)) else {
+            return Err("a buffer lies outside of its block".to_owned());
+        };
+        if let (true, Some(size)) = (batch.compression().is_some(), buffer.first_chunk::<8>())
+            && i64::from_le_bytes(*size) > LARGEST_BUFFER
+        {
+            return Err(format!("a buffer claims {} bytes", i64::from_le_bytes(*size)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Parquet: checked against the schema from its metadata alone, decoded row group by row group.
+
+mod batches;
+mod groups;
+mod pages;
+mod positioned;
+mod runs;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::basic::Encoding;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+
+use crate::arrays::{GroupPlan, check_type, without_panic};
+use crate::error::{ReaderError, Result};
+use crate::field::{Field, Role};
+use crate::header;
+
+use groups::ParquetGroups;
+use positioned::PositionedFile;
+
+/// A Parquet file whose metadata has been read.
+#[derive(Debug)]
+pub struct ParquetFile {
+    pub(crate) path: PathBuf,
+    metadata: Arc<ParquetMetaData>,
+    /// The types of the columns as Parquet itself declares them. What a writer stores beside (Arrow's
+    /// own schema) is left out: it distinguishes encodings of one meaning, such as large and small
+    /// strings, and every distinction would be a decoder more.
+    schema: SchemaRef,
+    /// Rows of each row group.
+    pub(crate) groups: Vec<u64>,
+}
+
+impl ParquetFile {
+    /// Opens a file and reads its metadata.
+    ///
+    /// # Errors
+    /// The file cannot be read, is empty or is not Parquet.
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed =
+            |source| ReaderError::Io { what: "open the file", source, path: path.to_owned() };
+        let file = File::open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() == 0 {
+            return Err(ReaderError::EmptyFile { path: path.to_owned() });
+        }
+        let damaged = |reason: String| ReaderError::Damaged {
+            what: "not a readable Parquet file".to_owned(),
+            reason,
+            path: path.to_owned(),
+        };
+        let file = PositionedFile::new(file).map_err(failed)?;
+        let options = || ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let metadata =
+            without_panic(|| ArrowReaderMetadata::load(&file, options())).map_err(damaged)?;
+        let groups: std::result::Result<Vec<u64>, _> =
+            metadata.metadata().row_groups().iter().map(|g| u64::try_from(g.num_rows())).collect();
+        Ok(Self {
+            path: path.to_owned(),
+            metadata: metadata.metadata().clone(),
+            schema: metadata.schema().clone(),
+            groups: groups.map_err(|_| damaged("a row group of less than zero rows".to_owned()))?,
+        })
+    }
+
+    /// Finds the columns of the fields and checks their types.
+    pub(crate) fn group_plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
+        let path = self.path.as_path();
+        let names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let mut types: Vec<DataType> =
+            self.schema.fields().iter().map(|f| f.data_type().clone()).collect();
+        let mut columns = Vec::with_capacity(fields.len());
+        for field in fields {
+            let column = header::find(&names, field, path, first)?;
+            check_type(field, self.schema.field(column).data_type(), path)?;
+            columns.push(column);
+        }
+        for (field, &column) in fields.iter().zip(&columns) {
+            if types[column] != DataType::Utf8 {
+                continue;
+            }
+            // Strings that the file holds as a dictionary are decoded as one: each is hashed once.
+            // Others stay where their page has them (a view) until they are hashed.
+            let alone = columns.iter().filter(|&&c| c == column).count() == 1;
+            let dictionary = alone && matches!(field.role, Role::Id { .. });
+            types[column] = if dictionary && self.is_dictionary(column) {
+                DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+            } else {
+                DataType::Utf8View
+            };
+        }
+        let typed = |(field, data_type): (&Arc<ArrowField>, DataType)| {
+            field.as_ref().clone().with_data_type(data_type)
+        };
+        let schema: Vec<ArrowField> = self.schema.fields().iter().zip(types).map(typed).collect();
+        let schema = ArrowSchema::new_with_metadata(schema, self.schema.metadata().clone());
+        let options =
+            ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(schema));
+        let metadata = ArrowReaderMetadata::try_new(self.metadata.clone(), options).map_err(
+            |e: ParquetError| ReaderError::Damaged {
+                what: "its schema cannot be read".to_owned(),
+                reason: e.to_string(),
+                path: path.to_owned(),
+            },
+        )?;
+        let source = ParquetGroups { path: self.path.clone(), metadata };
+        Ok(GroupPlan { source: Arc::new(source), columns })
+    }
+
+    /// Whether a column is written as a dictionary throughout.
+    fn is_dictionary(&self, column: usize) -> bool {
+        let descriptor = self.metadata.file_metadata().schema_descr();
+        let Some(leaf) =
+            (0..descriptor.num_columns()).find(|&l| descriptor.get_column_root_idx(l) == column)
+        else {
+            return false;
+        };
+        self.metadata.row_groups().iter().all(|group| {
+            group.column(leaf).page_encoding_stats_mask().is_some_and(|mask| {
+                mask.is_only(Encoding::RLE_DICTIONARY) || mask.is_only(Encoding::PLAIN_DICTIONARY)
+            })
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! A Parquet file from its beginning, whole columns as Arrow arrays: for looking at data, not for training.
+
+use std::fs::File;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+
+use super::ParquetFile;
+use super::positioned::PositionedFile;
+use crate::arrays::without_panic;
+use crate::error::{ReaderError, Result};
+
+/// Rows that are decoded at a time.
+const BATCH: usize = 16_384;
+
+impl ParquetFile {
+    /// The columns.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Batch after batch, whole columns.
+    pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+        let path = self.path.clone();
+        let damaged = |reason: String| ReaderError::Damaged {
+            what: "it cannot be decoded".to_owned(),
+            reason,
+            path: path.clone(),
+        };
+        let file = File::open(&path).and_then(PositionedFile::new).map_err(|source| {
+            ReaderError::Io { what: "open the file", source, path: path.clone() }
+        })?;
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let mut reader = without_panic(|| {
+            let metadata = ArrowReaderMetadata::try_new(self.metadata.clone(), options)?;
+            ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
+                .with_batch_size(BATCH)
+                .build()
+        })
+        .map_err(damaged)?;
+        Ok(std::iter::from_fn(move || {
+            let next = without_panic(|| reader.next().transpose());
+            next.map_err(|reason| ReaderError::Damaged {
+                what: "it cannot be decoded".to_owned(),
+                reason,
+                path: path.clone(),
+            })
+            .transpose()
+        }))
+    }
+}

@@ -1,0 +1,93 @@
+//! The row groups of a Parquet file, one at a time.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+
+use super::pages::PagedColumns;
+use super::positioned::PositionedFile;
+use crate::arrays::{GroupBatches, GroupSource, PagedFields, Start, TextRules, without_panic};
+use crate::error::{Near, ReaderError, Result};
+use crate::field::Field;
+
+/// Rows that Arrow decodes at a time: small enough that a column stays in the first cache.
+const ARROW_ROWS: usize = 8192;
+
+/// A Parquet file and the types that its columns are decoded into.
+#[derive(Debug)]
+pub(super) struct ParquetGroups {
+    pub(super) path: PathBuf,
+    pub(super) metadata: ArrowReaderMetadata,
+}
+
+impl ParquetGroups {
+    fn open_file(&self) -> Result<PositionedFile> {
+        File::open(&self.path).and_then(PositionedFile::new).map_err(|source| ReaderError::Io {
+            what: "open the file",
+            source,
+            path: self.path.clone(),
+        })
+    }
+}
+
+impl GroupSource for ParquetGroups {
+    fn bytes(&self, group: usize, columns: &[usize]) -> u64 {
+        let schema = self.metadata.parquet_schema();
+        let chunks = self.metadata.metadata().row_group(group).columns().iter().enumerate();
+        let read = |leaf: usize| columns.contains(&schema.get_column_root_idx(leaf));
+        let bytes = chunks.filter(|&(leaf, _)| read(leaf));
+        bytes.map(|(_, c)| u64::try_from(c.compressed_size()).unwrap_or_default()).sum()
+    }
+
+    fn open(&self, roots: Vec<usize>, start: Start) -> Result<Box<dyn GroupBatches>> {
+        let file = self.open_file()?;
+        let mask = ProjectionMask::roots(self.metadata.parquet_schema(), roots);
+        let reader = without_panic(|| {
+            ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
+                .with_projection(mask)
+                .with_row_groups(vec![start.group])
+                .with_batch_size(ARROW_ROWS)
+                .with_offset(usize::try_from(start.row).unwrap_or(usize::MAX))
+                .build()
+        });
+        match reader {
+            Ok(reader) => Ok(Box::new(ParquetBatches(reader))),
+            Err(reason) => Err(self.damaged(start.group, reason)),
+        }
+    }
+
+    fn open_pages(
+        &self,
+        group: usize,
+        columns: &[usize],
+        fields: &[Field],
+        rules: &TextRules,
+    ) -> Result<Option<Box<dyn PagedFields>>> {
+        let file = Arc::new(self.open_file()?);
+        let paged = PagedColumns::open(&file, &self.metadata, group, (columns, fields), rules);
+        Ok(paged.map(|paged| Box::new(paged) as Box<dyn PagedFields>))
+    }
+
+    fn near(&self, group: usize) -> Near {
+        Near::RowGroup(group)
+    }
+
+    fn damaged(&self, group: usize, reason: String) -> ReaderError {
+        let what = format!("row group {group} cannot be decoded");
+        ReaderError::Damaged { what, reason, path: self.path.clone() }
+    }
+}
+
+struct ParquetBatches(ParquetRecordBatchReader);
+
+impl GroupBatches for ParquetBatches {
+    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        without_panic(|| self.0.next().transpose())
+    }
+}

@@ -1,0 +1,57 @@
+//! The number of rows of files, counted or estimated before they are read.
+
+use std::path::PathBuf;
+
+use crate::config::DataConfig;
+use crate::dataset::Dataset;
+use crate::error::Result;
+use crate::source::DataFile;
+use crate::text::count_rows;
+
+/// The number of rows of a dataset, and whether it is exact: of text files that are not compressed it is
+/// told from their size and their first rows; of compressed ones it cannot be told.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
+    if let Some(rows) = dataset.rows() {
+        return Ok(Some((rows, true)));
+    }
+    estimate_rows(dataset.files())
+}
+
+/// The same of files that no schema describes, without saying whether it is exact.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn estimated_rows_of(config: &DataConfig, files: &[PathBuf]) -> Result<Option<u64>> {
+    let files: Vec<DataFile> =
+        files.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
+    Ok(estimate_rows(&files)?.map(|(rows, _)| rows))
+}
+
+fn estimate_rows(files: &[DataFile]) -> Result<Option<(u64, bool)>> {
+    let mut sum = 0.0;
+    let mut exact = true;
+    for file in files {
+        if let Some(rows) = file.rows() {
+            sum += rows as f64;
+            continue;
+        }
+        let Some(text) = file.text().filter(|text| !text.is_stream()) else { return Ok(None) };
+        let mut chunks = text.chunks()?;
+        let Some(chunk) = chunks.next_chunk()? else { continue };
+        let rows = count_rows(&chunk, text.grammar());
+        let whole = !chunks.has_more()?;
+        let size = std::fs::metadata(file.path()).map_or(0, |m| m.len()) as f64;
+        if whole {
+            sum += rows as f64;
+        } else if text.is_plain_file() {
+            exact = false;
+            sum += rows as f64 * (size - chunk.offset as f64) / chunk.bytes.len() as f64;
+        } else {
+            return Ok(None);
+        }
+    }
+    Ok(Some((sum.round() as u64, exact)))
+}

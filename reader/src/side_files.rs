@@ -1,0 +1,168 @@
+//! Reading the files of a side table, whole, with the decoders that read the data.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zillion_device::Workers;
+use zillion_feature::{FeatureKey, Schema, SideColumn, SideIndex, SideSpec, SideTable};
+
+use crate::block::{Column, Piece, column_of, lists, values};
+use crate::config::{DataConfig, Header, Paths};
+use crate::error::{ReaderError, Result};
+use crate::field::{self, Field, Role, Slot};
+use crate::format::{Format, format_of};
+use crate::order::Order;
+use crate::reading::{Reading, text_rules};
+use crate::side_lookup::{Rule, SideLookup};
+use crate::side_tables::SideTables;
+use crate::source::DataFile;
+use crate::text::OtherColumns;
+use crate::windows::Windows;
+
+/// Rows that are decoded at a time.
+const WINDOW: usize = 65_536;
+
+impl SideTables {
+    /// Reads the side tables that a schema names, relative to the data's root. What `[data]` says of text
+    /// files (delimiter, quotes, missing values, lists) holds for them too, but they have their own header.
+    ///
+    /// # Errors
+    /// Whatever reading a file may meet; a key that is missing or stands in two rows; a numeric feature
+    /// without `missing` that some row has no value for.
+    pub fn load(config: &DataConfig, schema: &Schema) -> Result<Self> {
+        let tables =
+            (0..schema.sides.len()).map(|side| load_table(config, schema, side).map(Arc::new));
+        Ok(Self::new(tables.collect::<Result<_>>()?))
+    }
+}
+
+/// Reads one side table of a schema.
+fn load_table(config: &DataConfig, schema: &Schema, side: usize) -> Result<SideTable> {
+    let spec = &schema.sides[side];
+    let mut fields = vec![key_field(spec, Role::Id { raw: spec.raw, missing: no_key(spec) })];
+    let mut features = Vec::new();
+    for (position, feature) in schema.features.iter().enumerate() {
+        if feature.side.as_ref().is_some_and(|s| s.side == side) {
+            fields.push(Field {
+                used_by: format!("feature `{}`", feature.name),
+                column: feature.column.clone(),
+                role: field::role_in_side_table(feature),
+                slot: Slot::Pass,
+            });
+            features.push(position);
+        }
+    }
+    let mut index = SideIndex::default();
+    let mut pieces = Vec::new();
+    // The first row of each file.
+    let mut starts: Vec<(u32, PathBuf)> = Vec::new();
+    for path in config.files(&Paths::from(spec.path.as_str()))? {
+        let file = SideFile { config, spec, path: &path };
+        let read = file.read(fields.clone())?;
+        starts.push((index.len(), path.clone()));
+        for piece in &read {
+            for &key in piece.part(column_of!(piece.block, 0, Column::Keys(keys) => keys)) {
+                if key == no_key(spec) {
+                    return Err(file.refuse(key, String::new()));
+                }
+                if let Err(first) = index.push(key) {
+                    return Err(file.refuse(key, other_row(&starts, first, index.len())));
+                }
+            }
+        }
+        pieces.extend(read);
+    }
+    let rows = pieces.iter().map(|piece| piece.rows).sum();
+    let mut columns = Vec::with_capacity(features.len());
+    for (field, feature) in (1..).zip(features) {
+        columns.push((feature, column(&pieces, rows, field, &fields[field].role)?));
+    }
+    Ok(SideTable { index: Arc::new(index), columns })
+}
+
+/// How the message about a key that stands in rows `first` and `second` names the one that it is not
+/// about: it is about the first row of the last file that has the key.
+fn other_row(starts: &[(u32, PathBuf)], first: u32, second: u32) -> String {
+    let file = starts.partition_point(|&(start, _)| start <= first) - 1;
+    let (start, path) = &starts[file];
+    match file + 1 == starts.len() {
+        true => format!("row {}", second - start + 1),
+        false => format!("row {} of {}", first - start + 1, path.display()),
+    }
+}
+
+/// One file of a side table.
+struct SideFile<'a> {
+    config: &'a DataConfig,
+    spec: &'a SideSpec,
+    path: &'a Path,
+}
+
+impl SideFile<'_> {
+    /// All rows in order.
+    fn read(&self, fields: Vec<Field>) -> Result<Vec<Piece>> {
+        // A side table need not be written as the data is: its ending goes before the job's setting.
+        let format = match format_of(self.path, Format::Auto) {
+            Ok(_) => Format::Auto,
+            Err(_) => self.config.format,
+        };
+        let config = DataConfig { header: Header::Yes, format, ..self.config.clone() };
+        let file = Arc::new(vec![DataFile::open(&config, self.path)?]);
+        let reading =
+            Arc::new(Reading::new(&file, fields, text_rules(&config), OtherColumns::PassOver)?);
+        let workers = Workers::new(NonZeroUsize::MIN);
+        let workers = Arc::new(workers.expect("a pool of one thread starts none"));
+        let order = Order { seed: 0, epoch: 0, shuffle: false };
+        let mut windows = Windows::new(reading, workers, order, WINDOW, 0);
+        let mut pieces = Vec::new();
+        while let Some(window) = windows.next_window()? {
+            windows.read_ahead();
+            pieces.extend(window.pieces);
+        }
+        Ok(pieces)
+    }
+
+    /// The error about a key that is missing or stands in `other` too. Only the file knows it as it is
+    /// written, so it is read once more.
+    fn refuse(&self, twice: FeatureKey, other: String) -> ReaderError {
+        let rule = Rule::Unique { twice, other };
+        let lookup = SideLookup { raw: self.spec.raw, rule };
+        match self.read(vec![key_field(self.spec, Role::SideRow(lookup))]) {
+            Err(error) => error,
+            Ok(_) => ReaderError::Setting {
+                problem: "the file has changed while it was read".to_owned(),
+                key: format!("side.{}", self.spec.name),
+            },
+        }
+    }
+}
+
+/// The key that stands for none.
+fn no_key(spec: &SideSpec) -> FeatureKey {
+    FeatureKey::missing(&format!("side.{}", spec.name))
+}
+
+fn key_field(spec: &SideSpec, role: Role) -> Field {
+    Field {
+        used_by: format!("side table `{}`", spec.name),
+        column: spec.key.clone(),
+        role,
+        slot: Slot::Pass,
+    }
+}
+
+fn column(pieces: &[Piece], rows: usize, field: usize, role: &Role) -> Result<SideColumn> {
+    Ok(match role {
+        Role::Id { .. } => {
+            SideColumn::Keys(values(pieces, rows, |b| column_of!(b, field, Column::Keys(x) => x)))
+        }
+        Role::Ids { .. } => SideColumn::Lists(lists(pieces, rows, field)?),
+        Role::Number { .. } => SideColumn::Numbers(values(
+            pieces,
+            rows,
+            |b| column_of!(b, field, Column::Numbers(x) => x),
+        )),
+        other => unreachable!("{other:?} is not a role of a side table's feature"),
+    })
+}

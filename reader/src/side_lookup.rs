@@ -1,0 +1,54 @@
+//! From a side table's key to its row.
+
+use std::sync::Arc;
+
+use zillion_feature::{FeatureKey, RawType, SideIndex};
+
+use crate::value::{Outcome, Refusal};
+
+/// From a side table's key to its row.
+#[derive(Clone, Debug)]
+pub(crate) struct SideLookup {
+    pub(crate) raw: RawType,
+    pub(crate) rule: Rule,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Rule {
+    /// A key that is not there reads as the row behind the last one, or is refused.
+    Find { index: Arc<SideIndex>, needed: bool },
+    /// In the side table's own file: no key may be missing, nor be this one, which another row has too.
+    Unique { twice: FeatureKey, other: String },
+}
+
+impl SideLookup {
+    pub(crate) fn new(raw: RawType, index: Arc<SideIndex>, needed: bool) -> Self {
+        Self { raw, rule: Rule::Find { index, needed } }
+    }
+
+    #[inline]
+    pub(crate) fn row(&self, key: Option<FeatureKey>) -> Outcome<u32> {
+        match (&self.rule, key) {
+            (Rule::Find { index, needed }, key) => match key.and_then(|key| index.row(key)) {
+                Some(row) => Ok(row),
+                None if !needed => Ok(index.len()),
+                None => Err(if key.is_none() { Refusal::Missing } else { Refusal::NoSideRow }),
+            },
+            (Rule::Unique { twice, .. }, Some(key)) if key == *twice => Err(Refusal::NoSideRow),
+            (Rule::Unique { .. }, Some(_)) => Ok(0),
+            (Rule::Unique { .. }, None) => Err(Refusal::Missing),
+        }
+    }
+
+    /// What is wrong with a key that was refused.
+    pub(crate) fn explain(&self, used_by: &str) -> String {
+        match &self.rule {
+            Rule::Find { .. } => format!(
+                "has no row there, but {used_by} needs one in every row, because a numeric feature has no `missing = <number>`; give it one, or add the row"
+            ),
+            Rule::Unique { other, .. } => {
+                format!("is the key of {other} too; keep one of the two rows")
+            }
+        }
+    }
+}

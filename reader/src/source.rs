@@ -1,0 +1,107 @@
+//! Opened files of every format behind one trait.
+//!
+//! A format is one file in this folder: it says what columns and rows a file has and how fields are
+//! decoded from it. Everything else in the crate asks a [`Source`] and never which format it is.
+
+mod arrow;
+mod open;
+mod parquet;
+mod text;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::arrays::GroupPlan;
+use crate::error::Result;
+use crate::field::Field;
+use crate::text::{OtherColumns, TextFile, TextPlan};
+
+pub use open::DataFile;
+
+/// The record batches of a file, one after another, with all its columns.
+pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch>>>;
+
+/// A file that has been opened and checked.
+pub(crate) trait Source: fmt::Debug + Send + Sync {
+    /// Returns the path of the file, or the name of the stream.
+    fn path(&self) -> &Path;
+
+    /// Returns the names of the columns in the order of the file.
+    fn columns(&self) -> Vec<&str>;
+
+    /// Returns the number of rows if it is known before they are read.
+    fn rows(&self) -> Option<u64>;
+
+    /// Returns the units of the file, which is number `file` of its list. Units without rows are left out.
+    fn units(&self, file: usize) -> Vec<Unit>;
+
+    /// Finds and checks the columns of the fields. `first` is the first file of the list if this is
+    /// another one. `others` are the columns of a text file that no field reads.
+    fn plan(
+        self: Arc<Self>,
+        fields: &[Field],
+        first: Option<&Path>,
+        others: OtherColumns,
+    ) -> Result<FilePlan>;
+
+    /// Returns the file as text, if it is a text file.
+    fn text(&self) -> Option<&TextFile> {
+        None
+    }
+
+    /// Returns the file as columns with types of their own, if it has them.
+    fn arrays(&self) -> Option<&dyn ArraySource> {
+        None
+    }
+}
+
+/// A file whose columns have types of their own and are read as Arrow arrays.
+pub trait ArraySource {
+    /// Returns the columns with the types that their values have, whatever their encoding.
+    fn schema(&self) -> SchemaRef;
+
+    /// Reads the file from its beginning, all columns, batch after batch.
+    ///
+    /// # Errors
+    /// The file cannot be opened; later, a batch that cannot be decoded.
+    fn batches(&self) -> Result<Batches>;
+}
+
+/// The way in which the fields of one pass are decoded from one file.
+#[derive(Clone, Debug)]
+pub(crate) enum FilePlan {
+    /// Row groups, which are decoded column by column.
+    Groups(Arc<GroupPlan>),
+    /// Text, which is decoded row by row.
+    Text(Arc<TextPlan>),
+}
+
+/// The rows that the order of rows permutes as a whole: a row group, a record batch or a text file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    /// The index of the file.
+    pub(crate) file: usize,
+    /// The row group or record batch of the file; 0 for text.
+    pub(crate) group: usize,
+    /// The rows of the file before the unit.
+    pub(crate) rows_before: u64,
+    /// The rows of the unit; 0 for text, whose rows are counted when they are read.
+    pub(crate) rows: u64,
+}
+
+/// Returns the units of a file with these row groups.
+fn group_units(file: usize, groups: &[u64]) -> Vec<Unit> {
+    let mut rows_before = 0;
+    let mut units = Vec::with_capacity(groups.len());
+    for (group, &rows) in groups.iter().enumerate() {
+        if rows > 0 {
+            units.push(Unit { file, group, rows_before, rows });
+        }
+        rows_before += rows;
+    }
+    units
+}

@@ -1,0 +1,34 @@
+//! CSV and TSV, JSON lines, libsvm: bytes to chunks of whole records (one after another), chunks to rows
+//! (in parallel).
+//!
+//! The tokenisers ([`Chunks`], [`Records`], [`Lines`], [`JsonRow`], [`SvmRow`]) are public for tools that
+//! look at files which no schema describes.
+
+mod cell;
+mod cells;
+mod chunks;
+mod count;
+mod decode;
+mod file;
+mod json;
+mod line_rows;
+mod lines;
+mod open;
+mod plan;
+mod records;
+mod rows;
+mod settings;
+mod svm;
+
+pub use chunks::{Chunk, Chunks};
+pub use count::count_rows;
+pub(crate) use decode::{OtherColumns, TextBlock};
+pub use file::TextFile;
+pub use json::{JsonKeys, JsonRow, JsonValue};
+pub use lines::Lines;
+pub use open::open_stream;
+pub(crate) use plan::TextPlan;
+pub use records::{Dialect, Records, Step};
+pub(crate) use rows::{BadRow, Problem};
+pub use settings::Grammar;
+pub use svm::{SvmColumn, SvmEntry, SvmRow};

@@ -1,0 +1,210 @@
+//! A text file or stream whose columns are known.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::cells::CellPlan;
+use super::chunks::{Chunks, FIRST_ROWS};
+use super::decode::{OtherColumns, RowPlan};
+use super::json::{self, JsonPlan};
+use super::open::{open_file, open_stream};
+use super::settings::{Grammar, TextSettings};
+use super::svm::{self, SvmPlan};
+use crate::config::{DataConfig, Header};
+use crate::error::{ReaderError, Result};
+use crate::field::Field;
+use crate::format::{Compression, TextFormat};
+use crate::header;
+
+/// A text file whose columns are known.
+#[derive(Debug)]
+pub struct TextFile {
+    path: PathBuf,
+    origin: Origin,
+    settings: TextSettings,
+    /// Whether the first record is a header.
+    has_header: bool,
+    columns: Vec<String>,
+    has_rows: bool,
+}
+
+/// The bytes of a text file.
+#[derive(Debug)]
+enum Origin {
+    File(Compression),
+    /// A stream behind its header, until a pass takes it.
+    Stream(Mutex<Option<Chunks>>),
+}
+
+impl TextFile {
+    /// Opens a file, reads its header or looks at its first rows, and checks whether it has rows.
+    ///
+    /// # Errors
+    /// The file cannot be read, is empty or not UTF-8, or its first rows cannot be read.
+    pub(crate) fn open(
+        path: &Path,
+        compression: Compression,
+        config: &DataConfig,
+        format: TextFormat,
+    ) -> Result<Self> {
+        let settings = TextSettings::new(config, format);
+        let chunks = Chunks::new(open_file(path, compression)?, path, settings.grammar)?;
+        let mut file = Self {
+            path: path.to_owned(),
+            origin: Origin::File(compression),
+            settings,
+            has_header: false,
+            columns: Vec::new(),
+            has_rows: false,
+        };
+        file.read_start(chunks, config)?;
+        Ok(file)
+    }
+
+    /// Opens a stream, which can be read once. `name` is its name in messages.
+    ///
+    /// # Errors
+    /// See [`TextFile::open`].
+    pub(crate) fn open_stream(
+        stream: Box<dyn Read + Send>,
+        name: &str,
+        config: &DataConfig,
+        format: TextFormat,
+    ) -> Result<Self> {
+        let path = PathBuf::from(name);
+        let settings = TextSettings::new(config, format);
+        let chunks = Chunks::new(open_stream(stream, &path)?, &path, settings.grammar)?;
+        let mut file = Self {
+            path,
+            origin: Origin::Stream(Mutex::default()),
+            settings,
+            has_header: false,
+            columns: Vec::new(),
+            has_rows: false,
+        };
+        let chunks = file.read_start(chunks, config)?;
+        file.origin = Origin::Stream(Mutex::new(Some(chunks)));
+        Ok(file)
+    }
+
+    /// Learns the columns and whether there are rows, and returns the chunks from the first row on.
+    fn read_start(&mut self, mut chunks: Chunks, config: &DataConfig) -> Result<Chunks> {
+        (self.has_header, self.columns) = match (self.settings.grammar, &config.header) {
+            (Grammar::Cells(dialect), Header::Yes) => (true, chunks.take_header(dialect)?),
+            (Grammar::Cells(_), Header::Names(names)) => (false, names.clone()),
+            (Grammar::Json, _) => (false, chunks.columns(json::columns)?),
+            (Grammar::Svm, _) => (false, chunks.columns(svm::columns)?),
+        };
+        self.has_rows = chunks.has_more()?;
+        Ok(chunks)
+    }
+
+    /// Returns the path of the file, or the name of the stream.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the names of the columns: those of the header, or of the first rows.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// Returns the grammar of the rows.
+    pub fn grammar(&self) -> Grammar {
+        self.settings.grammar
+    }
+
+    /// Returns the settings by which the rows are decoded.
+    pub(crate) fn settings(&self) -> &TextSettings {
+        &self.settings
+    }
+
+    /// Returns whether a cell stands for a missing value.
+    pub fn is_missing(&self, cell: &[u8]) -> bool {
+        self.settings.is_missing(cell)
+    }
+
+    /// Returns whether there is a row.
+    pub fn has_rows(&self) -> bool {
+        self.has_rows
+    }
+
+    /// Returns whether the text is a stream, which can be read once.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.origin, Origin::Stream(_))
+    }
+
+    /// Returns whether the bytes of the file are those of the text.
+    pub(crate) fn is_plain_file(&self) -> bool {
+        matches!(self.origin, Origin::File(Compression::None))
+    }
+
+    /// Opens the chunks from the first data row on.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the stream has been read before.
+    pub fn chunks(&self) -> Result<Chunks> {
+        let compression = match &self.origin {
+            Origin::File(compression) => *compression,
+            Origin::Stream(chunks) => {
+                let taken = chunks.lock().unwrap_or_else(PoisonError::into_inner).take();
+                return taken
+                    .ok_or_else(|| ReaderError::StreamConsumed { path: self.path.clone() });
+            }
+        };
+        let source = open_file(&self.path, compression)?;
+        let mut chunks = Chunks::new(source, &self.path, self.settings.grammar)?;
+        if let (true, Grammar::Cells(dialect)) = (self.has_header, self.settings.grammar) {
+            chunks.take_header(dialect)?;
+        }
+        Ok(chunks)
+    }
+
+    /// Finds the column of each field.
+    pub(crate) fn row_plan(
+        &self,
+        fields: &[Field],
+        first: Option<&Path>,
+        others: OtherColumns,
+    ) -> Result<Box<dyn RowPlan>> {
+        Ok(match self.settings.grammar {
+            Grammar::Cells(dialect) => {
+                let mut cells = Vec::with_capacity(fields.len());
+                for (index, field) in fields.iter().enumerate() {
+                    cells.push((header::find(&self.columns, field, &self.path, first)?, index));
+                }
+                cells.sort_unstable();
+                // A record has as many cells as the header, so that none can be another column's.
+                Box::new(CellPlan { dialect, width: self.columns.len(), cells })
+            }
+            Grammar::Json => {
+                fields.iter().try_for_each(|field| self.find_in_rows(field))?;
+                Box::new(JsonPlan::new(fields, others))
+            }
+            Grammar::Svm => {
+                fields.iter().try_for_each(|field| self.find_in_rows(field))?;
+                Box::new(SvmPlan::new(&self.columns, fields, &self.path, others)?)
+            }
+        })
+    }
+
+    /// Checks that the first rows of a file without a header have a field's column.
+    fn find_in_rows(&self, field: &Field) -> Result<()> {
+        let found = header::find(&self.columns, field, &self.path, None);
+        found.map(drop).map_err(|error| match error {
+            ReaderError::MissingColumn { column, used_by, hint, path } => {
+                let rows = format!("none of the first {FIRST_ROWS} rows has it");
+                let remedy = match self.settings.grammar {
+                    Grammar::Json => {
+                        "; where a key is that rare, write it in the first row too, as null"
+                    }
+                    _ => "",
+                };
+                let hint = format!("{rows}, {hint}{remedy}");
+                ReaderError::MissingColumn { column, used_by, hint, path }
+            }
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! JSON lines: one object a line, columns by key.
+//!
+//! serde drives the parser; its visitors write a line's values into one flat row, so that no tree is
+//! built and what a line lacks is known. A key that no field reads is passed over unparsed.
+
+mod cell;
+mod row;
+
+use std::collections::HashMap;
+
+pub use row::{JsonRow, JsonValue};
+
+use super::decode::{Decoding, OtherColumns, RowPlan, TextBlock};
+use super::line_rows::{LinePlan, LineRows};
+use super::lines::Lines;
+use super::rows::BadRow;
+use super::settings::{Grammar, TextSettings};
+use crate::field::Field;
+use cell::JsonCell;
+
+/// The keys of an object that are decoded.
+#[derive(Debug)]
+pub(super) struct JsonPlan {
+    keys: JsonKeys,
+    /// For each field the number of its key.
+    key_of: Vec<usize>,
+}
+
+impl JsonPlan {
+    /// Returns the plan that decodes the column of each field.
+    pub(super) fn new(fields: &[Field], others: OtherColumns) -> Self {
+        let mut keys =
+            JsonKeys { refuses_others: others == OtherColumns::Refuse, ..JsonKeys::default() };
+        let key_of = fields.iter().map(|field| keys.add(&field.column)).collect();
+        Self { keys, key_of }
+    }
+}
+
+impl RowPlan for JsonPlan {
+    fn decode(&self, task: &Decoding<'_>) -> Result<TextBlock, BadRow> {
+        let rows = LineRows::new(self, &task.chunk.bytes, task.settings);
+        task.run(rows, 8 * task.fields.len())
+    }
+}
+
+impl LinePlan for JsonPlan {
+    type Row<'a> = JsonRow<'a>;
+    type Cell<'a> = JsonCell<'a>;
+
+    #[inline]
+    fn read<'a>(&self, row: &mut JsonRow<'a>, line: &'a [u8]) -> Result<(), String> {
+        row.read(line, &self.keys)
+    }
+
+    #[inline]
+    fn cell<'a>(
+        &'a self,
+        row: &'a JsonRow<'_>,
+        field: usize,
+        settings: &'a TextSettings,
+    ) -> JsonCell<'a> {
+        JsonCell { value: row.value(self.key_of[field]), row, settings }
+    }
+}
+
+/// The keys of objects that are read, by number.
+#[derive(Clone, Debug, Default)]
+pub struct JsonKeys {
+    names: Vec<String>,
+    numbers: HashMap<String, usize>,
+    /// Whether an object may have keys without a number.
+    refuses_others: bool,
+}
+
+impl JsonKeys {
+    /// Returns the number of a key, which is given the next one if it has none.
+    pub fn add(&mut self, name: &str) -> usize {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), self.names.len() - 1);
+        self.names.len() - 1
+    }
+
+    /// Returns the number of keys.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Returns whether no key is read.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Returns the name of a key.
+    pub fn name(&self, number: usize) -> &str {
+        &self.names[number]
+    }
+
+    /// The number of a key. `guess`: most lines have their keys in one order.
+    #[inline]
+    fn find(&self, name: &str, guess: usize) -> Option<usize> {
+        if self.names.get(guess).is_some_and(|known| known == name) {
+            return Some(guess);
+        }
+        self.numbers.get(name).copied()
+    }
+}
+
+/// The keys of the objects of some lines, in order of their first appearance. Lines that cannot be read
+/// are passed over, unless no line can be read.
+///
+/// # Errors
+/// What is wrong with the first line.
+pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
+    let mut lines = Lines::new(Grammar::Json, text);
+    let mut keys = JsonKeys::default();
+    let mut first_problem = None;
+    let mut readable = false;
+    while let Some(line) = lines.advance() {
+        match row::keys_of(line, &mut keys) {
+            Ok(()) => readable = true,
+            Err(problem) => {
+                first_problem.get_or_insert(problem);
+            }
+        }
+    }
+    match first_problem {
+        Some(problem) if !readable => Err(problem),
+        _ => Ok(keys.names),
+    }
+}

@@ -1,0 +1,153 @@
+//! Values of JSON to what roles make of them, by the rules that text and Parquet have too.
+
+use zillion_feature::raw_value::{
+    RawId, ValueError, group_from_bytes, id_from_flag, id_from_int, id_from_uint,
+};
+use zillion_feature::{FeatureKey, RawType};
+
+use super::row::{JsonRow, JsonValue};
+use crate::text::cell::{Cell, List, TextCell};
+use crate::text::settings::TextSettings;
+use crate::value::{self, Outcome, Refusal};
+
+/// A value of a row.
+pub(crate) struct JsonCell<'a> {
+    pub(in crate::text) value: JsonValue<'a>,
+    pub(in crate::text) row: &'a JsonRow<'a>,
+    pub(in crate::text) settings: &'a TextSettings,
+}
+
+impl<'a> JsonCell<'a> {
+    #[inline]
+    fn text(&self) -> Option<TextCell<'_>> {
+        let text = self.row.text(self.value)?.as_bytes();
+        Some(TextCell { text, settings: self.settings })
+    }
+
+    fn of(&self, value: JsonValue<'a>) -> Self {
+        JsonCell { value, row: self.row, settings: self.settings }
+    }
+
+    /// How a message shows the value: as JSON has it, or nearly.
+    fn show(&self) -> String {
+        match self.value {
+            JsonValue::Missing => "null".to_owned(),
+            JsonValue::Bool(flag) => flag.to_string(),
+            JsonValue::Int(x) => x.to_string(),
+            JsonValue::UInt(x) => x.to_string(),
+            JsonValue::Float(x) => x.to_string(),
+            JsonValue::Text(_) | JsonValue::Unescaped(..) => {
+                self.row.text(self.value).unwrap_or_default().to_owned()
+            }
+            JsonValue::List(start, end) => {
+                let items = self.row.items(start, end).iter();
+                let items: Vec<String> = items.map(|&item| self.of(item).show()).collect();
+                format!("[{}]", items.join(","))
+            }
+            JsonValue::Object => "{..}".to_owned(),
+        }
+    }
+}
+
+impl Cell for JsonCell<'_> {
+    fn shown(&self) -> Vec<u8> {
+        self.show().into_bytes()
+    }
+
+    #[inline]
+    fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>> {
+        let id = match self.value {
+            JsonValue::Missing => return Ok(None),
+            // As text, a number is what a CSV cell with the same digits is.
+            JsonValue::Int(id) => id_from_int(raw, id),
+            JsonValue::UInt(id) => id_from_uint(raw, id),
+            JsonValue::Bool(flag) => Ok(id_from_flag(raw, flag)),
+            JsonValue::Float(_) if raw == RawType::String => Err(ValueError::NoText),
+            // The parser makes a floating-point number of -0 and of what 64 bits cannot hold.
+            JsonValue::Float(x) if x == 0.0 && x.is_sign_negative() => Ok(I::of_u64(0)),
+            JsonValue::Float(x) if x.fract() == 0.0 && x.abs() >= 9.2e18 => {
+                Err(ValueError::Beyond64Bits)
+            }
+            JsonValue::Float(_) => Err(ValueError::NotWhole),
+            JsonValue::List(..) => return Err(Refusal::List),
+            JsonValue::Object => return Err(Refusal::Object),
+            JsonValue::Text(_) | JsonValue::Unescaped(..) => {
+                return self.text().map_or(Ok(None), |text| text.id(raw));
+            }
+        };
+        Ok(Some(id?))
+    }
+
+    #[inline]
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
+        match self.value {
+            JsonValue::List(start, end) => {
+                for &item in self.row.items(start, end) {
+                    if let Some(id) = self.of(item).id(raw)? {
+                        list.push(id);
+                    }
+                }
+            }
+            // One string that holds several ids, as in CSV.
+            JsonValue::Text(_) | JsonValue::Unescaped(..) => {
+                if let Some(text) = self.text() {
+                    text.ids(raw, list)?;
+                }
+            }
+            _ => {
+                if let Some(id) = self.id(raw)? {
+                    list.push(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn number(&self) -> Outcome<Option<f64>> {
+        Ok(Some(match self.value {
+            JsonValue::Missing => return Ok(None),
+            JsonValue::Bool(flag) => f64::from(u8::from(flag)),
+            JsonValue::Int(x) => x as f64,
+            JsonValue::UInt(x) => x as f64,
+            JsonValue::Float(x) => x,
+            JsonValue::List(..) => return Err(Refusal::List),
+            JsonValue::Object => return Err(Refusal::Object),
+            JsonValue::Text(_) | JsonValue::Unescaped(..) => {
+                return self.text().map_or(Ok(None), |text| text.number());
+            }
+        }))
+    }
+
+    fn label(&self) -> Outcome<Option<f32>> {
+        match self.text() {
+            Some(text) => text.label(),
+            None => match self.number() {
+                Ok(x) => x.map(|x| value::label(x, None)).transpose(),
+                Err(_) => Err(Refusal::NotLabel),
+            },
+        }
+    }
+
+    fn group(&self) -> Outcome<Option<u64>> {
+        match self.value {
+            JsonValue::Float(_) => Err(ValueError::NoText.into()),
+            JsonValue::Bool(flag) => Ok(Some(group_from_bytes(flag.to_string().as_bytes())?)),
+            _ => match self.text() {
+                Some(text) => text.group(),
+                None => {
+                    let key = self.id(RawType::U64).or_else(|_| self.id(RawType::I64))?;
+                    Ok(key.map(|key: FeatureKey| key.0))
+                }
+            },
+        }
+    }
+
+    fn time(&self) -> Outcome<Option<i64>> {
+        match self.value {
+            JsonValue::Missing => Ok(None),
+            JsonValue::Int(time) => Ok(Some(time)),
+            _ => self.text().map_or(Err(Refusal::NotTime), |text| text.time()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Rows of the grammars whose rows are lines to columns.
+
+use super::cell::{Cell, push};
+use super::lines::Lines;
+use super::rows::{Problem, Rows, bad_value};
+use super::settings::TextSettings;
+use crate::block::Column;
+use crate::field::{Field, Role};
+
+/// A plan for rows that are lines: how a line is read, and which value of it is a field's.
+pub(super) trait LinePlan {
+    /// A line that has been read; its memory is used again for the next one.
+    type Row<'a>: Default;
+    /// A value of a row.
+    type Cell<'a>: Cell
+    where
+        Self: 'a;
+
+    /// SvmColumn a line.
+    ///
+    /// # Errors
+    /// The line does not follow the grammar: what is wrong and what to do.
+    fn read<'a>(&self, row: &mut Self::Row<'a>, line: &'a [u8]) -> Result<(), String>;
+
+    /// Checks that a row is written as the first rows of its file are.
+    ///
+    /// # Errors
+    /// It is not: what is wrong and what to do.
+    fn check(&self, _row: &Self::Row<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Returns the value that a field reads.
+    fn cell<'a>(
+        &'a self,
+        row: &'a Self::Row<'_>,
+        field: usize,
+        settings: &'a TextSettings,
+    ) -> Self::Cell<'a>;
+}
+
+/// The rows of a chunk of lines.
+pub(super) struct LineRows<'a, P: LinePlan> {
+    lines: Lines<'a>,
+    line: &'a [u8],
+    row: P::Row<'a>,
+    plan: &'a P,
+    settings: &'a TextSettings,
+}
+
+impl<'a, P: LinePlan> LineRows<'a, P> {
+    pub(super) fn new(plan: &'a P, text: &'a [u8], settings: &'a TextSettings) -> Self {
+        let lines = Lines::new(settings.grammar, text);
+        Self { lines, line: &[], row: P::Row::default(), plan, settings }
+    }
+}
+
+impl<P: LinePlan> Rows for LineRows<'_, P> {
+    #[inline]
+    fn advance(&mut self) -> Result<bool, Problem> {
+        let Some(line) = self.lines.advance() else { return Ok(false) };
+        self.line = line;
+        Ok(true)
+    }
+
+    fn start(&self) -> usize {
+        self.lines.start()
+    }
+
+    fn text(&self) -> &[u8] {
+        self.line
+    }
+
+    fn peek(&mut self, field: usize, role: &Role, column: &mut Column) -> Option<()> {
+        self.plan.read(&mut self.row, self.line).ok()?;
+        push(column, role, &self.plan.cell(&self.row, field, self.settings)).ok()
+    }
+
+    #[inline]
+    fn decode(&mut self, columns: &mut [Column], fields: &[Field]) -> Result<(), Problem> {
+        self.plan.read(&mut self.row, self.line).map_err(Problem::Record)?;
+        self.plan.check(&self.row).map_err(Problem::Record)?;
+        for (index, (column, field)) in columns.iter_mut().zip(fields).enumerate() {
+            let cell = self.plan.cell(&self.row, index, self.settings);
+            if let Err(refusal) = push(column, &field.role, &cell) {
+                return Err(bad_value(index, fields, refusal, &cell.shown()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Bytes of a text file, decompressed as they are read.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+use crate::error::{ReaderError, Result};
+use crate::format::Compression;
+
+/// A stream of decompressed bytes.
+pub(super) type Bytes = Box<dyn Read + Send>;
+
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// Opens a file that is compressed in a known way.
+pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> {
+    let failed = |source| ReaderError::Io { what: "open the file", source, path: path.to_owned() };
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_file() && metadata.len() == 0 {
+        return Err(ReaderError::EmptyFile { path: path.to_owned() });
+    }
+    decompress(Box::new(file), compression).map_err(failed)
+}
+
+/// Opens a stream, whose compression shows in its first bytes, as the text that it holds. `path` is its
+/// name in messages.
+///
+/// # Errors
+/// The stream cannot be read, or is Parquet or Arrow, which have their directory at the end.
+pub fn open_stream(mut stream: Box<dyn Read + Send>, path: &Path) -> Result<Box<dyn Read + Send>> {
+    let failed = |source| ReaderError::Io { what: "read", source, path: path.to_owned() };
+    let mut start = Vec::new();
+    stream.by_ref().take(4).read_to_end(&mut start).map_err(failed)?;
+    if start == b"PAR1" {
+        return Err(ReaderError::Setting {
+            problem: "Parquet cannot be read from a stream, because its directory is at its end; give the file's path".to_owned(),
+            key: path.to_string_lossy().into_owned(),
+        });
+    }
+    if start == b"ARRO" {
+        return Err(ReaderError::Setting {
+            problem: "Arrow files cannot be read from a stream, because their directory is at their end; give the file's path".to_owned(),
+            key: path.to_string_lossy().into_owned(),
+        });
+    }
+    let compression = if start.starts_with(GZIP_MAGIC) {
+        Compression::Gzip
+    } else if start == ZSTD_MAGIC {
+        Compression::Zstd
+    } else {
+        Compression::None
+    };
+    decompress(Box::new(io::Cursor::new(start).chain(stream)), compression).map_err(failed)
+}
+
+fn decompress(source: Bytes, compression: Compression) -> io::Result<Bytes> {
+    Ok(match compression {
+        Compression::None => source,
+        Compression::Gzip => Box::new(MultiGzDecoder::new(source)),
+        Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(source)?),
+    })
+}

@@ -1,0 +1,45 @@
+//! The plan by which the fields of a pass are decoded from one text file.
+
+use std::sync::Arc;
+
+use super::chunks::{Chunk, Chunks};
+use super::count::count_rows;
+use super::decode::{Decoding, RowPlan, TextBlock};
+use super::file::TextFile;
+use super::rows::BadRow;
+use crate::error;
+use crate::field::Field;
+use crate::policy::Picker;
+
+/// A text file and the columns of it that are decoded.
+#[derive(Debug)]
+pub(crate) struct TextPlan {
+    pub(crate) file: Arc<TextFile>,
+    pub(crate) rows: Box<dyn RowPlan>,
+}
+
+impl TextPlan {
+    /// Opens the chunks from the first data row on.
+    pub(crate) fn chunks(&self) -> error::Result<Chunks> {
+        self.file.chunks()
+    }
+
+    /// Returns the number of rows of a chunk.
+    pub(crate) fn count_rows(&self, chunk: &Chunk) -> usize {
+        count_rows(chunk, self.file.grammar())
+    }
+
+    /// Decodes a chunk without its first `skip` rows. The chunk's first row is row `first` of its file, counted
+    /// from 0; where no row is drawn, that need not be right.
+    pub(crate) fn decode(
+        &self,
+        chunk: &Chunk,
+        fields: &[Field],
+        skip: usize,
+        first: u64,
+        picker: &Picker,
+    ) -> Result<TextBlock, BadRow> {
+        let settings = self.file.settings();
+        self.rows.decode(&Decoding { chunk, fields, skip, first, picker, settings })
+    }
+}

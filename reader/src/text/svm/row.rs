@@ -1,0 +1,120 @@
+//! One line of libsvm or libffm to its label, query and entries.
+
+use crate::value;
+use zillion_feature::raw_value::{parse_f64, parse_i64, parse_u64};
+
+pub(super) const LABEL: &str = "label";
+pub(super) const QUERY: &str = "qid";
+pub(super) const FEATURES: &str = "features";
+pub(super) const FIELD: &str = "field_";
+
+/// A column of a libsvm or libffm file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SvmColumn {
+    /// The label, `label`.
+    Label,
+    /// The query or group of the row, `qid`.
+    Query,
+    /// The sparse vector of libsvm, `features`.
+    Features,
+    /// The sparse vector of one field of libffm, such as `field_0`.
+    Field(u32),
+}
+
+impl SvmColumn {
+    /// Returns the column of this name.
+    pub fn of(column: &str) -> Option<Self> {
+        Some(match column {
+            LABEL => Self::Label,
+            QUERY => Self::Query,
+            FEATURES => Self::Features,
+            other => Self::Field(other.strip_prefix(FIELD)?.parse().ok()?),
+        })
+    }
+}
+
+/// One entry of a sparse vector.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SvmEntry<'a> {
+    /// The field, in libffm.
+    pub field: Option<u32>,
+    /// The index, a whole number as it is written.
+    pub index: &'a [u8],
+    /// The value, which is finite.
+    pub value: f32,
+}
+
+/// One row, whose memory is used again for the next one.
+#[derive(Clone, Debug, Default)]
+pub struct SvmRow<'a> {
+    /// The label as it is written; empty if there is none.
+    pub label: &'a [u8],
+    /// The query as it is written, if there is one.
+    pub query: Option<&'a [u8]>,
+    /// The entries of all fields.
+    pub entries: Vec<SvmEntry<'a>>,
+}
+
+impl<'a> SvmRow<'a> {
+    /// SvmColumn a line.
+    ///
+    /// # Errors
+    /// The line does not follow the grammar: what is wrong and what to do.
+    pub fn read(&mut self, line: &'a [u8]) -> Result<(), String> {
+        let line = match memchr::memchr(b'#', line) {
+            Some(comment) => &line[..comment],
+            None => line,
+        };
+        (self.label, self.query) = (&[], None);
+        self.entries.clear();
+        let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        for (at, word) in words.enumerate() {
+            match memchr::memchr(b':', word) {
+                None if at == 0 => self.label = word,
+                None => return Err(not_an_entry(word)),
+                Some(3) if self.entries.is_empty() && word.starts_with(b"qid") => {
+                    self.query = Some(&word[4..]);
+                }
+                Some(colon) => {
+                    let entry = SvmEntry::read(word, colon).ok_or_else(|| not_an_entry(word))?;
+                    self.entries.push(entry);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of a column.
+    pub fn entries_of(&self, read: SvmColumn) -> impl Iterator<Item = &SvmEntry<'a>> {
+        let field = match read {
+            SvmColumn::Field(number) => Some(number),
+            _ => None,
+        };
+        self.entries.iter().filter(move |entry| entry.field == field)
+    }
+}
+
+impl<'a> SvmEntry<'a> {
+    #[inline]
+    fn read(word: &'a [u8], colon: usize) -> Option<Self> {
+        let (first, rest) = (&word[..colon], &word[colon + 1..]);
+        let (field, index, value) = match memchr::memchr(b':', rest) {
+            Some(second) => {
+                let number = parse_u64(first).ok().and_then(|n| u32::try_from(n).ok())?;
+                (Some(number), &rest[..second], &rest[second + 1..])
+            }
+            None => (None, first, rest),
+        };
+        let value = parse_f64(value).ok()? as f32;
+        let whole = parse_i64(index).is_ok() || parse_u64(index).is_ok();
+        (whole && value.is_finite()).then_some(Self { field, index, value })
+    }
+}
+
+#[cold]
+fn not_an_entry(word: &[u8]) -> String {
+    format!(
+        "\"{}\" is not `index:value` (nor `field:index:value`) with a whole number and a finite one",
+        value::shorten(word)
+    )
+}
