@@ -13,7 +13,7 @@
 //!     conformance::plan_of,
 //! };
 //! use zillion_feature::{FeatureKey, RowBuffer, Step};
-//! use zillion_ps::{LocalClient, PushMode, TrainClient, Want};
+//! use zillion_ps::{LocalClient, PushMode, StepClient, TableAccess, Want};
 //!
 //! let linear = SegmentSpec {
 //!     name: "linear".into(),
@@ -61,13 +61,18 @@ mod client;
 pub mod conformance;
 mod error;
 mod local;
+mod options;
 mod order;
 mod pending;
 mod pulled;
 
-pub use client::{CheckpointTicket, PushMode, Since, StepReport, TrainClient, Want};
+pub use client::{
+    CheckpointTicket, Checkpointing, Publishing, PushMode, Since, StepClient, StepReport,
+    TableAccess, TrainClient, Want,
+};
 pub use error::{Error, Result};
 pub use local::LocalClient;
+pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
 pub use pending::Pending;
 pub use pulled::PulledRows;

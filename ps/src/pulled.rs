@@ -4,16 +4,16 @@ use zillion_embedding::Error as TableError;
 use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::{LookupReport, RowSource, TableLayout};
 
-use crate::client::TrainClient;
+use crate::client::TableAccess;
 
 /// Rows read through a training client, as evaluation reads them. It never inserts.
 pub struct PulledRows<'a> {
-    client: &'a mut dyn TrainClient,
+    client: &'a mut dyn TableAccess,
 }
 
 impl<'a> PulledRows<'a> {
     /// Reads through `client`, between two steps.
-    pub fn new(client: &'a mut dyn TrainClient) -> Self {
+    pub fn new(client: &'a mut dyn TableAccess) -> Self {
         Self { client }
     }
 }

@@ -1,0 +1,45 @@
+//! The rows of a local client on their way into a version.
+
+use std::path::Path;
+
+use zillion_device::Files;
+use zillion_rows::RowSource;
+use zillion_rows::layer::{AtOnce, LayerManifest};
+
+use super::LocalClient;
+use crate::client::{Publishing, Since};
+use crate::error::Result;
+use crate::pulled::PulledRows;
+
+impl Publishing for LocalClient {
+    fn track_changes(&mut self, epochs: usize) -> Result<()> {
+        self.check_whole()?;
+        self.order.nothing_waits("track_changes")?;
+        Ok(self.tables.track_changes(&self.workers, epochs)?)
+    }
+
+    fn write_layer(
+        &mut self,
+        since: Since,
+        folder: &Path,
+        files: &Files,
+    ) -> Result<Option<LayerManifest>> {
+        self.check_whole()?;
+        self.order.nothing_waits("write_layer")?;
+        let (tables, workers, pace) = (&self.tables, &self.workers, &mut AtOnce);
+        Ok(match since {
+            Since::Base => Some(tables.write_base(workers, files, folder, pace)?),
+            Since::Epoch(epoch) => tables.write_delta(workers, epoch, files, folder, pace)?,
+        })
+    }
+
+    fn end_dirty_epoch(&mut self) -> Result<u32> {
+        self.check_whole()?;
+        self.order.nothing_waits("end_dirty_epoch")?;
+        Ok(self.tables.advance_dirty_epoch())
+    }
+
+    fn row_source(&mut self) -> Result<Box<dyn RowSource + '_>> {
+        Ok(Box::new(PulledRows::new(self)))
+    }
+}

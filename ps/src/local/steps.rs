@@ -1,0 +1,130 @@
+//! The steps of a local client.
+
+use std::sync::Arc;
+
+use zillion_embedding::{Counters, Rates};
+use zillion_feature::{LookupPlan, RowBuffer, Step};
+
+use super::{LocalClient, Staged};
+use crate::client::{PushMode, StepClient, StepReport, Want};
+use crate::error::{Error, Result};
+use crate::pending::Pending;
+
+impl StepClient for LocalClient {
+    fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()> {
+        self.check_whole()?;
+        if !(rates.scale.is_finite() && rates.scale > 0.0) {
+            let reason =
+                format!("the rates' scale must be a positive number and is {}", rates.scale);
+            return Err(Error::Argument { call: "begin_step", reason });
+        }
+        self.order.begin(step)?;
+        self.rates = rates;
+        self.counted = Counters::default();
+        Ok(())
+    }
+
+    fn looks_ahead(&self) -> bool {
+        self.tables.spills()
+    }
+
+    fn look_ahead(&mut self, plans: &[&LookupPlan]) -> Result<()> {
+        self.check_whole()?;
+        Ok(self.tables.look_ahead(&self.workers, plans)?)
+    }
+
+    fn pull(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+        want: Want,
+        mut buffer: RowBuffer,
+    ) -> Result<Pending<RowBuffer>> {
+        self.check_whole()?;
+        self.order.allow_in_step("pull")?;
+        self.tables.pull(&self.workers, plan, want.counts, &mut buffer)?;
+        Ok(Pending::ready(buffer))
+    }
+
+    fn push(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+        gradients: RowBuffer,
+        mode: PushMode,
+    ) -> Result<Pending<RowBuffer>> {
+        self.check_whole()?;
+        self.order.allow_in_step("push")?;
+        let outcome = match mode {
+            PushMode::Apply => {
+                let update = self.update(1.0);
+                self.tables.push(&self.workers, plan, &gradients, update)
+            }
+            PushMode::Stage => self.tables.stage(&self.workers, plan, &gradients),
+        };
+        self.counted = self.note_failure(outcome)?;
+        self.order.pushed(mode, self.tables.needs_sweep());
+        Ok(Pending::ready(match mode {
+            PushMode::Apply => gradients,
+            PushMode::Stage => {
+                self.staged = Some(Staged { plan: plan.clone(), gradients });
+                std::mem::take(&mut self.spare)
+            }
+        }))
+    }
+
+    fn grad_sq_norm(&mut self) -> Result<f64> {
+        self.check_whole()?;
+        self.order.allow_staged("grad_sq_norm")?;
+        let Some(Staged { plan, gradients }) = &self.staged else { return Ok(0.0) };
+        Ok(self.tables.grad_sq_norm(&self.workers, plan, gradients, self.order.step())?)
+    }
+
+    fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64> {
+        self.check_whole()?;
+        Ok(self.tables.regulariser_loss(&self.workers, plan)?)
+    }
+
+    fn apply(&mut self, scale: f32) -> Result<StepReport> {
+        self.check_whole()?;
+        self.order.allow_staged("apply")?;
+        if !(scale.is_finite() && scale >= 0.0) {
+            let reason = format!("the factor must be zero or a positive number and is {scale}");
+            return Err(Error::Argument { call: "apply", reason });
+        }
+        let update = self.update(scale);
+        if let Some(Staged { plan, gradients }) = self.staged.take() {
+            let applied = self.tables.apply(&self.workers, &plan, &gradients, update);
+            self.spare = gradients;
+            let counted = self.note_failure(applied)?;
+            self.counted.add(counted);
+        }
+        let swept = self.tables.sweep(&self.workers, update);
+        let counted = self.note_failure(swept)?;
+        self.counted.add(counted);
+        self.end_step();
+        Ok(self.counted.into())
+    }
+
+    fn sweep(&mut self) -> Result<StepReport> {
+        self.check_whole()?;
+        if self.order.allow_sweep()? {
+            let update = self.update(1.0);
+            let swept = self.tables.sweep(&self.workers, update);
+            let counted = self.note_failure(swept)?;
+            self.counted.add(counted);
+        }
+        self.end_step();
+        Ok(self.counted.into())
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        self.check_whole()?;
+        if self.order.allow_discard()? {
+            self.tables.discard();
+            if let Some(staged) = self.staged.take() {
+                self.spare = staged.gradients;
+            }
+        }
+        self.order.skipped();
+        Ok(())
+    }
+}

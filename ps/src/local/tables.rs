@@ -1,0 +1,50 @@
+//! Access to local tables outside of a step.
+
+use zillion_embedding::{Adopted, TableStatistics};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
+use zillion_rows::layer::WholeRow;
+use zillion_rows::{LookupReport, TableLayout};
+
+use super::LocalClient;
+use crate::client::TableAccess;
+use crate::error::Result;
+use crate::pending::Pending;
+
+impl TableAccess for LocalClient {
+    fn layouts(&self) -> &[TableLayout] {
+        self.tables.layouts()
+    }
+
+    fn lookup(
+        &mut self,
+        plan: &LookupPlan,
+        mut buffer: RowBuffer,
+    ) -> Result<Pending<(RowBuffer, LookupReport)>> {
+        self.check_whole()?;
+        self.order.nothing_waits("lookup")?;
+        let report = self.tables.lookup(&self.workers, plan, &mut buffer)?;
+        Ok(Pending::ready((buffer, report)))
+    }
+
+    fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64> {
+        self.check_whole()?;
+        self.order.nothing_waits("prefill")?;
+        Ok(self.tables.prefill(&self.workers, table, keys)?)
+    }
+
+    fn adopt<'a>(
+        &mut self,
+        table: TableId,
+        from: &TableLayout,
+        rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
+    ) -> Result<Adopted> {
+        self.check_whole()?;
+        self.order.nothing_waits("adopt")?;
+        let adopted = self.tables.adopt(table, from, rows);
+        self.note_failure(adopted)
+    }
+
+    fn stats(&mut self) -> Result<Vec<TableStatistics>> {
+        Ok(self.tables.statistics())
+    }
+}
