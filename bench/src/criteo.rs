@@ -58,7 +58,7 @@ impl Criteo {
     pub(crate) fn new(rows: u64, workers: &Arc<Workers>) -> Result<Self> {
         let job = job().parse::<Table>().context("the benchmark's own job")?;
         let job = Job::from_value(job.into())?;
-        let graph = zillion_trainer::graph(&job, Mode::Infer)?;
+        let graph = job.graph(Mode::Infer)?;
         let params = Params::init(&graph.params, SEED);
         let (lanes, tile_rows) = (job.train.lanes.get(), job.train.tile_rows.get());
         let scorer = Scorer::new(

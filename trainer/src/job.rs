@@ -5,6 +5,7 @@
 //! what a checkpoint remembers.
 
 mod eval;
+mod graph;
 mod identity;
 mod learning;
 mod pinned;

@@ -23,24 +23,23 @@ mod checkpoint;
 mod error;
 mod evaluate;
 mod fetch;
-mod figures;
 mod frequencies;
+mod graph_inputs;
 mod job;
-mod model;
 mod observer;
 mod pipeline;
 mod plan;
 mod predict;
 pub mod profile;
 mod publish;
-mod recent;
+mod recent_auc;
 mod rejects;
-mod report;
 mod retrieval;
-mod spans;
-mod stages;
+mod stage_seconds;
 mod tasks;
+mod trace_span;
 mod train;
+mod train_report;
 
 pub use check::{
     CheckReport, DataCheck, FeatureCheck, Finding, GradientCheck, GradientGroup, LabelCheck,
@@ -52,18 +51,19 @@ pub use checkpoint::{
 pub use error::{Error, Result};
 pub use evaluate::EvalReport;
 pub use fetch::Fetched;
-pub use figures::{CheckpointReport, PublishReport, RunFigures};
 pub use job::{
     EvalConfig, ItemCounts, Job, Memory, PublishConfig, RateConfig, RunConfig, TableConfig,
     TrainConfig, WarmStart,
 };
-pub use model::graph;
-pub use observer::{EpochReport, Look, Observer, Silent, StepReport, Stepped};
+pub use observer::{
+    CheckpointReport, EpochReport, Look, Observer, PublishReport, RunFigures, Silent, StepReport,
+    Stepped,
+};
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{Loaded, Looked, Predicted, Prediction};
 pub use publish::{Published, publish_checkpoint};
 pub use rejects::RejectFile;
-pub use report::TrainReport;
-pub use stages::StageSeconds;
+pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
 pub use train::{TrainOptions, train};
+pub use train_report::TrainReport;

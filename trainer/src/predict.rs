@@ -16,7 +16,6 @@ use crate::evaluate::{self, EvalReport, Judge};
 use crate::fetch::{self, Fetched};
 use crate::frequencies::Frequencies;
 use crate::job::Job;
-use crate::model;
 use crate::pipeline::{Pipeline, Planned};
 use crate::retrieval::Towers;
 
@@ -76,7 +75,7 @@ impl Loaded {
     /// Loads a checkpoint that is already open.
     pub fn from_checkpoint(checkpoint: Checkpoint, workers: Arc<Workers>) -> Result<Self> {
         let job = checkpoint.job()?;
-        let graph = model::graph(&job, Mode::Infer)?;
+        let graph = job.graph(Mode::Infer)?;
         let params = checkpoint.params(&graph.params)?;
         let rows = checkpoint.rows(&job, &workers)?;
         let settings = job.train.settings()?;
@@ -129,7 +128,7 @@ impl Loaded {
         nodes: &[String],
         mut sink: impl FnMut(Looked<'_>) -> Result<bool>,
     ) -> Result<()> {
-        let graph = model::graph(&self.job, Mode::Infer)?;
+        let graph = self.job.graph(Mode::Infer)?;
         let wanted = fetch::wanted(&graph, nodes)?;
         let ids: Vec<_> = wanted.iter().map(|node| node.id).collect();
         let train = &self.job.train;

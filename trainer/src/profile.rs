@@ -23,7 +23,7 @@ use zillion_nn::Executor;
 use zillion_nn::timeline::{Event, Work};
 
 use crate::pipeline::{Decoding, Planned};
-use crate::stages::Lap;
+use crate::stage_seconds::Lap;
 pub use advice::{Bound, Shares, advice};
 pub use limits::Limits;
 pub use summary::{KernelFigures, Summary, TableFigures};
@@ -194,20 +194,6 @@ impl Profiler {
             sampled: self.sampled,
             beside: self.beside,
             left_out: self.left_out,
-        }
-    }
-}
-
-/// Hands a lap on to the profiler, where there is one.
-pub(crate) trait Note {
-    /// The lap was this stage.
-    fn note(self, profiler: &mut Option<Box<Profiler>>, stage: Stage);
-}
-
-impl Note for Lap {
-    fn note(self, profiler: &mut Option<Box<Profiler>>, stage: Stage) {
-        if let Some(profiler) = profiler {
-            profiler.stage(stage, self);
         }
     }
 }

@@ -10,7 +10,6 @@ use zillion_nn::zoo::{self, Task, TaskLabel};
 
 use crate::error::Result;
 use crate::job::Job;
-use crate::recent::Recent;
 
 impl Job {
     /// What the model scores, in the order of its outputs: the first one is what single figures are
@@ -80,13 +79,13 @@ pub(crate) fn as_map<T: Serialize, S: Serializer>(
 }
 
 /// The labels that a task is held against, and which rows have one (`None`: all).
-struct Truth<'a> {
-    labels: Cow<'a, [f32]>,
-    known: Option<Cow<'a, [bool]>>,
+pub(crate) struct Truth<'a> {
+    pub(crate) labels: Cow<'a, [f32]>,
+    pub(crate) known: Option<Cow<'a, [bool]>>,
 }
 
 impl<'a> Truth<'a> {
-    fn of(label: TaskLabel, columns: &'a [LabelColumn]) -> Self {
+    pub(crate) fn of(label: TaskLabel, columns: &'a [LabelColumn]) -> Self {
         match label {
             TaskLabel::Own { label } => {
                 let column = &columns[label];
@@ -124,7 +123,7 @@ fn is_one(column: &LabelColumn, row: usize) -> bool {
 }
 
 /// The elements of the rows that are known.
-fn kept<'a, T: Copy>(values: &'a [T], known: Option<&[bool]>) -> Cow<'a, [T]> {
+pub(crate) fn kept<'a, T: Copy>(values: &'a [T], known: Option<&[bool]>) -> Cow<'a, [T]> {
     match known {
         None => Cow::Borrowed(values),
         Some(known) => values.iter().zip(known).filter(|(_, k)| **k).map(|(&v, _)| v).collect(),
@@ -164,28 +163,6 @@ impl Evaluations {
         let reports =
             named.map(|(task, evaluation)| Ok((task.name, TaskReport::new(&evaluation.finish()?))));
         reports.collect()
-    }
-}
-
-/// The most recent predictions of each task.
-pub(crate) struct RecentTasks(Vec<(Task, Recent)>);
-
-impl RecentTasks {
-    pub(crate) fn new(tasks: Vec<Task>) -> Self {
-        Self(tasks.into_iter().map(|task| (task, Recent::default())).collect())
-    }
-
-    pub(crate) fn push(&mut self, batch: &Batch, logits: &[&[f32]]) {
-        for ((task, recent), logits) in self.0.iter_mut().zip(logits) {
-            let truth = Truth::of(task.label, &batch.labels);
-            let known = truth.known.as_deref();
-            recent.push(&kept(logits, known), &kept(&truth.labels, known));
-        }
-    }
-
-    /// The AUC of each task, in order.
-    pub(crate) fn aucs(&self) -> Vec<(String, Option<f64>)> {
-        self.0.iter().map(|(task, recent)| (task.name.clone(), recent.auc())).collect()
     }
 }
 

@@ -13,7 +13,7 @@ use zillion_device::{Files, Workers};
 use zillion_embedding::Rates;
 use zillion_feature::random::{combine, mix64, unit_f32};
 use zillion_feature::{FeatureKey, RowBuffer, Step};
-use zillion_ps::{LocalClient, PulledRows, PushMode, Since, TrainClient};
+use zillion_ps::{LocalClient, Publishing, PulledRows, PushMode, Since, StepClient};
 use zillion_registry::{Cache, Model, MoveKind, STABLE, VersionId, VersionManifest};
 use zillion_rows::DEFAULT_SHARDS;
 use zillion_rows::conformance::plan_of;

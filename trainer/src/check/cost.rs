@@ -11,7 +11,6 @@ use super::report::{Findings, MemoryCheck, TableCheck};
 use super::sample::Sampled;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::model;
 
 /// Share of the memory that the system and its caches should keep.
 const RESERVED: f64 = 0.1;
@@ -265,7 +264,7 @@ fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
         return Err(Error::Unsupported("a job needs a label".to_owned()));
     }
     let settings = job.train.settings()?;
-    let graph = model::graph(job, Mode::Train)?;
+    let graph = job.graph(Mode::Train)?;
     let loss = graph
         .output(LOSS)
         .ok_or_else(|| Error::Unsupported("the model has no output for its loss".to_owned()))?;

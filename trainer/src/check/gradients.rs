@@ -20,7 +20,6 @@ use zillion_reader::{BatchOrder, Dataset};
 
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::model;
 
 /// Largest relative error that 32-bit numbers explain.
 const TOLERANCE: f64 = 0.02;
@@ -93,7 +92,7 @@ pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<Gradi
     let (batch, _) = first?;
     let plan = LookupPlan::build(&batch, &job.schema, &mut PlanScratch::default());
 
-    let graph = model::graph(job, Mode::Train)?;
+    let graph = job.graph(Mode::Train)?;
     let loss = graph
         .output(LOSS)
         .ok_or_else(|| Error::Unsupported("the model has no output for its loss".to_owned()))?;

@@ -5,7 +5,6 @@ use zillion_nn::optim::Decay;
 
 use super::report::Findings;
 use crate::job::Job;
-use crate::model;
 
 /// Says what is settled by settings of learning and easily overlooked. `rows` are those of an epoch.
 pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
@@ -65,7 +64,7 @@ fn frozen_parameters(job: &Job, findings: &mut Findings) {
         return;
     }
     // Whatever is wrong with the model is found where its memory is counted.
-    let Ok(mut graph) = model::graph(job, Mode::Train) else { return };
+    let Ok(mut graph) = job.graph(Mode::Train) else { return };
     let was: Vec<bool> = graph.params.iter().map(|param| param.trainable).collect();
     if job.freeze(&mut graph).is_err() {
         return;

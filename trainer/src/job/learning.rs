@@ -13,7 +13,6 @@ use zillion_nn::{Graph, Mode, ParamSpec};
 
 use super::Job;
 use crate::error::Result;
-use crate::model;
 
 /// What stands for every label in `[train.loss]`.
 const EVERY_LABEL: &str = "*";
@@ -106,7 +105,7 @@ impl Job {
         if train.rates.is_empty() && train.freeze.is_empty() && frozen_tables.is_empty() {
             return Ok(());
         }
-        let mut graph = model::graph(self, Mode::Train)?;
+        let mut graph = self.graph(Mode::Train)?;
         self.freeze(&mut graph)?;
         self.rate_factors(&graph.params)?;
         let learns = graph.params.iter().any(|param| param.trainable);
@@ -320,7 +319,7 @@ mod tests {
              [[train.rates]]\nmatch = 'mlp.1.weight'\nscale = 0.5\n\
              [[train.rates]]\nmatch = 'mlp.*'\nlr = 0.001")
         .unwrap();
-        let mut graph = model::graph(&job, Mode::Train).unwrap();
+        let mut graph = job.graph(Mode::Train).unwrap();
         job.freeze(&mut graph).unwrap();
         let factors = job.rate_factors(&graph.params).unwrap();
         let of = |name: &str| {

@@ -15,7 +15,7 @@ use zillion_nn::{Op, cost};
 use super::timeline::{Sampled, Stage, Timeline, What, kind_of};
 use super::{Bound, Limits, Shares, advice, is_kernel};
 use crate::profile::advice::Circumstances;
-use crate::stages::StageSeconds;
+use crate::stage_seconds::StageSeconds;
 
 /// What kernels of one kind come to, a batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

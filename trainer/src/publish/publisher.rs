@@ -8,13 +8,14 @@ use std::sync::Arc;
 use zillion_device::{Clock, Files, Workers};
 use zillion_feature::{Cursor, Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
+use zillion_ps::{Publishing, Since};
 use zillion_reader::SideTables;
 use zillion_registry::{
     Cache, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
     ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
 use zillion_rows::layer::{AtOnce, Layer, LayerManifest, difference, layer_of_checkpoint};
-use zillion_rows::{RowSource, TableLayout, TableSpec};
+use zillion_rows::{PartSource, RowSource, TableLayout, TableSpec};
 use zillion_scorer::Scorer;
 use zillion_store::StoreSums;
 
@@ -24,8 +25,7 @@ use super::parity::Parity;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
-use crate::model;
-use crate::spans::span;
+use crate::trace_span::span;
 
 /// Versions that changes are remembered since: so many can be rolled back without comparing all rows.
 pub(crate) const REMEMBERED: usize = 16;
@@ -40,22 +40,6 @@ pub(crate) struct Moment {
     pub(crate) cursor: Cursor,
     pub(crate) newest_event_ms: Option<u64>,
     pub(crate) metrics: BTreeMap<String, f64>,
-}
-
-/// The rows that are to be published: of live tables, or of a checkpoint.
-pub(crate) trait Rows {
-    /// Writes all rows below `folder`.
-    fn all(&mut self, folder: &Path, files: &Files) -> Result<LayerManifest>;
-
-    /// Writes what changed since the end of a dirty epoch; `None` where that is not known.
-    fn since(&mut self, epoch: u32, folder: &Path, files: &Files) -> Result<Option<LayerManifest>>;
-
-    /// Ends the dirty epoch: what changes from now on is of the next version. Returns its number.
-    fn end_epoch(&mut self) -> Result<u32>;
-
-    /// The rows as scoring reads them.
-    fn with_source(&mut self, work: &mut dyn FnMut(&mut dyn RowSource) -> Result<()>)
-    -> Result<()>;
 }
 
 /// A version that was published, and where its rows came from.
@@ -153,7 +137,7 @@ impl Publisher {
         let encoder =
             Encoder::new(&job.schema, statistics, sides.tables()).map_err(Error::Schema)?;
         let parity = Parity::read(job, &encoder, config.parity_rows.get())?;
-        let graph = model::graph(job, Mode::Infer)?;
+        let graph = job.graph(Mode::Infer)?;
         let train = &job.train;
         let (lanes, tile_rows) = (train.lanes.get(), train.tile_rows.get());
         let scorer = Scorer::new(
@@ -190,18 +174,14 @@ impl Publisher {
     pub(crate) fn publish(
         &mut self,
         moment: &Moment,
-        rows: &mut dyn Rows,
+        rows: &mut dyn Publishing,
         params: &Params,
         wish: Wish,
     ) -> Result<Published> {
         let _span = span!("publish", step = moment.step).entered();
         let dense = params.to_safetensors()?;
-        let mut parity = Vec::new();
-        let Self { parity: wanted, scorer, .. } = self;
-        rows.with_source(&mut |source| {
-            parity = wanted.score(scorer, source, params)?.to_json();
-            Ok(())
-        })?;
+        let Self { parity, scorer, .. } = self;
+        let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
         // Runs that begin from the same checkpoint share a name and count steps alike: what they have learned
         // tells them apart.
         let is_this = |version: &VersionManifest| {
@@ -230,7 +210,7 @@ impl Publisher {
     fn publish_new(
         &mut self,
         moment: &Moment,
-        rows: &mut dyn Rows,
+        rows: &mut dyn Publishing,
         (dense, parity): (Vec<u8>, Vec<u8>),
         is_base: bool,
     ) -> Result<VersionManifest> {
@@ -244,7 +224,7 @@ impl Publisher {
             }
         };
         let layer = self.rows(chain.as_deref(), rows)?;
-        let epoch = rows.end_epoch()?;
+        let epoch = rows.end_dirty_epoch()?;
         let frame = &self.frame;
         let draft = Draft {
             schema: frame.schema.clone(),
@@ -278,22 +258,22 @@ impl Publisher {
     fn rows(
         &self,
         chain: Option<&[Arc<VersionManifest>]>,
-        rows: &mut dyn Rows,
+        rows: &mut dyn Publishing,
     ) -> Result<LayerManifest> {
         let folder = &self.layer_folder();
         let Some((chain, parent)) = chain.and_then(|chain| Some((chain, chain.last()?))) else {
-            return rows.all(folder, &self.files);
+            return write_base(rows, folder, &self.files);
         };
         let known = self.known.iter().rev().find(|(version, _)| *version == parent.version);
         if let Some(&(_, epoch)) = known
-            && let Some(layer) = rows.since(epoch, folder, &self.files)?
+            && let Some(layer) = rows.write_layer(Since::Epoch(epoch), folder, &self.files)?
         {
             return Ok(layer);
         }
         let whole = self.folder.join("whole");
         self.files.create_dir(&whole)?;
         let layouts: Vec<TableLayout> = self.frame.tables.iter().map(TableSpec::layout).collect();
-        let all = rows.all(&whole, &self.files)?;
+        let all = write_base(rows, &whole, &self.files)?;
         let new = Layer::open(whole.as_path(), &all, &layouts)?;
         let mut cache =
             Cache::open(&self.folder.join("cache"), self.model.name(), self.files.clone())?;
@@ -370,7 +350,7 @@ pub fn publish_checkpoint(
         workers,
         clock,
     })?;
-    let graph = model::graph(job, Mode::Infer)?;
+    let graph = job.graph(Mode::Infer)?;
     let params = checkpoint.params(&graph.params)?;
     let mut rows = CheckpointRows { checkpoint, job, workers };
     let best = manifest.progress.best.filter(|best| best.step == manifest.step);
@@ -396,27 +376,40 @@ struct CheckpointRows<'a> {
     workers: &'a Arc<Workers>,
 }
 
-impl Rows for CheckpointRows<'_> {
-    fn all(&mut self, folder: &Path, files: &Files) -> Result<LayerManifest> {
+impl Publishing for CheckpointRows<'_> {
+    fn track_changes(&mut self, _: usize) -> zillion_ps::Result<()> {
+        Ok(())
+    }
+
+    fn write_layer(
+        &mut self,
+        since: Since,
+        folder: &Path,
+        files: &Files,
+    ) -> zillion_ps::Result<Option<LayerManifest>> {
+        if let Since::Epoch(_) = since {
+            // A checkpoint remembers no lists of changes.
+            return Ok(None);
+        }
         let Self { checkpoint, job, workers } = self;
         let (tables, parts) = (&job.tables, &checkpoint.manifest.tables);
         let path = checkpoint.path();
-        Ok(layer_of_checkpoint(workers, path, tables, parts, files, folder, &mut AtOnce)?)
+        Ok(Some(layer_of_checkpoint(workers, path, tables, parts, files, folder, &mut AtOnce)?))
     }
 
-    fn since(&mut self, _: u32, _: &Path, _: &Files) -> Result<Option<LayerManifest>> {
-        Ok(None)
-    }
-
-    fn end_epoch(&mut self) -> Result<u32> {
+    fn end_dirty_epoch(&mut self) -> zillion_ps::Result<u32> {
         let epochs = self.checkpoint.manifest.tables.iter().map(|table| table.dirty_epoch);
         Ok(epochs.max().unwrap_or(1))
     }
 
-    fn with_source(
-        &mut self,
-        work: &mut dyn FnMut(&mut dyn RowSource) -> Result<()>,
-    ) -> Result<()> {
-        work(&mut self.checkpoint.rows(self.job, self.workers)?)
+    fn row_source(&mut self) -> zillion_ps::Result<Box<dyn RowSource + '_>> {
+        let (specs, parts) = (self.job.tables.clone(), &self.checkpoint.manifest.tables);
+        Ok(Box::new(PartSource::open(self.workers, self.checkpoint.path(), specs, parts)?))
     }
+}
+
+/// Writes all rows below `folder`.
+fn write_base(rows: &mut dyn Publishing, folder: &Path, files: &Files) -> Result<LayerManifest> {
+    let layer = rows.write_layer(Since::Base, folder, files)?;
+    layer.ok_or_else(|| Error::Unsupported("the tables wrote no base".to_owned()))
 }

@@ -12,7 +12,6 @@
 //! and never holds a part of one.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use zillion_feature::random::combine;
 use zillion_feature::{
@@ -174,18 +173,6 @@ impl Summed {
         }));
         let occurrences = Occurrences { offsets, positions: Vec::new() };
         TablePlan { table: zillion_feature::TableId(table as u16), keys, slots, occurrences }
-    }
-}
-
-/// The plan and the row gradients that are pushed: of the batch alone, or of all batches of the step.
-pub(super) fn whole_step(
-    accumulated: &mut Accumulated,
-    plan: &Arc<LookupPlan>,
-    grads: &mut RowBuffer,
-) -> Arc<LookupPlan> {
-    match accumulated.batches() {
-        0 => plan.clone(),
-        _ => Arc::new(accumulated.finish(grads)),
     }
 }
 

@@ -8,22 +8,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use zillion_device::{Files, SystemClock};
-use zillion_ps::{PulledRows, Since, TrainClient};
+use zillion_device::SystemClock;
 use zillion_reader::SideTables;
-use zillion_rows::RowSource;
-use zillion_rows::layer::LayerManifest;
 
 use super::Run;
 use crate::error::{Error, Result};
 use crate::evaluate::EvalReport;
-use crate::figures::PublishReport;
-use crate::observer::Observer;
-use crate::publish::{Moment, Opening, Published, Publisher, REMEMBERED, Rows, Wish};
+use crate::observer::{Observer, PublishReport};
+
+use crate::publish::{Moment, Opening, Published, Publisher, REMEMBERED, Wish};
 
 /// What a run has published.
 #[derive(Default)]
-pub(super) struct Publishing {
+pub(super) struct PublishState {
     publisher: Option<Publisher>,
     pub(super) last: Option<Published>,
     /// Why the last publication failed, if it did.
@@ -41,16 +38,16 @@ impl Run {
         let publisher = Publisher::open(Opening {
             job: &self.job,
             config: &config,
-            run: self.id.clone(),
-            run_folder: self.dir.path(),
-            statistics: &self.statistics,
+            run: self.output.id.clone(),
+            run_folder: self.output.dir.path(),
+            statistics: &self.data.statistics,
             sides,
             files: &self.options.files,
             workers: &self.options.workers,
             clock: Arc::new(SystemClock::new()),
         })?;
         self.client.track_changes(REMEMBERED)?;
-        self.publishing.publisher = Some(publisher);
+        self.output.publishing.publisher = Some(publisher);
         let schema = &self.job.schema;
         if schema.event_time.is_some() && schema.event_time_unit.is_none() {
             observer.note(
@@ -63,11 +60,11 @@ impl Run {
     /// Publishes what a run that was killed had checkpointed and not published.
     pub(super) fn catch_up_publishing(&mut self, observer: &mut dyn Observer) -> Result<()> {
         // A run that begins from another's checkpoint has nothing of its own yet.
-        if self.checkpointed.is_none() {
+        if self.output.checkpointed.is_none() {
             return Ok(());
         }
-        let best = self.progress.best.is_some_and(|best| best.step == self.step);
-        let is_epoch = self.cursor.row == 0 && self.step > 0;
+        let best = self.position.progress.best.is_some_and(|best| best.step == self.position.step);
+        let is_epoch = self.position.cursor.row == 0 && self.position.step > 0;
         if is_epoch && self.is_published_at_end(best) || self.is_publishing_due() {
             self.publish(BTreeMap::new(), observer)?;
         }
@@ -77,7 +74,8 @@ impl Run {
     /// Whether a version follows the step that was just done.
     pub(super) fn is_publishing_due(&self) -> bool {
         let every = self.job.publish.as_ref().and_then(|publish| publish.every);
-        self.step > 0 && every.is_some_and(|n| self.step.is_multiple_of(n.get() as u64))
+        self.position.step > 0
+            && every.is_some_and(|n| self.position.step.is_multiple_of(n.get() as u64))
     }
 
     /// Whether an epoch's end is published: of the best one, or of every one in a job whose versions go
@@ -116,24 +114,28 @@ impl Run {
         metrics: BTreeMap<String, f64>,
         observer: &mut dyn Observer,
     ) -> Result<()> {
-        let Some(publisher) = &mut self.publishing.publisher else { return Ok(()) };
+        let Some(publisher) = &mut self.output.publishing.publisher else { return Ok(()) };
         let began = Instant::now();
-        let newest_event_ms = self.progress.newest_event_ms;
-        let moment = Moment { step: self.step, cursor: self.cursor, newest_event_ms, metrics };
-        let mut rows = LiveRows { client: self.client.as_mut() };
-        let params = super::learning::scored(self.average.as_ref(), &self.params);
-        let outcome = publisher.publish(&moment, &mut rows, params, Wish::default());
+        let newest_event_ms = self.position.progress.newest_event_ms;
+        let moment = Moment {
+            step: self.position.step,
+            cursor: self.position.cursor,
+            newest_event_ms,
+            metrics,
+        };
+        let params = self.model.scoring_params();
+        let outcome = publisher.publish(&moment, self.client.as_mut(), params, Wish::default());
         let published = outcome.as_ref().ok();
         observer.published(&PublishReport { published, seconds: began.elapsed().as_secs_f64() });
         match outcome {
             Ok(published) => {
                 observer.note(&published.to_string());
-                self.publishing.last = Some(published);
-                self.publishing.problem = None;
+                self.output.publishing.last = Some(published);
+                self.output.publishing.problem = None;
             }
             Err(error) => {
                 observer.note(&format!("not published, the next version will have it: {error}"));
-                self.publishing.problem = Some(error);
+                self.output.publishing.problem = Some(error);
             }
         }
         Ok(())
@@ -141,39 +143,12 @@ impl Run {
 
     /// Refuses to end well where the last version could not be published.
     pub(super) fn check_published(&mut self, checkpoint: &Path) -> Result<()> {
-        match self.publishing.problem.take() {
+        match self.output.publishing.problem.take() {
             None => Ok(()),
             Some(problem) => Err(Error::NotPublished {
                 problem: Box::new(problem),
                 checkpoint: checkpoint.to_owned(),
             }),
         }
-    }
-}
-
-/// Rows of the tables that are being trained.
-struct LiveRows<'a> {
-    client: &'a mut dyn TrainClient,
-}
-
-impl Rows for LiveRows<'_> {
-    fn all(&mut self, folder: &Path, files: &Files) -> Result<LayerManifest> {
-        let layer = self.client.write_layer(Since::Base, folder, files)?;
-        layer.ok_or_else(|| Error::Unsupported("the tables wrote no base".to_owned()))
-    }
-
-    fn since(&mut self, epoch: u32, folder: &Path, files: &Files) -> Result<Option<LayerManifest>> {
-        Ok(self.client.write_layer(Since::Epoch(epoch), folder, files)?)
-    }
-
-    fn end_epoch(&mut self) -> Result<u32> {
-        Ok(self.client.end_dirty_epoch()?)
-    }
-
-    fn with_source(
-        &mut self,
-        work: &mut dyn FnMut(&mut dyn RowSource) -> Result<()>,
-    ) -> Result<()> {
-        work(&mut PulledRows::new(self.client))
     }
 }

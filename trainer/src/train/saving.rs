@@ -11,13 +11,12 @@ use std::time::Instant;
 use zillion_feature::HASH_ID;
 
 use super::Run;
+use super::position::Position;
 use crate::checkpoint::{Link, Manifest, Writing, Written};
 use crate::error::Result;
-use crate::figures::CheckpointReport;
-use crate::observer::Observer;
-use crate::profile::{Note, Stage};
-use crate::spans::span;
-use crate::stages::Stopwatch;
+use crate::observer::{CheckpointReport, Observer};
+use crate::profile::Stage;
+use crate::trace_span::span;
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
@@ -47,31 +46,41 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         self.finish_checkpoint(observer)?;
-        if self.checkpointed == Some(self.step) {
+        if self.output.checkpointed == Some(self.position.step) {
             return Ok(());
         }
-        let _span = span!("checkpoint", step = self.step).entered();
+        self.stage(Stage::Checkpoint, |run| run.stage_checkpoint(extent))?;
+        // Without a thread beside this one, nothing would be written before it is waited for, and all rows that
+        // change until then would be kept twice.
+        if self.options.workers.threads() == 1 {
+            return self.finish_checkpoint(observer);
+        }
+        Ok(())
+    }
+
+    /// Writes what the checkpoint copies at its beginning, and begins the checkpoint of the tables.
+    fn stage_checkpoint(&mut self, extent: Extent) -> Result<()> {
+        let _span = span!("checkpoint", step = self.position.step).entered();
         let began = Instant::now();
-        let mut watch = Stopwatch::start();
-        self.save_rejects()?;
+        self.data.save_rejects(&self.options.files)?;
         let most = self.job.train.full_every.get();
-        let below = self.link.clone().filter(|_| extent == Extent::Changes);
+        let below = self.output.link.clone().filter(|_| extent == Extent::Changes);
         let below = below.filter(|below| below.behind + 1 < most);
         let (since, behind) = below.as_ref().map_or((None, 0), |b| (Some(b.mark), b.behind + 1));
         let parent = below.map(|below| below.parent);
-        let Self { step, cursor, progress, statistics, .. } = self;
+        let Position { step, cursor, progress } = &self.position;
         let (step, cursor, progress) = (*step, *cursor, progress.clone());
-        let (statistics, training_files) = (statistics.clone(), self.files.clone());
+        let (statistics, training_files) = (self.data.statistics.clone(), self.data.files.clone());
         let portable = self.job.portable()?;
-        let (dir, keep, best) = (self.dir.clone(), self.job.train.keep.get(), progress.best);
+        let (dir, keep, best) = (self.output.dir.clone(), self.job.train.keep.get(), progress.best);
         let files = self.options.files.clone();
         let writing = Writing::begin(
-            &self.dir.checkpoint_path(step),
+            &self.output.dir.checkpoint_path(step),
             &self.options.files,
             self.client.as_mut(),
             since,
-            (&self.params, &self.optimizer, self.average.as_ref()),
-            self.frequencies.as_ref(),
+            (&self.model.params, &self.model.optimizer, self.model.average.as_ref()),
+            self.data.frequencies.as_ref(),
             (
                 Box::new(move |dense, frequencies, tables| Manifest {
                     hash: HASH_ID.to_owned(),
@@ -89,25 +98,18 @@ impl Run {
                 Box::new(move || dir.retain(keep, best, &files)),
             ),
         )?;
-        self.checkpointed = Some(step);
-        self.saving = Some(Saving { writing, step, began, behind });
-        watch.lap(&mut self.seconds.checkpoint).note(&mut self.profiler, Stage::Checkpoint);
-        // Without a thread beside this one, nothing would be written before it is waited for, and all rows that
-        // change until then would be kept twice.
-        if self.options.workers.threads() == 1 {
-            return self.finish_checkpoint(observer);
-        }
+        self.output.checkpointed = Some(step);
+        self.output.saving = Some(Saving { writing, step, began, behind });
         Ok(())
     }
 
     /// Goes on with the open checkpoint, if there is one, between two steps.
     pub(super) fn advance_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        let Some(saving) = self.saving.take() else { return Ok(()) };
-        let mut watch = Stopwatch::start();
-        let (writing, is_done) =
-            saving.writing.poll(self.client.as_mut(), &self.options.workers)?;
-        self.saving = Some(Saving { writing, ..saving });
-        watch.lap(&mut self.seconds.checkpoint).note(&mut self.profiler, Stage::Checkpoint);
+        let Some(saving) = self.output.saving.take() else { return Ok(()) };
+        let (writing, is_done) = self.stage(Stage::Checkpoint, |run| {
+            saving.writing.poll(run.client.as_mut(), &run.options.workers)
+        })?;
+        self.output.saving = Some(Saving { writing, ..saving });
         match is_done {
             true => self.finish_checkpoint(observer),
             false => Ok(()),
@@ -116,16 +118,15 @@ impl Run {
 
     /// Waits for the open checkpoint, if there is one.
     pub(super) fn finish_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        let Some(Saving { writing, step, began, behind }) = self.saving.take() else {
+        let Some(Saving { writing, step, began, behind }) = self.output.saving.take() else {
             return Ok(());
         };
-        let mut watch = Stopwatch::start();
-        let Written { bytes, blake3, mark } = writing.finish(self.client.as_mut())?;
-        self.link = mark.map(|mark| Link::new(&self.dir, step, blake3, mark, behind));
-        watch.lap(&mut self.seconds.checkpoint).note(&mut self.profiler, Stage::Checkpoint);
+        let Written { bytes, blake3, mark } =
+            self.stage(Stage::Checkpoint, |run| writing.finish(run.client.as_mut()))?;
+        self.output.link = mark.map(|mark| Link::new(&self.output.dir, step, blake3, mark, behind));
         let seconds = began.elapsed().as_secs_f64();
         observer.checkpointed(&CheckpointReport { step, seconds, bytes });
-        self.count(None, observer)
+        self.report_figures(None, observer)
     }
 
     /// Writes a whole checkpoint of this moment and waits for it.
@@ -135,7 +136,7 @@ impl Run {
     }
 
     /// Ends the open checkpoint of a run that ends: what it holds is good, whatever training came to since.
-    pub(super) fn saving_checkpoint<T>(
+    pub(super) fn finish_checkpoint_after<T>(
         &mut self,
         outcome: Result<T>,
         observer: &mut dyn Observer,
@@ -149,7 +150,7 @@ impl Run {
 impl Drop for Run {
     /// Nobody may be writing into the open checkpoint's folder when it is removed.
     fn drop(&mut self) {
-        if let Some(saving) = self.saving.take() {
+        if let Some(saving) = self.output.saving.take() {
             saving.writing.abandon(self.client.as_mut());
         }
     }

@@ -12,7 +12,10 @@ use zillion_feature::random::{combine, mix64};
 use zillion_nn::optim::DenseOptimizer;
 use zillion_nn::{Mode, Params};
 
+use zillion_reader::Dataset;
+
 use super::*;
+use crate::checkpoint::RunDir;
 use crate::observer::{Look, Silent, Stepped};
 use crate::predict::Loaded;
 
@@ -92,7 +95,7 @@ impl Place {
     fn params(&self, output: &str) -> (Params, Params) {
         let checkpoint = self.newest(output);
         let job = checkpoint.job().unwrap();
-        let mut graph = crate::model::graph(&job, Mode::Train).unwrap();
+        let mut graph = job.graph(Mode::Train).unwrap();
         job.freeze(&mut graph).unwrap();
         let mut params = Params::init(&graph.params, 0);
         let spec = job.train.optimizer;

@@ -8,7 +8,12 @@ use zillion_feature::{Batch, LookupPlan, RowBuffer, TablePlan, Use};
 use zillion_rows::TableSpec;
 
 /// Says in `grads` what each row was used for, of tables that keep it.
-pub(super) fn note(batch: &Batch, plan: &LookupPlan, specs: &[TableSpec], grads: &mut RowBuffer) {
+pub(super) fn note_uses(
+    batch: &Batch,
+    plan: &LookupPlan,
+    specs: &[TableSpec],
+    grads: &mut RowBuffer,
+) {
     for (index, (table, rows)) in plan.tables.iter().zip(&mut grads.tables).enumerate() {
         if specs[table.table.index()].statistics.is_none() {
             rows.uses = None;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use zillion_device::SystemClock;
 use zillion_feature::{Buckets, FeatureKind, FeatureSpec, Statistics, TableId};
+use zillion_nn::optim::Average;
 use zillion_registry::{Cache, Registry, VersionId};
 use zillion_rows::layer::AtOnce;
 use zillion_scorer::Servable;
@@ -44,7 +45,7 @@ impl Run {
             None => model.pointer(config.pointer())?.to.version,
         };
         observer.note(&format!("beginning from version {number} of {}", model.name()));
-        let folder = self.dir.path().join(FOLDER);
+        let folder = self.output.dir.path().join(FOLDER);
         let mut cache = Cache::open(&folder, model.name(), files.clone())?;
         let workers = &self.options.workers;
         let version = Servable::load(&model, number, None, &mut cache, workers, &mut AtOnce)?;
@@ -62,16 +63,16 @@ impl Run {
     ) -> Result<()> {
         self.adopt_dense(origin, observer)?;
         self.adopt_rows(origin, observer)?;
-        // Averages begin from what training begins from.
+        // Averages begin from the parameters that training begins from.
         let average = self.job.train.average;
-        self.average = average.map(|spec| zillion_nn::optim::Average::new(spec, &self.params));
+        self.model.average = average.map(|spec| Average::new(spec, &self.model.params));
         Ok(())
     }
 
     fn adopt_dense(&mut self, origin: &Origin, observer: &mut dyn Observer) -> Result<()> {
         let theirs = origin.version.params();
         let mut fresh = Vec::new();
-        for (spec, values) in self.params.iter_mut() {
+        for (spec, values) in self.model.params.iter_mut() {
             let Some(id) = theirs.find(&spec.name) else {
                 fresh.push(spec.name.clone());
                 continue;
@@ -90,7 +91,8 @@ impl Run {
             }
             values.copy_from_slice(theirs.value(id));
         }
-        let unused = theirs.specs().iter().filter(|spec| self.params.find(&spec.name).is_none());
+        let unused =
+            theirs.specs().iter().filter(|spec| self.model.params.find(&spec.name).is_none());
         let unused: Vec<String> = unused.map(|spec| spec.name.clone()).collect();
         for (names, what) in [
             (fresh, "begin as in a new run, because the version does not have them"),
@@ -140,7 +142,7 @@ impl Run {
 
     /// The version's statistics of the features that mean the same in the job: what its weights were learned
     /// with.
-    pub(super) fn known_statistics(&self, origin: Option<&Origin>) -> Statistics {
+    pub(super) fn inherited_statistics(&self, origin: Option<&Origin>) -> Statistics {
         let Some(origin) = origin else { return Statistics::default() };
         let theirs = &origin.version.encoder().schema().features;
         let statistics = &origin.version.manifest().statistics.columns;

@@ -122,7 +122,7 @@ fn built(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
     }
     let job = job(&args.job, &args.set)?;
     let mode = if args.train { Mode::Train } else { Mode::Infer };
-    let graph = zillion_trainer::graph(&job, mode)?;
+    let graph = job.graph(mode)?;
     let built = match graph.output(LOSS) {
         Some(loss) => Built::Train(differentiate(&graph, loss)?),
         None => Built::Infer(graph),

@@ -1,6 +1,6 @@
 //! Where the time of a run goes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 
@@ -51,35 +51,16 @@ impl StageSeconds {
     }
 }
 
-/// What a stopwatch added.
+/// A stretch of time of the thread that drives a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lap {
     pub(crate) begin: Instant,
     pub(crate) end: Instant,
 }
 
-/// Adds the time since it was started (or last asked) to a stage.
-pub(crate) struct Stopwatch(Instant);
-
-impl Stopwatch {
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(crate) fn lap(&mut self, stage: &mut f64) -> Lap {
-        self.lap_for(self.0.elapsed(), stage)
-    }
-
-    /// [`Stopwatch::lap`] that took so long.
-    pub(crate) fn lap_for(&mut self, took: Duration, stage: &mut f64) -> Lap {
-        let lap = Lap { begin: self.0, end: self.0 + took };
-        *stage += (lap.end - lap.begin).as_secs_f64();
-        self.0 = lap.end;
-        lap
-    }
-
-    /// The time since it was started, of no stage that is counted.
-    pub(crate) fn time(&self) -> Lap {
-        Lap { begin: self.0, end: Instant::now() }
+impl Lap {
+    /// Returns its length in seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        (self.end - self.begin).as_secs_f64()
     }
 }

@@ -8,7 +8,7 @@ use zillion_embedding::SpillStatistics;
 
 use crate::evaluate::EvalReport;
 use crate::profile::Timeline;
-use crate::stages::StageSeconds;
+use crate::stage_seconds::StageSeconds;
 
 /// What a training run came to.
 #[derive(Clone, Debug, Serialize)]

@@ -7,8 +7,7 @@ use zillion_embedding::TableStatistics;
 use zillion_feature::Cursor;
 use zillion_reader::ReadCounts;
 
-use crate::publish::Published;
-use crate::stages::StageSeconds;
+use crate::stage_seconds::StageSeconds;
 
 /// A run at one moment. Counts are of this sitting.
 #[derive(Clone, Debug, Default)]
@@ -46,24 +45,4 @@ pub struct RunFigures {
     /// When the newest event that was trained on happened, in milliseconds since 1970, where the job says how its
     /// data tells it.
     pub newest_event_ms: Option<u64>,
-}
-
-/// A checkpoint that was written.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CheckpointReport {
-    /// Steps that were done.
-    pub step: u64,
-    /// Seconds from its moment until it was there. Training went on meanwhile, but for the end of an epoch or a run.
-    pub seconds: f64,
-    /// Bytes of its files.
-    pub bytes: u64,
-}
-
-/// An attempt to publish a version.
-#[derive(Clone, Copy, Debug)]
-pub struct PublishReport<'a> {
-    /// The version; absent where the attempt failed, which ends no run.
-    pub published: Option<&'a Published>,
-    /// Seconds that it took.
-    pub seconds: f64,
 }

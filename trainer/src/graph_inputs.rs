@@ -1,0 +1,47 @@
+//! The inputs of a model's graph: where in a row of which table each feature's numbers stand.
+//!
+//! This file knows features, tables and models and no [`Job`](crate::Job), so that the validation of a
+//! job can build its graph.
+
+use zillion_feature::{FeatureKind, Schema};
+use zillion_nn::TableInput;
+use zillion_nn::zoo::{LabelInput, LossSpec, ModelInputs, SparseInput, VectorSegment};
+use zillion_rows::{TableLayout, TableSpec};
+
+/// Returns the inputs of a model over rows of `schema` and tables of `specs`. `loss_of` names the loss of
+/// a label.
+pub(crate) fn model_inputs(
+    schema: &Schema,
+    specs: &[TableSpec],
+    loss_of: impl Fn(&str) -> LossSpec,
+) -> ModelInputs {
+    let layouts: Vec<TableLayout> = specs.iter().map(TableSpec::layout).collect();
+    let columns = schema.sparse().filter_map(|feature| {
+        let table = feature.table()?.index();
+        let segment = |name| layouts[table].segment(name);
+        Some(SparseInput {
+            name: feature.name.clone(),
+            table,
+            vector: segment("vector").map(|s| VectorSegment { offset: s.offset, dim: s.dim }),
+            linear: segment("linear").map(|s| s.offset),
+            pooling: feature.pooling().unwrap_or_default(),
+            list: feature.pooling().is_some(),
+            sequence: matches!(feature.kind, FeatureKind::Sequence { .. }),
+        })
+    });
+    let label = |name: &String, weight| LabelInput {
+        name: name.clone(),
+        weight,
+        loss: loss_of(name),
+        ..name.as_str().into()
+    };
+    ModelInputs {
+        tables: layouts
+            .iter()
+            .map(|layout| TableInput { name: layout.name.clone(), stride: layout.stride })
+            .collect(),
+        columns: columns.collect(),
+        numeric: schema.numeric().map(|feature| feature.name.clone()).collect(),
+        labels: schema.labels.iter().map(|spec| label(&spec.name, spec.weight)).collect(),
+    }
+}

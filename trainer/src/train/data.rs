@@ -1,0 +1,128 @@
+//! The data of a run: its three data sets, and what was learned of them before the first step.
+
+use std::path::Path;
+
+use zillion_device::Files;
+use zillion_feature::Statistics;
+use zillion_reader::{Dataset, Labels, Paths, SideTables};
+
+use crate::checkpoint::{Checkpoint, TrainingFile};
+use crate::error::{Error, Result};
+use crate::frequencies::Frequencies;
+use crate::job::Job;
+use crate::rejects::RejectFile;
+
+/// The data of a run.
+pub(super) struct Data {
+    pub(super) train: Dataset,
+    pub(super) valid: Option<Dataset>,
+    pub(super) test: Option<Dataset>,
+    /// The statistics of numeric features.
+    pub(super) statistics: Statistics,
+    /// The frequency of each item in the training data, where the model reads it.
+    pub(super) frequencies: Option<Frequencies>,
+    /// The training files, as the order of rows depends on them.
+    pub(super) files: Vec<TrainingFile>,
+    /// The file of rows that are left out as bad.
+    pub(super) rejects: Option<RejectFile>,
+    /// The rows of an epoch, once one has been read to its end.
+    pub(super) epoch_rows: Option<u64>,
+}
+
+impl Data {
+    /// Opens the data sets of a job. A run that goes on from `checkpoint` needs the same training files.
+    pub(super) fn open(
+        job: &Job,
+        sides: &SideTables,
+        checkpoint: Option<&Checkpoint>,
+    ) -> Result<Self> {
+        let train = open_dataset(job, &job.data.train, sides)?.ok_or_else(|| {
+            Error::Unsupported("`data.train` names no files: a job needs training data".to_owned())
+        })?;
+        let train = train.thinned(&job.data, job.seed)?;
+        let files = training_files(job, &train)?;
+        if let Some(checkpoint) = checkpoint {
+            checkpoint.check_files(&files)?;
+        }
+        let valid = open_dataset(job, &job.data.valid, sides)?;
+        let test = open_dataset(job, &job.data.test, sides)?;
+        let rejects = match (&job.data.rejects, checkpoint) {
+            (Some(path), Some(_)) => Some(RejectFile::resume(path)?),
+            (Some(path), None) => Some(RejectFile::new(path)),
+            (None, _) => None,
+        };
+        Ok(Self {
+            train,
+            valid,
+            test,
+            statistics: Statistics::default(),
+            frequencies: None,
+            files,
+            rejects,
+            epoch_rows: None,
+        })
+    }
+
+    /// Gives every data set these statistics.
+    pub(super) fn use_statistics(&mut self, statistics: Statistics) {
+        let datasets = [Some(&mut self.train), self.valid.as_mut(), self.test.as_mut()];
+        for dataset in datasets.into_iter().flatten() {
+            *dataset = dataset.clone().with_statistics(statistics.clone());
+        }
+        self.statistics = statistics;
+    }
+
+    /// Writes the file of rejected rows, where the job asks for one.
+    pub(super) fn save_rejects(&mut self, files: &Files) -> Result<()> {
+        let Some(rejects) = &mut self.rejects else { return Ok(()) };
+        let datasets = [Some(&self.train), self.valid.as_ref(), self.test.as_ref()];
+        datasets.into_iter().flatten().for_each(|dataset| rejects.add(dataset));
+        rejects.save(files)
+    }
+
+    /// Returns the data sets of the job with their names.
+    pub(super) fn datasets(&self) -> impl Iterator<Item = (&'static str, &Dataset)> {
+        let all = [
+            ("train", Some(&self.train)),
+            ("valid", self.valid.as_ref()),
+            ("test", self.test.as_ref()),
+        ];
+        all.into_iter().filter_map(|(name, dataset)| Some((name, dataset?)))
+    }
+}
+
+fn open_dataset(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<Dataset>> {
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    let files = job.data.files(paths)?;
+    let dataset = Dataset::open_beside(&job.data, &files, &job.schema, Labels::Required, sides)?;
+    Ok(Some(dataset))
+}
+
+/// Lists the training files by their names below `data.root`, with their sizes, and the side tables that
+/// are joined to them. Side tables go by their names in the job, because they may move.
+fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
+    let mut files = Vec::new();
+    for path in dataset.paths() {
+        let name = path.strip_prefix(&job.data.root).unwrap_or(path);
+        files.push(TrainingFile { name: name.display().to_string(), bytes: file_size(path)? });
+    }
+    for side in &job.schema.sides {
+        let mut bytes = 0;
+        for path in job.data.files(&Paths::from(side.path.as_str()))? {
+            bytes += file_size(&path)?;
+        }
+        files.push(TrainingFile { name: format!("side table {}", side.name), bytes });
+    }
+    Ok(files)
+}
+
+fn file_size(path: &Path) -> Result<u64> {
+    let failed = |source| Error::Io {
+        action: "cannot read the size of the file",
+        path: path.to_owned(),
+        source,
+    };
+    Ok(std::fs::metadata(path).map_err(failed)?.len())
+}

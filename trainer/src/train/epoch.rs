@@ -1,0 +1,224 @@
+//! One epoch: its batches, the work between its steps, and its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use zillion_feature::Cursor;
+use zillion_nn::optim::Verdict;
+use zillion_reader::BatchOrder;
+
+use super::Run;
+use super::counts::RecentFigures;
+use super::model::{Model, select_scoring_params};
+use super::saving::Extent;
+use super::window::Window;
+use crate::checkpoint::Best;
+use crate::error::{Error, Result};
+use crate::evaluate::{EvalReport, Judge};
+use crate::frequencies::Frequencies;
+use crate::observer::{EpochReport, Observer, StepReport};
+use crate::pipeline::{Pipeline, Planned};
+use crate::profile::Stage;
+
+/// The batches of an epoch.
+struct EpochBatches {
+    pipeline: Pipeline,
+    /// The seconds of decoding and planning before the epoch.
+    decoded_before: f64,
+}
+
+impl Run {
+    /// Trains from the cursor to the end of its epoch, validates and checkpoints.
+    pub(super) fn train_epoch(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let began = Instant::now();
+        let epoch = self.position.cursor.epoch;
+        let mut batches = self.open_batches()?;
+        let epoch_rows = self.data.train.rows().or(self.data.epoch_rows);
+        let mut window = Window::new(epoch_rows, self.position.cursor, self.job.tasks());
+        self.profile_next_batch();
+        let mut next = self.next_batch(&mut batches)?;
+        while let Some(planned) = next {
+            // Where rows lie on disk the next plan is worth waiting for, and a step of several batches ends
+            // with the last one that there is. An error of the next batch is reported when its turn comes.
+            let is_ahead = self.job.train.accumulate.get() > 1 || self.client.looks_ahead();
+            let following = is_ahead.then(|| self.next_batch(&mut batches));
+            let next_plan = match &following {
+                Some(Ok(Some(planned))) => Some(planned.plan.as_ref()),
+                _ => None,
+            };
+            let loss = self.counted_step(&planned, next_plan)?;
+            self.stage(Stage::Other, |run| run.observe_step(planned, loss, &mut window, observer))?;
+            self.profile_next_batch();
+            next = match following {
+                Some(following) => self.stage(Stage::Wait, |_| following)?,
+                None => self.next_batch(&mut batches)?,
+            };
+            if self.work_between_steps(next.is_none(), observer)? {
+                observer.note("stopped after a whole batch; a checkpoint is written");
+                return Ok(());
+            }
+        }
+        self.profile_end();
+        let ending = &batches.pipeline.ending;
+        self.data.epoch_rows = Some(ending.rows);
+        self.position.progress.rejected += ending.rejected.len() as u64;
+        if self.position.cursor.row == 0 {
+            return Err(Error::NothingToTrain { rows: ending.rows });
+        }
+        // An epoch may be over before its first report.
+        self.report_figures(window.rest(), observer)?;
+        self.end_epoch(epoch, began, observer)
+    }
+
+    /// Opens the batches from the cursor to the end of its epoch.
+    fn open_batches(&mut self) -> Result<EpochBatches> {
+        let order = BatchOrder {
+            seed: self.job.seed,
+            shuffle: self.job.data.shuffle,
+            batch_rows: self.job.train.batch_size.get(),
+            drop_last: self.job.train.drop_last,
+        };
+        let (cursor, progress) = (self.position.cursor, &mut self.position.progress);
+        if cursor.row == 0 {
+            progress.left_out = 0;
+            progress.rejected = 0;
+        }
+        let workers = &self.options.workers;
+        let batches = self.data.train.batches(order, cursor, workers.clone())?;
+        let batches = batches.with_rejected(progress.rejected);
+        let schema = Arc::new(self.job.schema.clone());
+        let pipeline = match self.options.in_memory {
+            true => Pipeline::in_memory(batches, schema, workers.clone())?,
+            false => Pipeline::new(batches, schema, workers.clone()),
+        };
+        Ok(EpochBatches { pipeline, decoded_before: self.timing.seconds.decode_and_plan })
+    }
+
+    /// Waits for the next batch; `None` at the end of the epoch.
+    fn next_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
+        let pipeline = &mut batches.pipeline;
+        let next = self.stage(Stage::Wait, |_| pipeline.next());
+        self.timing.seconds.decode_and_plan = batches.decoded_before + pipeline.seconds;
+        if let Some(profiler) = &mut self.timing.profiler {
+            profiler.decoded(pipeline.decoding);
+        }
+        next
+    }
+
+    /// Adds a step to the figures of the epoch, and reports them a few times a second.
+    fn observe_step(
+        &mut self,
+        planned: Planned,
+        loss: f64,
+        window: &mut Window,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        let rows = planned.batch.rows as u64;
+        self.position.progress.loss_sum += loss * rows as f64;
+        window.add(rows, loss, &self.batch_logits(), &planned.batch);
+        self.show_step(&planned, loss, observer);
+        if let Some(report) = window.report(self.position.step, self.position.cursor) {
+            observer.step(&report);
+            let StepReport { loss, aucs, .. } = report;
+            self.report_figures(Some(RecentFigures { loss, aucs }), observer)?;
+        }
+        self.buffers.last_plan = Some(planned.plan);
+        Ok(())
+    }
+
+    /// Checkpoints and publishes where that is due. Returns whether the run was stopped and has to end here.
+    ///
+    /// The last step of an epoch is checkpointed with the result of its validation, not before. Nor is the
+    /// last one of a run that is stopped, whose checkpoint is whole.
+    fn work_between_steps(&mut self, is_last: bool, observer: &mut dyn Observer) -> Result<bool> {
+        let is_between = self.buffers.accumulated.batches() == 0;
+        let is_stopped = is_between && self.is_stopped();
+        if !is_last && is_between && self.is_checkpoint_due() && !is_stopped {
+            self.begin_checkpoint(Extent::Changes, observer)?;
+        }
+        self.advance_checkpoint(observer)?;
+        if !is_last && is_between && self.is_publishing_due() {
+            self.stage(Stage::Publish, |run| run.publish(BTreeMap::new(), observer))?;
+        }
+        Ok(!is_last && is_stopped)
+    }
+
+    fn is_checkpoint_due(&self) -> bool {
+        let every = self.job.train.checkpoint_every;
+        every.is_some_and(|n| self.position.step.is_multiple_of(n.get() as u64))
+    }
+
+    /// Validates, checkpoints, publishes and reports an epoch that has ended.
+    fn end_epoch(&mut self, epoch: u64, began: Instant, observer: &mut dyn Observer) -> Result<()> {
+        self.finish_checkpoint(observer)?;
+        let rows = self.position.cursor.row - self.position.progress.left_out;
+        let mean_loss = self.position.progress.loss_sum / rows as f64;
+        self.counts.epoch_trained = Some(rows);
+        self.position.cursor = Cursor { epoch: epoch + 1, row: 0 };
+        self.position.progress.loss_sum = 0.0;
+        self.position.progress.left_out = 0;
+        let valid = match self.data.valid {
+            Some(_) => self.stage(Stage::Validate, Self::validate)?,
+            None => None,
+        };
+        let mut is_best = true;
+        if let Some(report) = &valid {
+            let spec = self.position.progress.plateau.spec();
+            let task = spec.task.as_deref();
+            let metric = report.judged(spec.metric, task);
+            if metric.is_none() && self.job.train.plateau.is_some() {
+                return Err(Error::OneClass { rows: report.task(task).rows });
+            }
+            is_best = self.position.progress.plateau.observe(metric) == Verdict::Better;
+        }
+        let regulariser = self.regulariser()?;
+        if is_best {
+            let valid_auc = valid.as_ref().and_then(|v| v.auc);
+            self.position.progress.best = Some(Best { epoch, step: self.position.step, valid_auc });
+        }
+        self.checkpoint(observer)?;
+        self.stage(Stage::Publish, |run| {
+            run.publish_epoch(mean_loss, valid.as_ref(), is_best, observer)
+        })?;
+        observer.epoch(&EpochReport {
+            epoch,
+            mean_loss,
+            regulariser,
+            valid,
+            rate_scale: self.rate_scale(),
+            seconds: began.elapsed().as_secs_f64(),
+            is_best,
+        });
+        self.report_figures(None, observer)
+    }
+
+    /// Returns what the regularisers add to the loss with the weights as they are: of whole tables where
+    /// those are dense, else of the rows of the last batch, and of the dense parameters.
+    fn regulariser(&mut self) -> Result<f64> {
+        let tables = match &self.buffers.last_plan {
+            Some(plan) => self.client.regulariser_loss(plan)?,
+            None => 0.0,
+        };
+        Ok(tables + self.model.optimizer.regulariser(&self.model.params))
+    }
+
+    /// Validates the epoch, where the job has validation data.
+    fn validate(&mut self) -> Result<Option<EvalReport>> {
+        let Self { job, options, data, client, model, .. } = self;
+        let Some(dataset) = &data.valid else { return Ok(None) };
+        let mut rows = client.row_source()?;
+        let none = Frequencies::default();
+        let Model { scorer, towers, params, average, .. } = model;
+        let judge = Judge {
+            job,
+            scorer,
+            towers: towers.as_mut(),
+            frequencies: data.frequencies.as_ref().unwrap_or(&none),
+            source: rows.as_mut(),
+            params: select_scoring_params(average.as_ref(), params),
+            workers: &options.workers,
+        };
+        judge.evaluate(dataset).map(Some)
+    }
+}

@@ -1,0 +1,92 @@
+//! The end of a run: the test of its best epoch and its report.
+
+use zillion_device::machine;
+
+use super::Run;
+use crate::error::Result;
+use crate::evaluate;
+use crate::observer::Observer;
+use crate::predict::Loaded;
+use crate::profile::Stage;
+use crate::train_report::{TableReport, TrainReport};
+
+impl Run {
+    /// Tests the best epoch, from its checkpoint as an evaluation does, and reports the run.
+    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> Result<TrainReport> {
+        let interrupted = !self.is_finished();
+        self.profile_end();
+        if interrupted {
+            self.checkpoint(observer)?;
+        }
+        let best = self.output.dir.best()?;
+        let checkpoint = best.path().to_owned();
+        let mut test = None;
+        if let Some(dataset) = self.data.test.clone().filter(|_| !interrupted) {
+            let workers = self.options.workers.clone();
+            let mut loaded = Loaded::from_checkpoint(best, workers)?;
+            let tested = self.stage(Stage::Test, |_| loaded.evaluate(&dataset));
+            test = Some(self.save_rejects_after(tested)?);
+        }
+        self.check_published(&checkpoint)?;
+        let profiler = self.timing.profiler.take();
+        let profile = profiler.map(|p| p.finish(&self.options.workers, &mut self.model.executor));
+        let training = self.timing.seconds.training();
+        let rate = self.counts.rows_trained as f64 / training;
+        Ok(TrainReport {
+            name: self.job.name.clone(),
+            interrupted,
+            steps: self.position.step,
+            skipped_steps: self.counts.skipped_steps,
+            epochs: self.position.cursor.epoch,
+            best_epoch: self.position.progress.best.map(|b| b.epoch + 1),
+            valid_auc: self.position.progress.best.and_then(|b| b.valid_auc),
+            test,
+            samples_per_second: (self.counts.rows_trained > 0).then_some(rate),
+            first_step_seconds: self.counts.first_step_seconds,
+            peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / f64::from(1 << 20)),
+            checkpoint,
+            dense_parameters: self.model.trained_parameters(),
+            tables: self.table_reports()?,
+            published: self
+                .output
+                .publishing
+                .last
+                .take()
+                .map(|published| published.version.version.0),
+            rejected_rows: self.position.progress.rejected,
+            epoch_rows: self.counts.epoch_trained,
+            missing_side_rows: evaluate::missing_side_rows(&self.job, &self.counts.missing_sides),
+            seconds: self.timing.seconds,
+            profile,
+        })
+    }
+
+    fn table_reports(&mut self) -> Result<Vec<TableReport>> {
+        let statistics = self.client.stats()?;
+        Ok(statistics
+            .into_iter()
+            .zip(&self.job.tables)
+            .map(|(s, spec)| TableReport {
+                name: spec.name.clone(),
+                rows: s.rows,
+                candidates: s.candidates,
+                bytes: s.total_bytes(),
+                missing: s.counters.missing,
+                created: s.counters.created,
+                admitted: s.counters.admitted,
+                waiting: s.counters.waiting,
+                evicted: s.counters.evicted,
+                displaced: s.counters.displaced,
+                lapsed: s.counters.lapsed,
+                refused: s.counters.refused,
+                refused_full: s.counters.refused_full,
+                nonfinite: s.counters.nonfinite,
+                saturated: s.counters.saturated,
+                narrow_rows: s.narrow_rows,
+                narrow_gradients: s.counters.narrow_gradients,
+                grown: s.counters.grown,
+                spill: s.spill,
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,20 @@
+//! The learning rates of a step.
+
+use super::Run;
+
+impl Run {
+    /// Returns the factors of a step's learning rates: of the dense parameters, and of the tables.
+    pub(super) fn rate_scales(&self, step: u64) -> (f32, f32) {
+        let plateau = self.position.progress.plateau.rate_scale();
+        let Some(schedule) = &self.job.train.schedule else { return (plateau, plateau) };
+        let factor = schedule.at(step.saturating_sub(self.position.progress.begun_at));
+        // Tables refuse a rate of 0.
+        let both = ((f64::from(plateau) * factor) as f32).max(f32::MIN_POSITIVE);
+        (both, if schedule.tables { both } else { plateau })
+    }
+
+    /// Returns the factor of the dense parameters' rate in the last step, for observers.
+    pub(super) fn rate_scale(&self) -> f32 {
+        self.rate_scales(self.position.step).0
+    }
+}

@@ -1,0 +1,87 @@
+//! The time of a run by stage, and the profile that is recorded of it.
+
+use std::time::{Duration, Instant};
+
+use super::Run;
+use crate::profile::{Profiler, Stage};
+use crate::stage_seconds::{Lap, StageSeconds};
+
+/// The seconds of each stage so far, and the profiler where the caller asked for one.
+#[derive(Default)]
+pub(super) struct Timing {
+    pub(super) seconds: StageSeconds,
+    pub(super) profiler: Option<Box<Profiler>>,
+}
+
+impl Timing {
+    /// Adds a stretch of the driving thread's time to its stage.
+    pub(super) fn add(&mut self, stage: Stage, lap: Lap) {
+        if let Some(sum) = seconds_of(&mut self.seconds, stage) {
+            *sum += lap.seconds();
+        }
+        if let Some(profiler) = &mut self.profiler {
+            profiler.stage(stage, lap);
+        }
+    }
+}
+
+/// Returns the sum that a stage is counted in, or `None` for a stage that only profiles show.
+fn seconds_of(seconds: &mut StageSeconds, stage: Stage) -> Option<&mut f64> {
+    Some(match stage {
+        Stage::Wait => &mut seconds.wait,
+        Stage::Pull => &mut seconds.pull,
+        Stage::Model => &mut seconds.model,
+        Stage::Staging | Stage::Push => &mut seconds.push,
+        Stage::Optimizer => &mut seconds.dense,
+        Stage::Other => &mut seconds.other,
+        Stage::Checkpoint => &mut seconds.checkpoint,
+        Stage::Publish => &mut seconds.publish,
+        Stage::Validate => &mut seconds.validate,
+        Stage::Prepare | Stage::Test => return None,
+    })
+}
+
+impl Run {
+    /// Runs `work` and counts its time as `stage`.
+    pub(super) fn stage<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
+        let begin = Instant::now();
+        let result = work(self);
+        self.timing.add(stage, Lap { begin, end: Instant::now() });
+        result
+    }
+
+    /// Counts the time since `begin`, in which the push and the dense optimizer ran.
+    ///
+    /// One thread has run one after the other, and each is counted. Several threads have run both at once,
+    /// which took the time of the longer: the time until `joined` is the push where that was the longer.
+    pub(super) fn count_push_and_optimizer(
+        &mut self,
+        begin: Instant,
+        joined: Instant,
+        (pushing, optimizing): (Duration, Duration),
+    ) {
+        let pushed = match self.options.workers.threads() {
+            1 => begin + pushing,
+            _ if pushing >= optimizing => joined,
+            _ => begin,
+        };
+        if pushed > begin {
+            self.timing.add(Stage::Push, Lap { begin, end: pushed });
+        }
+        self.timing.add(Stage::Optimizer, Lap { begin: pushed, end: Instant::now() });
+    }
+
+    /// Ends the recording of the last batch, and begins that of the next one where its turn is.
+    pub(super) fn profile_next_batch(&mut self) {
+        if let Some(profiler) = &mut self.timing.profiler {
+            profiler.begin_batch(&self.options.workers, &mut self.model.executor);
+        }
+    }
+
+    /// Ends the recording of the last batch.
+    pub(super) fn profile_end(&mut self) {
+        if let Some(profiler) = &mut self.timing.profiler {
+            profiler.end_batch(&self.options.workers, &mut self.model.executor);
+        }
+    }
+}
