@@ -1,8 +1,9 @@
-//! What every [`TrainClient`] must do, as functions that each implementation's tests call.
+//! The conformance suite: the promises of a [`TrainClient`], as functions that each
+//! implementation's tests call.
 //!
-//! [`run`] checks the order of calls, the answers to bad arguments, checkpoints, layers, the reading side, and
-//! a number of random histories against a model. [`replay`] drives one history, so that a property test can
-//! choose it and shrink it.
+//! [`run`] checks the order of calls, the answers to bad arguments, checkpoints, layers, the
+//! reading side, and a number of random histories against a model. [`replay`] drives one history,
+//! so that a property test can choose it and shrink it.
 
 mod beside;
 mod chains;
@@ -20,66 +21,68 @@ use crate::client::TrainClient;
 
 pub use model::replay;
 
-/// Tables of the suite.
+/// The number of tables in the suite.
 pub const TABLES: usize = 4;
 
-/// Makes a fresh client over empty tables of these specs.
+/// A function that makes a fresh client over empty tables of these specs.
 pub type MakeClient<'a> = dyn FnMut(Vec<TableSpec>) -> Box<dyn TrainClient> + 'a;
 
-/// One thing that a trainer does.
+/// One action of a trainer.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// A step: pull, push, and what follows.
+    /// A training step: a pull, a push, and the end of the step.
     Step(StepAction),
-    /// A look from outside of training.
+    /// A lookup outside of training.
     Evaluate {
-        /// Ids by table.
+        /// The ids of each table.
         ids: [Vec<u64>; TABLES],
     },
-    /// The dense tables' vocabulary grows.
+    /// An addition to the vocabulary of the dense tables.
     Prefill {
-        /// Ids to be there.
+        /// The ids that the tables must have.
         ids: Vec<u64>,
     },
-    /// A checkpoint is written and restored.
+    /// A checkpoint that is written and restored.
     Restart,
-    /// A version is published: a base the first time, which begins the tracking of changes, then deltas.
+    /// The publishing of a version: a base the first time, which begins the tracking of changes,
+    /// then deltas.
     Publish {
-        /// A second delta reaches this many versions further back.
+        /// The number of versions that a second delta reaches further back.
         back: usize,
     },
 }
 
-/// How a step goes.
+/// The contents of a step.
 #[derive(Clone, Debug)]
 pub struct StepAction {
-    /// Ids by table.
+    /// The ids of each table.
     pub ids: [Vec<u64>; TABLES],
-    /// Gradients that are not finite, by position in the plan.
+    /// The gradients that are not finite, by position in the plan.
     pub poisoned: Vec<usize>,
-    /// What becomes of the gradients.
+    /// The end of the step.
     pub ending: Ending,
     /// Whether the schedule halves the rates.
     pub slow: bool,
 }
 
-/// How a step ends.
+/// The end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Pushed and applied.
+    /// The gradients are pushed and applied.
     Applied,
-    /// Staged, measured, and applied at half size.
+    /// The gradients are staged, measured, and applied at half size.
     Clipped,
-    /// Staged and dropped.
+    /// The gradients are staged and dropped.
     Discarded,
-    /// Pulled and nothing more.
+    /// The rows are pulled, and nothing is pushed.
     Abandoned,
 }
 
-/// The tables of the suite: one dynamic, one dense with a rule for the whole table, one dense without, and one
-/// dynamic whose keys must come twice and are forgotten after three steps.
+/// Returns the tables of the suite: one dynamic, one dense with a rule for the whole table, one
+/// dense without, and one dynamic whose keys must come twice and are forgotten after three steps.
 ///
-/// All learn by plain gradient descent at rates that are powers of two: a model can follow bit for bit.
+/// All learn by plain gradient descent at rates that are powers of two, so that a model can follow
+/// bit for bit.
 pub fn specs() -> Vec<TableSpec> {
     let segment = |name: &str, dim, l2| SegmentSpec {
         name: name.to_owned(),
@@ -123,12 +126,12 @@ pub fn specs() -> Vec<TableSpec> {
     ]
 }
 
-/// The same with weights of another type.
+/// Returns the tables of the suite with weights of this type.
 pub fn specs_of(dtype: Dtype) -> Vec<TableSpec> {
     specs().into_iter().map(|spec| TableSpec { dtype, ..spec }).collect()
 }
 
-/// The key of an id. The two ends of the range are among them: every key is legal.
+/// Returns the key of an id. The two ends of the range are among them, because every key is legal.
 pub fn key(id: u64) -> FeatureKey {
     match id {
         0 => FeatureKey(0),
@@ -140,15 +143,15 @@ pub fn key(id: u64) -> FeatureKey {
 /// Checks a client.
 ///
 /// # Errors
-/// The first thing that is not as it must be, in words.
+/// The first broken promise, in words.
 pub fn run(make: &mut MakeClient<'_>) -> Result<(), String> {
     run_of(Dtype::F32, make)
 }
 
-/// [`run`] with weights of another type.
+/// Checks a client with weights of this type.
 ///
 /// # Errors
-/// As [`run`].
+/// The first broken promise, in words.
 pub fn run_of(dtype: Dtype, make: &mut MakeClient<'_>) -> Result<(), String> {
     let make: &mut MakeClient<'_> = &mut |specs: Vec<TableSpec>| {
         make(specs.into_iter().map(|spec| TableSpec { dtype, ..spec }).collect())
@@ -173,7 +176,7 @@ pub fn run_of(dtype: Dtype, make: &mut MakeClient<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A random history.
+/// Returns a random history.
 fn history(seed: u64) -> Vec<Action> {
     let mut counter = mix64(seed);
     let mut draw = move |below: u64| {

@@ -1,37 +1,39 @@
-//! What a parameter service refuses, and what to do about it.
+//! The refusals of a parameter service, and their remedies.
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong between a trainer and its tables.
+/// An error between a trainer and its tables.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A call that the step's contract does not allow now.
-    #[error("{remedy}: `{call}` came {moment}")]
+    #[error("`{call}` was called {moment}: {remedy}")]
     Order {
         /// The call that was refused.
         call: &'static str,
-        /// Where in the step it came.
+        /// The moment of the call in its step.
         moment: String,
-        /// What must come first.
+        /// The call that must come first.
         remedy: &'static str,
     },
     /// An argument that no table could use.
-    #[error("{reason}: `{call}`")]
+    #[error("`{call}`: {reason}")]
     Argument {
         /// The call that was refused.
         call: &'static str,
-        /// What is wrong.
+        /// The problem with the argument.
         reason: String,
     },
-    /// An update failed half way, so that some rows have moved and others have not.
-    #[error("restore a checkpoint: an update of the tables failed half way ({cause})")]
+    /// An update that failed half way, so that some rows have moved and others have not.
+    #[error(
+        "the tables are half updated, because an update failed ({cause}): restore a checkpoint"
+    )]
     Broken {
-        /// The error that did it.
+        /// The error that stopped the update.
         cause: String,
     },
-    /// The tables refused.
+    /// An error of the tables.
     #[error(transparent)]
     Tables(#[from] zillion_embedding::Error),
 }

@@ -1,8 +1,8 @@
 //! The parameter service: how a trainer reaches its tables, wherever they are.
 //!
-//! What it is: the contract [`TrainClient`], the order of calls in a step, and the implementation for
-//! tables in this process. What it is *not*: it holds no rows (`embedding/` does), and knows no dense
-//! model.
+//! What it is: the contract [`TrainClient`], the order of calls in a step, and the implementation
+//! for tables in this process. What it is *not*: it holds no rows (`embedding/` does), and knows no
+//! dense model.
 //!
 //! ```
 //! use std::num::NonZeroUsize;

@@ -1,4 +1,4 @@
-//! The tables in this process, worked on by its one pool.
+//! A client of tables in this process, which its one thread pool works on.
 
 mod checkpointing;
 mod publishing;
@@ -18,21 +18,24 @@ use crate::error::{Error, Result};
 use crate::options::{SpillOptions, TableOptions};
 use crate::order::StepOrder;
 
-/// Rows of an open checkpoint that are copied at the end of a step or by a poll, at least: so that small steps
-/// get through it.
+/// The smallest number of rows of an open checkpoint that the end of a step or a poll copies, so
+/// that small steps also finish it.
 const COPIED_ROWS: usize = 64;
 
-/// Of the rows that a step pushes, the part that is copied at its end. A push that keeps the images of its rows
-/// and writing the parts take their time too: most of it stays with training.
+/// The share of a step's pushed rows that its end copies: one row in so many. A push that keeps
+/// images of its rows and the writing of parts take time too, so that most of the time stays with
+/// training.
 const COPIED_PART: u64 = 12;
 
-/// The same of a poll. Who polls between steps has something else to do in them, beside which a copy is little.
+/// The share of the pushed rows that a poll copies: one row in so many. A caller that polls between
+/// steps has other work there, beside which a copy is little.
 const POLLED_PART: u64 = 2;
 
-/// [`TrainClient`] over tables in this process.
+/// A [`TrainClient`](crate::TrainClient) over tables in this process.
 ///
 /// # Concurrency
-/// Calls run to their end on the calling thread and the pool's: every [`Pending`] is ready.
+/// Calls run to their end on the calling thread and the pool's: every [`Pending`](crate::Pending)
+/// is ready.
 #[derive(Debug)]
 pub struct LocalClient {
     tables: TableSet,
@@ -43,11 +46,11 @@ pub struct LocalClient {
     staged: Option<Staged>,
     /// A buffer that the next push with `Stage` gives back.
     spare: RowBuffer,
-    /// What the step has done so far.
+    /// The counts of the step so far.
     counted: Counters,
     /// The error that left the tables half updated.
     broken: Option<String>,
-    /// Checkpoints that have begun so far.
+    /// The number of checkpoints that have begun so far.
     checkpoints: u64,
     /// Whether the last one is still open.
     is_open: bool,
@@ -68,10 +71,12 @@ impl LocalClient {
         Self::open(TableOptions::new(specs, shards), workers)
     }
 
-    /// Creates a client over empty tables, with limits, frozen tables and spilling as `options` say.
+    /// Creates a client over empty tables, with limits, frozen tables and spilling as `options`
+    /// say.
     ///
     /// # Errors
-    /// Where a spec or an option is not valid, or where the disk refuses the folder for spilled rows.
+    /// Where a spec or an option is not valid, or where the disk refuses the folder for spilled
+    /// rows.
     pub fn open(options: TableOptions, workers: Arc<Workers>) -> Result<Self> {
         let mut tables = TableSet::new(options.tables, options.shards)?;
         tables.limit_bytes(options.max_bytes)?;
@@ -117,27 +122,27 @@ impl LocalClient {
         if self.is_open {
             return Err(Error::Order {
                 call,
-                moment: format!("while checkpoint {} is written", self.checkpoints),
+                moment: format!("while checkpoint {} was being written", self.checkpoints),
                 remedy: "call `finish_checkpoint` or `abandon_checkpoint` first",
             });
         }
         Ok(())
     }
 
-    /// The ticket of a checkpoint that has just begun.
+    /// Makes the ticket of a checkpoint that has just begun.
     fn ticket(&mut self) -> CheckpointTicket {
         self.checkpoints += 1;
         self.is_open = true;
         CheckpointTicket::new(self.checkpoints)
     }
 
-    /// Ends a step: an open checkpoint goes on.
+    /// Ends a step and continues an open checkpoint.
     fn end_step(&mut self) {
         self.order.ended();
         self.copy_on(COPIED_PART);
     }
 
-    /// Goes on with an open checkpoint by a part of the rows that the step has pushed.
+    /// Copies more of an open checkpoint: one row for `part` rows that the step has pushed.
     fn copy_on(&mut self, part: u64) {
         let rows = usize::try_from(self.counted.pushed / part).unwrap_or(usize::MAX);
         self.tables.advance_snapshot(&self.workers, rows.max(COPIED_ROWS));
@@ -149,11 +154,11 @@ impl LocalClient {
             return Ok(());
         }
         let reason =
-            format!("checkpoint {} was finished or given up; begin another one", ticket.number());
+            format!("checkpoint {} was finished or abandoned; begin another one", ticket.number());
         Err(Error::Argument { call, reason })
     }
 
-    /// Remembers that an update stopped half way. A mismatch is found before anything moves.
+    /// Remembers that an update stopped half way. A mismatch is found before any row moves.
     fn note_failure<T>(&mut self, outcome: zillion_embedding::Result<T>) -> Result<T> {
         if let Err(e) = &outcome
             && !matches!(e, zillion_embedding::Error::Mismatch { .. })

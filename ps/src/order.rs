@@ -1,5 +1,5 @@
-//! The order of calls in a step. One state machine for every client and server, so that they refuse the
-//! same calls with the same words.
+//! The order of calls in a step: one state machine for every client and server, so that they refuse
+//! the same calls with the same words.
 
 use zillion_embedding::LAST_STEP;
 use zillion_feature::Step;
@@ -7,7 +7,7 @@ use zillion_feature::Step;
 use crate::client::PushMode;
 use crate::error::{Error, Result};
 
-/// Where in a step a client is.
+/// The moment of a client in its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// No step has begun, or the last one has ended.
@@ -22,7 +22,8 @@ enum Moment {
     Applied,
 }
 
-/// Keeps the order of calls. A call is first asked for here, and noted when it succeeded.
+/// A guard of the order of calls. A client asks it before a call, and notes the call when it has
+/// succeeded.
 #[derive(Clone, Debug)]
 pub struct StepOrder {
     moment: Moment,
@@ -38,7 +39,7 @@ impl Default for StepOrder {
 }
 
 impl StepOrder {
-    /// The step that has begun last.
+    /// Returns the step that has begun last.
     pub fn step(&self) -> Step {
         self.step
     }
@@ -82,7 +83,7 @@ impl StepOrder {
         }
     }
 
-    /// Notes a push.
+    /// Notes a push that has succeeded.
     pub fn pushed(&mut self, mode: PushMode, needs_sweep: bool) {
         self.moment = match mode {
             PushMode::Stage => Moment::Staged,
@@ -137,7 +138,7 @@ impl StepOrder {
         }
     }
 
-    /// Allows what must not see half of a step.
+    /// Allows a call that must not see half of a step.
     ///
     /// # Errors
     /// While gradients wait to be applied.
@@ -149,7 +150,7 @@ impl StepOrder {
         }
     }
 
-    /// Notes that the step's gradients are applied, and its rules.
+    /// Notes that the step's gradients and rules are applied.
     pub fn ended(&mut self) {
         self.applied = Some(self.step);
         self.moment = Moment::Between;
@@ -160,7 +161,7 @@ impl StepOrder {
         self.moment = Moment::Between;
     }
 
-    /// Notes that the tables are others: any step may come.
+    /// Notes that the tables were replaced, so that any step may come.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -184,11 +185,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_when_and_what_to_do() {
+    fn a_refusal_names_the_moment_and_the_remedy() {
         let order = StepOrder::default();
         assert_eq!(
             order.allow_in_step("push").unwrap_err().to_string(),
-            "call `begin_step` first: `push` came before the first step"
+            "`push` was called before the first step: call `begin_step` first"
         );
     }
 

@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 
-/// What a call will have answered. The local client answers at once; a remote one reads the answer when
-/// it is asked for, so that several calls can be on the wire together.
+/// The answer of a call. The local client answers at once; a remote client reads the answer when it
+/// is waited for, so that several calls can be on the wire together.
 #[must_use = "a call's error comes with its answer: wait for it"]
 pub struct Pending<T> {
     inner: Inner<T>,
@@ -15,20 +15,20 @@ enum Inner<T> {
 }
 
 impl<T> Pending<T> {
-    /// An answer that is here.
+    /// Wraps an answer that is ready.
     pub fn ready(answer: T) -> Self {
         Self { inner: Inner::Ready(answer) }
     }
 
-    /// An answer that `wait` gets.
+    /// Wraps an answer that `wait` fetches.
     pub fn deferred(wait: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
         Self { inner: Inner::Deferred(Box::new(wait)) }
     }
 
-    /// The answer. Blocks until it is here.
+    /// Returns the answer, and blocks until it has arrived.
     ///
     /// # Errors
-    /// What went wrong after the call was accepted.
+    /// An error that came up after the call was accepted.
     pub fn wait(self) -> Result<T> {
         match self.inner {
             Inner::Ready(answer) => Ok(answer),

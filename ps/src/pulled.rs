@@ -6,13 +6,13 @@ use zillion_rows::{LookupReport, RowSource, TableLayout};
 
 use crate::client::TableAccess;
 
-/// Rows read through a training client, as evaluation reads them. It never inserts.
+/// The rows of a training client, read as evaluation reads them. Reading never inserts a row.
 pub struct PulledRows<'a> {
     client: &'a mut dyn TableAccess,
 }
 
 impl<'a> PulledRows<'a> {
-    /// Reads through `client`, between two steps.
+    /// Wraps a client, between two steps.
     pub fn new(client: &'a mut dyn TableAccess) -> Self {
         Self { client }
     }

@@ -8,21 +8,23 @@ use zillion_rows::layer::LayerManifest;
 
 use crate::error::Result;
 
-/// The rows of one moment of a training, as the publisher of a version reads them: live tables, or the
-/// tables of a checkpoint.
+/// The rows of one moment of a training, as the publisher of a version reads them: live tables, or
+/// the tables of a checkpoint.
 pub trait Publishing: Send {
-    /// Begins to list the keys whose rows change, by dirty epoch, so that [`Publishing::write_layer`] knows
-    /// what changed since the end of the current epoch. The lists of `epochs` past epochs are kept, fewer
-    /// where they would hold more keys than the table has rows.
+    /// Starts to list the keys whose rows change, by dirty epoch, so that
+    /// [`Publishing::write_layer`] can write what changed since the end of the current epoch. The
+    /// lists of `epochs` past epochs are kept, or fewer where they would hold more keys than the
+    /// table has rows.
     ///
     /// # Errors
     /// While gradients wait to be applied.
     fn track_changes(&mut self, epochs: usize) -> Result<()>;
 
-    /// Writes the files of a layer into `folder`, which exists: all rows as they are, or those that changed.
-    /// The epoch goes on: whoever publishes the layer ends it, before the next step, and keeps the number for the
-    /// next delta. `None` where what changed since then is not known any more, or never was: publish a base,
-    /// or compare (`zillion_rows::layer::difference`).
+    /// Writes the files of one layer of a version into `folder`, which exists: all rows as they
+    /// are, or those that changed. The dirty epoch goes on: the publisher ends it before the next
+    /// step, and keeps its number for the next delta. Returns `None` where the changes since then
+    /// are not known, and the publisher then writes a base or compares all rows
+    /// (`zillion_rows::layer::difference`).
     ///
     /// # Errors
     /// While gradients wait to be applied; for an epoch that has not ended; where the disk refuses.
@@ -33,8 +35,8 @@ pub trait Publishing: Send {
         files: &Files,
     ) -> Result<Option<LayerManifest>>;
 
-    /// Ends the dirty epoch and returns its number, which is above those before: rows that change from now
-    /// on belong to the delta since then.
+    /// Ends the dirty epoch and returns its number, which is above those before: rows that change
+    /// from now on belong to the delta since then.
     ///
     /// # Errors
     /// While gradients wait to be applied.
@@ -47,11 +49,11 @@ pub trait Publishing: Send {
     fn row_source(&mut self) -> Result<Box<dyn RowSource + '_>>;
 }
 
-/// What a layer has.
+/// The rows that a layer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// All rows.
+    /// All rows of the tables.
     Base,
-    /// The rows that changed after an epoch, which [`TrainClient::end_dirty_epoch`] has ended.
+    /// The rows that changed after an epoch, which [`Publishing::end_dirty_epoch`] has ended.
     Epoch(u32),
 }

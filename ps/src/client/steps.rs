@@ -11,19 +11,20 @@ use crate::pending::Pending;
 
 /// The calls of a training step, in the order that [`TrainClient`](super::TrainClient) describes.
 pub trait StepClient: TableAccess {
-    /// Begins a step: above the last one that was applied, from 1.
+    /// Begins a step. Steps are counted from 1, and a step comes after the last one that was
+    /// applied.
     ///
     /// # Errors
     /// [`Error::Order`](crate::Error::Order) while gradients of the step before wait to be applied.
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()>;
 
-    /// Whether [`StepClient::look_ahead`] does anything.
+    /// Returns whether [`StepClient::look_ahead`] does anything.
     fn looks_ahead(&self) -> bool {
         false
     }
 
-    /// Says which plans will be pulled after those that were announced before, so that rows that lie on disk are
-    /// on their way when they are needed. Waits for nothing and changes no result.
+    /// Announces the plans that will be pulled after those announced before, so that their rows are
+    /// read from disk in time. It waits for nothing and changes no result.
     ///
     /// # Errors
     /// For a plan that is not for these tables.
@@ -43,8 +44,9 @@ pub trait StepClient: TableAccess {
         buffer: RowBuffer,
     ) -> Result<Pending<RowBuffer>>;
 
-    /// Hands over the step's gradients. The answer is a buffer to fill next: this one in
-    /// [`PushMode::Apply`]; in [`PushMode::Stage`], where this one is kept, the one kept before.
+    /// Hands over the step's gradients, and returns a buffer to fill next. In [`PushMode::Apply`]
+    /// that is the same buffer; in [`PushMode::Stage`], which keeps it, it is the buffer kept
+    /// before.
     ///
     /// # Errors
     /// Outside of a step, a second time in a step, or for gradients that do not fit the plan.
@@ -55,72 +57,73 @@ pub trait StepClient: TableAccess {
         mode: PushMode,
     ) -> Result<Pending<RowBuffer>>;
 
-    /// The squared norm of the staged gradients, the regulariser's gradients included: over the whole
-    /// table where its rules are, else over the rows of the plan.
+    /// Returns the squared norm of the staged gradients, the regulariser's gradients included. It
+    /// is over the whole table where its rules are, else over the rows of the plan.
     ///
     /// # Errors
     /// Without staged gradients.
     fn grad_sq_norm(&mut self) -> Result<f64>;
 
-    /// The regulariser's loss, `(l2 / 2) * |w|^2` with the weights as they are: over the whole table where
-    /// the regulariser is, else over the rows of the plan.
+    /// Returns the regulariser's loss, `(l2 / 2) * |w|^2` with the weights as they are. It is over
+    /// the whole table where the regulariser is, else over the rows of the plan.
     ///
     /// # Errors
     /// For a plan that is not for these tables.
     fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64>;
 
-    /// Applies the staged gradients and the whole-table rules: `g' = (g + l2 * w) * scale`. Ends the step.
+    /// Applies the staged gradients and the whole-table rules: `g' = (g + l2 * w) * scale`. Ends
+    /// the step.
     ///
     /// # Errors
     /// Without staged gradients, or for a factor that is not finite or is negative.
     fn apply(&mut self, scale: f32) -> Result<StepReport>;
 
-    /// Applies the whole-table rules after `push(Apply)`, and says what the step did. Ends the step.
+    /// Applies the whole-table rules after `push(Apply)`, and reports the step. Ends the step.
     ///
     /// # Errors
     /// Where nothing was pushed.
     fn sweep(&mut self) -> Result<StepReport>;
 
-    /// Drops the staged gradients, if any: the step is skipped.
+    /// Drops the staged gradients, if there are any, and skips the step.
     ///
     /// # Errors
     /// After `push(Apply)`, which cannot be undone.
     fn discard(&mut self) -> Result<()>;
 }
 
-/// What a pull reads beside the weights.
+/// The values that a pull reads beside the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Want {
-    /// How often each row has been pushed.
+    /// Whether to read how often each row has been pushed.
     pub counts: bool,
 }
 
-/// What becomes of pushed gradients.
+/// The treatment of pushed gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushMode {
-    /// They are applied in one pass with the lookup (by [`StepClient::sweep`] in tables with whole-table
+    /// Apply them in one pass with the lookup (by [`StepClient::sweep`] in tables with whole-table
     /// rules).
     Apply,
-    /// They are kept until [`StepClient::apply`], which clips them.
+    /// Keep them until [`StepClient::apply`], which clips them.
     Stage,
 }
 
-/// What one step did to the tables.
+/// The changes that one step made to the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepReport {
-    /// Rows that had a gradient.
+    /// The rows that had a gradient.
     pub pushed: u64,
-    /// Rows that were created.
+    /// The rows that were created.
     pub created: u64,
-    /// Gradients that were dropped because their keys are not admitted yet.
+    /// The gradients that were dropped because their keys are not admitted yet.
     pub waiting: u64,
-    /// Rows that went: on schedule, or to make room.
+    /// The rows that were evicted, on schedule or to free memory for others.
     pub evicted: u64,
-    /// Gradients for keys outside of a fixed vocabulary.
+    /// The gradients for keys outside of a fixed vocabulary.
     pub refused: u64,
-    /// Gradients for new keys that a table at its limit has no room for.
+    /// The gradients for new keys that a table at its limit refused.
     pub refused_full: u64,
-    /// Gradients that were dropped because they were not finite.
+    /// The gradients that were dropped because they were not finite.
     pub nonfinite: u64,
 }
 

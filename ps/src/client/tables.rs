@@ -11,11 +11,11 @@ use crate::pending::Pending;
 /// Access to tables outside of a step: their layouts, their rows as evaluation reads them, their
 /// contents before the first step, and their statistics.
 pub trait TableAccess: Send {
-    /// The layouts of the tables' rows. A plan's table ids are positions here.
+    /// Returns the layouts of the tables' rows. A plan's table ids are positions in this list.
     fn layouts(&self) -> &[TableLayout];
 
-    /// Reads rows as evaluation does: an unknown key reads as its table declares, and nothing is counted
-    /// as training.
+    /// Reads rows as evaluation does: an unknown key reads as its table declares, and nothing is
+    /// counted as training.
     ///
     /// # Errors
     /// While gradients wait to be applied, or for a plan that is not for these tables.
@@ -25,19 +25,21 @@ pub trait TableAccess: Send {
         buffer: RowBuffer,
     ) -> Result<Pending<(RowBuffer, LookupReport)>>;
 
-    /// Fills a dense table with its vocabulary, sorted by key and without duplicates. Keys that are there
-    /// stay as they are. Returns the number of rows that were added.
+    /// Fills a dense table with its vocabulary, sorted by key and without duplicates, and returns
+    /// the number of rows that were added. Existing rows stay as they are.
     ///
     /// # Errors
-    /// While gradients wait to be applied; for a dynamic table; for more rows than the table may have.
+    /// While gradients wait to be applied; for a dynamic table; for more rows than the table may
+    /// have.
     fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64>;
 
-    /// Takes the rows of a version's table over as the beginning of new training: weights and counts, segments
-    /// by name; optimizers begin anew. Rows come in key order, with their layout in the version. A table with a
-    /// fixed vocabulary takes those that it has.
+    /// Copies the rows of a version's table as the beginning of a new training: weights and counts,
+    /// with segments matched by name. Optimizers begin anew. Rows come in key order, with their
+    /// layout in the version. A table with a fixed vocabulary takes only the keys that it has.
     ///
     /// # Errors
-    /// While gradients wait to be applied; for segments of other lengths; for more rows than the table may have.
+    /// While gradients wait to be applied; for segments of other lengths; for more rows than the
+    /// table may have.
     fn adopt<'a>(
         &mut self,
         table: TableId,
@@ -45,7 +47,7 @@ pub trait TableAccess: Send {
         rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted>;
 
-    /// What the tables hold and what happened to them.
+    /// Returns the contents and counters of each table.
     ///
     /// # Errors
     /// Where a server cannot be reached.

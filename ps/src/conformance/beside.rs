@@ -7,7 +7,7 @@ use super::{MakeClient, specs};
 use crate::client::TrainClient;
 use crate::error::Error;
 
-/// Steps of one history.
+/// Makes the steps of one history.
 fn steps(
     client: &mut dyn TrainClient,
     numbers: std::ops::RangeInclusive<u64>,
@@ -32,7 +32,7 @@ pub(super) fn a_checkpoint_is_of_the_moment_that_it_began_in(
     steps(whole.as_mut(), 13..=40)?;
     let ended = whole.checkpoint(end.path(), &files).map_err(fails)?;
 
-    // From a checkpoint that is not waited for to one that is polled until it is there.
+    // The checkpoint is finished at once, or polled until it is written.
     for polls in [0, 3, 5000] {
         let (folder, own_end, again) = (Folder::new()?, Folder::new()?, Folder::new()?);
         let mut client = make(specs());
@@ -82,7 +82,7 @@ pub(super) fn one_checkpoint_at_a_time(make: &mut MakeClient<'_>) -> Result<(), 
     steps(client.as_mut(), 4..=5)?;
     let parts = client.finish_checkpoint(ticket).map_err(fails)?;
 
-    // A restore gives the open one up, and its ticket is no good for a later one.
+    // A restore abandons the open checkpoint, and its ticket is not valid for a later one.
     let ticket = client.begin_checkpoint(folders[1].path(), &files).map_err(fails)?;
     client.restore(folders[0].path(), &parts).map_err(fails)?;
     if client.poll_checkpoint(&ticket).is_ok() {

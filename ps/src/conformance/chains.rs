@@ -1,4 +1,4 @@
-//! Checkpoints of changes, one on top of the other.
+//! Checkpoints of changes, each on top of the one before.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{MakeClient, specs};
 use crate::client::TrainClient;
 use crate::error::Error;
 
-/// Steps of one history; keys come, change, go and come back.
+/// Makes the steps of one history, in which keys come, change, are removed and come back.
 fn steps(
     client: &mut dyn TrainClient,
     numbers: std::ops::RangeInclusive<u64>,
@@ -39,7 +39,8 @@ pub(super) fn a_chain_is_a_whole_checkpoint(make: &mut MakeClient<'_>) -> Result
         let first = round * 10;
         steps(client.as_mut(), first + 1..=first + 4)?;
         if let Some(mark) = since.filter(|_| round % 2 == 0) {
-            // One that is given up, and one that is complete and lost, change nothing for the next one.
+            // A checkpoint that is abandoned, and one that is complete and lost, change nothing for
+            // the next one.
             let ticket = client.begin_changes(lost.path(), &files, mark).map_err(fails)?;
             refused("two checkpoints", client.begin_changes(lost.path(), &files, mark))?;
             steps(client.as_mut(), first + 5..=first + 6)?;
@@ -54,7 +55,7 @@ pub(super) fn a_chain_is_a_whole_checkpoint(make: &mut MakeClient<'_>) -> Result
             Some(mark) => client.begin_changes(folder.path(), &files, mark),
         };
         let ticket = ticket.map_err(fails)?;
-        // The same moment, by a client that goes on without checkpoints of changes.
+        // The same moment is checkpointed by a client that goes on without checkpoints of changes.
         let whole = Folder::new()?;
         let mut other = make(specs());
         fill(other.as_mut())?;

@@ -1,4 +1,4 @@
-//! Tables as a `BTreeMap` would do them.
+//! A model of the tables: the same contract over a `BTreeMap`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use super::versions::{State, Versions};
 use super::{Action, Ending, StepAction, TABLES, key, specs_of};
 use crate::client::{PushMode, StepReport, TrainClient, Want};
 
-/// Runs a history on a client that was made of [`specs_of`] this type and compares every answer with a model's.
+/// Runs a history on a client that was made of [`specs_of`] this type and compares every answer
+/// with a model's.
 ///
 /// # Errors
 /// The first difference, in words.
@@ -27,7 +28,7 @@ pub fn replay(
     publish(dtype, client, actions).map(drop)
 }
 
-/// [`replay`], and all layers that were written on the way.
+/// Runs a history like [`replay`], and returns all layers that were written on the way.
 pub(super) fn publish(
     dtype: Dtype,
     client: &mut dyn TrainClient,
@@ -51,17 +52,18 @@ struct Row {
 struct Model {
     specs: Vec<TableSpec>,
     tables: Vec<BTreeMap<FeatureKey, Row>>,
-    /// Occurrences and last step of keys that wait for their rows.
+    /// The occurrences and the last step of keys that wait for their rows.
     candidates: Vec<BTreeMap<FeatureKey, (u32, u64)>>,
-    /// What unknown keys have read as so far: always the same, and what they start from.
+    /// The values that unknown keys have read as so far. They are always the same, and new rows
+    /// start from them.
     initial: BTreeMap<(usize, FeatureKey), Vec<f32>>,
     counters: Vec<Counters>,
     step: u64,
-    /// From the first version on.
+    /// The versions, from the first one on.
     versions: Option<Versions>,
 }
 
-/// What becomes of the gradients of one table: positions in the plan, and numbers.
+/// The treatment of one table's gradients: positions in the plan, and counts.
 #[derive(Default)]
 struct Sorted {
     used: Vec<usize>,
@@ -116,8 +118,8 @@ impl Model {
         self.tables.iter().map(|rows| rows.iter().map(row).collect()).collect()
     }
 
-    /// Notes, where `moved`, that keys were added to a fixed vocabulary or that a rule moved all rows. In a
-    /// table with such a rule it is all rows in both cases.
+    /// Notes, where `moved`, that keys were added to a fixed vocabulary or that a rule moved all
+    /// rows. In a table with such a rule all rows changed in both cases.
     fn all_changed(&mut self, table: usize, moved: bool) {
         if moved && self.specs[table].has_whole_table_rule() {
             let keys: Vec<FeatureKey> = self.tables[table].keys().copied().collect();
@@ -168,7 +170,7 @@ impl Model {
                     return Err(format!("squared norm: {norm} instead of {wanted}"));
                 }
                 if action.ending == Ending::Discarded {
-                    // Staging itself has noted what it had to drop, in swept tables.
+                    // Staging has already counted what it dropped in swept tables.
                     return self.discard(client, &plan, &gradients);
                 }
                 let report = client.apply(0.5).map_err(failed("apply"))?;
@@ -256,7 +258,7 @@ impl Model {
                 keys.iter().filter(|k| !self.tables[table].contains_key(k)).copied().collect();
             same("rows added", &added, &(new.len() as u64))?;
             self.counters[table].created += added;
-            // What they start from is what an unknown key would have been pulled as.
+            // A new row starts from the values that an unknown key would have been pulled as.
             let mut by_table = vec![Vec::new(); TABLES];
             by_table[table] = new;
             let plan = plan_of(&by_table);
@@ -274,7 +276,7 @@ impl Model {
         Ok(())
     }
 
-    /// What becomes of the gradients of one table.
+    /// Sorts the gradients of one table by their treatment.
     fn sort_out(&self, plan: &LookupPlan, gradients: &RowBuffer, table: usize) -> Sorted {
         let mut sorted = Sorted::default();
         for (i, key) in plan.tables[table].keys.iter().enumerate() {
@@ -292,7 +294,7 @@ impl Model {
         sorted
     }
 
-    /// Occurrences of a key, those of the plan included.
+    /// Counts the occurrences of a key, those of the plan included.
     fn seen(&self, plan: &LookupPlan, table: usize, i: usize) -> u32 {
         let offsets = &plan.tables[table].occurrences.offsets;
         let before = self.candidates[table].get(&plan.tables[table].keys[i]).map_or(0, |c| c.0);
@@ -305,16 +307,16 @@ impl Model {
                 !self.tables[table].contains_key(&plan.tables[table].keys[i])
                     && self.seen(plan, table, i) < at_least
             }
-            // The tables of this suite admit all, or count.
+            // The tables of this suite admit all keys, or count them.
             _ => false,
         }
     }
 
-    /// The end of a step, for the slots whose turn it is.
+    /// Evicts at the end of a step, in the slots whose turn it is.
     fn evict(&mut self) {
         for table in 0..TABLES {
             let Eviction::Unseen { steps } = self.specs[table].eviction else { continue };
-            // The largest power of two that is no more than the steps.
+            // The period is the largest power of two that is no more than the steps.
             let period = 1 << steps.min(4096).ilog2();
             let now = self.step;
             let stays = |key: &FeatureKey, last: u64| {
@@ -384,7 +386,7 @@ impl Model {
         }
     }
 
-    /// The squared norm of a step's gradients, the regulariser's included.
+    /// Returns the squared norm of a step's gradients, the regulariser's included.
     fn square(&self, plan: &LookupPlan, gradients: &RowBuffer) -> f64 {
         let mut sum = 0.0;
         for table in 0..TABLES {
@@ -422,7 +424,7 @@ impl Model {
                 let key = plan.tables[table].keys[i];
                 for (unit, g) in row.iter_mut().enumerate() {
                     let seed = combine(combine(self.step, key.0), unit as u64);
-                    // What stands in the padding is nobody's business.
+                    // The values in the padding must not matter.
                     *g = if unit < width { unit_f32(seed as u32) - 0.5 } else { f32::NAN };
                 }
                 if poisoned.contains(&i) {
@@ -482,7 +484,7 @@ impl Model {
         self.specs[table].layout().width()
     }
 
-    /// The regulariser's strength of every float of a row.
+    /// Returns the regulariser's strength for every float of a row.
     fn l2(&self, table: usize) -> Vec<f32> {
         self.specs[table].segments.iter().flat_map(|s| vec![s.l2; s.dim]).collect()
     }
@@ -493,7 +495,7 @@ fn plan(ids: &[Vec<u64>; TABLES]) -> LookupPlan {
     plan_of(&keys.collect::<Vec<Vec<FeatureKey>>>())
 }
 
-/// A checkpoint and its restoration, in place.
+/// Writes a checkpoint and restores it in place.
 fn restart(client: &mut dyn TrainClient) -> Result<(), String> {
     let folder = super::scenarios::Folder::new()?;
     let parts = client.checkpoint(folder.path(), &Files::new()).map_err(failed("checkpoint"))?;

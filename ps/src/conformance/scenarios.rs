@@ -1,4 +1,4 @@
-//! One promise of the contract each.
+//! The scenarios of the suite: one promise of the contract each.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::client::{PushMode, Since, StepReport, TrainClient, Want};
 use crate::error::Error;
 use crate::pulled::PulledRows;
 
-/// A folder of its own that goes away with this value.
+/// A temporary folder that is removed with this value.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
     pub(super) fn new() -> Result<Self, String> {
-        // Unique in the process by its address, and among processes by their number.
+        // The name is unique in the process by an address, and among processes by their number.
         let marker = Box::new(0u8);
         let name = format!("zillion-conformance-{}-{:p}", std::process::id(), marker);
         let nanos = std::time::SystemTime::now()
@@ -53,7 +53,7 @@ fn vocabulary(ids: std::ops::Range<u64>) -> Vec<FeatureKey> {
     keys
 }
 
-/// Gradients of ones.
+/// Returns gradients of ones.
 fn ones(client: &dyn TrainClient, plan: &LookupPlan) -> RowBuffer {
     let mut rows = RowBuffer::default();
     let layouts = client.layouts();
@@ -81,7 +81,7 @@ pub(super) fn step(
     client.sweep().map(drop)
 }
 
-/// An answer must be a refusal for being out of order.
+/// Fails unless the answer is a refusal for a call out of order.
 pub(super) fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<(), String> {
     match answer {
         Err(Error::Order { .. }) => Ok(()),
@@ -249,13 +249,14 @@ pub(super) fn one_push_reports_what_it_did(make: &mut MakeClient<'_>) -> Result<
     }
 }
 
-/// A row that was not seen for three steps is there for the pull of the fourth and for its push, and goes
-/// behind that push unless it was in it. A step that is discarded takes no row.
+/// Checks that rows are evicted at the end of a step. A row that was not seen for three steps still
+/// exists at the pull of the fourth and at its push, and is removed after that push unless it was
+/// in it. A step that is discarded removes no row.
 pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<(), String> {
     let fails = |e: Error| e.to_string();
     let mut client = make(specs());
     let client = client.as_mut();
-    // Of the living table alone. Every slot has its turn in two steps.
+    // The plan reads the living table alone. Every slot has its turn in two steps.
     let only = |ids: &[u64]| {
         let mut keys = vec![Vec::new(); TABLES];
         keys[3] = ids.iter().flat_map(|&id| [key(id), key(id)]).collect();
@@ -267,7 +268,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
     step(client, 2, &only(&ids)).map_err(fails)?;
     step(client, 4, &only(&[50])).map_err(fails)?;
     step(client, 5, &only(&[50])).map_err(fails)?;
-    // In step 6 it is the even slots' turn.
+    // Step 6 is the turn of the even slots.
     client.begin_step(Step(6), Rates::default()).map_err(fails)?;
     let counts = |client: &mut dyn TrainClient| -> Result<Vec<u32>, String> {
         let pulled = client.pull(&only(&ids), Want { counts: true }, RowBuffer::default());
@@ -286,7 +287,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
     if counts(client)?.contains(&0) {
         return Err("a step that was discarded has evicted a row".to_owned());
     }
-    // One of them is pushed in the step that would take it.
+    // One of these rows is pushed in the step that would evict it.
     let seen = only(&[50, even[0]]);
     let gradients = ones(client, &seen);
     client.push(&seen, gradients, PushMode::Stage).and_then(|p| p.wait()).map_err(fails)?;
@@ -303,7 +304,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
     Ok(())
 }
 
-/// The bytes of all parts of a checkpoint.
+/// Returns the bytes of all parts of a checkpoint.
 pub(super) fn part_bytes(folder: &Path, parts: &[TableParts]) -> Result<Vec<Vec<u8>>, String> {
     let files = parts.iter().flat_map(TableParts::files).map(|p| folder.join(&p.file));
     files.map(|file| std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))).collect()
@@ -326,7 +327,7 @@ pub(super) fn checkpoints_restore_and_are_verified(
     }
     let parts = first.checkpoint(folder.path(), &files).map_err(fails)?;
     let mut second = make(specs());
-    // What it holds is replaced.
+    // The restore replaces these rows.
     step(second.as_mut(), 9, &plan(&[2, 50])).map_err(fails)?;
     second.restore(folder.path(), &parts).map_err(fails)?;
     for number in 4..=6 {
@@ -400,7 +401,8 @@ pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), St
     rows::check(&mut PulledRows::new(client.as_mut()), &expected, &absent, &default)
 }
 
-/// The dynamic table pulls on the plan's rows, the swept one on all of its own, the third on none.
+/// Checks the rows of the regulariser's loss: those of the plan in the dynamic table, all of them
+/// in the swept table, none in the third.
 pub(super) fn the_regulariser_is_summed_over_its_rows(
     make: &mut MakeClient<'_>,
 ) -> Result<(), String> {

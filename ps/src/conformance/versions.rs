@@ -1,5 +1,5 @@
-//! Versions as a trainer publishes them, beside the model: a base, then deltas, and every one of them opened
-//! and compared.
+//! Versions as a trainer publishes them, beside the model: a base, then deltas, and every one of
+//! them opened and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use super::scenarios::{Folder, fill, plan, step};
 use super::{Action, MakeClient, TABLES, history, model, specs};
 use crate::client::{Since, TrainClient};
 
-/// Lists of past epochs that clients are asked to keep.
+/// The number of past epochs whose lists clients are asked to keep.
 pub(super) const EPOCHS: usize = 2;
 
-/// Weights and pushes by key, for each table.
+/// The weights and pushes of each table by key.
 pub(super) type State = Vec<BTreeMap<FeatureKey, (Vec<f32>, u32)>>;
 
-/// What was published so far.
+/// The versions published so far.
 pub(super) struct Versions {
     folder: Folder,
     layouts: Vec<TableLayout>,
@@ -26,7 +26,7 @@ pub(super) struct Versions {
     chain: Vec<Layer>,
     /// The ends of epochs, in order.
     ends: Vec<End>,
-    /// Everything that was written, in order.
+    /// All layers that were written, in order.
     pub(super) manifests: Vec<LayerManifest>,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct Versions {
 struct End {
     epoch: u32,
     base: Layer,
-    /// Whether a client must know what has changed since.
+    /// Whether a client must know the changes since this end.
     is_known: bool,
     changed: Vec<BTreeSet<FeatureKey>>,
 }
 
 impl Versions {
-    /// The first version, from which on changes are tracked.
+    /// Publishes the first version. Changes are tracked from then on.
     pub(super) fn begin(client: &mut dyn TrainClient, state: &State) -> Result<Self, String> {
         client.track_changes(EPOCHS).map_err(|e| format!("`track_changes` failed: {e}"))?;
         let mut versions = Self {
@@ -63,13 +63,13 @@ impl Versions {
         });
     }
 
-    /// Notes that the tables were restored: what was evicted before is not known any more.
+    /// Notes that the tables were restored: earlier evictions are not known any more.
     pub(super) fn restarted(&mut self) {
         self.ends.iter_mut().for_each(|end| end.is_known = false);
     }
 
-    /// Publishes: a delta since the last version and one since `back` versions before it, where they are to
-    /// be had, and a base.
+    /// Publishes a delta since the last version and one since `back` versions before it, where
+    /// these can be written, and a base.
     pub(super) fn publish(
         &mut self,
         client: &mut dyn TrainClient,
@@ -181,7 +181,8 @@ fn same_rows(what: &str, layer: &Layer, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Clients of other numbers of shards and threads among them, where `make` makes such.
+/// Checks that clients with other numbers of shards and threads, where `make` makes such, write the
+/// same layers.
 pub(super) fn the_same_history_writes_the_same_layers(
     dtype: Dtype,
     make: &mut MakeClient<'_>,
@@ -226,7 +227,8 @@ pub(super) fn deltas_are_known_or_refused(make: &mut MakeClient<'_>) -> Result<(
     step(client, 1, &plan(&[1, 2, 30])).map_err(fails)?;
     let delta = write(client, Since::Epoch(since)).map_err(fails)?.ok_or("no delta")?;
     let rows: Vec<u64> = delta.tables.iter().map(|table| table.rows).collect();
-    // In the second table every row moves, the third has no key 30, and keys must come to the last twice.
+    // In the second table every row moves, the third has no key 30, and the last admits a key on
+    // its second occurrence.
     if rows != [3, 20, 2, 0] {
         return Err(format!("the delta has {rows:?} rows"));
     }
