@@ -29,20 +29,23 @@ Example: zillion bench embedding --rows 10000000 --dim 16 --threads 1 --json
          zillion bench embedding --rows 1000000 --threads 2 --check
 Exit codes: 0, and with --check 1 where a row is not what was pushed.")]
     Embedding(BenchEmbeddingArgs),
-    /// Rows pulled and pushed a second in a table that is larger than its memory, and what the disk does for it
+    /// Rows pulled and pushed a second in a table that is larger than its memory, and what the disk
+    /// does for it
     #[command(after_help = "\
 Example: zillion bench spill --rows 10000000 --memory-share 0.125 --threads 2 --json
 Exit codes: 0 every row was there and right at the end, 1 not.")]
     Spill(BenchSpillArgs),
-    /// The longest of very many small pulls and pushes while a table grows, and while a checkpoint is written
+    /// The longest of very many small pulls and pushes while a table grows, and while a checkpoint
+    /// is written
     #[command(after_help = "\
 Example: zillion bench stalls --rows 10000000 --threads 2 --json")]
     Stalls(BenchStallsArgs),
-    /// What a table at its limit costs, under a stream in which new keys never end
+    /// Measure the cost of a table at its limit, under a stream that never ends to bring new keys
     #[command(after_help = "\
 Example: zillion bench capacity --max-mib 512 --threads 1 --json")]
     Capacity(BenchCapacityArgs),
-    /// Seconds and bytes of a version's rows, where 0.1, 1 and 10 % of a table changed, beside those of all rows
+    /// Seconds and bytes of a version's rows, where 0.1, 1 and 10 % of a table changed, beside
+    /// those of all rows
     #[command(after_help = "\
 Example: zillion bench delta --rows 10000000 --dim 16 --json")]
     Delta(BenchDeltaArgs),
@@ -58,20 +61,23 @@ Example: zillion bench train --model deepfm --data criteo_like.parquet --threads
     #[command(after_help = "\
 Example: zillion bench serve --candidates 500 --threads 2 --json")]
     Serve(BenchServeArgs),
-    /// A server under constant load while a delta a second and rollbacks come in; every answer is checked
+    /// A server under constant load while a delta a second and rollbacks come in; every answer is
+    /// checked
     #[command(after_help = "\
 Example: zillion bench hot-load --rows 1000000 --deltas 200 --delta-rows 10000 --rollbacks 10 --rate 300 --json
 Exit codes: 0 every answer was there and right, 1 not.")]
     HotLoad(BenchHotLoadArgs),
-    /// How long a server takes to be ready, from the store and from its cache, and its memory
+    /// Measure how long a server takes to be ready, from the store and from its cache, and its
+    /// memory
     #[command(after_help = "\
 Example: zillion bench cold-start --rows 10000000 --json")]
     ColdStart(BenchColdStartArgs),
-    /// The same requests over every protocol, one at a time: what each costs, and where its time goes
+    /// The same requests over every protocol, one at a time: what each costs, and where its time
+    /// goes
     #[command(after_help = "\
 Example: zillion bench wire --candidates 1,100,1000 --threads 1 --json")]
     Wire(BenchWireArgs),
-    /// What is asked of a registry, where a model has very many versions
+    /// Measure a registry in which one model has very many versions
     #[command(after_help = "\
 Example: zillion bench registry --versions 100000 --json")]
     Registry(BenchRegistryArgs),
@@ -86,7 +92,7 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Rows of the table
     #[arg(long, default_value = "10000000", value_parser = clap::value_parser!(u64).range(1..=u32::MAX.into()))]
     pub(crate) rows: u64,
-    /// Floats a row
+    /// Number of floats in a row
     #[arg(long, default_value = "16")]
     pub(crate) dim: usize,
     /// Type of the weights
@@ -129,7 +135,7 @@ pub(crate) struct BenchStallsArgs {
     /// Rows that the table grows to
     #[arg(long, default_value = "10000000")]
     pub(crate) rows: u64,
-    /// Compute threads
+    /// Number of compute threads
     #[arg(long, default_value = "2")]
     pub(crate) threads: NonZeroUsize,
     /// Print one line of JSON on stdout
@@ -142,7 +148,7 @@ pub(crate) struct BenchCapacityArgs {
     /// The table's limit, in MiB
     #[arg(long, default_value = "512")]
     pub(crate) max_mib: u64,
-    /// Compute threads
+    /// Number of compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
     /// Seconds that each table is measured for
@@ -158,13 +164,13 @@ pub(crate) struct BenchSpillArgs {
     /// Rows of the table
     #[arg(long, default_value = "10000000")]
     pub(crate) rows: u64,
-    /// Floats a row
+    /// Number of floats in a row
     #[arg(long, default_value = "16")]
     pub(crate) dim: usize,
     /// The part of the rows' memory that they may take
     #[arg(long, default_value = "0.125")]
     pub(crate) memory_share: f64,
-    /// Compute threads
+    /// Number of compute threads
     #[arg(long, default_value = "2")]
     pub(crate) threads: NonZeroUsize,
     /// Plans that are announced at once; those after them are announced before these are looked up
@@ -189,13 +195,14 @@ pub(crate) struct BenchDeltaArgs {
     /// Rows of the table
     #[arg(long, default_value = "10000000")]
     pub(crate) rows: u64,
-    /// Floats a row
+    /// Number of floats in a row
     #[arg(long, default_value = "16")]
     pub(crate) dim: usize,
-    /// Compute threads
+    /// Number of compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// Folder that layers are written below, and removed from again; absent: the one for temporary files
+    /// Folder that layers are written below, and removed from again; absent: the one for temporary
+    /// files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout
@@ -211,10 +218,10 @@ pub(crate) struct BenchReaderArgs {
     /// The job whose columns are read; absent: what `init` would draft for the file
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
-    /// Compute threads
+    /// Number of compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// How often each figure is taken; the median is reported
+    /// Number of times that each figure is taken; the median is reported
     #[arg(long, default_value = "5")]
     pub(crate) repeat: NonZeroUsize,
     /// Print one line of JSON on stdout
@@ -224,19 +231,20 @@ pub(crate) struct BenchReaderArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchTrainArgs {
-    /// Model
+    /// Model that is trained
     #[arg(long, value_enum, default_value = "deepfm")]
     pub(crate) model: BenchModel,
     /// Criteo-shaped Parquet: label, I1..I13, C1..C26; the last fifth of the rows is the test set
     #[arg(long)]
     pub(crate) data: PathBuf,
-    /// Compute threads
+    /// Number of compute threads
     #[arg(long, default_value = "2")]
     pub(crate) threads: NonZeroUsize,
     /// Override a key of the benchmark's job (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Decode and plan all batches before the first step, to see what reading beside the steps costs
+    /// Decode and plan all batches before the first step, to see what reading beside the steps
+    /// costs
     #[arg(long)]
     pub(crate) in_memory: bool,
     #[command(flatten)]

@@ -1,10 +1,12 @@
-//! `zillion bench capacity`: what a table at its limit costs, under a stream in which new keys never end.
+//! `zillion bench capacity`: what a table at its limit costs, under a stream in which new keys
+//! never end.
 //!
-//! Batches are four parts keys of a fixed set by Zipf's law and one part keys that were never seen. They are pulled and
-//! pushed, and the step is ended, in a table that is full and evicts the least frequently used, and in one without a
-//! limit. The two take turns of a quarter of a second, so that both have the same of a machine that is now faster, now
-//! slower; the ratio is the median of the turns'. Plans are built outside of the clock. Memory is what the
-//! system says of this process, above what it had before the table was there, before the other table is made; both are
+//! Batches are four parts keys of a fixed set by Zipf's law and one part keys that were never seen.
+//! They are pulled and pushed, and the step is ended, in a table that is full and evicts the least
+//! frequently used, and in one without a limit. The two take turns of a quarter of a second, so
+//! that both have the same of a machine that is now faster, now slower; the ratio is the median of
+//! the turns'. Plans are built outside of the clock. Memory is what the system says of this
+//! process, above what it had before the table was there, before the other table is made; both are
 //! in memory in the end, and the one without a limit grows in its turns.
 
 use std::time::{Duration, Instant};
@@ -35,7 +37,8 @@ struct Outcome {
     threads: usize,
     free: Figures,
     limited: Figures,
-    /// Rows a second of the table at its limit against those of the one without, the median of their turns.
+    /// Rows a second of the table at its limit against those of the one without, the median of
+    /// their turns.
     rate_ratio: f64,
     /// Resident memory of the table at its limit against the limit.
     resident_of_limit: Option<f64>,
@@ -65,8 +68,8 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
         eviction: Eviction::Lfu { half_life: HALF_LIFE, below: None, every: None },
         ..spec(16)
     };
-    // What both tables are filled with: about the rows that fit. A limit reckons with more for the index, so that the limited
-    // table evicts from before the end of its filling on.
+    // What both tables are filled with: about the rows that fit. A limit reckons with more for the
+    // index, so that the limited table evicts from before the end of its filling on.
     let rows = max_bytes / limited.bytes_per_row();
     let zipf = Zipf::new(rows);
     let duration = Duration::try_from_secs_f64(args.seconds)
@@ -164,7 +167,7 @@ impl<'a> Stream<'a> {
         Ok(began.elapsed())
     }
 
-    /// Makes `rows` rows.
+    /// Feeds the stream until the table has `rows` rows.
     fn fill(&mut self, rows: u64) -> Result<()> {
         while self.next < rows {
             let end = (self.next + BATCH_VALUES as u64).min(rows);

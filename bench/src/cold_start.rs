@@ -1,8 +1,10 @@
-//! `zillion bench cold-start`: how long a server takes to be ready, and what it and its neighbour hold in memory.
+//! `zillion bench cold-start`: how long a server takes to be ready, and what it and its neighbour
+//! hold in memory.
 //!
-//! Twice: with an empty cache, where every byte of the version is hashed before it is used, and with everything in
-//! the cache, where files are only mapped. The registry is a local folder that was written just before, so its
-//! bytes come from the system's page cache: what is measured is the hashing, not the disk.
+//! Twice: with an empty cache, where every byte of the version is hashed before it is used, and
+//! with everything in the cache, where files are only mapped. The registry is a local folder that
+//! was written just before, so its bytes come from the system's page cache: what is measured is the
+//! hashing, not the disk.
 
 use std::time::Duration;
 
@@ -25,13 +27,14 @@ const BODIES: usize = 200;
 #[derive(Serialize)]
 struct Outcome {
     rows: u64,
-    /// Of all files of the version.
+    /// The bytes of all files of the version.
     bytes: u64,
     publish_seconds: f64,
     /// From the start of the process, with an empty cache.
     empty_cache_seconds: f64,
     empty_cache_gb_s: f64,
-    /// From the start of the process, with everything in the cache: the median and the worst of some.
+    /// From the start of the process, with everything in the cache: the median and the worst of
+    /// some.
     full_cache_seconds: f64,
     full_cache_max_seconds: f64,
     starts: usize,
@@ -40,7 +43,7 @@ struct Outcome {
     requests: usize,
     candidates: usize,
     one_server: Memory,
-    /// Of two servers on one cache.
+    /// The memory of the first of two servers on one cache.
     first_of_two: Memory,
     second_of_two: Memory,
     /// While versions were loaded.

@@ -1,8 +1,9 @@
-//! A DeepFM of Criteo's shape as versions that nobody trained, and requests for it: what the benchmarks of
-//! serving publish and ask.
+//! A DeepFM of Criteo's shape as versions that nobody trained, and requests for it: what the
+//! benchmarks of serving publish and ask.
 //!
-//! 26 ids that share one table of 16 + 1 floats a row, 13 numbers, an MLP of 400-400-400: the peer's model. What
-//! the weights are does not matter for time; that rows lie scattered over the table does.
+//! 26 ids that share one table of 16 + 1 floats a row, 13 numbers, an MLP of 400-400-400: the
+//! peer's model. What the weights are does not matter for time; that rows lie scattered over the
+//! table does.
 
 mod requests;
 
@@ -88,12 +89,12 @@ impl Criteo {
         })
     }
 
-    /// Its one table.
+    /// Returns the one table of the model.
     pub(crate) fn tables(&self) -> &[TableSpec] {
         &self.job.tables
     }
 
-    /// Their rows' layouts.
+    /// Returns the layouts of the tables' rows.
     pub(crate) fn layouts(&self) -> Vec<TableLayout> {
         self.job.tables.iter().map(TableSpec::layout).collect()
     }
@@ -132,7 +133,8 @@ impl Criteo {
     }
 }
 
-/// Publishes a base of `rows` random rows; what it writes on the way goes below `folder` and is removed.
+/// Publishes a base of `rows` random rows; what it writes on the way goes below `folder` and is
+/// removed.
 pub(crate) fn publish(
     model: &Model,
     rows: u64,

@@ -1,7 +1,8 @@
 //! `zillion bench delta`: what a version's rows cost, where some of a large table changed.
 //!
-//! The keys that change are drawn uniformly over a table that was filled in another order: every row is
-//! a miss, as in training. A layer's seconds are those of finding, copying, hashing, writing and syncing.
+//! The keys that change are drawn uniformly over a table that was filled in another order: every
+//! row is a miss, as in training. A layer's seconds are those of finding, copying, hashing, writing
+//! and syncing.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -156,8 +157,8 @@ impl Bench<'_> {
         Ok(difference(&self.files, folder, layouts, &[was], now, &mut AtOnce)?)
     }
 
-    /// Times a writer, into a folder of its own: what is there already would not be written again. The files
-    /// stay mapped by the layer and leave the folder.
+    /// Times a writer, into a folder of its own: what is there already would not be written again.
+    /// The files stay mapped by the layer and leave the folder.
     fn write(
         &self,
         write: impl FnOnce(&Self, &Path) -> Result<LayerManifest>,

@@ -1,15 +1,17 @@
-//! `zillion bench embedding`: rows pulled and pushed a second, beside what this machine's memory gives.
+//! `zillion bench embedding`: rows pulled and pushed a second, beside what this machine's memory
+//! gives.
 //!
 //! Plans (unique keys in slot order, as training makes them) are built before the clock runs: the
-//! figures are those of the table. A key of the table is drawn uniformly, or by Zipf's law; the Zipf
-//! figures count unique rows, and `*_raw` the values of the batch that they stand for.
+//! figures are those of the table. A key of the table is drawn uniformly, or by Zipf's law; the
+//! Zipf figures count unique rows, and `*_raw` the values of the batch that they stand for.
 //!
-//! `push_*` push plans that nobody has pulled. `push_after_pull_*` push as a training step does: the plan has been
-//! pulled, so that its rows are known, and then other data has gone through all threads' caches, as a model's would.
+//! `push_*` push plans that nobody has pulled. `push_after_pull_*` push as a training step does:
+//! the plan has been pulled, so that its rows are known, and then other data has gone through all
+//! threads' caches, as a model's would.
 //!
-//! With several threads every figure of pulls and pushes is measured in turns with one thread on the same table, and
-//! `*_speedup` is the median of the turns' ratios: the memory that other guests of a host leave over changes from one
-//! second to the next.
+//! With several threads every figure of pulls and pushes is measured in turns with one thread on
+//! the same table, and `*_speedup` is the median of the turns' ratios: the memory that other guests
+//! of a host leave over changes from one second to the next.
 
 mod check;
 
@@ -43,7 +45,8 @@ pub(crate) const BATCH_VALUES: usize = 26 * 4096;
 const PLANS: usize = 64;
 /// The gradient of every weight in every push.
 const GRADIENT: f32 = 1e-3;
-/// What goes through a thread's caches between a pull and its push: more than they hold.
+/// The bytes that pass through a thread's caches between a pull and its push: more than the caches
+/// hold.
 const OTHER_DATA_BYTES: usize = 64 << 20;
 /// Words of it that one thread takes at a time.
 const OTHER_PIECE: usize = 1 << 16;
@@ -174,7 +177,7 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the memory gives for random 64-byte rows, all threads at once.
+/// The rates at which memory gives random rows of 64 bytes, with all threads at once.
 struct Limits {
     read: Limit,
     rmw: Limit,
@@ -182,7 +185,7 @@ struct Limits {
 
 struct Limit {
     mrows_s: f64,
-    /// Against one thread.
+    /// The rate divided by that of one thread.
     speedup: Option<f64>,
 }
 
@@ -247,7 +250,7 @@ impl Pools {
 struct Rate {
     unique: f64,
     values: f64,
-    /// Against one thread.
+    /// The rate divided by that of one thread.
     speedup: Option<f64>,
     /// Plans that were worked on, one after another from the first, by whichever pool.
     calls: u64,
@@ -270,7 +273,7 @@ impl Speedups {
     }
 }
 
-/// What was worked on in some time.
+/// The amount of work that was done in some time.
 #[derive(Default)]
 struct Work {
     unique: usize,
@@ -285,7 +288,7 @@ impl Work {
         self.busy += other.busy;
     }
 
-    /// Of these, how many million a second.
+    /// Returns how many million of `of` were done a second.
     fn rate(&self, of: usize) -> f64 {
         of as f64 / self.busy.as_secs_f64() / 1e6
     }
@@ -434,8 +437,8 @@ impl Bench {
         })
     }
 
-    /// Works on plan after plan until the times that `work` says have filled the time there is for all threads; one
-    /// thread, where it is compared with, takes as many turns as they do.
+    /// Works on plan after plan until the times that `work` says have filled the time there is for
+    /// all threads; one thread, where it is compared with, takes as many turns as they do.
     fn measure(
         &mut self,
         pools: &Pools,

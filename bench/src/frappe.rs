@@ -14,7 +14,7 @@ struct Entry {
     model: &'static str,
     job: &'static str,
     published: f64,
-    /// What our run must reach: the published figure less the spread of its seeds.
+    /// The AUC that our run must reach: the published figure less the spread of its seeds.
     promised: f64,
     /// Whether the figure is over several seeds.
     seeded: bool,
@@ -129,8 +129,8 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
 }
 
 impl Entry {
-    /// What falls short of the promise, if anything: the median of FM's seeds (one seed in four may stop
-    /// on a saddle), the mean of the others'.
+    /// Describes the shortfall, if the runs miss the promised AUC: the median of FM's seeds (one
+    /// seed in four may stop on a saddle), the mean of the other models' seeds.
     fn below(&self, runs: &[Run]) -> Option<String> {
         let mut aucs: Vec<f64> =
             runs.iter().filter(|r| r.model == self.model).map(|r| r.test_auc).collect();

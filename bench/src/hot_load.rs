@@ -1,8 +1,10 @@
-//! `zillion bench hot-load`: a server under constant load while a delta a second and rollbacks come in.
+//! `zillion bench hot-load`: a server under constant load while a delta a second and rollbacks come
+//! in.
 //!
-//! Everything at once, as it is in operation: requests in an open loop, a model that is trained on and published, a
-//! server in a process of its own that follows. Every answer is compared, bit for bit, with the scores of the
-//! version that it names, so that an answer that mixes two versions cannot hide.
+//! Everything at once, as it is in operation: requests in an open loop, a model that is trained on
+//! and published, a server in a process of its own that follows. Every answer is compared, bit for
+//! bit, with the scores of the version that it names, so that an answer that mixes two versions
+//! cannot hide.
 //!
 //! The run in order: a warm-up that belongs to no part; a part without loads; the deltas, with the
 //! rollbacks spread over them; one rollback over many deltas, and a delta that branches from there.
@@ -35,7 +37,7 @@ use parts::Part;
 use watch::{Freshness, Watch};
 use zillion_console::{compute_pool, create_registry, durable_files, print_json};
 
-/// Different requests.
+/// The number of different requests.
 const BODIES: usize = 16;
 const CONNECTIONS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,7 +45,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Deltas that the last rollback goes back over, where there are so many.
 const FAR: usize = 100;
-/// How long the server may take to answer with a version.
+/// The longest time that the server may take to answer with a version.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A slice of a load is to be at most so long.
 const SLICE_SECONDS: f64 = 5e-4;
@@ -76,11 +78,12 @@ struct Outcome {
     server_log_lines: usize,
     own_cpus: f64,
     server_cpus: Option<f64>,
-    /// Of neither this process nor the server. A figure counts where this is below 0.25.
+    /// The processors that neither this process nor the server kept busy. A figure counts where
+    /// this is below 0.25.
     other_cpus: Option<f64>,
 }
 
-/// What the server says about its loads.
+/// The figures that the server reports about its loads.
 #[derive(Serialize)]
 struct LoadFigures {
     versions: crate::server::Summary,

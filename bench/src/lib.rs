@@ -1,7 +1,7 @@
 //! The benchmarks behind `zillion bench`, and the load generator `zillion loadgen`.
 //!
-//! One file a benchmark. A benchmark prints what it measured as one line of JSON or as text, with the
-//! processors that other programs kept busy meanwhile. What several benchmarks share:
+//! One file a benchmark. A benchmark prints what it measured as one line of JSON or as text, with
+//! the processors that other programs kept busy meanwhile. What several benchmarks share:
 //!
 //! * [`server`]: a server in a process of its own;
 //! * [`load`]: requests at a constant rate, and checked answers;
@@ -57,7 +57,8 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
     }
 }
 
-/// Makes a folder for a benchmark, below `parent` or where temporary files go, and removes it when dropped.
+/// Makes a folder for a benchmark, below `parent` or where temporary files go, and removes it when
+/// dropped.
 fn scratch_folder(parent: Option<&Path>) -> Result<TempDir> {
     match parent {
         Some(parent) => tempfile::tempdir_in(parent),

@@ -1,4 +1,5 @@
-//! `zillion loadgen`: rows of a file as load on a server, in an open loop, and what the answers are worth.
+//! `zillion loadgen`: rows of a file as load on a server, in an open loop, and what the answers are
+//! worth.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -37,7 +38,7 @@ struct Outcome {
     connections_made: u64,
     #[serde(flatten)]
     figures: Figures,
-    /// How often each version was named.
+    /// The number of answers that named each version.
     versions: BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     check: Option<Checked>,

@@ -1,7 +1,7 @@
 //! `zillion bench reader`: rows a second from a file to columns and to batches of 4,096 rows.
 //!
-//! Opening the file counts, statistics that transforms need do not: they are computed once for a job, and
-//! peers have none. Nothing is shuffled.
+//! Opening the file counts, statistics that transforms need do not: they are computed once for a
+//! job, and peers have none. Nothing is shuffled.
 
 use std::path::Path;
 use std::time::Instant;

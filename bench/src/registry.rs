@@ -1,8 +1,9 @@
 //! `zillion bench registry`: what operators and servers ask of a model with very many versions.
 //!
-//! One version is published; the others are its manifest with another number, sealed and written where the
-//! registry looks for them, without the syncs that would take most of an hour. The pointer's log is as long. What is
-//! measured goes through a registry that is opened anew, as each command does it.
+//! One version is published; the others are its manifest with another number, sealed and written
+//! where the registry looks for them, without the syncs that would take most of an hour. The
+//! pointer's log is as long. What is measured goes through a registry that is opened anew, as each
+//! command does it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use zillion_console::{compute_pool, create_registry, print_json};
 const ROWS: u64 = 1000;
 /// Versions of a page, as `zillion model list` shows them.
 const PAGE: usize = 20;
-/// How often each figure is taken.
+/// The number of times that each figure is taken.
 const REPEAT: usize = 20;
 
 #[derive(Serialize)]
@@ -39,7 +40,7 @@ struct Outcome {
     rollback: Times,
 }
 
-/// Milliseconds.
+/// The times of an operation, in milliseconds.
 #[derive(Serialize)]
 struct Times {
     median_ms: f64,
@@ -120,7 +121,7 @@ fn write(folder: &Path, number: u64, value: &impl Serialize) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Where the registry keeps a numbered object.
+/// Returns the path where the registry keeps a numbered object.
 fn place(folder: &Path, number: u64) -> PathBuf {
     let (high, middle) = (number / 1_000_000, number / 1000 % 1000);
     folder.join(format!("{high:014}/{middle:03}/{number:020}.json"))

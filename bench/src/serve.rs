@@ -1,9 +1,10 @@
 //! `zillion bench serve`: scores a second without a network, in the shape of the peer's benchmark.
 //!
-//! The same model, table, ids and way of timing as `s1_serving.py` (ONNX Runtime and torch behind a numpy array):
-//! one request at a time, its work over all threads, 64 different requests in turn.
-//! A request's time begins with its raw values (ids and numbers in columns) and ends with its scores, so that
-//! ours has mixing and deduplicating the ids and probing a hash index in it where the peer indexes an array.
+//! The same model, table, ids and way of timing as `s1_serving.py` (ONNX Runtime and torch behind a
+//! numpy array): one request at a time, its work over all threads, 64 different requests in turn. A
+//! request's time begins with its raw values (ids and numbers in columns) and ends with its scores,
+//! so that ours has mixing and deduplicating the ids and probing a hash index in it where the peer
+//! indexes an array.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +20,10 @@ use crate::criteo::{MODEL, Requests, publish};
 use crate::load::figures::Percentiles;
 use zillion_console::{compute_pool, create_registry, durable_files, print_json};
 
-/// Different requests.
+/// The number of different requests.
 const DIFFERENT: usize = 64;
-/// Requests before the first that counts: every different one once, so that the pages of a mapped file are there (the
-/// peer has its table in memory and takes 30).
+/// Requests before the first that counts: every different one once, so that the pages of a mapped
+/// file are there (the peer has its table in memory and takes 30).
 const WARM_UP: usize = DIFFERENT;
 
 #[derive(Serialize)]
@@ -32,12 +33,14 @@ struct Outcome {
     requests: usize,
     /// Rows of the table.
     rows: u64,
-    /// Unique keys of a request that the table does not have: none, or the figures are of something else.
+    /// Unique keys of a request that the table does not have: none, or the figures are of something
+    /// else.
     missing: u64,
     p50_ms: f64,
     p90_ms: f64,
     p99_ms: f64,
-    /// Of these, reading the raw values: keys mixed, numbers put through the transforms.
+    /// The part of the time that goes into reading raw values: keys are mixed, numbers are
+    /// transformed.
     encode_p50_ms: f64,
     /// By the mean time of a request, as the peer has it.
     candidates_per_second: f64,
@@ -105,7 +108,7 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
     Ok(())
 }
 
-/// How many requests the peer times.
+/// Returns the number of requests that the peer times.
 fn usual_count(candidates: usize) -> usize {
     match candidates {
         1 => 3000,

@@ -1,7 +1,8 @@
-//! A server in a process of its own, for the first run and for benchmarks: started, asked, measured from outside,
-//! stopped.
+//! A server in a process of its own, for the first run and for benchmarks: started, asked, measured
+//! from outside, stopped.
 //!
-//! A benchmark of a server must not share its allocator, its pool of threads or its figures of memory.
+//! A benchmark of a server must not share its allocator, its pool of threads or its figures of
+//! memory.
 
 mod ask;
 mod memory;
@@ -25,10 +26,10 @@ pub(crate) use scrape::{Series, Summary};
 use crate::Protocol;
 use crate::load::target::Target;
 
-/// How long a server may take to be ready.
+/// The longest time that a server may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How a server is started.
+/// The settings that a server is started with.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// The model that it serves.
@@ -41,7 +42,7 @@ pub struct Setup<'a> {
     pub cache: Option<&'a Path>,
     /// The file that its log is written to.
     pub log: &'a Path,
-    /// What it logs: `info`, `warn`.
+    /// The level of its log, such as `info` or `warn`.
     pub level: &'a str,
     /// The number of threads that score; absent: one for each processor.
     pub threads: Option<NonZeroUsize>,
@@ -49,7 +50,7 @@ pub struct Setup<'a> {
 
 /// A running `zillion serve`, stopped when dropped.
 pub struct ServerChild {
-    /// Nobody's, once it was left alone.
+    /// The process; `None` after [`Self::leave`].
     child: Option<Child>,
     model: String,
     url: String,
@@ -97,7 +98,7 @@ impl ServerChild {
         Ok(server)
     }
 
-    /// Where it answers.
+    /// Returns the URL at which the server answers.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -109,12 +110,12 @@ impl ServerChild {
         pid
     }
 
-    /// The server's process.
+    /// Returns the id of the server's process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
 
-    /// Where requests for scores go.
+    /// Returns the target of requests for scores.
     pub fn target(&self) -> Result<Target> {
         Target::new(&self.url, &self.model, None, Protocol::V2)
     }
@@ -135,7 +136,7 @@ impl ServerChild {
         }
     }
 
-    /// What it measures about itself, now.
+    /// Reads the series that the server measures about itself, as they are now.
     pub(crate) fn series(&self) -> Result<Series> {
         let (status, body) = Asker::new(&self.url)?.get("/metrics")?;
         if status != 200 {
@@ -144,7 +145,7 @@ impl ServerChild {
         Ok(Series::parse(&String::from_utf8_lossy(&body)))
     }
 
-    /// What it has written to its log: warnings and errors, which a good run does not have.
+    /// Reads the server's log: warnings and errors, which a good run does not have.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

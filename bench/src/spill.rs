@@ -1,8 +1,10 @@
-//! `zillion bench spill`: a table that is larger than its memory, under a stream that never repeats itself.
+//! `zillion bench spill`: a table that is larger than its memory, under a stream that never repeats
+//! itself.
 //!
-//! The table is filled, then batches drawn by Zipf's law are planned, announced, pulled and pushed, all on the
-//! clock. Every push adds the same number to every weight of its rows, so that what each row must hold follows
-//! from how many batches it was in: at the end all rows are looked up and held against that.
+//! The table is filled, then batches drawn by Zipf's law are planned, announced, pulled and pushed,
+//! all on the clock. Every push adds the same number to every weight of its rows, so that what each
+//! row must hold follows from how many batches it was in: at the end all rows are looked up and
+//! held against that.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,7 @@ use crate::args::BenchSpillArgs;
 use crate::embedding::{self, BATCH_VALUES, Zipf};
 use zillion_console::{compute_pool, durable_files, print_json};
 
-/// What a push takes from each weight: a power of two, so that sums of it are exact.
+/// The step of a push for each weight: a power of two, so that sums of steps are exact.
 const RATE: f32 = 1.0 / 4096.0;
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -34,16 +36,17 @@ struct Outcome {
     ahead: usize,
     /// Whether the file is read past the page cache.
     direct: bool,
-    /// Values of batches that were pulled and pushed, in millions a second; and the unique rows that they are.
+    /// Values of batches that were pulled and pushed, in millions a second; and the unique rows
+    /// that they are.
     values_mrows_s: f64,
     unique_mrows_s: f64,
     fill_mrows_s: f64,
     seconds: f64,
     batches: u64,
-    /// Of the unique rows, and of the values, those found in memory.
+    /// The share of the unique rows that were found in memory.
     hit_rate_unique: f64,
     hit_rate_values: f64,
-    /// Of the rows that were not, those whose reading had begun before.
+    /// The share of the rows on disk whose reading had begun before they were needed.
     read_ahead: f64,
     brought_in: u64,
     spilled: u64,
@@ -155,7 +158,7 @@ pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a stretch of the stream came to.
+/// The figures of a stretch of the stream.
 #[derive(Default)]
 struct Measured {
     busy: Duration,
@@ -282,10 +285,11 @@ impl Bench {
         Ok(measured)
     }
 
-    /// Looks all rows up, in the order of their keys: how many there should be, how many are not there, and how
-    /// many do not hold what was pushed.
+    /// Looks all rows up, in the order of their keys: how many there should be, how many are not
+    /// there, and how many do not hold what was pushed.
     fn check(&mut self, workers: &Workers) -> Result<(u64, u64, u64)> {
-        // One push of the filling, and one for each batch of the stream that was not only announced.
+        // One push of the filling, and one for each batch of the stream that was not only
+        // announced.
         let mut pushes = vec![1u32; self.rows as usize];
         for batch in 0..self.drawn - self.announced.len() as u64 {
             let mut ids: Vec<u64> = Self::ids(&self.zipf, batch).collect();

@@ -1,11 +1,12 @@
-//! `zillion bench stalls`: how long the longest of very many small operations on a table takes while the table
-//! grows, and while a checkpoint of all of it is written beside them.
+//! `zillion bench stalls`: how long the longest of very many small operations on a table takes
+//! while the table grows, and while a checkpoint of all of it is written beside them.
 //!
-//! An operation is a pull or a push of a thousand keys. The table grows from nothing: half of the keys of a push are
-//! new. The same operations are then timed alone, and while a checkpoint goes on; the ratio of their means is
-//! what the checkpoint costs training. Times are of the clock: whatever else the machine does is in them. What that is, a
-//! control says: between the operations that let the table grow, as many lines of memory are read that have been there
-//! all along, which nothing but the machine can hold up.
+//! An operation is a pull or a push of a thousand keys. The table grows from nothing: half of the
+//! keys of a push are new. The same operations are then timed alone, and while a checkpoint goes
+//! on; the ratio of their means is what the checkpoint costs training. Times are of the clock:
+//! whatever else the machine does is in them. What that is, a control says: between the operations
+//! that let the table grow, as many lines of memory are read that have been there all along, which
+//! nothing but the machine can hold up.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -29,13 +30,14 @@ use zillion_console::{compute_pool, print_json};
 const KEYS: u64 = 1000;
 /// Plans that are made before the clock runs; operations cycle through them.
 const PLANS: u64 = 4096;
-/// Rows of the snapshot that the end of a step copies on: as `ps` does, a twelfth of what it pushed.
+/// Rows of the snapshot that the end of a step copies on: as `ps` does, a twelfth of what it
+/// pushed.
 const COPIED: usize = KEYS as usize / 12;
 /// Operations alone, before the checkpoint.
 const ALONE: u64 = 20_000;
 
-/// Words of memory that the control reads from, far more than caches hold, and how many it reads: they take about as long as
-/// an operation.
+/// Words of memory that the control reads from, far more than caches hold, and how many it reads:
+/// they take about as long as an operation.
 const CONTROL_WORDS: u64 = 1 << 24;
 const CONTROL_READS: u64 = 10 * KEYS;
 
@@ -61,12 +63,12 @@ struct Outcome {
     growth_control: Latency,
     alone: Latency,
     checkpoint: Latency,
-    /// Operations a second during the checkpoint against those alone; `None` with one thread, where nobody writes
-    /// beside them.
+    /// Operations a second during the checkpoint against those alone; `None` with one thread, where
+    /// nobody writes beside them.
     throughput_during_checkpoint: Option<f64>,
     checkpoint_seconds: f64,
     checkpoint_gb: f64,
-    /// What the beginning and the end of the checkpoint cost the one who asks for it.
+    /// The time that the begin and the end of the checkpoint take from the caller.
     begin_us: f64,
     finish_us: f64,
     /// Rows kept as they were, and parts on their way to the disk, at most.
@@ -124,7 +126,7 @@ pub(crate) fn run(args: &BenchStallsArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a checkpoint beside operations did.
+/// The figures of a checkpoint that is written beside operations.
 struct Checkpoint {
     during: Latency,
     begin: Duration,
@@ -146,7 +148,8 @@ fn plan_of_ids(ids: impl Iterator<Item = u64>) -> LookupPlan {
 }
 
 impl Bench {
-    /// Pulls and pushes of known and new keys until the table has so many rows, and the control between them.
+    /// Pulls and pushes of known and new keys until the table has so many rows, and the control
+    /// between them.
     fn grow(&mut self, rows: u64) -> Result<(Latency, Latency, Latency)> {
         let (mut pulls, mut pushes, mut controls) = (Vec::new(), Vec::new(), Vec::new());
         let words: Vec<u64> = (0..CONTROL_WORDS).collect();
@@ -185,8 +188,8 @@ impl Bench {
         Ok(began.elapsed())
     }
 
-    /// Operations while a checkpoint is written. With one thread nobody writes beside them, so that the checkpoint
-    /// ends after so many operations as were timed alone.
+    /// Operations while a checkpoint is written. With one thread nobody writes beside them, so that
+    /// the checkpoint ends after so many operations as were timed alone.
     fn checkpoint(&mut self, plans: &[LookupPlan], is_beside: bool) -> Result<Checkpoint> {
         let folder = tempfile::tempdir_in(".")?;
         let mut times = Vec::new();

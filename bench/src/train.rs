@@ -1,7 +1,8 @@
-//! `zillion bench train`: samples trained a second from Criteo-shaped Parquet, and the AUC of that run.
+//! `zillion bench train`: samples trained a second from Criteo-shaped Parquet, and the AUC of that
+//! run.
 //!
-//! The job is the one that the peers run: batch 4096, dim 16, row-wise adagrad tables that grow as keys
-//! come, adam for the dense part, one epoch over the first four fifths, test on the rest.
+//! The job is the one that the peers run: batch 4096, dim 16, row-wise adagrad tables that grow as
+//! keys come, adam for the dense part, one epoch over the first four fifths, test on the rest.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +23,8 @@ use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, print_json};
 use zillion_console::{job_file, profile, signals};
 
-/// Without a profile a few batches are recorded all the same, which says how many operations a sample takes.
+/// Without a profile a few batches are recorded all the same, which says how many operations a
+/// sample takes.
 const FOR_THE_BOUND: ProfileOptions =
     ProfileOptions { every: NonZeroU64::new(100).expect("not zero"), most_spans: 10_000 };
 
@@ -33,9 +35,11 @@ struct Outcome {
     /// Whether all batches were decoded and planned before the first step.
     in_memory: bool,
     samples_per_second: Option<f64>,
-    /// What the products alone would allow at the best rate that was probed after the run.
+    /// The rate that the matrix products alone would allow, at the best rate that was probed after
+    /// the run.
     bound_samples_per_second: Option<f64>,
-    /// From the call to the end of the first step: the job is checked, files are opened, statistics are read.
+    /// From the call to the end of the first step: the job is checked, files are opened, statistics
+    /// are read.
     first_step_seconds: Option<f64>,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,
@@ -115,8 +119,8 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes the first four fifths of the rows and the rest as files of their own; returns how many rows
-/// the first has.
+/// Writes the first four fifths of the rows and the rest as files of their own; returns how many
+/// rows the first has.
 fn split(data: &Path, train: &Path, test: &Path) -> Result<u64> {
     let open = || {
         let file = File::open(data).with_context(|| format!("cannot open {}", data.display()))?;

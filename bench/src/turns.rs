@@ -1,8 +1,9 @@
-//! What is compared takes turns: one measured behind the other would also compare the machine then with the machine now.
+//! Turns of a comparison. The candidates are measured alternately: measured one after the other,
+//! the comparison would also compare the machine then with the machine now.
 
 use std::time::Duration;
 
-/// How long a turn is.
+/// The length of a turn.
 pub(crate) const TURN: Duration = Duration::from_millis(250);
 
 /// The upper median of the turns' ratios; there is at least one.

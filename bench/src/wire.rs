@@ -1,9 +1,10 @@
 //! `zillion bench wire`: the same requests over every protocol, and where their time goes.
 //!
-//! A server in a process of its own, one connection, one request at a time: the next one is sent when the answer is
-//! here, so that a figure is the time of a request and not of a queue. What the server spends is its own word (its
-//! histograms of stages); what is left of a request's time is the client's, the system's and the framing of HTTP or
-//! gRPC. `score` is the engine, the rest is what the protocol costs on top of it.
+//! A server in a process of its own, one connection, one request at a time: the next one is sent
+//! when the answer is here, so that a figure is the time of a request and not of a queue. What the
+//! server spends is its own word (its histograms of stages); what is left of a request's time is
+//! the client's, the system's and the framing of HTTP or gRPC. `score` is the engine, the rest is
+//! what the protocol costs on top of it.
 
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,9 @@ use crate::load::target::Target;
 use crate::server::{Asker, Series, ServerChild, Setup};
 use zillion_console::{compute_pool, create_registry, print_json};
 
-/// Different requests.
+/// The number of different requests.
 const DIFFERENT: usize = 64;
-/// What a user's side of a rank request has: all numbers, and this many of the ids.
+/// The number of ids on the user's side of a rank request, which also holds all numbers.
 const CONTEXT_IDS: usize = 13;
 const STAGES: [&str; 5] = ["receive", "queue", "parse", "score", "write"];
 
@@ -33,7 +34,8 @@ struct Outcome {
     rows: u64,
     threads: Option<usize>,
     runs: Vec<Measured>,
-    /// Of neither this process nor the server. A figure counts where this is below 0.25.
+    /// The processors that neither this process nor the server kept busy. A figure counts where
+    /// this is below 0.25.
     other_cpus: Option<f64>,
 }
 
@@ -48,13 +50,13 @@ struct Measured {
     #[serde(flatten)]
     latency: Percentiles,
     mean_ms: f64,
-    /// Of the mean, by the server's own word.
+    /// The mean time of receiving, as the server reports it.
     receive_ms: f64,
     queue_ms: f64,
     parse_ms: f64,
     score_ms: f64,
     write_ms: f64,
-    /// What is left of it: client, system, framing.
+    /// The remaining time, which the client, the system and framing take.
     rest_ms: f64,
 }
 
@@ -198,7 +200,7 @@ fn stage_ms(before: &Series, after: &Series, stage: &str) -> f64 {
     grown("sum") / grown("count").max(1.0) * 1e3
 }
 
-/// How many requests make a steady figure within some seconds.
+/// Returns a number of requests that makes a steady figure within some seconds.
 fn usual_count(candidates: usize) -> usize {
     match candidates {
         0..=10 => 5000,
@@ -207,7 +209,7 @@ fn usual_count(candidates: usize) -> usize {
     }
 }
 
-/// To the microsecond.
+/// Rounds milliseconds to the microsecond.
 fn round(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
 }

@@ -62,7 +62,8 @@ zillion predict [OPTIONS] <CHECKPOINT> <FILE>
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The whole loop on data that it makes: train, resume, publish, serve, train on, hot load, roll back
+    /// The whole loop on data that it makes: train, resume, publish, serve, train on, hot load,
+    /// roll back
     #[command(after_help = "\
 Example: zillion quickstart --rows 200000 --output runs/quickstart")]
     Quickstart(QuickstartArgs),
@@ -104,10 +105,11 @@ Example: zillion serve --registry registry --model clicks --http 127.0.0.1:8080
 Example: zillion loadgen --registry registry --model clicks --data test.csv --rate 200 --seconds 10 --check
 Exit codes: 0 every answer was there (and right, with --check), 1 not.")]
     Loadgen(LoadgenArgs),
-    /// Versions of models: list, show, compare, promote, roll back, verify, clean up; a model's nodes
+    /// Versions of models: list, show, compare, promote, roll back, verify, clean up; a model's
+    /// nodes
     #[command(arg_required_else_help = true)]
     Model(ModelArgs),
-    /// Where a key's row in a version comes from, and what it holds
+    /// Show which version wrote a key's row last, and the values of the row
     #[command(after_help = "\
 Example: zillion explain --registry registry --model clicks --table item --key 42")]
     Explain(ExplainArgs),

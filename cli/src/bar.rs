@@ -1,4 +1,4 @@
-//! How far something has come: a bar on a terminal, a plain line now and then elsewhere. Always stderr.
+//! Progress of a command: a bar on a terminal, otherwise a line now and then, always on stderr.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -18,7 +18,8 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Of `total` things (0: nobody knows), called `unit` in the plural.
+    /// Begins a bar over `total` things (0: an unknown number), which are called `unit` in the
+    /// plural.
     pub(crate) fn new(what: &str, total: u64, unit: &'static str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(10);
@@ -37,7 +38,7 @@ impl Bar {
         Self { bar, what: what.to_owned(), unit, total, last_line: Instant::now() }
     }
 
-    /// So many are done.
+    /// Shows that `done` things are done.
     pub(crate) fn at(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);

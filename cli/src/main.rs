@@ -1,8 +1,8 @@
-//! The `zillion` binary: arguments, environment, signals, telemetry. It composes the crates and holds
-//! no mechanism of its own.
+//! The `zillion` binary: arguments, environment, signals, telemetry. It composes the crates and
+//! holds no mechanism of its own.
 //!
-//! Results go to stdout, everything for people to stderr. Exit codes: 0 done, 1 failed, 2 usage (the
-//! command line or the job file), 3 refused by a guard.
+//! Results go to stdout, everything for people to stderr. Exit codes: 0 done, 1 failed, 2 usage
+//! (the command line or the job file), 3 refused by a guard.
 
 mod args;
 mod bar;

@@ -1,6 +1,7 @@
-//! What this process counts, for Prometheus: the trainer's series, and those that every process has.
+//! The series of this process for Prometheus: those of the trainer, and those that every process
+//! has.
 //!
-//! The server's own series belong to `zillion-serving`; here they get company.
+//! The server's own series belong to `zillion-serving`; this module adds those of the process.
 
 mod listener;
 mod process;

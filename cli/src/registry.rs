@@ -1,4 +1,5 @@
-//! What commands open in a registry: a model, its newest version, the folder of its cache.
+//! The parts of a registry that commands open: a model, its newest version, the folder of its
+//! cache.
 
 use std::path::PathBuf;
 
@@ -32,7 +33,8 @@ pub(crate) fn cache_folder(named: Option<&PathBuf>, registry: &str) -> Result<Pa
     }
 }
 
-/// Says on stderr when the store was in trouble: what went well in the end took longer than it should.
+/// Says on stderr when the store was in trouble: what went well in the end took longer than it
+/// should.
 pub(crate) fn print_store_retries(sums: &StoreSums) {
     if sums.retries > 0 {
         eprintln!(
@@ -42,7 +44,7 @@ pub(crate) fn print_store_retries(sums: &StoreSums) {
     }
 }
 
-/// Who does it, as far as the machine knows.
+/// Returns the name of the user who runs the command, as far as the machine knows it.
 pub(crate) fn current_user() -> String {
     let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     of("USER")

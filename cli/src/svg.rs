@@ -1,7 +1,7 @@
 //! Small plots as SVG: rows of panels with axes that can be read, without a library.
 //!
-//! A page says its own colours for light and for dark, and text is text, so that it can be searched and copied.
-//! What is drawn is a function of the numbers: the same figures make the same file.
+//! A page says its own colours for light and for dark, and text is text, so that it can be searched
+//! and copied. What is drawn is a function of the numbers: the same figures make the same file.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ text{font:11px system-ui,sans-serif;fill:#333}.t{font-size:15px;font-weight:600}
 @media(prefers-color-scheme:dark){text{fill:#ddd}.bg{fill:#16191d}.g{stroke:#333}.a{stroke:#999}\
 .l0{stroke:#58a6ff}.l1{stroke:#f778ba}.l2{stroke:#56d364}.m0,.b{fill:#58a6ff}.m1{fill:#f778ba}.m2{fill:#56d364}}";
 
-/// How numbers are laid along an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     Linear,
@@ -34,11 +34,11 @@ pub(crate) enum Scale {
     Log,
 }
 
-/// How an axis' numbers are written.
+/// The format of an axis' numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Number,
-    /// Of shares.
+    /// Shares, written as percentages.
     Percent,
     Bytes,
 }
@@ -57,7 +57,7 @@ impl Axis {
     }
 }
 
-/// What a panel shows.
+/// The content of a panel.
 #[derive(Clone, Debug)]
 pub(crate) enum Shapes {
     /// Named lines through points.
@@ -66,7 +66,7 @@ pub(crate) enum Shapes {
     Bars(Vec<(String, f64)>),
 }
 
-/// One plot.
+/// One plot of a page.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
     pub(crate) title: String,

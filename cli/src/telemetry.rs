@@ -1,11 +1,12 @@
 //! The log and the traces of this process.
 //!
-//! The log goes to stderr: what a command finds worth saying, more or less by `--log-filter` or `ZILLION_LOG` (for
-//! example `debug`), as lines for people or one JSON object a line. Traces go nowhere, or to an OpenTelemetry
-//! collector where one is named ([`otlp`]). The two do not mix: spans are of a target of their own, below every level
-//! that the log has usually.
+//! The log goes to stderr: what a command finds worth saying, more or less by `--log-filter` or
+//! `ZILLION_LOG` (for example `debug`), as lines for people or one JSON object a line. Traces go
+//! nowhere, or to an OpenTelemetry collector where one is named ([`otlp`]). The two do not mix:
+//! spans are of a target of their own, below every level that the log has usually.
 //!
-//! A process has one log, so its filter is this module's: [`set_usual_filter`] replaces it while the process runs.
+//! A process has one log, so its filter is this module's: [`set_usual_filter`] replaces it while
+//! the process runs.
 
 mod json;
 mod modules;
@@ -33,10 +34,11 @@ const VARIABLE: &str = "ZILLION_LOG";
 
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
-/// What is logged where the command line and the environment say nothing; absent where they say something.
+/// The level that is logged where neither the command line nor the environment gives one; unset
+/// where one of them does.
 static USUAL: OnceLock<String> = OnceLock::new();
 
-/// What must be ended in good order.
+/// The exporter of traces, which must be ended in good order.
 pub(crate) struct Telemetry {
     traces: Option<SdkTracerProvider>,
 }
@@ -82,8 +84,8 @@ pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
     Ok(Telemetry { traces })
 }
 
-/// Logs by the directives of a command's own settings, or as usual without any. What the command line or the
-/// environment says goes before both.
+/// Logs by the directives of a command's own settings, or as usual without any. What the command
+/// line or the environment says goes before both.
 ///
 /// # Errors
 /// Names the directive that is none; the log stays as it is.
@@ -107,7 +109,8 @@ fn set_log_filter(directives: &str) -> Result<()> {
 
 /// Reads directives; an error names the first that is none.
 fn parse(directives: &str) -> Result<EnvFilter> {
-    // Words alone are taken for modules by the parser, so that a misspelt level would log nothing, silently.
+    // Words alone are taken for modules by the parser, so that a misspelt level would log nothing,
+    // silently.
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let wrong = |directive: &str| {
         Stop::Usage(format!(

@@ -19,7 +19,7 @@ use crate::metrics::TrainerMetrics;
 /// Progress, and what was asked for beside it.
 pub(crate) struct Watch {
     pub(crate) progress: Progress,
-    /// Where what is counted goes, if anybody wants it.
+    /// The counters of the metrics endpoint, if there is one.
     pub(crate) metrics: Option<TrainerMetrics>,
     pub(crate) nodes: Vec<String>,
     pub(crate) rows: Choice,
@@ -31,7 +31,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Whoever read the values has gone, or standard output is full: the run ends with a checkpoint.
+    /// Prints the values of a step. Where the reader of the values is gone, or standard output is
+    /// full, the run ends with a checkpoint.
     fn print(&mut self, step: &Stepped<'_>) {
         let mut lines = Lines::new(Some(step.step));
         for fetched in step.fetched {

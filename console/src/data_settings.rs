@@ -1,4 +1,4 @@
-//! How a command reads files that are scored: the `[data]` section under the environment and `--set`.
+//! The settings that read files to score: the `[data]` section under the environment and `--set`.
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
@@ -8,14 +8,15 @@ use zillion_trainer::Job;
 use crate::exit::Stop;
 use crate::job_file;
 
-/// Returns the `[data]` section of a checkpoint's job with the environment and `--set` laid over it.
+/// Returns the `[data]` section of a checkpoint's job with the environment and `--set` laid over
+/// it.
 pub fn of_checkpoint(job: &Job, sets: &[String]) -> Result<DataConfig> {
     let data = Value::try_from(&job.data).context("the checkpoint's [data] section")?;
     overlay_data(data, sets, "the checkpoint carries the job")
 }
 
-/// Returns the default `[data]` section with the environment and `--set` laid over it. A version knows
-/// its columns, but not how a file is written.
+/// Returns the default `[data]` section with the environment and `--set` laid over it. A version
+/// knows its columns, but not how a file is written.
 pub fn of_file(sets: &[String]) -> Result<DataConfig> {
     overlay_data(Value::Table(Table::new()), sets, "the version carries the job")
 }
@@ -26,7 +27,8 @@ fn overlay_data(data: Value, sets: &[String], rest: &str) -> Result<DataConfig> 
     if let Some(data) = job.get_mut("data").and_then(Value::as_table_mut) {
         data.remove("rejects");
     }
-    // The environment may hold settings for training, too: of those, only where the data is matters here.
+    // The environment may hold settings for training, too: of those, only where the data is matters
+    // here.
     let environment = std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_DATA__"));
     job_file::overlay(&mut job, environment, sets)?;
     if let Some(key) = job.keys().find(|k| *k != "data") {

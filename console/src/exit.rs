@@ -1,4 +1,4 @@
-//! Exit codes.
+//! Exit codes, and errors as text.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
 
-/// What a person must decide on the command line before a command can act.
+/// An error that a person must resolve on the command line before the command can act.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
     /// The command line does not say enough.
@@ -27,8 +27,8 @@ pub fn usage(error: anyhow::Error) -> anyhow::Error {
     Stop::Usage(format!("{error:#}")).into()
 }
 
-/// An error in words: what was tried, then each cause that says something new. What can be left out of the
-/// data instead is said too.
+/// An error in words: what was tried, then each cause that says something new. What can be left out
+/// of the data instead is said too.
 pub fn said(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

@@ -90,7 +90,8 @@ fn is_of_others(name: &str) -> bool {
     NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
 }
 
-/// `ZILLION_TRAIN__BATCH_SIZE` is `train.batch_size`.
+/// Returns the key of a job that an environment variable sets: `train.batch_size` for
+/// `ZILLION_TRAIN__BATCH_SIZE`.
 fn environment_key(name: &str) -> Option<String> {
     if is_of_others(name) {
         return None;

@@ -1,7 +1,8 @@
 //! `--profile`: a run's timeline as a Chrome trace, and what it comes to in words.
 //!
-//! The file is the JSON of the Trace Event Format (complete events, `"ph": "X"`, in microseconds), which
-//! Perfetto and chrome://tracing open. A line is an event, so that it can be searched by other tools, too.
+//! The file is the JSON of the Trace Event Format (complete events, `"ph": "X"`, in microseconds),
+//! which Perfetto and chrome://tracing open. A line is an event, so that it can be searched by
+//! other tools, too.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -18,7 +19,8 @@ use crate::exit::Stop;
 /// The arguments of a command that can record where its time goes.
 #[derive(Debug, clap::Args)]
 pub struct ProfileArgs {
-    /// Record what every thread does: a Chrome trace for Perfetto in this file, and what it comes to at the end
+    /// Record what every thread does: a Chrome trace for Perfetto in this file, and what it comes
+    /// to at the end
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Record the first batch and one in N; doubled as often as the file would become too large
@@ -31,7 +33,8 @@ const MOST_SPANS: usize = 90_000;
 /// Kinds of kernels that are listed.
 const LISTED: usize = 16;
 
-/// How the run is to be recorded; complains now about a file that could not be written at its end.
+/// Returns how the run is to be recorded, and refuses now a file that could not be written at its
+/// end.
 pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     let Some(path) = &args.profile else { return Ok(None) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -42,7 +45,8 @@ pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     Ok(Some(ProfileOptions { every: args.profile_every, most_spans: MOST_SPANS }))
 }
 
-/// Measures the machine, and says what a recorded run comes to on it; where a file is wanted, writes it and tells.
+/// Measures the machine, and says what a recorded run comes to on it; where a file is wanted,
+/// writes it and tells.
 pub fn report(args: &ProfileArgs, report: &TrainReport) -> Result<Option<Summary>> {
     let Some(timeline) = &report.profile else { return Ok(None) };
     let limits = Limits::probe(timeline.workers)?;
@@ -143,7 +147,7 @@ fn write(
     Ok(())
 }
 
-/// What a person reads.
+/// Returns the summary as lines for a person.
 fn text(summary: &Summary) -> Vec<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
     let limits = &summary.limits;

@@ -1,5 +1,5 @@
-//! What a person sees while training runs: a bar on a terminal, plain lines elsewhere. Always stderr,
-//! so that stdout stays for results.
+//! Progress of training: a bar on a terminal, otherwise plain lines, always on stderr, so that
+//! stdout stays free for results.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins to show progress: as a bar where stderr is a terminal, otherwise as a line now and then.
+    /// Begins to show progress: as a bar where stderr is a terminal, otherwise as a line now and
+    /// then.
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));

@@ -1,4 +1,5 @@
-//! Arguments of the commands that ask for scores to measure: loadgen, and the engine without a network.
+//! Arguments of the commands that ask for scores to measure: loadgen, and the engine without a
+//! network.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -9,13 +10,14 @@ use zillion_registry::VersionId;
 /// The arguments of `zillion loadgen`.
 #[derive(Debug, clap::Args)]
 pub struct LoadgenArgs {
-    /// The server
+    /// URL of the server
     #[arg(long, default_value = "http://127.0.0.1:8080", value_name = "URL")]
     pub(crate) url: String,
-    /// The model's name
+    /// Name of the model
     #[arg(long, value_name = "NAME")]
     pub(crate) model: String,
-    /// The registry that the server reads: it says what the model's inputs are, and what --check compares with
+    /// The registry that the server reads: it says what the model's inputs are, and what --check
+    /// compares with
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: Option<String>,
     /// Ask for this version by its number in the path; absent: whatever the server answers with
@@ -24,10 +26,11 @@ pub struct LoadgenArgs {
     /// File whose rows are sent, in order
     #[arg(long, value_name = "FILE")]
     pub(crate) data: PathBuf,
-    /// How the file is written, as in --set data.delimiter=';' (repeatable)
+    /// Override a key of [data], which says how the file is written, as in --set data.delimiter=';'
+    /// (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Requests a second
+    /// Number of requests a second
     #[arg(long, default_value = "100", value_name = "RPS", value_parser = positive)]
     pub(crate) rate: f64,
     /// Seconds that requests are sent for
@@ -36,10 +39,11 @@ pub struct LoadgenArgs {
     /// Rows of a request
     #[arg(long, default_value = "100", value_name = "ROWS")]
     pub(crate) candidates: NonZeroUsize,
-    /// How requests are written
+    /// Protocol of the requests
     #[arg(long, value_enum, default_value = "v2")]
     pub(crate) protocol: Protocol,
-    /// Inputs that all rows of a rank request share; the first row's values are taken (repeatable, or with commas)
+    /// Inputs that all rows of a rank request share; the first row's values are taken (repeatable,
+    /// or with commas)
     #[arg(long, value_name = "INPUT", value_delimiter = ',')]
     pub(crate) context: Vec<String>,
     /// Connections; when all are busy, requests wait and their waiting counts
@@ -51,7 +55,8 @@ pub struct LoadgenArgs {
     /// Milliseconds that a request may take from its scheduled time; then it has failed
     #[arg(long, default_value = "10000", value_name = "MS")]
     pub(crate) timeout_ms: u64,
-    /// Compare every answer bit for bit with this program's scores of the version that the answer names
+    /// Compare every answer bit for bit with this program's scores of the version that the answer
+    /// names
     #[arg(long)]
     pub(crate) check: bool,
     /// Print the figures, also second by second, as one line of JSON on stdout
@@ -78,7 +83,7 @@ pub(crate) struct BenchServeArgs {
     pub(crate) json: bool,
 }
 
-/// How requests are written.
+/// A protocol of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
     /// Open Inference Protocol v2

@@ -17,7 +17,7 @@ pub(crate) struct BenchHotLoadArgs {
     /// Rollbacks of one delta, spread over the deltas
     #[arg(long, default_value = "10")]
     pub(crate) rollbacks: usize,
-    /// Requests a second
+    /// Number of requests a second
     #[arg(long, default_value = "300", value_name = "RPS", value_parser = super::load::positive)]
     pub(crate) rate: f64,
     /// Rows of a request
@@ -29,10 +29,12 @@ pub(crate) struct BenchHotLoadArgs {
     /// Seconds without loads, before the deltas
     #[arg(long, default_value = "30", value_parser = super::load::positive)]
     pub(crate) quiet_seconds: f64,
-    /// Seconds of load after the deltas, in which there is one rollback over 100 of them and a delta after it
+    /// Seconds of load after the deltas, in which there is one rollback over 100 of them and a
+    /// delta after it
     #[arg(long, default_value = "20", value_parser = super::load::positive)]
     pub(crate) last_seconds: f64,
-    /// Folder that the registry and the cache are made below, and removed from again; absent: the one for temporary files
+    /// Folder that the registry and the cache are made below, and removed from again; absent: the
+    /// one for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout
@@ -51,7 +53,8 @@ pub(crate) struct BenchColdStartArgs {
     /// Starts with a full cache
     #[arg(long, default_value = "5")]
     pub(crate) starts: NonZeroUsize,
-    /// Folder that the registry and the cache are made below, and removed from again; absent: the one for temporary files
+    /// Folder that the registry and the cache are made below, and removed from again; absent: the
+    /// one for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout
@@ -64,7 +67,8 @@ pub(crate) struct BenchRegistryArgs {
     /// Versions of the model
     #[arg(long, default_value = "100000")]
     pub(crate) versions: NonZeroU64,
-    /// Folder that the registry is made below, and removed from again; absent: the one for temporary files
+    /// Folder that the registry is made below, and removed from again; absent: the one for
+    /// temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout
@@ -86,7 +90,8 @@ pub(crate) struct BenchWireArgs {
     /// Threads of the server that score; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Folder that the registry and the cache are made below, and removed from again; absent: the one for temporary files
+    /// Folder that the registry and the cache are made below, and removed from again; absent: the
+    /// one for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout

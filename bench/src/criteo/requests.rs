@@ -5,7 +5,7 @@ use zillion_feature::{RawColumn, RawColumns, RawValues};
 
 use super::{IDS, NUMBERS};
 
-/// How strongly the frequent ids are preferred.
+/// The exponent by which frequent ids are preferred.
 const ZIPF: f64 = 1.2;
 
 /// Requests that differ, over and over.
@@ -55,14 +55,14 @@ impl Stream {
         Self { seed, next: 0 }
     }
 
-    /// In [0, 1).
+    /// Draws a number from 0 up to 1, without 1.
     fn unit(&mut self) -> f64 {
         self.next += 1;
         (combine(self.seed, self.next) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A rank by Zipf's law with exponent `a` > 1, over all ranks that a number holds: Devroye's rejection method
-    /// (Non-Uniform Random Variate Generation, X.6.1), which numpy uses too.
+    /// A rank by Zipf's law with exponent `a` > 1, over all ranks that a number holds: Devroye's
+    /// rejection method (Non-Uniform Random Variate Generation, X.6.1), which numpy uses too.
     fn zipf(&mut self, a: f64) -> i64 {
         let b = 2f64.powf(a - 1.0);
         loop {

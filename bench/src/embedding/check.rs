@@ -1,8 +1,10 @@
-//! The benchmark with its assertions on: what every row must hold after what was pushed, by a model that is no table.
+//! The benchmark with its assertions on: what every row must hold after what was pushed, by a model
+//! that is no table.
 //!
-//! A benchmark that loses rows, or moves the wrong ones, may be very fast. Every push of this one has the same gradient, so
-//! that a row follows from its key's initial row and the number of its pushes by a sum in f64, and those numbers follow
-//! from the plans. The clock never runs while something is counted here.
+//! A benchmark that loses rows, or moves the wrong ones, may be very fast. Every push of this one
+//! has the same gradient, so that a row follows from its key's initial row and the number of its
+//! pushes by a sum in f64, and those numbers follow from the plans. The clock never runs while
+//! something is counted here.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -14,7 +16,7 @@ use zillion_rows::{DEFAULT_SHARDS, Dtype, OptimizerSpec, TableSpec};
 /// Pushes of each id.
 pub(crate) struct Pushes(Vec<u32>);
 
-/// What was found.
+/// The result of the check.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Checked {
     pub(crate) checked_rows: u64,
@@ -41,7 +43,7 @@ impl Pushes {
         }
     }
 
-    /// What a weight has moved after each number of pushes of `gradient`.
+    /// Returns the distance that a weight has moved after each number of pushes of `gradient`.
     fn moved(&self, rule: OptimizerSpec, gradient: f64) -> Result<Vec<f64>> {
         let OptimizerSpec::RowwiseAdagrad { lr, initial_accumulator, eps } = rule else {
             anyhow::bail!("rows can be checked under rowwise_adagrad only, not {rule:?}");
@@ -58,7 +60,8 @@ impl Pushes {
         Ok(moved)
     }
 
-    /// Pulls every row, some ids at a time, and holds it against the model. `plan` makes a plan of a range of ids.
+    /// Pulls every row, some ids at a time, and holds it against the model. `plan` makes a plan of
+    /// a range of ids.
     pub(crate) fn check(
         &self,
         workers: &Workers,
@@ -99,8 +102,9 @@ impl Pushes {
     }
 }
 
-/// How far a weight may be from the model: each push rounds the weight and the accumulator, and equal gradients round alike,
-/// so that what is lost adds up. A row pushed once too often says so by its count where its weights no longer can.
+/// Returns the distance that a weight may have from the model. Each push rounds the weight and the
+/// accumulator, and equal gradients round alike, so that the errors add up. A row that was pushed
+/// once too often is found by its count where its weights no longer show it.
 fn tolerance(dtype: Dtype, began: f32, moved: f64, pushes: u32) -> f64 {
     let last_place = match dtype {
         Dtype::F32 => f64::from(f32::EPSILON),

@@ -1,7 +1,9 @@
-//! Where versions come from: live tables that are trained on with random gradients, and published as they change.
+//! The source of versions: live tables that are trained on with random gradients, and published as
+//! they change.
 //!
-//! The same way as a run's: a delta is written from the lists of changes where they reach back to the parent's
-//! epoch, else by comparing all rows with the parent's.
+//! Versions are made in the same way as those of a training run: a delta is written from the lists
+//! of changes where the lists reach back to the parent's epoch, otherwise by comparing all rows
+//! with the parent's.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -38,7 +40,7 @@ pub(crate) struct Feed {
     step: u64,
     /// The dirty epoch that ended with each version.
     epochs: HashMap<VersionId, u32>,
-    /// What the next version stands on.
+    /// The version that the next one is a delta on.
     parent: Option<VersionManifest>,
 }
 
@@ -77,7 +79,8 @@ impl Feed {
         })
     }
 
-    /// Trains on `keys` random rows, publishes what changed since the parent, and moves the pointer to it.
+    /// Trains on `keys` random rows, publishes what changed since the parent, and moves the pointer
+    /// to it.
     pub(crate) fn publish_delta(&mut self, keys: usize) -> Result<VersionId> {
         let (seed, rows) = (self.step, self.rows);
         self.push((0..keys as u64).map(|i| mix64(combine(seed, i)) % rows))?;

@@ -20,7 +20,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Of the requests that were due in `time`, from the start of the run on.
+    /// Summarises the requests that were due in `time`, counted from the start of the run.
     pub(crate) fn of(done: &[Done], plan: &Plan, time: Range<Duration>) -> Self {
         let is_in = |done: &&Done| time.contains(&plan.due(done.request));
         let own: Vec<Done> = done.iter().filter(is_in).copied().collect();

@@ -1,4 +1,5 @@
-//! When the server first answers with a version: asked over and over while one is awaited, by a thread of its own.
+//! When the server first answers with a version: asked over and over while one is awaited, by a
+//! thread of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +17,15 @@ use crate::server::{Asker, version_of};
 /// Time between two questions: so exact is what is measured.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What became of the moves of the pointer.
+/// The times that moves of the pointer took to reach an answer.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Freshness {
     /// Moves that the server answered with.
     seen: usize,
     /// Moves that the next one overtook.
     overtaken: usize,
-    /// From the move to the first answer; of a move that was overtaken, to the first answer with a later one.
+    /// From the move to the first answer; of a move that was overtaken, to the first answer with a
+    /// later one.
     median_seconds: f64,
     max_seconds: f64,
 }
@@ -94,7 +96,7 @@ impl Watch {
         }
     }
 
-    /// What came of all moves so far, and the questions that were not answered.
+    /// Returns the figures of all moves so far, and the number of questions without an answer.
     pub(crate) fn freshness(&self) -> (Freshness, u64) {
         let state = lock(&self.state);
         let mut seconds = state.seconds.clone();
@@ -108,7 +110,7 @@ impl Watch {
         (freshness, state.failures)
     }
 
-    /// Ends the thread.
+    /// Ends the thread and waits for it.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {

@@ -1,12 +1,13 @@
-//! What a server answered, and whether it is what it must be.
+//! The answers of a server, and the check that they are right.
 //!
-//! One version gives one request the same bytes each time, so that a run of any length has few different
-//! answers: they are kept once each and compared after the run, when that disturbs no timing. An answer that
-//! mixes two versions is another answer than either's, and cannot be missed.
+//! One version gives one request the same bytes each time, so that a run of any length has few
+//! different answers: each is kept once and compared after the run, when the comparison disturbs no
+//! timing. An answer that mixes two versions differs from the answers of both and cannot be missed.
 //!
 //! # Memory
-//! As many answers as there are versions and bodies. Where a server's answers are all different, only
-//! [`MOST`] are kept and the rest are counted as unchecked, which fails the run as a wrong answer does.
+//! As many answers are kept as there are versions and bodies. Where all answers of a server differ,
+//! only [`MOST`] are kept and the rest are counted as unchecked, which fails the run as a wrong
+//! answer does.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -29,21 +30,21 @@ pub(crate) struct Answers {
     is_checked: bool,
     /// By body and bytes, how often each came.
     kept: HashMap<(usize, Bytes), u64>,
-    /// How often each version is named.
+    /// The number of answers that name each version.
     versions: BTreeMap<String, u64>,
     unchecked: u64,
 }
 
-/// What checking came to.
+/// The result of checking the answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Checked {
     /// Answers that were compared.
     pub(crate) compared: u64,
-    /// Of these, those that are not what the version that they name says.
+    /// The number of checked answers that differ from the scores of the version that they name.
     pub(crate) mismatches: u64,
     /// Answers that could not be compared.
     pub(crate) unchecked: u64,
-    /// What is wrong with the first one.
+    /// The description of the first wrong answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) first: Option<String>,
 }
@@ -63,7 +64,8 @@ struct Tensor {
     data: Vec<f32>,
 }
 
-/// A version's scores of a body: of each output that answers have by default, its name and its values.
+/// A version's scores of a body: of each output that answers have by default, its name and its
+/// values.
 pub(crate) type Expected = Vec<(String, Vec<f32>)>;
 
 impl Answers {
@@ -94,13 +96,13 @@ impl Answers {
         }
     }
 
-    /// How often each version is named.
+    /// Returns the number of answers that name each version.
     pub(crate) fn versions(&self) -> &BTreeMap<String, u64> {
         &self.versions
     }
 
-    /// Compares all answers, a version at a time in ascending order, with what `expected` says of a version
-    /// and a body. `asked` is the version of answers that name none.
+    /// Compares all answers, a version at a time in ascending order, with what `expected` says of a
+    /// version and a body. `asked` is the version of answers that name none.
     pub(crate) fn check(
         &self,
         protocol: Protocol,
@@ -181,7 +183,7 @@ fn read(bytes: &[u8], asked: Option<VersionId>) -> Result<(VersionId, Answer)> {
 }
 
 impl Answer {
-    /// Where it differs first from what it must be, bit for bit.
+    /// Finds the first difference from the expected scores, bit for bit.
     fn difference(&self, protocol: Protocol, expected: &Expected) -> Option<String> {
         let first = expected.first().map_or(&[][..], |(_, scores)| scores);
         match (protocol, self) {

@@ -10,18 +10,19 @@ use zillion_reader::{DataConfig, RawRows};
 
 use crate::args::Protocol;
 
-/// A request.
+/// A request with the rows that it asks about.
 #[derive(Clone, Debug)]
 pub struct Body {
     /// The request as JSON.
     pub json: Bytes,
     /// The number of rows.
     pub rows: usize,
-    /// What the server makes of the JSON: to compute the answer oneself.
+    /// The columns that the server decodes the JSON into, from which the answer can be computed
+    /// here.
     pub columns: RawColumns<'static>,
 }
 
-/// How rows become requests.
+/// The form that rows take as requests.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The protocol of the request.
@@ -34,7 +35,8 @@ pub struct Recipe {
     pub outputs: Vec<String>,
 }
 
-/// Up to `limit` bodies of the rows of a file, in order; rows that do not fill another one are left out.
+/// Up to `limit` bodies of the rows of a file, in order; rows that do not fill another one are left
+/// out.
 ///
 /// # Errors
 /// A file that cannot be read or has too few rows for one body; a context that is no input.

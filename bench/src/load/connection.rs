@@ -22,8 +22,8 @@ pub(crate) struct Connection<'a> {
     pub(crate) made: u64,
 }
 
-/// What sends requests. One is under way at a time in either, so that protocols are compared and not the
-/// number of requests at once.
+/// The sender of requests over an open connection. One request is under way at a time in either
+/// protocol, so that a comparison shows the protocols and not the number of requests at once.
 #[derive(Debug)]
 enum Open {
     Http1(http1::SendRequest<Full<Bytes>>),
@@ -54,8 +54,8 @@ impl<'a> Connection<'a> {
         Self { target, open: None, made: 0 }
     }
 
-    /// Connects unless there is a connection that lives. A server may close one that is idle: that is no failure
-    /// of a request.
+    /// Connects unless there is a connection that lives. A server may close one that is idle: that
+    /// is no failure of a request.
     ///
     /// # Errors
     /// Nobody listens.
@@ -86,7 +86,8 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// Sends a request and receives the whole answer. After an error the connection is not used again.
+    /// Sends a request and receives the whole answer. After an error the connection is not used
+    /// again.
     ///
     /// # Errors
     /// The connection broke.
@@ -126,7 +127,8 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// What gRPC says of a call, in the head of a failure and behind the body of an answer.
+/// Reads the gRPC status of a call, which stands in the head of a failure and behind the body of an
+/// answer.
 fn code_of(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|code| Code::from_bytes(code.as_bytes()))
 }

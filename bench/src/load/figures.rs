@@ -37,7 +37,7 @@ impl Percentiles {
     }
 }
 
-/// To the microsecond.
+/// Rounds milliseconds to the microsecond.
 fn round(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
 }
@@ -58,7 +58,7 @@ pub(crate) struct Slice {
 pub(crate) struct Figures {
     /// Requests that were due; all of them are in every figure.
     pub(crate) requests: u64,
-    /// Of these, those that went out to a server.
+    /// The number of requests that went out to a server.
     pub(crate) sent: u64,
     pub(crate) ok: u64,
     pub(crate) failed: u64,
@@ -100,7 +100,7 @@ impl Figures {
     }
 }
 
-/// What a failure is called.
+/// Names a failure; `None` for a success.
 fn failure(outcome: Outcome) -> Option<String> {
     Some(match outcome {
         Outcome::Status(200..=299) => return None,

@@ -1,4 +1,5 @@
-//! Requests and answers over gRPC: the columns of a v2 request as raw tensors, in the frame of a message.
+//! Requests and answers over gRPC: the columns of a v2 request as raw tensors, in the frame of a
+//! message.
 
 use anyhow::{Context, Result, bail};
 use bytes::{Buf, BufMut, Bytes, BytesMut};

@@ -1,15 +1,15 @@
 //! An open loop: requests are due at times that nothing the server does can move.
 //!
-//! A client that sends its next request when the last answer has come asks a slow server less often, and so
-//! leaves out the very requests that would have waited ("coordinated omission", Gil Tene). Here request `k`
-//! is due at `start + k / rate`, and its latency counts from then: where all connections are busy it waits
-//! its turn, and its waiting is part of what is measured.
+//! A client that sends its next request when the last answer has come asks a slow server less
+//! often, and so leaves out the very requests that would have waited ("coordinated omission", Gil
+//! Tene). Here request `k` is due at `start + k / rate`, and its latency counts from then: where
+//! all connections are busy it waits its turn, and its waiting is part of what is measured.
 //!
 //! # Concurrency
-//! A thread of its own watches the clock, because a runtime's timers are good to a millisecond and we
-//! measure tenths of one. It gives out one permit a request; connections take permits in the order in
-//! which they asked for them and requests in the order of their times. All connections are tasks on one
-//! thread: beside a server on the same machine a client must not take more.
+//! A thread of its own watches the clock, because a runtime's timers are good to a millisecond and
+//! we measure tenths of one. It gives out one permit a request; connections take permits in the
+//! order in which they asked for them and requests in the order of their times. All connections are
+//! tasks on one thread: beside a server on the same machine a client must not take more.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,12 +29,12 @@ use super::target::Target;
 /// Longest sleep of the thread that watches the clock: so late it sees that everybody has left.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// What is asked for, how often, and how long.
+/// The rate, the number and the time limit of the requests of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Requests a second.
+    /// The number of requests a second.
     pub(crate) rate: f64,
-    /// Requests in all.
+    /// The number of requests in all.
     pub(crate) requests: u64,
     pub(crate) connections: usize,
     /// From a request's time on.
@@ -48,18 +48,18 @@ impl Plan {
     }
 }
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Answered with this status.
     Status(u16),
-    /// Nobody listens.
+    /// The connection was refused.
     NoConnection,
     /// The connection broke before the answer was there.
     Broken,
     /// Sent, and not answered in time.
     Timeout,
-    /// It waited for a connection until its time was over.
+    /// The request waited for a connection until its time was over.
     NotSent,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Done {
     pub(crate) outcome: Outcome,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// In the order in which they ended.
@@ -157,7 +157,7 @@ fn watch_clock(plan: Plan, start: Instant, due: &Semaphore, stop: &AtomicBool) {
     if given < plan.requests { due.close() } else { due.add_permits(plan.connections) }
 }
 
-/// What the connections share.
+/// The state that all connections share.
 struct State {
     due: Arc<Semaphore>,
     next: Cell<u64>,

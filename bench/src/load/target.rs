@@ -1,4 +1,4 @@
-//! Where requests go: a server's address and a model's path.
+//! The target of requests: a server's address and a model's path.
 
 use std::str::FromStr;
 

@@ -15,12 +15,12 @@ use crate::load::target::Target;
 /// Asks a server; each GET on a connection of its own.
 pub struct Asker {
     runtime: Runtime,
-    /// Host and port.
+    /// The host and the port of the server.
     host: String,
 }
 
 impl Asker {
-    /// Of a URL like `http://127.0.0.1:8080`.
+    /// Prepares to ask the server at a URL like `http://127.0.0.1:8080`.
     pub fn new(url: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { runtime, host: url.trim_start_matches("http://").to_owned() })
@@ -52,8 +52,8 @@ impl Asker {
         outcome.context("the request was not sent")?
     }
 
-    /// Posts bodies that `next` gives until it gives none, over one connection, and hands over each status and
-    /// answer; an error where the connection broke.
+    /// Posts bodies that `next` gives until it gives none, over one connection, and hands over each
+    /// status and answer; an error where the connection broke.
     pub(crate) fn post_each(
         &self,
         target: &Target,

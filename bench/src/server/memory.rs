@@ -7,7 +7,7 @@ use zillion_device::machine::process::{ProcessStatus, proportional_memory};
 /// The memory of a process, in MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Memory {
-    /// All resident memory.
+    /// The resident memory in all.
     rss_mib: f64,
     /// The memory of the process alone, which is mainly its heap.
     anon_mib: f64,

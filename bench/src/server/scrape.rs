@@ -11,18 +11,20 @@ pub(crate) struct Series(BTreeMap<String, f64>);
 /// A histogram, or what was added to it between two scrapes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Histogram {
-    /// Upper bounds in ascending order and how many values are at most so large; the last bound is infinite.
+    /// Upper bounds in ascending order and how many values are at most so large; the last bound is
+    /// infinite.
     buckets: Vec<(f64, f64)>,
     count: f64,
     sum: f64,
 }
 
-/// A histogram of seconds in a few figures. A histogram knows values up to the bounds of its buckets.
+/// A histogram of seconds in a few figures. A histogram knows values up to the bounds of its
+/// buckets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
     count: u64,
     mean_ms: f64,
-    /// So much time at most had the half of them, and so on: the bound of a bucket.
+    /// The upper bound of the bucket that holds the median.
     p50_at_most_ms: f64,
     p99_at_most_ms: f64,
     #[serde(rename = "p99_9_at_most_ms")]
@@ -73,7 +75,7 @@ impl Series {
 }
 
 impl Histogram {
-    /// What came in since `earlier`.
+    /// Returns the observations that came in after `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let before = |bound: f64| {
             let same = earlier.buckets.iter().find(|(other, _)| *other == bound);
@@ -94,8 +96,8 @@ impl Histogram {
         found.map_or(0.0, |(bound, _)| *bound)
     }
 
-    /// The share of values that are known to be at most `limit`, and the bound that says so: the largest one that
-    /// is not above it.
+    /// The share of values that are known to be at most `limit`, and the bound that says so: the
+    /// largest one that is not above it.
     pub(crate) fn share_within(&self, limit: f64) -> (f64, f64) {
         let within = self.buckets.iter().rev().find(|(bound, _)| *bound <= limit * (1.0 + 1e-9));
         let (bound, count) = within.copied().unwrap_or_default();

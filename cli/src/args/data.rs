@@ -14,7 +14,7 @@ pub(crate) struct DataArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Data {
-    /// What the columns of a file hold, and how two sets of files differ
+    /// Show the values of the columns of a file, and how two sets of files differ
     #[command(after_help = "\
 Example: zillion data inspect train.parquet --against test.parquet")]
     Inspect(InspectArgs),
@@ -73,13 +73,15 @@ pub(crate) struct HistoryArgs {
     /// Column that orders the rows: whole numbers, dates or timestamps
     #[arg(long, value_name = "COLUMN")]
     pub(crate) time: String,
-    /// Only rows with this value go into histories, as in --when label=1 (repeatable: all must hold)
+    /// Only rows with this value go into histories, as in --when label=1 (repeatable: all must
+    /// hold)
     #[arg(long, value_name = "COLUMN=VALUE", value_parser = condition)]
     pub(crate) when: Vec<(String, String)>,
     /// Items that are kept of a history: the most recent
     #[arg(long, value_name = "N", default_value = "50")]
     pub(crate) last: NonZeroUsize,
-    /// Leave out what is not older than this, in units of the time column; 0 leaves out the row's own moment
+    /// Leave out what is not older than this, in units of the time column; 0 leaves out the row's
+    /// own moment
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) lag: u64,
     /// Name of the new column
@@ -149,7 +151,7 @@ pub(crate) struct ConvertArgs {
     /// Folder for the parts; or one file, if its name ends in .parquet or .arrow
     #[arg(long, value_name = "FOLDER|FILE")]
     pub(crate) output: PathBuf,
-    /// What is written; absent: what the name of the one file says, else Parquet
+    /// Format of the output; absent: by the ending of the one file, otherwise Parquet
     #[arg(long, value_enum)]
     pub(crate) to: Option<ConvertKind>,
     /// Read text files as this job does, and take the types of its columns from it
@@ -158,8 +160,9 @@ pub(crate) struct ConvertArgs {
     /// Override a key of [data], as in --set data.delimiter=; (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Type of a column of a text file (repeatable): int64, uint64, float, string, label, list<int64>,
-    /// list<uint64>, list<string>; absent: what the job says, or what its first rows look like
+    /// Type of a column of a text file (repeatable): int64, uint64, float, string, label,
+    /// list<int64>, list<uint64>, list<string>; absent: what the job says, or what its first rows
+    /// look like
     #[arg(long = "type", value_name = "COLUMN=TYPE", value_parser = typed)]
     pub(crate) types: Vec<(String, ColumnType)>,
     /// Bad rows that may be left out; the first one more is an error
@@ -168,7 +171,8 @@ pub(crate) struct ConvertArgs {
     /// File that gets the rows that were left out, one JSON object a line
     #[arg(long, value_name = "FILE", requires = "max_bad_rows")]
     pub(crate) rejects: Option<PathBuf>,
-    /// Rows of the data that a part of a folder stands for, 1,048,576 if absent: a killed conversion keeps whole parts
+    /// Rows of the data that a part of a folder stands for, 1,048,576 if absent: a killed
+    /// conversion keeps whole parts
     #[arg(long, value_name = "ROWS")]
     pub(crate) part_rows: Option<NonZeroU64>,
     /// Rows of a row group, or of a record batch
@@ -187,7 +191,7 @@ pub(crate) struct ConvertArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ConvertKind {
-    /// Parquet
+    /// Parquet, compressed with zstd
     Parquet,
     /// Arrow IPC, which is Feather V2
     Arrow,

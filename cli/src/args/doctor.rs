@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Folder whose disk is measured: where checkpoints, versions or caches will lie; absent: this one
+    /// Folder whose disk is measured: where checkpoints, versions or caches will lie; absent: this
+    /// one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) dir: Option<PathBuf>,
     /// MiB that are written and read to measure the disk

@@ -14,13 +14,14 @@ pub(crate) struct ExplainArgs {
     /// The version; absent: where the pointer `stable` stands
     #[arg(long)]
     pub(crate) version: Option<VersionId>,
-    /// The table
+    /// Name of the table
     #[arg(long)]
     pub(crate) table: String,
     /// The id as the data has it
     #[arg(long)]
     pub(crate) key: String,
-    /// Take the id as text, as a number, or as the key itself (0x...); absent: as the table's features do
+    /// Take the id as text, as a number, or as the key itself (0x...); absent: as the table's
+    /// features do
     #[arg(long, value_enum)]
     pub(crate) key_type: Option<KeyType>,
     /// Folder that files are fetched to

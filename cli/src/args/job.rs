@@ -7,7 +7,7 @@ use zillion_console::profile::ProfileArgs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct JobArgs {
-    /// Job file
+    /// Path of the job file
     pub(crate) job: PathBuf,
     /// Override a key of the job, as in --set train.epochs=3 (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
@@ -16,7 +16,8 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
-    /// A Parquet, Arrow, CSV, TSV, JSON lines or libsvm file of labelled rows (text may be .gz or .zst)
+    /// A Parquet, Arrow, CSV, TSV, JSON lines or libsvm file of labelled rows (text may be .gz or
+    /// .zst)
     pub(crate) data: PathBuf,
     /// The job file to write; - for stdout
     #[arg(long, value_name = "FILE", default_value = "job.toml")]
@@ -64,7 +65,8 @@ pub(crate) struct TrainArgs {
     /// Pause after each step: loss, gradient norms, the rows with the largest loss
     #[arg(long)]
     pub(crate) step: bool,
-    /// Serve /metrics for Prometheus here while it trains; port 0 takes a free one, which is printed
+    /// Serve /metrics for Prometheus here while it trains; port 0 takes a free one, which is
+    /// printed
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
     /// Print the outcome as one line of JSON on stdout

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use zillion_registry::VersionId;
 
-/// Which model of which registry.
+/// A model of a registry.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelRef {
     /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: String,
-    /// The model's name
+    /// Name of the model
     #[arg(long, value_name = "NAME")]
     pub(crate) model: String,
 }
@@ -33,7 +33,7 @@ Example: zillion model list --registry registry --model clicks --limit 20")]
     #[command(after_help = "\
 Example: zillion model show --registry registry --model clicks --version 12")]
     Show(ShowArgs),
-    /// What changed from one version to another
+    /// Compare two versions: rows, dense parameters, graph, metrics
     #[command(after_help = "\
 Example: zillion model diff 11 12 --registry registry --model clicks")]
     Diff(DiffArgs),
@@ -107,9 +107,9 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiffArgs {
-    /// From this version
+    /// Version to compare from
     pub(crate) from: VersionId,
-    /// To this one
+    /// Version to compare with
     pub(crate) to: VersionId,
     #[command(flatten)]
     pub(crate) model: ModelRef,
@@ -120,11 +120,11 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PromoteArgs {
-    /// The version
+    /// Number of the version
     pub(crate) version: VersionId,
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// The pointer
+    /// Pointer that is moved
     #[arg(long, default_value = "stable", value_name = "POINTER")]
     pub(crate) to: String,
     /// Why; kept in the pointer's log
@@ -136,7 +136,7 @@ pub(crate) struct PromoteArgs {
 pub(crate) struct RollbackArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// The pointer
+    /// Pointer that is moved
     #[arg(long, default_value = "stable")]
     pub(crate) pointer: String,
     /// The version to go back to; absent: where the pointer stood before
@@ -166,10 +166,11 @@ pub(crate) struct GcArgs {
     /// The newest versions that stay, beside those in use
     #[arg(long, default_value = "16")]
     pub(crate) keep: usize,
-    /// Seconds after they were written that files are left alone: a publisher may be about to name them
+    /// Seconds after they were written that files are left alone: a publisher may be about to name
+    /// them
     #[arg(long, default_value = "3600", value_name = "SECONDS")]
     pub(crate) grace: u64,
-    /// Count only
+    /// Only count what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print one line of JSON on stdout
@@ -179,11 +180,11 @@ pub(crate) struct GcArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PinArgs {
-    /// The version
+    /// Number of the version
     pub(crate) version: VersionId,
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// Let it go
+    /// Remove the pin, so that gc may remove the files
     #[arg(long)]
     pub(crate) remove: bool,
 }
@@ -238,11 +239,12 @@ pub(crate) struct GraphArgs {
     /// The training graph, with the loss and the gradients
     #[arg(long)]
     pub(crate) train: bool,
-    /// With shapes, bytes and floating-point operations a batch: as a table, for Graphviz, as a picture
+    /// With shapes, bytes and floating-point operations a batch: as a table, for Graphviz, as a
+    /// picture
     #[arg(long, value_enum)]
     pub(crate) format: Option<GraphFormat>,
-    /// The graph before and after this pass, or after every one of them with all; of in_place, which changes buffers and
-    /// not the graph, the bytes that they take
+    /// The graph before and after this pass, or after every one of them with all; of in_place,
+    /// which changes buffers and not the graph, the bytes that they take
     #[arg(long, value_name = "PASS")]
     pub(crate) pass: Option<String>,
     /// Rows of the batch that bytes and operations are counted for; absent: the job's batch size
@@ -263,8 +265,8 @@ pub(crate) struct GraphArgs {
 pub(crate) enum GraphFormat {
     /// A line a node
     Text,
-    /// Graphviz
+    /// The language of Graphviz
     Dot,
-    /// A picture
+    /// A picture for a browser
     Svg,
 }

@@ -26,16 +26,17 @@ pub(crate) struct PredictArgs {
     /// Rows of a version that are scored together [default: 4096]
     #[arg(long, value_name = "ROWS", requires = "model")]
     pub(crate) batch: Option<NonZeroUsize>,
-    /// Folder that a version's files are fetched to; absent: .cache below a local registry, zillion/HASH in the user's cache folder for a remote one
+    /// Folder that a version's files are fetched to; absent: .cache below a local registry,
+    /// zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER", requires = "model")]
     pub(crate) cache: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) fetch: super::FetchArgs,
-    /// How stdin is written (a file's ending says it)
+    /// Format of stdin (the format of a file follows from its name)
     #[arg(long, value_enum, default_value = "csv")]
     pub(crate) format: StdinFormat,
-    /// Override a key of the checkpoint's job, as in --set data.delimiter=';' (repeatable); of a version, say
-    /// how the file is written
+    /// Override a key of the checkpoint's job, as in --set data.delimiter=';' (repeatable); of a
+    /// version, say how the file is written
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Compute threads; absent: one a core

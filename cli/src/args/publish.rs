@@ -17,10 +17,11 @@ pub(crate) struct PublishArgs {
     /// Pointer that is moved to the version afterwards
     #[arg(long, default_value = "stable", value_name = "POINTER")]
     pub(crate) promote: String,
-    /// Move no pointer
+    /// Leave all pointers where they are
     #[arg(long, conflicts_with = "promote")]
     pub(crate) no_promote: bool,
-    /// Files whose first rows become parity rows; absent: the job's validation, test or training files
+    /// Files whose first rows become parity rows; absent: the job's validation, test or training
+    /// files
     #[arg(long, value_name = "FILE")]
     pub(crate) parity: Vec<String>,
     /// Number of parity rows

@@ -19,7 +19,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     #[serde(rename = "models", skip_serializing_if = "Vec::is_empty")]
     pub(crate) model: Vec<String>,
-    /// Let clients load and unload models of the registry (Triton's explicit mode); then --model may be left out
+    /// Let clients load and unload models of the registry (Triton's explicit mode); then --model
+    /// may be left out
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) model_control: bool,
@@ -31,7 +32,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) grpc: Option<String>,
-    /// Folder that versions are fetched to and merged in; absent: .cache below a local registry, zillion/HASH in the user's cache folder for a remote one
+    /// Folder that versions are fetched to and merged in; absent: .cache below a local registry,
+    /// zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cache: Option<PathBuf>,
@@ -75,8 +77,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) receive_ms: Option<u64>,
-    /// Milliseconds that a server that is told to stop goes on to take requests while it says that it is not ready
-    /// [default: 0]
+    /// Milliseconds that a server that is told to stop goes on to take requests while it says that
+    /// it is not ready [default: 0]
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lame_duck_ms: Option<u64>,

@@ -25,18 +25,19 @@ Example: zillion table top runs/clicks --table user --by norm -n 5
          zillion table top runs/clicks --table genres --data train.parquet
          zillion table top runs/clicks --table user --key 42")]
     Top(TableTopArgs),
-    /// How pushes, last steps, norms or ages are spread over the rows
+    /// Show how pushes, last steps, norms or ages are spread over the rows
     #[command(after_help = "\
 Example: zillion table histogram runs/clicks --of norm --svg norms.svg")]
     Histogram(TableHistogramArgs),
-    /// All that is known of one key: its row among the others, and what admission and eviction will do with it
+    /// All that is known of one key: its row among the others, and what admission and eviction will
+    /// do with it
     #[command(after_help = "\
 Example: zillion table explain runs/clicks --table user --key 42")]
     Explain(TableExplainArgs),
     /// Write a checkpoint again without the rows of one table that are hardly used
     #[command(after_help = SHRINK)]
     Shrink(TableShrinkArgs),
-    /// What a job's tables would hold under other settings, from one pass over data
+    /// Forecast a job's tables under other settings, from one pass over data
     #[command(after_help = PLAN)]
     Plan(TablePlanArgs),
 }
@@ -70,13 +71,13 @@ pub(crate) struct TableStatsArgs {
 pub(crate) struct TableTopArgs {
     /// Checkpoint folder, or a run's folder (its best epoch is taken)
     pub(crate) checkpoint: PathBuf,
-    /// The table
+    /// Name of the table
     #[arg(long)]
     pub(crate) table: String,
-    /// What the first rows are first by
+    /// Order of the rows: the largest come first
     #[arg(long, value_enum, default_value = "count")]
     pub(crate) by: TopBy,
-    /// Rows to show
+    /// Number of rows to show
     #[arg(short, value_name = "ROWS", default_value = "20")]
     pub(crate) n: usize,
     /// One id instead, with its whole row: an id as the data has it, or a key as 0x and 16 digits
@@ -95,7 +96,7 @@ pub(crate) struct TableTopArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TopBy {
-    /// Pushes
+    /// Number of pushes
     Count,
     /// L2 norm of the row
     Norm,
@@ -110,10 +111,10 @@ pub(crate) struct TableHistogramArgs {
     /// Only this table (repeatable); absent: all
     #[arg(long)]
     pub(crate) table: Vec<String>,
-    /// What rows are counted by
+    /// Measure that rows are counted by
     #[arg(long, value_enum)]
     pub(crate) of: HistogramOf,
-    /// Ranges at most
+    /// Largest number of ranges
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) bins: u16,
     /// Write a plot too
@@ -129,7 +130,7 @@ pub(crate) struct TableHistogramArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HistogramOf {
-    /// Pushes
+    /// Number of pushes
     Count,
     /// Step of the last push
     #[value(name = "last_step", alias = "last-step")]
@@ -144,7 +145,7 @@ pub(crate) enum HistogramOf {
 pub(crate) struct TableExplainArgs {
     /// Checkpoint folder, or a run's folder (its best epoch is taken)
     pub(crate) checkpoint: PathBuf,
-    /// The table
+    /// Name of the table
     #[arg(long)]
     pub(crate) table: String,
     /// An id as the data has it, or a key as 0x and 16 digits
@@ -169,13 +170,13 @@ pub(crate) struct TableShrinkArgs {
     /// Folder of the new checkpoint
     #[arg(long, value_name = "FOLDER", required_unless_present = "dry_run")]
     pub(crate) out: Option<PathBuf>,
-    /// The table
+    /// Name of the table
     #[arg(long)]
     pub(crate) table: String,
     /// Keep the first so many rows
     #[arg(long, value_name = "ROWS")]
     pub(crate) keep_rows: Option<u64>,
-    /// What the first rows are first by
+    /// Order of the rows for --keep-rows: the largest stay
     #[arg(long, value_enum, default_value = "count", conflicts_with_all = ["min_count", "unseen_steps", "min_norm"])]
     pub(crate) by: ShrinkBy,
     /// Keep rows with at least so many pushes
@@ -222,7 +223,8 @@ pub(crate) struct TablePlanArgs {
     /// Stop after the step that has this row; absent: at the end
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rows: Option<u64>,
-    /// Keys that are followed in each table, about 96 bytes each; where there are more, a share of them
+    /// Keys that are followed in each table, about 96 bytes each; where there are more, a share of
+    /// them
     #[arg(long, default_value = "1048576", value_parser = clap::value_parser!(u32).range(1024..=268_435_456))]
     pub(crate) keys: u32,
     /// Write a plot too

@@ -5,22 +5,22 @@ use clap::ValueEnum;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Log and traces")]
 pub(crate) struct TelemetryArgs {
-    /// How the log is written to stderr
+    /// Format of the log on stderr
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub(crate) log_format: LogFormat,
-    /// What is logged: a level, or levels by module, as in `info,zillion_serving=debug`; absent: ZILLION_LOG, or what
-    /// the command finds worth saying
+    /// Level of the log, or levels by module, as in `info,zillion_serving=debug`; absent:
+    /// ZILLION_LOG, otherwise the level that suits the command
     #[arg(long, global = true, value_name = "DIRECTIVES")]
     pub(crate) log_filter: Option<String>,
-    /// Send traces to this OpenTelemetry collector (OTLP over HTTP; /v1/traces is appended); absent: where
-    /// OTEL_EXPORTER_OTLP_ENDPOINT says, or nowhere
+    /// Send traces to this OpenTelemetry collector (OTLP over HTTP; /v1/traces is appended);
+    /// absent: where OTEL_EXPORTER_OTLP_ENDPOINT says, or nowhere
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) otlp: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// Lines for people
+    /// Lines of text for people
     Text,
     /// One JSON object a line
     Json,

@@ -1,4 +1,4 @@
-//! `zillion check`.
+//! `zillion check`: finds what would go wrong with a job before it runs.
 
 use std::process::ExitCode;
 

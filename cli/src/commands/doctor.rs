@@ -1,7 +1,7 @@
 //! `zillion doctor`: what this machine gives Zillion, and with what it would do better.
 //!
-//! Every finding says what was found; what could be better says what to type. Nothing is changed, and what
-//! the system does not tell is said to be unknown.
+//! Every finding says what was found; what could be better says what to type. Nothing is changed,
+//! and what the system does not tell is said to be unknown.
 
 mod checks;
 mod disk;
@@ -13,13 +13,13 @@ use serde::Serialize;
 
 use crate::args::DoctorArgs;
 
-/// How good what was found is.
+/// The grade of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Grade {
     /// As it should be.
     Good,
-    /// It works, and would work better otherwise.
+    /// The machine works, and would work better with the remedy.
     Improve,
     /// Neither good nor bad, or not told by the system.
     Note,

@@ -1,4 +1,4 @@
-//! `zillion eval`.
+//! `zillion eval`: scores labelled rows through a checkpoint and reports the metrics.
 
 use anyhow::{Context, Result};
 use zillion_console::exit::Stop;

@@ -1,4 +1,5 @@
-//! `zillion init`: a file of rows to a job file that runs, with the reason for each guess beside it.
+//! `zillion init`: a file of rows to a job file that runs, with the reason for each guess beside
+//! it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,7 +20,7 @@ use crate::text::grouped;
 
 /// Rows that guesses are made from.
 const LOOKED_AT: u64 = 200_000;
-/// What files of the other two parts may be called where the training file is called `train`.
+/// The names that a validation file may have beside a training file called `train`.
 const VALID_NAMES: [&str; 4] = ["valid", "val", "validation", "dev"];
 
 pub(crate) fn run(args: &InitArgs) -> Result<()> {
@@ -152,7 +153,7 @@ impl Draft {
         })
     }
 
-    /// What a person should know beside the file.
+    /// Prints the notes that the job file does not hold.
     fn tell(&self) {
         let part = if self.complete { "" } else { "the first " };
         eprintln!("looked at {part}{} rows; label `{}`", grouped(self.rows), self.label);
@@ -227,7 +228,8 @@ impl Draft {
                  # to validate; by user or at random otherwise.\n",
             );
         }
-        // Only what differs from the defaults, so that a person sees what is special about the file.
+        // Only what differs from the defaults, so that a person sees what is special about the
+        // file.
         let plain = Value::try_from(DataConfig::default()).ok();
         let own = Value::try_from(&self.config).ok();
         let (Some(Value::Table(plain)), Some(Value::Table(own))) = (plain, own) else { return };

@@ -1,4 +1,5 @@
-//! `zillion quickstart`: the whole loop on data that it makes itself, with the command of each step.
+//! `zillion quickstart`: the whole loop on data that it makes itself, with the command of each
+//! step.
 
 mod job;
 mod place;
@@ -168,8 +169,8 @@ fn sitting(
     Ok(train(Job::from_value(value)?, options, observer)?)
 }
 
-/// Stops a run on its way: in the middle of an epoch where it takes long enough to be watched there, at
-/// the end of its first epoch otherwise. A person's Ctrl-C counts as well.
+/// Stops a run on its way: in the middle of an epoch where it takes long enough to be watched
+/// there, at the end of its first epoch otherwise. A person's Ctrl-C counts as well.
 struct Interrupter {
     after: u64,
     stop: Arc<AtomicBool>,
@@ -188,7 +189,7 @@ impl Observer for Interrupter {
     }
 }
 
-/// How much of the way from 0.5 to the truth's AUC was gone.
+/// Returns the part of the way from 0.5 to the true model's AUC that training has covered.
 fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
     let (auc, truth) = (auc?, truth?);
     (truth > 0.5).then(|| (auc - 0.5) / (truth - 0.5))

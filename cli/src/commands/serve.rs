@@ -18,7 +18,8 @@ use self::settings::Settings;
 use self::systemd::Sockets;
 use crate::args::ServeArgs;
 
-/// How often it is looked whether every model answers, and the service manager is told what changed.
+/// The interval at which the server checks whether every model answers, and reports changes to the
+/// service manager.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
@@ -67,7 +68,8 @@ async fn listener(
     })
 }
 
-/// Tells the service manager when every model answers, what is wrong while not, and that the server lives.
+/// Tells the service manager when every model answers, what is wrong while not, and that the server
+/// lives.
 async fn keep_told(domain: Arc<Domain>) {
     let mut watchdog = systemd::watchdog().map(|limit| tokio::time::interval(limit / 3));
     let mut told = None;
@@ -93,7 +95,7 @@ async fn keep_told(domain: Arc<Domain>) {
     }
 }
 
-/// What the server is doing, in a line.
+/// Describes the state of the server in a line.
 fn status(domain: &Domain) -> String {
     let of = |host: &Arc<zillion_serving::Host>| {
         let open = host.open();
@@ -110,7 +112,8 @@ fn status(domain: &Domain) -> String {
     models.join(", ")
 }
 
-/// Says where the server is, for people and for whoever started it with port 0: HTTP first, then gRPC.
+/// Says where the server is, for people and for whoever started it with port 0: HTTP first, then
+/// gRPC.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[TcpListener]) -> Result<()> {
     for (listener, said) in listeners.iter().zip(["listening on http://", "grpc on "]) {
@@ -119,8 +122,9 @@ fn announce(listeners: &[TcpListener]) -> Result<()> {
     Ok(())
 }
 
-/// Ends with SIGTERM or Ctrl-C, and after it so much time in which the server is not ready and goes on to take requests:
-/// whoever sends them there has to see the one before the other. A second signal ends it at once.
+/// Ends with SIGTERM or Ctrl-C, and after it so much time in which the server is not ready and goes
+/// on to take requests: whoever sends them there has to see the one before the other. A second
+/// signal ends it at once.
 fn stopped(domain: Arc<Domain>, lame_duck: Duration) -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

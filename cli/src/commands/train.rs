@@ -1,4 +1,4 @@
-//! `zillion train`.
+//! `zillion train`: trains a job.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -174,7 +174,7 @@ fn summary(report: &TrainReport) {
     }
 }
 
-/// Where the time went; `None` where nothing was left to do.
+/// Formats the time that each stage took; `None` where nothing was left to do.
 fn stages(seconds: &StageSeconds) -> Option<String> {
     let parts = seconds.of_the_driver();
     let total: f64 = parts.iter().map(|(_, s)| s).sum();

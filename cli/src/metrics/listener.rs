@@ -1,8 +1,8 @@
 //! A small HTTP server for `/metrics`, beside a program that has other things to do.
 //!
 //! # Concurrency
-//! One thread with a runtime of its own: it waits, and gathers numbers that others add to. It ends with the value
-//! that started it.
+//! One thread with a runtime of its own: it waits, and gathers numbers that others add to. It ends
+//! with the value that started it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,9 +27,9 @@ use tokio::sync::{Semaphore, oneshot};
 const CONNECTIONS: usize = 32;
 /// Time for a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// How long an accept that failed waits before the next.
+/// The pause after an accept that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Prometheus' text format.
+/// The content type of Prometheus' text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves a registry of metrics until it is dropped.
@@ -61,7 +61,7 @@ impl Listener {
         Ok(Self { address: bound, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the URL of the series.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/metrics", self.address)
     }

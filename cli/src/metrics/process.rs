@@ -1,5 +1,5 @@
-//! The `process_*` series that Prometheus' own clients have, from /proc, read when they are asked for; and what
-//! memory the process has ready beside them.
+//! The `process_*` series that Prometheus' own clients have, from /proc, read when they are asked
+//! for; and what memory the process has ready beside them.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -59,7 +59,7 @@ impl Process {
         ]
     }
 
-    /// What /proc does not tell keeps its last value.
+    /// Reads the figures again. A figure that /proc does not give keeps its last value.
     fn update(&self) {
         self.reserve.set(reserve_bytes() as f64);
         if let Some(seconds) = process::cpu_seconds(std::process::id()) {

@@ -1,6 +1,7 @@
 //! The series of a training run, set from what the trainer reports.
 //!
-//! The trainer counts in plain numbers that only grow; a series is brought up to them. One thread does that.
+//! The trainer counts in plain numbers that only grow; a series is brought up to them. One thread
+//! does that.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -49,7 +50,7 @@ pub(crate) struct TrainerMetrics {
     published_at: IntGauge,
 }
 
-/// What was read.
+/// The series of the reader.
 struct Reader {
     rows: IntCounter,
     not_drawn: IntCounter,

@@ -59,7 +59,7 @@ fn line(event: &Event<'_>, timestamp: &str, trace: &TraceContext) -> Vec<u8> {
     serde_json::to_vec(&line).unwrap_or_default()
 }
 
-/// What a line has, in its order.
+/// The fields of a line, in their order.
 #[derive(Serialize)]
 struct Line<'a> {
     timestamp: &'a str,
@@ -74,7 +74,7 @@ struct Line<'a> {
     span_id: Option<String>,
 }
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps the lines.
+    /// A writer that keeps the lines.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<Vec<u8>>>>);
 

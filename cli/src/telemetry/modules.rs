@@ -1,12 +1,12 @@
 //! The modules that a directive of the log can name.
 //!
-//! The filter takes any word for a module: one that is misspelt matches nothing, and what was meant to be looked at is
-//! silently not logged. Whoever logs in this program is known when it is built, so the first part of a module's path is
-//! held against a list.
+//! The filter takes any word for a module: one that is misspelt matches nothing, and what was meant
+//! to be looked at is silently not logged. Whoever logs in this program is known when it is built,
+//! so the first part of a module's path is held against a list.
 
 use zillion_config::nearest;
 
-/// Our crates.
+/// The names of our crates.
 const OURS: &[&str] = &[
     "zillion",
     "zillion_bench",
@@ -44,7 +44,7 @@ const OTHERS: &[&str] = &[
     super::TRACES,
 ];
 
-/// What is wrong with the module of a directive, if nobody of that name logs.
+/// Describes the mistake in a directive, if no module of that name logs anything.
 pub(super) fn problem(module: &str) -> Option<String> {
     let name = module.split("::").next().unwrap_or(module);
     let known = || OURS.iter().chain(OTHERS).copied();

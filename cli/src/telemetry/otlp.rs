@@ -1,9 +1,11 @@
-//! Traces to an OpenTelemetry collector: OTLP, protobuf over HTTP, in batches by a thread of their own.
+//! Traces to an OpenTelemetry collector: OTLP, protobuf over HTTP, in batches by a thread of their
+//! own.
 //!
-//! Nothing is sent unless `--otlp` or the environment names a collector. The environment is OpenTelemetry's own:
-//! `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and its
-//! `_ARG`, `OTEL_SDK_DISABLED`; headers, timeouts and the sizes of batches are read by its libraries. What this
-//! program cannot do is refused instead of being done otherwise.
+//! Nothing is sent unless `--otlp` or the environment names a collector. The environment is
+//! OpenTelemetry's own: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`,
+//! `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and its `_ARG`, `OTEL_SDK_DISABLED`; headers,
+//! timeouts and the sizes of batches are read by its libraries. What this program cannot do is
+//! refused instead of being done otherwise.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,10 +20,10 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{self, Sampler, SdkTracerProvider, SpanData};
 use zillion_console::exit::Stop;
 
-/// What the path of a collector's traces ends in.
+/// The end of the path of a collector's traces.
 const PATH: &str = "/v1/traces";
 
-/// Where traces go, and which.
+/// The target of traces, and the choice of traces.
 #[derive(Debug)]
 struct Settings {
     endpoint: String,
@@ -110,7 +112,7 @@ impl Settings {
     }
 }
 
-/// By OpenTelemetry's names.
+/// Returns the sampler that OpenTelemetry's environment variables name.
 fn sampler(name: Option<String>, argument: Option<String>) -> Result<Sampler> {
     let ratio = || match argument.as_deref().map(str::parse::<f64>) {
         None => Ok(1.0),

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use zillion_feature::Batch;
 use zillion_trainer::Fetched;
 
-/// Which rows are printed.
+/// The rows that are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     All,
@@ -15,7 +15,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// What the command line says; `otherwise` where it says nothing.
+    /// Returns the choice of the command line, or `otherwise` where it makes none.
     pub(crate) fn new(rows: &[u64], first: Option<u64>, otherwise: Self) -> Self {
         match (rows, first) {
             ([], None) => otherwise,
@@ -53,7 +53,8 @@ impl Lines {
         Self { step, text: String::new() }
     }
 
-    /// The chosen rows of a node; one that does not depend on the batch has one line if `constants`.
+    /// The chosen rows of a node; one that does not depend on the batch has one line if
+    /// `constants`.
     pub(crate) fn add(
         &mut self,
         fetched: &Fetched<'_>,

@@ -8,7 +8,8 @@ use std::sync::mpsc;
 use super::super::figures::Figures;
 use super::*;
 
-/// A server that answers each request as `handle` says of its number and its body; `None` closes the connection.
+/// A server that answers each request as `handle` says of its number and its body; `None` closes
+/// the connection.
 fn server(handle: impl Fn(u64, &[u8]) -> Option<String> + Send + Sync + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -75,8 +76,8 @@ fn outcomes(run: &Run) -> Vec<Outcome> {
 
 #[test]
 fn waiting_for_a_stalled_server_counts() {
-    // The sixth of 100 requests, one each 5 ms, stalls the only connection for 300 ms: some sixty others are due
-    // meanwhile. A closed loop would report one slow request.
+    // The sixth of 100 requests, one each 5 ms, stalls the only connection for 300 ms: some sixty
+    // others are due meanwhile. A closed loop would report one slow request.
     let target = server(|number, _| {
         if number == 5 {
             std::thread::sleep(Duration::from_millis(300));

@@ -1,4 +1,4 @@
-//! `zillion data convert`.
+//! `zillion data convert`: writes data files as Parquet or Arrow.
 
 mod types;
 
@@ -98,7 +98,7 @@ fn tell(args: &ConvertArgs, done: &Converted) -> Result<()> {
     Ok(())
 }
 
-/// What is written, and where.
+/// Returns the format and the place of the output.
 fn output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
     let ending = args.output.extension().and_then(|e| e.to_str()).map(str::to_lowercase);
     let by_ending = match ending.as_deref() {
@@ -152,7 +152,7 @@ fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     }
 }
 
-/// How the files are written, and what their columns mean where a job says it.
+/// Returns the settings that read the files, and the schema of the job, where a job is given.
 fn reading(
     args: &ConvertArgs,
     first: &Path,
@@ -199,7 +199,7 @@ fn write_rejects(path: &Path, rejects: &[Reject], files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// What to do about an error, in the words of this command.
+/// Adds the remedy to an error, in terms of this command's options.
 fn explained(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
     match &error {
         ReaderError::OtherConversion { .. } => Stop::Refused(error.to_string()).into(),
@@ -210,7 +210,8 @@ fn explained(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
                 "column `{column}` is converted{of}; `--type {column}=string` takes it as it stands, \
                  `--max-bad-rows N` leaves such rows out"
             );
-            // In words alone: what is said of rows that a job leaves out is not meant for this command.
+            // In words alone: what is said of rows that a job leaves out is not meant for this
+            // command.
             anyhow::anyhow!("{error}; {remedy}")
         }
         _ => error.into(),

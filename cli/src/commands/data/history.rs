@@ -1,4 +1,4 @@
-//! `zillion data history`.
+//! `zillion data history`: adds a list column of what a user did before each row.
 
 use anyhow::Result;
 use serde::Serialize;

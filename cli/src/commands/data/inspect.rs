@@ -1,4 +1,4 @@
-//! `zillion data inspect`.
+//! `zillion data inspect`: describes the columns of files.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `zillion data next-item`.
+//! `zillion data next-item`: turns one sequence a user into rows that ask for the next item.
 
 use anyhow::Result;
 use serde::Serialize;

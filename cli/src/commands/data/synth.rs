@@ -15,11 +15,11 @@ use crate::text::figure;
 /// A synthetic log that has been written.
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct Synthetic {
-    /// Seed.
+    /// The seed of the draws.
     pub(in crate::commands) seed: u64,
     /// Folder of `train.parquet`, `valid.parquet` and `test.parquet`.
     pub(in crate::commands) folder: PathBuf,
-    /// Rows of each.
+    /// The number of rows of each file.
     pub(in crate::commands) rows: [u64; 3],
     /// Share of clicks in the test rows.
     pub(in crate::commands) base_rate: f64,

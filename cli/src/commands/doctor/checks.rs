@@ -1,4 +1,4 @@
-//! What there is to know about a machine without touching its disk.
+//! Findings about a machine that do not touch its disk.
 
 use std::fs;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const MAPPINGS: u64 = 65_530;
 const BACKLOG: u64 = 1024;
 /// Rows of the probed slab: 64 MiB, more than any cache of one processor.
 const PROBED_ROWS: u32 = 1 << 20;
-/// How long each rate is measured.
+/// The time that each rate is measured for.
 const PROBED_TIME: Duration = Duration::from_millis(300);
 
 /// Every finding, in the order in which they are printed.
@@ -120,7 +120,7 @@ fn huge_pages() -> Finding {
     }
 }
 
-/// What one thread reaches; figures to compare machines with, not to grade them.
+/// Measures the rates of one thread. They serve to compare machines, not to grade them.
 fn rates() -> Finding {
     let gflops = gemm_flops_per_second(PROBED_TIME) / 1e9;
     match RowProbe::new(PROBED_ROWS) {

@@ -13,7 +13,7 @@ const SLOW_WRITE: f64 = 200e6;
 /// Above this the small files of a registry (pointers, manifests) take their time.
 const SLOW_SYNC: f64 = 0.02;
 
-/// What the disk of `folder` does with a file of `mib` MiB.
+/// Measures the disk of `folder` with a file of `mib` MiB.
 pub(super) fn disk(folder: &Path, mib: usize) -> Result<Vec<Finding>> {
     let shown = folder.display();
     let kind = machine::file_system_kind(folder);

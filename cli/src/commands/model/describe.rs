@@ -63,7 +63,7 @@ pub(super) fn pointers_line(model: &Model) -> Result<String> {
     Ok(if shown.is_empty() { "no pointer is set".to_owned() } else { shown.join("  ") })
 }
 
-/// How long ago, in one unit.
+/// Formats the time since a moment in one unit.
 fn format_age(then: SystemTime) -> String {
     let seconds = SystemTime::now().duration_since(then).unwrap_or_default().as_secs();
     match seconds {

@@ -1,8 +1,8 @@
 //! `zillion model export`: a version as files that other programs open.
 //!
 //! # Crash consistency
-//! Each file is there whole or not at all, and `export.json`, which describes them, is written last: a
-//! folder without it is an export that did not end.
+//! Each file is there whole or not at all, and `export.json`, which describes them, is written
+//! last: a folder without it is an export that did not end.
 
 mod describe;
 mod rows;
@@ -68,8 +68,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Makes the folder, or refuses one that has something in it. An export that is replaced loses its description
-/// first.
+/// Makes the folder, or refuses one that has something in it. An export that is replaced loses its
+/// description first.
 fn prepare(folder: &Path, force: bool, files: &Files) -> Result<()> {
     files.create_dir(folder)?;
     files.sweep(folder)?;
@@ -99,7 +99,7 @@ struct Export<'a> {
     chain: Vec<Arc<VersionManifest>>,
     version: Arc<VersionManifest>,
     schema: Schema,
-    /// What was written, in order.
+    /// The descriptions of the files that were written, in order.
     written: Vec<Value>,
     /// Parts of the description.
     tables: Option<Value>,
@@ -131,8 +131,8 @@ impl<'a> Export<'a> {
         })
     }
 
-    /// A file of the version; its bytes are hashed once more, because nothing else would notice that a cache
-    /// was damaged.
+    /// A file of the version; its bytes are hashed once more, because nothing else would notice
+    /// that a cache was damaged.
     fn read(&self, file: &VersionFile) -> Result<bytes::Bytes> {
         let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
         let bytes = self.cache.read(&self.model, &file.name(), &described, &mut AtOnce)?;
@@ -200,7 +200,8 @@ impl<'a> Export<'a> {
         Ok(())
     }
 
-    /// How the graph's columns are fed: as their features and the segments of their tables say.
+    /// Describes how the graph's columns are fed, by their features and the segments of their
+    /// tables.
     fn columns(&self, graph: &Graph) -> Result<Vec<OnnxColumn>> {
         let layouts: Vec<TableLayout> = self.version.tables.iter().map(|t| t.layout()).collect();
         let mut columns = Vec::with_capacity(graph.inputs.columns.len());
@@ -223,7 +224,7 @@ impl<'a> Export<'a> {
         Ok(columns)
     }
 
-    /// What every file says of itself.
+    /// Returns the metadata that every file carries.
     fn metadata(&self) -> BTreeMap<String, String> {
         let version = &self.version;
         let entries = [

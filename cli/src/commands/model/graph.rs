@@ -1,4 +1,4 @@
-//! `zillion model graph`.
+//! `zillion model graph`: lists or draws the nodes of a model.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -81,7 +81,8 @@ fn outputs(graph: &Graph) -> Vec<NodeId> {
 /// The pass whose subject is the plan of the buffers and not the graph.
 const PLAN: &str = "in_place";
 
-/// Bytes of a batch's buffers: with one for every value, as they are planned without the pass, and with it.
+/// Bytes of a batch's buffers: with one for every value, as they are planned without the pass, and
+/// with it.
 fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
     let bytes = |passes: Passes| -> Result<Memory> {
         let program = built.program(Settings { passes, ..settings })?;

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 
-/// The scores on their way out, one line a row of the data, also of those that have none: tab-separated
-/// columns or a JSON object, in which the first task's figures stand under plain names, and all of
-/// them by task where there are several.
+/// The scores on their way out, one line a row of the data, also of those that have none:
+/// tab-separated columns or a JSON object, in which the first task's figures stand under plain
+/// names, and all of them by task where there are several.
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
@@ -26,7 +26,8 @@ impl<W: Write> ScoreLines<W> {
         Ok(Self { out, json, tasks, row: 0 })
     }
 
-    /// Writes the scores of the rows that follow, with an empty line for each row that was rejected.
+    /// Writes the scores of the rows that follow, with an empty line for each row that was
+    /// rejected.
     pub(super) fn write(&mut self, logits: &[&[f32]], rejected: &[u64]) -> io::Result<()> {
         let mut rejected = rejected.iter().peekable();
         let rows = logits.first().map_or(0, |first| first.len());
@@ -69,7 +70,8 @@ impl<W: Write> ScoreLines<W> {
         writeln!(out, "}}")
     }
 
-    /// Ends with what writing has come to. A reader that has seen enough (`head`) is no reason to complain.
+    /// Ends with what writing has come to. A reader that has seen enough (`head`) is no reason to
+    /// complain.
     pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<Ended> {
         let flushed = self.out.flush();
         match failed.map_or(flushed, Err) {
@@ -92,7 +94,7 @@ impl<W: Write> ScoreLines<W> {
     }
 }
 
-/// How far the lines went.
+/// The end of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Whole,

@@ -1,4 +1,5 @@
-//! `zillion predict --model`: rows through a published version, by the code that a server scores with.
+//! `zillion predict --model`: rows through a published version, by the code that a server scores
+//! with.
 
 use std::io::{self, BufWriter};
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! Where the first run puts everything, and what a person would type for each of its steps.
+//! The files and folders of the first run, and the commands that repeat its steps.
 
 use std::path::{Path, PathBuf};
 
-/// Where everything goes.
+/// The files and folders of the first run.
 pub(super) struct Place {
     pub(super) data: PathBuf,
     pub(super) job: PathBuf,
@@ -30,7 +30,7 @@ impl Place {
         }
     }
 
-    /// What a person would type for each step, from the same folder.
+    /// Returns the command that repeats each step, to be started in the same folder.
     pub(super) fn commands(&self) -> Vec<(&'static str, String)> {
         let (zillion, job) = (program(), word(&self.job));
         let test = word(self.data.join("test.parquet"));
@@ -57,7 +57,7 @@ impl Place {
         ]
     }
 
-    /// What the run on later rows is set to: one pass over them, then a version.
+    /// Returns the settings of the run on later rows: one pass over them, then a version.
     pub(super) fn settings_of_next(&self) -> Vec<String> {
         let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref());
         vec![

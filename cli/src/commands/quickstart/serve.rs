@@ -23,13 +23,13 @@ use super::{job, sitting};
 use crate::args::QuickstartArgs;
 use crate::registry::current_user;
 
-/// How long a server may take to see what was published: it looks five times a second.
+/// The longest time that a server may take to see a new version. It looks five times a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What this half came to.
+/// The result of publishing and serving.
 #[derive(Serialize)]
 pub(super) struct Served {
-    /// Where the server answers, or did.
+    /// The URL at which the server answers, or answered.
     url: String,
     /// Rows whose scores were compared with the trainer's.
     rows: usize,
@@ -37,11 +37,12 @@ pub(super) struct Served {
     same_as_trainer: bool,
     /// The first row's probability: of version 1, of version 2, and after the rollback.
     probabilities: [f32; 3],
-    /// The versions.
+    /// The numbers of the two versions.
     versions: [u64; 2],
     /// Rows that the second version changes.
     delta_rows: u64,
-    /// Seconds from the pointer's move to the first answer of the new version, and of the old one again.
+    /// Seconds from the pointer's move to the first answer of the new version, and of the old one
+    /// again.
     seconds_to_serve: f64,
     seconds_to_roll_back: f64,
     /// The command that serves it.
@@ -55,7 +56,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Where the server is, if it was left running.
+    /// Prints the URL and the process of the server, if it was left running.
     pub(super) fn tell(&self) {
         if let Some(server) = self.server {
             eprintln!("serving at {} until `kill {server}`", self.url);
@@ -170,11 +171,12 @@ pub(super) fn run(
     })
 }
 
-/// The table whose row one of the commands is about: few ids, none missing, so that the example's has been trained.
+/// The table whose row one of the commands is about: few ids, none missing, so that the example's
+/// has been trained.
 const LOOKED_INTO: &str = "C1";
 
-/// A request, and where its rows come from: the first batch of the test file, because the same rows in the same
-/// batch have the same bits.
+/// A request, and where its rows come from: the first batch of the test file, because the same rows
+/// in the same batch have the same bits.
 struct Question {
     file: PathBuf,
     rows: usize,
@@ -221,7 +223,7 @@ impl Question {
     }
 }
 
-/// What a server said.
+/// An answer of a server.
 struct Answer {
     version: u64,
     logits: Vec<f32>,

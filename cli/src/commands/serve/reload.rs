@@ -12,7 +12,7 @@ use super::settings::Settings;
 use super::{status, systemd};
 use crate::args::ServeArgs;
 
-/// What the server runs with, and where that came from.
+/// The settings that the server runs with, and their sources.
 pub(super) struct Reloader {
     args: ServeArgs,
     settings: Settings,
@@ -93,8 +93,8 @@ impl Reloader {
         Ok(())
     }
 
-    /// Serves the models that `new` has, and no more those that it has not any longer. What clients have
-    /// loaded themselves stays.
+    /// Serves the models that `new` has, and no more those that it has not any longer. What clients
+    /// have loaded themselves stays.
     fn follow(&self, new: &Settings) -> Result<()> {
         let before: BTreeMap<String, Follow> = self.settings.models().into_iter().collect();
         let now: BTreeMap<String, Follow> = new.models().into_iter().collect();

@@ -1,7 +1,8 @@
 //! A server's settings: options before the environment, before the file, before what is usual.
 //!
-//! The file is TOML with one section, `[serve]`, whose keys are the options' names. It is read again on
-//! SIGHUP: what can change in a running server does, the rest is named and waits for a restart.
+//! The file is TOML with one section, `[serve]`, whose keys are the options' names. It is read
+//! again on SIGHUP: what can change in a running server does, the rest is named and waits for a
+//! restart.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -27,7 +28,7 @@ const LOCAL_POLL_MS: u64 = 200;
 /// The same at a bucket, where each look is a handful of requests that are paid for.
 const REMOTE_POLL_MS: u64 = 2000;
 
-/// What is settled when the server starts; [`Settings::take_changeable`] keeps these.
+/// The settings that are fixed when the server starts; [`Settings::take_changeable`] keeps these.
 const FIXED: [&str; 11] = [
     "registry",
     "model_control",
@@ -42,7 +43,7 @@ const FIXED: [&str; 11] = [
     "name",
 ];
 
-/// The section `[serve]`.
+/// The settings of the section `[serve]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
@@ -102,7 +103,8 @@ impl Settings {
     /// Reads the file, if one is named, and lays the environment and the options over it.
     ///
     /// # Errors
-    /// A file that cannot be read or has what nobody knows; a setting that must be there and is not.
+    /// A file that cannot be read or has what nobody knows; a setting that must be there and is
+    /// not.
     pub(super) fn read(args: &ServeArgs) -> Result<Self> {
         let environment =
             std::env::vars().filter(|(name, _)| name.starts_with(job_file::SERVE_PREFIX));
@@ -156,7 +158,8 @@ impl Settings {
         }
     }
 
-    /// Logs as the settings say, unless the command line or the environment has said it for all commands.
+    /// Logs as the settings say, unless the command line or the environment has said it for all
+    /// commands.
     ///
     /// # Errors
     /// Directives that are none.
@@ -165,7 +168,7 @@ impl Settings {
         telemetry::set_usual_filter(directives).context("serve.log_filter")
     }
 
-    /// The registry's URL.
+    /// Returns the URL of the registry.
     pub(super) fn registry(&self) -> &str {
         self.registry.as_deref().unwrap_or_default()
     }
@@ -175,7 +178,7 @@ impl Settings {
         self.models.iter().map(|text| follow(text)).collect()
     }
 
-    /// What the server takes.
+    /// Returns the limits on requests.
     pub(super) fn limits(&self) -> Limits {
         let millis = Duration::from_millis;
         Limits {
@@ -210,7 +213,7 @@ impl Settings {
         })
     }
 
-    /// What is otherwise in `new`, key by key.
+    /// Lists the settings that differ in `new`, key by key.
     ///
     /// # Errors
     /// None that a file or an option could cause.
@@ -248,7 +251,7 @@ impl Settings {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) key: String,
-    /// Its new value.
+    /// The new value of the setting.
     pub(super) now: String,
     /// Whether it waits for a restart.
     pub(super) is_fixed: bool,

@@ -1,4 +1,5 @@
-//! What systemd is told, and the sockets that it hands over. Started by anything else, all of it does nothing.
+//! Notices to systemd, and the sockets that systemd hands over. Under any other parent, all of this
+//! does nothing.
 
 use std::collections::HashMap;
 use std::io;
@@ -81,7 +82,7 @@ pub(super) fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
-/// How often it must say so, at least; `None` where nobody listens.
+/// Returns the longest interval between two signs of life; `None` where no watchdog is set.
 pub(super) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }

@@ -1,4 +1,5 @@
-//! `zillion table explain`: all that a checkpoint knows of one key, and what its table will do with it.
+//! `zillion table explain`: all that a checkpoint knows of one key, and what its table will do with
+//! it.
 
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ struct Report {
     step: u64,
     /// `0x` and 16 hexadecimal digits.
     mixed_key: String,
-    /// What it was in the data, where that can be told.
+    /// The id in the data, where it can be recovered from the key.
     id: Option<String>,
     #[serde(flatten)]
     known: KeyReport,
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the rules of the table have done and will do, in sentences.
+/// Describes in sentences what the rules of the table have done with the key and will do.
 fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
     let mut words = Vec::new();
     words.push(match (known.admission, &known.waiting) {
@@ -146,7 +147,8 @@ fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
             if let Some(rows) = most_rows {
                 said += &format!(", and the least when the table has {} rows", grouped(rows));
             }
-            // Without `below` and a limit of its own a table has this one, or a job that is not valid.
+            // Without `below` and a limit of its own a table has this one, or a job that is not
+            // valid.
             if outlook.shares_limit || (most_rows.is_none() && below.is_none()) {
                 said += ", and the least when all tables are at their limit";
             }
@@ -170,7 +172,7 @@ fn occurrences(n: u32) -> String {
     }
 }
 
-/// Where something stands among the rows of the table.
+/// Describes a rank among the rows of the table.
 fn above(share: f64) -> String {
     format!("above {:.1} % of the rows", 100.0 * share)
 }

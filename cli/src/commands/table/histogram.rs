@@ -58,7 +58,7 @@ pub(crate) fn run(args: &TableHistogramArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the rows of a table are counted by.
+/// Names the measure that the rows of a table are counted by.
 fn words(of: Measure) -> &'static str {
     match of {
         Measure::Count => "pushes a row",

@@ -1,5 +1,5 @@
-//! What keys of a table were before they were mixed: integers by unmixing, missing values by their feature,
-//! texts from files that have them.
+//! The ids that a table's keys were mixed from: integers by unmixing, missing values by their
+//! feature, texts from files that contain them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use zillion_device::Workers;
 use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, TableId};
 use zillion_trainer::Job;
 
-/// How the keys of one table were made.
+/// The ids behind the keys of one table, as far as they are known.
 pub(super) struct KeyNames {
     features: Vec<FeatureSpec>,
     texts: BTreeMap<FeatureKey, String>,
 }
 
-/// What a feature's values are.
+/// The type of a feature's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Values {
     Signed,
@@ -41,7 +41,7 @@ fn values(feature: &FeatureSpec) -> Values {
 }
 
 impl KeyNames {
-    /// Of the features that read a table.
+    /// Collects the features that read a table.
     pub(super) fn of(job: &Job, table: &str) -> Self {
         let id = job.schema.tables.iter().position(|name| name == table);
         let id = id.map(|at| TableId(at as u16));
@@ -63,7 +63,7 @@ impl KeyNames {
         Ok(())
     }
 
-    /// What a key was, if that can be told.
+    /// Returns the id that a key was made from, if it is known.
     pub(super) fn name(&self, key: FeatureKey) -> Option<String> {
         let is_missing = |f: &&FeatureSpec| FeatureKey::missing(&f.name) == key;
         if let Some(feature) = self.features.iter().find(is_missing) {

@@ -1,5 +1,5 @@
-//! `zillion table plan`: rows, bytes and hit rates of a job's tables under other settings, from one pass over
-//! data.
+//! `zillion table plan`: rows, bytes and hit rates of a job's tables under other settings, from one
+//! pass over data.
 
 mod advice;
 mod plot;

@@ -30,13 +30,13 @@ struct Report {
 struct Row {
     /// `0x` and 16 hexadecimal digits.
     key: String,
-    /// What it was in the data, where that can be told.
+    /// The id in the data, where it can be recovered from the key.
     id: Option<String>,
-    /// Pushes.
+    /// The number of pushes.
     count: u32,
     last_step: u32,
     norm: f32,
-    /// The first weights.
+    /// The first weights of the row.
     first: Vec<f32>,
 }
 

@@ -1,4 +1,5 @@
-//! Which type each column of text gets: what the caller says, what the job says, what it looks like.
+//! The type of each column of a text file: as the caller says, as the job says, or as its first
+//! rows look.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -117,7 +118,7 @@ fn looks_like(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     }
 }
 
-/// What a job says of the columns that it reads.
+/// Returns the types that a job gives to the columns it reads.
 fn of_job(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
     let mut types: BTreeMap<String, (ColumnType, String)> = BTreeMap::new();
     let mut say = |column: &str, of: ColumnType, by: String| -> Result<()> {

@@ -1,4 +1,4 @@
-//! What the features of a version mean, for programs that look up rows themselves.
+//! The meaning of a version's features, for programs that look up rows themselves.
 
 use serde_json::{Map, Value, json};
 use zillion_feature::{

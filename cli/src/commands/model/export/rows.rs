@@ -74,8 +74,8 @@ impl Export<'_> {
     }
 }
 
-/// What an unknown key reads as, in words that a program can act on. Where it is one row for all keys, the row
-/// is there.
+/// Describes the row that an unknown key reads, in words that a program can act on. Where all
+/// unknown keys read one row, the description contains that row.
 fn unknown(table: &TableSpec) -> Value {
     let same = |s: &SegmentSpec| match (table.unknown, s.initializer) {
         (Unknown::Zero, _) => Some(vec![0.0; s.dim]),
@@ -101,7 +101,7 @@ fn of_table<'a>(schema: &'a Schema, table: &'a str) -> impl Iterator<Item = &'a 
     })
 }
 
-/// What a table's keys were made of.
+/// The ids that a table's keys were made of.
 struct Ids {
     /// `i64`, `u64`, `bucket` or `none`.
     what: &'static str,

@@ -1,4 +1,4 @@
-//! What the curves of a table say, in sentences: the strongest setting whose price is small.
+//! Advice from the curves of a table, in sentences: the strongest setting whose price is small.
 
 use super::Planned;
 use crate::text::{bytes, grouped};
@@ -60,8 +60,8 @@ fn admission(table: &Planned<'_>) -> String {
     )
 }
 
-/// What the growth that the job has now saves. A row is pushed once a step, so that no more of them become full than
-/// occur so often.
+/// Describes what the growth that the job declares saves. A row is pushed once a step, so that the
+/// number of full rows is at most the number of keys that occur so often.
 fn widths(table: &Planned<'_>) -> Option<String> {
     let usage = &table.plan.usage;
     let at = table.spec.grow?.at;

@@ -88,7 +88,7 @@ fn star(is_own: bool) -> String {
     if is_own { "*".to_owned() } else { String::new() }
 }
 
-/// Where the sample was, and where more data would be.
+/// Lists the number of rows at the end of the sample and at multiples of its size.
 fn growth(table: &Planned<'_>) -> Vec<Vec<String>> {
     let usage = &table.plan.usage;
     let mut lines = vec![head(&["rows of data", "keys", "in memory", ""])];
