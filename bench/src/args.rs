@@ -83,7 +83,7 @@ Example: zillion bench registry --versions 100000 --json")]
     Registry(BenchRegistryArgs),
     /// Train the job files of examples/frappe and print their AUCs beside the published ones
     #[command(after_help = "\
-Example: zillion bench frappe --root ../shared/data/frappe_x1r --seeds 5")]
+Example: zillion bench frappe --root data/frappe --seeds 5")]
     Frappe(BenchFrappeArgs),
 }
 

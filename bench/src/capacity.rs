@@ -155,7 +155,7 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// One step with these keys; how long it took.
+    /// Pulls and pushes these keys and ends the step. Returns the time that this took.
     fn apply(&mut self, keys: Vec<FeatureKey>) -> Result<Duration> {
         self.step += 1;
         let plan = plan_of(&[keys]);
@@ -194,7 +194,7 @@ impl<'a> Stream<'a> {
         Ok(unique as f64 / busy.as_secs_f64())
     }
 
-    /// The keys of a batch.
+    /// Returns the keys of a batch.
     fn draw(&mut self) -> Vec<FeatureKey> {
         let ids = (0..BATCH_VALUES as u64).map(|i| {
             self.draws += 1;

@@ -125,7 +125,7 @@ pub(crate) fn run(args: &BenchColdStartArgs) -> Result<()> {
     Ok(())
 }
 
-/// One request after another.
+/// Sends the requests one after another.
 fn ask(server: &ServerChild, args: &BenchColdStartArgs) -> Result<()> {
     let rows = args.candidates.get();
     let recipe = Recipe { protocol: Protocol::V2, rows, context: Vec::new(), outputs: Vec::new() };

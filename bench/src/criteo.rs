@@ -55,7 +55,7 @@ pub(crate) struct Criteo {
 }
 
 impl Criteo {
-    /// The model over a table of `rows` rows.
+    /// Returns the model over a table of `rows` rows.
     pub(crate) fn new(rows: u64, workers: &Arc<Workers>) -> Result<Self> {
         let job = job().parse::<Table>().context("the benchmark's own job")?;
         let job = Job::from_value(job.into())?;
@@ -99,7 +99,8 @@ impl Criteo {
         self.job.tables.iter().map(TableSpec::layout).collect()
     }
 
-    /// A version of the rows in `layer`, whose files lie in `folder`; `rows` are all of its rows.
+    /// Returns a version of the rows in `layer`, whose files lie in `folder`; `rows` are all of its
+    /// rows.
     pub(crate) fn draft(
         &mut self,
         parent: Option<Link>,
@@ -174,7 +175,7 @@ fn random_rows(rows: u64, layout: &TableLayout, folder: &Path) -> Result<LayerMa
     Ok(writer.finish()?)
 }
 
-/// One row of a request, as a request.
+/// Returns one row of a request as a request.
 fn row_of(columns: &RawColumns<'static>, row: usize) -> RawColumns<'static> {
     let one = |column: &RawColumn<'static>| RawColumn {
         values: match &column.values {

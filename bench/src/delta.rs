@@ -157,8 +157,8 @@ impl Bench<'_> {
         Ok(difference(&self.files, folder, layouts, &[was], now, &mut AtOnce)?)
     }
 
-    /// Times a writer, into a folder of its own: what is there already would not be written again.
-    /// The files stay mapped by the layer and leave the folder.
+    /// Times a writer that writes into a folder of its own, because a file that exists would not be
+    /// written again. The files stay mapped by the layer and leave the folder.
     fn write(
         &self,
         write: impl FnOnce(&Self, &Path) -> Result<LayerManifest>,

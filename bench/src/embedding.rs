@@ -203,7 +203,7 @@ impl Limits {
 }
 
 impl Limit {
-    /// In turns with one thread, where there are several.
+    /// Probes the memory, in turns with one thread where there are several.
     fn probe(
         workers: &Workers,
         probes: &mut [RowProbe],
@@ -298,7 +298,7 @@ impl Work {
 struct Gradients(RowBuffer);
 
 impl Gradients {
-    /// Room for the gradients of each of the plans.
+    /// Allocates the gradients of each plan.
     fn new(stride: usize, plans: &[LookupPlan]) -> Self {
         let unique = plans.iter().map(|p| p.tables[0].keys.len()).max().unwrap_or(0);
         let mut gradients = RowBuffer::default();
@@ -498,7 +498,7 @@ impl Bench {
     }
 }
 
-/// The table that the benchmarks of tables fill.
+/// Returns the table that the benchmarks of tables fill.
 pub(crate) fn spec(dim: usize) -> TableSpec {
     let segment = SegmentSpec {
         name: "vector".to_owned(),
@@ -538,7 +538,7 @@ impl Zipf {
         Self { rows, total: Self::mass(rows as f64 + 1.0) }
     }
 
-    /// The integral of x^-s from 1 to x.
+    /// Returns the integral of x^-s from 1 to x.
     fn mass(x: f64) -> f64 {
         (1.0 - x.powf(1.0 - ZIPF)) / (ZIPF - 1.0)
     }

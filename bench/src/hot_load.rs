@@ -228,7 +228,7 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
     })
 }
 
-/// Requests of so many candidates, with their columns.
+/// Draws requests of the given number of candidates, with their columns.
 fn bodies(args: &BenchHotLoadArgs) -> Result<Vec<Body>> {
     let rows = args.candidates.get();
     let requests = Requests::new(args.rows.get(), rows, BODIES);
@@ -241,7 +241,7 @@ struct Loads {
     late: usize,
 }
 
-/// One delta a second from `start` on, and rollbacks half way between two of them.
+/// Publishes one delta a second from `start` on, and rolls back half way between two of them.
 fn publish_deltas(
     args: &BenchHotLoadArgs,
     model: &Model,
@@ -267,7 +267,7 @@ fn publish_deltas(
     Ok(loads)
 }
 
-/// Back over [`FAR`] deltas, and on from there.
+/// Rolls back over [`FAR`] deltas, and publishes from there.
 fn roll_back_far(
     args: &BenchHotLoadArgs,
     model: &Model,

@@ -98,7 +98,7 @@ fn timed(read: impl FnOnce() -> Result<u64>) -> Result<(u64, f64, f64)> {
     Ok((rows, start.elapsed().as_secs_f64(), cpu.as_secs_f64()))
 }
 
-/// Rows a second in the middle of the runs.
+/// Returns the median of the runs' rows a second.
 fn median(runs: &[(u64, f64, f64)], seconds: impl Fn(&(u64, f64, f64)) -> f64) -> f64 {
     let mut rates: Vec<f64> =
         runs.iter().map(|run| run.0 as f64 / seconds(run).max(1e-9)).collect();

@@ -163,7 +163,7 @@ impl Drop for ServerChild {
     }
 }
 
-/// The version that an answer names.
+/// Returns the version that an answer names.
 pub(crate) fn version_of(answer: &[u8]) -> Option<VersionId> {
     #[derive(serde::Deserialize)]
     struct Named {

@@ -248,13 +248,13 @@ impl Bench {
         Ok(self.rows as f64 / began.elapsed().as_secs_f64() / 1e6)
     }
 
-    /// The ids of a batch of the stream.
+    /// Returns the ids of a batch of the stream.
     fn ids(zipf: &Zipf, batch: u64) -> impl Iterator<Item = u64> {
         let first = batch * BATCH_VALUES as u64;
         (first..first + BATCH_VALUES as u64).map(|i| zipf.draw(mix64(i)))
     }
 
-    /// The next plans of the stream, announced.
+    /// Returns the next plans of the stream, announced.
     fn announce(&mut self, workers: &Workers) -> Result<Vec<LookupPlan>> {
         let mut plans = Vec::with_capacity(self.ahead);
         for _ in 0..self.ahead {
@@ -317,7 +317,7 @@ impl Bench {
     }
 }
 
-/// The table of the other benchmarks, with a rule whose sums are exact.
+/// Returns the table of the other benchmarks, with a rule whose sums are exact.
 fn spec(dim: usize) -> TableSpec {
     let mut spec = embedding::spec(dim);
     spec.segments[0].initializer = InitializerSpec::Constant { value: 0.0 };

@@ -148,7 +148,7 @@ fn plan_of_ids(ids: impl Iterator<Item = u64>) -> LookupPlan {
 }
 
 impl Bench {
-    /// Pulls and pushes of known and new keys until the table has so many rows, and the control
+    /// Pulls and pushes known and new keys until the table has `rows` rows, and times the control
     /// between them.
     fn grow(&mut self, rows: u64) -> Result<(Latency, Latency, Latency)> {
         let (mut pulls, mut pushes, mut controls) = (Vec::new(), Vec::new(), Vec::new());
@@ -168,7 +168,7 @@ impl Bench {
         Ok((latency(&mut pulls), latency(&mut pushes), latency(&mut controls)))
     }
 
-    /// One pull and one push.
+    /// Times one pull and one push.
     fn operate(&mut self, plans: &[LookupPlan], times: &mut Vec<Duration>) -> Result<()> {
         let plan = &plans[(mix64(self.step) % PLANS) as usize];
         let began = Instant::now();
@@ -188,8 +188,8 @@ impl Bench {
         Ok(began.elapsed())
     }
 
-    /// Operations while a checkpoint is written. With one thread nobody writes beside them, so that
-    /// the checkpoint ends after so many operations as were timed alone.
+    /// Times operations while a checkpoint is written. With one thread the checkpoint is not
+    /// written beside the operations, so that it ends after as many operations as were timed alone.
     fn checkpoint(&mut self, plans: &[LookupPlan], is_beside: bool) -> Result<Checkpoint> {
         let folder = tempfile::tempdir_in(".")?;
         let mut times = Vec::new();

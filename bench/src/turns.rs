@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The length of a turn.
 pub(crate) const TURN: Duration = Duration::from_millis(250);
 
-/// The upper median of the turns' ratios; there is at least one.
+/// Returns the upper median of the turns' ratios; there is at least one.
 pub(crate) fn median(ratios: &mut [f64]) -> f64 {
     ratios.sort_by(f64::total_cmp);
     ratios[ratios.len() / 2]

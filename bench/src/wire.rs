@@ -191,7 +191,7 @@ fn ask(
     }
 }
 
-/// The mean of a stage between two scrapes, in milliseconds.
+/// Returns the mean of a stage between two scrapes, in milliseconds.
 fn stage_ms(before: &Series, after: &Series, stage: &str) -> f64 {
     let grown = |what: &str| {
         let series = format!("zillion_serving_stage_seconds_{what}{{stage=\"{stage}\"}}");

@@ -76,16 +76,18 @@ Example: zillion init clicks.csv --label clicked --out job.toml")]
     Check(CheckArgs),
     /// Train a job, validate each epoch, test the best one
     #[command(after_help = "\
-Example: zillion train examples/frappe/job.toml --set data.root=../shared/data/frappe_x1r")]
+Example: zillion data synth --rows 100000 --out clicks
+         zillion init clicks/train.parquet --out job.toml
+         zillion train job.toml")]
     Train(TrainArgs),
     /// Score labelled rows through a checkpoint and report the metrics
     #[command(after_help = "\
-Example: zillion eval runs/frappe-deepfm --data ../shared/data/frappe_x1r/valid.parquet")]
+Example: zillion eval runs/clicks --data clicks/valid.parquet")]
     Eval(EvalArgs),
     /// Score rows from a file or stdin through a checkpoint or a published version, one line a row
     #[command(override_usage = PREDICT_USAGE, after_help = "\
-Example: zillion predict runs/frappe-deepfm rows.csv > scores.csv
-         cat rows.csv | zillion predict runs/frappe-deepfm -
+Example: zillion predict runs/clicks rows.csv > scores.csv
+         cat rows.csv | zillion predict runs/clicks -
          zillion predict --registry registry --model clicks --version 12 rows.csv")]
     Predict(PredictArgs),
     /// Look into the tables of a checkpoint

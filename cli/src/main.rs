@@ -34,8 +34,8 @@ fn main() -> ExitCode {
     let telemetry = match telemetry::start(&args.telemetry, usual) {
         Ok(telemetry) => telemetry,
         Err(error) => {
-            eprintln!("error: {}", exit::said(&error));
-            return exit::code(&error);
+            eprintln!("error: {}", exit::format_error(&error));
+            return exit::exit_code(&error);
         }
     };
     let outcome = match args.command {
@@ -61,17 +61,17 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             match args.telemetry.log_format {
-                LogFormat::Text => eprintln!("error: {}", exit::said(&error)),
-                LogFormat::Json => tracing::error!("{}", exit::said(&error)),
+                LogFormat::Text => eprintln!("error: {}", exit::format_error(&error)),
+                LogFormat::Json => tracing::error!("{}", exit::format_error(&error)),
             }
-            exit::code(&error)
+            exit::exit_code(&error)
         }
     };
     telemetry.finish();
     code
 }
 
-/// Whether a command is about what it prints: `zillion … | head` then ends it quietly.
+/// Returns whether a command is about what it prints: `zillion … | head` then ends it quietly.
 fn only_prints(command: &Command) -> bool {
     matches!(
         command,
@@ -86,7 +86,7 @@ fn only_prints(command: &Command) -> bool {
     )
 }
 
-/// Most commands have one good end.
+/// Returns the exit code of a command that has only one good end.
 fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
 }

@@ -13,7 +13,7 @@ pub(crate) use listener::Listener;
 pub(crate) use process::Process;
 pub(crate) use trainer::TrainerMetrics;
 
-/// A registry with the series that every process has. `role`: `trainer`, `server`.
+/// Returns a registry with the series that every process has. `role`: `trainer`, `server`.
 ///
 /// # Errors
 /// Names that are taken, which would be a defect.

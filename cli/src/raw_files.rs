@@ -30,12 +30,12 @@ pub(crate) fn look_at(
     Ok(Looked { sniffed, profile, guess })
 }
 
-/// The settings that read a file.
+/// Returns the settings that read a file.
 pub(crate) fn guess_config(path: &Path, workers: &Workers) -> Result<DataConfig> {
     Ok(look_at(path, 50_000, None, workers)?.guess.config)
 }
 
-/// About how many rows some files have; `None` where it cannot be told.
+/// Estimates the number of rows of some files; `None` where no estimate is possible.
 pub(crate) fn estimate_rows(config: &DataConfig, files: &[PathBuf]) -> Option<u64> {
     estimated_rows_of(config, files).ok().flatten()
 }

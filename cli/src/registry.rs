@@ -4,18 +4,19 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use zillion_console::exit::Stop;
 use zillion_console::open_registry;
 use zillion_registry::{Model, VersionId, default_cache};
 use zillion_store::{Environment, StoreSums};
 
 use crate::args::ModelRef;
 
-/// The model that arguments name.
+/// Returns the model that arguments name.
 pub(crate) fn open_model(args: &ModelRef) -> Result<Model> {
     Ok(open_registry(&args.registry)?.model(&args.model)?)
 }
 
-/// The version that was named, or the newest.
+/// Returns the version that was named, or the newest.
 pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Result<VersionId> {
     match version {
         Some(version) => Ok(version),
@@ -25,7 +26,13 @@ pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Resul
     }
 }
 
-/// The cache that a command uses: the one that is named, or the registry's own place for it.
+/// Returns the version that a command was given. The command line makes sure that there is one.
+pub(crate) fn given_version(version: Option<VersionId>) -> Result<VersionId> {
+    version.ok_or_else(|| Stop::Usage("no version is given: name its number".to_owned()).into())
+}
+
+/// Returns the cache that a command uses: the one that is named, or the registry's own place for
+/// it.
 pub(crate) fn cache_folder(named: Option<&PathBuf>, registry: &str) -> Result<PathBuf> {
     match named {
         Some(folder) => Ok(folder.clone()),
@@ -53,7 +60,8 @@ pub(crate) fn current_user() -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// In a container nobody has a name, and yet a number and a machine.
+/// Returns the number of the user and the name of the machine. In a container the user may have no
+/// name.
 fn user_number() -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
     let user = std::fs::metadata("/proc/self").ok()?.uid();

@@ -34,7 +34,7 @@ pub(crate) fn missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
     }
 }
 
-/// Ranking figures, and those of popularity beside them.
+/// Prints the ranking figures, and those of popularity beside them.
 pub(crate) fn ranking_lines(report: &EvalReport) {
     let line = |figures: &[RankingFigure]| {
         let shown = figures.iter().map(|f| format!("{} {}", f.name, figure(f.value, 5)));
@@ -51,7 +51,7 @@ pub(crate) fn ranking_lines(report: &EvalReport) {
     }
 }
 
-/// A line a task, where the model has several.
+/// Prints a line for each task, where the model has several.
 pub(crate) fn task_lines(report: &EvalReport) {
     let width = report.tasks.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, task) in &report.tasks {

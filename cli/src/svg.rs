@@ -75,7 +75,7 @@ pub(crate) struct Panel {
     pub(crate) shapes: Shapes,
 }
 
-/// Rows of panels, each row under a heading.
+/// Draws rows of panels, each row under a heading.
 pub(crate) fn page(title: &str, rows: &[(String, Vec<Panel>)]) -> String {
     let columns = rows.iter().map(|(_, panels)| panels.len()).max().unwrap_or(0).max(1);
     let width = columns as f64 * WIDTH;
@@ -123,7 +123,7 @@ impl Line {
         self.from + share * (self.to - self.from)
     }
 
-    /// Round numbers along the axis: about five.
+    /// Chooses about five round numbers along the axis.
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
             Scale::Linear => {
@@ -149,7 +149,7 @@ impl Line {
     }
 }
 
-/// The least of 1, 2, 5, 10, … that is no smaller.
+/// Returns the least of 1, 2, 5, 10, … that is no smaller.
 fn round_step(step: f64) -> f64 {
     if !(step > 0.0 && step.is_finite()) {
         return 1.0;
@@ -198,7 +198,7 @@ impl Panel {
         svg
     }
 
-    /// All points that can be shown.
+    /// Returns all points that can be shown.
     fn points(&self) -> Vec<(f64, f64)> {
         match &self.shapes {
             Shapes::Lines(lines) => {
@@ -261,7 +261,7 @@ impl Panel {
     }
 }
 
-/// The axis that holds all numbers; `None` without any.
+/// Returns the axis that holds all numbers; `None` without any.
 fn span(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) -> Option<Line> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for value in values {
@@ -311,7 +311,7 @@ fn draw_bars(svg: &mut String, bars: &[(String, f64)], y: &Line) {
     }
 }
 
-/// A number as axes have it.
+/// Returns a number as axes have it.
 pub(crate) fn written(value: f64, unit: Unit) -> String {
     let scaled = |base: f64, units: &[&str]| {
         let mut sizes = units.iter().enumerate().rev().map(|(i, unit)| (base.powi(i as i32), unit));
@@ -327,7 +327,7 @@ pub(crate) fn written(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Three digits, without zeros behind the point.
+/// Formats a number with three digits, without zeros behind the point.
 fn trimmed(value: f64) -> String {
     let digits =
         if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) };
@@ -338,7 +338,7 @@ fn trimmed(value: f64) -> String {
     }
 }
 
-/// Text that is no markup.
+/// Escapes the characters that are markup in SVG.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -80,7 +80,7 @@ pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
             set_log_filter(usual)
         }
     }
-    .map_err(zillion_console::exit::usage)?;
+    .map_err(zillion_console::exit::as_usage)?;
     Ok(Telemetry { traces })
 }
 

@@ -1,6 +1,6 @@
 //! Figures, counts and tables as text.
 
-/// A number of rows or values, with its digits in groups.
+/// Returns a number of rows or values, with its digits in groups.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -13,7 +13,7 @@ pub(crate) fn grouped(n: u64) -> String {
     text
 }
 
-/// Bytes in the unit that suits them.
+/// Formats bytes in the unit that suits them.
 pub(crate) fn bytes(n: u64) -> String {
     let n = n as f64;
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -23,7 +23,7 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{:.digits$} {unit}", n / 1024f64.powi(power as i32))
 }
 
-/// A share as a percentage.
+/// Returns a share as a percentage.
 pub(crate) fn percent(share: f64) -> String {
     match share {
         0.0 => "-".to_owned(),
@@ -32,7 +32,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Lines of cells as columns of equal width; the first `left` columns are flush left.
+/// Formats lines of cells as columns of equal width; the first `left` columns are flush left.
 pub(crate) fn table(rows: &[Vec<String>], left: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| {
@@ -59,7 +59,7 @@ pub(crate) fn table(rows: &[Vec<String>], left: usize) -> String {
     text
 }
 
-/// A figure that may be absent.
+/// Returns a figure that may be absent.
 pub(crate) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
 }

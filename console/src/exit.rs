@@ -23,13 +23,13 @@ pub enum Stop {
 }
 
 /// Marks what is wrong with a job file or an override.
-pub fn usage(error: anyhow::Error) -> anyhow::Error {
+pub fn as_usage(error: anyhow::Error) -> anyhow::Error {
     Stop::Usage(format!("{error:#}")).into()
 }
 
-/// An error in words: what was tried, then each cause that says something new. What can be left out
-/// of the data instead is said too.
-pub fn said(error: &anyhow::Error) -> String {
+/// Returns an error in words: what was tried, then each cause that says something new. What can be
+/// left out of the data instead is said too.
+pub fn format_error(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
@@ -45,7 +45,7 @@ pub fn said(error: &anyhow::Error) -> String {
     text
 }
 
-/// Whether leaving a row out of the data would help.
+/// Returns whether leaving a row out of the data would help.
 fn is_of_one_row(cause: &(dyn std::error::Error + 'static)) -> bool {
     let reader = cause.downcast_ref::<ReaderError>().or_else(|| match cause.downcast_ref() {
         Some(Error::Reader(error)) => Some(error),
@@ -54,8 +54,9 @@ fn is_of_one_row(cause: &(dyn std::error::Error + 'static)) -> bool {
     reader.is_some_and(ReaderError::is_about_one_row)
 }
 
-/// 1 failed, 2 the job file is wrong, 3 a guard refused.
-pub fn code(error: &anyhow::Error) -> ExitCode {
+/// Returns the exit code of an error: 1 failed, 2 the job file or the command line is wrong, 3 a
+/// guard refused.
+pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     let mut code = FAILED;
     for cause in error.chain() {
         if cause.is::<ConfigError>() || cause.is::<SchemaError>() {
@@ -97,12 +98,12 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The code of a command that has said what it found.
+/// Returns the code of a command that has said what it found.
 pub fn failed() -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// The same where a guard would stop.
+/// Returns the same where a guard would stop.
 pub fn refused() -> ExitCode {
     ExitCode::from(REFUSED)
 }

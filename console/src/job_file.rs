@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use toml::{Table, Value};
 use zillion_config::merge;
 
-use crate::exit::usage;
+use crate::exit::as_usage;
 
 /// Environment variables that begin like a setting and are none.
 const NOT_SETTINGS: [&str; 3] = ["ZILLION_FAILPOINT", "ZILLION_LOG", "ZILLION_REGISTRY"];
@@ -23,7 +23,7 @@ pub fn load(
     environment: impl Iterator<Item = (String, String)>,
     sets: &[String],
 ) -> Result<Value> {
-    let mut job = read(path, 0).map_err(usage)?;
+    let mut job = read(path, 0).map_err(as_usage)?;
     overlay(&mut job, environment, sets)?;
     Ok(Value::Table(job))
 }
@@ -35,10 +35,10 @@ pub fn overlay(
     sets: &[String],
 ) -> Result<()> {
     let environment = environment.filter(|(name, _)| !name.starts_with(SERVE_PREFIX));
-    lay_over(job, environment, sets).map_err(usage)
+    lay_over(job, environment, sets).map_err(as_usage)
 }
 
-/// The same over settings that are no job's.
+/// Lays the environment and the command line over settings that do not belong to a job.
 pub fn lay_over(
     job: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
@@ -85,7 +85,7 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
     Ok(merged)
 }
 
-/// Whether a variable is for something else than the job.
+/// Returns whether a variable is for something else than the job.
 fn is_of_others(name: &str) -> bool {
     NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
 }
@@ -104,7 +104,8 @@ fn environment_key(name: &str) -> Option<String> {
     }
 }
 
-/// `a.b` and a value as the table that TOML makes of `a.b = value`; what is no TOML value is text.
+/// Returns `a.b` and a value as the table that TOML makes of `a.b = value`. A value that is not
+/// TOML is taken as text.
 fn assignment(key: &str, value: &str) -> Result<Table> {
     if let Ok(table) = format!("{key} = {value}").parse::<Table>() {
         return Ok(table);

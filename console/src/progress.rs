@@ -118,7 +118,7 @@ fn validation(report: &EvalReport) -> String {
     text
 }
 
-/// One figure as it is, several with the names of their tasks.
+/// Formats one figure as it is, and several with the names of their tasks.
 fn by_task(figures: &[(String, Option<f64>)]) -> String {
     match figures {
         [(_, only)] => number(*only),

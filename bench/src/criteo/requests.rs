@@ -12,7 +12,8 @@ const ZIPF: f64 = 1.2;
 pub(crate) struct Requests(Vec<RawColumns<'static>>);
 
 impl Requests {
-    /// Ids as the peer draws them: Zipf's law scattered by a factor, within runs of 50,000.
+    /// Draws ids as the peer draws them: by Zipf's law, scattered by a factor, within runs of
+    /// 50,000.
     pub(crate) fn new(rows: u64, candidates: usize, different: usize) -> Self {
         let column = |values| RawColumn { values, lengths: None, is_shared: false };
         let request = |request: u64| {
@@ -38,7 +39,7 @@ impl Requests {
         Self((0..different as u64).map(request).collect())
     }
 
-    /// The columns of the i-th request.
+    /// Returns the columns of the i-th request.
     pub(crate) fn get(&self, i: usize) -> &RawColumns<'static> {
         &self.0[i % self.0.len()]
     }
@@ -61,8 +62,9 @@ impl Stream {
         (combine(self.seed, self.next) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A rank by Zipf's law with exponent `a` > 1, over all ranks that a number holds: Devroye's
-    /// rejection method (Non-Uniform Random Variate Generation, X.6.1), which numpy uses too.
+    /// Returns a rank by Zipf's law with exponent `a` > 1, over all ranks that a number holds:
+    /// Devroye's rejection method (Non-Uniform Random Variate Generation, X.6.1), which numpy uses
+    /// too.
     fn zipf(&mut self, a: f64) -> i64 {
         let b = 2f64.powf(a - 1.0);
         loop {

@@ -29,7 +29,7 @@ pub(crate) struct Checked {
 }
 
 impl Pushes {
-    /// One push of each id: the table was just filled.
+    /// Counts one push of each id, as after the filling of the table.
     pub(crate) fn of_filled(rows: u64) -> Self {
         Self(vec![1; rows as usize])
     }
@@ -60,7 +60,7 @@ impl Pushes {
         Ok(moved)
     }
 
-    /// Pulls every row, some ids at a time, and holds it against the model. `plan` makes a plan of
+    /// Pulls every row, some ids at a time, and compares it with the model. `plan` makes a plan of
     /// a range of ids.
     pub(crate) fn check(
         &self,

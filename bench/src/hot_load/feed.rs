@@ -15,6 +15,7 @@ use zillion_device::{Files, Workers};
 use zillion_embedding::Rates;
 use zillion_feature::random::{combine, mix64, unit_f32};
 use zillion_feature::{FeatureKey, RowBuffer, Step};
+use zillion_ps::TableAccess;
 use zillion_ps::{LocalClient, Publishing, PulledRows, PushMode, Since, StepClient};
 use zillion_registry::{Cache, Model, MoveKind, STABLE, VersionId, VersionManifest};
 use zillion_rows::DEFAULT_SHARDS;
@@ -93,7 +94,7 @@ impl Feed {
         self.publish(Self::changes)
     }
 
-    /// The next version stands on this one, whatever was published since.
+    /// Makes this version the parent of the next one, whatever was published since.
     pub(crate) fn stand_on(&mut self, version: VersionId) -> Result<()> {
         self.parent = Some(self.model.version(version)?);
         Ok(())
@@ -119,7 +120,7 @@ impl Feed {
         Ok(number)
     }
 
-    /// The layer of what changed since the parent.
+    /// Returns the layer of what changed since the parent.
     fn changes(&mut self, folder: &Path) -> Result<LayerManifest> {
         let parent = self.parent.as_ref().context("a delta stands on a version")?.version;
         if let Some(&epoch) = self.epochs.get(&parent)
@@ -165,7 +166,7 @@ impl Feed {
     }
 }
 
-/// One thread: the server has the other processors.
+/// Starts a pool of one thread, because the server has the other processors.
 pub(crate) fn workers_of_feed() -> Result<Arc<Workers>> {
     compute_pool(Some(NonZeroUsize::MIN))
 }

@@ -75,7 +75,7 @@ impl Watch {
         Ok(Self { state, stop, thread: Some(thread.spawn(watch)?) })
     }
 
-    /// The pointer was moved just now.
+    /// Notes that the pointer was moved just now.
     pub(crate) fn moved(&self, version: VersionId) {
         lock(&self.state).awaited.push((version, Instant::now()));
     }

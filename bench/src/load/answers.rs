@@ -149,12 +149,12 @@ impl Answers {
     }
 }
 
-/// Whether an answer is JSON; no message of gRPC begins with what is a brace there.
+/// Returns whether an answer is JSON; no message of gRPC begins with what is a brace there.
 fn is_json(answer: &[u8]) -> bool {
     answer.first() == Some(&b'{')
 }
 
-/// The version that an answer names, without reading the rest of it.
+/// Returns the version that an answer names, without reading the rest of it.
 fn named_version(answer: &[u8]) -> Option<&str> {
     const KEY: &[u8] = br#""model_version":""#;
     let at = answer.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
@@ -230,7 +230,7 @@ mod tests {
         .into()
     }
 
-    /// Version 3 says thirds of body 0, version 4 tenths.
+    /// Returns thirds for body 0 of version 3, and tenths of version 4.
     fn expected(version: VersionId, body: usize) -> Result<Expected> {
         assert_eq!(body, 0);
         match version.0 {

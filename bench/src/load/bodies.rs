@@ -35,8 +35,8 @@ pub struct Recipe {
     pub outputs: Vec<String>,
 }
 
-/// Up to `limit` bodies of the rows of a file, in order; rows that do not fill another one are left
-/// out.
+/// Reads up to `limit` bodies from the rows of a file, in order. The last rows are left out where
+/// they do not fill another body.
 ///
 /// # Errors
 /// A file that cannot be read or has too few rows for one body; a context that is no input.
@@ -66,7 +66,7 @@ pub(crate) fn read(
 }
 
 impl Recipe {
-    /// The body of these columns, which have as many rows as a request.
+    /// Returns the body of these columns, which have as many rows as a request.
     pub fn body(&self, mut columns: RawColumns<'static>) -> Result<Body> {
         for name in &self.context {
             let Some(column) = columns.get_mut(name.as_str()) else {
@@ -102,7 +102,7 @@ impl Recipe {
     }
 }
 
-/// A column of the first row alone, for all rows.
+/// Returns a column of the first row alone, for all rows.
 fn first_row(column: &RawColumn<'static>) -> RawColumn<'static> {
     let lengths = column.lengths.as_ref().map(|lengths| lengths.iter().take(1).copied().collect());
     let values = lengths.as_ref().map_or(1, |lengths: &Vec<usize>| lengths.iter().sum());
@@ -115,7 +115,7 @@ fn first_row(column: &RawColumn<'static>) -> RawColumn<'static> {
     RawColumn { values, lengths, is_shared: true }
 }
 
-/// Rows as objects, of the columns that are shared or of those that are not.
+/// Writes rows as objects, of the columns that are shared or of the other ones.
 fn rows(
     columns: &RawColumns<'static>,
     count: usize,
@@ -135,7 +135,7 @@ fn rows(
     Ok(rows)
 }
 
-/// A column as tensors of the v2 protocol: its values, and the lengths of its lists.
+/// Returns a column as tensors of the v2 protocol: its values, and the lengths of its lists.
 fn tensors(name: &str, column: &RawColumn<'static>) -> Result<Vec<Value>> {
     let data = json_values(name, &column.values)?;
     let datatype = datatype(name, &column.values)?;
@@ -173,7 +173,7 @@ fn json_values(name: &str, values: &RawValues<'static>) -> Result<Vec<Value>> {
     })
 }
 
-/// The v2 datatype that holds all values of a column.
+/// Returns the v2 datatype that holds all values of a column.
 fn datatype(name: &str, values: &RawValues<'static>) -> Result<&'static str> {
     let RawValues::Any(values) = values else {
         return Ok(match values {

@@ -19,7 +19,7 @@ pub(crate) struct Percentiles {
 }
 
 impl Percentiles {
-    /// By nearest rank: each is the latency of some request.
+    /// Computes percentiles by nearest rank, so that each is the latency of some request.
     pub(crate) fn of(mut latencies: Vec<Duration>) -> Self {
         latencies.sort_unstable();
         let at = |share: f64| {

@@ -13,7 +13,7 @@ use zillion_serving::tensor::{Datatype, LENGTHS, encode};
 /// A byte that says that the message is not compressed, and its length in four.
 const FRAME: usize = 5;
 
-/// The framed request for these columns.
+/// Returns the framed request for these columns.
 ///
 /// # Errors
 /// An input whose values no tensor holds.
@@ -56,7 +56,7 @@ pub(crate) fn request(
     Ok(framed.freeze())
 }
 
-/// The message in a frame.
+/// Returns the message in a frame.
 ///
 /// # Errors
 /// No frame, or not the whole of it.
@@ -70,7 +70,7 @@ pub(crate) fn unframed(mut bytes: Bytes) -> Result<Bytes> {
 /// Outputs by name, one value a row.
 pub(crate) type Outputs = Vec<(String, Vec<f32>)>;
 
-/// The version that an answer names, and its outputs.
+/// Returns the version that an answer names, and its outputs.
 ///
 /// # Errors
 /// Bytes that are no answer.
@@ -83,7 +83,7 @@ pub(crate) fn answer(bytes: &[u8]) -> Result<(String, Outputs)> {
     Ok((answer.model_version, outputs))
 }
 
-/// The version that an answer names. Its scores stay the bytes that they are.
+/// Returns the version that an answer names. Its scores stay the bytes that they are.
 pub(crate) fn named_version(bytes: &Bytes) -> Option<String> {
     let answer = ModelInferResponse::decode(bytes.clone()).ok()?;
     (!answer.model_version.is_empty()).then_some(answer.model_version)

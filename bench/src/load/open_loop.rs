@@ -42,7 +42,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// When a request is due, from the start on.
+    /// Returns the time at which a request is due, from the start of the run.
     pub(crate) fn due(&self, request: u64) -> Duration {
         Duration::from_secs_f64(request as f64 / self.rate)
     }
@@ -169,7 +169,7 @@ struct State {
 }
 
 impl State {
-    /// The next request, when it is due; `None` behind the last.
+    /// Returns the next request, when it is due; `None` behind the last.
     async fn next(&self) -> Option<u64> {
         self.due.acquire().await.ok()?.forget();
         let request = self.next.get();

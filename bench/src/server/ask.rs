@@ -26,7 +26,7 @@ impl Asker {
         Ok(Self { runtime, host: url.trim_start_matches("http://").to_owned() })
     }
 
-    /// Status and body of a GET.
+    /// Sends a GET. Returns the status and the body of the answer.
     pub fn get(&self, path: &str) -> Result<(u16, Bytes)> {
         self.runtime.block_on(async {
             let stream = TcpStream::connect(&self.host).await;

@@ -41,18 +41,18 @@ impl Series {
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(value).collect())
     }
 
-    /// The first series of this name, whatever its labels; 0 where there is none.
+    /// Returns the first series of this name, whatever its labels; 0 where there is none.
     pub(crate) fn value(&self, name: &str) -> f64 {
         let is_named = |series: &&String| series.split('{').next() == Some(name);
         self.0.keys().find(is_named).and_then(|series| self.0.get(series)).copied().unwrap_or(0.0)
     }
 
-    /// The series that is written exactly so, labels and all; 0 where there is none.
+    /// Returns the series that is written exactly so, labels and all; 0 where there is none.
     pub(crate) fn exactly(&self, series: &str) -> f64 {
         self.0.get(series).copied().unwrap_or(0.0)
     }
 
-    /// A histogram over all its labels.
+    /// Returns a histogram over all its labels.
     pub(crate) fn histogram(&self, name: &str) -> Histogram {
         let bucket = format!("{name}_bucket{{");
         let mut buckets: Vec<(f64, f64)> = Vec::new();
@@ -89,15 +89,15 @@ impl Histogram {
         }
     }
 
-    /// The least bound that this share of the values does not exceed.
+    /// Returns the least bound that this share of the values does not exceed.
     fn at_most(&self, share: f64) -> f64 {
         let wanted = share * self.count;
         let found = self.buckets.iter().find(|(_, count)| *count >= wanted);
         found.map_or(0.0, |(bound, _)| *bound)
     }
 
-    /// The share of values that are known to be at most `limit`, and the bound that says so: the
-    /// largest one that is not above it.
+    /// Returns the share of values that are known to be at most `limit`, and the bound that says
+    /// so: the largest one that is not above it.
     pub(crate) fn share_within(&self, limit: f64) -> (f64, f64) {
         let within = self.buckets.iter().rev().find(|(bound, _)| *bound <= limit * (1.0 + 1e-9));
         let (bound, count) = within.copied().unwrap_or_default();

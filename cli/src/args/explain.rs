@@ -11,8 +11,11 @@ use super::ModelRef;
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// The version; absent: where the pointer `stable` stands
-    #[arg(long)]
+    /// Number of the version; absent: the one that the pointer `stable` names
+    #[arg(value_name = "VERSION", conflicts_with = "version")]
+    pub(crate) number: Option<VersionId>,
+    /// Number of the version, as a named option
+    #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<VersionId>,
     /// Name of the table
     #[arg(long)]

@@ -31,7 +31,7 @@ Example: zillion model list --registry registry --model clicks --limit 20")]
     List(ListArgs),
     /// Show a version, or where a pointer has stood
     #[command(after_help = "\
-Example: zillion model show --registry registry --model clicks --version 12")]
+Example: zillion model show 12 --registry registry --model clicks")]
     Show(ShowArgs),
     /// Compare two versions: rows, dense parameters, graph, metrics
     #[command(after_help = "\
@@ -47,7 +47,7 @@ Example: zillion model rollback --pointer stable --registry registry --model cli
     Rollback(RollbackArgs),
     /// Read every byte of a version and of what it stands on
     #[command(after_help = "\
-Example: zillion model verify --registry registry --model clicks")]
+Example: zillion model verify 12 --registry registry --model clicks")]
     Verify(VerifyArgs),
     /// Remove files that no version in use needs
     #[command(after_help = "\
@@ -60,7 +60,7 @@ Example: zillion model pin 12 --registry registry --model clicks")]
     /// Write a version as files that other programs open: Parquet, safetensors, ONNX
     #[command(after_help = "\
 Example: zillion model export --registry registry --model clicks --output exported
-         zillion model export --registry registry --model clicks --version 12 --only rows --output rows-12")]
+         zillion model export --registry registry --model clicks 12 --only rows --output rows-12")]
     Export(ExportArgs),
     /// List the nodes of a model: name, shape, operation and inputs
     #[command(after_help = "\
@@ -94,11 +94,14 @@ pub(crate) struct ListArgs {
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// The version; absent: the newest
-    #[arg(long)]
+    /// Number of the version; absent: the newest
+    #[arg(value_name = "VERSION", conflicts_with = "version")]
+    pub(crate) number: Option<VersionId>,
+    /// Number of the version, as a named option
+    #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<VersionId>,
     /// Show the newest moves of this pointer instead
-    #[arg(long, conflicts_with = "version")]
+    #[arg(long, conflicts_with_all = ["number", "version"])]
     pub(crate) pointer: Option<String>,
     /// Print one line of JSON on stdout
     #[arg(long)]
@@ -121,7 +124,11 @@ pub(crate) struct DiffArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct PromoteArgs {
     /// Number of the version
-    pub(crate) version: VersionId,
+    #[arg(value_name = "VERSION", conflicts_with = "version", required_unless_present = "version")]
+    pub(crate) number: Option<VersionId>,
+    /// Number of the version, as a named option
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<VersionId>,
     #[command(flatten)]
     pub(crate) model: ModelRef,
     /// Pointer that is moved
@@ -151,8 +158,11 @@ pub(crate) struct RollbackArgs {
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// The version; absent: the newest
-    #[arg(long)]
+    /// Number of the version; absent: the newest
+    #[arg(value_name = "VERSION", conflicts_with = "version")]
+    pub(crate) number: Option<VersionId>,
+    /// Number of the version, as a named option
+    #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<VersionId>,
     /// Print one line of JSON on stdout
     #[arg(long)]
@@ -181,7 +191,11 @@ pub(crate) struct GcArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct PinArgs {
     /// Number of the version
-    pub(crate) version: VersionId,
+    #[arg(value_name = "VERSION", conflicts_with = "version", required_unless_present = "version")]
+    pub(crate) number: Option<VersionId>,
+    /// Number of the version, as a named option
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<VersionId>,
     #[command(flatten)]
     pub(crate) model: ModelRef,
     /// Remove the pin, so that gc may remove the files
@@ -193,8 +207,11 @@ pub(crate) struct PinArgs {
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// The version; absent: where the pointer stands
-    #[arg(long, conflicts_with = "pointer")]
+    /// Number of the version; absent: the one that the pointer names
+    #[arg(value_name = "VERSION", conflicts_with_all = ["version", "pointer"])]
+    pub(crate) number: Option<VersionId>,
+    /// Number of the version, as a named option
+    #[arg(long, conflicts_with = "pointer", value_name = "VERSION")]
     pub(crate) version: Option<VersionId>,
     /// The pointer that says which version
     #[arg(long, default_value = "stable")]

@@ -96,7 +96,7 @@ pub(crate) struct TableTopArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TopBy {
-    /// Number of pushes
+    /// Number of pushes of the row
     Count,
     /// L2 norm of the row
     Norm,
@@ -130,7 +130,7 @@ pub(crate) struct TableHistogramArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HistogramOf {
-    /// Number of pushes
+    /// Number of pushes of the row
     Count,
     /// Step of the last push
     #[value(name = "last_step", alias = "last-step")]

@@ -17,7 +17,7 @@ use crate::registry::{cache_folder, open_model};
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let model = open_model(&args.model)?;
-    let version = match args.version {
+    let version = match args.number.or(args.version) {
         Some(version) => version,
         None => model.pointer(STABLE)?.to.version,
     };
@@ -88,13 +88,13 @@ fn show(answer: &serde_json::Value) {
     println!("layers   {}", answer["layers"]);
 }
 
-/// A version without layers: it answers every key with its default.
+/// Returns a version without layers: it answers every key with its default.
 fn default_rows(tables: &[TableSpec]) -> Result<LayerSource> {
     let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
     Ok(LayerSource::new(tables, Vec::new(), workers)?)
 }
 
-/// The key of an id, by the type that the table's features have.
+/// Returns the key of an id, by the type that the table's features have.
 fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
     let text = args.key.as_str();
     let number = |what: &str| format!("`{text}` is not {what}; --key-type says how to take it");

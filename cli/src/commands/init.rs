@@ -47,7 +47,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
     Ok(())
 }
 
-/// The job that `init` would write for a file.
+/// Returns the job that `init` would write for a file.
 pub(crate) fn drafted(data: &Path) -> Result<Job> {
     draft(data, None).map(|(.., job)| job)
 }
@@ -316,7 +316,7 @@ fn feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
     }
 }
 
-/// A column's name as a bare key that can also name a folder.
+/// Returns a column's name as a bare key that can also name a folder.
 fn feature_name(column: &str, taken: &mut BTreeSet<String>) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let mut name: String = column.chars().take(100).map(legal).collect();
@@ -332,7 +332,7 @@ fn feature_name(column: &str, taken: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// A comment ends where its line does.
+/// Returns a comment ends where its line does.
 fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }

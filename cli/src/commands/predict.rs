@@ -87,7 +87,7 @@ fn of_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Values of nodes instead of scores, which are the values of the node `probabilities`.
+/// Prints the values of nodes instead of scores, which are the values of the node `probabilities`.
 fn look(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
     let choice = Choice::new(&args.fetch_rows, args.rows, Choice::All);
     let mut failed = None;

@@ -45,7 +45,8 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     Ok(())
 }
 
-/// Parity rows come from the first of the validation, test and training files that a job has.
+/// Chooses the files of the parity rows: the first of the validation, test and training files that
+/// the job has.
 fn read_parity_from(job: &mut Job, files: &[String]) {
     // Given on the command line, they are relative to where that is typed.
     let absolute = |file: &String| {

@@ -195,7 +195,7 @@ fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
     (truth > 0.5).then(|| (auc - 0.5) / (truth - 0.5))
 }
 
-/// Whether two folders hold the same files with the same bytes.
+/// Returns whether two folders hold the same files with the same bytes.
 fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
     let list = |folder: &Path| -> Result<Vec<(std::ffi::OsString, PathBuf)>> {
         let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
 }
 
-/// The socket that was handed over, or a new one on `address`.
+/// Returns the socket that was handed over, or a new one on `address`.
 async fn listener(
     socket: Option<std::net::TcpListener>,
     address: Option<&str>,

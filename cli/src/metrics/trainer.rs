@@ -88,7 +88,7 @@ impl Maker<'_> {
         self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    /// Bounds from `first` on by factors of two.
+    /// Registers a histogram of seconds with bounds that double from `first` on.
     fn seconds(
         &self,
         name: &str,
@@ -278,7 +278,7 @@ impl TrainerMetrics {
         }
     }
 
-    /// Retrieval is of the rows, whatever tasks there are.
+    /// Sets the ranking figures, which are those of the rows whatever tasks there are.
     fn ranked(&self, report: &EvalReport) {
         for figure in report.ranking.iter().filter(|_| report.candidates > 0) {
             if let Some(value) = figure.value {

@@ -32,7 +32,7 @@ impl Choice {
         }
     }
 
-    /// Whether any row from this one on is chosen.
+    /// Returns whether any row from this one on is chosen.
     pub(crate) fn goes_on(&self, row: u64) -> bool {
         match self {
             Self::All => true,
@@ -53,7 +53,7 @@ impl Lines {
         Self { step, text: String::new() }
     }
 
-    /// The chosen rows of a node; one that does not depend on the batch has one line if
+    /// Adds the chosen rows of a node. A node that does not depend on the batch adds one line if
     /// `constants`.
     pub(crate) fn add(
         &mut self,

@@ -118,7 +118,7 @@ pub(super) fn describe(step: &Stepped<'_>) -> String {
     text
 }
 
-/// Rows of the batch by their loss, the largest first.
+/// Sorts the rows of the batch by their loss, the largest first.
 fn worst(step: &Stepped<'_>) -> Vec<(usize, f64)> {
     let Some(labels) = step.batch.labels.first() else { return Vec::new() };
     let known = |row: usize| labels.mask.as_ref().is_none_or(|mask| mask[row]);
@@ -136,7 +136,7 @@ fn worst(step: &Stepped<'_>) -> Vec<(usize, f64)> {
     rows
 }
 
-/// Each feature of a row: ids as the data has them, of text the key in hexadecimal.
+/// Returns each feature of a row: ids as the data has them, of text the key in hexadecimal.
 fn values<'a>(schema: &'a Schema, batch: &'a Batch, row: usize) -> Vec<(&'a str, String)> {
     let (mut sparse, mut numeric) = (batch.sparse.iter(), batch.numeric.iter());
     let value = |feature: &'a FeatureSpec| {

@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use super::super::figures::Figures;
 use super::*;
 
-/// A server that answers each request as `handle` says of its number and its body; `None` closes
-/// the connection.
+/// Returns a server that answers each request as `handle` says of its number and its body; `None`
+/// closes the connection.
 fn server(handle: impl Fn(u64, &[u8]) -> Option<String> + Send + Sync + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -210,7 +210,7 @@ fn show_drift(against: &Against) {
     }
 }
 
-/// Four digits or so.
+/// Formats a number with about four digits.
 fn short(x: f64) -> String {
     match x.abs() {
         a if a == 0.0 || (1e-3..1e7).contains(&a) => {

@@ -67,7 +67,7 @@ pub(in crate::commands) fn write(
 }
 
 impl Synthetic {
-    /// A line for people.
+    /// Prints a line for people.
     pub(in crate::commands) fn tell(&self) {
         let [train, valid, test] = self.rows;
         eprintln!(

@@ -20,7 +20,7 @@ const PROBED_ROWS: u32 = 1 << 20;
 /// The time that each rate is measured for.
 const PROBED_TIME: Duration = Duration::from_millis(300);
 
-/// Every finding, in the order in which they are printed.
+/// Returns every finding, in the order in which they are printed.
 pub(super) fn machine() -> Vec<Finding> {
     vec![
         processors(),

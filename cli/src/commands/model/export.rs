@@ -33,7 +33,7 @@ const MANIFEST: &str = "export.json";
 
 pub(super) fn run(args: &ExportArgs) -> Result<()> {
     let model = open_model(&args.model)?;
-    let version = match args.version {
+    let version = match args.number.or(args.version) {
         Some(version) => version,
         None => model.pointer(&args.pointer)?.to.version,
     };
@@ -131,8 +131,8 @@ impl<'a> Export<'a> {
         })
     }
 
-    /// A file of the version; its bytes are hashed once more, because nothing else would notice
-    /// that a cache was damaged.
+    /// Returns a file of the version; its bytes are hashed once more, because nothing else would
+    /// notice that a cache was damaged.
     fn read(&self, file: &VersionFile) -> Result<bytes::Bytes> {
         let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
         let bytes = self.cache.read(&self.model, &file.name(), &described, &mut AtOnce)?;
@@ -163,7 +163,7 @@ impl<'a> Export<'a> {
         self.written.push(entry);
     }
 
-    /// Side tables are files that anybody opens already.
+    /// Copies the side tables, which are in formats that other programs open already.
     fn sides(&mut self) -> Result<()> {
         let version = self.version.clone();
         if !version.sides.is_empty() {

@@ -81,8 +81,8 @@ fn outputs(graph: &Graph) -> Vec<NodeId> {
 /// The pass whose subject is the plan of the buffers and not the graph.
 const PLAN: &str = "in_place";
 
-/// Bytes of a batch's buffers: with one for every value, as they are planned without the pass, and
-/// with it.
+/// Compares the bytes of a batch's buffers: with one buffer for every value, as planned without the
+/// pass, and with it.
 fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
     let bytes = |passes: Passes| -> Result<Memory> {
         let program = built.program(Settings { passes, ..settings })?;
@@ -109,7 +109,7 @@ fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
     ))
 }
 
-/// The graph that arguments name, how its job runs it, and how large a batch is.
+/// Returns the graph that arguments name, how its job runs it, and how large a batch is.
 fn built(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
     if let Some(name) = &args.model {
         if args.train || !args.set.is_empty() {
@@ -134,7 +134,7 @@ fn built(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
     Ok((built, job.train.settings()?, sizes))
 }
 
-/// The graph of a version.
+/// Returns the graph of a version.
 fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
     let usage = |message: String| Stop::Usage(message);
     let registry = args.registry.as_ref().ok_or_else(|| {
@@ -154,7 +154,7 @@ fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
     Ok(Graph::from_json(&bytes)?)
 }
 
-/// The stages before and after a pass, or all of them.
+/// Returns the stages before and after a pass, or all of them.
 fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> {
     if pass == "all" {
         return Ok(stages);
@@ -176,7 +176,7 @@ fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> 
     }
 }
 
-/// The job of a file, or of the checkpoint in a folder.
+/// Returns the job of a file, or of the checkpoint in a folder.
 fn job(path: &Path, sets: &[String]) -> Result<Job> {
     if !path.is_dir() {
         let value = job_file::load(path, std::env::vars(), sets)?;
@@ -193,7 +193,7 @@ fn job(path: &Path, sets: &[String]) -> Result<Job> {
     Ok(checkpoint.job()?)
 }
 
-/// One line a node; a composed layer's own name behind that of its last node.
+/// Lists the nodes, one in a line. A composed layer's own name stands behind that of its last node.
 fn listing(graph: &Graph) -> String {
     let mut rows = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {

@@ -1,4 +1,4 @@
-//! `zillion model list`: the models of a registry, or the versions of a model`.
+//! `zillion model list`: the models of a registry, or the versions of a model.
 
 use anyhow::{Result, bail};
 use serde_json::json;

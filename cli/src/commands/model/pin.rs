@@ -1,18 +1,19 @@
-//! `zillion model pin`: a version is kept whatever `gc` removes`.
+//! `zillion model pin`: a version is kept whatever `gc` removes.
 
 use anyhow::Result;
 use zillion_console::print_line;
 use zillion_registry::VersionId;
 
 use crate::args::PinArgs;
-use crate::registry::{current_user, open_model};
+use crate::registry::{current_user, given_version, open_model};
 
 pub(super) fn run(args: &PinArgs) -> Result<()> {
+    let version = given_version(args.number.or(args.version))?;
     let model = open_model(&args.model)?;
     if args.remove {
-        model.unpin(args.version)?
+        model.unpin(version)?
     } else {
-        model.pin(args.version, &current_user())?
+        model.pin(version, &current_user())?
     }
     let pins: Vec<String> = model.pins()?.iter().map(VersionId::to_string).collect();
     let pins = if pins.is_empty() { "none".to_owned() } else { pins.join(", ") };

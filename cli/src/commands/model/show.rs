@@ -1,4 +1,4 @@
-//! `zillion model show`: a version, or the moves of a pointer`.
+//! `zillion model show`: a version, or the moves of a pointer.
 
 use anyhow::Result;
 use zillion_console::{print_json, print_line};
@@ -22,7 +22,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
         moves.iter().for_each(|entry| print_line(&move_line(entry)));
         return Ok(());
     }
-    let version = newest_version(&model, args.version)?;
+    let version = newest_version(&model, args.number.or(args.version))?;
     let manifest = model.version(version)?;
     if args.json {
         return print_json(&manifest);

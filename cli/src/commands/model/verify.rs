@@ -1,4 +1,4 @@
-//! `zillion model verify`: every byte of a version is read`.
+//! `zillion model verify`: every byte of a version is read.
 
 use anyhow::Result;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::registry::{newest_version, open_model, print_store_retries};
 
 pub(super) fn run(args: &VerifyArgs) -> Result<()> {
     let model = open_model(&args.model)?;
-    let version = newest_version(&model, args.version)?;
+    let version = newest_version(&model, args.number.or(args.version))?;
     let verified = model.verify(version, |version| eprintln!("version {}", version.version))?;
     if args.json {
         return print_json(&json!({

@@ -77,7 +77,7 @@ pub(super) fn run_setting(run: &Path) -> String {
     format!("run.output={}", toml::Value::from(run.to_string_lossy().as_ref()))
 }
 
-/// This binary, so that what is printed runs where it is printed.
+/// Returns the path of this binary, so that a printed command runs where it is printed.
 pub(super) fn program() -> String {
     let Ok(path) = std::env::current_exe() else { return "zillion".to_owned() };
     let here = std::env::current_dir().unwrap_or_default();
@@ -87,7 +87,7 @@ pub(super) fn program() -> String {
     }
 }
 
-/// A path or setting as one word of a shell.
+/// Returns a path or setting as one word of a shell.
 pub(super) fn word(text: impl AsRef<std::ffi::OsStr>) -> String {
     let text = text.as_ref().to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:,@%+".contains(c);

@@ -212,7 +212,7 @@ impl Question {
         write(&place.request, &self.example)
     }
 
-    /// The id that the example's first row has in [`LOOKED_INTO`].
+    /// Returns the id that the example's first row has in [`LOOKED_INTO`].
     fn id(&self) -> Option<String> {
         let example: serde_json::Value = serde_json::from_slice(&self.example).ok()?;
         match &example["instances"][0][LOOKED_INTO] {
@@ -250,7 +250,7 @@ impl Answer {
     }
 }
 
-/// The trainer's scores of the question's rows.
+/// Returns the trainer's scores of the question's rows.
 fn scores(loaded: &mut Loaded, question: &Question) -> Result<Vec<f32>> {
     let job = &loaded.job;
     let files = [question.file.clone()];
@@ -299,7 +299,7 @@ fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<A
     }
 }
 
-/// The commands of this half.
+/// Returns the commands of this half.
 pub(super) fn commands(place: &Place, served: &Served) -> Vec<(&'static str, String)> {
     let zillion = place::program();
     let at = format!("--registry {} --model {}", place::word(&place.registry), job::NAME);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-use zillion_console::exit::{Stop, usage};
+use zillion_console::exit::{Stop, as_usage};
 use zillion_console::job_file;
 use zillion_device::machine;
 use zillion_serving::{Follow, Limits, ServeConfig};
@@ -115,8 +115,8 @@ impl Settings {
         args: &ServeArgs,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self> {
-        let mut layers = file(args).map_err(usage)?;
-        job_file::lay_over(&mut layers, environment, &[]).map_err(usage)?;
+        let mut layers = file(args).map_err(as_usage)?;
+        job_file::lay_over(&mut layers, environment, &[]).map_err(as_usage)?;
         let mut options = Table::new();
         options.insert(SECTION.to_owned(), Value::try_from(args).map_err(|e| usage(e.into()))?);
         zillion_config::merge(&mut layers, options);
@@ -173,7 +173,7 @@ impl Settings {
         self.registry.as_deref().unwrap_or_default()
     }
 
-    /// The models, each with the version that answers by default.
+    /// Returns the models, each with the version that answers by default.
     pub(super) fn models(&self) -> Vec<(String, Follow)> {
         self.models.iter().map(|text| follow(text)).collect()
     }
@@ -194,7 +194,8 @@ impl Settings {
         }
     }
 
-    /// All of it, as the serving crate takes it; `is_remote` says that the registry is no folder.
+    /// Returns all of it, as the serving crate takes it; `is_remote` says that the registry is no
+    /// folder.
     ///
     /// # Errors
     /// No cache folder is named, and there is no usual place for one.
@@ -269,7 +270,7 @@ fn file(args: &ServeArgs) -> Result<Table> {
     }
 }
 
-/// `name`, `name@latest` or `name@pointer`.
+/// Parses `name`, `name@latest` or `name@pointer`.
 fn follow(text: &str) -> (String, Follow) {
     match text.split_once('@') {
         None => (text.to_owned(), Follow::Pointer(zillion_registry::STABLE.to_owned())),
@@ -278,7 +279,7 @@ fn follow(text: &str) -> (String, Follow) {
     }
 }
 
-/// A name that no other server of this registry has.
+/// Returns a name that no other server of this registry has.
 fn own_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');

@@ -48,7 +48,7 @@ impl Sockets {
         Ok(Self { listeners })
     }
 
-    /// The socket of this name, if it was handed over.
+    /// Returns the socket of this name, if it was handed over.
     pub(super) fn named(&mut self, name: &str) -> Option<TcpListener> {
         self.listeners.remove(name)
     }

@@ -68,7 +68,7 @@ fn words(of: Measure) -> &'static str {
     }
 }
 
-/// A bound of a bin.
+/// Returns a bound of a bin.
 fn bound(value: f64, of: Measure) -> String {
     match of {
         Measure::Norm => format!("{value:.4}"),

@@ -85,7 +85,7 @@ impl KeyNames {
         }
     }
 
-    /// The keys that an id of the data may have in this table, the likeliest first.
+    /// Returns the keys that an id of the data may have in this table, the likeliest first.
     pub(super) fn keys(&self, id: &str) -> Vec<FeatureKey> {
         let hex = id.strip_prefix("0x").filter(|digits| digits.len() == 16);
         if let Some(key) = hex.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {

@@ -5,7 +5,7 @@ use zillion_console::exit::Stop;
 use zillion_rows::TableSpec;
 use zillion_trainer::Job;
 
-/// The table of that name in a job.
+/// Returns the table of that name in a job.
 pub(super) fn find_table<'a>(job: &'a Job, name: &str) -> Result<&'a TableSpec> {
     job.tables.iter().find(|spec| spec.name == name).ok_or_else(|| {
         let names: Vec<&str> = job.tables.iter().map(|spec| spec.name.as_str()).collect();

@@ -29,12 +29,13 @@ struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    /// Bytes of so many rows, as the job has the table.
+    /// Returns the bytes of some rows, as the job declares the table.
     fn bytes(&self, rows: u64) -> u64 {
         self.spec.memory(rows, self.shards)
     }
 
-    /// Bytes under an admission: of rows, and of the counts of keys that wait.
+    /// Returns the bytes under an admission: those of rows, and those of the counts of keys that
+    /// wait.
     fn admitted_bytes(&self, point: &AdmissionPoint) -> u64 {
         let waiting = self.plan.usage.keys.saturating_sub(point.rows);
         let counting = TableSpec {
@@ -45,7 +46,7 @@ impl Planned<'_> {
         self.bytes(point.rows) + counts
     }
 
-    /// The threshold that the job has now.
+    /// Returns the threshold that the job has now.
     fn own_threshold(&self) -> u32 {
         match self.spec.admission {
             Admission::All => 1,
@@ -55,7 +56,7 @@ impl Planned<'_> {
         }
     }
 
-    /// The limit that the job has now.
+    /// Returns the limit that the job has now.
     fn own_limit(&self) -> Option<u64> {
         match self.spec.eviction {
             Eviction::Unseen { steps } => Some(steps),

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &TableShrinkArgs) -> Result<()> {
     Ok(())
 }
 
-/// The rule that the command line names: exactly one, as the parser has seen to.
+/// Returns the rule that the command line names: exactly one, as the parser has seen to.
 fn keep(args: &TableShrinkArgs) -> Result<Keep> {
     let by = match args.by {
         ShrinkBy::Count => Order::Count,

@@ -148,7 +148,7 @@ fn numbers(values: &[f32]) -> String {
     values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(" ")
 }
 
-/// One id: its row, or what is known of it while it waits.
+/// Looks one id up: its row, or the count that it has while it waits for a row.
 fn one(
     args: &TableTopArgs,
     checkpoint: &Checkpoint,

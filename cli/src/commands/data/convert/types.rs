@@ -14,7 +14,8 @@ use zillion_reader::{ColumnType, DataConfig};
 use super::LOOKED_AT;
 use crate::args::ConvertArgs;
 
-/// The columns of the first file with their types; none where the files have types of their own.
+/// Returns the columns of the first file with their types; none where the files have types of their
+/// own.
 pub(super) fn of(
     args: &ConvertArgs,
     config: &DataConfig,
@@ -84,7 +85,7 @@ fn guessed_of<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Gu
     columns.iter().find(|(known, _)| known == name).map(|(_, guessed)| guessed)
 }
 
-/// The entries of sparse vectors have weights, whatever else is said of them.
+/// Returns the type with weights for a sparse vector, whatever else is known of the column.
 fn with_weights(column: &ColumnProfile, of: ColumnType) -> ColumnType {
     match of {
         ColumnType::List(raw) if is_vector(column) => ColumnType::Weighted(raw),
@@ -96,7 +97,7 @@ fn is_vector(column: &ColumnProfile) -> bool {
     column.data_type == "libsvm vector"
 }
 
-/// By its values: the same as `zillion init` would take it for, but that nothing is left out.
+/// Guesses a type from a column's values as `zillion init` does, except that no column is left out.
 fn looks_like(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     match guessed {
         Some(Guessed::Ids { raw, .. }) => return ColumnType::List(*raw),
@@ -166,7 +167,7 @@ fn of_job(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
     Ok(types.into_iter().map(|(column, (of, _))| (column, of)).collect())
 }
 
-/// One type that two uses of a column can both read.
+/// Returns one type that two uses of a column can both read.
 fn joined(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
     match (a, b) {
         (a, b) if a == b => Some(a),

@@ -5,7 +5,8 @@ use zillion_feature::{
     Buckets, FeatureKey, FeatureKind, FeatureSpec, NumericTransform, Schema, Statistics,
 };
 
-/// Every feature: where its value comes from, what becomes of it, in which table its rows are.
+/// Returns every feature: where its value comes from, what becomes of it, in which table its rows
+/// are.
 pub(super) fn features(schema: &Schema, statistics: &Statistics) -> Value {
     schema.features.iter().map(|f| feature(f, schema, statistics)).collect()
 }
@@ -74,7 +75,8 @@ fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> V
     Value::Object(said)
 }
 
-/// Side tables: the column of the data that has their keys is said by the features that they fill.
+/// Describes the side tables. The column of the data that holds their keys is named by the features
+/// that they fill.
 pub(super) fn sides(schema: &Schema) -> Value {
     let side = |s: &zillion_feature::SideSpec| json!({ "name": s.name, "key_type": s.raw });
     schema.sides.iter().map(side).collect()

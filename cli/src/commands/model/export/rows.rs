@@ -14,7 +14,7 @@ use super::Export;
 use crate::bar::Bar;
 
 impl Export<'_> {
-    /// Every table: the rows that are left of the chain, the newest of each key.
+    /// Writes every table: the rows that the chain leaves, with the newest values of each key.
     pub(super) fn rows(&mut self, workers: &Arc<Workers>) -> Result<()> {
         let source = self.cache.rows(&self.model, &self.chain, workers, &mut AtOnce)?;
         self.files.create_dir(self.output.join("rows"))?;
@@ -94,7 +94,7 @@ fn unknown(table: &TableSpec) -> Value {
     })
 }
 
-/// The features whose keys a table has.
+/// Returns the features whose keys a table has.
 fn of_table<'a>(schema: &'a Schema, table: &'a str) -> impl Iterator<Item = &'a FeatureSpec> {
     schema.sparse().filter(move |f| {
         f.table().and_then(|t| schema.tables.get(t.index())).is_some_and(|name| name == table)

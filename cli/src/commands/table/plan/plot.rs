@@ -4,7 +4,7 @@ use super::Planned;
 use crate::svg::{Axis, Panel, Scale, Shapes, Unit};
 use crate::text::{bytes, grouped};
 
-/// One row of panels a table, under what it holds.
+/// Draws a row of panels for each table, under a heading that describes the table.
 pub(super) fn rows(tables: &[Planned<'_>]) -> Vec<(String, Vec<Panel>)> {
     let row = |table: &Planned<'_>| {
         let keys = table.plan.usage.keys;

@@ -76,7 +76,7 @@ fn head(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|&cell| cell.to_owned()).collect()
 }
 
-/// A share, and how far it may be off.
+/// Returns a share, and how far it may be off.
 fn within(share: f64, error: f64) -> String {
     match error {
         0.0 => percent(share),
