@@ -73,7 +73,7 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
     let rows = max_bytes / limited.bytes_per_row();
     let zipf = Zipf::new(rows);
     let duration = Duration::try_from_secs_f64(args.seconds)
-        .with_context(|| format!("--seconds {} is no time to measure for", args.seconds))?;
+        .with_context(|| format!("--seconds {} is not a time above 0", args.seconds))?;
 
     eprintln!("at the limit of {} MiB", args.max_mib);
     let resident = machine::resident_memory();

@@ -147,7 +147,7 @@ fn ask(server: &ServerChild, args: &BenchColdStartArgs) -> Result<()> {
         },
     );
     match wrong {
-        Some(wrong) => bail!("{wrong}; it said: {}", server.said()),
+        Some(wrong) => bail!("{wrong}; log of the server: {}", server.said()),
         None => Ok(()),
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Criteo {
 impl Criteo {
     /// Returns the model over a table of `rows` rows.
     pub(crate) fn new(rows: u64, workers: &Arc<Workers>) -> Result<Self> {
-        let job = job().parse::<Table>().context("the benchmark's own job")?;
+        let job = job().parse::<Table>().context("the job of the benchmark is not valid")?;
         let job = Job::from_value(job.into())?;
         let graph = job.graph(Mode::Infer)?;
         let params = Params::init(&graph.params, SEED);

@@ -60,7 +60,8 @@ pub(crate) fn run(args: &BenchDeltaArgs) -> Result<()> {
         Some(folder) => tempfile::tempdir_in(folder),
         None => tempfile::tempdir(),
     };
-    let folder = folder.context("no folder for the layers; name one with --folder")?;
+    let folder =
+        folder.context("cannot make a folder for the layers: name another place with --folder")?;
     let mut bench = Bench {
         tables: TableSet::new(vec![spec(args.dim)], DEFAULT_SHARDS)?,
         workers: &workers,
@@ -149,7 +150,9 @@ impl Bench<'_> {
     fn delta(&self, since: u32, folder: &Path) -> Result<LayerManifest> {
         let delta =
             self.tables.write_delta(self.workers, since, &self.files, folder, &mut AtOnce)?;
-        delta.context("the changes were not listed; use more rows: lists hold a million keys")
+        delta.context(
+            "the list of changes overflowed, because it holds a million keys: use fewer --rows",
+        )
     }
 
     fn difference(&self, was: &Layer, now: &Layer, folder: &Path) -> Result<LayerManifest> {

@@ -102,7 +102,7 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     let workers = &pools.all;
     let before = CpuTimes::now();
     let duration = Duration::try_from_secs_f64(args.seconds)
-        .with_context(|| format!("--seconds {} is no time to measure for", args.seconds))?;
+        .with_context(|| format!("--seconds {} is not a time above 0", args.seconds))?;
     let mut bench = Bench::new(args, duration)?;
 
     eprintln!("inserting {} rows", args.rows);

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
     for name in &args.only {
         if !ENTRIES.iter().any(|e| e.job == name) {
             let names: Vec<&str> = ENTRIES.iter().map(|e| e.job).collect();
-            bail!("--only {name}: expected one of {}", names.join(", "));
+            bail!("unknown job `{name}` in --only (there are: {})", names.join(", "));
         }
     }
     let stop = signals::stop_flag()?;
@@ -98,7 +98,9 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
             if report.interrupted {
                 bail!("stopped by a signal");
             }
-            let test = report.test.with_context(|| format!("no test: {}", path.display()))?;
+            let test = report
+                .test
+                .with_context(|| format!("the job has no test files: {}", path.display()))?;
             let run = Run {
                 model: entry.model,
                 seed,
@@ -123,7 +125,7 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
     }
     let below: Vec<String> = ENTRIES.iter().filter_map(|e| e.below(&runs)).collect();
     if !below.is_empty() {
-        bail!("below what the job files promise: {}", below.join("; "));
+        bail!("test AUCs are below those that the job files promise: {}", below.join("; "));
     }
     Ok(())
 }

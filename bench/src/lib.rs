@@ -64,5 +64,5 @@ fn scratch_folder(parent: Option<&Path>) -> Result<TempDir> {
         Some(parent) => tempfile::tempdir_in(parent),
         None => tempfile::tempdir(),
     }
-    .context("no folder for what the benchmark writes; name one with --folder")
+    .context("cannot make a folder for the benchmark: name another place with --folder")
 }

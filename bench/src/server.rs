@@ -62,7 +62,7 @@ pub struct ServerChild {
 impl ServerChild {
     /// Starts a server on a free port.
     pub fn start(setup: Setup<'_>) -> Result<Self> {
-        let program = std::env::current_exe().context("this program's own path")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let log = setup.log.to_owned();
         let stderr =
             File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -93,7 +93,7 @@ impl ServerChild {
         let model = setup.model.to_owned();
         let server = Self { child: Some(child), model, url, log, started };
         if !server.url.starts_with("http://") {
-            bail!("the server did not start; it said: {}", server.said());
+            bail!("the server did not start; its log: {}", server.said());
         }
         Ok(server)
     }

@@ -63,7 +63,8 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     let [train, test] = ["train.parquet", "test.parquet"].map(|name| folder.path().join(name));
     let rows_trained = split(&args.data, &train, &test)?;
 
-    let mut value: Table = job(args.model).parse().context("the benchmark's own job")?;
+    let mut value: Table =
+        job(args.model).parse().context("the job of the benchmark is not valid")?;
     job_file::overlay(&mut value, std::env::vars(), &args.set)?;
     let places =
         [("data.root", folder.path().to_owned()), ("run.output", folder.path().join("run"))];
@@ -87,7 +88,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     let report = zillion_trainer::train(job, options, &mut Progress::new())?;
     let cpus = CpuTimes::now().since(&before);
     if report.interrupted {
-        bail!("stopped by a signal");
+        bail!("the benchmark was stopped by a signal");
     }
     let profile = profile::report(&args.profile, &report)?;
     let stages = report.seconds.of_the_driver();
@@ -125,7 +126,7 @@ fn split(data: &Path, train: &Path, test: &Path) -> Result<u64> {
     let open = || {
         let file = File::open(data).with_context(|| format!("cannot open {}", data.display()))?;
         ParquetRecordBatchReaderBuilder::try_new(file)
-            .with_context(|| format!("not a Parquet file: {}", data.display()))
+            .with_context(|| format!("{} is not a Parquet file", data.display()))
     };
     let rows = usize::try_from(open()?.metadata().file_metadata().num_rows())?;
     let cut = rows * 4 / 5;

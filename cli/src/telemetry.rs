@@ -114,7 +114,7 @@ fn parse(directives: &str) -> Result<EnvFilter> {
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let wrong = |directive: &str| {
         Stop::Usage(format!(
-            "a directive is a level (off, error, warn, info, debug, trace) or `module=level`: `{directive}`"
+            "`{directive}` is not a directive: write a level (off, error, warn, info, debug, trace) or `module=level`"
         ))
     };
     for directive in directives.split(',').map(str::trim).filter(|d| !d.is_empty()) {
@@ -129,11 +129,11 @@ fn parse(directives: &str) -> Result<EnvFilter> {
         if let Some((module, _)) = directive.rsplit_once('=').filter(|_| plain)
             && let Some(problem) = modules::problem(module.trim())
         {
-            return Err(Stop::Usage(format!("{problem}: `{directive}`")).into());
+            return Err(Stop::Usage(format!("`{directive}`: {problem}")).into());
         }
     }
     EnvFilter::builder().parse(directives).map_err(|error| {
-        Stop::Usage(format!("not a filter of the log ({error}): `{directives}`")).into()
+        Stop::Usage(format!("`{directives}` is not a filter of the log: {error}")).into()
     })
 }
 

@@ -11,7 +11,8 @@ use crate::job_file;
 /// Returns the `[data]` section of a checkpoint's job with the environment and `--set` laid over
 /// it.
 pub fn of_checkpoint(job: &Job, sets: &[String]) -> Result<DataConfig> {
-    let data = Value::try_from(&job.data).context("the checkpoint's [data] section")?;
+    let data = Value::try_from(&job.data)
+        .context("cannot read the [data] section of the checkpoint's job")?;
     overlay_data(data, sets, "the checkpoint carries the job")
 }
 

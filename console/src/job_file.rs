@@ -49,16 +49,16 @@ pub fn lay_over(
     for (name, value) in environment {
         if let Some(key) = environment_key(&name) {
             let patch = assignment(&key, &value)
-                .with_context(|| format!("environment variable {name}={value}"))?;
+                .with_context(|| format!("in the environment variable {name}={value}"))?;
             merge(job, patch);
         } else if name.starts_with("ZILLION_") && !is_of_others(&name) {
-            tracing::warn!("{name} sets nothing: a setting is written ZILLION_SECTION__KEY");
+            tracing::warn!("{name} is not a setting: write ZILLION_SECTION__KEY");
         }
     }
     for set in sets {
-        let (key, value) = set.split_once('=').ok_or_else(|| {
-            anyhow!("--set {set}: expected key=value, as in --set train.epochs=3")
-        })?;
+        let (key, value) = set
+            .split_once('=')
+            .ok_or_else(|| anyhow!("--set {set} is not key=value, as in --set train.epochs=3"))?;
         let patch = assignment(key.trim(), value.trim()).with_context(|| format!("--set {set}"))?;
         merge(job, patch);
     }
@@ -67,16 +67,16 @@ pub fn lay_over(
 
 fn read(path: &Path, depth: usize) -> Result<Table> {
     if depth > MAX_EXTENDS {
-        bail!("job files extend each other in a circle: {}", path.display());
+        bail!("the job file {} is part of a circle of `extends`", path.display());
     }
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the job file {}", path.display()))?;
     let mut job: Table = text
         .parse()
-        .with_context(|| format!("the job file is not valid TOML: {}", path.display()))?;
+        .with_context(|| format!("the job file {} is not valid TOML", path.display()))?;
     let Some(base) = job.remove("extends") else { return Ok(job) };
     let Value::String(base) = base else {
-        bail!("`extends` must be the path of another job file: {}", path.display());
+        bail!("`extends` of {} is not the path of a job file", path.display());
     };
     let base: PathBuf = path.parent().unwrap_or(Path::new("")).join(base);
     let mut merged =

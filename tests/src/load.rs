@@ -166,7 +166,11 @@ fn missing_arguments_of_loadgen_are_named() {
         (&["--url", "127.0.0.1:80"], 2, "http://"),
         (&["--context", "user"], 2, "--protocol rank"),
         (&["--candidates", "1000"], 1, "--candidates"),
-        (&["--protocol", "rank", "--context", "usr"], 1, "`user`: --context usr"),
+        (
+            &["--protocol", "rank", "--context", "usr"],
+            1,
+            "unknown input `usr` in --context (the model has: ",
+        ),
         (&["--rate", "0"], 2, "--rate"),
     ] {
         let (code, said) = refused(more);

@@ -114,7 +114,7 @@ impl Watch {
     pub(crate) fn stop(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
-            Some(Err(_)) => Err(anyhow::anyhow!("a panic")).context("the watching thread"),
+            Some(Err(_)) => Err(anyhow::anyhow!("the watching thread panicked")),
             _ => Ok(()),
         }
     }

@@ -164,7 +164,7 @@ fn named_version(answer: &[u8]) -> Option<&str> {
 
 fn read(bytes: &[u8], asked: Option<VersionId>) -> Result<(VersionId, Answer)> {
     let answer = match is_json(bytes) {
-        true => serde_json::from_slice(bytes).context("the answer is not one")?,
+        true => serde_json::from_slice(bytes).context("the answer is not JSON of this protocol")?,
         false => {
             let (version, outputs) = grpc::answer(bytes)?;
             let tensor = |(name, data)| Tensor { name, data };
@@ -173,10 +173,10 @@ fn read(bytes: &[u8], asked: Option<VersionId>) -> Result<(VersionId, Answer)> {
         }
     };
     let named = answer.model_version.as_ref().map(|version| version.parse());
-    let named = named.transpose().context("the answer names a version that is no number")?;
+    let named = named.transpose().context("the version that the answer names is not a number")?;
     match (named, asked) {
         (Some(named), Some(asked)) if named != asked => {
-            bail!("version {asked} was asked for and {named} answered")
+            bail!("version {named} answered a request for version {asked}")
         }
         (named, asked) => Ok((named.or(asked).context("the answer names no version")?, answer)),
     }

@@ -71,7 +71,7 @@ impl Recipe {
         for name in &self.context {
             let Some(column) = columns.get_mut(name.as_str()) else {
                 let names: Vec<&str> = columns.keys().map(AsRef::as_ref).collect();
-                bail!("the model has the inputs `{}`: --context {name}", names.join("`, `"));
+                bail!("unknown input `{name}` in --context (the model has: {})", names.join(", "));
             };
             *column = first_row(column);
         }
@@ -153,7 +153,7 @@ fn tensors(name: &str, column: &RawColumn<'static>) -> Result<Vec<Value>> {
 fn json_values(name: &str, values: &RawValues<'static>) -> Result<Vec<Value>> {
     let float = |x: f64| match serde_json::Number::from_f64(x) {
         Some(number) => Ok(Value::Number(number)),
-        None => bail!("JSON has no number for {x}, and the data has one: input `{name}`"),
+        None => bail!("input `{name}` holds {x}, which JSON cannot write: leave such rows out"),
     };
     Ok(match values {
         RawValues::Ints(values) => values.iter().map(|&x| x.into()).collect(),
@@ -189,9 +189,7 @@ fn datatype(name: &str, values: &RawValues<'static>) -> Result<&'static str> {
     let below = has(|value| matches!(value, RawValue::Int(x) if *x < 0));
     let numbers = has(|value| !matches!(value, RawValue::Text(_) | RawValue::Missing));
     if (texts && numbers) || (beyond && below) {
-        bail!(
-            "a v2 tensor has values of one type, and the data mixes them; take --protocol predict: input `{name}`"
-        );
+        bail!("input `{name}` mixes types, and a v2 tensor has one: use --protocol predict");
     }
     Ok(match () {
         () if texts => "BYTES",
@@ -269,7 +267,10 @@ mod tests {
         );
         assert!(!rank.columns["price"].is_shared);
         let unknown = body(Protocol::Rank, &["user"]).unwrap_err().to_string();
-        assert!(unknown.contains("`item`, `price`, `tags`: --context user"), "{unknown}");
+        assert!(
+            unknown.contains("`user` in --context (the model has: item, price, tags)"),
+            "{unknown}"
+        );
     }
 
     #[test]
@@ -289,7 +290,7 @@ mod tests {
         };
         let big = || RawValue::Uint(u64::MAX);
         assert_eq!(of(vec![RawValue::Int(1), big()]), Ok("UINT64".into()));
-        assert!(of(vec![RawValue::Int(-1), big()]).unwrap_err().contains("mixes them"));
+        assert!(of(vec![RawValue::Int(-1), big()]).unwrap_err().contains("mixes types"));
         assert!(
             of(vec![RawValue::Int(1), RawValue::Text("a".into())])
                 .unwrap_err()

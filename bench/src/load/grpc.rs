@@ -38,9 +38,7 @@ pub(crate) fn request(
     };
     for (name, column) in columns {
         let Some((datatype, bytes)) = encode(&column.values) else {
-            bail!(
-                "a tensor has values of one type, and the data mixes them; take --protocol predict: input `{name}`"
-            );
+            bail!("input `{name}` mixes types, and a tensor has one: use --protocol predict");
         };
         add(name, datatype, column.values.len(), bytes);
         if let Some(lengths) = &column.lengths {
@@ -62,7 +60,7 @@ pub(crate) fn request(
 /// No frame, or not the whole of it.
 pub(crate) fn unframed(mut bytes: Bytes) -> Result<Bytes> {
     if bytes.len() < FRAME || bytes.get_u8() != 0 || bytes.get_u32() as usize != bytes.len() {
-        bail!("the answer is no whole message");
+        bail!("the answer is not a whole message");
     }
     Ok(bytes)
 }
@@ -75,7 +73,8 @@ pub(crate) type Outputs = Vec<(String, Vec<f32>)>;
 /// # Errors
 /// Bytes that are no answer.
 pub(crate) fn answer(bytes: &[u8]) -> Result<(String, Outputs)> {
-    let answer = ModelInferResponse::decode(bytes).context("the answer is not one")?;
+    let answer =
+        ModelInferResponse::decode(bytes).context("the answer is not a ModelInferResponse")?;
     let tensors = answer.outputs.into_iter().zip(&answer.raw_output_contents);
     let float = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
     let scores = |bytes: &Bytes| bytes.as_chunks::<4>().0.iter().map(float).collect();

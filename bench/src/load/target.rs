@@ -27,12 +27,12 @@ impl Target {
         version: Option<VersionId>,
         protocol: Protocol,
     ) -> Result<Self> {
-        let uri = Uri::from_str(url).with_context(|| format!("--url is no URL: {url}"))?;
+        let uri = Uri::from_str(url).with_context(|| format!("--url {url} is not a URL"))?;
         if uri.scheme_str() != Some("http") {
-            bail!("--url begins with http://, as in http://127.0.0.1:8080: {url}");
+            bail!("--url {url} does not begin with http://, as http://127.0.0.1:8080 does");
         }
         let Some(authority) = uri.authority() else {
-            bail!("--url names no host, as http://127.0.0.1:8080 does: {url}");
+            bail!("--url {url} names no host, as http://127.0.0.1:8080 does");
         };
         let (name, port) = (authority.host(), authority.port_u16().unwrap_or(80));
         let prefix = uri.path().trim_end_matches('/');
@@ -45,7 +45,7 @@ impl Target {
             Protocol::Grpc => "/inference.GRPCInferenceService/ModelInfer".to_owned(),
         };
         if protocol == Protocol::Grpc && !prefix.is_empty() {
-            bail!("gRPC's paths are its own; leave out `{prefix}`: {url}");
+            bail!("--url {url} has a path, and gRPC has paths of its own: leave out `{prefix}`");
         }
         Ok(Self {
             address: format!("{name}:{port}"),

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let Some(newest) = chain.last() else { bail!("version {version} has no chain") };
     let Some(table) = newest.tables.iter().position(|t| t.name == args.table) else {
         let names: Vec<&str> = newest.tables.iter().map(|t| t.name.as_str()).collect();
-        bail!("the model has the tables `{}`: table `{}`", names.join("`, `"), args.table);
+        bail!("unknown table `{}` (the model has: {})", args.table, names.join(", "));
     };
     let key = key(args, newest)?;
     // Every layer that says something of the key, the newest first: the first one is what counts.
@@ -97,7 +97,7 @@ fn default_rows(tables: &[TableSpec]) -> Result<LayerSource> {
 /// Returns the key of an id, by the type that the table's features have.
 fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
     let text = args.key.as_str();
-    let number = |what: &str| format!("`{text}` is not {what}; --key-type says how to take it");
+    let number = |what: &str| format!("--key {text} is not {what}: give its type with --key-type");
     let kind = match args.key_type {
         Some(kind) => kind,
         None => {

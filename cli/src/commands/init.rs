@@ -27,7 +27,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
     let to_stdout = args.out.as_os_str() == "-";
     if !to_stdout && args.out.exists() {
         return Err(Stop::Refused(format!(
-            "the file is there already: remove it, or choose another one with --out: {}",
+            "the file {} exists: remove it, or choose another one with --out",
             args.out.display()
         ))
         .into());

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     let place = Place::new(&args.output);
     if args.output.exists() {
         return Err(Stop::Refused(format!(
-            "the folder is there already: remove it, or choose another one with --output: {}",
+            "the folder {} exists: remove it, or choose another one with --output",
             args.output.display()
         ))
         .into());
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     let same = same_bytes(&report.checkpoint, &whole.checkpoint)?;
     if !same {
         bail!(
-            "the resumed run ended in other bytes, which it must not: compare {} with {}",
+            "the resumed run did not end in the same bytes, which is a defect: compare {} with {}",
             report.checkpoint.display(),
             whole.checkpoint.display()
         );

@@ -57,9 +57,10 @@ async fn listener(
     address: Option<&str>,
 ) -> Result<Option<TcpListener>> {
     Ok(match (socket, address) {
-        (Some(socket), _) => {
-            Some(TcpListener::from_std(socket).context("the socket that was handed over")?)
-        }
+        (Some(socket), _) => Some(
+            TcpListener::from_std(socket)
+                .context("cannot use the socket that systemd handed over")?,
+        ),
         (None, Some(address)) => {
             let bound = TcpListener::bind(address).await;
             Some(bound.with_context(|| format!("cannot listen on {address} (HOST:PORT)"))?)

@@ -138,7 +138,7 @@ fn sampler(name: Option<String>, argument: Option<String>) -> Result<Sampler> {
 }
 
 fn usage<T>(setting: &str, value: &str, problem: &str) -> Result<T> {
-    Err(Stop::Usage(format!("{problem}: {setting}={value}")).into())
+    Err(Stop::Usage(format!("{setting}={value}: {problem}")).into())
 }
 
 /// Says when spans cannot be sent, once until they can again: the libraries say it to nobody.

@@ -121,7 +121,7 @@ fn output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
         ))
         .into()),
         Some(_) if args.part_rows.is_some() => Err(Stop::Usage(format!(
-            "one file has no parts; leave out --part-rows, or name a folder: {}",
+            "{} is one file, which has no parts: leave out --part-rows, or name a folder",
             args.output.display()
         ))
         .into()),
@@ -145,7 +145,7 @@ fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     match sources.iter().find(inside) {
         None => Ok(()),
         Some(source) => Err(Stop::Usage(format!(
-            "the output would be written over or among what it is made of; name another one: {}",
+            "the output {} would be written over or among the input: name another one",
             source.display()
         ))
         .into()),

@@ -18,8 +18,9 @@ pub(super) fn disk(folder: &Path, mib: usize) -> Result<Vec<Finding>> {
     let shown = folder.display();
     let kind = machine::file_system_kind(folder);
     let free = machine::free_disk(folder);
-    let speed = measure_disk(folder, mib.saturating_mul(1 << 20))
-        .with_context(|| format!("cannot measure the disk (--dir says where): {shown}"))?;
+    let speed = measure_disk(folder, mib.saturating_mul(1 << 20)).with_context(|| {
+        format!("cannot measure the disk of {shown}: choose another folder with --dir")
+    })?;
     let mut findings = vec![place(&shown.to_string(), kind.as_deref(), free)];
     let mb = |rate: f64| format!("{:.0} MB/s", rate / 1e6);
     let read = speed.read.map_or_else(|| "not told".to_owned(), mb);

@@ -78,7 +78,7 @@ fn prepare(folder: &Path, force: bool, files: &Files) -> Result<()> {
         .next();
     if first.is_some() && !force {
         return Err(Stop::Refused(format!(
-            "the folder is not empty; name another one, or replace what is there with --force: {}",
+            "the folder {} is not empty: name another one, or replace its files with --force",
             folder.display()
         ))
         .into());

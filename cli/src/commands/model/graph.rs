@@ -138,11 +138,13 @@ fn built(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
 fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
     let usage = |message: String| Stop::Usage(message);
     let registry = args.registry.as_ref().ok_or_else(|| {
-        usage("--model needs the registry that it is in: --registry, or ZILLION_REGISTRY".into())
+        usage("--model needs a registry: name it with --registry or ZILLION_REGISTRY".into())
     })?;
     let number = args.job.to_string_lossy();
     let version: VersionId = number.parse().map_err(|_| {
-        usage(format!("with --model the argument is the number of a version, not {number:?}"))
+        usage(format!(
+            "{number:?} is not a version: with --model the argument is the number of one"
+        ))
     })?;
     let model = open_registry(registry)?.model(model)?;
     let file = model.version(version)?.graph;
@@ -170,7 +172,7 @@ fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> 
             Err(Stop::Usage(message).into())
         }
         None => {
-            let message = format!("the job leaves {pass} out: see train.passes_off");
+            let message = format!("the pass {pass} is off in this job: see train.passes_off");
             Err(Stop::Usage(message).into())
         }
     }
@@ -183,7 +185,7 @@ fn job(path: &Path, sets: &[String]) -> Result<Job> {
         return Job::from_value(value).with_context(|| path.display().to_string());
     }
     if !sets.is_empty() {
-        let message = "a checkpoint carries its job: --set changes job files only".to_owned();
+        let message = "--set changes job files only: a checkpoint carries its own job".to_owned();
         return Err(Stop::Usage(message).into());
     }
     let checkpoint = match path.join("MANIFEST").exists() {

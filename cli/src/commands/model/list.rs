@@ -32,9 +32,9 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
     let model = registry.model(name)?;
     // A name without a version is an error and no empty list.
     if model.latest()?.is_none() {
-        let models = registry.models()?.join("`, `");
+        let models = registry.models()?.join(", ");
         bail!(
-            "it has no version; the registry `{}` has the models `{models}`: model `{name}`",
+            "model `{name}` has no version (models of the registry `{}`: {models})",
             args.registry
         );
     }

@@ -21,7 +21,7 @@ const BATCH: usize = 4096;
 
 pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let Some(registry) = &args.registry else {
-        return Err(Stop::Usage("--model is of a registry: name it with --registry".into()).into());
+        return Err(Stop::Usage("--model needs a registry: name it with --registry".into()).into());
     };
     if input.as_os_str() == "-" {
         let reason = "a version scores files, not stdin: write the rows to a file first";
@@ -54,14 +54,14 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     while failed.is_none()
         && let Some(block) = rows.next_block(batch)?
     {
-        let scored = servable
-            .score(block.rows, &block.columns)
-            .with_context(|| format!("in the {} rows from row {} on", block.rows, block.first))?;
+        let scored = servable.score(block.rows, &block.columns).with_context(|| {
+            format!("cannot score the {} rows from row {} on", block.rows, block.first)
+        })?;
         missing += scored.missing;
         missing_side_rows += scored.missing_side_rows;
         let logits: Vec<&[f32]> = scored.logits.iter().map(Vec::as_slice).collect();
         if logits.is_empty() {
-            bail!("version {version} has no scores");
+            bail!("version {version} gave no scores");
         }
         failed = scores.write(&logits, &[]).err();
     }

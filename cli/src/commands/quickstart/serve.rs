@@ -116,7 +116,7 @@ pub(super) fn run(
         sitting(place, &settings, workers, stop, false, Some(&place.first), &mut Progress::new())?;
     let moved = Instant::now();
     let Some(second_version) = report.published else {
-        bail!("the second run has published nothing")
+        bail!("the second run has not published a version")
     };
     let second = wait_for(&server, &question, second_version)?;
     let seconds_to_serve = moved.elapsed().as_secs_f64();
@@ -271,7 +271,7 @@ fn check_same(answer: &Answer, trained: &[f32]) -> Result<()> {
     }
     let row = answer.logits.iter().zip(trained).position(|(a, b)| a.to_bits() != b.to_bits());
     bail!(
-        "version {} scores row {} of the test file otherwise than the trainer, which it must not",
+        "version {} and the trainer score row {} of the test file differently, which is a defect",
         answer.version,
         row.unwrap_or(trained.len())
     )

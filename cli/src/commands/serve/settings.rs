@@ -118,7 +118,7 @@ impl Settings {
         let mut layers = file(args).map_err(as_usage)?;
         job_file::lay_over(&mut layers, environment, &[]).map_err(as_usage)?;
         let mut options = Table::new();
-        options.insert(SECTION.to_owned(), Value::try_from(args).map_err(|e| usage(e.into()))?);
+        options.insert(SECTION.to_owned(), Value::try_from(args).map_err(|e| as_usage(e.into()))?);
         zillion_config::merge(&mut layers, options);
         let named = || match &args.config {
             Some(path) => format!("the settings of the server, {} among them", path.display()),
@@ -262,11 +262,12 @@ fn file(args: &ServeArgs) -> Result<Table> {
     let Some(path) = &args.config else { return Ok(Table::new()) };
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-    let table: Table =
-        text.parse().with_context(|| format!("the file is not valid TOML: {shown}"))?;
+    let table: Table = text.parse().with_context(|| format!("{shown} is not valid TOML"))?;
     match table.keys().find(|key| *key != SECTION) {
         None => Ok(table),
-        Some(key) => anyhow::bail!("only the section `[{SECTION}]` belongs here: `{key}`: {shown}"),
+        Some(key) => anyhow::bail!(
+            "unknown section `{key}` in {shown}: only `[{SECTION}]` belongs in this file"
+        ),
     }
 }
 

@@ -33,16 +33,16 @@ impl Sockets {
                 None | Some("unknown") => "http",
                 Some(name) if name.ends_with(".socket") => "http",
                 Some(name) => bail!(
-                    "a socket called `{name}` was handed over: FileDescriptorName= must be `http` or `grpc`"
+                    "systemd handed over a socket called `{name}`: FileDescriptorName= must be `http` or `grpc`"
                 ),
             };
-            let listener = handed
-                .take_tcp_listener(number)
-                .with_context(|| format!("the socket for {name} that was handed over"))?;
+            let listener = handed.take_tcp_listener(number).with_context(|| {
+                format!("cannot use the socket for {name} that systemd handed over")
+            })?;
             let Some(listener) = listener else { continue };
             listener.set_nonblocking(true)?;
             if listeners.insert(name.to_owned(), listener).is_some() {
-                bail!("two sockets for {name} were handed over: one can be served");
+                bail!("systemd handed over two sockets for {name}: only one can be served");
             }
         }
         Ok(Self { listeners })

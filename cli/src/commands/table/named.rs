@@ -10,9 +10,6 @@ pub(super) fn find_table<'a>(job: &'a Job, name: &str) -> Result<&'a TableSpec> 
     job.tables.iter().find(|spec| spec.name == name).ok_or_else(|| {
         let names: Vec<&str> = job.tables.iter().map(|spec| spec.name.as_str()).collect();
         let names = names.join(", ");
-        Stop::Usage(format!(
-            "the checkpoint has the tables {names}, and not this one: --table {name}"
-        ))
-        .into()
+        Stop::Usage(format!("unknown table `{name}` (the checkpoint has: {names})")).into()
     })
 }

@@ -93,8 +93,10 @@ fn keep(args: &TableShrinkArgs) -> Result<Keep> {
     }
     match args.min_norm {
         Some(norm) if norm.is_finite() && norm >= 0.0 => Ok(Keep::Norm(norm)),
-        Some(norm) => Err(Stop::Usage(format!("a norm is 0 or more: --min-norm {norm}")).into()),
-        None => bail!("no rule says which rows stay"),
+        Some(norm) => {
+            Err(Stop::Usage(format!("--min-norm {norm} is below 0: a norm is 0 or more")).into())
+        }
+        None => bail!("no rule for the rows that stay is given: see --keep-rows"),
     }
 }
 

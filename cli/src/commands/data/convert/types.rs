@@ -130,7 +130,7 @@ fn of_job(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
                 Ok(())
             }
             None => Err(Stop::Usage(format!(
-                "column `{column}` is {} for {} and {of} for {by}; say which with `--type {column}=...`",
+                "column `{column}` is {} for {} and {of} for {by}: choose with `--type {column}=...`",
                 known.0, known.1
             ))
             .into()),
