@@ -103,7 +103,7 @@ fn copies(model: &Model, first: &VersionManifest, folder: &Path, versions: u64) 
     let mut entry: PointerMove = model.pointer(STABLE)?;
     for number in 2..=versions {
         let version = VersionId(number);
-        let manifest = VersionManifest { version, chain: String::new(), ..first.clone() }.sealed();
+        let manifest = VersionManifest { version, chain: String::new(), ..first.clone() }.seal();
         write(&folder.join("versions"), number, &manifest)?;
         entry = PointerMove { number, from: Some(entry.to.version), to: manifest.link(), ..entry };
         write(&folder.join("pointers").join(STABLE), number, &entry)?;

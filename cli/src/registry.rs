@@ -36,7 +36,19 @@ pub(crate) fn given_version(version: Option<VersionId>) -> Result<VersionId> {
 pub(crate) fn cache_folder(named: Option<&PathBuf>, registry: &str) -> Result<PathBuf> {
     match named {
         Some(folder) => Ok(folder.clone()),
-        None => Ok(default_cache(registry, &Environment::process())?),
+        None => default_cache(registry, &Environment::process()).map_err(name_cache_option),
+    }
+}
+
+/// Adds the option that sets `cache` to an error about that setting.
+fn name_cache_option(error: zillion_registry::Error) -> anyhow::Error {
+    match &error {
+        zillion_registry::Error::Store(zillion_store::Error::StoreSetting { setting, .. })
+            if setting == "cache" =>
+        {
+            anyhow::anyhow!("{error} (option `--cache`)")
+        }
+        _ => error.into(),
     }
 }
 

@@ -122,7 +122,7 @@ impl Cache {
     /// A folder that cannot be listed.
     pub fn size(&self, pace: &mut dyn Pace) -> Result<CacheSize> {
         let mut size = CacheSize::default();
-        for (number, name) in names_in(&self.files_dir)?.into_iter().enumerate() {
+        for (number, name) in list_names(&self.files_dir)?.into_iter().enumerate() {
             if number % LISTED_AT_ONCE == 0 {
                 pace.piece();
             }
@@ -182,7 +182,7 @@ impl Cache {
         let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
         let mut layers = Vec::new();
         for run in stack(&rows) {
-            layers.push(self.run(model, chain, run, &layouts, pace)?);
+            layers.push(self.open_run(model, chain, run, &layouts, pace)?);
         }
         Ok(LayerSource::new(&newest.tables, layers, workers.clone())?)
     }
@@ -198,7 +198,7 @@ impl Cache {
         pace: &mut dyn Pace,
     ) -> Result<Layer> {
         let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
-        self.single(model, version, &layouts, pace)
+        self.open_single(model, version, &layouts, pace)
     }
 
     /// Fetches a file of a version, hashes it, and reads it.
@@ -251,7 +251,7 @@ impl Cache {
                 );
             }
         }
-        for name in names_in(&self.merges_dir)? {
+        for name in list_names(&self.merges_dir)? {
             if merges.contains(&name) {
                 if let Some(manifest) = self.read_merge(&self.merges_dir.join(&name))? {
                     files.extend(manifest.files().map(LayerFile::name));
@@ -261,7 +261,7 @@ impl Cache {
             }
         }
         let mut freed = self.sweep()?;
-        for name in names_in(&self.files_dir)? {
+        for name in list_names(&self.files_dir)? {
             if !files.contains(&name) {
                 let path = self.files_dir.join(&name);
                 freed += fs::metadata(&path).map_or(0, |m| m.len());
@@ -298,7 +298,7 @@ impl Cache {
     }
 
     /// Returns one run of a chain as one layer.
-    fn run(
+    fn open_run(
         &mut self,
         model: &Model,
         chain: &[Arc<VersionManifest>],
@@ -307,7 +307,7 @@ impl Cache {
         pace: &mut dyn Pace,
     ) -> Result<Layer> {
         if run.len() == 1 {
-            return self.single(model, &chain[run.start], layouts, pace);
+            return self.open_single(model, &chain[run.start], layouts, pace);
         }
         let name = run_name(chain, &run);
         if let Some(layer) = self.open.get(&name) {
@@ -331,7 +331,7 @@ impl Cache {
             }
         }
         for version in &chain[next..run.end] {
-            layers.push(self.single(model, version, layouts, pace)?);
+            layers.push(self.open_single(model, version, layouts, pace)?);
         }
         let borrowed: Vec<&Layer> = layers.iter().collect();
         let is_base = run.start == 0;
@@ -376,7 +376,7 @@ impl Cache {
         }
     }
 
-    fn single(
+    fn open_single(
         &mut self,
         model: &Model,
         version: &VersionManifest,
@@ -438,10 +438,10 @@ impl Cache {
         }
         let hash = hasher.finalize().to_hex();
         if hash.as_str() != file.blake3 || bytes.len() as u64 != file.bytes {
-            return refuse(other_bytes(bytes.len() as u64, &hash, file.bytes));
+            return refuse(describe_other_bytes(bytes.len() as u64, &hash, file.bytes));
         }
         if self.files.link_file(&path, &target)? {
-            self.fetched(file);
+            self.count_fetched(file);
             pace.piece();
             return Ok(true);
         }
@@ -452,7 +452,7 @@ impl Cache {
             }
             Ok(())
         })?;
-        self.fetched(file);
+        self.count_fetched(file);
         pace.waited();
         Ok(true)
     }
@@ -487,7 +487,7 @@ impl Cache {
             }
             let hash = hasher.finalize().to_hex();
             if hash.as_str() != file.blake3 || bytes != file.bytes {
-                let reason = other_bytes(bytes, &hash, file.bytes);
+                let reason = describe_other_bytes(bytes, &hash, file.bytes);
                 refused = Some(Error::File { path: object.into(), reason });
                 return Err(std::io::Error::other("the file differs from what was published"));
             }
@@ -500,7 +500,7 @@ impl Cache {
         }
     }
 
-    fn fetched(&self, file: &LayerFile) {
+    fn count_fetched(&self, file: &LayerFile) {
         self.fetched_files.fetch_add(1, Ordering::Relaxed);
         self.fetched_bytes.fetch_add(file.bytes, Ordering::Relaxed);
     }
@@ -518,7 +518,7 @@ fn fetch_error(error: StoreError) -> Error {
 }
 
 /// Describes a file whose bytes are not those that were published.
-pub(crate) fn other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
+pub(crate) fn describe_other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
     format!(
         "its {bytes} bytes have hash {hash}, and the published file has {wanted} bytes and another hash"
     )
@@ -536,7 +536,7 @@ fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
 
 /// Lists the names in a folder, in ascending order. Leaves out hidden names, which belong to
 /// unfinished files.
-fn names_in(folder: &Path) -> Result<Vec<String>> {
+fn list_names(folder: &Path) -> Result<Vec<String>> {
     let failed = |error: std::io::Error| Error::File {
         path: folder.to_owned(),
         reason: format!("cannot list the folder: {error}"),

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beside_a_folder_and_in_the_users_cache() {
+    fn the_default_cache_depends_on_the_registry() {
         let none = Environment::default();
         assert_eq!(default_cache("/a/b", &none).unwrap(), PathBuf::from("/a/b/.cache"));
         assert_eq!(default_cache("file:///a", &none).unwrap(), PathBuf::from("/a/.cache"));

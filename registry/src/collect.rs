@@ -152,7 +152,7 @@ impl Model {
     ///
     /// # Errors
     /// A lease that cannot be read.
-    pub fn leased(&self) -> Result<Vec<VersionId>> {
+    pub fn leased_versions(&self) -> Result<Vec<VersionId>> {
         let folder = format!("{}/leases", self.name);
         let mut leased = BTreeSet::new();
         for object in self.store.list(&folder)?.objects {
@@ -179,7 +179,7 @@ impl Model {
             roots.insert(self.pointer(&pointer)?.to.version);
         }
         roots.extend(self.pins()?);
-        roots.extend(self.leased()?);
+        roots.extend(self.leased_versions()?);
         let mut versions = BTreeSet::new();
         let mut files = BTreeSet::new();
         // The newest comes first, so that the shared part of a chain is walked once.

@@ -314,7 +314,7 @@ impl Model {
         let now = self.pointer(pointer)?;
         let to = match to {
             Some(to) => to,
-            None => self.stood_before(pointer, &now)?,
+            None => self.previous_version(pointer, &now)?,
         };
         if to == now.to.version {
             return Err(Error::Refused(format!(
@@ -327,7 +327,7 @@ impl Model {
 
     /// Finds the version before the present one: the one that the pointer left when it came, not by
     /// a rollback, to the present version. Rolling back twice therefore goes back two versions.
-    fn stood_before(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
+    fn previous_version(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
         const PAGE: usize = 64;
         let mut end = None;
         loop {
@@ -335,7 +335,7 @@ impl Model {
             let came =
                 |entry: &&PointerMove| entry.to == now.to && entry.kind != MoveKind::Rollback;
             if let Some(entry) = page.iter().find(came) {
-                return entry.from.ok_or_else(|| self.nothing_before(pointer, now.to.version));
+                return entry.from.ok_or_else(|| self.no_previous_version(pointer, now.to.version));
             }
             match page.last() {
                 Some(oldest) if oldest.number > 1 => end = Some(oldest.number),
@@ -344,13 +344,13 @@ impl Model {
                 _ => {
                     let parent = self.version(now.to.version)?.parent;
                     let before = parent.map(|parent| parent.version);
-                    return before.ok_or_else(|| self.nothing_before(pointer, now.to.version));
+                    return before.ok_or_else(|| self.no_previous_version(pointer, now.to.version));
                 }
             }
         }
     }
 
-    fn nothing_before(&self, pointer: &str, version: VersionId) -> Error {
+    fn no_previous_version(&self, pointer: &str, version: VersionId) -> Error {
         Error::Refused(format!(
             "pointer `{pointer}` of model `{}` pointed to nothing before version {version}; name the \
              version to go back to",

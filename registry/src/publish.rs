@@ -50,7 +50,7 @@ impl Model {
     /// [`Error::VersionTaken`] if another process published at the same time; a store that refuses.
     pub fn publish(&self, draft: Draft) -> Result<VersionManifest> {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
-        let schema_hash = hash_of(&schema);
+        let schema_hash = hash_schema(&schema);
         self.check_parent(&draft, &schema_hash)?;
         let mut objects = Vec::new();
         for file in draft.layer.files() {
@@ -95,7 +95,7 @@ impl Model {
             origin: draft.origin,
             signature: None,
         }
-        .sealed();
+        .seal();
         if self.versions.create(version.0, manifest.to_bytes())? {
             Ok(manifest)
         } else {
@@ -128,7 +128,7 @@ impl Model {
     }
 }
 
-fn hash_of(schema: &toml::Value) -> String {
+fn hash_schema(schema: &toml::Value) -> String {
     let text = serde_json::to_vec(schema)
         .expect("a job's section is plain data with text keys, which JSON can always hold");
     blake3::hash(&text).to_hex().to_string()

@@ -41,16 +41,16 @@ pub fn read_side(schema: &Schema, bytes: Bytes) -> Result<SideTable> {
 fn encode(schema: &Schema, table: &SideTable) -> Result<Vec<u8>, ArrowError> {
     let keys = table.index.keys();
     let mut fields = vec![Field::new("key", DataType::UInt64, false)];
-    let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(words(&keys)))];
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(to_integers(&keys)))];
     for (position, column) in &table.columns {
         let array: ArrayRef = match column {
-            SideColumn::Keys(keys) => Arc::new(UInt64Array::from(words(keys))),
+            SideColumn::Keys(keys) => Arc::new(UInt64Array::from(to_integers(keys))),
             SideColumn::Numbers(numbers) => Arc::new(Float64Array::from(numbers.clone())),
             SideColumn::Lists(lists) => {
                 let item = Field::new("item", DataType::UInt64, false);
                 let mut builder = ListBuilder::new(UInt64Builder::new()).with_field(item);
                 for row in 0..lists.rows() {
-                    builder.values().append_slice(&words(row_of(lists, row)));
+                    builder.values().append_slice(&to_integers(list_row(lists, row)));
                     builder.append(true);
                 }
                 Arc::new(builder.finish())
@@ -107,14 +107,14 @@ fn side_column(column: &ArrayRef, name: &str) -> Result<SideColumn, String> {
     }
 }
 
-fn row_of(lists: &KeyColumn, row: usize) -> &[FeatureKey] {
+fn list_row(lists: &KeyColumn, row: usize) -> &[FeatureKey] {
     match &lists.offsets {
         None => &lists.keys[row..row + 1],
         Some(offsets) => &lists.keys[offsets[row] as usize..offsets[row + 1] as usize],
     }
 }
 
-fn words(keys: &[FeatureKey]) -> Vec<u64> {
+fn to_integers(keys: &[FeatureKey]) -> Vec<u64> {
     keys.iter().map(|key| key.0).collect()
 }
 

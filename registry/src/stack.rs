@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn small_chains() {
+    fn small_chains_have_small_stacks() {
         let ends = |rows: &[u64]| stack(rows).iter().map(|run| run.end).collect::<Vec<_>>();
         assert!(stack(&[]).is_empty());
         assert_eq!(ends(&[5]), [1]);

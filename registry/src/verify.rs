@@ -7,7 +7,7 @@ use zillion_device::Files;
 use zillion_rows::layer::{AtOnce, LayerFile, Pace, verify_layer};
 use zillion_rows::{TableLayout, TableSpec};
 
-use crate::cache::{Cache, other_bytes};
+use crate::cache::{Cache, describe_other_bytes};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::version::{VersionId, VersionManifest};
@@ -114,5 +114,5 @@ fn check_bytes(bytes: &[u8], file: &LayerFile) -> Result<(), String> {
     if hash.as_str() == file.blake3 && bytes.len() as u64 == file.bytes {
         return Ok(());
     }
-    Err(other_bytes(bytes.len() as u64, &hash, file.bytes))
+    Err(describe_other_bytes(bytes.len() as u64, &hash, file.bytes))
 }

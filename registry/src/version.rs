@@ -168,7 +168,7 @@ impl VersionManifest {
 
     /// Sets the chain hash, which is the last step of making a manifest.
     #[must_use]
-    pub fn sealed(mut self) -> Self {
+    pub fn seal(mut self) -> Self {
         self.format = FORMAT;
         self.hash = HASH_ID.to_owned();
         self.chain = self.chain_hash();

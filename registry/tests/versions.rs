@@ -195,7 +195,7 @@ fn a_chain_is_published_read_rolled_back_and_branched() {
 }
 
 #[test]
-fn of_two_at_once_one_wins_and_the_other_is_told() {
+fn one_of_two_simultaneous_writers_wins() {
     let fixture = Fixture::new();
     let base = fixture.publish(&rows(0..10, 1.0), None);
     let drafts: Vec<Draft> =
@@ -234,7 +234,7 @@ fn of_two_at_once_one_wins_and_the_other_is_told() {
 }
 
 #[test]
-fn a_chain_cannot_lie() {
+fn a_forged_chain_is_refused() {
     let fixture = Fixture::new();
     let model = fixture.model();
     let base = fixture.publish(&rows(0..10, 1.0), None);
@@ -246,7 +246,7 @@ fn a_chain_cannot_lie() {
     let keep = std::fs::read(name(2)).unwrap();
 
     // A fork: another version 2, whole in itself.
-    let forged = VersionManifest { published_ms: 5, ..second.clone() }.sealed();
+    let forged = VersionManifest { published_ms: 5, ..second.clone() }.seal();
     std::fs::write(name(2), serde_json::to_vec(&forged).unwrap()).unwrap();
     let error = model.chain(third.version).unwrap_err().to_string();
     assert!(error.contains("version 2 with hash") && error.contains("version 3"), "{error}");
@@ -280,7 +280,7 @@ fn a_chain_cannot_lie() {
 }
 
 #[test]
-fn what_is_damaged_is_named_before_it_is_read() {
+fn damaged_files_are_named_before_they_are_read() {
     let fixture = Fixture::new();
     let model = fixture.model();
     let base = fixture.publish(&rows(0..300, 1.0), None);
@@ -348,7 +348,7 @@ fn collection_keeps_what_is_in_use() {
 }
 
 #[test]
-fn a_trimmed_cache_still_has_what_is_served() {
+fn a_trimmed_cache_keeps_served_versions() {
     let fixture = Fixture::new();
     let mut layers = vec![rows(0..2000, 1.0)];
     let mut versions = vec![fixture.publish(&layers[0], None)];
@@ -404,7 +404,7 @@ fn many_versions_are_found_by_few_listings() {
     let folder = fixture.registry_path().join("clicks/versions");
     // As if they had been published: their objects are there.
     for number in (2..2_050u64).chain([1_000_001]) {
-        let manifest = VersionManifest { version: VersionId(number), ..base.clone() }.sealed();
+        let manifest = VersionManifest { version: VersionId(number), ..base.clone() }.seal();
         let (high, middle) = (number / 1_000_000, number / 1000 % 1000);
         let shelf = folder.join(format!("{high:014}/{middle:03}"));
         std::fs::create_dir_all(&shelf).unwrap();
@@ -424,7 +424,7 @@ fn many_versions_are_found_by_few_listings() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn any_history_reads_as_its_sum(
+    fn any_chain_reads_as_the_sum_of_its_layers(
         sizes in prop::collection::vec((0u64..400, 0u64..300, prop::bool::weighted(0.2)), 1..12),
     ) {
         let fixture = Fixture::new();

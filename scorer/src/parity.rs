@@ -70,10 +70,10 @@ impl ParityRows {
     pub fn new(rows: usize, columns: &RawColumns<'_>, logits: Vec<Vec<f32>>) -> Self {
         let columns = columns.iter().map(|(name, column)| ParityColumn {
             name: name.to_string(),
-            values: values_of(&column.values),
+            values: to_parity_values(&column.values),
             lengths: column.lengths.clone(),
         });
-        Self { rows, columns: columns.collect(), logits, computed_with: instructions() }
+        Self { rows, columns: columns.collect(), logits, computed_with: instruction_set() }
     }
 
     /// Returns the bytes of the file.
@@ -95,7 +95,7 @@ impl ParityRows {
     ///
     /// # Errors
     /// A column with fewer values than the rows need.
-    fn requests(&self) -> Result<Vec<RawColumns<'_>>> {
+    fn to_requests(&self) -> Result<Vec<RawColumns<'_>>> {
         let mut requests = vec![RawColumns::new(); self.rows];
         for column in &self.columns {
             let mut values = column.values.iter();
@@ -105,7 +105,7 @@ impl ParityRows {
                     Some(lengths) => lengths.get(row).copied().unwrap_or_default(),
                 };
                 let own: Vec<RawValue<'_>> =
-                    values.by_ref().take(length).map(ParityValue::raw).collect();
+                    values.by_ref().take(length).map(ParityValue::to_raw).collect();
                 if own.len() < length {
                     return Err(Error::Refused(format!(
                         "parity row {row} of the version lacks values of input `{}`",
@@ -143,8 +143,8 @@ impl ParityRows {
                 "version {version} is not loaded: its parity rows have {want} scores and its model has {have}"
             )));
         }
-        let tolerance = if self.computed_with == instructions() { 0.0 } else { TOLERANCE };
-        let requests = self.requests()?;
+        let tolerance = if self.computed_with == instruction_set() { 0.0 } else { TOLERANCE };
+        let requests = self.to_requests()?;
         pace.piece();
         for (row, request) in requests.iter().enumerate() {
             let scores = score(request)?;
@@ -164,7 +164,7 @@ impl ParityRows {
 }
 
 impl ParityValue {
-    fn raw(&self) -> RawValue<'_> {
+    fn to_raw(&self) -> RawValue<'_> {
         match self {
             Self::Missing => RawValue::Missing,
             Self::Int(x) => RawValue::Int(*x),
@@ -177,11 +177,11 @@ impl ParityValue {
 }
 
 /// Returns the name of the instructions that this machine computes with.
-fn instructions() -> String {
+fn instruction_set() -> String {
     format!("{}-{:?}", std::env::consts::ARCH, simd::level()).to_lowercase()
 }
 
-fn values_of(values: &RawValues<'_>) -> Vec<ParityValue> {
+fn to_parity_values(values: &RawValues<'_>) -> Vec<ParityValue> {
     let of = |value: &RawValue<'_>| match value {
         RawValue::Missing => ParityValue::Missing,
         RawValue::Int(x) => ParityValue::Int(*x),

@@ -68,7 +68,7 @@ impl Scorer {
     ///
     /// # Errors
     /// A graph without one of the outputs.
-    pub fn of(
+    pub fn with_outputs(
         graph: &Graph,
         outputs: &[&str],
         settings: Settings,

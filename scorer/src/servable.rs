@@ -144,7 +144,7 @@ impl Servable {
     /// # Errors
     /// A model that cannot be computed.
     pub fn score_batch(&self, batch: &Batch) -> Result<RowScores> {
-        let mut scratch = self.engine.scratch()?;
+        let mut scratch = self.engine.take_scratch()?;
         let Scratch { scorer, plan } = &mut scratch;
         let lookups = LookupPlan::build(batch, self.encoder().schema(), plan);
         let scores = scorer.score(batch, &lookups, &mut self.rows.clone(), &self.params)?;
@@ -153,7 +153,7 @@ impl Servable {
             missing: scores.missing,
             missing_side_rows: batch.side_missing.iter().sum(),
         };
-        self.engine.idle().push(scratch);
+        self.engine.lock_idle().push(scratch);
         Ok(scores)
     }
 }
@@ -178,15 +178,15 @@ impl Engine {
         let encoder = Encoder::new(&schema, &manifest.statistics, &sides)
             .map_err(|e| Error::Refused(format!("version {version} cannot be used: {e}")))?;
         let graph = Graph::from_json(&read(model, &manifest.graph, cache, pace)?)?;
-        let tasks = tasks_of(&graph, encoder.schema());
+        let tasks = task_names(&graph, encoder.schema());
         let ScoreSettings { lanes, tile_rows } = manifest.settings;
         let settings = Settings { lanes, tile_rows, ..Settings::default() };
         let idle = Mutex::new(Vec::new());
         Ok(Self { encoder, tasks, graph, settings, workers: workers.clone(), idle })
     }
 
-    fn scratch(&self) -> Result<Scratch> {
-        if let Some(scratch) = self.idle().pop() {
+    fn take_scratch(&self) -> Result<Scratch> {
+        if let Some(scratch) = self.lock_idle().pop() {
             return Ok(scratch);
         }
         let scorer = Scorer::new(&self.graph, self.settings, self.workers.clone())?;
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// Locks the idle scratch values. Each request does so twice, and never on the way of a key.
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
+    fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -221,7 +221,7 @@ fn read(
 }
 
 /// Returns the names of a graph's scores.
-fn tasks_of(graph: &Graph, schema: &Schema) -> Vec<String> {
+fn task_names(graph: &Graph, schema: &Schema) -> Vec<String> {
     let first = schema.labels.first().map_or("score", |label| label.name.as_str());
     let task = |(name, _): &(String, _)| match name.strip_prefix(LOGITS)? {
         "" => Some(first.to_owned()),

@@ -20,7 +20,7 @@ impl Domain {
     /// # Errors
     /// The errors of [`Domain::index`].
     pub async fn index_for_client(self: &Arc<Self>) -> Result<Vec<Indexed>> {
-        self.controlled(|domain| domain.index()).await
+        self.run_control(|domain| domain.index()).await
     }
 
     /// Loads a model for a client, and returns when the model can answer. A model of the
@@ -33,7 +33,7 @@ impl Domain {
     pub async fn load_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
         self.allow("load", model)?;
         let name = model.to_owned();
-        let (host, is_new) = self.controlled(move |domain| domain.load_known(&name)).await?;
+        let (host, is_new) = self.run_control(move |domain| domain.load_known(&name)).await?;
         loop {
             let open = host.open();
             if open.current.is_some() {
@@ -56,7 +56,7 @@ impl Domain {
     pub async fn unload_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
         self.allow("unload", model)?;
         let name = model.to_owned();
-        self.controlled(move |domain| domain.unload(&name)).await
+        self.run_control(move |domain| domain.unload(&name)).await
     }
 
     fn allow(&self, what: &'static str, model: &str) -> Result<()> {
@@ -71,14 +71,14 @@ impl Domain {
             return Ok(());
         }
         let name = host.name().to_owned();
-        match self.controlled(move |domain| domain.unload(&name)).await {
+        match self.run_control(move |domain| domain.unload(&name)).await {
             // Another client has unloaded the model already.
             Err(ServeError::UnknownModel { .. }) => Ok(()),
             other => other,
         }
     }
 
-    async fn controlled<T: Send + 'static>(
+    async fn run_control<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {

@@ -141,7 +141,7 @@ impl Domain {
     /// # Errors
     /// [`ServeError::UnknownModel`].
     pub fn host(&self, model: &str) -> Result<Arc<Host>> {
-        self.repository.hosts().get(model).ok_or_else(|| self.repository.unknown(model))
+        self.repository.hosts().get(model).ok_or_else(|| self.repository.unknown_model(model))
     }
 
     /// Begins to serve a model of the registry, or makes a served model follow another version.
@@ -195,7 +195,7 @@ impl Domain {
     /// the model is new here.
     pub(crate) fn load_known(&self, model: &str) -> Result<(Arc<Host>, bool)> {
         self.repository.check(model)?;
-        self.repository.load(model, self.repository.usual(model))
+        self.repository.load(model, self.repository.default_follow(model))
     }
 
     /// Does the work of a request on the pool, against one version: `work` reads the body, calls
@@ -217,7 +217,7 @@ impl Domain {
             work(&scored).map(|done| (done, scored.spent.get()))
         };
         let (done, spent) = self.scoring.run(&limits, work).await?;
-        begun.answered(&spent);
+        begun.finish(&spent);
         Ok(done)
     }
 }
@@ -261,7 +261,7 @@ impl Scored {
     }
 
     /// Runs a stage of the work and measures its time.
-    pub fn timed<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
+    pub fn time<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let _timed = self.begin(stage);
         work()
     }
@@ -274,7 +274,7 @@ impl Scored {
     }
 
     fn spend(&self, stage: Stage, took: Duration) {
-        self.metrics.stage(stage, took);
+        self.metrics.record_stage(stage, took);
         let mut spent = self.spent.get();
         match stage {
             Stage::Parse | Stage::Decompress => spent.input += took,
@@ -307,14 +307,14 @@ impl Scored {
         if values > self.limits.values {
             return Err(too_large("the number of values", self.limits.values, "serve.max_values"));
         }
-        let scores = self.timed(Stage::Score, || {
+        let scores = self.time(Stage::Score, || {
             self.servable().score(request.rows, &request.columns).map_err(|error| match error {
                 zillion_scorer::Error::Input(input) => ServeError::Input(input),
                 other => ServeError::Scoring(other),
             })
         })?;
         let rows = request.rows as u64;
-        self.metrics.scored(
+        self.metrics.record_scores(
             self.version.host.name(),
             rows,
             scores.missing,

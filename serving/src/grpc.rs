@@ -115,7 +115,7 @@ impl Grpc {
             return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, kind, text).into_response();
         }
         let path = request.uri().path().to_owned();
-        let _open = self.domain.metrics().entered();
+        let _open = self.domain.metrics().enter_request();
         let limits = self.domain.limits();
         let most = limits.body_time + limits.request_time;
         let asked = deadline::of(request.headers());
@@ -131,7 +131,7 @@ impl Grpc {
                 let mut routes = self.routes.clone();
                 let answer =
                     async move { routes.call(request).await.unwrap_or_else(|e| match e {}) };
-                within(limit, answer, &self.domain).await
+                limit_time(limit, answer, &self.domain).await
             }
         }
     }
@@ -147,7 +147,7 @@ fn has_no_end(path: &str) -> bool {
 }
 
 /// Returns the answer of a call, or an error if it comes too late.
-async fn within(
+async fn limit_time(
     limit: Option<Duration>,
     answer: impl Future<Output = Response>,
     domain: &Domain,
@@ -165,7 +165,7 @@ async fn within(
     };
     // Generated servers answer "out of range" to a message that is too large, and "internal" to one
     // that cannot be read.
-    match code(&response) {
+    match status_code(&response) {
         Code::OutOfRange => status(&too_large(domain)).into_http::<Body>(),
         Code::Internal if is_no_message(&response) => {
             let reason = "the message is not of the type that this call takes".to_owned();
@@ -190,7 +190,7 @@ fn too_large(domain: &Domain) -> ServeError {
 
 /// Returns the code of an answer. Only a failure has it in its head, and other answers end with
 /// `OK`.
-fn code(response: &Response) -> Code {
+fn status_code(response: &Response) -> Code {
     let code = response.headers().get("grpc-status");
     code.map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))
 }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_told_from_other_requests_by_their_type() {
+    fn grpc_calls_are_recognised_by_their_type() {
         let of = |kind: &'static str| {
             is_grpc(&HeaderMap::from_iter([(header::CONTENT_TYPE, kind.parse().unwrap())]))
         };

@@ -103,7 +103,7 @@ impl Host {
 
     /// Replaces the loaded versions. Requests that have begun keep their version, and versions that
     /// stay keep their counters.
-    pub(crate) fn put_up(&self, mut open: OpenVersions) {
+    pub(crate) fn publish(&self, mut open: OpenVersions) {
         let before = self.open();
         let of = |version: &VersionId| before.statistics.get(version).cloned().unwrap_or_default();
         open.statistics = open.versions.keys().map(|version| (*version, of(version))).collect();

@@ -4,7 +4,7 @@
 //! hands the body to a task of the pool, and puts the bytes of the task into an answer. The
 //! network's thread parses no JSON but the few bytes of the repository's requests.
 //!
-//! axum's router chooses by path and method. It matches whole segments, so that [`tf`] itself
+//! axum's router chooses by path and method. It matches whole segments, so that [`answer_tf`] itself
 //! chooses between the requests of TF-Serving whose last segment may end with a verb, as in
 //! `/v1/models/m:predict`.
 
@@ -66,36 +66,36 @@ pub fn read_body(body: &[u8]) -> [bool; 5] {
 /// Returns the router of all paths.
 pub(crate) fn router(domain: Arc<Domain>) -> Router {
     let mut plain = Router::new()
-        .route("/healthz", get_only(live))
-        .route("/readyz", get_only(ready))
-        .route("/metrics", get_only(metrics))
-        .route("/openapi.json", get_only(openapi))
-        .route("/v2", get_only(server_metadata))
-        .route("/v2/", get_only(server_metadata))
-        .route("/v2/health/live", get_only(live))
-        .route("/v2/health/ready", get_only(ready))
-        .route("/v2/repository/index", post_only(index))
-        .route("/v2/repository/models/{model}/load", post_only(load))
-        .route("/v2/repository/models/{model}/unload", post_only(unload))
+        .route("/healthz", get_only(get_live))
+        .route("/readyz", get_only(get_ready))
+        .route("/metrics", get_only(get_metrics))
+        .route("/openapi.json", get_only(get_openapi))
+        .route("/v2", get_only(get_server_metadata))
+        .route("/v2/", get_only(get_server_metadata))
+        .route("/v2/health/live", get_only(get_live))
+        .route("/v2/health/ready", get_only(get_ready))
+        .route("/v2/repository/index", post_only(post_index))
+        .route("/v2/repository/models/{model}/load", post_only(post_load))
+        .route("/v2/repository/models/{model}/unload", post_only(post_unload))
         // A model of this name has its metadata at the paths of its versions only, as in Triton.
-        .route("/v2/models/stats", get_only(all_statistics))
-        .fallback(unknown_path);
+        .route("/v2/models/stats", get_only(get_all_statistics))
+        .fallback(refuse_path);
     let mut scoring = Router::new();
     for base in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
         plain = plain
-            .route(base, get_only(metadata))
-            .route(&format!("{base}/ready"), get_only(model_ready))
-            .route(&format!("{base}/config"), get_only(config))
-            .route(&format!("{base}/stats"), get_only(statistics));
-        scoring = scoring.route(&format!("{base}/infer"), post_only(scoring::infer));
+            .route(base, get_only(get_metadata))
+            .route(&format!("{base}/ready"), get_only(get_model_ready))
+            .route(&format!("{base}/config"), get_only(get_config))
+            .route(&format!("{base}/stats"), get_only(get_statistics));
+        scoring = scoring.route(&format!("{base}/infer"), post_only(scoring::post_infer));
     }
     for base in [
         "/v1/models/{model}",
         "/v1/models/{model}/versions/{version}",
         "/v1/models/{model}/labels/{label}",
     ] {
-        plain = plain.route(&format!("{base}/metadata"), get_only(tf_metadata));
-        scoring = scoring.route(base, any(tf));
+        plain = plain.route(&format!("{base}/metadata"), get_only(get_tf_metadata));
+        scoring = scoring.route(base, any(answer_tf));
     }
     plain.layer(from_fn_with_state(domain.clone(), observe_plain)).merge(scoring).with_state(domain)
 }
@@ -114,13 +114,13 @@ fn wrong_method(uri: &Uri, allowed: &'static str) -> ServeError {
     ServeError::WrongMethod { path: uri.path().to_owned(), allowed }
 }
 
-async fn unknown_path(uri: Uri) -> ServeError {
+async fn refuse_path(uri: Uri) -> ServeError {
     ServeError::unknown_path(uri.path())
 }
 
 /// Runs a handler in its span, and counts its request as open until it ends or the client leaves.
 async fn observe(domain: &Domain, span: Span, answer: impl Future<Output = Response>) -> Response {
-    let _open = domain.metrics().entered();
+    let _open = domain.metrics().enter_request();
     let response = answer.instrument(span.clone()).await;
     span.record("status", response.status().as_u16());
     response
@@ -137,31 +137,31 @@ async fn observe_plain(
     observe(&domain, span, next.run(request)).await
 }
 
-async fn live() -> Response {
+async fn get_live() -> Response {
     ok(&json!({ "live": true }))
 }
 
-async fn ready(State(domain): State<Arc<Domain>>) -> Response {
+async fn get_ready(State(domain): State<Arc<Domain>>) -> Response {
     let (is_ready, body) = meta::ready(&domain);
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     respond::json(status, &body)
 }
 
-async fn metrics(State(domain): State<Arc<Domain>>) -> Result<Response> {
+async fn get_metrics(State(domain): State<Arc<Domain>>) -> Result<Response> {
     let text = domain.metrics_text()?;
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-async fn openapi(State(domain): State<Arc<Domain>>) -> Response {
+async fn get_openapi(State(domain): State<Arc<Domain>>) -> Response {
     ok(&openapi::document(&domain))
 }
 
-async fn server_metadata() -> Response {
+async fn get_server_metadata() -> Response {
     ok(&meta::server())
 }
 
-async fn all_statistics(State(domain): State<Arc<Domain>>) -> Result<Response> {
+async fn get_all_statistics(State(domain): State<Arc<Domain>>) -> Result<Response> {
     let mut all = Vec::new();
     for host in domain.hosts() {
         all.extend(meta::statistics(&host, &Selector::Default)?);
@@ -169,12 +169,12 @@ async fn all_statistics(State(domain): State<Arc<Domain>>) -> Result<Response> {
     Ok(ok(&json!({ "model_stats": all })))
 }
 
-async fn index(State(domain): State<Arc<Domain>>, request: Request) -> Result<Response> {
+async fn post_index(State(domain): State<Arc<Domain>>, request: Request) -> Result<Response> {
     let body = repository_body(&domain, request).await?;
     Ok(ok(&repository::index(&domain, &body).await?))
 }
 
-async fn load(
+async fn post_load(
     State(domain): State<Arc<Domain>>,
     Target { model, .. }: Target,
     request: Request,
@@ -183,7 +183,7 @@ async fn load(
     Ok(ok(&repository::load(&domain, &model, &body).await?))
 }
 
-async fn unload(
+async fn post_unload(
     State(domain): State<Arc<Domain>>,
     Target { model, .. }: Target,
     request: Request,
@@ -192,33 +192,33 @@ async fn unload(
     Ok(ok(&repository::unload(&domain, &model, &body).await?))
 }
 
-async fn metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+async fn get_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
     let version = resolve(&domain, &target)?;
     Ok(ok(&meta::v2_model(&version.host, &version.servable)))
 }
 
-async fn model_ready(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+async fn get_model_ready(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
     resolve(&domain, &target)?;
     Ok(ok(&json!({ "ready": true })))
 }
 
-async fn config(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+async fn get_config(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
     let version = resolve(&domain, &target)?;
     Ok(ok(&meta::config(&version.host, &version.servable)))
 }
 
-async fn statistics(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+async fn get_statistics(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
     let statistics = meta::statistics(&domain.host(&target.model)?, &target.selector)?;
     Ok(ok(&json!({ "model_stats": statistics })))
 }
 
-async fn tf_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
+async fn get_tf_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
     let version = resolve(&domain, &target)?;
     Ok(ok(&meta::tf_metadata(&version.host, &version.servable)))
 }
 
 /// Answers the paths of TF-Serving that may end with a verb: POST with a verb, GET without.
-async fn tf(
+async fn answer_tf(
     State(domain): State<Arc<Domain>>,
     TfTarget { target, verb }: TfTarget,
     request: Request,

@@ -147,14 +147,14 @@ impl Follower {
             Ok(()) => {}
             Err(error) => {
                 self.fresh.clear();
-                self.metrics.loading.failed(&name, &error);
+                self.metrics.loading.record_failure(&name, &error);
                 let before = self.host.open();
                 let problem = error.to_string();
                 if before.problem.as_deref() != Some(problem.as_str()) {
                     tracing::error!(model = name, "{problem}");
-                    self.metrics.load_failed(&name);
+                    self.metrics.record_load_failure(&name);
                 }
-                self.host.put_up(OpenVersions { problem: Some(problem), ..(*before).clone() });
+                self.host.publish(OpenVersions { problem: Some(problem), ..(*before).clone() });
             }
         }
     }
@@ -181,12 +181,12 @@ impl Follower {
                 (Follow::Latest, None) => "the model has no version yet".to_owned(),
                 (Follow::Pointer(pointer), None) => format!("pointer `{pointer}` was never set"),
                 (_, Some(current)) => format!(
-                    "the registry no longer says which version to serve, so that version {current} goes on answering"
+                    "the registry no longer says which version to serve; version {current} goes on answering"
                 ),
             };
             return Err(Error::Refused(format!("registry `{}`: {what}", self.model.url())));
         };
-        self.metrics.looked(self.model.name());
+        self.metrics.record_look(self.model.name());
         if before.problem.is_none() && before.current == Some(current) && before.labels == labels {
             return self.renew_lease(&before, false);
         }
@@ -218,27 +218,27 @@ impl Follower {
                     return Err(error);
                 }
                 Err(error) => {
-                    self.metrics.loading.failed(self.model.name(), &error);
+                    self.metrics.loading.record_failure(self.model.name(), &error);
                     self.recent.retain(|&recent| recent != version);
                     first_problem.get_or_insert(error.to_string());
                 }
             }
         }
         let layers = versions.get(&current).map_or(0, |v| v.rows().layers().len());
-        self.metrics.versions(self.model.name(), current.0, versions.len(), layers);
+        self.metrics.record_versions(self.model.name(), current.0, versions.len(), layers);
         if before.current != Some(current) {
             let from = before.current.map(|version| version.0);
             let name = self.model.name();
             tracing::info!(model = name, version = current.0, from, "this version answers now");
             if before.current > Some(current) {
-                self.metrics.loading.rolled_back(name);
+                self.metrics.loading.record_rollback(name);
             }
         }
         labels.retain(|_, version| versions.contains_key(version));
         self.failed = None;
         let open =
             OpenVersions { current: Some(current), labels, versions, ..OpenVersions::default() };
-        self.host.put_up(open.clone());
+        self.host.publish(open.clone());
         self.measure(&before, &open);
         drop(before);
         if let Some(problem) = first_problem {
@@ -256,7 +256,7 @@ impl Follower {
             // is loaded again was servable long ago. Neither is measured.
             let is_new = Some(servable.version()) > self.newest;
             if is_new && servable.manifest().published() >= self.began {
-                self.metrics.loading.became_servable(&servable);
+                self.metrics.loading.record_servable(&servable);
             }
             self.newest = self.newest.max(Some(servable.version()));
         }
@@ -268,7 +268,7 @@ impl Follower {
             };
             let had = old.as_deref().map(tables).unwrap_or_default();
             let gone: Vec<String> = had.difference(&tables(&new)).cloned().collect();
-            self.metrics.loading.current(&new, &gone);
+            self.metrics.loading.record_current(&new, &gone);
         }
         self.measure_cache();
     }
@@ -278,7 +278,7 @@ impl Follower {
         self.pace.begin();
         // A folder that is being removed is measured next time.
         let size = self.cache.size(&mut self.pace).ok();
-        self.metrics.loading.cache(self.model.name(), self.counted, now, size);
+        self.metrics.loading.record_cache(self.model.name(), self.counted, now, size);
         self.counted = now;
     }
 
@@ -310,8 +310,8 @@ impl Follower {
             &self.workers,
             &mut self.pace,
         )?;
-        self.metrics.loaded(self.model.name(), began.elapsed());
-        self.metrics.loading.loaded(self.model.name());
+        self.metrics.record_load(self.model.name(), began.elapsed());
+        self.metrics.loading.record_load(self.model.name());
         let servable = Arc::new(servable);
         self.fresh.push(servable.clone());
         Ok(servable)

@@ -123,10 +123,10 @@ impl Metrics {
                 "Requests by outcome.",
                 &["model", "protocol", "status"],
             )?,
-            rows: counter("zillion_serving_rows_total", "Rows scored.", &["model"])?,
+            rows: counter("zillion_serving_rows_total", "Rows that were scored.", &["model"])?,
             missing_keys: counter(
                 "zillion_serving_missing_keys_total",
-                "Unique keys of requests that the version does not have: they read its default.",
+                "Unique keys of requests that the version does not have, and answers with its default.",
                 &["model"],
             )?,
             missing_side_rows: counter(
@@ -135,10 +135,10 @@ impl Metrics {
                 &["model"],
             )?,
             open_requests: gauge("zillion_serving_open_requests", "Requests in the server.")?,
-            open_connections: gauge("zillion_serving_open_connections", "Connections.")?,
+            open_connections: gauge("zillion_serving_open_connections", "Open connections.")?,
             current_version: gauges(
                 "zillion_serving_current_version",
-                "The version that requests without one are answered by.",
+                "The version that answers requests without a version.",
             )?,
             open_versions: gauges("zillion_serving_open_versions", "Versions that are loaded.")?,
             layers: gauges("zillion_serving_layers", "Layers that a lookup probes.")?,
@@ -149,11 +149,11 @@ impl Metrics {
             )?,
             load_slice_seconds: slices(
                 "zillion_serving_load_slice_seconds",
-                "Time on the wall of one slice of a hot load, between two pauses.",
+                "Wall time of one slice of a hot load, between two pauses.",
             )?,
             load_slice_cpu_seconds: slices(
                 "zillion_serving_load_slice_cpu_seconds",
-                "Processor time of one slice of a hot load: what scoring could have had.",
+                "Processor time of one slice of a hot load, which scoring could have used.",
             )?,
             load_failures: counter(
                 "zillion_serving_load_failures_total",
@@ -162,7 +162,7 @@ impl Metrics {
             )?,
             registry_seen: gauges(
                 "zillion_serving_registry_seen_timestamp_seconds",
-                "When the registry last said which version is meant, in seconds since 1970.",
+                "Time of the last answer of the registry, in seconds since 1970.",
             )?,
             ready: gauge(
                 "zillion_serving_ready",
@@ -202,23 +202,29 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 
-    pub(crate) fn stage(&self, stage: Stage, time: Duration) {
+    pub(crate) fn record_stage(&self, stage: Stage, time: Duration) {
         self.stage_seconds.with_label_values(&[stage.name()]).observe(time.as_secs_f64());
     }
 
-    pub(crate) fn request(&self, model: &str, protocol: &str, status: u16, time: Duration) {
+    pub(crate) fn record_request(&self, model: &str, protocol: &str, status: u16, time: Duration) {
         let status = status.to_string();
         self.requests.with_label_values(&[model, protocol, &status]).inc();
         self.request_seconds.with_label_values(&[model, protocol]).observe(time.as_secs_f64());
     }
 
-    pub(crate) fn scored(&self, model: &str, rows: u64, missing: u64, missing_side_rows: u64) {
+    pub(crate) fn record_scores(
+        &self,
+        model: &str,
+        rows: u64,
+        missing: u64,
+        missing_side_rows: u64,
+    ) {
         self.rows.with_label_values(&[model]).inc_by(rows);
         self.missing_keys.with_label_values(&[model]).inc_by(missing);
         self.missing_side_rows.with_label_values(&[model]).inc_by(missing_side_rows);
     }
 
-    pub(crate) fn versions(&self, model: &str, current: u64, open: usize, layers: usize) {
+    pub(crate) fn record_versions(&self, model: &str, current: u64, open: usize, layers: usize) {
         let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         let current = i64::try_from(current).unwrap_or(i64::MAX);
         self.current_version.with_label_values(&[model]).set(current);
@@ -226,19 +232,19 @@ impl Metrics {
         self.layers.with_label_values(&[model]).set(gauge(layers));
     }
 
-    pub(crate) fn loaded(&self, model: &str, time: Duration) {
+    pub(crate) fn record_load(&self, model: &str, time: Duration) {
         self.load_seconds.with_label_values(&[model]).observe(time.as_secs_f64());
     }
 
     /// Records that the registry has answered.
-    pub(crate) fn looked(&self, model: &str) {
+    pub(crate) fn record_look(&self, model: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         self.registry_seen.with_label_values(&[model]).set(now);
     }
 
     /// Counts a request as open for as long as the returned value lives, however the request ends.
-    pub(crate) fn entered(&self) -> Entered {
+    pub(crate) fn enter_request(&self) -> Entered {
         self.open_requests.inc();
         Entered(self.open_requests.clone())
     }
@@ -253,7 +259,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn load_failed(&self, model: &str) {
+    pub(crate) fn record_load_failure(&self, model: &str) {
         self.load_failures.with_label_values(&[model]).inc();
     }
 }

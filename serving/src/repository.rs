@@ -139,7 +139,7 @@ impl Repository {
     }
 
     /// Returns the version that a model of the configuration follows, or the pointer `stable`.
-    pub(crate) fn usual(&self, model: &str) -> Follow {
+    pub(crate) fn default_follow(&self, model: &str) -> Follow {
         let stable = || Follow::Pointer(STABLE.to_owned());
         self.configured.get(model).cloned().unwrap_or_else(stable)
     }
@@ -165,7 +165,7 @@ impl Repository {
     pub(crate) fn unload(&self, model: &str) -> Result<()> {
         let mut loaders = self.loaders();
         if self.hosts.remove(model).is_none() {
-            return Err(self.unknown(model));
+            return Err(self.unknown_model(model));
         }
         // This ends the lease too, and a client that loads the model again waits for that.
         drop(loaders.remove(model));
@@ -178,7 +178,7 @@ impl Repository {
     pub(crate) fn index(&self) -> Result<Vec<Indexed>> {
         let mut names: BTreeSet<String> = self.names()?.into_iter().collect();
         names.extend(self.hosts.all().iter().map(|host| host.name().to_owned()));
-        Ok(names.into_iter().flat_map(|name| self.indexed(name)).collect())
+        Ok(names.into_iter().flat_map(|name| self.index_model(name)).collect())
     }
 
     /// Checks that the registry has a model of this name.
@@ -188,16 +188,16 @@ impl Repository {
             return Ok(());
         }
         let model = model.chars().take(100).collect();
-        Err(ServeError::NotInRegistry { model, has: listed(&names) })
+        Err(ServeError::NotInRegistry { model, has: list_names(&names) })
     }
 
-    pub(crate) fn unknown(&self, model: &str) -> ServeError {
+    pub(crate) fn unknown_model(&self, model: &str) -> ServeError {
         let names: Vec<String> = self.hosts.all().iter().map(|h| h.name().to_owned()).collect();
         let model = model.chars().take(100).collect();
-        ServeError::UnknownModel { model, serves: listed(&names) }
+        ServeError::UnknownModel { model, serves: list_names(&names) }
     }
 
-    fn indexed(&self, name: String) -> Vec<Indexed> {
+    fn index_model(&self, name: String) -> Vec<Indexed> {
         let Some(host) = self.hosts.get(&name) else {
             let (state, reason) = (ModelState::Unavailable, "not loaded".to_owned());
             return vec![Indexed { name, version: None, state, reason }];
@@ -259,7 +259,7 @@ impl fmt::Debug for Repository {
 }
 
 /// Lists names for people: none, or the first of them and the number of the others.
-fn listed(names: &[String]) -> String {
+fn list_names(names: &[String]) -> String {
     const MOST: usize = 20;
     let mut shown: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
     if names.len() > MOST {

@@ -173,7 +173,7 @@ impl Scoring {
         // withdrawn.
         let task = self.workers.spawn(move || {
             let waited = asked.elapsed();
-            metrics.stage(Stage::Queue, waited);
+            metrics.record_stage(Stage::Queue, waited);
             drop(queued);
             let _inside = request.enter();
             if !sender.is_closed() {

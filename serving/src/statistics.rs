@@ -85,7 +85,7 @@ impl VersionStatistics {
         }
     }
 
-    fn answered(&self, took: Duration, spent: &Spent) {
+    fn record_answer(&self, took: Duration, spent: &Spent) {
         self.success.add(took);
         self.queue.add(spent.queue);
         self.compute_input.add(spent.input);
@@ -98,7 +98,7 @@ impl VersionStatistics {
     }
 }
 
-/// A request that has begun. It counts as answered by [`Begun::answered`], and as failed if it is
+/// A request that has begun. It counts as answered by [`Begun::finish`], and as failed if it is
 /// dropped before, for whatever reason.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
@@ -112,9 +112,9 @@ impl<'a> Begun<'a> {
         Self { statistics, at: Instant::now(), is_answered: false }
     }
 
-    pub(crate) fn answered(mut self, spent: &Spent) {
+    pub(crate) fn finish(mut self, spent: &Spent) {
         self.is_answered = true;
-        self.statistics.answered(self.at.elapsed(), spent);
+        self.statistics.record_answer(self.at.elapsed(), spent);
     }
 }
 
@@ -162,9 +162,9 @@ mod tests {
             rows: 7,
             executions: 1,
         };
-        Begun::now(&statistics).answered(&spent);
+        Begun::now(&statistics).finish(&spent);
         drop(Begun::now(&statistics));
-        Begun::now(&statistics).answered(&spent);
+        Begun::now(&statistics).finish(&spent);
         let totals = statistics.totals();
         assert_eq!((totals.success.count, totals.fail.count), (2, 1));
         assert_eq!(totals.queue, Total { count: 2, nanos: 2_000 });

@@ -73,14 +73,14 @@ impl Series {
         let requests = IntCounterVec::new(
             Opts::new(
                 "zillion_registry_store_requests_total",
-                "Requests to the registry's store, by what for and how they ended.",
+                "Requests to the registry's store, by operation and outcome.",
             ),
             &["operation", "outcome"],
         )?;
         let request_seconds = CounterVec::new(
             Opts::new(
                 "zillion_registry_store_request_seconds_total",
-                "Time in requests to the registry's store; through the number of requests: of one.",
+                "Time in requests to the registry's store.",
             ),
             &["operation"],
         )?;
@@ -94,7 +94,7 @@ impl Series {
         }
         let backoff_seconds = Counter::new(
             "zillion_registry_store_backoff_seconds_total",
-            "Time waited before requests to the registry's store were made again.",
+            "Time waited between requests to the registry's store of one operation.",
         )?;
         backoff_seconds.inc_by(stats.backoff().as_secs_f64());
         Ok(Self {
@@ -102,12 +102,12 @@ impl Series {
             request_seconds,
             retries: by_operation(
                 "zillion_registry_store_retries_total",
-                "Requests to the registry's store that were made again after one that failed.",
+                "Requests to the registry's store that repeated a failed one.",
                 &|operation| stats.retries(operation),
             )?,
             failures: by_operation(
                 "zillion_registry_store_failures_total",
-                "Operations on the registry's store that were given up after all tries.",
+                "Operations on the registry's store that were given up after all retries.",
                 &|operation| stats.failures(operation),
             )?,
             backoff_seconds,
@@ -118,7 +118,7 @@ impl Series {
             )?,
             received_bytes: one(
                 "zillion_registry_store_received_bytes_total",
-                "Bytes of objects that the registry's store gave.",
+                "Bytes of objects that the registry's store delivered.",
                 stats.received_bytes(),
             )?,
         })
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_store_counted_is_exported_and_grows() {
+    fn counters_of_the_store_are_exported() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().to_str().unwrap(), Files::new()).unwrap();
         let registry = Registry::new();

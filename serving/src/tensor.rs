@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_may_be_of_any_whole_type() {
+    fn lengths_may_have_any_integer_type() {
         for lengths in [
             RawValues::Ints(vec![2, 0]),
             RawValues::Uints(vec![2, 0]),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_claim_too_much_cost_nothing() {
+    fn oversized_shapes_cost_no_memory() {
         let none = || RawValues::Ints(Vec::new());
         let refused = of(&[("x", &[1 << 40, 0], none())]).unwrap_err().to_string();
         assert!(refused.contains("input `x`: the input has too many rows"), "{refused}");

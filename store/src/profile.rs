@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_ways_of_signing_in_are_profile_error() {
+    fn unsupported_ways_of_signing_in_are_refused() {
         for line in [
             "credential_process = /bin/x",
             "sso_session = s",

@@ -47,7 +47,7 @@ impl Towers {
         workers: &Arc<Workers>,
     ) -> Result<Option<Self>> {
         let Some(what) = job.retrieved()? else { return Ok(None) };
-        let tower = |name| Scorer::of(graph, &[name], settings, workers.clone());
+        let tower = |name| Scorer::with_outputs(graph, &[name], settings, workers.clone());
         Ok(Some(Self { user: tower(USER)?, item: tower(ITEM)?, what }))
     }
 

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_those_of_the_protocol() {
+    fn time_limits_have_the_units_of_the_protocol() {
         for (text, wanted) in [
             ("2H", Some(Duration::from_secs(7200))),
             ("3M", Some(Duration::from_secs(180))),

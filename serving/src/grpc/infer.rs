@@ -43,24 +43,24 @@ impl Scores for Infer {
     }
 
     fn target(self, message: &Bytes) -> Result<Target> {
-        let head = Head::decode(message.clone()).map_err(not_one)?;
+        let head = Head::decode(message.clone()).map_err(decode_error)?;
         let selector = selector(&head.model_version)?;
         Ok(Target { model: head.model_name, selector, time: time(&head.parameters)? })
     }
 
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
         let parsing = scored.begin(Stage::Parse);
-        let request = ModelInferRequest::decode(message).map_err(not_one)?;
+        let request = ModelInferRequest::decode(message).map_err(decode_error)?;
         let (rows, columns) = parse(&request)?;
         drop(parsing);
         let outputs = request.outputs.iter().map(|output| output.name.clone()).collect();
         let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
         Ok(scored
-            .timed(Stage::Write, || response(scored.model(), &request.id, answer).encode_to_vec()))
+            .time(Stage::Write, || response(scored.model(), &request.id, answer).encode_to_vec()))
     }
 }
 
-fn not_one(error: prost::DecodeError) -> ServeError {
+fn decode_error(error: prost::DecodeError) -> ServeError {
     ServeError::Malformed(format!("the message is not a ModelInferRequest: {error}"))
 }
 

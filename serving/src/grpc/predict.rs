@@ -43,7 +43,7 @@ impl Scores for Predict {
     }
 
     fn target(self, message: &Bytes) -> Result<Target> {
-        let head = Head::decode(message.clone()).map_err(not_one)?;
+        let head = Head::decode(message.clone()).map_err(decode_error)?;
         let spec = head.model_spec.unwrap_or_default();
         check_signature(&spec)?;
         Ok(Target { selector: selector(&spec)?, model: spec.name, time: None })
@@ -51,16 +51,16 @@ impl Scores for Predict {
 
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
         let parsing = scored.begin(Stage::Parse);
-        let request = PredictRequest::decode(message).map_err(not_one)?;
+        let request = PredictRequest::decode(message).map_err(decode_error)?;
         let (rows, columns) = parse(&request, scored.limits())?;
         drop(parsing);
         let outputs = request.output_filter.clone();
         let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
-        Ok(scored.timed(Stage::Write, || response(scored.model(), answer).encode_to_vec()))
+        Ok(scored.time(Stage::Write, || response(scored.model(), answer).encode_to_vec()))
     }
 }
 
-fn not_one(error: prost::DecodeError) -> ServeError {
+fn decode_error(error: prost::DecodeError) -> ServeError {
     ServeError::Malformed(format!("the message is not a PredictRequest: {error}"))
 }
 
@@ -182,11 +182,11 @@ fn read<'a>(name: &str, tensor: &'a TensorProto, limits: &Limits) -> Result<Tens
         Datatype::Fp64 => tensor::floats(tensor.double_val.clone()),
         Datatype::Bytes => RawValues::Any(texts(name, &tensor.string_val)?),
     };
-    Tensor::new(name, &shape, repeated(values, elements))
+    Tensor::new(name, &shape, repeat_single(values, elements))
 }
 
 /// Repeats the only value of a list, which stands for every element of the shape.
-fn repeated(values: RawValues<'_>, elements: usize) -> RawValues<'_> {
+fn repeat_single(values: RawValues<'_>, elements: usize) -> RawValues<'_> {
     if values.len() != 1 {
         return values;
     }

@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 use tracing::Instrument as _;
 
 use super::status::{http_status, status};
-use super::{Scores, code, within};
+use super::{Scores, limit_time, status_code};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::Host;
@@ -30,40 +30,40 @@ pub(super) async fn answer(
     limit: Option<Duration>,
 ) -> Response {
     let span = request_span(format_args!("{}", what.protocol()), request.headers());
-    let response = answered(domain, what, request, limit).instrument(span.clone()).await;
-    span.record("status", http_status(code(&response)));
+    let response = answer_call(domain, what, request, limit).instrument(span.clone()).await;
+    span.record("status", http_status(status_code(&response)));
     response
 }
 
-async fn answered(
+async fn answer_call(
     domain: &Arc<Domain>,
     what: impl Scores,
     request: Request,
     limit: Option<Duration>,
 ) -> Response {
     let began = Instant::now();
-    let noted = Arc::new(Noted::default());
-    let call = Call { domain: domain.clone(), what, began, noted: noted.clone() };
+    let facts = Arc::new(CallFacts::default());
+    let call = Call { domain: domain.clone(), what, began, facts: facts.clone() };
     let most = domain.limits().body_bytes;
     let unary = async move {
         let mut grpc = tonic::server::Grpc::new(Raw).max_decoding_message_size(most);
         grpc.unary(call, request).await.map(Body::new)
     };
-    let response = within(limit, unary, domain).await;
+    let response = limit_time(limit, unary, domain).await;
     // An unknown model is no label, because a client could invent any number of them.
-    let model = noted.host.get().map_or("unknown", |host| host.name());
-    let outcome = match code(&response) {
+    let model = facts.host.get().map_or("unknown", |host| host.name());
+    let outcome = match status_code(&response) {
         // A limit of the server or of the client came first, whatever the result of the work is.
         late @ Code::DeadlineExceeded => http_status(late),
-        code => noted.failed.get().copied().unwrap_or_else(|| http_status(code)),
+        code => facts.failed.get().copied().unwrap_or_else(|| http_status(code)),
     };
-    domain.metrics().request(model, what.protocol(), outcome, began.elapsed());
+    domain.metrics().record_request(model, what.protocol(), outcome, began.elapsed());
     response
 }
 
 /// The facts about a call that its metrics need.
 #[derive(Debug, Default)]
-struct Noted {
+struct CallFacts {
     host: OnceLock<Arc<Host>>,
     /// The status that HTTP would have answered.
     failed: OnceLock<u16>,
@@ -74,7 +74,7 @@ struct Call<S> {
     domain: Arc<Domain>,
     what: S,
     began: Instant,
-    noted: Arc<Noted>,
+    facts: Arc<CallFacts>,
 }
 
 impl<S: Scores> UnaryService<Bytes> for Call<S> {
@@ -82,23 +82,28 @@ impl<S: Scores> UnaryService<Bytes> for Call<S> {
     type Future = BoxFuture<tonic::Response<Bytes>, Status>;
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let (domain, what, noted) = (self.domain.clone(), self.what, self.noted.clone());
-        domain.metrics().stage(Stage::Receive, self.began.elapsed());
+        let (domain, what, facts) = (self.domain.clone(), self.what, self.facts.clone());
+        domain.metrics().record_stage(Stage::Receive, self.began.elapsed());
         Box::pin(async move {
-            let scored = score(&domain, what, request.into_inner(), &noted).await;
+            let scored = score(&domain, what, request.into_inner(), &facts).await;
             scored.map(tonic::Response::new).map_err(|error| {
                 // A call fails at most once, so that this is set at most once.
-                let _ = noted.failed.set(error.kind().http_status());
+                let _ = facts.failed.set(error.kind().http_status());
                 status(&error)
             })
         })
     }
 }
 
-async fn score(domain: &Domain, what: impl Scores, message: Bytes, noted: &Noted) -> Result<Bytes> {
+async fn score(
+    domain: &Domain,
+    what: impl Scores,
+    message: Bytes,
+    facts: &CallFacts,
+) -> Result<Bytes> {
     let target = what.target(&message)?;
     let host = domain.host(&target.model)?;
-    let _ = noted.host.set(host.clone());
+    let _ = facts.host.set(host.clone());
     let version = host.resolve(&target.selector)?;
     let work = move |scored: &crate::domain::Scored| what.score(scored, message);
     let scored = domain.request(version, work);

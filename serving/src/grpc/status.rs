@@ -70,7 +70,7 @@ fn retry_details(code: Code, message: &str) -> Bytes {
 }
 
 /// Returns the status of a call that is not supported, with an alternative.
-pub(super) fn not_here(what: &str) -> Status {
+pub(super) fn not_supported(what: &str) -> Status {
     Status::unimplemented(what)
 }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_one_too_many_is_told_when_to_come_back() {
+    fn an_overload_names_the_time_of_a_retry() {
         let status = status(&ServeError::Overloaded { waiting: 7 });
         assert_eq!(status.code(), Code::Unavailable);
         assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "1000");

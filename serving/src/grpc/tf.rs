@@ -12,7 +12,7 @@ use zillion_scorer::Servable;
 use super::predict::{SIGNATURE, check_signature, flat, selector, spec};
 use super::server::tensorflow::serving::model_service_server::ModelService;
 use super::server::tensorflow::serving::prediction_service_server::PredictionService;
-use super::status::{not_here, status};
+use super::status::{not_supported, status};
 use crate::describe::{self, Described};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -42,7 +42,7 @@ impl PredictionService for Tf {
         &self,
         _: Request<ClassificationRequest>,
     ) -> Result<Response<ClassificationResponse>, Status> {
-        Err(not_here(
+        Err(not_supported(
             "Classify is not supported; call Predict, whose output is the probability of each row",
         ))
     }
@@ -51,7 +51,7 @@ impl PredictionService for Tf {
         &self,
         _: Request<RegressionRequest>,
     ) -> Result<Response<RegressionResponse>, Status> {
-        Err(not_here(
+        Err(not_supported(
             "Regress is not supported, because rows are sent as tensors and not as Examples; call Predict",
         ))
     }
@@ -60,7 +60,7 @@ impl PredictionService for Tf {
         &self,
         _: Request<MultiInferenceRequest>,
     ) -> Result<Response<MultiInferenceResponse>, Status> {
-        Err(not_here(
+        Err(not_supported(
             "MultiInference is not supported, because several tasks are several outputs; call Predict with an \
              `output_filter`",
         ))
@@ -89,7 +89,7 @@ impl ModelService for Tf {
         &self,
         _: Request<ReloadConfigRequest>,
     ) -> Result<Response<ReloadConfigResponse>, Status> {
-        Err(not_here(
+        Err(not_supported(
             "reloading a configuration is not supported: `zillion model promote` chooses the version that \
              answers, and RepositoryModelLoad of inference.GRPCInferenceService adds models",
         ))

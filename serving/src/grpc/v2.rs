@@ -11,7 +11,7 @@ use zillion_scorer::Servable;
 
 use super::infer::selector;
 use super::server::inference::grpc_inference_service_server::GrpcInferenceService;
-use super::status::{not_here, status};
+use super::status::{not_supported, status};
 use crate::describe::{self, Described, EXTENSIONS};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -106,7 +106,7 @@ impl GrpcInferenceService for V2 {
         the_one_repository(&repository_name).map_err(|e| status(&e))?;
         let models = self.0.index_for_client().await.map_err(|e| status(&e))?;
         let models = models.into_iter().filter(|m| !ready || m.state == ModelState::Ready);
-        answer(Ok(RepositoryIndexResponse { models: models.map(indexed).collect() }))
+        answer(Ok(RepositoryIndexResponse { models: models.map(to_index).collect() }))
     }
 
     async fn repository_model_load(
@@ -154,7 +154,7 @@ impl GrpcInferenceService for V2 {
         let mut requests = request.into_inner();
         let first = tokio::time::timeout(self.0.limits().body_time, requests.message());
         let _ = first.await;
-        Err(not_here(
+        Err(not_supported(
             "streaming is not supported; call ModelInfer, as often at once as the connection has streams",
         ))
     }
@@ -171,7 +171,7 @@ impl GrpcInferenceService for V2 {
         &self,
         _: Request<SystemSharedMemoryRegisterRequest>,
     ) -> Answer<SystemSharedMemoryRegisterResponse> {
-        Err(not_here(NO_SHARED_MEMORY))
+        Err(not_supported(NO_SHARED_MEMORY))
     }
 
     async fn system_shared_memory_unregister(
@@ -195,7 +195,7 @@ impl GrpcInferenceService for V2 {
         &self,
         _: Request<CudaSharedMemoryRegisterRequest>,
     ) -> Answer<CudaSharedMemoryRegisterResponse> {
-        Err(not_here(NO_SHARED_MEMORY))
+        Err(not_supported(NO_SHARED_MEMORY))
     }
 
     async fn cuda_shared_memory_unregister(
@@ -213,7 +213,9 @@ impl GrpcInferenceService for V2 {
         if request.get_ref().settings.is_empty() {
             return Ok(Response::new(TraceSettingResponse { settings: BTreeMap::new() }));
         }
-        Err(not_here("clients cannot configure traces; configure them where the server is started"))
+        Err(not_supported(
+            "clients cannot configure traces; configure them where the server is started",
+        ))
     }
 
     async fn log_settings(
@@ -223,7 +225,9 @@ impl GrpcInferenceService for V2 {
         if request.get_ref().settings.is_empty() {
             return Ok(Response::new(LogSettingsResponse { settings: BTreeMap::new() }));
         }
-        Err(not_here("clients cannot configure the log; configure it where the server is started"))
+        Err(not_supported(
+            "clients cannot configure the log; configure it where the server is started",
+        ))
     }
 }
 
@@ -246,7 +250,7 @@ impl V2 {
             let open = host.open();
             let wanted = open.statistics.iter().filter(|(v, _)| one.is_none_or(|one| one == **v));
             let of = |(&version, statistics): (&VersionId, &Arc<_>)| {
-                counted(host.name(), version, &crate::VersionStatistics::totals(statistics))
+                to_statistics(host.name(), version, &crate::VersionStatistics::totals(statistics))
             };
             model_stats.extend(wanted.map(of));
         }
@@ -311,7 +315,7 @@ fn config(host: &Host, servable: &Servable) -> ModelConfig {
     }
 }
 
-fn counted(model: &str, version: VersionId, totals: &Totals) -> ModelStatistics {
+fn to_statistics(model: &str, version: VersionId, totals: &Totals) -> ModelStatistics {
     let duration = |total: Total| Some(StatisticDuration { count: total.count, ns: total.nanos });
     ModelStatistics {
         name: model.to_owned(),
@@ -333,7 +337,7 @@ fn counted(model: &str, version: VersionId, totals: &Totals) -> ModelStatistics 
     }
 }
 
-fn indexed(model: Indexed) -> ModelIndex {
+fn to_index(model: Indexed) -> ModelIndex {
     ModelIndex {
         name: model.name,
         version: model.version.map_or_else(String::new, |version| version.to_string()),

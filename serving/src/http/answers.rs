@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_as_the_protocols_say() {
+    fn answers_have_the_form_of_their_protocol() {
         let one = Answer::of(VersionId(3), vec![("probabilities".into(), vec![0.25, 0.5, 0.5])]);
         assert_eq!(json(&PredictAnswer::new(&one, false)), r#"{"predictions":[0.25,0.5,0.5]}"#);
         assert_eq!(json(&PredictAnswer::new(&one, true)), r#"{"outputs":[0.25,0.5,0.5]}"#);

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_say_the_encoding() {
+    fn headers_name_the_encoding() {
         let of = |values: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for value in values {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_too_large_and_not_unpacked() {
+    fn a_decompression_bomb_is_refused() {
         let zeros = vec![0u8; 20 << 20];
         for (encoding, bomb) in [(Encoding::Gzip, gzip(&zeros)), (Encoding::Zlib, zlib(&zeros))] {
             assert!(bomb.len() < 1 << 19);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_goes_on_is_malformed() {
+    fn truncated_and_overlong_bodies_are_malformed() {
         for (encoding, whole) in [(Encoding::Gzip, gzip(b"{}")), (Encoding::Zlib, zlib(b"{}"))] {
             assert_eq!(decode(encoding, &whole, 2).unwrap(), "{}");
             for bad in [&whole[..whole.len() - 1], &[&whole[..], b"x"].concat(), b"{}", b""] {
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_compressed_comes_back(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn compressed_bodies_are_read_back(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(decode(Encoding::Gzip, &gzip(&bytes), 300).unwrap(), &bytes[..]);
             prop_assert_eq!(decode(Encoding::Zlib, &zlib(&bytes), 300).unwrap(), &bytes[..]);
         }

@@ -95,7 +95,7 @@ pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<I
         ServeError::Malformed(format!("the body is not a v2 inference request: {e}"))
     })?;
     request.parameters.check_request()?;
-    let timeout = request.parameters.whole("timeout")?.filter(|&micros| micros > 0);
+    let timeout = request.parameters.integer("timeout")?.filter(|&micros| micros > 0);
     let mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>> = BTreeMap::new();
     for input in request.inputs {
         let tensor = read(&input, &mut binary)?;
@@ -166,7 +166,7 @@ fn read<'a>(input: &InferInput<'a>, binary: &mut Option<&'a [u8]>) -> Result<Ten
         other => other,
     };
     input.parameters.check_input().map_err(about)?;
-    match (input.data, input.parameters.whole("binary_data_size").map_err(about)?) {
+    match (input.data, input.parameters.integer("binary_data_size").map_err(about)?) {
         (Some(data), None) => from_json(name, datatype, &input.shape, data),
         (None, Some(size)) => {
             let Some(rest) = *binary else {

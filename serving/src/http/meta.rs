@@ -31,7 +31,7 @@ pub(super) fn ready(domain: &Domain) -> (bool, Value) {
     let missing = |host: &Arc<Host>| {
         let open = host.open();
         let is_missing = host.is_required() && open.current.is_none();
-        is_missing.then(|| json!({ "name": host.name(), "reason": why_not(&open) }))
+        is_missing.then(|| json!({ "name": host.name(), "reason": unready_reason(&open) }))
     };
     let models: Vec<Value> = domain.hosts().iter().filter_map(missing).collect();
     let error = match domain.is_draining() {
@@ -42,7 +42,7 @@ pub(super) fn ready(domain: &Domain) -> (bool, Value) {
 }
 
 /// Returns the reason why a model has no version that answers.
-fn why_not(open: &OpenVersions) -> &str {
+fn unready_reason(open: &OpenVersions) -> &str {
     open.problem.as_deref().unwrap_or("the first version is being loaded")
 }
 

@@ -437,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_referred_to_is_there() {
+    fn every_reference_of_the_document_exists() {
         let mut document = Document::new(&[]);
         document.server();
         document.models();

@@ -43,7 +43,7 @@ impl Parameters {
     }
 
     /// Returns the value of a parameter that is an integer of at least 0.
-    pub(super) fn whole(&self, name: &str) -> Result<Option<u64>> {
+    pub(super) fn integer(&self, name: &str) -> Result<Option<u64>> {
         match self.0.get(name) {
             None => Ok(None),
             Some(Parameter::Whole(number)) => Ok(Some(*number)),
@@ -54,7 +54,7 @@ impl Parameters {
     /// Refuses the parameters of a request that cannot be honoured.
     pub(super) fn check_request(&self) -> Result<()> {
         self.refuse_all(&SEQUENCE, "sequences of requests are not supported")?;
-        if self.whole("priority")?.is_some_and(|priority| priority != 0) {
+        if self.integer("priority")?.is_some_and(|priority| priority != 0) {
             return Err(refuse(
                 "priority",
                 "priorities are not supported; requests are answered in the order of their arrival",
@@ -78,7 +78,7 @@ impl Parameters {
             &SHARED_MEMORY,
             "shared memory is not supported; send the data in the body",
         )?;
-        if self.whole("classification")?.is_some_and(|classes| classes != 0) {
+        if self.integer("classification")?.is_some_and(|classes| classes != 0) {
             let reason = "an output has one number a row and no classes; leave the parameter out, or ask \
                           `/v1/models/<model>:classify`";
             return Err(refuse("classification", reason));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused_by_name() {
+    fn unsupported_parameters_are_refused_by_name() {
         for (json, message) in [
             (
                 r#"{"sequence_id": 7}"#,
@@ -180,7 +180,7 @@ mod tests {
         );
         let shared = read(r#"{"shared_memory_region": "x"}"#);
         assert!(shared.check_input().is_err() && shared.check_output().is_err());
-        assert!(read(r#"{"timeout": -1}"#).whole("timeout").is_err());
+        assert!(read(r#"{"timeout": -1}"#).integer("timeout").is_err());
         assert!(read(r#"{"binary_data": 1}"#).flag("binary_data").is_err());
     }
 

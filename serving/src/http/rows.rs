@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use zillion_feature::{Encoder, InputSpec, RawColumn, RawColumns};
 
 use super::table::{Column, ColumnsSeed, Name, RowSeed, RowsSeed, Table, Trouble};
-use super::values::whole;
+use super::values::to_integer;
 use crate::error::{Result, ServeError};
 
 /// The name of the one signature of a model.
@@ -263,8 +263,9 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
 
 /// Reads a number of rows.
 fn count<E: serde::de::Error>(number: &serde_json::Number) -> Result<usize, E> {
-    let whole = number.as_f64().and_then(whole).and_then(|x| u64::try_from(x).ok());
-    let count = number.as_u64().or(whole).map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+    let integer = number.as_f64().and_then(to_integer).and_then(|x| u64::try_from(x).ok());
+    let count =
+        number.as_u64().or(integer).map(|count| usize::try_from(count).unwrap_or(usize::MAX));
     count.ok_or_else(|| {
         E::custom(format!("`top_k` must be an integer of at least 0, and is {number}"))
     })

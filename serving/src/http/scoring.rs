@@ -22,7 +22,7 @@ use crate::score::Answer;
 use crate::trace::{request_span, span};
 
 /// Answers `POST /v2/models/{m}/infer` with scores.
-pub(super) async fn infer(
+pub(super) async fn post_infer(
     State(domain): State<Arc<Domain>>,
     target: Target,
     request: Request,
@@ -52,7 +52,7 @@ pub(super) async fn answer(
     });
     let response = response.await;
     let status = response.status().as_u16();
-    domain.metrics().request(label, verb.protocol(), status, began.elapsed());
+    domain.metrics().record_request(label, verb.protocol(), status, began.elapsed());
     response
 }
 
@@ -80,12 +80,12 @@ async fn score(
     let began = Instant::now();
     let limits = domain.limits();
     let received = body::receive(&limits, request).instrument(span!("receive")).await?;
-    domain.metrics().stage(Stage::Receive, began.elapsed());
+    domain.metrics().record_stage(Stage::Receive, began.elapsed());
     let arrived = Instant::now();
     let work = move |scored: &Scored| {
         let body = match received.encoding {
             Encoding::Plain => received.bytes,
-            _ => scored.timed(Stage::Decompress, || received.decode(&limits))?,
+            _ => scored.time(Stage::Decompress, || received.decode(&limits))?,
         };
         match verb {
             Verb::Infer => score_tensors(scored, &body, header_length.as_deref(), arrived),
@@ -102,7 +102,7 @@ fn score_tensors(
     header_length: Option<&str>,
     arrived: Instant,
 ) -> Result<Reply> {
-    let parsed = scored.timed(Stage::Parse, || infer::parse(body, header_length))?;
+    let parsed = scored.time(Stage::Parse, || infer::parse(body, header_length))?;
     let (model, version) = &parsed.named;
     let answers = [scored.model().to_owned(), scored.servable().version().to_string()];
     for (what, named, answers) in [("model", model, &answers[0]), ("version", version, &answers[1])]
@@ -120,7 +120,7 @@ fn score_tensors(
     }
     let (rows, columns, outputs) = (parsed.rows, parsed.columns, parsed.outputs);
     let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
-    scored.timed(Stage::Write, || {
+    scored.time(Stage::Write, || {
         infer::reply(scored.model(), parsed.id.as_deref(), &answer, &parsed.binary)
     })
 }
@@ -139,7 +139,7 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
                 .to_owned(),
         ));
     }
-    let parsed = scored.timed(Stage::Parse, || {
+    let parsed = scored.time(Stage::Parse, || {
         let mut parsed = rows::parse(form, body)?;
         parsed.fit(scored.servable().encoder())?;
         Ok::<_, ServeError>(parsed)
@@ -147,7 +147,7 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     let (is_columnar, top_k) = (parsed.is_columnar, parsed.top_k);
     let (rows, columns) = (parsed.rows, parsed.columns);
     let answer = scored.score(&RowsRequest { rows, columns, outputs: Vec::new() })?;
-    let bytes = scored.timed(Stage::Write, || write_answer(verb, &answer, is_columnar, top_k))?;
+    let bytes = scored.time(Stage::Write, || write_answer(verb, &answer, is_columnar, top_k))?;
     Ok(Reply { bytes, header_length: None })
 }
 

@@ -57,7 +57,7 @@ impl<'a> Column<'a> {
         Self { name, values: Vec::new(), lengths: None, rows: 0, bare_text: None }
     }
 
-    fn added(&mut self, before: usize, is_list: bool) {
+    fn end_row(&mut self, before: usize, is_list: bool) {
         let count = self.values.len() - before;
         if is_list && self.lengths.is_none() {
             self.lengths = Some(vec![1; self.rows]);
@@ -210,7 +210,7 @@ impl<'a> RowSeed<'_, 'a> {
         let column = &mut table.columns[0];
         let before = column.values.len();
         let is_list = read(Values { into: &mut column.values, nesting: IN_ROW })?;
-        column.added(before, is_list);
+        column.end_row(before, is_list);
         Ok(())
     }
 }
@@ -252,7 +252,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
             }
             let before = column.values.len();
             match map.next_value_seed(Values { into: &mut column.values, nesting: IN_ROW }) {
-                Ok(is_list) => column.added(before, is_list),
+                Ok(is_list) => column.end_row(before, is_list),
                 Err(error) => {
                     trouble.at(&column.name, place);
                     return Err(error);
@@ -390,7 +390,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
         loop {
             let before = column.values.len();
             match seq.next_element_seed(Values { into: &mut column.values, nesting: IN_ROW }) {
-                Ok(Some(is_list)) => column.added(before, is_list),
+                Ok(Some(is_list)) => column.end_row(before, is_list),
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     trouble.part.get_or_insert(("inputs", Some(column.rows)));

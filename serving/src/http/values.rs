@@ -65,7 +65,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
 
     #[inline]
     fn visit_f64<E>(self, value: f64) -> Result<bool, E> {
-        self.into.push(whole(value).map_or(RawValue::Float(value), RawValue::Int));
+        self.into.push(to_integer(value).map_or(RawValue::Float(value), RawValue::Int));
         Ok(false)
     }
 
@@ -123,7 +123,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
 
 /// Returns the integer that a float stands for, if floats can tell it from its neighbours. Negative
 /// zero stays a float.
-pub(super) fn whole(x: f64) -> Option<i64> {
+pub(super) fn to_integer(x: f64) -> Option<i64> {
     const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
     let is_whole = x.fract() == 0.0 && x.abs() <= EXACT && !(x == 0.0 && x.is_sign_negative());
     is_whole.then_some(x as i64)
@@ -144,7 +144,7 @@ mod tests {
     const ROW: Nesting = Nesting { lists: 1, base64: true };
 
     #[test]
-    fn numbers_keep_what_they_are_written_as() {
+    fn numbers_keep_their_kind() {
         let json = r#"[[1, -9223372036854775808], [18446744073709551615, 1.5], ["a\n", "b"], true, null, []]"#;
         let text = |t: &str| RawValue::Text(t.to_owned().into());
         let values = [
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_has_an_end() {
+    fn nesting_is_limited() {
         assert!(read("[[1]]", ROW).unwrap_err().contains("inside of a list"));
         assert!(read(&"[".repeat(100_000), ANY).unwrap_err().contains("recursion"));
     }

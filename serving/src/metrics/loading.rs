@@ -113,30 +113,30 @@ impl Loading {
         Ok(Self {
             loads: counter(
                 "zillion_serving_loads_total",
-                "Attempts to load a version, by how they ended.",
+                "Attempts to load a version, by outcome.",
                 &["model", "outcome"],
             )?,
             rollbacks: counter(
                 "zillion_serving_rollbacks_total",
-                "How often requests without a version went back to an older one.",
+                "Changes of the current version to an older one.",
                 of_model,
             )?,
             freshness: age(
                 "zillion_serving_freshness_seconds",
-                "From the newest event that a version was trained on to the moment that it could answer.",
+                "Time from the newest event in the training data of a version to its first possible answer.",
             )?,
             publish_to_servable: age(
                 "zillion_serving_publish_to_servable_seconds",
-                "From the publication of a version to the moment that it could answer.",
+                "Time from the publication of a version to its first possible answer.",
             )?,
             published_at: gauge(
                 "zillion_serving_version_published_timestamp_seconds",
-                "When the current version was published, in seconds since 1970.",
+                "Time of publication of the current version, in seconds since 1970.",
                 of_model,
             )?,
             newest_event_at: gauge(
                 "zillion_serving_newest_event_timestamp_seconds",
-                "When the newest event of the current version happened, in seconds since 1970; 0 where it does not say.",
+                "Time of the newest event of the current version, in seconds since 1970; 0 if unknown.",
                 of_model,
             )?,
             table_layers: gauge(
@@ -146,7 +146,7 @@ impl Loading {
             )?,
             table_rows: gauge(
                 "zillion_serving_table_rows",
-                "Rows of a table in the layers of the current version; a row that several have counts in each.",
+                "Rows of a table in the layers of the current version; a row in several layers counts in each.",
                 of_table,
             )?,
             table_bytes: gauge(
@@ -156,18 +156,18 @@ impl Loading {
             )?,
             cache_files: gauge(
                 "zillion_serving_cache_files",
-                "Files in the model's cache folder, when a version was put up last.",
+                "Files in the model's cache folder after the last load.",
                 of_model,
             )?,
-            cache_bytes: gauge("zillion_serving_cache_bytes", "Their bytes.", of_model)?,
+            cache_bytes: gauge("zillion_serving_cache_bytes", "Bytes of these files.", of_model)?,
             fetched_files: counter(
                 "zillion_serving_fetched_files_total",
-                "Files that were brought from the registry into the cache.",
+                "Files that were fetched from the registry into the cache.",
                 of_model,
             )?,
             fetched_bytes: counter(
                 "zillion_serving_fetched_bytes_total",
-                "Their bytes.",
+                "Bytes of the fetched files.",
                 of_model,
             )?,
             merges: counter(
@@ -177,7 +177,7 @@ impl Loading {
             )?,
             merged_bytes: counter(
                 "zillion_serving_merged_bytes_total",
-                "Bytes of what the merges wrote.",
+                "Bytes that the merges wrote.",
                 of_model,
             )?,
         })
@@ -205,20 +205,20 @@ impl Loading {
         }
     }
 
-    pub(crate) fn loaded(&self, model: &str) {
+    pub(crate) fn record_load(&self, model: &str) {
         self.loads.with_label_values(&[model, Outcome::Ok.name()]).inc();
     }
 
-    pub(crate) fn failed(&self, model: &str, error: &Error) {
+    pub(crate) fn record_failure(&self, model: &str, error: &Error) {
         self.loads.with_label_values(&[model, Outcome::of(error).name()]).inc();
     }
 
-    pub(crate) fn rolled_back(&self, model: &str) {
+    pub(crate) fn record_rollback(&self, model: &str) {
         self.rollbacks.with_label_values(&[model]).inc();
     }
 
     /// Records the age of a version that can answer for the first time, and of its newest event.
-    pub(crate) fn became_servable(&self, version: &Servable) {
+    pub(crate) fn record_servable(&self, version: &Servable) {
         let manifest = version.manifest();
         let now = SystemTime::now();
         let model = manifest.model.as_str();
@@ -234,7 +234,7 @@ impl Loading {
 
     /// Records the version that answers by default. `gone` are tables of the version before that it
     /// does not have.
-    pub(crate) fn current(&self, version: &Servable, gone: &[String]) {
+    pub(crate) fn record_current(&self, version: &Servable, gone: &[String]) {
         let manifest = version.manifest();
         let model = manifest.model.as_str();
         for table in gone {
@@ -244,22 +244,22 @@ impl Loading {
             }
         }
         let event = manifest.origin.newest_event_ms.unwrap_or(0) / 1000;
-        self.published_at.with_label_values(&[model]).set(whole(manifest.published_ms / 1000));
-        self.newest_event_at.with_label_values(&[model]).set(whole(event));
+        self.published_at.with_label_values(&[model]).set(to_gauge(manifest.published_ms / 1000));
+        self.newest_event_at.with_label_values(&[model]).set(to_gauge(event));
         let layers = version.rows().layers();
         for (index, table) in version.rows().tables().iter().enumerate() {
             let labels = &[model, table.name.as_str()];
             let with_rows = layers.iter().filter(|layer| layer.rows(index) > 0).count();
-            self.table_layers.with_label_values(labels).set(whole(with_rows as u64));
+            self.table_layers.with_label_values(labels).set(to_gauge(with_rows as u64));
             let rows = layers.iter().map(|layer| layer.rows(index)).sum();
-            self.table_rows.with_label_values(labels).set(whole(rows));
+            self.table_rows.with_label_values(labels).set(to_gauge(rows));
             let bytes = layers.iter().map(|layer| layer.bytes(index)).sum();
-            self.table_bytes.with_label_values(labels).set(whole(bytes));
+            self.table_bytes.with_label_values(labels).set(to_gauge(bytes));
         }
     }
 
     /// Records the work of the cache since `before`, and its present contents.
-    pub(crate) fn cache(
+    pub(crate) fn record_cache(
         &self,
         model: &str,
         before: CacheCounts,
@@ -274,12 +274,12 @@ impl Loading {
         add(&self.merges, before.merges, now.merges);
         add(&self.merged_bytes, before.merged_bytes, now.merged_bytes);
         if let Some(size) = size {
-            self.cache_files.with_label_values(&[model]).set(whole(size.files));
-            self.cache_bytes.with_label_values(&[model]).set(whole(size.bytes));
+            self.cache_files.with_label_values(&[model]).set(to_gauge(size.files));
+            self.cache_bytes.with_label_values(&[model]).set(to_gauge(size.bytes));
         }
     }
 }
 
-fn whole(value: u64) -> i64 {
+fn to_gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

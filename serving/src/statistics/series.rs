@@ -25,18 +25,26 @@ const SERIES: [Series; 9] = [
     ("nv_inference_request_duration_us", "Time of answered requests, in microseconds.", |t| {
         micros(t.success.nanos)
     }),
-    ("nv_inference_queue_duration_us", "Time that they waited for a thread.", |t| {
-        micros(t.queue.nanos)
-    }),
-    ("nv_inference_compute_input_duration_us", "Time from their bodies to raw columns.", |t| {
-        micros(t.compute_input.nanos)
-    }),
-    ("nv_inference_compute_infer_duration_us", "Time of encoding, lookup and model.", |t| {
-        micros(t.compute_infer.nanos)
-    }),
-    ("nv_inference_compute_output_duration_us", "Time from scores to answers.", |t| {
-        micros(t.compute_output.nanos)
-    }),
+    (
+        "nv_inference_queue_duration_us",
+        "Time that answered requests waited for a thread, in microseconds.",
+        |t| micros(t.queue.nanos),
+    ),
+    (
+        "nv_inference_compute_input_duration_us",
+        "Time from bodies to raw columns, in microseconds.",
+        |t| micros(t.compute_input.nanos),
+    ),
+    (
+        "nv_inference_compute_infer_duration_us",
+        "Time of encoding, lookup and model, in microseconds.",
+        |t| micros(t.compute_infer.nanos),
+    ),
+    (
+        "nv_inference_compute_output_duration_us",
+        "Time from scores to answers, in microseconds.",
+        |t| micros(t.compute_output.nanos),
+    ),
 ];
 
 fn micros(nanos: u64) -> f64 {
@@ -114,7 +122,7 @@ mod tests {
     use crate::statistics::{Begun, Spent, VersionStatistics};
 
     #[test]
-    fn series_are_those_of_open_versions() {
+    fn series_belong_to_loaded_versions() {
         let hosts = Arc::new(Hosts::default());
         let host = Arc::new(Host::new("m", Follow::Latest, true));
         hosts.insert(host.clone());
@@ -125,7 +133,7 @@ mod tests {
         let statistics = Arc::new(VersionStatistics::default());
         let spent =
             Spent { infer: Duration::from_millis(3), rows: 5, executions: 1, ..Spent::default() };
-        Begun::now(&statistics).answered(&spent);
+        Begun::now(&statistics).finish(&spent);
         host.set_statistics(VersionId(7), statistics);
         let said = text();
         for line in [

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_types_take_what_is_in_their_range() {
+    fn integer_types_take_values_in_their_range() {
         for (datatype, takes, refuses) in [
             (Datatype::Int8, [-128i64, 127], [-129, 128]),
             (Datatype::Uint16, [0, 65_535], [-1, 65_536]),

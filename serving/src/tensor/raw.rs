@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_said() {
+    fn unfit_bytes_are_refused_with_a_reason() {
         assert!(refused(Datatype::Bool, 1, &[2]).contains("BOOL is 0 or 1"));
         assert!(refused(Datatype::Bytes, 2, b"\x02\0\0\0ab\0\0\0").contains("within text 1 of 2"));
         assert!(refused(Datatype::Bytes, 1, b"\xff\xff\xff\xffab").contains("within text 0"));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn values_take_the_type_that_loses_nothing() {
+    fn values_get_the_type_that_loses_nothing() {
         let of = |values: &[RawValue<'static>]| {
             encode(&RawValues::Any(values.to_vec())).map(|(datatype, _)| datatype)
         };
@@ -326,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(values in any_values()) {
+        fn written_tensors_are_read_back(values in any_values()) {
             let (datatype, bytes) = encode(&values).unwrap();
             prop_assert_eq!(decode(datatype, values.len(), &bytes), Ok(values));
         }

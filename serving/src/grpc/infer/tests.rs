@@ -37,7 +37,7 @@ fn whole(values: &[i64]) -> InferTensorContents {
 }
 
 #[test]
-fn typed_and_raw_values_are_the_same_columns() {
+fn typed_and_raw_values_give_equal_columns() {
     let none = InferTensorContents::default;
     let typed = request(
         vec![
@@ -87,7 +87,7 @@ fn typed_and_raw_values_are_the_same_columns() {
 }
 
 #[test]
-fn what_does_not_add_up_is_refused_by_name() {
+fn inconsistent_inputs_are_refused_by_name() {
     let one = |datatype: &str, shape: &[i64], contents| {
         refused(&request(vec![input("x", datatype, shape, contents)], Vec::new()))
     };
@@ -131,7 +131,7 @@ fn what_does_not_add_up_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_not_here_is_refused_and_not_ignored() {
+fn unsupported_parameters_are_refused() {
     let parameter = |choice| InferParameter { parameter_choice: Some(choice) };
     let whole_input = || vec![input("x", "INT64", &[1], whole(&[1]))];
     let mut sequence = request(whole_input(), Vec::new());
@@ -150,7 +150,7 @@ fn what_is_not_here_is_refused_and_not_ignored() {
 }
 
 #[test]
-fn the_head_says_who_is_to_answer_and_how_soon() {
+fn the_head_names_the_model_and_the_time_limit() {
     let mut asked = request(vec![input("x", "INT64", &[1], whole(&[1]))], Vec::new());
     let target = |asked: &ModelInferRequest| Infer.target(&asked.encode_to_vec().into());
     let wanted = Target { model: "m".to_owned(), selector: Selector::Default, time: None };

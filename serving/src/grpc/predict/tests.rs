@@ -5,7 +5,7 @@ use zillion_feature::RawValue;
 
 use super::*;
 
-fn sized(dims: &[i64]) -> Option<TensorShapeProto> {
+fn shape_of(dims: &[i64]) -> Option<TensorShapeProto> {
     let dim = dims.iter().map(|&size| Dim { size, name: String::new() }).collect();
     Some(TensorShapeProto { dim, unknown_rank: false })
 }
@@ -13,7 +13,7 @@ fn sized(dims: &[i64]) -> Option<TensorShapeProto> {
 fn whole(dims: &[i64], values: &[i64]) -> TensorProto {
     TensorProto {
         dtype: DataType::DtInt64.into(),
-        tensor_shape: sized(dims),
+        tensor_shape: shape_of(dims),
         int64_val: values.to_vec(),
         ..TensorProto::default()
     }
@@ -50,10 +50,10 @@ fn refused(tensor: TensorProto) -> String {
 }
 
 #[test]
-fn values_are_in_the_list_of_their_type_or_in_the_content() {
+fn values_come_in_the_typed_list_or_as_content() {
     let of = |dtype: DataType| TensorProto {
         dtype: dtype.into(),
-        tensor_shape: sized(&[2]),
+        tensor_shape: shape_of(&[2]),
         ..TensorProto::default()
     };
     let ints = |values: &[i64]| RawValues::Ints(values.to_vec());
@@ -106,7 +106,7 @@ fn values_are_in_the_list_of_their_type_or_in_the_content() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn unfit_tensors_are_refused_by_name() {
     assert!(
         refused(whole(&[3], &[1, 2]))
             .contains("input `x`: the shape [3] does not fit the 2 values")

@@ -39,7 +39,7 @@ fn tensors_become_columns() {
 }
 
 #[test]
-fn binary_tensors_are_the_json_ones() {
+fn binary_tensors_equal_json_tensors() {
     let json = r#"{"inputs": [
         {"name": "price", "shape": [2], "datatype": "FP32", "parameters": {"binary_data_size": 8}},
         {"name": "user", "shape": [2], "datatype": "INT64", "data": [7, 8]},
@@ -104,7 +104,7 @@ fn answers_are_json_bytes_or_both() {
 }
 
 #[test]
-fn what_does_not_add_up_is_refused_by_name() {
+fn inconsistent_inputs_are_refused_by_name() {
     let one = |shape: &str, datatype: &str, data: &str| {
         refused(&format!(
             r#"{{"inputs": [{{"name": "x", "shape": {shape}, "datatype": "{datatype}", "data": {data}}}]}}"#

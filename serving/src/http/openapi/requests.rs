@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_end_where_taking_does() {
+    fn ranges_are_those_of_accepted_values() {
         assert_eq!(range(|x| x.is_finite()), (f64::MIN, f64::MAX));
         assert_eq!(range(|x| (-1.5..=1e30).contains(&x)), (-1.5, 1e30));
         let (low, high) = range(|x| (x as f32).is_finite());

@@ -51,7 +51,7 @@ fn encoder(job: &str) -> Encoder {
 }
 
 #[test]
-fn rows_without_names_are_of_the_one_input() {
+fn rows_without_names_belong_to_the_one_input() {
     let one = encoder("[features.word]\nkind = 'ids'\ntype = 'string'\n[labels.y]");
     let two = encoder("[features.a]\nkind = 'id'\n[features.b]\nkind = 'id'\n[labels.y]");
     for body in [r#"{"instances": [["a"], []]}"#, r#"{"inputs": [["a"], []]}"#] {
@@ -74,7 +74,7 @@ fn rows_without_names_are_of_the_one_input() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_by_name_and_row() {
+fn errors_name_the_input_and_the_row() {
     let uneven = "not a predict request: line 1, column ";
     for (form, body, messages) in [
         (
