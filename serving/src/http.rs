@@ -4,8 +4,8 @@
 //! hands the body to a task of the pool, and puts the bytes of the task into an answer. The
 //! network's thread parses no JSON but the few bytes of the repository's requests.
 //!
-//! axum's router chooses by path and method. It matches whole segments, so that [`answer_tf`] itself
-//! chooses between the requests of TF-Serving whose last segment may end with a verb, as in
+//! axum's router chooses by path and method. It matches whole segments, so that [`answer_tf`]
+//! itself chooses between the requests of TF-Serving whose last segment may end with a verb, as in
 //! `/v1/models/m:predict`.
 
 mod answers;

@@ -19,23 +19,25 @@ use self::requests::{Form, Inputs};
 use crate::domain::Domain;
 use crate::host::{Host, OpenVersions};
 
-const ABOUT: &str = "Scores of published versions over the Open Inference Protocol v2 with Triton's extensions, \
-TF-Serving's REST API, and ranking of candidates. Bodies may be compressed with gzip or deflate \
-(`Content-Encoding`); any media type is taken for what the path takes. A path answers other methods with 405, and GET \
-paths answer HEAD too. Paths that are not here are answered with 404.";
+const ABOUT: &str = "Scores of published versions over the Open Inference Protocol v2 with Triton's \
+extensions, TF-Serving's REST API, and ranking of candidates. A body may be compressed with gzip or deflate \
+(`Content-Encoding`), and its media type does not matter. A path answers 405 to other methods than its own, \
+and GET paths answer HEAD too. Unknown paths are answered with 404.";
 
-const BINARY: &str = "Binary tensors (Triton's extension): an input may have `parameters: {\"binary_data_size\": n}` \
-instead of `data`; its n bytes then follow the JSON, in the order of the inputs, and the header \
-`Inference-Header-Content-Length` says how many bytes the JSON has. Elements are little-endian, a text is its length in four bytes and \
-then its UTF-8. Outputs come in the same way where `binary_data` of an output or `binary_data_output` of the request is true. \
-The parameter `timeout` is how many microseconds the request may wait before it is worked on. `priority` other than 0, sequences, shared memory and \
-`classification` are refused by name; other parameters are the client's own. `model_name` and `model_version` may be \
-said again. A feature with lists takes its values flat and their number a row in `<feature>__lengths`, or has rows of one width by its shape. \
-Any number of rows up to the limit will do; inputs may be in any order; the integer types INT8 to UINT64, \
-FP64 beside FP32, and, as binary data, FP16 and BF16 are taken wherever the values fit.";
+const BINARY: &str = "Binary tensors (Triton's extension): an input may have \
+`parameters: {\"binary_data_size\": n}` instead of `data`. Its n bytes then follow the JSON, in the order of \
+the inputs, and the header `Inference-Header-Content-Length` is the number of bytes of the JSON. Elements \
+are little-endian, and a text is its length in four bytes followed by its UTF-8. An output is binary if its \
+parameter `binary_data`, or the parameter `binary_data_output` of the request, is true. \
+The parameter `timeout` is the number of microseconds for which the request may wait. `priority` other \
+than 0, sequences, shared memory and `classification` are refused by name, and other parameters are \
+ignored. `model_name` and `model_version` may repeat the path. A feature with lists takes its values flat \
+and the number of values of each row in `<feature>__lengths`, or rows of equal width by its shape. \
+Any number of rows up to the limit is accepted, and inputs may come in any order. The integer types INT8 \
+to UINT64, FP64 beside FP32, and, as binary data, FP16 and BF16 are accepted wherever the values fit.";
 
-const ROWS: &str = "An input is one value, and where it is a list, a list of values. `null` and the empty text are a \
-missing value. A text may be given as `{\"b64\": …}`, the base64 of its UTF-8.";
+const ROWS: &str = "An input is one value, or a list of values if the feature has lists. `null` and the \
+empty text are missing values. A text may be given as `{\"b64\": …}`, the base64 of its UTF-8.";
 
 /// Returns the OpenAPI document.
 pub(super) fn document(domain: &Domain) -> Value {
@@ -77,7 +79,7 @@ impl Document {
             // The file is part of the program, and a test reads it.
             components: serde_json::from_str(include_str!("openapi/components.json"))
                 .unwrap_or_default(),
-            model: parameter("model", "A model.", one_of(names)),
+            model: parameter("model", "The name of a model.", one_of(names)),
             version: version_parameter(versions),
             label: label_parameter(labels),
         }
@@ -95,8 +97,8 @@ impl Document {
             "tags": [
                 { "name": "v2", "description": "The Open Inference Protocol." },
                 { "name": "v1", "description": "TF-Serving's REST API." },
-                { "name": "rank", "description": "One context, many candidates." },
-                { "name": "operations", "description": "For those who run the server." },
+                { "name": "rank", "description": "Ranking of many candidates in one context." },
+                { "name": "operations", "description": "The operation of the server." },
             ],
             "paths": self.paths,
             "components": self.components,
@@ -107,7 +109,7 @@ impl Document {
     fn server(&mut self) {
         let ready = |id: &str| {
             let responses =
-                json!({ "200": ok("It is ready.", "Ready"), "503": response("NotReady") });
+                json!({ "200": ok("The server is ready.", "Ready"), "503": response("NotReady") });
             operation(id, "operations", "Whether every model has a version that answers", responses)
         };
         let live = |id: &str| get(id, "operations", "Whether the process runs", "Live", &[]);
@@ -127,12 +129,12 @@ impl Document {
         self.get("/readyz", ready("readyz"));
         let text = json!({
             "200": {
-                "description": "Prometheus' text format.",
+                "description": "Metrics in the text format of Prometheus.",
                 "content": { "text/plain": { "schema": { "type": "string" } } },
             },
             "500": response("Internal"),
         });
-        self.get("/metrics", operation("metrics", "operations", "What the server measures", text));
+        self.get("/metrics", operation("metrics", "operations", "The metrics of the server", text));
         self.get("/openapi.json", get("openApi", "operations", "This document", "OpenApi", &[]));
     }
 
@@ -155,13 +157,13 @@ impl Document {
             (
                 "/config",
                 "modelConfig",
-                "The model as Triton's configuration describes one",
+                "The configuration of a model, in Triton's form",
                 "ModelConfig",
             ),
             (
                 "/stats",
                 "modelStatistics",
-                "Requests of the model's open versions, and their time",
+                "The counters and times of requests to the loaded versions of a model",
                 "Statistics",
             ),
         ] {
@@ -174,7 +176,13 @@ impl Document {
         }
         self.get(
             "/v2/models/stats",
-            get("statistics", "v2", "The same of every model", "Statistics", &[]),
+            get(
+                "statistics",
+                "v2",
+                "The counters and times of requests to all models",
+                "Statistics",
+                &[],
+            ),
         );
         let labels = Which {
             path: "/labels/{label}",
@@ -183,7 +191,7 @@ impl Document {
         };
         for which in versions(self).into_iter().chain([labels]) {
             for (verb, id, summary, schema) in [
-                ("", "modelStatus", "The versions that are open", "ModelStatus"),
+                ("", "modelStatus", "The loaded versions of a model", "ModelStatus"),
                 ("/metadata", "tfMetadata", "The model's signature", "TfMetadata"),
             ] {
                 let mut operation =
@@ -214,7 +222,7 @@ impl Document {
         index["requestBody"] = body("IndexRequest");
         self.post("/v2/repository/index", index);
         for (verb, summary) in
-            [("load", "Serve a model of the registry"), ("unload", "Serve a model no more")]
+            [("load", "Load a model of the registry"), ("unload", "Unload a model")]
         {
             let more = if has_control { "404 NotFound" } else { "403 Forbidden" };
             let errors: Vec<&str> = errors.iter().copied().chain([more]).collect();
@@ -231,7 +239,7 @@ impl Document {
             operation["requestBody"] = body("ControlRequest");
             operation["parameters"] = json!([parameter(
                 "model",
-                "A model of the registry.",
+                "The name of a model of the registry.",
                 json!({ "type": "string", "pattern": "^[A-Za-z0-9_]{1,64}$" })
             )]);
             self.post(&format!("/v2/repository/models/{{model}}/{verb}"), operation);
@@ -297,7 +305,7 @@ impl Document {
                 ":classify",
                 Form::Examples,
                 "v1",
-                "The first label's classes of examples",
+                "The classes of the first label for examples",
                 "ClassifyResponse",
                 ROWS,
             ),
@@ -305,7 +313,7 @@ impl Document {
                 ":regress",
                 Form::Examples,
                 "v1",
-                "The first label's probability of examples",
+                "The probability of the first label for examples",
                 "RegressResponse",
                 ROWS,
             ),
@@ -339,7 +347,7 @@ impl Document {
                     let answer = &mut operation["responses"]["200"];
                     answer["content"]["application/octet-stream"] = json!({});
                     answer["headers"] = json!({ "Inference-Header-Content-Length": {
-                        "description": "Bytes of the JSON, where binary tensors follow it.",
+                        "description": "The number of bytes of the JSON, if binary tensors follow it.",
                         "schema": { "type": "integer", "minimum": 0 },
                     } });
                 }
@@ -414,13 +422,13 @@ fn version_parameter(versions: Vec<VersionId>) -> Value {
         true => json!({ "type": "integer", "minimum": 0 }),
         false => json!({ "type": "integer", "enum": numbers }),
     };
-    parameter("version", "A version that is open.", schema)
+    parameter("version", "The number of a loaded version.", schema)
 }
 
 fn label_parameter(mut labels: Vec<String>) -> Value {
     labels.sort_unstable();
     labels.dedup();
-    parameter("label", "A pointer: `stable`, `canary`.", one_of(labels))
+    parameter("label", "The name of a pointer, such as `stable` or `canary`.", one_of(labels))
 }
 
 fn one_of<T: Into<Value>>(names: Vec<T>) -> Value {

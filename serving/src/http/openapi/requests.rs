@@ -97,12 +97,12 @@ impl Inputs {
         };
         object(
             json!({
-                "id": { "type": ["string", "null"], "description": "Comes back with the answer." },
+                "id": { "type": ["string", "null"], "description": "The answer repeats this id." },
                 "parameters": parameters("binary_data_output"),
-                "inputs": { "description": "For one, two and three rows, and so on.", "anyOf": inputs },
+                "inputs": { "description": "The forms for one, two and three rows; more rows are accepted too.", "anyOf": inputs },
                 "outputs": {
                     "type": "array",
-                    "description": "What is wanted; without any, the probabilities.",
+                    "description": "The outputs to return. Without any, the answer has the probabilities.",
                     "items": object(
                         json!({ "name": { "enum": outputs }, "parameters": parameters("binary_data") }),
                         &["name"],
@@ -153,8 +153,7 @@ impl Inputs {
             }
         };
         let inputs: Vec<Value> = ROWS.iter().map(columns).collect();
-        let inputs =
-            json!({ "description": "For one, two and three rows, and so on.", "anyOf": inputs });
+        let inputs = json!({ "description": "The forms for one, two and three rows; more rows are accepted too.", "anyOf": inputs });
         json!({ "anyOf": [
             object(json!({ name: signature, "instances": instances }), &["instances"]),
             object(json!({ name: signature, "inputs": inputs }), &["inputs"]),
@@ -178,7 +177,7 @@ impl Inputs {
             _ => vec![alone],
         };
         json!({
-            "description": "Each input is either in `context`, for all rows, or in every row: here all of them in the rows, or the first one in `context`. Any other division will do.",
+            "description": "Each input is either in `context`, for all rows, or in every row. The forms have all of them in the rows, or the first one in `context`; any other division is accepted too.",
             "anyOf": forms,
         })
     }
@@ -227,7 +226,7 @@ impl Input {
         push_type(&mut schema, "array");
         schema["items"] = scalar;
         if self.is_list {
-            schema["description"] = "A list, of any length; what is no list is a list of one. A text must be in a list.".into();
+            schema["description"] = "A list of any length. A value that is no list counts as a list of one, but a text must be in a list.".into();
             if let Some(types) = schema["type"].as_array_mut() {
                 types.retain(|name| name != "string" && name != "object");
             }
