@@ -21,7 +21,9 @@ use zillion_feature::{
 };
 use zillion_nn::{Mode, Params, Settings};
 use zillion_registry::{Draft, Link, Model, Origin, ScoreSettings, VersionManifest};
-use zillion_rows::layer::{AtOnce, Layer, LayerManifest, LayerSource, LayerWriter, part_count};
+use zillion_rows::layer::{
+    Layer, LayerManifest, LayerSource, LayerWriter, Unthrottled, part_count,
+};
 use zillion_rows::{RowSource, TableLayout, TableSpec};
 use zillion_scorer::{ParityRows, Scorer};
 use zillion_trainer::Job;
@@ -162,7 +164,7 @@ fn random_rows(rows: u64, layout: &TableLayout, folder: &Path) -> Result<LayerMa
     let files = durable_files()?;
     let mut keys: Vec<u64> = (0..rows as i64).map(|id| FeatureKey::from_i64(id).0).collect();
     keys.sort_unstable();
-    let mut pace = AtOnce;
+    let mut pace = Unthrottled;
     let mut writer = LayerWriter::new(&files, folder, &mut pace);
     writer.table(layout, part_count(rows, WIDTH))?;
     let mut row = [0.0; WIDTH];

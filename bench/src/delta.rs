@@ -16,7 +16,7 @@ use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, RowBuffer, Step};
 use zillion_rows::DEFAULT_SHARDS;
 use zillion_rows::conformance::plan_of;
-use zillion_rows::layer::{AtOnce, Layer, LayerManifest, difference};
+use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference};
 
 use crate::args::BenchDeltaArgs;
 use crate::embedding::{BATCH_VALUES, spec};
@@ -144,12 +144,12 @@ impl Bench<'_> {
     }
 
     fn base(&self, folder: &Path) -> Result<LayerManifest> {
-        Ok(self.tables.write_base(self.workers, &self.files, folder, &mut AtOnce)?)
+        Ok(self.tables.write_base(self.workers, &self.files, folder, &mut Unthrottled)?)
     }
 
     fn delta(&self, since: u32, folder: &Path) -> Result<LayerManifest> {
         let delta =
-            self.tables.write_delta(self.workers, since, &self.files, folder, &mut AtOnce)?;
+            self.tables.write_delta(self.workers, since, &self.files, folder, &mut Unthrottled)?;
         delta.context(
             "the list of changes overflowed, because it holds a million keys: use fewer --rows",
         )
@@ -157,7 +157,7 @@ impl Bench<'_> {
 
     fn difference(&self, was: &Layer, now: &Layer, folder: &Path) -> Result<LayerManifest> {
         let layouts = self.tables.layouts();
-        Ok(difference(&self.files, folder, layouts, &[was], now, &mut AtOnce)?)
+        Ok(difference(&self.files, folder, layouts, &[was], now, &mut Unthrottled)?)
     }
 
     /// Times a writer that writes into a folder of its own, because a file that exists would not be

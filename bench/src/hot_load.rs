@@ -23,7 +23,7 @@ use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_device::machine::process::cpu_seconds;
 use zillion_registry::{Cache, Model, STABLE, VersionId};
-use zillion_rows::layer::AtOnce;
+use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use crate::args::{BenchHotLoadArgs, Protocol};
@@ -330,7 +330,7 @@ fn check(model: &Model, bodies: &[Body], run: &Run, folder: &Path) -> Result<Che
             let before = loaded.take();
             let others = before.iter().map(|(_, servable)| servable);
             let servable =
-                Servable::load(model, version, others, &mut cache, &workers, &mut AtOnce)?;
+                Servable::load(model, version, others, &mut cache, &workers, &mut Unthrottled)?;
             loaded = Some((version, servable));
         }
         let (_, servable) = loaded.as_ref().ok_or_else(|| anyhow!("no version is loaded"))?;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_feature::Schema;
 use zillion_registry::{Cache, Model, STABLE, VersionId};
-use zillion_rows::layer::AtOnce;
+use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use crate::args::{LoadgenArgs, Protocol};
@@ -166,7 +166,8 @@ fn check(args: &LoadgenArgs, model: &Model, bodies: &[Body], answers: &Answers) 
     let expected = |version: VersionId, body: usize| -> Result<Expected> {
         if loaded.as_ref().is_none_or(|(open, _)| *open != version) {
             loaded = None;
-            let servable = Servable::load(model, version, [], &mut cache, &workers, &mut AtOnce)?;
+            let servable =
+                Servable::load(model, version, [], &mut cache, &workers, &mut Unthrottled)?;
             loaded = Some((version, servable));
         }
         let Some((_, servable)) = &loaded else { return Ok(Expected::new()) };

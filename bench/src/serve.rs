@@ -12,7 +12,7 @@ use anyhow::Result;
 use serde::Serialize;
 use zillion_device::machine::{self, CpuTimes};
 use zillion_registry::Cache;
-use zillion_rows::layer::AtOnce;
+use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use crate::args::BenchServeArgs;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
     let version = publish(&published, args.rows.get(), folder.path(), &workers)?.version;
     let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
     let began = Instant::now();
-    let servable = Servable::load(&published, version, [], &mut cache, &workers, &mut AtOnce)?;
+    let servable = Servable::load(&published, version, [], &mut cache, &workers, &mut Unthrottled)?;
     let load = began.elapsed();
 
     let candidates = args.candidates.get();

@@ -1,9 +1,9 @@
-//! What a table is made of, one part at a time: the order of its stages, index, copies of rows, pulls by type, pushes
-//! by rule, inserts, and the slice of a checkpoint that stands behind a push. One thread; a million rows of 16
-//! weights, which no cache holds.
+//! What a table is made of, one part at a time: the order of its stages, index, copies of rows,
+//! pulls by type, pushes by rule, inserts, and the slice of a checkpoint that stands behind a push.
+//! One thread; a million rows of 16 weights, which no cache holds.
 //!
-//! The index is held against `std`'s map, which is hashbrown, with keys that are mixed already and so need no hash.
-//! `cargo bench -p zillion-embedding --bench kernels -- push` runs some of them.
+//! The index is held against `std`'s map, which is hashbrown, with keys that are mixed already and
+//! so need no hash. `cargo bench -p zillion-embedding --bench kernels -- push` runs some of them.
 
 mod common;
 
@@ -176,7 +176,8 @@ fn pushes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Rows that come to be in a table of [`ROWS`] and go with it, so that each measured push meets new keys only.
+/// Rows that come to be in a table of [`ROWS`] and go with it, so that each measured push meets new
+/// keys only.
 fn inserts(criterion: &mut Criterion) {
     let workers = one();
     let plans: Vec<LookupPlan> =
@@ -205,7 +206,8 @@ fn inserts(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What [`TableSet::advance_snapshot`] takes behind a push; beginning and finishing checkpoints is off the clock.
+/// What [`TableSet::advance_snapshot`] takes behind a push; beginning and finishing checkpoints is
+/// off the clock.
 fn slices(criterion: &mut Criterion) {
     // Parts are written by a thread of the pool.
     let workers = Workers::new(NonZeroUsize::MIN.saturating_add(1)).expect("threads");
@@ -247,8 +249,9 @@ fn slices(criterion: &mut Criterion) {
 #[repr(align(64))]
 struct Line([f32; 16]);
 
-/// Three random lines and some work a key, as a push has them, in the two orders that they can be asked for in: key by
-/// key, or a block of sixteen at a stage. The work is a chain of so many multiplications.
+/// Three random lines and some work a key, as a push has them, in the two orders that they can be
+/// asked for in: key by key, or a block of sixteen at a stage. The work is a chain of so many
+/// multiplications.
 fn orders(c: &mut Criterion) {
     const LINES: usize = 1 << 20;
     const AHEAD: usize = 16;

@@ -1,8 +1,9 @@
-//! What a checkpoint beside training costs it: 10 million rows of 16 weights (or as many as the first argument says),
-//! 1,000-key pulls and pushes of uniform keys, before the checkpoint and until it is written.
+//! What a checkpoint beside training costs it: 10 million rows of 16 weights (or as many as the
+//! first argument says), 1,000-key pulls and pushes of uniform keys, before the checkpoint and
+//! until it is written.
 //!
-//! Printed are the operations' times and their rate, by the clock and by the time that the thread had on a
-//! processor: where other programs run beside this one, only the latter says something.
+//! Printed are the operations' times and their rate, by the clock and by the time that the thread
+//! had on a processor: where other programs run beside this one, only the latter says something.
 
 mod common;
 

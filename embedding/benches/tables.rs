@@ -1,4 +1,5 @@
-//! Rows pulled and pushed per second, and bytes a row: 10 million rows of 16 weights, rowwise AdaGrad.
+//! Rows pulled and pushed per second, and bytes a row: 10 million rows of 16 weights, rowwise
+//! AdaGrad.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;

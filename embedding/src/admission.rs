@@ -50,7 +50,8 @@ impl Gate {
         }
     }
 
-    /// Counts `times` occurrences of a key without a row, in `step`. True where its row must be made now.
+    /// Counts `times` occurrences of a key without a row, in `step`. True where its row must be
+    /// made now.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         match self {
             Self::Counts(candidates) => candidates.admit(key, times, step),

@@ -1,9 +1,9 @@
-//! Rows of a version as the beginning of new training: weights are taken over, what an optimizer remembers is
-//! not there and begins anew.
+//! Rows of a version as the beginning of new training: weights are taken over, what an optimizer
+//! remembers is not there and begins anew.
 //!
 //! # Invariants
-//! Keys come in the version's order, so that rows do not depend on shards or threads. A table with a fixed
-//! vocabulary keeps it: of a version's rows those are taken whose keys it has.
+//! Keys come in the version's order, so that rows do not depend on shards or threads. A table with
+//! a fixed vocabulary keeps it: of a version's rows those are taken whose keys it has.
 
 mod table;
 
@@ -29,9 +29,10 @@ pub struct Adopted {
 pub(crate) type Moves = Vec<(Range<usize>, Range<usize>)>;
 
 impl TableSet {
-    /// Takes the rows of a version's table over, given in key order with their layout there. Segments go by name:
-    /// one that the version does not have begins as in any new row. Where rows grow, those that are taken over are full. Counts come along, so that what is popular
-    /// stays so for eviction; steps do not.
+    /// Takes the rows of a version's table over, given in key order with their layout there.
+    /// Segments go by name: one that the version does not have begins as in any new row. Where rows
+    /// grow, those that are taken over are full. Counts come along, so that what is popular stays
+    /// so for eviction; steps do not.
     ///
     /// # Errors
     /// [`Error::Mismatch`] for a segment or a row of another length, or where no segment is there;

@@ -1,19 +1,21 @@
-//! What a table would hold and how well it would do under other settings, told from one pass over its lookups.
+//! What a table would hold and how well it would do under other settings, told from one pass over
+//! its lookups.
 //!
-//! A [`Tracker`] is given what each step looks up: unique keys and how often each occurs, as a plan has them. In
-//! memory of fixed size it counts what every admission threshold, every limit of unseen steps and every size of
-//! a cache would have done; [`Tracker::finish`] makes curves of it. It knows no files, no rows and no optimizer.
+//! A [`Tracker`] is given what each step looks up: unique keys and how often each occurs, as a plan
+//! has them. In memory of fixed size it counts what every admission threshold, every limit of
+//! unseen steps and every size of a cache would have done; [`Tracker::finish`] makes curves of it.
+//! It knows no files, no rows and no optimizer.
 //!
 //! # Exact, and sampled
-//! Up to a limit of keys everything is exact. Above it, half of the keys are let go, again and again, by bits of
-//! the key (`sample`); what they did is taken out of the counts (`events`). What is scaled up is always what
-//! *misses*: hits are the rest of a total that is known exactly, so that whether a very frequent key is in
-//! the sample hardly matters (this is SHARDS' correction, applied throughout). Two standard deviations of the
-//! numbers of rows are part of the result.
+//! Up to a limit of keys everything is exact. Above it, half of the keys are let go, again and
+//! again, by bits of the key (`sample`); what they did is taken out of the counts (`events`). What
+//! is scaled up is always what *misses*: hits are the rest of a total that is known exactly, so
+//! that whether a very frequent key is in the sample hardly matters (this is SHARDS' correction,
+//! applied throughout). Two standard deviations of the numbers of rows are part of the result.
 //!
 //! # Invariants
-//! The result is a function of the steps and the limit. Memory is at most [`KEY_BYTES`] a key of the limit,
-//! beside counts of fixed size.
+//! The result is a function of the steps and the limit. Memory is at most [`KEY_BYTES`] a key of
+//! the limit, beside counts of fixed size.
 
 mod bytes;
 mod events;
@@ -130,7 +132,8 @@ impl Tracker {
 
     /// Bytes that it takes in memory.
     pub fn bytes(&self) -> usize {
-        // A map has a byte for each entry beside the entry, and room for a seventh more than it says.
+        // A map has a byte for each entry beside the entry, and room for a seventh more than it
+        // says.
         let entry = size_of::<(FeatureKey, Seen)>() + 1;
         self.keys.capacity() * entry * 8 / 7
             + self.recency.bytes()

@@ -1,13 +1,14 @@
 //! Which keys of a table changed, by epoch: what a delta is made of without a look at every row.
 //!
-//! Keys are listed and not row numbers, because rows move when memory is given back. Whether a key is listed
-//! already is what its row's dirty epoch says, which a push has at hand: nothing is looked up to list it.
-//! Tables count by eras (see `set::eras`): every epoch of this file is one.
+//! Keys are listed and not row numbers, because rows move when memory is given back. Whether a key
+//! is listed already is what its row's dirty epoch says, which a push has at hand: nothing is
+//! looked up to list it. Tables count by eras (see `set::eras`): every epoch of this file is one.
 //!
 //! # Invariants
-//! * A row whose dirty epoch is the current one is in the open list, unless the epoch's list was given up.
-//! * A key that left and came back in one epoch may stand in its list twice: its new row does not know of
-//!   the old one. Whoever reads lists sorts them and takes each key once.
+//! * A row whose dirty epoch is the current one is in the open list, unless the epoch's list was
+//!   given up.
+//! * A key that left and came back in one epoch may stand in its list twice: its new row does not
+//!   know of the old one. Whoever reads lists sorts them and takes each key once.
 
 mod set;
 mod table;
@@ -115,8 +116,8 @@ impl Changes {
         self.epoch = next;
     }
 
-    /// Drops the oldest list and returns the epoch from which on the others tell everything: its own, or the
-    /// current one where the open list is given up because there was no other.
+    /// Drops the oldest list and returns the epoch from which on the others tell everything: its
+    /// own, or the current one where the open list is given up because there was no other.
     pub(crate) fn drop_oldest(&mut self) -> u32 {
         if let Some((epoch, _)) = self.sealed.pop_front() {
             return epoch;

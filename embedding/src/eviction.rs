@@ -1,17 +1,17 @@
 //! The life of a key: when it gets a row, and when the row goes.
 //!
-//! Both count what training does and never time: a table's contents are a function of the data and the
-//! steps. Dense tables have a fixed vocabulary and know neither.
+//! Both count what training does and never time: a table's contents are a function of the data and
+//! the steps. Dense tables have a fixed vocabulary and know neither.
 //!
 //! # Order within a step
-//! A key is counted, and its row made, by the push that brings its gradient. Rows go at the end of the step,
-//! behind the push and every other rule: between the pull and the push of one step no row goes, and a key
-//! that comes back in the next step pulls as its initial row.
+//! A key is counted, and its row made, by the push that brings its gradient. Rows go at the end of
+//! the step, behind the push and every other rule: between the pull and the push of one step no row
+//! goes, and a key that comes back in the next step pulls as its initial row.
 //!
-//! Rows go on schedule, below a threshold, when their slot has its turn ([`Turn`]); or at capacity, because the
-//! table is full, the least first ([`capacity`]). What "least" means is the [`priority`] of the policy. A step
-//! that would fill a table beyond its limit makes rows in the order of its plan, and the keys behind them are
-//! refused and counted.
+//! Rows go on schedule, below a threshold, when their slot has its turn ([`Turn`]); or at capacity,
+//! because the table is full, the least first ([`capacity`]). What "least" means is the
+//! [`priority`] of the policy. A step that would fill a table beyond its limit makes rows in the
+//! order of its plan, and the keys behind them are refused and counted.
 
 pub(crate) mod capacity;
 pub(crate) mod displace;
@@ -38,7 +38,8 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// Returns what the end of `step` evicts on schedule among rows of this priority; `None` for nothing.
+    /// Returns what the end of `step` evicts on schedule among rows of this priority; `None` for
+    /// nothing.
     pub(crate) fn new(eviction: &Eviction, priority: Option<Priority>, step: u32) -> Option<Self> {
         if let Eviction::Unseen { steps } = *eviction {
             let oldest = u64::from(step).saturating_sub(steps) as u32;

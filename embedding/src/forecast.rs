@@ -1,7 +1,8 @@
-//! What limits and spilling will make of tables that do not exist yet: the arithmetic that a set does while it works,
-//! for whoever plans a job.
+//! What limits and spilling will make of tables that do not exist yet: the arithmetic that a set
+//! does while it works, for whoever plans a job.
 //!
-//! Nothing is reckoned here a second time. A forecast that had formulas of its own would drift away from what tables do.
+//! Nothing is reckoned here a second time. A forecast that had formulas of its own would drift away
+//! from what tables do.
 
 use crate::error::{Error, Result};
 use crate::eviction::capacity::{Claim, shares};
@@ -50,7 +51,8 @@ pub fn forecast_spill(
 /// [`TableSet::limit_bytes`](crate::TableSet::limit_bytes)), if without it they came to `wanted`.
 ///
 /// # Errors
-/// [`Error::Spec`] where the limit is too little for a row of each; where not every table has a number.
+/// [`Error::Spec`] where the limit is too little for a row of each; where not every table has a
+/// number.
 pub fn rows_within_shared_limit(
     specs: &[TableSpec],
     limit: ByteSize,

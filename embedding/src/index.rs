@@ -31,8 +31,8 @@ const LOW_BITS: u32 = u64::BITS - SLOTS.trailing_zeros();
 
 /// Where keys lead to in one shard's part of a table.
 ///
-/// A slot's number is the top of all its keys, so that those bits need not be stored: a [`Compact`] saves
-/// them, a [`Counted`] says something else there.
+/// A slot's number is the top of all its keys, so that those bits need not be stored: a [`Compact`]
+/// saves them, a [`Counted`] says something else there.
 #[derive(Debug)]
 pub(crate) struct Index<L = Compact> {
     first_slot: usize,
@@ -61,7 +61,8 @@ impl<L: Line> Index<L> {
         self.keys
     }
 
-    /// How often a key left, or may have been led elsewhere: while this stays, rows that were found are still those.
+    /// How often a key left, or may have been led elsewhere: while this stays, rows that were found
+    /// are still those.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
@@ -89,8 +90,8 @@ impl<L: Line> Index<L> {
         prefetch_read(slot.buckets(), slot.home(key.0));
     }
 
-    /// The row of `key` where one look at the bucket of [`Index::prefetch`] tells it; else asks for the bucket
-    /// after that one, and [`Index::get`] must be asked a little later.
+    /// The row of `key` where one look at the bucket of [`Index::prefetch`] tells it; else asks for
+    /// the bucket after that one, and [`Index::get`] must be asked a little later.
     #[inline(always)]
     pub(crate) fn get_at_home(&self, key: FeatureKey) -> AtHome {
         let slot = &self.slots[self.position(key)];
@@ -174,7 +175,8 @@ impl Index<Counted> {
         Some((Counted::word(line, entry), Counted::row(line, entry)))
     }
 
-    /// Writes the word and the number of a key that is there. The bits below the word's tag are the key's.
+    /// Writes the word and the number of a key that is there. The bits below the word's tag are the
+    /// key's.
     pub(crate) fn set(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
         if let Some((line, entry)) = self.slots[position].entry_mut(key.0) {

@@ -1,8 +1,8 @@
 //! Layers written from live tables: all rows, or those that changed.
 //!
-//! Rows are copied out in key order by the pool, a few megabytes at a time, and written by the calling
-//! thread. A shard owns a contiguous range of keys, so that what the shards have, one after another, is in
-//! key order: the bytes do not depend on their number.
+//! Rows are copied out in key order by the pool, a few megabytes at a time, and written by the
+//! calling thread. A shard owns a contiguous range of keys, so that what the shards have, one after
+//! another, is in key order: the bytes do not depend on their number.
 
 pub(crate) mod gather;
 
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::layers::gather::RowRun;
 use crate::set::TableSet;
 use crate::table::Table;
-use zillion_rows::layer::{LayerManifest, LayerWriter, Pace};
+use zillion_rows::layer::{LayerManifest, LayerWriter, Throttle};
 
 /// Keys that are looked up as one piece of work.
 const PIECE_KEYS: usize = 4096;
@@ -50,15 +50,15 @@ impl TableSet {
         workers: &Workers,
         files: &Files,
         folder: &Path,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<LayerManifest> {
         self.write_tables(workers, LayerWriter::new(files, folder, pace), |_| Chosen::All)
     }
 
-    /// Writes what changed since the end of epoch `since`: the rows that were written or created and are
-    /// there, and tombstones for the keys that were and are not. `None` where that is not known: changes are
-    /// not tracked, or not since then. Costs time in proportion to the changes; a table with whole-table
-    /// rules is written whole once a step has moved it.
+    /// Writes what changed since the end of epoch `since`: the rows that were written or created
+    /// and are there, and tombstones for the keys that were and are not. `None` where that is not
+    /// known: changes are not tracked, or not since then. Costs time in proportion to the changes;
+    /// a table with whole-table rules is written whole once a step has moved it.
     ///
     /// Same history, same bytes: for every number of shards and threads.
     ///
@@ -70,14 +70,14 @@ impl TableSet {
         since: u32,
         files: &Files,
         folder: &Path,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<Option<LayerManifest>> {
         if since >= self.dirty_epoch() {
             let reason = format!(
-                "epoch {since} has not ended, and changes are counted from the end of one; the current epoch is {}",
+                "epoch {since} has not ended, and changes are counted from the end of an epoch; the current epoch is {}",
                 self.dirty_epoch()
             );
-            return Err(Error::mismatch("*", reason));
+            return Err(Error::misuse(reason));
         }
         if !self.knows_changes_since(since) {
             return Ok(None);

@@ -1,8 +1,9 @@
 //! Sparse embedding tables: rows by key, that learn.
 //!
-//! What it is: the engine of live tables – the index, the memory, the row optimizers, admission and eviction,
-//! spilling to disk and snapshots. What it is *not*: it has no file format (those are in `rows/`), it knows no
-//! network (`ps/` puts a contract around it) and no dense model (`nn/` sees slices).
+//! What it is: the engine of live tables – the index, the memory, the row optimizers, admission and
+//! eviction, spilling to disk and snapshots. What it is *not*: it has no file format (those are in
+//! `rows/`), it knows no network (`ps/` puts a contract around it) and no dense model (`nn/` sees
+//! slices).
 //!
 //! ```
 //! use std::num::NonZeroUsize;

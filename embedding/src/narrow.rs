@@ -1,17 +1,19 @@
-//! Rows that are narrow until their key has shown that it is frequent: where they lie, how they come and grow.
+//! Rows that are narrow until their key has shown that it is frequent: where they lie, how they
+//! come and grow.
 //!
-//! Narrow rows have slabs of their own, with strides of their own, so that what a rare key does not have takes no
-//! memory. The top bit of an index entry says which slabs its row number is of. Rows of both widths go through
-//! the same rules, narrow ones by the shape of the smaller table that they are (`crate::narrow`).
+//! Narrow rows have slabs of their own, with strides of their own, so that what a rare key does not
+//! have takes no memory. The top bit of an index entry says which slabs its row number is of. Rows
+//! of both widths go through the same rules, narrow ones by the shape of the smaller table that
+//! they are (`crate::narrow`).
 //!
-//! What a narrow row does not have reads as the initial row of its key: in training, in evaluation, and from a layer.
-//! Growing writes these same numbers, so that no answer changes by it.
+//! What a narrow row does not have reads as the initial row of its key: in training, in evaluation,
+//! and from a layer. Growing writes these same numbers, so that no answer changes by it.
 //!
 //! # Invariants
-//! * An entry with the top bit is a row of the narrow slabs, and any other of the full ones. Tables that spill
-//!   use this bit for records and have no narrow rows; dense tables neither.
-//! * Between two pushes no narrow row has as many pushes as make it full, unless a checkpoint has brought it: those
-//!   grow at their next push. Growth goes one way.
+//! * An entry with the top bit is a row of the narrow slabs, and any other of the full ones. Tables
+//!   that spill use this bit for records and have no narrow rows; dense tables neither.
+//! * Between two pushes no narrow row has as many pushes as make it full, unless a checkpoint has
+//!   brought it: those grow at their next push. Growth goes one way.
 //! * Whether a row grows is a matter of its own pushes, and so not of shards, threads or time.
 //!
 //! # Concurrency

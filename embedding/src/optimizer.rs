@@ -1,9 +1,9 @@
 //! Row optimizers: one vocabulary for job files, one kernel a rule.
 //!
 //! A kernel is a plain loop over one row. It is written once and compiled for several instruction
-//! sets by [`zillion_device::simd::vectorised`], so that the scalar and the SIMD twin are one source
-//! and their results are the same bits. Scalars of a step (learning rate, bias corrections) are
-//! computed once, in `f64`, and rounded once.
+//! sets by [`zillion_device::simd::vectorised`], so that the scalar and the SIMD twin are one
+//! source and their results are the same bits. Scalars of a step (learning rate, bias corrections)
+//! are computed once, in `f64`, and rounded once.
 
 mod adagrad;
 mod adam;
@@ -26,8 +26,8 @@ pub use crate::optimizer::rule::Rates;
 pub(crate) use crate::optimizer::rule::Rule;
 pub(crate) use crate::optimizer::sgd::SgdKernel;
 
-/// The shortest decimal that reads as this `f32`: the number that the job wrote. 0.999f32 is not 0.999,
-/// and `1 - beta2` would carry that error a thousandfold.
+/// The shortest decimal that reads as this `f32`: the number that the job wrote. 0.999f32 is not
+/// 0.999, and `1 - beta2` would carry that error a thousandfold.
 fn decimal(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
@@ -56,16 +56,16 @@ pub(crate) trait RowKernel {
     fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient);
 }
 
-/// A segment's rule with what guards it. Matched by [`with_kernel`]: once a push in tables of one segment, else once a
-/// row, which goes the same way every time.
+/// A segment's rule with what guards it. Matched by [`with_kernel`]: once a push in tables of one
+/// segment, else once a row, which goes the same way every time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(crate) rule: Rule,
     pub(crate) guard: Option<Guard>,
 }
 
-/// `with_kernel!(kernel, k => expression)`: the expression with `k` as the one [`RowKernel`] that a [`Kernel`]
-/// is. It is compiled once for each, so that a rule without a guard knows of none.
+/// `with_kernel!(kernel, k => expression)`: the expression with `k` as the one [`RowKernel`] that a
+/// [`Kernel`] is. It is compiled once for each, so that a rule without a guard knows of none.
 macro_rules! with_kernel {
     ($kernel:expr, $k:ident => $then:expr) => {{
         use $crate::optimizer::{Guarded, Rule};
@@ -96,8 +96,8 @@ macro_rules! with_kernel {
 }
 pub(crate) use with_kernel;
 
-/// A number of independent sums that fills the widest vector register of the machines we know; fixed,
-/// so that sums are the same bits on all of them.
+/// A number of independent sums that fills the widest vector register of the machines we know;
+/// fixed, so that sums are the same bits on all of them.
 pub(crate) const LANES: usize = 8;
 
 /// The sum of `f(i)^2` over `0..n`, in eight lanes and a fixed tree.
@@ -124,8 +124,8 @@ pub(crate) fn sum_of_squares_f32(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// The sum of `f(a, b)^2` over two rows of one length, in the order of [`sum_of_squares_f32`] and to the same
-/// bits: arrays of a known length need no bounds and stay in registers.
+/// The sum of `f(a, b)^2` over two rows of one length, in the order of [`sum_of_squares_f32`] and
+/// to the same bits: arrays of a known length need no bounds and stay in registers.
 #[inline(always)]
 pub(crate) fn sum_of_squares_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];

@@ -1,10 +1,12 @@
-//! The order in which a run of keys is looked up, so that memory is never waited for and never idle.
+//! The order in which a run of keys is looked up, so that memory is never waited for and never
+//! idle.
 //!
-//! A key goes through four stages, some keys apart: its bucket is asked for; it is looked at, and what it leads to is
-//! asked for; the few that need a second look get it; the row is worked on. One key moves on at each stage in turn, so
-//! that there is always something asked for while something is worked on. Stages of whole blocks ask for many lines at
-//! once and for none while they work: three random lines and a little work took 42 to 46 ns a key in turn, and 52 to
-//! 58 in blocks of sixteen (docs/history/benchmarks-2026.md).
+//! A key goes through four stages, some keys apart: its bucket is asked for; it is looked at, and
+//! what it leads to is asked for; the few that need a second look get it; the row is worked on. One
+//! key moves on at each stage in turn, so that there is always something asked for while something
+//! is worked on. Stages of whole blocks ask for many lines at once and for none while they work:
+//! three random lines and a little work took 42 to 46 ns a key in turn, and 52 to 58 in blocks of
+//! sixteen (docs/history/benchmarks-2026.md).
 
 use crate::error::Result;
 use crate::index::Entry;
@@ -12,9 +14,9 @@ use crate::index::Entry;
 /// Keys between two stages; a power of two.
 const AHEAD: usize = 16;
 
-/// Takes the keys `0..n` through `ask`, `look`, `look_again` (those that `look` answers [`Entry::UNDECIDED`] for) and `work`; each
-/// stage sees its keys in order. Stops at the first error: the few keys before that one have been looked at and
-/// are not worked on.
+/// Takes the keys `0..n` through `ask`, `look`, `look_again` (those that `look` answers
+/// [`Entry::UNDECIDED`] for) and `work`; each stage sees its keys in order. Stops at the first
+/// error: the few keys before that one have been looked at and are not worked on.
 #[inline(always)]
 pub(crate) fn in_turn<S>(
     state: &mut S,

@@ -1,14 +1,14 @@
 //! All shards of all tables, worked on as phases of the one pool.
 //!
 //! # Invariants
-//! * Results do not depend on the number of shards or threads: rows are independent of each other, and
-//!   every sum over rows is taken by slot, in slot order.
-//! * A plan's keys are ordered by slot, so that a shard's share is one run of keys and one disjoint run of
-//!   the caller's buffer.
+//! * Results do not depend on the number of shards or threads: rows are independent of each other,
+//!   and every sum over rows is taken by slot, in slot order.
+//! * A plan's keys are ordered by slot, so that a shard's share is one run of keys and one disjoint
+//!   run of the caller's buffer.
 //!
 //! # Concurrency
-//! `&mut self` is the whole protocol: a phase that changes rows hands each shard to one thread at a time, and while one
-//! reads nothing changes.
+//! `&mut self` is the whole protocol: a phase that changes rows hands each shard to one thread at a
+//! time, and while one reads nothing changes.
 
 mod frozen;
 mod read;
@@ -43,8 +43,8 @@ pub const LAST_STEP: Step = Step(u32::MAX as u64);
 
 /// Live tables.
 ///
-/// What keeps the order of calls in a step (and refuses another) is the parameter service's client; here
-/// every operation stands for itself.
+/// What keeps the order of calls in a step (and refuses another) is the parameter service's client;
+/// here every operation stands for itself.
 #[derive(Debug)]
 pub struct TableSet {
     pub(crate) shapes: Vec<Arc<TableShape>>,
@@ -135,13 +135,14 @@ impl TableSet {
         self.swept.contains(&true) || self.specs().any(|spec| !spec.eviction.is_never())
     }
 
-    /// The epoch that changed rows are marked with. A delta holds the rows of the epochs since the last one.
+    /// The epoch that changed rows are marked with. A delta holds the rows of the epochs since the
+    /// last one.
     pub fn dirty_epoch(&self) -> u32 {
         self.eras.epoch()
     }
 
-    /// Begins the next epoch: rows that change from now on belong to the next delta. Returns the epoch that
-    /// has ended.
+    /// Begins the next epoch: rows that change from now on belong to the next delta. Returns the
+    /// epoch that has ended.
     pub fn advance_dirty_epoch(&mut self) -> u32 {
         let ended = self.eras.epoch();
         self.eras.end_epoch();
@@ -153,8 +154,8 @@ impl TableSet {
     /// whole-table rules keep them until [`TableSet::sweep`].
     ///
     /// # Errors
-    /// [`Error::Mismatch`], or no memory; after the latter some rows have moved and others have not, and
-    /// training can only go on from a checkpoint.
+    /// [`Error::Mismatch`], or no memory; after the latter some rows have moved and others have
+    /// not, and training can only go on from a checkpoint.
     pub fn push(
         &mut self,
         workers: &Workers,
@@ -167,8 +168,8 @@ impl TableSet {
         Ok(counted)
     }
 
-    /// Keeps the gradients of tables with whole-table rules by row. The gradients of the other tables stay
-    /// with the caller until [`TableSet::apply`].
+    /// Keeps the gradients of tables with whole-table rules by row. The gradients of the other
+    /// tables stay with the caller until [`TableSet::apply`].
     ///
     /// # Errors
     /// As [`TableSet::push`].
@@ -218,9 +219,9 @@ impl TableSet {
         Ok(counted)
     }
 
-    /// Ends a step: applies the staged gradients and the whole-table rules to every row of the tables that
-    /// have such rules, then takes this step's turn of every table that evicts, and makes room in those at
-    /// their limits.
+    /// Ends a step: applies the staged gradients and the whole-table rules to every row of the
+    /// tables that have such rules, then takes this step's turn of every table that evicts, and
+    /// makes room in those at their limits.
     ///
     /// # Errors
     /// [`Error::Mismatch`] for a step that is out of range.
@@ -248,11 +249,12 @@ impl TableSet {
         }
     }
 
-    /// Fills a dense table with its vocabulary (sorted, without duplicates); keys that are there stay as
-    /// they are. Returns the number of rows that were added.
+    /// Fills a dense table with its vocabulary (sorted, without duplicates); keys that are there
+    /// stay as they are. Returns the number of rows that were added.
     ///
     /// # Errors
-    /// [`Error::NotDense`], [`Error::Vocabulary`], or [`Error::TooManyRows`] before anything is added.
+    /// [`Error::NotDense`], [`Error::Vocabulary`], or [`Error::TooManyRows`] before anything is
+    /// added.
     pub fn prefill(
         &mut self,
         workers: &Workers,
@@ -326,7 +328,7 @@ impl TableSet {
                 plan.tables.len(),
                 gradients.tables.len()
             );
-            return Err(Error::mismatch("*", reason));
+            return Err(Error::misuse(reason));
         }
         for (table, rows) in plan.tables.iter().zip(&gradients.tables) {
             let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
@@ -377,7 +379,7 @@ impl TableSet {
     pub(crate) fn steps(&self, update: Update, swept: bool) -> Result<Vec<Option<TableStep>>> {
         if update.step == Step(0) || update.step > LAST_STEP {
             let reason = format!("steps are counted from 1 to {}: {}", LAST_STEP.0, update.step.0);
-            return Err(Error::mismatch("*", reason));
+            return Err(Error::misuse(reason));
         }
         let step =
             |s: &Arc<TableShape>| s.step(update.step, update.rates, update.scale, self.eras.now());

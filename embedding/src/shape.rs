@@ -14,7 +14,8 @@ use crate::eviction::priority::Priority;
 use crate::narrow::shape::NarrowShape;
 use crate::optimizer::{Guard, Kernel, Rates, Rule};
 
-/// A table's shape: the shape of its rows, and what the engine needs to change them. Shared by the shards of a table.
+/// A table's shape: the shape of its rows, and what the engine needs to change them. Shared by the
+/// shards of a table.
 #[derive(Debug)]
 pub(crate) struct TableShape {
     row: RowShape,
@@ -37,7 +38,8 @@ pub(crate) struct TableShape {
     pub(crate) narrow: Option<Box<NarrowShape>>,
 }
 
-/// A table's shape is a row's shape with more: everything that reads rows takes the smaller of the two.
+/// A table's shape is a row's shape with more: everything that reads rows takes the smaller of the
+/// two.
 impl Deref for TableShape {
     type Target = RowShape;
 
@@ -113,8 +115,9 @@ impl TableShape {
         &self.row
     }
 
-    /// Whether a checkpoint of changes holds only what changed of the table. Where a rule moves every row that would be
-    /// all of it, and where rows grow a row may have left the files of its width since: such a table is written whole.
+    /// Whether a checkpoint of changes holds only what changed of the table. Where a rule moves
+    /// every row that would be all of it, and where rows grow a row may have left the files of its
+    /// width since: such a table is written whole.
     pub(crate) fn has_changes(&self) -> bool {
         !self.swept && self.narrow.is_none()
     }

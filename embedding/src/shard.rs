@@ -1,4 +1,5 @@
-//! A shard: a contiguous range of slots of every table. A plain value; whoever has `&mut` works on it.
+//! A shard: a contiguous range of slots of every table. A plain value; whoever has `&mut` works on
+//! it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,8 +88,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Applies staged gradients and whole-table rules in the tables that have a step, and evicts from those
-    /// that have a turn.
+    /// Applies staged gradients and whole-table rules in the tables that have a step, and evicts
+    /// from those that have a turn.
     pub(crate) fn sweep(
         &mut self,
         steps: &[Option<TableStep>],
@@ -106,8 +107,8 @@ impl Shard {
     }
 }
 
-/// How often each of a run of a plan's keys occurs, and what their rows were used for. Empty where it is not said,
-/// which is checked where a table counts or keeps statistics.
+/// How often each of a run of a plan's keys occurs, and what their rows were used for. Empty where
+/// it is not said, which is checked where a table counts or keeps statistics.
 pub(crate) fn times<'a>(
     plan: &'a TablePlan,
     gradients: &'a TableRows,

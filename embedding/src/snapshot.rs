@@ -1,23 +1,26 @@
 //! A checkpoint of one moment that is written while training goes on.
 //!
-//! [`TableSet::begin_snapshot`] copies nothing: it ends the era, and from then on a row that changes is kept
-//! as it was (see `table::snapshot`), and so is what is counted of keys that wait. [`TableSet::advance_snapshot`], at the end of a step, copies so many
-//! rows on into the part that is next, and hands parts that are complete to background tasks of the pool
-//! that encode, hash, write and sync them. Where they are behind, nothing is copied: the step does not wait.
+//! [`TableSet::begin_snapshot`] copies nothing: it ends the era, and from then on a row that
+//! changes is kept as it was (see `table::snapshot`), and so is what is counted of keys that wait.
+//! [`TableSet::advance_snapshot`], at the end of a step, copies so many rows on into the part that
+//! is next, and hands parts that are complete to background tasks of the pool that encode, hash,
+//! write and sync them. Where they are behind, nothing is copied: the step does not wait.
 //! [`TableSet::finish_snapshot`] does at once what is left.
 //!
 //! # Invariants
-//! * The files of a whole checkpoint are those that `checkpoint_oracle` would have written at the beginning, byte
-//!   for byte; those of changes hold the rows of it that changed. Where parts are cut is decided there, from the
-//!   rows of each slot, and in which order they are copied is the order of slots.
-//! * Parts in memory: the one being filled, and those being written, which are more than one only while they
-//!   have at most [`HELD_BYTES`] together.
+//! * The files of a whole checkpoint are those that `checkpoint_oracle` would have written at the
+//!   beginning, byte for byte; those of changes hold the rows of it that changed. Where parts are
+//!   cut is decided there, from the rows of each slot, and in which order they are copied is the
+//!   order of slots.
+//! * Parts in memory: the one being filled, and those being written, which are more than one only
+//!   while they have at most [`HELD_BYTES`] together.
 //!
 //! # Concurrency
 //! A task owns what it writes. The tables belong to whoever has `&mut`, as in every phase.
 //!
 //! # Crash consistency
-//! As a checkpoint's: files are written and synced below a folder that the caller stages and renames.
+//! As a checkpoint's: files are written and synced below a folder that the caller stages and
+//! renames.
 
 mod files;
 mod follow;
@@ -66,7 +69,8 @@ pub(crate) struct Snapshot {
     /// The epoch that it began in, and the era that ended then.
     pub(crate) epoch: u32,
     pub(crate) era: u32,
-    /// By table, and in a table rows before what is counted of keys that wait, full ones before narrow ones.
+    /// By table, and in a table rows before what is counted of keys that wait, full ones before
+    /// narrow ones.
     pub(crate) jobs: Vec<Job>,
     pub(crate) written: Vec<Option<Written>>,
     /// The job that is being filled, or will be.

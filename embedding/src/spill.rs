@@ -1,19 +1,20 @@
 //! Tables that are larger than their memory: rows that are seldom asked for lie in a file.
 //!
-//! The index stays in memory, all of it: where a row is in the file, its entry holds the number of a record of
-//! the shard's log instead of a row number. Rows that a plan needs are brought in before anything else looks at
-//! them, so that pulls and pushes find every row where they always do. What has gone beyond the budget leaves
-//! at the end of a step, slot by slot, the least likely to be asked for first.
+//! The index stays in memory, all of it: where a row is in the file, its entry holds the number of
+//! a record of the shard's log instead of a row number. Rows that a plan needs are brought in
+//! before anything else looks at them, so that pulls and pushes find every row where they always
+//! do. What has gone beyond the budget leaves at the end of a step, slot by slot, the least likely
+//! to be asked for first.
 //!
 //! # Invariants
 //! * A row is in memory or in the file, never in both, and its index entry says where.
-//! * Which rows are in memory shows in no result: weights, counts, checkpoints and deltas are those of a table
-//!   that has all its rows in memory.
+//! * Which rows are in memory shows in no result: weights, counts, checkpoints and deltas are those
+//!   of a table that has all its rows in memory.
 //! * A row that cannot be written stays in memory, and the error ends the step.
 //!
 //! # Crash consistency
-//! The file is scratch: it is never synced, and removed with the process. What a run goes on from is its
-//! checkpoint, which has the rows of both places.
+//! The file is scratch: it is never synced, and removed with the process. What a run goes on from
+//! is its checkpoint, which has the rows of both places.
 
 mod fetch;
 mod folder;
@@ -44,12 +45,13 @@ use crate::statistics::SpillStatistics;
 pub(crate) const READERS: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
 /// Bytes beside a row in memory: until when it is wanted.
 pub(crate) const STAMP_BYTES: u64 = 4;
-/// A shard's file takes at most so much for each byte of its rows, beside the segment that is filled and the one that
-/// is emptied: `the_file_stays_bounded_while_rows_come_and_go` holds it to that.
+/// A shard's file takes at most so much for each byte of its rows, beside the segment that is
+/// filled and the one that is emptied: `the_file_stays_bounded_while_rows_come_and_go` holds it to
+/// that.
 pub(crate) const FILE_PER_ROWS: f64 = 2.5;
 
-/// A folder for the files of tables that spill, and the threads that read them. Shared by the tables of a
-/// process; the folder of its own that it makes below the one it is given goes with it.
+/// A folder for the files of tables that spill, and the threads that read them. Shared by the
+/// tables of a process; the folder of its own that it makes below the one it is given goes with it.
 #[derive(Clone, Debug)]
 pub struct SpillHome {
     pub(crate) inner: Arc<Home>,
@@ -63,8 +65,8 @@ pub(crate) struct Home {
 }
 
 impl SpillHome {
-    /// Takes a folder of its own below `folder` (made if absent). What processes have left there that are no
-    /// more is removed; what belongs to a living one is left alone.
+    /// Takes a folder of its own below `folder` (made if absent). What processes have left there
+    /// that are no more is removed; what belongs to a living one is left alone.
     ///
     /// # Errors
     /// Where the disk refuses.

@@ -27,7 +27,8 @@ pub struct Counters {
     pub refused: u64,
     /// Gradients that were dropped because a number in them was not finite.
     pub nonfinite: u64,
-    /// Weights that a push would have made larger than their type can hold, and that became its largest number.
+    /// Weights that a push would have made larger than their type can hold, and that became its
+    /// largest number.
     pub saturated: u64,
     /// Gradients that were applied or staged.
     pub pushed: u64,
@@ -102,8 +103,8 @@ pub struct TableStatistics {
     pub staged_bytes: u64,
     /// Bytes of the keys that changed, by epoch, where changes are tracked.
     pub change_bytes: u64,
-    /// Bytes of rows and candidates that are kept as they were, and of parts that are being written, while a
-    /// checkpoint is taken beside training.
+    /// Bytes of rows and candidates that are kept as they were, and of parts that are being
+    /// written, while a checkpoint is taken beside training.
     pub snapshot_bytes: u64,
     /// Bytes reserved and not in a row: ends of chunks, alignment.
     pub slack_bytes: u64,
@@ -148,7 +149,8 @@ impl TableStatistics {
     }
 }
 
-/// What a table that spills has done. Bytes and operations are those of the disk, past the page cache.
+/// What a table that spills has done. Bytes and operations are those of the disk, past the page
+/// cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SpillStatistics {
     /// Rows in memory.

@@ -1,10 +1,10 @@
 //! One shard's part of one table: index, weight slab, companion slab.
 //!
 //! # Invariants
-//! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key, or are vacant; both slabs
-//!   hand out the lowest free number and see the same calls.
-//! * In a dense table rows are numbered in key order: a slot's rows are one run, so that a sweep walks
-//!   memory from one end to the other and sums in an order that does not depend on history.
+//! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key, or are
+//!   vacant; both slabs hand out the lowest free number and see the same calls.
+//! * In a dense table rows are numbered in key order: a slot's rows are one run, so that a sweep
+//!   walks memory from one end to the other and sums in an order that does not depend on history.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard.
@@ -123,7 +123,8 @@ impl Table {
         self.index.slot_len(slot)
     }
 
-    /// Makes the row of a key that is not there: initial weights, initial state. Narrow, where rows grow.
+    /// Makes the row of a key that is not there: initial weights, initial state. Narrow, where rows
+    /// grow.
     pub(crate) fn create(&mut self, key: FeatureKey, epoch: u32) -> Result<Entry> {
         let entry = match self.narrow {
             Some(_) => self.make_narrow(key, epoch)?,
@@ -147,7 +148,8 @@ impl Table {
         Ok(row)
     }
 
-    /// A row that another key had, for a key that is not there; its weights are as that one left them.
+    /// A row that another key had, for a key that is not there; its weights are as that one left
+    /// them.
     pub(crate) fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
             self.vacate(row);

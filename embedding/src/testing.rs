@@ -1,4 +1,5 @@
-//! What only tests and benchmarks use: oracles, and parts of the engine on their own. No production code calls it.
+//! What only tests and benchmarks use: oracles, and parts of the engine on their own. No production
+//! code calls it.
 
 mod checkpoint_oracle;
 mod index_alone;

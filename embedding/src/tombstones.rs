@@ -1,13 +1,16 @@
-//! What a table remembers for a checkpoint of changes alone, beside what its rows in memory say of themselves.
+//! What a table remembers for a checkpoint of changes alone, beside what its rows in memory say of
+//! themselves.
 //!
-//! A row says by its era whether it changed since an earlier checkpoint. Two kinds of keys have no row in memory
-//! that could: those whose rows went, and those whose rows were changed and then spilled, which nobody wants to
-//! read a whole file for. Both are listed, by slot.
+//! A row says by its era whether it changed since an earlier checkpoint. Two kinds of keys have no
+//! row in memory that could: those whose rows went, and those whose rows were changed and then
+//! spilled, which nobody wants to read a whole file for. Both are listed, by slot.
 //!
 //! # Invariants
-//! * Every key whose row went since the beginning of the oldest checkpoint that is asked for is listed, with the
-//!   last era that had ended at a checkpoint's beginning. Its row may have been made after that beginning, too.
-//! * Every row on disk whose era lies after that beginning is listed with its era; the key may be in memory again.
+//! * Every key whose row went since the beginning of the oldest checkpoint that is asked for is
+//!   listed, with the last era that had ended at a checkpoint's beginning. Its row may have been
+//!   made after that beginning, too.
+//! * Every row on disk whose era lies after that beginning is listed with its era; the key may be
+//!   in memory again.
 //! * Lists are shortened to what tells something whenever they have doubled.
 //!
 //! # Concurrency

@@ -1,7 +1,8 @@
-//! A look into a table of a checkpoint: figures over all of its rows, the first by some order, one key.
+//! A look into a table of a checkpoint: figures over all of its rows, the first by some order, one
+//! key.
 //!
-//! Parts are mapped and verified, not loaded: what a look costs is one pass over the mapping. Nothing here is
-//! on the way of training or serving.
+//! Parts are mapped and verified, not loaded: what a look costs is one pass over the mapping.
+//! Nothing here is on the way of training or serving.
 
 mod explain;
 mod histogram;
@@ -269,7 +270,8 @@ impl TableView {
         self.parts[self.full..].iter().map(|part| part.len() as u64).sum()
     }
 
-    /// Bytes of so many rows in memory, so many of them narrow: of weights, and of state and metadata.
+    /// Bytes of so many rows in memory, so many of them narrow: of weights, and of state and
+    /// metadata.
     fn row_bytes(&self, rows: u64, narrow_rows: u64) -> (u64, u64) {
         let bytes = |shape: &TableShape, rows: u64| {
             (rows * shape.spec.weight_bytes() as u64, rows * 4 * shape.companion_stride as u64)

@@ -1,4 +1,5 @@
-//! What is told of limits and of spilling before a table is there, held against tables that come to be.
+//! What is told of limits and of spilling before a table is there, held against tables that come to
+//! be.
 
 use std::num::NonZeroUsize;
 

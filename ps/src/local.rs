@@ -161,7 +161,10 @@ impl LocalClient {
     /// Remembers that an update stopped half way. A mismatch is found before any row moves.
     fn note_failure<T>(&mut self, outcome: zillion_embedding::Result<T>) -> Result<T> {
         if let Err(e) = &outcome
-            && !matches!(e, zillion_embedding::Error::Mismatch { .. })
+            && !matches!(
+                e,
+                zillion_embedding::Error::Mismatch { .. } | zillion_embedding::Error::Misuse { .. }
+            )
         {
             self.broken = Some(e.to_string());
         }

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use zillion_device::{Files, Workers, mmap};
-use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Pace, merge_layers};
+use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Throttle, merge_layers};
 use zillion_rows::{TableLayout, TableSpec};
 use zillion_store::{Error as StoreError, Fetch};
 
@@ -34,13 +34,13 @@ use crate::model::Model;
 use crate::stack::stack;
 use crate::version::{VersionId, VersionManifest};
 
-/// The number of bytes that are hashed or copied between two calls of [`Pace::piece`]. They take
+/// The number of bytes that are hashed or copied between two calls of [`Throttle::piece`]. They take
 /// about 0.1 ms, or three times that if their pages are touched for the first time.
 const PIECE_BYTES: usize = 64 << 10;
 /// The age after which an unfinished file is a leftover of a process that was killed.
 const LONGEST_WRITE: Duration = Duration::from_secs(3600);
 
-/// The number of files that are looked at between two calls of [`Pace::piece`].
+/// The number of files that are looked at between two calls of [`Throttle::piece`].
 const LISTED_AT_ONCE: usize = 64;
 /// The number of letters of a chain hash in the name of a merge.
 const LINK_LETTERS: usize = 24;
@@ -120,7 +120,7 @@ impl Cache {
     ///
     /// # Errors
     /// A folder that cannot be listed.
-    pub fn size(&self, pace: &mut dyn Pace) -> Result<CacheSize> {
+    pub fn size(&self, pace: &mut dyn Throttle) -> Result<CacheSize> {
         let mut size = CacheSize::default();
         for (number, name) in list_names(&self.files_dir)?.into_iter().enumerate() {
             if number % LISTED_AT_ONCE == 0 {
@@ -170,7 +170,7 @@ impl Cache {
         model: &Model,
         chain: &[Arc<VersionManifest>],
         workers: &Arc<Workers>,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<LayerSource> {
         let Some(newest) = chain.last() else {
             return Err(Error::Refused(
@@ -195,7 +195,7 @@ impl Cache {
         &mut self,
         model: &Model,
         version: &VersionManifest,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<Layer> {
         let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
         self.open_single(model, version, &layouts, pace)
@@ -210,7 +210,7 @@ impl Cache {
         model: &Model,
         name: &str,
         file: &LayerFile,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<bytes::Bytes> {
         if self.fetch(model, name, file, pace)? {
             pace.piece();
@@ -304,7 +304,7 @@ impl Cache {
         chain: &[Arc<VersionManifest>],
         run: Range<usize>,
         layouts: &[TableLayout],
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<Layer> {
         if run.len() == 1 {
             return self.open_single(model, &chain[run.start], layouts, pace);
@@ -381,7 +381,7 @@ impl Cache {
         model: &Model,
         version: &VersionManifest,
         layouts: &[TableLayout],
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<Layer> {
         if let Some(layer) = self.open.get(&version.chain) {
             return Ok(layer.clone());
@@ -407,7 +407,7 @@ impl Cache {
         model: &Model,
         name: &str,
         file: &LayerFile,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<bool> {
         let target = self.files_dir.join(name);
         if fs::metadata(&target).is_ok_and(|m| m.len() == file.bytes) {
@@ -466,7 +466,7 @@ impl Cache {
         object: &str,
         name: &str,
         file: &LayerFile,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<()> {
         let mut refused = None;
         let written = self.files.write_named_by_content(&self.files_dir, |out| {

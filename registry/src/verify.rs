@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zillion_device::Files;
-use zillion_rows::layer::{AtOnce, LayerFile, Pace, verify_layer};
+use zillion_rows::layer::{LayerFile, Throttle, Unthrottled, verify_layer};
 use zillion_rows::{TableLayout, TableSpec};
 
 use crate::cache::{Cache, describe_other_bytes};
@@ -39,7 +39,7 @@ impl Model {
         let mut sum = Verified::default();
         for version in self.chain(version)? {
             seen(&version);
-            self.verify_one(&version, &mut AtOnce)?;
+            self.verify_one(&version, &mut Unthrottled)?;
             sum.versions += 1;
             sum.rows += version.layer.rows();
             for (_, file) in version.files() {
@@ -50,7 +50,7 @@ impl Model {
         Ok(sum)
     }
 
-    fn verify_one(&self, version: &VersionManifest, pace: &mut dyn Pace) -> Result<()> {
+    fn verify_one(&self, version: &VersionManifest, pace: &mut dyn Throttle) -> Result<()> {
         if self.store.is_remote() {
             return self.verify_remote(version, pace);
         }
@@ -71,7 +71,7 @@ impl Model {
 
     /// Verifies a version in a bucket: fetches its files to a folder of their own, which hashes
     /// them on arrival, and looks at them there.
-    fn verify_remote(&self, version: &VersionManifest, pace: &mut dyn Pace) -> Result<()> {
+    fn verify_remote(&self, version: &VersionManifest, pace: &mut dyn Throttle) -> Result<()> {
         let scratch = Scratch::new()?;
         let cache = Cache::open(&scratch.0, &self.name, Files::new().scratch())?;
         for (name, file) in version.files() {

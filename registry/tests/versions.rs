@@ -14,7 +14,7 @@ use zillion_registry::{
     Cache, Draft, Error, Link, Model, MoveKind, Origin, Registry, Retention, STABLE, ScoreSettings,
     VersionId, VersionManifest,
 };
-use zillion_rows::layer::{AtOnce, LayerManifest, LayerSource, LayerWriter, part_count};
+use zillion_rows::layer::{LayerManifest, LayerSource, LayerWriter, Unthrottled, part_count};
 use zillion_rows::{
     Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec,
     Unknown, conformance,
@@ -79,7 +79,7 @@ impl Fixture {
     fn rows(&self, cache: &mut Cache, version: VersionId) -> Result<LayerSource, Error> {
         let model = self.model();
         let chain = model.chain(version)?;
-        cache.rows(&model, &chain, &self.workers, &mut AtOnce)
+        cache.rows(&model, &chain, &self.workers, &mut Unthrottled)
     }
 }
 
@@ -111,7 +111,7 @@ fn spec() -> TableSpec {
 }
 
 fn write(folder: &Path, rows: &Rows) -> LayerManifest {
-    let (files, mut pace) = (Files::new(), AtOnce);
+    let (files, mut pace) = (Files::new(), Unthrottled);
     let mut writer = LayerWriter::new(&files, folder, &mut pace);
     writer.table(&spec().layout(), part_count(rows.len() as u64, 3)).unwrap();
     for (&key, value) in rows {
@@ -362,13 +362,13 @@ fn a_trimmed_cache_keeps_served_versions() {
     let chain = model.chain(versions[29].version).unwrap();
     let before = std::fs::read_dir(cache.folder()).unwrap().count();
     // What it did and what it holds is counted: fetched and merged files are all there are.
-    let (counts, held) = (cache.counts(), cache.size(&mut AtOnce).unwrap());
+    let (counts, held) = (cache.counts(), cache.size(&mut Unthrottled).unwrap());
     assert_eq!(held.files, before as u64);
     assert!(counts.merges > 0 && counts.merged_bytes > 0);
     assert!(held.files >= counts.fetched_files && counts.fetched_files >= 30, "{counts:?}");
     assert!(held.bytes >= counts.fetched_bytes && counts.fetched_bytes > 0, "{counts:?} {held:?}");
     let freed = cache.trim(&[&chain]).unwrap();
-    assert_eq!(cache.size(&mut AtOnce).unwrap().bytes, held.bytes - freed);
+    assert_eq!(cache.size(&mut Unthrottled).unwrap().bytes, held.bytes - freed);
     assert!(freed > 0);
     assert!(std::fs::read_dir(cache.folder()).unwrap().count() < before);
     let mut source = fixture.rows(&mut cache, versions[29].version).unwrap();

@@ -1,10 +1,10 @@
 //! An Arrow IPC file with one record batch of plain columns, read in place.
 //!
-//! Done by hand, over what the flatbuffers verifier has passed: the columns are known to the caller, every
-//! number is checked before it is used, and `arrow-ipc`'s own decoder panics on lengths that do not
-//! add up. What is returned are views into the bytes; nothing is copied.
+//! This reader is our own, on top of the flatbuffers verifier: the caller knows the columns, every
+//! number is checked before it is used, and the decoder of `arrow-ipc` panics on lengths that do
+//! not add up. The results are views into the bytes; nothing is copied.
 //!
-//! Reasons are words without a file's name: the caller knows the path and what to do about it.
+//! Reasons do not contain the name of the file: the caller knows the path and the remedy.
 
 use std::ops::Range;
 
@@ -14,17 +14,17 @@ use arrow_ipc::reader::read_footer_length;
 use arrow_ipc::{Block, RecordBatch, root_as_footer, root_as_message};
 use arrow_schema::Schema;
 
-/// More rows than a file of ours can have: row numbers have 32 bits.
+/// The number of rows that no file of ours reaches: row numbers have 32 bits.
 pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 
 /// A file whose one record batch has been found.
 pub(crate) struct ArrowFile<'a> {
-    /// Names and types of the columns, and what the file says of itself.
+    /// The names and types of the columns, and the metadata of the file.
     pub(crate) schema: Schema,
-    /// Rows of the batch.
+    /// The number of rows of the batch.
     pub(crate) rows: usize,
     bytes: &'a Buffer,
-    /// Where the batch's values lie.
+    /// The range of bytes that holds the values of the batch.
     body: Range<usize>,
     batch: RecordBatch<'a>,
 }
@@ -33,57 +33,58 @@ impl<'a> ArrowFile<'a> {
     /// Finds the schema and the one record batch of a file.
     ///
     /// # Errors
-    /// Why this is not such a file.
+    /// The reason why this is not such a file.
     pub(crate) fn open(bytes: &'a Buffer) -> Result<Self, String> {
         // The length of the footer, and the magic, are the last ten bytes.
         let end = bytes.len().saturating_sub(10);
-        let trailer = <[u8; 10]>::try_from(&bytes[end..]).map_err(|_| "it has no footer")?;
+        let trailer = <[u8; 10]>::try_from(&bytes[end..]).map_err(|_| "the file has no footer")?;
         let length = read_footer_length(trailer).map_err(|e| e.to_string())?;
-        let start = end.checked_sub(length).ok_or("its footer is longer than the file")?;
+        let start = end.checked_sub(length).ok_or("the footer is longer than the file")?;
         let footer = root_as_footer(&bytes[start..end]).map_err(|e| e.to_string())?;
-        let schema = footer.schema().ok_or("it has no schema")?;
+        let schema = footer.schema().ok_or("the file has no schema")?;
         let schema = try_fb_to_schema(schema).map_err(|e| e.to_string())?;
         let blocks = footer.recordBatches();
         let block = match blocks {
             Some(blocks) if blocks.len() == 1 => blocks.get(0),
             other => {
                 let count = other.map_or(0, |b| b.len());
-                return Err(format!("it has {count} record batches instead of one"));
+                return Err(format!("the file has {count} record batches instead of one"));
             }
         };
-        let frame = Frame::of(block, start).ok_or("its record batch lies outside of the file")?;
+        let frame = Frame::of(block, start).ok_or("the record batch lies outside of the file")?;
         // Before the message stand four bytes that mark it and four with its length.
         let message = root_as_message(&bytes[frame.metadata.start + 8..frame.metadata.end])
             .map_err(|e| e.to_string())?;
         let batch =
-            message.header_as_record_batch().ok_or("its one message is not a record batch")?;
+            message.header_as_record_batch().ok_or("the one message is not a record batch")?;
         if batch.compression().is_some() {
-            return Err("it is compressed".to_owned());
+            return Err("the record batch is compressed".to_owned());
         }
         let rows = usize::try_from(batch.length()).ok().filter(|&rows| rows < MAX_ROWS);
-        let rows = rows.ok_or("its number of rows cannot be")?;
+        let rows = rows.ok_or("the number of rows is out of range")?;
         Ok(Self { schema, rows, bytes, body: frame.body, batch })
     }
 
-    /// The columns, from the first one on.
+    /// Returns the columns, beginning with the first one.
     pub(crate) fn columns(&self) -> Columns<'_> {
         Columns { file: self, node: 0, buffer: 0 }
     }
 
-    /// What the schema's metadata say under a key; nothing where it is not there.
+    /// Returns the text that the schema's metadata have under a key; an empty one where they do not
+    /// have the key.
     pub(crate) fn said(&self, key: &str) -> &str {
         self.schema.metadata().get(key).map_or("", String::as_str)
     }
 }
 
-/// Where a record batch lies in the file.
+/// The byte ranges of a record batch in the file.
 struct Frame {
     metadata: Range<usize>,
     body: Range<usize>,
 }
 
 impl Frame {
-    /// `None` where it is not inside of the first `limit` bytes.
+    /// Returns `None` where the batch does not lie inside the first `limit` bytes.
     fn of(block: &Block, limit: usize) -> Option<Self> {
         let start = usize::try_from(block.offset()).ok()?;
         let middle = start.checked_add(usize::try_from(block.metaDataLength()).ok()?)?;
@@ -96,13 +97,13 @@ impl Frame {
 /// Reads the columns of a batch one after another, in the order of the schema.
 pub(crate) struct Columns<'a> {
     file: &'a ArrowFile<'a>,
-    /// The next field node and the next buffer.
+    /// The number of the next field node.
     node: usize,
     buffer: usize,
 }
 
 impl Columns<'_> {
-    /// A column with one number a row.
+    /// Reads a column with one number a row.
     pub(crate) fn numbers<T: ArrowNativeType>(
         &mut self,
         name: &str,
@@ -110,7 +111,7 @@ impl Columns<'_> {
         self.next(name, self.file.rows)
     }
 
-    /// A column with a list of `width` numbers a row, flat.
+    /// Reads a column with a list of `width` numbers a row, flat.
     pub(crate) fn lists<T: ArrowNativeType>(
         &mut self,
         name: &str,
@@ -132,7 +133,8 @@ impl Columns<'_> {
         })
     }
 
-    /// The next field node, and the buffer with its null bits, which nobody needs.
+    /// Reads the next field node, and skips the buffer with its null bits, which no column of ours
+    /// has.
     fn node(&mut self, name: &str, length: usize) -> Result<(), String> {
         let nodes = self.file.batch.nodes();
         let node = nodes.filter(|nodes| self.node < nodes.len()).map(|nodes| nodes.get(self.node));
@@ -149,7 +151,8 @@ impl Columns<'_> {
         }
     }
 
-    /// The next buffer with values; `None` where it does not hold them, or not where they can be used.
+    /// Reads the next buffer of values; `None` where the buffer does not hold that many or is not
+    /// aligned for them.
     fn values<T: ArrowNativeType>(&mut self, count: usize) -> Option<ScalarBuffer<T>> {
         let buffers = self.file.batch.buffers().filter(|buffers| self.buffer < buffers.len())?;
         let place = buffers.get(self.buffer);

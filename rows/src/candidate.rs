@@ -2,14 +2,15 @@
 
 use zillion_feature::SLOTS;
 
-/// The largest threshold that exact counts can be compared with: a count takes the place of the bits of a slot's number.
+/// The largest threshold that exact counts can be compared with: a count takes the place of the
+/// bits of a slot's number.
 pub const LARGEST_THRESHOLD: u32 = SLOTS as u32;
 
-/// One candidate as a checkpoint keeps it.
+/// A key that waits to be admitted, as a checkpoint keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Occurrences so far: at least one, and fewer than the table asks for.
+    /// The number of occurrences so far: at least one, and fewer than the table asks for.
     pub count: u32,
-    /// The step that it was last seen in.
+    /// The step in which the key was last seen.
     pub last_step: u32,
 }

@@ -1,42 +1,45 @@
-//! The types that weights have in memory and in checkpoints, and the ways into them.
+//! The number types of weights in memory and in checkpoints, and the conversions between them.
 //!
-//! A rule works in f32 whatever the type: a row is widened, moved, and written back. Going back, 16 bits cannot
-//! hold the small steps that training ends with: rounded to the nearest, a weight stands still as soon as its
-//! steps are below half of its last place. So a push rounds *stochastically*: up with the probability of the
-//! distance that is left behind, so that the mean of what is stored is what was computed. The random bits are a
-//! function of (table's seed, key, step, unit): no threads, shards or resumed runs show in them.
+//! A rule works in f32 whatever the type: a row is widened, changed and written back. On the way
+//! back, 16 bits cannot hold the small steps that training ends with: with rounding to the nearest
+//! number, a weight stands still as soon as its steps are below half of its last place. So a push
+//! rounds *stochastically*: up with the probability of the distance that is left behind, so that
+//! the mean of the stored numbers is the computed one. The random bits are a function of the
+//! table's seed, the key, the step and the unit: the result does not depend on threads, shards or
+//! resumed runs.
 //!
-//! Initial rows round to the nearest, ties to even. What has its type already is stored as it is.
+//! Initial rows are rounded to the nearest number, ties to even. A number that has the type already
+//! is stored unchanged.
 //!
-//! Beyond the largest number of a type there is nothing: such weights become that number (and are counted where
-//! a push writes them). NaN stays NaN, for all to see.
+//! A weight beyond the largest number of a type becomes that number (and a push counts it). NaN
+//! stays NaN, so that it is seen.
 //!
-//! All conversions are plain integer and float operations without branches, for LLVM to vectorise: intrinsics
-//! would need an unsafe block and a twin for machines without them.
+//! All conversions are plain integer and float operations without branches, for LLVM to vectorise:
+//! intrinsics would need an unsafe block and a twin for machines without them.
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::random::{combine, mix32, text_seed};
 
 use crate::spec::Bounds;
 
-/// The type of a table's weights. Optimizer state is f32 in any case.
+/// The number type of a table's weights. Optimizer state is f32 in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
-    /// Four bytes.
+    /// Numbers of four bytes.
     #[default]
     F32,
     /// IEEE 754 half precision: 11 significant bits, up to 65504, steps of 2⁻²⁴ around zero.
     F16,
-    /// The upper half of an f32: 8 significant bits, and its range.
+    /// The upper half of an f32: 8 significant bits and the range of an f32.
     Bf16,
 }
 
 impl Dtype {
-    /// Every type.
+    /// All number types of weights.
     pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
 
-    /// The name in job files and in checkpoint parts.
+    /// Returns the name in job files and in the parts of checkpoints.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -45,7 +48,7 @@ impl Dtype {
         }
     }
 
-    /// Bytes of a weight.
+    /// Returns the number of bytes of a weight.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -53,13 +56,14 @@ impl Dtype {
         }
     }
 
-    /// Whether this is what tables have unless a job says otherwise.
+    /// Returns whether this is the type that tables have unless a job says otherwise.
     pub fn is_f32(&self) -> bool {
         *self == Self::F32
     }
 
-    /// The numbers of the type that lie within bounds, as bounds that are numbers of the type themselves; the
-    /// lower is above the upper where there are none. Rounding what lies between such bounds never leaves them.
+    /// Returns the bounds narrowed to numbers of this type; the lower is above the upper where no
+    /// number of the type lies between them. Rounding a number between the returned bounds never
+    /// leaves them.
     pub fn inward(self, bounds: Bounds) -> Bounds {
         let Bounds { low, high } = bounds;
         // Of the type's numbers, in ascending order, the one before or behind a number.
@@ -76,7 +80,7 @@ impl Dtype {
         }
     }
 
-    /// Brings weights to the nearest numbers of the type.
+    /// Rounds weights to the nearest numbers of the type.
     pub fn round_nearest(self, weights: &mut [f32]) {
         match self {
             Self::F32 => {}
@@ -85,7 +89,8 @@ impl Dtype {
         }
     }
 
-    /// Brings one weight of a row to a number of the type as a push in some step does. `seed` is the table's.
+    /// Rounds one weight of a row to a number of the type as a push in `step` does. `seed` is the
+    /// table's.
     pub fn round_pushed(self, seed: u64, key: u64, step: u64, unit: usize, weight: f32) -> f32 {
         let bits = Rounding::new(seed).step(step).row(key).unit(unit as u32);
         match self {
@@ -96,7 +101,7 @@ impl Dtype {
     }
 }
 
-/// The random bits of a table.
+/// The source of the random bits of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounding(u64);
 
@@ -106,18 +111,18 @@ impl Rounding {
         Self(text_seed(table_seed, "rounding"))
     }
 
-    /// Of one step.
+    /// Derives the random bits of one step.
     pub fn step(self, step: u64) -> StepRounding {
         StepRounding(combine(self.0, step))
     }
 }
 
-/// The random bits of a table in one step.
+/// The source of the random bits of a table in one step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepRounding(u64);
 
 impl StepRounding {
-    /// Of one row.
+    /// Derives the random bits of one row.
     #[inline(always)]
     pub fn row(self, key: u64) -> RowRounding {
         let seed = combine(self.0, key);
@@ -125,7 +130,7 @@ impl StepRounding {
     }
 }
 
-/// The random bits of a row in one step.
+/// The source of the random bits of a row in one step.
 #[derive(Clone, Copy, Debug)]
 pub struct RowRounding {
     low: u32,
@@ -133,29 +138,31 @@ pub struct RowRounding {
 }
 
 impl RowRounding {
-    /// Of one weight: 32-bit arithmetic, which has a lane a weight.
+    /// Returns the random bits of one weight. The arithmetic has 32 bits, so that each weight is
+    /// one SIMD lane.
     #[inline(always)]
     pub fn unit(self, unit: u32) -> u32 {
         mix32(self.low.wrapping_add(unit.wrapping_mul(0x9e37_79b9)) ^ self.high)
     }
 }
 
-/// A type of 16 bits.
+/// A number type of 16 bits.
 pub trait Half {
-    /// Its largest number.
+    /// The largest number of the type.
     const MAX: f32;
 
-    /// Exactly the same number.
+    /// Returns exactly the same number in f32.
     fn widen(half: u16) -> f32;
 
-    /// The nearest number, ties to even.
+    /// Returns the nearest number of the type, ties to even.
     fn nearest(x: f32) -> u16;
 
-    /// One of the two numbers beside `x`, by random bits; `x` itself where it is one.
+    /// Returns one of the two numbers of the type beside `x`, chosen by random bits; `x` itself
+    /// where it is a number of the type.
     fn stochastic(x: f32, random: u32) -> u16;
 }
 
-/// The next number above or below a finite one.
+/// Returns the next number above or below a finite one.
 fn neighbour(half: u16, up: bool) -> u16 {
     const NEGATIVE: u16 = 1 << 15;
     match (half & !NEGATIVE, half & NEGATIVE != 0) {
@@ -167,7 +174,7 @@ fn neighbour(half: u16, up: bool) -> u16 {
 
 const SIGN: u32 = 1 << 31;
 
-/// `x` without its sign, not beyond `max`; NaN as it is.
+/// Returns the bits of `x` without its sign, at most those of `max`; NaN is unchanged.
 #[inline(always)]
 fn magnitude(x: f32, max: f32) -> u32 {
     let bits = x.to_bits() & !SIGN;
@@ -214,14 +221,14 @@ impl Half for Bf16 {
 pub struct F16;
 
 impl F16 {
-    /// 2⁻¹⁴, the smallest number with all significant bits.
+    /// The bits of 2⁻¹⁴, the smallest number with all significant bits.
     const NORMAL: u32 = 113 << 23;
-    /// Bits of an f32's significand that an f16 does not have.
+    /// The number of bits of an f32's significand that an f16 does not have.
     const DROPPED: u32 = 13;
-    /// 2²⁴: below [`Self::NORMAL`] numbers are whole multiples of its inverse.
+    /// 2²⁴: numbers below [`Self::NORMAL`] are whole multiples of its inverse.
     const FINE: f32 = 16_777_216.0;
 
-    /// The bits of a number that an f16 has, given as those of an f32 without sign.
+    /// Returns the bits of a number of the type, given as the bits of an f32 without sign.
     #[inline(always)]
     fn pack(bits: u32, sign: u32) -> u16 {
         // Adding 0.5 puts multiples of 2⁻²⁴ at the lower end of the significand.
@@ -241,8 +248,8 @@ impl Half for F16 {
         let bits = (u32::from(half) & 0x7fff) << Self::DROPPED;
         let exponent = bits & (0x1f << 23);
         let normal = bits + (112 << 23);
-        // One exponent up, where the leading bit is implied, and that bit taken off again: no number below
-        // the normal ones of f32 is touched, which processors are slow with.
+        // One exponent up, where the leading bit is implied, and that bit taken off again: no
+        // number below the normal ones of f32 is touched, which processors are slow with.
         let small = f32::from_bits(bits + Self::NORMAL) - f32::from_bits(Self::NORMAL);
         let finite = if exponent == 0 { small.to_bits() } else { normal };
         let wide = if exponent == 0x1f << 23 { bits | 0xff << 23 } else { finite };
@@ -278,7 +285,7 @@ impl Half for F16 {
     }
 }
 
-/// Widens numbers.
+/// Widens a row of 16-bit numbers to f32.
 #[inline(always)]
 pub fn widen<H: Half>(halves: &[u16], out: &mut [f32]) {
     for (x, &half) in out.iter_mut().zip(halves) {
@@ -286,7 +293,7 @@ pub fn widen<H: Half>(halves: &[u16], out: &mut [f32]) {
     }
 }
 
-/// Rounds numbers to the nearest.
+/// Rounds a row to the nearest numbers of 16 bits.
 #[inline(always)]
 pub fn nearest<H: Half>(row: &[f32], out: &mut [u16]) {
     for (half, &x) in out.iter_mut().zip(row) {
@@ -294,7 +301,7 @@ pub fn nearest<H: Half>(row: &[f32], out: &mut [u16]) {
     }
 }
 
-/// Rounds a row stochastically. Returns how many numbers were beyond the largest one.
+/// Rounds a row stochastically. Returns how many numbers were beyond the largest one of the type.
 #[inline(always)]
 pub fn stochastic<H: Half>(row: &[f32], rounding: RowRounding, out: &mut [u16]) -> u32 {
     let mut beyond = 0;

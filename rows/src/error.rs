@@ -1,90 +1,96 @@
-//! What can go wrong with tables, and what to do about it.
+//! The errors of rows and tables, each with its remedy.
 
 use std::path::PathBuf;
 
 use zillion_device::DeviceError;
 
-/// The result of this crate's operations.
+/// The result of an operation on rows or tables.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong with tables.
+/// The errors of rows and tables.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting of a table is out of range.
-    #[error("{reason}: `{key}`")]
+    #[error("`{key}`: {reason}")]
     Spec {
-        /// Where it stands: `tables.<table>.<segment>.<key>`.
+        /// The setting: `tables.<table>.<segment>.<key>`.
         key: String,
-        /// What it must be.
+        /// The values that are allowed, or the remedy.
         reason: String,
     },
-    /// A plan or buffer does not fit the tables it is used on.
-    #[error("{reason}: table `{table}`")]
+    /// A plan, buffer or file does not fit a table.
+    #[error("table `{table}`: {reason}")]
     Mismatch {
-        /// The table.
+        /// The name of the table.
         table: String,
-        /// What does not fit.
+        /// The mismatch, and the remedy.
+        reason: String,
+    },
+    /// An operation on several tables is not possible now.
+    #[error("{reason}")]
+    Misuse {
+        /// The reason, and the remedy.
         reason: String,
     },
     /// A dense table would outgrow its cap.
     #[error(
-        "the vocabulary has {rows} rows and the table may have {cap}; raise `max_rows`, or make the table dynamic \
-         (`dense = false`): table `{table}`"
+        "table `{table}`: the vocabulary has {rows} rows and the table may have {cap}; raise `max_rows`, or make the \
+         table dynamic (`dense = false`)"
     )]
     TooManyRows {
-        /// The table.
+        /// The name of the table.
         table: String,
-        /// Rows that were asked for.
+        /// The number of rows of the vocabulary.
         rows: u64,
-        /// Its `max_rows`.
+        /// The number of rows that the table may have.
         cap: u64,
     },
     /// One shard of a table has used all its row numbers.
-    #[error("a shard holds at most 4294967293 rows of a table; use more shards: table `{table}`")]
+    #[error("table `{table}`: a shard holds at most 4294967293 rows; use more shards")]
     ShardFull {
-        /// The table.
+        /// The name of the table.
         table: String,
     },
-    /// A vocabulary must be sorted and unique.
+    /// A vocabulary is not sorted, or has a key twice.
     #[error(
-        "the vocabulary must be sorted by key and without duplicates, and key {index} ({key:#018x}) is not above the one \
-         before it: table `{table}`"
+        "table `{table}`: the vocabulary must be sorted by key and without duplicates, and key {index} ({key:#018x}) is \
+         not above the one before it"
     )]
     Vocabulary {
-        /// The table.
+        /// The name of the table.
         table: String,
-        /// Position of the offending key.
+        /// The position of the offending key.
         index: usize,
-        /// The key.
+        /// The offending key itself.
         key: u64,
     },
-    /// Prefilling is for dense tables.
+    /// A dynamic table was to be filled before training.
     #[error(
-        "only a dense table is filled before training, a dynamic one creates rows as keys arrive; set `dense = true` or \
-         do not prefill: table `{table}`"
+        "table `{table}`: only a dense table is filled before training, and this one is dynamic; set `dense = true`, or \
+         do not fill it"
     )]
     NotDense {
-        /// The table.
+        /// The name of the table.
         table: String,
     },
-    /// A checkpoint part is not what the manifest says.
-    #[error("{reason}: {path}")]
+    /// A file of a checkpoint or of a version differs from its manifest.
+    #[error("{path}: {reason}")]
     Part {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it, where, and what to do.
+        /// The fault, its position, and the remedy.
         reason: String,
     },
-    /// The file of a table that spills is not what was written.
-    #[error("{reason}: {path}")]
+    /// The file of a table that spills is not as it was written.
+    #[error("{path}: {reason}")]
     Spill {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it, where, and what to do.
+        /// The fault, its position, and the remedy.
         reason: String,
     },
-    /// The machine: files, memory.
+    /// The machine has no memory, or a file cannot be read or written.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A row source outside of this crate failed.
@@ -96,5 +102,10 @@ impl Error {
     /// Returns the error of a plan, buffer or file that does not fit `table`.
     pub fn mismatch(table: &str, reason: impl Into<String>) -> Self {
         Self::Mismatch { table: table.to_owned(), reason: reason.into() }
+    }
+
+    /// Returns the error of an operation on several tables that is not possible now.
+    pub fn misuse(reason: impl Into<String>) -> Self {
+        Self::Misuse { reason: reason.into() }
     }
 }

@@ -1,48 +1,50 @@
 //! The shape of a counting Bloom filter that keys without a row are counted in.
 //!
-//! A key has a block of one cache line in the filter of its slot, and some counters in that block; its count is
-//! the least of them. The load that keeps the share of too large counts within the error is found from the
-//! Poisson distribution of keys over blocks, because blocks are not filled evenly (Putze, Sanders, Singler 2007).
+//! A key has a block of one cache line in the filter of its slot, and some counters in that block;
+//! its count is the least of them. The largest load that keeps the share of too large counts within
+//! the error is found from the Poisson distribution of keys over blocks, because blocks are not
+//! filled evenly (Putze, Sanders, Singler 2007).
 
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, SLOTS};
 
-/// The largest threshold that counters of eight bits can tell.
+/// The largest threshold that counters of eight bits can count to.
 pub const LARGEST_THRESHOLD: u32 = u8::MAX as u32;
-/// More expected keys are taken for a mistake.
+/// The largest number of expected keys; a larger one is taken for a mistake.
 pub const MOST_KEYS: u64 = 100_000_000_000;
-/// Counters of four bits do up to here.
+/// The largest threshold that counters of four bits can count to.
 const LARGEST_NIBBLE: u32 = 15;
-/// Counters of one key at most.
+/// The largest number of counters of one key.
 const MOST_PROBES: u32 = 8;
 const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 
-/// Bytes of a block.
+/// The number of bytes of a block.
 pub const BLOCK_BYTES: usize = 64;
-/// Words of a block in a checkpoint.
+/// The number of words of a block in a checkpoint.
 pub const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
 
-/// Bytes that the engine keeps for each slot beside its blocks.
+/// The number of bytes that the engine keeps for each slot beside its blocks.
 pub const SLOT_FILTER_BYTES: usize = 32;
 
-/// What follows from an admission's settings.
+/// The sizes of a filter that follow from an admission's settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FilterShape {
-    /// The occurrences that admit a key.
+    /// The number of occurrences that admit a key.
     pub at_least: u32,
-    /// The bits of a counter: 4 or 8.
+    /// The number of bits of a counter: 4 or 8.
     pub counter_bits: u32,
-    /// Counters of one key.
+    /// The number of counters of one key.
     probes: u32,
-    /// Blocks of one slot.
+    /// The number of blocks of one slot.
     pub blocks: usize,
-    /// Counters of one slot that are in use when it is full.
+    /// The number of counters above zero at which a slot is full and its counters are halved.
     pub fullest: u32,
 }
 
 impl FilterShape {
-    /// A filter for thresholds up to `at_least`, in which `keys` keys wait and the share `error` of counts is too
-    /// large. The arguments are as [`Admission`](crate::Admission) allows them.
+    /// Computes the shape of a filter for thresholds up to `at_least`, in which `keys` keys wait
+    /// and the share `error` of counts is too large. The arguments are in the ranges that
+    /// [`Admission`](crate::Admission) allows.
     pub fn new(at_least: u32, keys: u64, error: f64) -> Self {
         let counter_bits = if at_least <= LARGEST_NIBBLE { 4 } else { 8 };
         let counters = (BLOCK_BYTES * 8) as f64 / f64::from(counter_bits);
@@ -55,13 +57,13 @@ impl FilterShape {
         Self { at_least, counter_bits, probes, blocks: blocks as usize, fullest: fullest.max(1) }
     }
 
-    /// Everything that decides what counters mean, as checkpoints say it.
+    /// Describes everything that decides what counters mean, as checkpoints record it.
     pub fn describe(&self) -> String {
         let Self { counter_bits, probes, blocks, .. } = self;
         format!("{counter_bits} bits, {probes} counters a key, {blocks} blocks a slot")
     }
 
-    /// Bytes of a whole filter, all slots in use.
+    /// Returns the number of bytes of a whole filter with all slots in use.
     pub fn bytes(&self) -> u64 {
         (SLOTS * (self.blocks * BLOCK_BYTES + SLOT_FILTER_BYTES)) as u64
     }
@@ -72,14 +74,14 @@ impl FilterShape {
         (1 << self.counter_bits) - 1
     }
 
-    /// The block of a key: multiply-shift of the bits below its slot.
+    /// Returns the block of a key: the multiply-shift of the bits below its slot.
     #[inline(always)]
     pub fn block(&self, key: FeatureKey) -> usize {
         ((u128::from(key.0 << SLOT_BITS) * self.blocks as u128) >> 64) as usize
     }
 
-    /// The counters of a key in its block. The bits that chose the block are mixed with the others, because all
-    /// keys of a block have them in common.
+    /// Returns the counters of a key in its block. The bits that chose the block are mixed with the
+    /// others, because all keys of a block have them in common.
     #[inline(always)]
     pub fn counters(self, key: FeatureKey) -> impl Iterator<Item = usize> {
         let bits_each = (BLOCK_BYTES as u32 * 8 / self.counter_bits).trailing_zeros();
@@ -88,8 +90,8 @@ impl FilterShape {
     }
 }
 
-/// The most keys a block, on average, with which no more than `error` of other keys find all of their counters
-/// in use.
+/// Returns the largest mean number of keys in a block with which at most the share `error` of other
+/// keys find all of their counters above zero.
 fn largest_load(counters: f64, probes: u32, error: f64) -> f64 {
     let (mut low, mut high) = (0.0, counters);
     for _ in 0..40 {
@@ -99,7 +101,7 @@ fn largest_load(counters: f64, probes: u32, error: f64) -> f64 {
     low
 }
 
-/// The chance that all counters of a new key are in use.
+/// Returns the probability that all counters of a new key are above zero.
 fn share_in_use(load: f64, counters: f64, probes: u32) -> f64 {
     let mut chance = (-load).exp();
     let mut sum = 0.0;

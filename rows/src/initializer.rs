@@ -1,7 +1,8 @@
 //! Initial rows: pure functions of (table seed, segment, key, unit).
 //!
 //! A row that a pull reads before it exists, the row that a push then creates, and the row that a
-//! server shows for an unknown key are the same numbers, on every machine and in any order of arrival.
+//! server shows for an unknown key are the same numbers, on every machine and in any order of
+//! arrival.
 
 use serde::{Deserialize, Serialize};
 use zillion_device::simd::{math, vectorised};
@@ -10,43 +11,44 @@ use zillion_feature::random::{combine, mix64, text_seed, unit_f32};
 
 use crate::spec::Bounds;
 
-/// What the weights of a new row are. In a job file: `initializer = { kind = "normal", std = 0.01 }`.
+/// The distribution of the weights of a new row. In a job file:
+/// `initializer = { kind = "normal", std = 0.01 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum InitializerSpec {
-    /// Evenly in `[low, high)`.
+    /// A uniform distribution over `[low, high)`.
     Uniform {
-        /// Smallest value.
+        /// The smallest value of a weight.
         low: f32,
-        /// Bound above.
+        /// The bound above, which is never reached.
         high: f32,
     },
     /// A normal distribution (Box, Muller 1958; one uniform pair a weight).
     Normal {
-        /// Mean.
+        /// The mean of the distribution.
         #[serde(default)]
         mean: f32,
-        /// Standard deviation.
+        /// The standard deviation of the distribution.
         std: f32,
     },
     /// A normal distribution cut at two standard deviations, by inversion. `std` is the one before
     /// the cut, as in TensorFlow: what remains has 0.88 of it.
     TruncatedNormal {
-        /// Mean.
+        /// The mean of the distribution.
         #[serde(default)]
         mean: f32,
-        /// Standard deviation before the cut.
+        /// The standard deviation before the cut.
         std: f32,
     },
-    /// The same everywhere.
+    /// The same value for every weight.
     Constant {
-        /// The value.
+        /// The value of every weight.
         value: f32,
     },
 }
 
 impl InitializerSpec {
-    /// The first setting that is out of range: its key and what it must be.
+    /// Returns the first setting that is out of range: its key and what it must be.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         match *self {
             Self::Uniform { low, .. } if !low.is_finite() => Some(("low", "must be finite")),
@@ -67,7 +69,7 @@ impl InitializerSpec {
     }
 }
 
-/// The initial rows of one segment.
+/// The initial weights of one segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Initializer {
     spec: InitializerSpec,
@@ -75,20 +77,21 @@ pub(crate) struct Initializer {
     bounds: Option<Bounds>,
 }
 
-/// The odd constant of splitmix64: units of a row are consecutive draws of that generator.
+/// The odd constant of splitmix64: the units of a row are consecutive draws of that generator.
 const UNIT_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Weights that are drawn together: floats of the widest register.
+/// The number of weights that are drawn together: the floats of the widest register.
 const TOGETHER: usize = 16;
 /// erf(2 / sqrt(2)): the probability that a normal draw lies within two standard deviations.
 const WITHIN_TWO_SIGMA: f32 = 0.954_499_7;
 
 impl Initializer {
-    /// The stream follows the segment's name, so that adding a segment leaves the others as they are.
+    /// Derives the stream of random numbers from the segment's name, so that adding a segment
+    /// leaves the other segments unchanged.
     pub(crate) fn new(spec: InitializerSpec, table_seed: u64, segment: &str) -> Self {
         Self { spec, seed: text_seed(table_seed, segment), bounds: None }
     }
 
-    /// The same with initial weights brought into the bounds.
+    /// Returns the same initializer with initial weights brought into the bounds.
     pub(crate) fn within(self, bounds: Option<Bounds>) -> Self {
         Self { bounds, ..self }
     }
@@ -134,14 +137,15 @@ impl Initializer {
     }
 }
 
-/// `weights[unit] = f(64 random bits of that unit)`.
+/// Sets `weights[unit]` to `f(64 random bits of that unit)`.
 #[inline(always)]
 fn draw(weights: &mut [f32], row_seed: u64, f: impl Fn(u64) -> f32) {
     vectorised(
         #[inline(always)]
         || {
-            // A register's worth in a loop of known length, even where less is wanted: rows are short, and a loop of
-            // any length spends two or three times as long on its scalar rest.
+            // A register's worth in a loop of known length, even where less is wanted: rows are
+            // short, and a loop of any length spends two or three times as long on its scalar
+            // rest.
             let (whole, rest) = weights.as_chunks_mut::<TOGETHER>();
             let mut seed = row_seed;
             for weights in whole {
@@ -161,7 +165,7 @@ fn draw(weights: &mut [f32], row_seed: u64, f: impl Fn(u64) -> f32) {
     );
 }
 
-/// The units of a row from the one whose counter is `seed`.
+/// Draws the units of a row from the one whose counter is `seed` on.
 #[inline(always)]
 fn units(weights: &mut [f32], seed: u64, f: &impl Fn(u64) -> f32) {
     for (unit, weight) in weights.iter_mut().enumerate() {
@@ -237,7 +241,8 @@ mod tests {
         0.5 + sum * h / 3.0
     }
 
-    /// 1.95 is the 0.1 % point of the Kolmogorov distribution; the draws are fixed, so this cannot flake.
+    /// 1.95 is the 0.1 % point of the Kolmogorov distribution; the draws are fixed, so this cannot
+    /// flake.
     const KS_LIMIT: f64 = 1.95;
 
     #[test]

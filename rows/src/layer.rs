@@ -1,29 +1,32 @@
-//! Layers: the read-only form of tables, in which versions are published and served.
+//! Layers of versions: the read-only form of tables, in which versions are published and served.
 //!
-//! A layer is what one version changed: a base has every row, a delta the rows that were written since its
-//! parent, and tombstones for those that left. Each table of a layer is cut by key into a power of two of
-//! *parts*: Arrow IPC files with one uncompressed record batch and the columns `key` (u64, ascending),
-//! `weights` (a fixed-size list of f32: all segments of a row), `count` (u32: how often training pushed the
-//! row) and `tombstone` (u8: 1 where the key left), without nulls. Any Arrow tool opens them.
+//! A layer holds what one version changed: a base has every row, a delta has the rows that were
+//! written since its parent, and tombstones for the keys that left. Each table of a layer is cut by
+//! key into a power of two of *parts*: Arrow IPC files with one uncompressed record batch and the
+//! columns `key` (u64, ascending), `weights` (a fixed-size list of f32: all segments of a row),
+//! `count` (u32: the number of pushes of the row) and `tombstone` (u8: 1 where the key left),
+//! without nulls. Any Arrow tool opens them.
 //!
-//! Where rows grow, those that are narrow have parts of their own, whose rows are as wide as they are; tombstones
-//! are among the full ones. What a narrow row does not have is read as the initial row of its key, which the
-//! version's description of the table tells. A key of a layer is in one of both.
+//! Where rows grow, the narrow ones have parts of their own, with columns of their width;
+//! tombstones are among the full rows. The floats that a narrow row lacks read as those of the
+//! initial row of its key, which the version's description of the table defines. A key of a layer
+//! is in one of both.
 //!
-//! One more file, the *directory*, makes a part ready without reading it. Keys are mixed, so the first
-//! bits of a key say about where it stands; the directory says exactly: entry `b` of a part with `n` bits is
-//! the number of its first row whose key has `b` or more in the `n` bits below those that name the part.
-//! Four keys share an entry on average, so a lookup costs a line of the directory, one of the keys, and
-//! the row itself.
+//! One more file, the *directory*, makes a part ready without reading it. Keys are mixed, so the
+//! first bits of a key tell about where the key stands, and the directory tells exactly: entry `b`
+//! of a part with `n` bits is the number of the first row whose key has `b` or more in the `n` bits
+//! below those that name the part. Four keys share an entry on average, so a lookup costs a cache
+//! line of the directory, one of the keys, and the row itself.
 //!
-//! Files are named by the BLAKE3 of their bytes: what is there under its name is whole, two writers of the
-//! same rows write the same file, and a store needs no other identity for it.
+//! Files are named by the BLAKE3 hash of their bytes: a file that is there under its name is
+//! complete, two writers of the same rows write the same file, and a store needs no other identity
+//! for it.
 //!
 //! # Invariants
-//! * Rows are a function of what was written, and cuts of the number of parts that the writer was given:
-//!   the same rows give the same bytes.
-//! * Nothing in a mapped file is trusted further than the access that it decides: every index is checked
-//!   where it is used, so that a damaged file gives a wrong row or none, and never a fault.
+//! * Rows are a function of what was written, and cuts of the number of parts that the writer was
+//!   given: the same rows give the same bytes.
+//! * A mapped file is never trusted further than one access: every index is checked where it is
+//!   used, so that a damaged file gives a wrong row or none, and never a fault.
 
 mod checkpoint;
 mod difference;
@@ -47,27 +50,28 @@ pub use write::LayerWriter;
 /// The version of the format, in every file's metadata.
 const FORMAT: &str = "1";
 
-/// Bytes of rows that a part has at most, unless a single slot has more: what a writer holds in memory.
+/// The largest number of bytes of rows of a part, unless a single slot has more; a writer holds a
+/// part in memory.
 pub const PART_BYTES: u64 = 32 << 20;
 
-/// Keys that share an entry of the directory, on average.
+/// The mean number of keys that share an entry of the directory.
 const KEYS_PER_ENTRY: u64 = 4;
 
-/// A file of a layer. Its name is `<blake3>.arrow`.
+/// A file of a layer of a version. The name is `<blake3>.arrow`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerFile {
-    /// BLAKE3 of its bytes, in hexadecimal.
+    /// The BLAKE3 hash of the bytes, in hexadecimal.
     pub blake3: String,
-    /// Its size.
+    /// The size of the file in bytes.
     pub bytes: u64,
 }
 
-/// What a layer consists of: the part of a version's manifest that is about rows.
+/// The files of a layer: the section of a version's manifest about rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerManifest {
-    /// One entry a table, in the order of the schema.
+    /// The tables, in the order of the schema.
     pub tables: Vec<LayerTable>,
     /// The directory of all parts.
     pub directory: LayerFile,
@@ -77,17 +81,17 @@ pub struct LayerManifest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerTable {
-    /// The table's name.
+    /// The name of the table.
     pub table: String,
-    /// Names and floats of the segments of a row, in order.
+    /// The names and dimensions of the segments of a row, in order.
     pub segments: Vec<(String, usize)>,
-    /// Keys, tombstones and narrow rows included.
+    /// The number of keys, tombstones and narrow rows included.
     pub rows: u64,
-    /// Keys that left.
+    /// The number of keys that left the table.
     pub tombstones: u64,
-    /// In key order: a power of two of them, or none where the table has no row.
+    /// The parts in key order: a power of two of them, or none where the table has no row.
     pub parts: Vec<LayerPart>,
-    /// The rows that are not full; absent where none is.
+    /// The narrow rows; absent where every row is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrow: Option<NarrowRows>,
 }
@@ -96,55 +100,59 @@ pub struct LayerTable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NarrowRows {
-    /// Names and floats of what such a row has, in order.
+    /// The names and dimensions of the segments of a narrow row, in order.
     pub segments: Vec<(String, usize)>,
-    /// Keys.
+    /// The number of narrow rows.
     pub rows: u64,
-    /// In key order: a power of two of them.
+    /// The parts in key order: a power of two of them.
     pub parts: Vec<LayerPart>,
 }
 
-/// One part of a table.
+/// One part of a table in a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerPart {
-    /// Where its rows are.
+    /// The file that holds the rows.
     pub file: LayerFile,
-    /// Keys.
+    /// The number of keys.
     pub rows: u64,
-    /// Its first entry in the directory.
+    /// The number of the first entry of the part in the directory.
     pub first_entry: u64,
-    /// Bits of a key that choose among its entries; it has `2^bits + 1` of them.
+    /// The number of bits of a key that choose an entry; the part has `2^bits + 1` entries.
     pub bits: u32,
 }
 
-/// Called between two small pieces of work, at least every few hundred microseconds: whoever shares
-/// a thread with others pauses here, and measures how long the piece took.
-pub trait Pace {
-    /// A piece has ended.
+/// A throttle for work on a thread that others need too.
+///
+/// The work calls [`Throttle::piece`] between two small pieces, at least every few hundred
+/// microseconds. The implementer measures how long a piece took and pauses as long as the others
+/// need.
+pub trait Throttle {
+    /// Notes that a piece of work has ended, and pauses where necessary.
     fn piece(&mut self);
 
-    /// The time since the last piece was spent waiting, for a disk or a store: nobody went without a processor.
+    /// Notes that the time since the last piece was spent waiting for a disk or a store, without a
+    /// processor.
     fn waited(&mut self) {}
 }
 
-/// Does everything at once.
+/// A throttle that never pauses.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AtOnce;
+pub struct Unthrottled;
 
-impl Pace for AtOnce {
+impl Throttle for Unthrottled {
     fn piece(&mut self) {}
 }
 
 impl LayerFile {
-    /// The name it has wherever it is stored.
+    /// Returns the name of the file, which is the same in every store.
     pub fn name(&self) -> String {
         format!("{}.arrow", self.blake3)
     }
 }
 
 impl LayerManifest {
-    /// Every file, the directory last.
+    /// Yields every file, the directory last.
     pub fn files(&self) -> impl Iterator<Item = &LayerFile> {
         let parts = self.tables.iter().flat_map(|t| {
             let narrow = t.narrow.iter().flat_map(|narrow| &narrow.parts);
@@ -153,28 +161,28 @@ impl LayerManifest {
         parts.chain([&self.directory])
     }
 
-    /// Keys of all tables, tombstones included.
+    /// Returns the number of keys of all tables, tombstones included.
     pub fn rows(&self) -> u64 {
         self.tables.iter().map(|t| t.rows).sum()
     }
 }
 
 impl LayerTable {
-    /// Floats of a row.
+    /// Returns the number of floats of a row.
     pub fn width(&self) -> usize {
         self.segments.iter().map(|(_, dim)| dim).sum()
     }
 }
 
 impl NarrowRows {
-    /// Floats of a row.
+    /// Returns the number of floats of a row.
     pub fn width(&self) -> usize {
         self.segments.iter().map(|(_, dim)| dim).sum()
     }
 }
 
-/// How many parts a table with these rows is cut into. Keys are mixed, so equal ranges of them hold about
-/// equal numbers.
+/// Returns the number of parts that a table with these rows is cut into. Keys are mixed, so that
+/// equal ranges of keys hold about equal numbers of rows.
 pub fn part_count(rows: u64, width: usize) -> usize {
     if rows == 0 {
         return 0;
@@ -184,18 +192,18 @@ pub fn part_count(rows: u64, width: usize) -> usize {
     usize::try_from(parts).unwrap_or(SLOTS).min(SLOTS)
 }
 
-/// Bytes of a row in a part.
+/// Returns the number of bytes of a row in a part.
 fn row_bytes(width: usize) -> u64 {
     (size_of::<u64>() + size_of::<u32>() + 1 + width * size_of::<f32>()) as u64
 }
 
-/// Bits that choose among the entries of a part with this many rows.
+/// Returns the number of bits that choose an entry of a part with this many rows.
 fn entry_bits(rows: usize) -> u32 {
     let entries = (rows as u64).div_ceil(KEYS_PER_ENTRY).max(2);
     entries.next_power_of_two().trailing_zeros()
 }
 
-/// The part of a key: its first bits.
+/// Returns the part of a key: its first bits.
 fn part_of(key: u64, parts: usize) -> usize {
     match parts.trailing_zeros() {
         0 => 0,
@@ -203,7 +211,7 @@ fn part_of(key: u64, parts: usize) -> usize {
     }
 }
 
-/// The entry of a key among those of its part: the next bits.
+/// Returns the entry of a key among those of its part: the next bits.
 fn entry_of(key: u64, parts: usize, bits: u32) -> usize {
     ((key << parts.trailing_zeros()) >> (u64::BITS - bits)) as usize
 }

@@ -1,36 +1,37 @@
-//! Where the floats of a row are.
+//! The layout of a row: which floats belong to which segment.
 
-/// Where the floats of a row are.
+/// The layout of the rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableLayout {
-    /// The table's name.
+    /// The name of the table.
     pub name: String,
-    /// Floats from one row to the next: the segments, rounded up to a multiple of four (16 bytes).
+    /// The number of floats from one row to the next: the segments, rounded up to a multiple of
+    /// four (16 bytes).
     pub stride: usize,
-    /// In the order of their floats, without gaps.
+    /// The segments in the order of their floats, without gaps.
     pub segments: Vec<SegmentLayout>,
-    /// Which of these floats a narrow row has, in their order; `None` where all rows are full.
+    /// The floats that a narrow row has, in their order; `None` where all rows are full.
     pub narrow: Option<Vec<SegmentLayout>>,
 }
 
-/// Where one segment's floats are in a row.
+/// The floats of one segment in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentLayout {
-    /// The segment's name.
+    /// The name of the segment.
     pub name: String,
-    /// First float.
+    /// The position of the first float.
     pub offset: usize,
-    /// Floats.
+    /// The number of floats.
     pub dim: usize,
 }
 
 impl TableLayout {
-    /// Floats of a row that mean something; the rest of the stride is padding and reads as zero.
+    /// Returns the number of floats of a row without its padding, which reads as zero.
     pub fn width(&self) -> usize {
         self.segments.iter().map(|s| s.dim).sum()
     }
 
-    /// The segment of that name.
+    /// Returns the segment of that name.
     pub fn segment(&self, name: &str) -> Option<&SegmentLayout> {
         self.segments.iter().find(|s| s.name == name)
     }

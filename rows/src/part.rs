@@ -1,21 +1,28 @@
-//! Checkpoint parts: the rows of a slot range as one Arrow IPC file, sorted by key.
+//! Parts of a checkpoint: the rows of a slot range as one Arrow IPC file, sorted by key.
 //!
-//! A part is an uncompressed file with one record batch and the columns `key` (u64), `weights`
-//! and `state` (fixed-size lists of f32, all segments of a row in one list), `count` (u32), `last_step`
-//! (u64) and `dirty_epoch` (u32), without nulls. Weights may be f16 or bf16 as the table has them, bf16 as u16
-//! whose field says so (`zillion.dtype`). Any Arrow tool opens it. The schema's metadata name the
-//! format, the table, the slot range and the segments. Padding of rows in memory is not written.
+//! A part is an uncompressed file with one record batch and the columns `key` (u64), `weights` and
+//! `state` (fixed-size lists of f32, all segments of a row in one list), `count` (u32), `last_step`
+//! (u64) and `dirty_epoch` (u32), without nulls. Weights may be f16 or bf16, as in the table; bf16
+//! is stored as u16, and the field says so (`zillion.dtype`). Any Arrow tool opens a part. The
+//! metadata of the schema name the format, the table, the slot range and the segments. The padding
+//! of rows in memory is not written.
 //!
-//! Keys that wait to be admitted are files beside them (`candidates-*.arrow`) with the columns `key`, `count`
-//! and `last_step`, in tables whose admission counts; where it counts in a filter, the filter's blocks are
-//! (`filter-*.arrow`). Rows that are narrow until their keys are frequent are parts of their own (`narrow-*.arrow`),
-//! whose schema is that of the smaller table that they are. Where a table keeps statistics of use, rows have `show` and `click` (f32) too.
+//! Beside the parts lie further files, where a table needs them:
 //!
-//! In a checkpoint that stands on another one, parts may hold only the rows that changed since, and beside them lie
-//! the keys that went (`gone-*.arrow`); [`RowPart`] is all that a chain of checkpoints says together.
+//! * `candidates-*.arrow`: keys that wait to be admitted, with the columns `key`, `count` and
+//!   `last_step`;
+//! * `filter-*.arrow`: the blocks of the filter, where waiting keys are counted in a filter;
+//! * `narrow-*.arrow`: rows that are narrow until their keys are frequent, with the schema of the
+//!   smaller table that they form;
+//! * `gone-*.arrow`: keys whose rows were evicted, in a checkpoint that holds only changes.
 //!
-//! Where a table is cut depends on how many rows each slot has and on nothing else: its bytes are the same
-//! for every number of shards and threads.
+//! Where a table keeps statistics of use, rows have the columns `show` and `click` (f32) too.
+//!
+//! The parts of a checkpoint that holds only changes have the rows that changed since the
+//! checkpoint below it; [`RowPart`] reads a chain of checkpoints as one.
+//!
+//! The cuts between parts depend on the number of rows of each slot and on nothing else: the bytes
+//! are the same for every number of shards and threads.
 
 mod candidates;
 mod chain;
@@ -47,78 +54,81 @@ pub use write::{PartRows, write_part, write_rows};
 use crate::layout::TableLayout;
 use crate::shape::RowShape;
 
-/// Rows that a part has at most, unless a single slot has more.
+/// The largest number of rows of a part, unless a single slot has more.
 pub const MAX_PART_ROWS: u64 = 1 << 20;
 
-/// The version of the format, in every part's metadata.
+/// The version of the format, in the metadata of every part.
 const FORMAT: &str = "1";
 
-/// One table's parts, as a checkpoint's manifest keeps them.
+/// The files of one table, as the manifest of a checkpoint lists them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableParts {
-    /// The table's name.
+    /// The name of the table.
     pub table: String,
-    /// Rows of the table, narrow ones included: those in all parts, unless these hold changes alone.
+    /// The number of rows of the table, narrow ones included. Where the parts hold only changes,
+    /// they have fewer rows than this.
     pub rows: u64,
     /// The epoch that changes were marked with when the checkpoint was written.
     pub dirty_epoch: u32,
-    /// In slot order: a power of two of them, each with the same number of slots.
+    /// The parts in slot order: a power of two of them, each with the same number of slots.
     pub parts: Vec<PartInfo>,
-    /// The rows that are not full yet; absent where all rows are from the start.
+    /// The rows that are not full yet; absent where all rows are full from the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrow: Option<ListedParts>,
-    /// The keys that wait to be admitted; absent where the table lets every key in.
+    /// The keys that wait to be admitted; absent where the table admits every key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<ListedParts>,
-    /// The filter that they are counted in; absent where there is none. Its rows are blocks.
+    /// The filter that waiting keys are counted in; absent where there is none. Its rows are
+    /// blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<ListedParts>,
-    /// Present where the parts hold only the rows that changed since another checkpoint; `rows` are all the same.
+    /// Present where the parts hold only the rows that changed since another checkpoint; `rows`
+    /// counts the whole table in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangedParts>,
 }
 
-/// Parts of one table that are cut by their own number of rows: narrow rows, keys that wait, blocks of their filter, or
-/// keys that are gone.
+/// Files of one table that are cut by their own number of rows: narrow rows, waiting keys, blocks
+/// of a filter, or evicted keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListedParts {
-    /// Rows in all parts.
+    /// The number of rows in all files.
     pub rows: u64,
-    /// In slot order: a power of two of them, each with the same number of slots.
+    /// The files in slot order: a power of two of them, each with the same number of slots.
     pub parts: Vec<PartInfo>,
 }
 
 impl ListedParts {
-    /// A list of files that were written.
+    /// Makes a list of files that were written.
     pub fn of(parts: Vec<PartInfo>) -> Self {
         Self { rows: parts.iter().map(|part| part.rows).sum(), parts }
     }
 }
 
-/// One part.
+/// One file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartInfo {
-    /// Path below the checkpoint's folder, with `/`: `tables/<table>/part-00000.arrow`.
+    /// The path below the checkpoint's folder, with `/`: `tables/<table>/part-00000.arrow`.
     pub file: String,
-    /// Rows.
+    /// The number of rows in the file.
     pub rows: u64,
-    /// Size of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// BLAKE3 of the file, in hexadecimal.
+    /// The BLAKE3 hash of the file, in hexadecimal.
     pub blake3: String,
 }
 
 impl TableParts {
-    /// Rows that are full.
+    /// Returns the number of full rows.
     pub fn full_rows(&self) -> Option<u64> {
         self.rows.checked_sub(self.narrow.as_ref().map_or(0, |narrow| narrow.rows))
     }
 }
 
-/// The path of a part below the checkpoint's folder.
+/// Returns the path of a file below the checkpoint's folder.
 fn file_name(table: &str, kind: &str, part: usize) -> String {
     format!("tables/{table}/{kind}-{part:05}.arrow")
 }
@@ -130,14 +140,14 @@ const CANDIDATES: &str = "candidates";
 const FILTER: &str = "filter";
 const GONE: &str = "gone";
 
-/// The slots of one part out of `parts`.
+/// Returns the slots of one part out of `parts`.
 pub fn part_slots(part: usize, parts: usize) -> Range<usize> {
     let slots = SLOTS / parts;
     part * slots..(part + 1) * slots
 }
 
-/// How many parts a table is cut into: the smallest power of two whose parts have at most
-/// `limit` rows, or one a slot.
+/// Returns the number of parts that a table is cut into: the smallest power of two whose parts have
+/// at most `limit` rows, or one part a slot.
 pub fn part_count(slot_rows: &[u64], limit: u64) -> usize {
     let mut parts = 1;
     while parts < SLOTS {
@@ -150,14 +160,15 @@ pub fn part_count(slot_rows: &[u64], limit: u64) -> usize {
     parts
 }
 
-/// The segments as a part's metadata name them: what a row's floats and state mean.
+/// Describes the segments as the metadata of a part name them: the meaning of a row's floats and
+/// state.
 fn describe_segments(shape: &RowShape) -> String {
     let segments = shape.spec.segments.iter();
     let described = segments.map(|s| format!("{}:{}:{}", s.name, s.dim, s.optimizer.kind()));
     described.collect::<Vec<_>>().join(",")
 }
 
-/// The part of the description that readers of weights depend on.
+/// Returns the names and dimensions of the segments, on which readers of weights depend.
 fn describe_layout(layout: &TableLayout) -> Vec<(String, usize)> {
     layout.segments.iter().map(|s| (s.name.clone(), s.dim)).collect()
 }

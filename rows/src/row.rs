@@ -11,11 +11,11 @@ use crate::dtype::{Bf16, Dtype, F16, Half, widen};
 /// The metadata words of a companion row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// How often the row has been pushed; stays at the largest number.
+    /// The number of pushes of the row; it stops at the largest number of its type.
     pub count: u32,
     /// The step of the last push, 0 for none.
     pub last_step: u32,
-    /// The epoch of the last change, for deltas.
+    /// The epoch of the last change, by which deltas are made.
     pub dirty_epoch: u32,
 }
 
@@ -28,13 +28,13 @@ pub struct StoredRow<'a> {
     pub state: &'a [f32],
     /// The count of pushes, the last step and the epoch of the last change.
     pub meta: Meta,
-    /// Zero where the table keeps no statistics of use.
+    /// The shows and clicks of the row; zero where the table keeps no statistics of use.
     pub used: Use,
     /// Whether weights and state are those of a narrow row.
     pub is_narrow: bool,
 }
 
-/// One row as it lies in memory or in a file, without padding.
+/// The weights of one row as they lie in memory or in a file, without padding.
 #[derive(Clone, Copy, Debug)]
 pub enum RowWeights<'a> {
     /// Numbers of four bytes.
@@ -46,7 +46,7 @@ pub enum RowWeights<'a> {
 }
 
 impl<'a> RowWeights<'a> {
-    /// What [`WeightSlab::words`] of a row mean.
+    /// Interprets the words of a row in memory as weights of this type.
     pub fn of_words(words: &'a [u32], dtype: Dtype, width: usize) -> Self {
         match dtype {
             Dtype::F32 => Self::F32(&bytemuck::cast_slice(words)[..width]),
@@ -63,7 +63,7 @@ impl<'a> RowWeights<'a> {
         }
     }
 
-    /// Some of the weights.
+    /// Returns a range of the weights.
     pub fn part(self, range: Range<usize>) -> Self {
         match self {
             Self::F32(w) => Self::F32(&w[range]),
@@ -72,7 +72,7 @@ impl<'a> RowWeights<'a> {
         }
     }
 
-    /// Writes the same numbers in f32.
+    /// Writes the weights in f32.
     pub fn widen(self, out: &mut [f32]) {
         match self {
             Self::F32(w) => out.copy_from_slice(w),
@@ -81,7 +81,7 @@ impl<'a> RowWeights<'a> {
         }
     }
 
-    /// The same numbers in f32, copied where they are not.
+    /// Returns the weights in f32, copied only where they have another type.
     pub fn to_floats(self) -> Cow<'a, [f32]> {
         if let Self::F32(w) = self {
             return Cow::Borrowed(w);
@@ -100,13 +100,13 @@ pub fn widen_row<H: Half>(row: &[u16], out: &mut [f32]) {
     );
 }
 
-/// Optimizer state lies among words that are integers; its floats are read in place.
+/// Reads words of optimizer state as floats, in place: state lies among words that are integers.
 #[inline(always)]
 pub fn floats_mut(words: &mut [u32]) -> &mut [f32] {
     bytemuck::cast_slice_mut(words)
 }
 
-/// The same for reading.
+/// Reads words of optimizer state as floats, for reading only.
 #[inline(always)]
 pub fn floats(words: &[u32]) -> &[f32] {
     bytemuck::cast_slice(words)

@@ -13,8 +13,9 @@ use crate::spec::{META_WORDS, TableSpec, Unknown};
 
 /// The shape of the rows of one table.
 ///
-/// A row is stored as two arrays of 32-bit words: its *weights*, padded to the stride, and its *companion*: the optimizer
-/// state of all segments, the metadata ([`Meta`]), and the shows and clicks where the table keeps them.
+/// A row is stored as two arrays of 32-bit words: its *weights*, padded to the stride, and its
+/// *companion*: the optimizer state of all segments, the metadata ([`Meta`]), and the shows and
+/// clicks where the table keeps them.
 #[derive(Debug)]
 pub struct RowShape {
     /// The table's settings, which are valid.
@@ -81,7 +82,7 @@ impl RowShape {
         })
     }
 
-    /// Returns the shape of a full row, or of a narrow one where there are any.
+    /// Returns the shape of a full row, or of a narrow one where rows grow.
     pub fn of_width(&self, is_narrow: bool) -> &Self {
         self.narrow_row.as_deref().filter(|_| is_narrow).unwrap_or(self)
     }
@@ -139,12 +140,14 @@ impl RowShape {
         words[2] = meta.dirty_epoch;
     }
 
-    /// The words of a companion row behind the state: metadata, and what the row was used for.
+    /// Returns the words of a companion row behind the state: the metadata, and the shows and
+    /// clicks.
     pub fn companion_tail(&self) -> Range<usize> {
         self.state_width..self.state_width + META_WORDS + self.spec.use_words()
     }
 
-    /// What a row was used for, as it had decayed by its last push; zero where nobody counts.
+    /// Returns the shows and clicks of a row, as decayed by its last push; zero where the table
+    /// does not keep them.
     #[inline(always)]
     pub fn used(&self, companion: &[u32]) -> Use {
         if self.spec.statistics.is_none() {
@@ -154,7 +157,7 @@ impl RowShape {
         Use { shows: f32::from_bits(companion[at]), clicks: f32::from_bits(companion[at + 1]) }
     }
 
-    /// Keeps what a row was used for, where the table does.
+    /// Writes the shows and clicks of a row, where the table keeps them.
     #[inline(always)]
     pub fn set_used(&self, companion: &mut [u32], used: Use) {
         if self.spec.statistics.is_some() {
@@ -164,7 +167,8 @@ impl RowShape {
         }
     }
 
-    /// Returns the row that these weights and this companion row are; `self` is the shape of its width.
+    /// Returns the row that these weights and this companion row are; `self` is the shape of its
+    /// width.
     #[inline]
     pub fn stored_row<'a>(
         &self,

@@ -1,4 +1,4 @@
-//! What a table is: segments and their rules, as a job describes them.
+//! The settings of a table, as a job describes them: its segments and their rules.
 
 mod admission;
 mod byte_size;
@@ -23,107 +23,112 @@ use crate::dtype::Dtype;
 use crate::initializer::InitializerSpec;
 use crate::layout::{SegmentLayout, TableLayout};
 
-/// Rows that a dense table may have where the job names no cap.
+/// The number of rows that a dense table may have where the job sets no `max_rows`.
 pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
 
-/// Floats that a row's stride is a multiple of: 16 bytes.
+/// The number of floats that the stride of a row is a multiple of: 16 bytes.
 pub(crate) const STRIDE_UNIT: usize = 4;
-/// Words of a companion row after the optimizer state: count, last step, dirty epoch.
+/// The number of words of a companion row after the optimizer state: count, last step, dirty epoch.
 pub const META_WORDS: usize = 3;
-/// Words after these where a table keeps statistics of use: shows, clicks.
+/// The number of words after these where a table keeps statistics of use: shows, clicks.
 const USE_WORDS: usize = 2;
-/// One table of embeddings.
+/// The settings of one embedding table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableSpec {
-    /// Names the table in files and messages: letters, digits, `_`, `-`, `.`.
+    /// The name of the table in files and messages: letters, digits, `_`, `-`, `.`.
     pub name: String,
-    /// The parts of a row, in the order of their floats.
+    /// The segments of a row, in the order of their floats.
     pub segments: Vec<SegmentSpec>,
-    /// A fixed vocabulary, filled before the first step: what whole-table rules need.
+    /// Whether the vocabulary is fixed and filled before the first step, as whole-table rules need
+    /// it.
     #[serde(default)]
     pub dense: bool,
-    /// Rows that the table may have. Absent: [`DEFAULT_DENSE_ROWS`] in a dense one, no limit in others.
+    /// The number of rows that the table may have. Absent: [`DEFAULT_DENSE_ROWS`] in a dense table,
+    /// no limit in others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u64>,
-    /// Memory that a dynamic table may take, all told but for the lists of changes that deltas are made of.
+    /// The memory that a dynamic table may take, without the lists of changes that deltas are made
+    /// of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<ByteSize>,
-    /// What evaluation and serving read for a key that the table does not have.
+    /// The row that evaluation and serving read for a key that the table does not have.
     #[serde(default)]
     pub unknown: Unknown,
-    /// When a key gets a row.
+    /// The condition under which a key gets a row.
     #[serde(default, skip_serializing_if = "Admission::is_all")]
     pub admission: Admission,
-    /// When the row goes.
+    /// The condition under which a row is removed.
     #[serde(default, skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
-    /// The type of the weights in memory and in checkpoints; state is f32, and so is what is served.
+    /// The number type of the weights in memory and in checkpoints. Optimizer state and served
+    /// weights are f32.
     #[serde(default, skip_serializing_if = "Dtype::is_f32")]
     pub dtype: Dtype,
-    /// Ids whose rows never go.
+    /// The ids whose rows are never evicted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<PinnedId>,
-    /// Shows and clicks of each row; absent: they are not kept.
+    /// The statistics of shows and clicks of each row; absent where they are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<UseStatistics>,
-    /// When rows become full; absent: they are from the start.
+    /// The growth of narrow rows to full ones; absent where rows are full from the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow: Option<Growth>,
-    /// Seed of the initial rows, and of the rounding of weights of 16 bits.
+    /// The seed of the initial rows, and of the rounding of weights of 16 bits.
     pub seed: u64,
 }
 
-/// One part of a row, with its own rules: for example the factors, or the linear weight.
+/// The settings of one segment of a row, which has its own rules: for example the factors, or the
+/// linear weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentSpec {
-    /// Names the segment: letters, digits, `_`, `-`, `.`.
+    /// The name of the segment: letters, digits, `_`, `-`, `.`.
     pub name: String,
-    /// Floats.
+    /// The number of floats.
     pub dim: usize,
-    /// What a new row holds.
+    /// The distribution of the weights of a new row.
     pub initializer: InitializerSpec,
-    /// How it learns.
+    /// The optimizer of the segment.
     pub optimizer: OptimizerSpec,
-    /// Strength of the regulariser `(l2 / 2) * |w|^2`.
+    /// The strength of the regulariser `(l2 / 2) * |w|^2`.
     #[serde(default)]
     pub l2: f32,
-    /// Which rows the regulariser pulls on; absent means what the table's kind implies: the whole
-    /// table if it is dense, else the rows that a step touches.
+    /// The rows that the regulariser pulls on. Absent: the whole table if it is dense, else the
+    /// rows that a step touches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_scope: Option<Scope>,
-    /// How far a row's gradient may reach; absent: as far as it does.
+    /// The limits of a row's gradient; absent where gradients are not clipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<ClipSpec>,
-    /// What weights may be; absent: anything.
+    /// The bounds of the weights; absent where any weight is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bounds: Option<Bounds>,
 }
 
-/// Which rows a rule moves.
+/// The rows that a rule moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Rows that the step has a gradient for.
+    /// The rows that the step has a gradient for.
     Touched,
-    /// Every row of the table, at every step. Dense tables only.
+    /// Every row of the table, at every step. Only dense tables have this.
     Table,
 }
 
-/// What evaluation and serving read for an unknown key.
+/// The row that evaluation and serving read for an unknown key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {
     /// The row that training would start from.
     #[default]
     Seeded,
-    /// Zeros.
+    /// A row of zeros.
     Zero,
 }
 
 impl TableSpec {
-    /// The layout of a row. The spec should be valid (see [`TableSpec::validate`]).
+    /// Returns the layout of a row. The spec should be valid (see [`TableSpec::validate`]).
     pub fn layout(&self) -> TableLayout {
         let mut offset = 0;
         let segments = self.segments.iter().map(|segment| {
@@ -140,18 +145,18 @@ impl TableSpec {
         }
     }
 
-    /// Floats of optimizer state of a row, all segments together.
+    /// Returns the number of floats of optimizer state of a row, all segments together.
     pub fn state_width(&self) -> usize {
         self.segments.iter().map(|s| s.optimizer.state_len(s.dim)).sum()
     }
 
-    /// Rows that a dense table may have.
+    /// Returns the number of rows that a dense table may have.
     pub fn row_limit(&self) -> Option<u64> {
         self.dense.then(|| self.max_rows.unwrap_or(DEFAULT_DENSE_ROWS))
     }
 
-    /// Whether a step moves rows that it has no gradient for, so that gradients are staged by row and
-    /// applied by a sweep.
+    /// Returns whether a step moves rows without a gradient, so that gradients are staged by row
+    /// and applied by a sweep.
     pub fn has_whole_table_rule(&self) -> bool {
         self.dense && self.segments.iter().any(|s| self.moves_whole_table(s))
     }
@@ -166,14 +171,14 @@ impl TableSpec {
         segment.l2 != 0.0 && self.dense && segment.l2_scope != Some(Scope::Touched)
     }
 
-    /// Whether the rule moves rows without a gradient.
+    /// Returns whether the rule moves rows without a gradient.
     fn rule_is_exact(&self, segment: &SegmentSpec) -> bool {
         let wanted = segment.optimizer.scope();
         self.dense && wanted.is_some_and(|scope| scope != Some(Scope::Touched))
     }
 
-    /// Words of a companion row: state, then the metadata, rounded up to 16 bytes so that a row of
-    /// up to 64 bytes lies in as few cache lines as it can.
+    /// Returns the number of words of a companion row: state, then metadata, rounded up to 16 bytes
+    /// so that a row of up to 64 bytes lies in as few cache lines as possible.
     pub fn companion_stride(&self) -> usize {
         (self.state_width() + META_WORDS + self.use_words()).next_multiple_of(STRIDE_UNIT)
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use zillion_device::simd;
 use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues};
 use zillion_registry::VersionId;
-use zillion_rows::layer::Pace;
+use zillion_rows::layer::Throttle;
 
 use crate::error::{Error, Result};
 
@@ -134,7 +134,7 @@ impl ParityRows {
         version: VersionId,
         tasks: &[String],
         mut score: impl FnMut(&RawColumns<'_>) -> Result<Vec<Vec<f32>>>,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<()> {
         let have = tasks.len();
         let want = self.logits.len();

@@ -11,7 +11,7 @@ use zillion_registry::{
     Cache, Error as RegistryError, Model, ScoreSettings, VersionFile, VersionId, VersionManifest,
     read_side,
 };
-use zillion_rows::layer::{LayerFile, LayerSource, Pace};
+use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 
 use crate::error::{Error, Result};
 use crate::parity::ParityRows;
@@ -70,7 +70,7 @@ impl Servable {
         others: impl IntoIterator<Item = &'a Self>,
         cache: &mut Cache,
         workers: &Arc<Workers>,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<Self> {
         let chain = cache.chain(model, version)?;
         pace.piece();
@@ -164,7 +164,7 @@ impl Engine {
         manifest: &VersionManifest,
         cache: &Cache,
         workers: &Arc<Workers>,
-        pace: &mut dyn Pace,
+        pace: &mut dyn Throttle,
     ) -> Result<Self> {
         let version = manifest.version;
         let schema = Schema::from_job(&manifest.schema).map_err(|e| RegistryError::Manifest {
@@ -214,7 +214,7 @@ fn read(
     model: &Model,
     file: &VersionFile,
     cache: &Cache,
-    pace: &mut dyn Pace,
+    pace: &mut dyn Throttle,
 ) -> Result<bytes::Bytes> {
     let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
     Ok(cache.read(model, &file.name(), &described, pace)?)

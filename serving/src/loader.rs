@@ -16,7 +16,7 @@ use zillion_registry::{
     Cache, CacheCounts, Error as RegistryError, Model, VersionId, VersionManifest,
 };
 use zillion_rows::RowSource as _;
-use zillion_rows::layer::Pace;
+use zillion_rows::layer::Throttle;
 use zillion_scorer::{Error, Servable};
 use zillion_store::{LAST_WORDS, StoreStop};
 
@@ -376,7 +376,7 @@ impl Slices {
     }
 }
 
-impl Pace for Slices {
+impl Throttle for Slices {
     fn piece(&mut self) {
         let took = self.began.elapsed();
         let cpu = cpu_time().saturating_sub(self.cpu);

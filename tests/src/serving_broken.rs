@@ -9,7 +9,7 @@ use zillion_device::{Files, SystemClock, Workers};
 use zillion_feature::{FeatureKey, Schema};
 use zillion_registry::{Cache, Draft, MoveKind, Registry, STABLE, VersionFile};
 use zillion_rows::TableSpec;
-use zillion_rows::layer::{AtOnce, Found, LayerWriter, part_count};
+use zillion_rows::layer::{Found, LayerWriter, Unthrottled, part_count};
 use zillion_scorer::{Error, Servable};
 
 use crate::harness::{Workplace, csv, stderr};
@@ -249,7 +249,7 @@ fn parity_refuses_a_changed_weight_with_right_checksums() {
     let stable = model.pointer(STABLE).expect("it was set").to.version;
     let mut cache = Cache::open(&place.path("probe"), MODEL, files.clone()).expect("a folder");
     let load = |version, cache: &mut Cache| {
-        Servable::load(&model, version, [], cache, &workers, &mut AtOnce)
+        Servable::load(&model, version, [], cache, &workers, &mut Unthrottled)
     };
     let servable = load(stable, &mut cache).expect("what was published loads");
     let manifest = servable.manifest().clone();
@@ -262,10 +262,10 @@ fn parity_refuses_a_changed_weight_with_right_checksums() {
     for (change, is_loaded) in [(0.0, true), (0.001, false)] {
         let folder = place.path("forged");
         files.create_dir(&folder).expect("a folder");
-        let mut pace = AtOnce;
+        let mut pace = Unthrottled;
         let mut writer = LayerWriter::new(&files, &folder, &mut pace);
         let chain = model.chain(stable).expect("a chain");
-        let rows = cache.rows(&model, &chain, &workers, &mut AtOnce).expect("rows");
+        let rows = cache.rows(&model, &chain, &workers, &mut Unthrottled).expect("rows");
         let mut changed = 0;
         for (table, spec) in manifest.tables.iter().enumerate() {
             // The rows of the chain are merged: the newest layer that has a key counts.

@@ -20,7 +20,7 @@ use zillion_ps::{LocalClient, Publishing, PulledRows, PushMode, Since, StepClien
 use zillion_registry::{Cache, Model, MoveKind, STABLE, VersionId, VersionManifest};
 use zillion_rows::DEFAULT_SHARDS;
 use zillion_rows::conformance::plan_of;
-use zillion_rows::layer::{AtOnce, Layer, LayerManifest, difference};
+use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference};
 
 use crate::criteo::Criteo;
 use crate::embedding::BATCH_VALUES;
@@ -139,9 +139,9 @@ impl Feed {
         let cache = self.folder.join("cache");
         let mut cache = Cache::open(&cache, self.model.name(), self.files.clone())?;
         let chain = cache.chain(&self.model, parent)?;
-        let old = cache.rows(&self.model, &chain, &self.workers, &mut AtOnce)?;
+        let old = cache.rows(&self.model, &chain, &self.workers, &mut Unthrottled)?;
         let old: Vec<&Layer> = old.layers().iter().collect();
-        Ok(difference(&self.files, folder, &layouts, &old, &new, &mut AtOnce)?)
+        Ok(difference(&self.files, folder, &layouts, &old, &new, &mut Unthrottled)?)
     }
 
     /// Steps over these ids, each with a gradient of its own.

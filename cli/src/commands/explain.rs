@@ -10,7 +10,7 @@ use zillion_device::Workers;
 use zillion_feature::{FeatureKey, FeatureKind, RawType, Schema};
 use zillion_registry::{Cache, STABLE, VersionManifest};
 use zillion_rows::TableSpec;
-use zillion_rows::layer::{AtOnce, Found, LayerSource};
+use zillion_rows::layer::{Found, LayerSource, Unthrottled};
 
 use crate::args::{ExplainArgs, KeyType};
 use crate::registry::{cache_folder, open_model};
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let mut said = Vec::new();
     let defaults = default_rows(&newest.tables)?;
     for link in chain.iter().rev() {
-        let layer = cache.layer(&model, link, &mut AtOnce)?;
+        let layer = cache.layer(&model, link, &mut Unthrottled)?;
         match layer.find(table, key) {
             Some(Found::Row(row)) => {
                 // What a narrow row does not have is answered from its initial row.

@@ -1,9 +1,10 @@
 //! Keys that have been seen and do not have a row yet: how often each occurred, exactly.
 //!
-//! A candidate is an entry of the same cache-line buckets as a row's (see [`Index`]): the slot's number,
-//! which all keys of a slot share, makes place for a count of twelve bits, and where a row's number would
-//! stand is the step that it was last seen in. That is 12.8 bytes at a full bucket, at most 18 while the slots
-//! grow, and what is free between them: ten million candidates take less than 200 MB.
+//! A candidate is an entry of the same cache-line buckets as a row's (see [`Index`]): the slot's
+//! number, which all keys of a slot share, makes place for a count of twelve bits, and where a
+//! row's number would stand is the step that it was last seen in. That is 12.8 bytes at a full
+//! bucket, at most 18 while the slots grow, and what is free between them: ten million candidates
+//! take less than 200 MB.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -46,8 +47,8 @@ fn stored(key: FeatureKey, count: u32) -> u64 {
 }
 
 impl Candidates {
-    /// No candidates of the slots in `slots`; a key is admitted at its `at_least`th occurrence, which is
-    /// [`LARGEST_THRESHOLD`] at most. A slot has at most `most` of them.
+    /// No candidates of the slots in `slots`; a key is admitted at its `at_least`th occurrence,
+    /// which is [`LARGEST_THRESHOLD`] at most. A slot has at most `most` of them.
     pub(crate) fn new(slots: Range<usize>, at_least: u32, most: Option<usize>) -> Self {
         debug_assert!(at_least <= LARGEST_THRESHOLD, "a count has twelve bits");
         Self { at_least, index: Index::new(slots), before: None, most, lapsed: 0 }
@@ -76,8 +77,8 @@ impl Candidates {
         self.index.prefetch(key);
     }
 
-    /// Counts `times` more occurrences of a key without a row. True where it now has enough: it is then no
-    /// candidate any more, and its row must be made.
+    /// Counts `times` more occurrences of a key without a row. True where it now has enough: it is
+    /// then no candidate any more, and its row must be made.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         if let Some((word, last_step)) = self.index.entry(key) {
             let count = (word >> SHIFT) as u32;
@@ -90,8 +91,8 @@ impl Candidates {
                 return false;
             }
             self.index.remove(key);
-            // Slots whose keys are all let in lose none by lapse, and would keep the memory of their best days.
-            // Now and then is enough: it halves.
+            // Slots whose keys are all let in lose none by lapse, and would keep the memory of
+            // their best days. Now and then is enough: it halves.
             let left = self.index.slot_len(key.slot());
             if left == 0 || left.is_power_of_two() {
                 self.index.tidy(key.slot());
@@ -154,7 +155,8 @@ impl Candidates {
         self.before = Some(Box::new(Before::new(self.index.slots())));
     }
 
-    /// The candidates that one slot had when the snapshot began, in key order. The slot is not written yet.
+    /// The candidates that one slot had when the snapshot began, in key order. The slot is not
+    /// written yet.
     pub(crate) fn before_in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
         let now = self.in_slot(slot);
         match &self.before {

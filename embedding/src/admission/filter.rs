@@ -1,15 +1,16 @@
-//! A counting Bloom filter: how often keys without a row occurred, in memory that does not grow with the keys.
+//! A counting Bloom filter: how often keys without a row occurred, in memory that does not grow
+//! with the keys.
 //!
-//! A key has a block of one cache line in the filter of its slot, and some counters in that block; its count is
-//! the least of them. Only those that are at the least are raised (Cohen and Matias 2003, "minimal increase"), so
-//! that a count is never too small and seldom too large. The load that keeps the share of too large counts
-//! within the error is found from the Poisson distribution of keys over blocks, because blocks are not filled
-//! evenly (Putze, Sanders, Singler 2007).
+//! A key has a block of one cache line in the filter of its slot, and some counters in that block;
+//! its count is the least of them. Only those that are at the least are raised (Cohen and Matias
+//! 2003, "minimal increase"), so that a count is never too small and seldom too large. The load
+//! that keeps the share of too large counts within the error is found from the Poisson distribution
+//! of keys over blocks, because blocks are not filled evenly (Putze, Sanders, Singler 2007).
 //!
 //! # Ageing
-//! A filter for ever fills up. When a slot has as many counters in use as the load allows, its counters are
-//! halved (as TinyLFU does, Einziger et al. 2017): keys that came once are forgotten. That depends on the keys of
-//! the slot and their order alone, and so not on the number of shards.
+//! A filter for ever fills up. When a slot has as many counters in use as the load allows, its
+//! counters are halved (as TinyLFU does, Einziger et al. 2017): keys that came once are forgotten.
+//! That depends on the keys of the slot and their order alone, and so not on the number of shards.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -174,7 +175,8 @@ impl Filter {
         self.before = Some(Before::new(self.first_slot..self.first_slot + self.slots.len()));
     }
 
-    /// The blocks of one slot that counted anything when the snapshot began. The slot is not written yet.
+    /// The blocks of one slot that counted anything when the snapshot began. The slot is not
+    /// written yet.
     pub(crate) fn before_in_slot(
         &self,
         slot: usize,

@@ -7,7 +7,8 @@ use crate::admission::Gate;
 use crate::table::Table;
 
 impl Table {
-    /// Adds a candidate as a checkpoint kept it; false where the table has none or the key has a row.
+    /// Adds a candidate as a checkpoint kept it; false where the table has none or the key has a
+    /// row.
     pub(crate) fn restore_candidate(&mut self, key: FeatureKey, candidate: Candidate) -> bool {
         let has_row = self.has(key);
         match self.candidates.as_mut().and_then(Gate::counts_mut) {

@@ -18,8 +18,8 @@ pub enum Numbers {
     Half,
 }
 
-/// The widths of the vector segment that are worth a look: the table's own, and two steps to each side. Empty for
-/// a table that has none.
+/// The widths of the vector segment that are worth a look: the table's own, and two steps to each
+/// side. Empty for a table that has none.
 pub fn dims(spec: &TableSpec) -> Vec<usize> {
     let Some(own) = vector(spec) else { return Vec::new() };
     let near = |&dim: &usize| dim * 4 >= own && dim <= own * 4;
@@ -29,7 +29,8 @@ pub fn dims(spec: &TableSpec) -> Vec<usize> {
     dims
 }
 
-/// Bytes of the table in memory with `rows` rows, its vector segment (if it has one) of `dim` floats.
+/// Bytes of the table in memory with `rows` rows, its vector segment (if it has one) of `dim`
+/// floats.
 pub fn memory(
     spec: &TableSpec,
     dim: Option<usize>,

@@ -1,7 +1,7 @@
 //! What happened to the keys of one level of the sample, in counts of fixed size.
 //!
-//! Keys of a level leave the sample together, and what they did leaves with them: the counts that stay are
-//! those that the smaller sample would have made from the beginning.
+//! Keys of a level leave the sample together, and what they did leaves with them: the counts that
+//! stay are those that the smaller sample would have made from the beginning.
 
 /// Stretches of time that the pass is cut into.
 pub(super) const BINS: usize = 256;
@@ -14,11 +14,13 @@ const DISTANCE_BINS: usize = EXACT as usize + 4 * 61;
 pub(super) struct Events {
     /// Keys that were first seen, by time.
     pub(super) first: Vec<u64>,
-    /// Rows that come less rows that go, for each limit of unseen steps, by time; without the first seen.
+    /// Rows that come less rows that go, for each limit of unseen steps, by time; without the first
+    /// seen.
     pub(super) change: Vec<Vec<i64>>,
     /// Values by how many of the admission thresholds had been reached before their step.
     pub(super) reached: Vec<u64>,
-    /// Values that came back, by how many limits of unseen steps they had exceeded; and lookups that did.
+    /// Values that came back, by how many limits of unseen steps they had exceeded; and lookups
+    /// that did.
     pub(super) returned: Vec<u64>,
     pub(super) returns: Vec<u64>,
     /// Lookups that were not their key's first, by the number of keys looked up since.
@@ -83,8 +85,8 @@ pub(super) fn distance_bin(distance: u64) -> usize {
     EXACT as usize + 4 * (octave as usize - 3) + quarter as usize
 }
 
-/// The largest cache that a lookup at any distance of a bin misses, plus one: with as many rows, all of the
-/// bin hit.
+/// The largest cache that a lookup at any distance of a bin misses, plus one: with as many rows,
+/// all of the bin hit.
 pub(super) fn cache_rows(bin: usize) -> u64 {
     if bin < EXACT as usize {
         return bin as u64 + 1;

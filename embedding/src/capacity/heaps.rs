@@ -1,10 +1,12 @@
-//! How the number of keys grows with the data: Heaps' law, `keys = k · rows^β`, fitted to what was seen.
+//! How the number of keys grows with the data: Heaps' law, `keys = k · rows^β`, fitted to what was
+//! seen.
 
 use serde::Serialize;
 
 /// Points of the curve that a fit needs.
 const LEAST: usize = 6;
-/// The fit begins at this part of the data: where nearly every row brings a key, the curve is no power law yet.
+/// The fit begins at this part of the data: where nearly every row brings a key, the curve is no
+/// power law yet.
 const BEGIN: f64 = 1.0 / 32.0;
 
 /// A fitted law, and how far it can be trusted.
@@ -16,8 +18,8 @@ pub struct Heaps {
     pub beta: f64,
     /// Root mean square of the relative error at the points that were fitted.
     pub error: f64,
-    /// Fitted to the first half of the data alone, how far the law is from the keys at the end, relative to
-    /// them; above 0: it says too many.
+    /// Fitted to the first half of the data alone, how far the law is from the keys at the end,
+    /// relative to them; above 0: it says too many.
     pub foresight: Option<f64>,
 }
 
@@ -43,8 +45,9 @@ impl Heaps {
     }
 }
 
-/// Least squares: intercept, slope between 0 and 1, root mean square of the error. Points are weighted by their
-/// distance from the one before, so that the many at the end do not outvote the rest.
+/// Least squares: intercept, slope between 0 and 1, root mean square of the error. Points are
+/// weighted by their distance from the one before, so that the many at the end do not outvote the
+/// rest.
 fn line(points: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
     if points.len() < LEAST {
         return None;

@@ -1,8 +1,9 @@
-//! How many keys were looked up since a key was looked up last: the stack distance of LRU (Mattson et al.
-//! 1970), by a Fenwick tree over the order of lookups.
+//! How many keys were looked up since a key was looked up last: the stack distance of LRU (Mattson
+//! et al. 1970), by a Fenwick tree over the order of lookups.
 //!
-//! Every key holds the place of its last lookup; the tree counts places that are held. When places run out
-//! the held ones are numbered anew, in their order, so that memory follows the keys and not the lookups.
+//! Every key holds the place of its last lookup; the tree counts places that are held. When places
+//! run out the held ones are numbered anew, in their order, so that memory follows the keys and not
+//! the lookups.
 
 /// Places that are left for new lookups after renumbering, for each key.
 const ROOM: usize = 3;
@@ -50,7 +51,8 @@ impl Recency {
         (since, self.first())
     }
 
-    /// Numbers the places of all keys anew, from 1, in their order. Places that are not given are let go.
+    /// Numbers the places of all keys anew, from 1, in their order. Places that are not given are
+    /// let go.
     pub(super) fn renumber<'a>(&mut self, places: impl Iterator<Item = &'a mut u32>) {
         let mut held: Vec<&mut u32> = places.collect();
         held.sort_unstable();

@@ -1,9 +1,9 @@
 //! Which keys are looked at where not all can be: those whose bits are small.
 //!
-//! Sampling by a hash of the key, not by draws, keeps or leaves every occurrence of a key, so that reuse is
-//! seen as it is (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, *Efficient MRC Construction with SHARDS*,
-//! FAST 2015). Keys are mixed already; the bits that are read here are neither those of the slot nor those
-//! that a hash map of keys goes by.
+//! Sampling by a hash of the key, not by draws, keeps or leaves every occurrence of a key, so that
+//! reuse is seen as it is (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, *Efficient MRC
+//! Construction with SHARDS*, FAST 2015). Keys are mixed already; the bits that are read here are
+//! neither those of the slot nor those that a hash map of keys goes by.
 
 use zillion_feature::FeatureKey;
 

@@ -47,7 +47,8 @@ fn follow(steps: &[Vec<u64>], limit: usize) -> Usage {
     tracker.finish()
 }
 
-/// Rows of a table with an admission threshold, as the engine makes them: values found, and rows in the end.
+/// Rows of a table with an admission threshold, as the engine makes them: values found, and rows in
+/// the end.
 fn admitted(steps: &[Vec<u64>], at_least: u32) -> (u64, u64) {
     let (mut counts, mut found) = (BTreeMap::new(), 0);
     for ids in steps {
@@ -58,8 +59,8 @@ fn admitted(steps: &[Vec<u64>], at_least: u32) -> (u64, u64) {
     (found, counts.values().filter(|&&n| n >= at_least).count() as u64)
 }
 
-/// Rows of a table that lets go what was unseen for more than `limit` steps: values that came back too late,
-/// rows that were made again, rows after each step.
+/// Rows of a table that lets go what was unseen for more than `limit` steps: values that came back
+/// too late, rows that were made again, rows after each step.
 fn evicted(steps: &[Vec<u64>], limit: u64) -> (u64, u64, Vec<u64>) {
     let mut rows: BTreeMap<u64, u64> = BTreeMap::new();
     let mut known = std::collections::BTreeSet::new();

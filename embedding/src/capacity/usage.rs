@@ -5,13 +5,14 @@ use serde::Serialize;
 use crate::capacity::events::{BINS, Events, cache_rows};
 use crate::capacity::{Heaps, Seen, Tracker};
 
-/// Limits of unseen steps below this part of the pass are left out: nobody wants rows that short-lived.
+/// Limits of unseen steps below this part of the pass are left out: nobody wants rows that
+/// short-lived.
 const SHORTEST: u64 = 2000;
 /// Caches are tried from this part of the keys on.
 const SMALLEST_CACHE: u64 = 256;
 
-/// Of a sample, a point is left out that fewer followed keys would decide: keys that come often weigh much, and
-/// among few of them luck shows.
+/// Of a sample, a point is left out that fewer followed keys would decide: keys that come often
+/// weigh much, and among few of them luck shows.
 const DECIDING: u64 = 256;
 
 /// What one pass says of a table.
@@ -41,8 +42,8 @@ pub struct Usage {
     pub admission: Vec<AdmissionPoint>,
     /// By limit, ascending; of a sample without those that leave hardly a followed key its row.
     pub eviction: Vec<EvictionPoint>,
-    /// By size, ascending: powers of two, up to all keys; of a sample without those that hold hardly a followed
-    /// key.
+    /// By size, ascending: powers of two, up to all keys; of a sample without those that hold
+    /// hardly a followed key.
     pub cache: Vec<CachePoint>,
 }
 
@@ -75,7 +76,8 @@ pub struct EvictionPoint {
     pub unseen: u64,
     /// Rows in the end.
     pub rows_end: u64,
-    /// The most rows that there were at the end of a stretch of time (256th of the pass, or up to twice that).
+    /// The most rows that there were at the end of a stretch of time (256th of the pass, or up to
+    /// twice that).
     pub rows_peak: u64,
     /// Share of the values whose key had a row once, and came back when it was gone.
     pub lost: f64,
@@ -90,10 +92,11 @@ pub struct EvictionPoint {
 pub struct CachePoint {
     /// Rows that it holds.
     pub rows: u64,
-    /// Share of the lookups that it answers where it lets the row go that was looked up longest ago.
+    /// Share of the lookups that it answers where it lets the row go that was looked up longest
+    /// ago.
     pub lru: f64,
-    /// The same where it holds, from the beginning, the rows that are looked up most often of all: what knowing
-    /// the frequencies brings, which is less than LRU's where keys come in waves.
+    /// The same where it holds, from the beginning, the rows that are looked up most often of all:
+    /// what knowing the frequencies brings, which is less than LRU's where keys come in waves.
     pub ideal: f64,
     /// How far both may be off, by a rule of thumb; 0 where all keys were followed.
     pub error: f64,
@@ -158,8 +161,8 @@ impl Tracker {
         let point = |(at, &at_least): (usize, &u32)| {
             let rows = self.keys.values().filter(|seen| seen.values >= at_least).count() as u64;
             let missed: u64 = events.reached[..=at].iter().sum();
-            // What a key misses is about what it needs, and its other values of the step that brings that.
-            // In whole numbers, whose sum does not depend on the order of a map.
+            // What a key misses is about what it needs, and its other values of the step that
+            // brings that. In whole numbers, whose sum does not depend on the order of a map.
             let missed_by = |seen: &Seen| {
                 let in_step = u64::from(seen.values.div_ceil(seen.lookups.max(1)));
                 (u64::from(at_least) - 1 + in_step).min(seen.values.into())
@@ -242,8 +245,9 @@ fn is_decided(rows: u64, one_in: u64) -> bool {
     one_in == 1 || rows >= DECIDING * one_in
 }
 
-/// What a share is off at most, where `followed` keys lie on the one side of its limit: what a single key near the
-/// limit weighs is not known, so this is a rule of thumb. Tests hold it against a Zipf stream.
+/// What a share is off at most, where `followed` keys lie on the one side of its limit: what a
+/// single key near the limit weighs is not known, so this is a rule of thumb. Tests hold it against
+/// a Zipf stream.
 fn thumb(followed: u64, one_in: u64) -> f64 {
     if one_in == 1 { 0.0 } else { 0.5 / (followed.max(1) as f64).sqrt() }
 }

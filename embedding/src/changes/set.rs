@@ -1,7 +1,7 @@
 //! Which rows changed since an epoch ended, for deltas whose cost is that of the changes.
 //!
-//! The keys are listed by the shards' tables; here is decided how long. Sums over all shards decide it, so
-//! that whether a delta can be had does not depend on their number.
+//! The keys are listed by the shards' tables; here is decided how long. Sums over all shards decide
+//! it, so that whether a delta can be had does not depend on their number.
 
 use crate::changes::tracking::Tracking;
 use zillion_device::Workers;
@@ -15,13 +15,14 @@ use crate::shard::Shard;
 pub(crate) const FEWEST_KEYS: u64 = 1 << 20;
 
 impl TableSet {
-    /// Begins to list the keys whose rows change, so that [`TableSet::write_delta`] knows them. The lists of
-    /// at most `epochs` past epochs are kept; the oldest go too where a table's lists hold more keys than
-    /// the table has rows (and than a million): a delta from there would be no cheaper than comparing
-    /// everything. Costs one pass over the rows that there are, and 8 bytes a change.
+    /// Begins to list the keys whose rows change, so that [`TableSet::write_delta`] knows them. The
+    /// lists of at most `epochs` past epochs are kept; the oldest go too where a table's lists hold
+    /// more keys than the table has rows (and than a million): a delta from there would be no
+    /// cheaper than comparing everything. Costs one pass over the rows that there are, and 8 bytes
+    /// a change.
     ///
-    /// What changed before the end of the current epoch stays unknown. Where changes are tracked already,
-    /// only `epochs` is taken over.
+    /// What changed before the end of the current epoch stays unknown. Where changes are tracked
+    /// already, only `epochs` is taken over.
     ///
     /// # Errors
     /// None of its own; the shards are worked on as a phase of `workers`.

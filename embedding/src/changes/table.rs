@@ -18,8 +18,8 @@ impl Table {
         self.changes.as_mut()
     }
 
-    /// Begins to list changes. Rows that are of this epoch already are listed now, in one pass over the
-    /// table: no push or eviction will do it.
+    /// Begins to list changes. Rows that are of this epoch already are listed now, in one pass over
+    /// the table: no push or eviction will do it.
     pub(crate) fn track_changes(&mut self, epoch: u32) -> Result<()> {
         let is_whole = self.shape.swept;
         let open = Changed::nothing();

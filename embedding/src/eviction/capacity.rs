@@ -1,22 +1,25 @@
-//! How many rows go at the end of a step where a table may not have more, and how many are looked at for it.
+//! How many rows go at the end of a step where a table may not have more, and how many are looked
+//! at for it.
 //!
 //! # Headroom
-//! A step makes rows before the end of a step takes others, so that a table at its limit would refuse every
-//! key. What goes at the end of a step therefore leaves room for twice the rows that this step wanted to
-//! make. Where the next step wants more than that, the rest are refused for that one step. Which step that is can be
-//! known without looking its keys up only where there is room for all of them; so room for as many keys as this step
-//! had is left too, where that is a small part of the table.
+//! A step makes rows before the end of a step takes others, so that a table at its limit would
+//! refuse every key. What goes at the end of a step therefore leaves room for twice the rows that
+//! this step wanted to make. Where the next step wants more than that, the rest are refused for
+//! that one step. Which step that is can be known without looking its keys up only where there is
+//! room for all of them; so room for as many keys as this step had is left too, where that is a
+//! small part of the table.
 //!
 //! # Who goes
-//! Looking at every row of a large table would stop training. Keys are mixed, so that a slot is a fair sample
-//! of the table: some slots are looked at, with a good many rows for each one that must go, and the least of
-//! them all go. Which slots is a matter of the step. Where the table is small all slots are looked at, and
-//! exactly the least rows of the table go. Else, with two and a half to five looks a row, nothing goes that is not of the
-//! lowest two fifths of what was seen, and on average it is at the lowest seventh: where the least of six random rows is,
-//! which is how caches sample that take one at a time.
+//! Looking at every row of a large table would stop training. Keys are mixed, so that a slot is a
+//! fair sample of the table: some slots are looked at, with a good many rows for each one that must
+//! go, and the least of them all go. Which slots is a matter of the step. Where the table is small
+//! all slots are looked at, and exactly the least rows of the table go. Else, with two and a half
+//! to five looks a row, nothing goes that is not of the lowest two fifths of what was seen, and on
+//! average it is at the lowest seventh: where the least of six random rows is, which is how caches
+//! sample that take one at a time.
 //!
-//! All of it follows from numbers of rows over all shards, and from the step: there is nothing to remember
-//! from step to step, to save in a checkpoint, or to depend on the number of shards.
+//! All of it follows from numbers of rows over all shards, and from the step: there is nothing to
+//! remember from step to step, to save in a checkpoint, or to depend on the number of shards.
 
 use std::iter::Sum;
 
@@ -24,7 +27,8 @@ use zillion_feature::SLOTS;
 
 use crate::eviction::Turn;
 
-/// Rows that are looked at for two that go, or up to twice as many, because slots come round in powers of two.
+/// Rows that are looked at for two that go, or up to twice as many, because slots come round in
+/// powers of two.
 const LOOKS_FOR_TWO: u64 = 5;
 /// Rows that are looked at in any case (0.2 ms): a table of no more loses exactly its least.
 const FEWEST_LOOKS: u64 = 8192;
@@ -82,8 +86,8 @@ pub(crate) fn headroom(limit: u64, demand: Demand) -> u64 {
 }
 
 impl Visit {
-    /// What the end of `step` does to a table of `rows` rows that may have `limit`, by what the step asked of it.
-    /// `None` where nothing must go.
+    /// What the end of `step` does to a table of `rows` rows that may have `limit`, by what the
+    /// step asked of it. `None` where nothing must go.
     pub(crate) fn new(rows: u64, limit: u64, demand: Demand, step: u32) -> Option<Self> {
         let excess = (rows + headroom(limit, demand)).saturating_sub(limit).min(rows);
         if excess == 0 {
@@ -91,13 +95,15 @@ impl Visit {
         }
         let looks = (excess.saturating_mul(LOOKS_FOR_TWO) / 2).clamp(FEWEST_LOOKS, MOST_LOOKS);
         let slots = (looks * SLOTS as u64).div_ceil(rows).clamp(1, SLOTS as u64);
-        // A power of two: where steps differ in what they want, one period divides the other, and no slot misses its turn.
+        // A power of two: where steps differ in what they want, one period divides the other, and
+        // no slot misses its turn.
         let period = 1 << (SLOTS / slots as usize).ilog2();
         Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
     }
 
-    /// How many of `seen` rows go: of a sample no more than two in [`LOOKS_FOR_TWO`], so that the rest is not lost for
-    /// being looked at, and slots keep about the same size; what is missing goes in the next steps.
+    /// How many of `seen` rows go: of a sample no more than two in [`LOOKS_FOR_TWO`], so that the
+    /// rest is not lost for being looked at, and slots keep about the same size; what is missing
+    /// goes in the next steps.
     pub(crate) fn goes(&self, seen: u64) -> u64 {
         let most = if self.is_whole { seen } else { (2 * seen).div_ceil(LOOKS_FOR_TWO) };
         self.excess.min(most)
@@ -113,8 +119,8 @@ pub(crate) struct Claim {
     pub(crate) most: u64,
 }
 
-/// Shares bytes out: who needs less than an equal part gets what he needs, and the others have equal parts of
-/// the rest; nobody gets less than what he cannot give back.
+/// Shares bytes out: who needs less than an equal part gets what he needs, and the others have
+/// equal parts of the rest; nobody gets less than what he cannot give back.
 pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
     let share = |level: u64| {
         let shares = claims.iter().map(|c| c.most.min(level).max(c.least));

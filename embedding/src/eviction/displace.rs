@@ -1,4 +1,5 @@
-//! A table that may not have more than so many rows: which keys of a step get a row, and which rows make room.
+//! A table that may not have more than so many rows: which keys of a step get a row, and which rows
+//! make room.
 //!
 //! Both are decided over all shards (see `set/capacity.rs`); here is what one shard knows of it.
 
@@ -44,7 +45,8 @@ impl Looked {
 }
 
 impl Table {
-    /// What a push would do: rows are made of keys without one whose gradients are finite and that are admitted.
+    /// What a push would do: rows are made of keys without one whose gradients are finite and that
+    /// are admitted.
     pub(crate) fn foresee(
         &self,
         keys: &[FeatureKey],
@@ -98,8 +100,8 @@ impl Table {
         Ok(foreseen)
     }
 
-    /// Whether a key without room would get a row in this step, had it room; counted. A key that would wait
-    /// goes on waiting.
+    /// Whether a key without room would get a row in this step, had it room; counted. A key that
+    /// would wait goes on waiting.
     #[cold]
     pub(crate) fn crowded_out(
         &mut self,
@@ -155,7 +157,8 @@ impl Table {
         looked
     }
 
-    /// Takes out those of the rows that [`Table::look`] has found whose rank is no higher than `highest`.
+    /// Takes out those of the rows that [`Table::look`] has found whose rank is no higher than
+    /// `highest`.
     pub(crate) fn make_room(
         &mut self,
         visit: &Visit,

@@ -8,7 +8,8 @@ use std::ops::Range;
 pub(crate) struct Room {
     /// Positions in the plan, ascending; `None`: all of them.
     pub(crate) positions: Option<Vec<u32>>,
-    /// By position in the plan, the entry of a key or [`Entry::NONE`]; `None` where nobody has looked. A push need not look again.
+    /// By position in the plan, the entry of a key or [`Entry::NONE`]; `None` where nobody has
+    /// looked. A push need not look again.
     pub(crate) rows: Option<Vec<Entry>>,
 }
 

@@ -1,9 +1,10 @@
 //! What a row is worth where others want its place.
 //!
-//! A priority is a number whose order among rows does not change while nobody pushes them: what ages, ages
-//! by the same factor in every row, and in logarithms a factor is a sum that all have in common. So a
-//! frequency that halves with every `half_life` steps is `log2(count) * half_life + last_step`: nothing is
-//! written to let a row age, and rows that were looked at in different steps can be compared.
+//! A priority is a number whose order among rows does not change while nobody pushes them: what
+//! ages, ages by the same factor in every row, and in logarithms a factor is a sum that all have in
+//! common. So a frequency that halves with every `half_life` steps is
+//! `log2(count) * half_life + last_step`: nothing is written to let a row age, and rows that were
+//! looked at in different steps can be compared.
 //!
 //! It is computed from the companion row when a slot is visited, and costs a push nothing.
 
@@ -67,7 +68,8 @@ impl Priority {
         }
     }
 
-    /// The priority of a row that has `value` at `step`: its age in steps, frequency, score or norm.
+    /// The priority of a row that has `value` at `step`: its age in steps, frequency, score or
+    /// norm.
     pub(crate) fn at(self, value: f64, step: u32) -> f64 {
         let now = f64::from(step);
         match self {

@@ -1,9 +1,10 @@
 //! Rows that go, and memory that goes with them.
 //!
-//! A slot is visited whole: what has expired leaves the index and both slabs. The slabs hand out the lowest
-//! free number, so that rows which stay would keep the last chunks alive; those whose number lies beyond
-//! what a table of this many rows needs are moved down while their slot is visited. A table that has lost
-//! half of its rows has given half of its memory back one period later.
+//! A slot is visited whole: what has expired leaves the index and both slabs. The slabs hand out
+//! the lowest free number, so that rows which stay would keep the last chunks alive; those whose
+//! number lies beyond what a table of this many rows needs are moved down while their slot is
+//! visited. A table that has lost half of its rows has given half of its memory back one period
+//! later.
 
 use zillion_feature::FeatureKey;
 
@@ -78,8 +79,9 @@ impl Table {
         if is_loose(row, rows) { self.move_down(key, row) } else { Ok(()) }
     }
 
-    /// Takes a key out of the index. Every row that is evicted goes here: what must be told of it (a delta's tombstone,
-    /// a checkpoint's) begins at this place. The row stays live in the slabs: who calls this frees or vacates it.
+    /// Takes a key out of the index. Every row that is evicted goes here: what must be told of it
+    /// (a delta's tombstone, a checkpoint's) begins at this place. The row stays live in the slabs:
+    /// who calls this frees or vacates it.
     pub(crate) fn take_out(&mut self, key: FeatureKey, entry: Entry) {
         // What is beside the row is read only where somebody asks for it.
         let epoch = self.changes.as_ref().map(|_| self.meta_of(entry).dirty_epoch);

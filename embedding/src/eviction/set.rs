@@ -1,10 +1,12 @@
-//! Limits of tables, over all their shards: what they are in a step, which keys get a row, which rows make room.
+//! Limits of tables, over all their shards: what they are in a step, which keys get a row, which
+//! rows make room.
 //!
 //! # Invariants
-//! * Everything follows from sums over all shards and from the order of the plan, and so not from the number of
-//!   shards: numbers of rows, the keys of a step in slot order, the rows of whole slots by rank.
-//! * No table has more rows than its limit at any time, and all tables together no more than the limit of the set
-//!   reckons with, unless a checkpoint brings more.
+//! * Everything follows from sums over all shards and from the order of the plan, and so not from
+//!   the number of shards: numbers of rows, the keys of a step in slot order, the rows of whole
+//!   slots by rank.
+//! * No table has more rows than its limit at any time, and all tables together no more than the
+//!   limit of the set reckons with, unless a checkpoint brings more.
 
 use crate::eviction::shared_limit::SharedLimit;
 use std::ops::Range;
@@ -26,9 +28,9 @@ use zillion_rows::{Admission, ByteSize};
 impl TableSet {
     /// Limits the memory of all tables together; `None` for no limit.
     ///
-    /// Tables that need less than an equal part of it get what they need, and the others have equal parts of the
-    /// rest; dense tables, and rows of tables that evict none, are taken out of it first. A table at its part
-    /// evicts by its own policy, or refuses new keys.
+    /// Tables that need less than an equal part of it get what they need, and the others have equal
+    /// parts of the rest; dense tables, and rows of tables that evict none, are taken out of it
+    /// first. A table at its part evicts by its own policy, or refuses new keys.
     ///
     /// # Errors
     /// [`Error::Spec`] where the limit is too little for the tables as they are.
@@ -42,7 +44,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Tells the tables how many keys may wait in a slot, where that is not a matter of their own settings.
+    /// Tells the tables how many keys may wait in a slot, where that is not a matter of their own
+    /// settings.
     pub(crate) fn limit_candidates(&mut self) {
         let Some(most) = self.shared.candidates_in_slot else { return };
         for shard in &mut self.shards {
@@ -57,8 +60,8 @@ impl TableSet {
         }
     }
 
-    /// Rows that each table may have, of those that have a limit. `needs` says how many rows a table could use, and
-    /// `keeps` whether rows that are there must be let stay.
+    /// Rows that each table may have, of those that have a limit. `needs` says how many rows a
+    /// table could use, and `keeps` whether rows that are there must be let stay.
     fn limits(
         &self,
         needs: impl Fn(usize, u64) -> u64,
@@ -91,7 +94,8 @@ impl TableSet {
         limits
     }
 
-    /// Which keys of a step may get a row, by table. What is known of rows holds until the next step.
+    /// Which keys of a step may get a row, by table. What is known of rows holds until the next
+    /// step.
     pub(crate) fn rooms(
         &self,
         workers: &Workers,
@@ -131,8 +135,9 @@ impl TableSet {
                 positions.extend(new);
                 rows.extend(found);
             }
-            // In a filter keys share counters: some of this step's may lift others over the threshold that would wait by
-            // what it holds now. Those wait once more where room is scarce, for it was given out without them.
+            // In a filter keys share counters: some of this step's may lift others over the
+            // threshold that would wait by what it holds now. Those wait once more where room is
+            // scarce, for it was given out without them.
             let may_be_more = matches!(self.shapes[index].spec.admission, Admission::Bloom { .. });
             if positions.len() as u64 > free || may_be_more {
                 positions.truncate(free as usize);
@@ -213,7 +218,8 @@ impl TableSet {
 /// The highest rank among the `count` lowest; `None` of no rows.
 pub(crate) fn lowest(looked: &[&[Looked]], count: usize) -> Option<(u64, FeatureKey)> {
     let last = count.checked_sub(1)?;
-    // By priority alone, which is half of the memory; keys decide among those that are worth the same.
+    // By priority alone, which is half of the memory; keys decide among those that are worth the
+    // same.
     let rows = || looked.iter().copied().flatten();
     let mut priorities: Vec<u64> = rows().map(|found| found.rank.0).collect();
     let (before, &mut priority, _) = priorities.select_nth_unstable(last);

@@ -30,7 +30,7 @@ impl SharedLimit {
         let least: u64 = specs.iter().map(|spec| spec.reckoning().memory(1)).sum();
         if limit - part < least || in_slot == Some(0) {
             let reason = format!(
-                "is too little for {} tables, which take {least} bytes with a row each{}; give more",
+                "is too small for {} tables, which take {least} bytes with a row each{}; raise it",
                 specs.len(),
                 if tables > 0 { ", beside the eighth that keys have that wait" } else { "" }
             );
@@ -40,7 +40,8 @@ impl SharedLimit {
     }
 }
 
-/// Whether tables can be held below a limit of all of them together (see [`TableSet::limit_bytes`]).
+/// Whether tables can be held below a limit of all of them together (see
+/// [`TableSet::limit_bytes`]).
 ///
 /// # Errors
 /// [`Error::Spec`] where it is too little for a row of each.

@@ -5,8 +5,8 @@ use crate::free_list::AHEAD;
 use crate::table::Table;
 
 impl Table {
-    /// Whether rows that go for the limit stay here. Rows of two widths have slabs of their own, and tables that spill
-    /// have no limit.
+    /// Whether rows that go for the limit stay here. Rows of two widths have slabs of their own,
+    /// and tables that spill have no limit.
     pub(crate) fn keeps_vacant(&self) -> bool {
         debug_assert!(self.spill.is_none(), "a table that spills evicts nothing");
         self.narrow.is_none()
@@ -34,8 +34,8 @@ impl Table {
         Some(row)
     }
 
-    /// Hands rows back to the slabs: those that went first, until `most` are left, and those whose number lies beyond what the
-    /// table needs, which would keep their chunks from going.
+    /// Hands rows back to the slabs: those that went first, until `most` are left, and those whose
+    /// number lies beyond what the table needs, which would keep their chunks from going.
     pub(crate) fn keep_vacant(&mut self, most: usize) {
         let more = self.vacant.rows.len().saturating_sub(most);
         let needed = self.rows() + most.min(self.vacant.rows.len()) as u64;

@@ -1,8 +1,8 @@
 //! Six keys and their rows in one cache line.
 //!
-//! A key costs ten and a half bytes: the 52 bits below its slot and the number of its row. Six instead of
-//! five to a line is what lets a slot stay a fifth empty at fewer bytes a key, so that eleven keys in twelve
-//! are found in the line where they are looked for first.
+//! A key costs ten and a half bytes: the 52 bits below its slot and the number of its row. Six
+//! instead of five to a line is what lets a slot stay a fifth empty at fewer bytes a key, so that
+//! eleven keys in twelve are found in the line where they are looked for first.
 //!
 //! | words | hold |
 //! |---|---|
@@ -67,8 +67,8 @@ fn set_bits(word: &mut u32, shift: u32, bits: u32, value: u32) {
 
 impl Line for Compact {
     const KEYS: usize = KEYS;
-    /// At eight tenths, the worst moment before a slot grows, one key in eight is not at home; over a whole
-    /// step of growth it is one in twelve.
+    /// At eight tenths, the worst moment before a slot grows, one key in eight is not at home; over
+    /// a whole step of growth it is one in twelve.
     const FULLEST: (usize, usize) = (8, 10);
 
     #[inline(always)]
@@ -180,7 +180,7 @@ mod tests {
         assert!(!Compact::is_passed(&line));
         (0..5).for_each(|_| Compact::pass(&mut line));
         (0..9).for_each(|_| Compact::unpass(&mut line));
-        assert!(Compact::is_passed(&line), "how many it was is not known any more");
+        assert!(Compact::is_passed(&line), "the count of passing keys is not exact any more");
         assert_eq!(Compact::entries(&line).collect::<Vec<_>>(), [((1 << 52) - 1, u32::MAX)]);
     }
 }

@@ -1,8 +1,9 @@
 //! Five keys with a small number each, and what they lead to, in one cache line.
 //!
-//! The bits of a key that its slot knows are free to say something else about it: here, how often a key that
-//! waits for its row has been seen. Words 0 to 9 are the keys with their numbers on top, low half first, words
-//! 10 to 14 what they lead to, and the last one says which entries are in use and how many keys went past.
+//! The bits of a key that its slot knows are free to say something else about it: here, how often a
+//! key that waits for its row has been seen. Words 0 to 9 are the keys with their numbers on top,
+//! low half first, words 10 to 14 what they lead to, and the last one says which entries are in use
+//! and how many keys went past.
 
 use zillion_device::lines::CacheLine;
 use zillion_feature::SLOTS;
@@ -41,8 +42,8 @@ impl Counted {
 
 impl Line for Counted {
     const KEYS: usize = KEYS;
-    /// At nine tenths a hit costs 1.2 lines on average (Knuth, TAOCP 3, 6.4, buckets of five): keys that wait
-    /// are many, and small is what they must be.
+    /// At nine tenths a hit costs 1.2 lines on average (Knuth, TAOCP 3, 6.4, buckets of five): keys
+    /// that wait are many, and small is what they must be.
     const FULLEST: (usize, usize) = (9, 10);
 
     #[inline(always)]

@@ -1,4 +1,5 @@
-//! What a key leads to: one 32-bit word of the index, and the one place that says what the word means.
+//! What a key leads to: one 32-bit word of the index, and the one place that says what the word
+//! means.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -8,8 +9,9 @@
 //! | 2³² - 1 | the key has no row |
 //!
 //! # Invariants
-//! * A table has narrow rows, or records on disk, or neither, and never both: so one bit is enough for the two. Only the
-//!   code of a table of the right kind asks [`Entry::narrow_row`] or [`Entry::record`].
+//! * A table has narrow rows, or records on disk, or neither, and never both: so one bit is enough
+//!   for the two. Only the code of a table of the right kind asks [`Entry::narrow_row`] or
+//!   [`Entry::record`].
 
 /// What a key leads to in one shard's part of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +49,8 @@ impl Entry {
         Self(TAG | record)
     }
 
-    /// Returns whether a full row of this number can have an entry, in a table that has tagged entries or not.
+    /// Returns whether a full row of this number can have an entry, in a table that has tagged
+    /// entries or not.
     #[inline(always)]
     pub(crate) fn fits_full(row: u32, is_tagged: bool) -> bool {
         row < END && !(is_tagged && row & TAG != 0)
@@ -77,7 +80,8 @@ impl Entry {
         self == Self::NONE
     }
 
-    /// Returns the number of the row in the full slabs; the entry must be one of a full row in memory.
+    /// Returns the number of the row in the full slabs; the entry must be one of a full row in
+    /// memory.
     #[inline(always)]
     pub(crate) fn row(self) -> u32 {
         self.0

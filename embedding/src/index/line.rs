@@ -5,10 +5,11 @@ use zillion_device::lines::CacheLine;
 /// How a cache line holds keys and what they lead to. A line of zeros holds none.
 ///
 /// # The implementer must
-/// * compare the low 52 bits of a key and nothing else: the slot, whose number is the top of all its keys,
-///   knows the others;
-/// * count how many keys passed a line because it was full, as exactly as it can: a count that has no room
-///   for more stays where it is, and the line is then probed past until its slot is rebuilt.
+/// * compare the low 52 bits of a key and nothing else: the slot, whose number is the top of all
+///   its keys, knows the others;
+/// * count how many keys passed a line because it was full, as exactly as it can: a count that has
+///   no room for more stays where it is, and the line is then probed past until its slot is
+///   rebuilt.
 pub(crate) trait Line {
     /// Keys that fit.
     const KEYS: usize;

@@ -1,11 +1,12 @@
 //! The sub-index of one virtual slot: buckets of one cache line each, in the order of the key bits.
 //!
-//! The home of a key is the multiply-shift of the bits below its slot, so any number of buckets will
-//! do and growth can be by a fifth. A key whose home is full goes to the next bucket that is not, and
-//! every full bucket on the way counts it, so that a probe ends at the first bucket that nobody passed.
-//! Removal undoes the counts: there are no tombstones. Keys that stay where they are while the buckets before
-//! them empty leave counts behind, in the end in every bucket of a small slot: a probe also ends where it
-//! began, and a slot in which most buckets are passed is rebuilt when keys have left it.
+//! The home of a key is the multiply-shift of the bits below its slot, so any number of buckets
+//! will do and growth can be by a fifth. A key whose home is full goes to the next bucket that is
+//! not, and every full bucket on the way counts it, so that a probe ends at the first bucket that
+//! nobody passed. Removal undoes the counts: there are no tombstones. Keys that stay where they are
+//! while the buckets before them empty leave counts behind, in the end in every bucket of a small
+//! slot: a probe also ends where it began, and a slot in which most buckets are passed is rebuilt
+//! when keys have left it.
 
 use std::marker::PhantomData;
 
@@ -141,12 +142,13 @@ impl<L: Line> SlotIndex<L> {
         Some((&mut self.buckets[at], entry))
     }
 
-    /// To be called when keys have left: gives memory back where less than half of what the slot could hold
-    /// is used, and puts keys back where probes find them soon.
-    /// Where there is no memory to do it with, the slot stays as it is.
+    /// To be called when keys have left: gives memory back where less than half of what the slot
+    /// could hold is used, and puts keys back where probes find them soon. Where there is no memory
+    /// to do it with, the slot stays as it is.
     pub(super) fn tidy(&mut self, arena: &LineArena, slot: usize) {
         self.shrink(arena, slot);
-        // Where a quarter of the arena is free, slots move to its beginning, so that its end can go.
+        // Where a quarter of the arena is free, slots move to its beginning, so that its end can
+        // go.
         let bytes = arena.bytes();
         if bytes.used + bytes.reserved / 4 < bytes.reserved
             && let Some(mut lower) = arena.allocate_below(&self.buckets)
@@ -223,9 +225,9 @@ fn home(key: u64, buckets: usize) -> usize {
     ((u128::from(key << SLOT_BITS) * buckets as u128) >> 64) as usize
 }
 
-/// The size after `buckets`. Sizes of a slot follow `SMALL * GROWTH^(k + phase)`, where the phase is
-/// the slot number with its bits reversed: neighbouring slots, and the slots of one shard, are spread
-/// evenly over a whole growth step.
+/// The size after `buckets`. Sizes of a slot follow `SMALL * GROWTH^(k + phase)`, where the phase
+/// is the slot number with its bits reversed: neighbouring slots, and the slots of one shard, are
+/// spread evenly over a whole growth step.
 fn next_size(buckets: usize, slot: usize) -> usize {
     if buckets < SMALL {
         return buckets + 1;

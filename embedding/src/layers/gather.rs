@@ -21,7 +21,8 @@ pub(crate) struct RowRun {
 }
 
 impl RowRun {
-    /// The keys, and the weights and pushes of those that have a row; of a narrow row, the weights that it has.
+    /// The keys, and the weights and pushes of those that have a row; of a narrow row, the weights
+    /// that it has.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Option<(&[f32], u32)>)> {
         let mut start = 0;
         self.keys.iter().zip(&self.rows).map(move |(&key, row)| {

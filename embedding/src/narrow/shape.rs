@@ -1,7 +1,8 @@
 //! What a narrow row is, resolved once into what the loops need.
 //!
-//! A narrow row is a row of a smaller table: its segments have the same rules, seeds and metadata, so that every
-//! loop over rows takes the smaller shape and knows nothing of growth. Here is what leads from one to the other.
+//! A narrow row is a row of a smaller table: its segments have the same rules, seeds and metadata,
+//! so that every loop over rows takes the smaller shape and knows nothing of growth. Here is what
+//! leads from one to the other.
 
 use std::ops::Range;
 

@@ -18,8 +18,8 @@ struct Scratch {
 }
 
 impl Table {
-    /// What [`Table::run_squares`] does in a table that has narrow rows. A push makes a row narrow, so that the
-    /// gradient of a key without one counts as far as that.
+    /// What [`Table::run_squares`] does in a table that has narrow rows. A push makes a row narrow,
+    /// so that the gradient of a key without one counts as far as that.
     pub(crate) fn run_squares_of_widths(
         &self,
         keys: &[FeatureKey],
@@ -74,7 +74,8 @@ impl Table {
         sum
     }
 
-    /// Writes the floats that a key's row has, or that it will be made with, and returns the shape that they have.
+    /// Writes the floats that a key's row has, or that it will be made with, and returns the shape
+    /// that they have.
     fn floats_of_widths(
         &self,
         key: FeatureKey,

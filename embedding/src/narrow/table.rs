@@ -90,11 +90,12 @@ impl Table {
         }
     }
 
-    /// Adds a narrow row of zeros that the key leads to, which must not be there; returns its number in the slabs.
+    /// Adds a narrow row of zeros that the key leads to, which must not be there; returns its
+    /// number in the slabs.
     fn allocate_narrow_for(&mut self, key: FeatureKey) -> Result<u32> {
         let name = || Error::ShardFull { table: self.shape.name().to_owned() };
         let Some(narrow) = &mut self.narrow else {
-            return Err(Error::mismatch(self.shape.name(), "its rows are full from the start"));
+            return Err(Error::mismatch(self.shape.name(), "the rows are full from the start"));
         };
         let row = narrow.allocate()?;
         if !Entry::fits_narrow(row) {
@@ -156,7 +157,8 @@ impl Table {
         grown
     }
 
-    /// Moves a narrow row to the full slabs: what it has stays, weights and state, and the rest begins.
+    /// Moves a narrow row to the full slabs: what it has stays, weights and state, and the rest
+    /// begins.
     fn grow(&mut self, key: FeatureKey) -> Result<()> {
         let Some(row) = self.index.get(key).and_then(Entry::narrow_row) else { return Ok(()) };
         let shape = self.shape.clone();

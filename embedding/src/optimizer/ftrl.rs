@@ -1,10 +1,10 @@
 //! FTRL-Proximal, as McMahan et al. (KDD 2013) give it in Algorithm 1.
 //!
-//! The paper derives a weight from `z` at every use; here the weight is stored, because a pull reads
-//! weights only. Where the stored weight is not zero, `z` is taken back from it before the update.
-//! With a constant learning rate that is the identity (up to rounding), and it keeps two promises the
-//! textbook form breaks: a row starts from its seeded initial weights instead of zero, and a learning
-//! rate that a schedule lowers does not shrink every weight at its next touch.
+//! The paper derives a weight from `z` at every use; here the weight is stored, because a pull
+//! reads weights only. Where the stored weight is not zero, `z` is taken back from it before the
+//! update. With a constant learning rate that is the identity (up to rounding), and it keeps two
+//! promises the textbook form breaks: a row starts from its seeded initial weights instead of zero,
+//! and a learning rate that a schedule lowers does not shrink every weight at its next touch.
 
 use crate::optimizer::{Gradient, RowKernel};
 

@@ -1,8 +1,8 @@
 //! What stands around a segment's rule: the clip of its gradient and the bounds of its weights.
 //!
-//! The clip is of one row's segment. It comes behind the factor that clips the whole step, and sees what the
-//! rule would see, the regulariser's part included: first every number is brought into `[-value, value]`, then
-//! the whole to a length of `norm` at most.
+//! The clip is of one row's segment. It comes behind the factor that clips the whole step, and sees
+//! what the rule would see, the regulariser's part included: first every number is brought into
+//! `[-value, value]`, then the whole to a length of `norm` at most.
 
 use zillion_rows::{Bounds, ClipSpec};
 
@@ -13,8 +13,8 @@ use crate::optimizer::{Gradient, RowKernel, sum_of_squares_f64};
 pub(crate) struct Guard {
     /// Beyond all numbers where there is no limit of the length.
     norm: f32,
-    /// The largest number where there is none of the values: what overflowed while it was put together is
-    /// brought back by it too, so that a length is always one.
+    /// The largest number where there is none of the values: what overflowed while it was put
+    /// together is brought back by it too, so that a length is always one.
     value: f32,
     bounds: Bounds,
 }

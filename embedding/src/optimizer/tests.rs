@@ -1,4 +1,5 @@
-//! Every kernel against the formulas of its paper in `f64`, and against itself on other instruction sets.
+//! Every kernel against the formulas of its paper in `f64`, and against itself on other instruction
+//! sets.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -253,7 +254,8 @@ fn the_group_lasso_makes_weak_rows_zero_as_a_whole_and_brings_strong_ones_back()
 
 #[test]
 fn the_group_lasso_is_the_minimum_of_what_it_says_to_minimise() {
-    // z·w + (c/2)|w|² + l1 |w|₁ + l21 sqrt(d) |w|₂ with one curvature for all units, by finite differences.
+    // z·w + (c/2)|w|² + l1 |w|₁ + l21 sqrt(d) |w|₂ with one curvature for all units, by finite
+    // differences.
     let (dim, l1, l2, l21) = (5, 0.2f64, 0.1f64, 0.3f64);
     let (lr, beta) = (0.5f64, 1.0f64);
     let spec = OptimizerSpec::Ftrl { lr: 0.5, beta: 1.0, l1: 0.2, l2: 0.1, l21: 0.3 };

@@ -1,8 +1,10 @@
-//! Tables that training leaves as they are: their rows are read, and no step moves, makes or evicts one.
+//! Tables that training leaves as they are: their rows are read, and no step moves, makes or evicts
+//! one.
 //!
 //! # Invariants
-//! A frozen table has no part in a step: no gradient is applied or counted for it, none of its keys is counted,
-//! no whole-table rule and no regulariser runs, no row goes. Its bytes in a checkpoint stay what they are.
+//! A frozen table has no part in a step: no gradient is applied or counted for it, none of its keys
+//! is counted, no whole-table rule and no regulariser runs, no row goes. Its bytes in a checkpoint
+//! stay what they are.
 
 use zillion_feature::TableId;
 

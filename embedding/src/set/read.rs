@@ -1,7 +1,7 @@
 //! Reading the rows of a plan, for training and for evaluation.
 //!
-//! Reading changes no table, so that a phase hands out some hundred or thousand keys at a time and not whole shards: the
-//! last of eight shards would leave the other threads without work.
+//! Reading changes no table, so that a phase hands out some hundred or thousand keys at a time and
+//! not whole shards: the last of eight shards would leave the other threads without work.
 
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
@@ -14,8 +14,8 @@ use crate::table::pull::Absent;
 use zillion_rows::LookupReport;
 use zillion_rows::shape_rows;
 
-/// What a thread takes at a time is a share of the keys, so that one that is interrupted holds up little: one of so many a
-/// thread,
+/// What a thread takes at a time is a share of the keys, so that one that is interrupted holds up
+/// little: one of so many a thread,
 const SHARES: usize = 8;
 /// but no more keys than this,
 const MOST_KEYS: usize = 2048;
@@ -42,8 +42,8 @@ struct Piece<'a> {
 }
 
 impl TableSet {
-    /// Reads the plan's rows for training: an unknown key reads as its initial row and is not created.
-    /// `rows` gets its shape here.
+    /// Reads the plan's rows for training: an unknown key reads as its initial row and is not
+    /// created. `rows` gets its shape here.
     ///
     /// # Errors
     /// [`Error::Mismatch`] where the plan is not one for these tables.
@@ -71,8 +71,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Reads the plan's rows as evaluation does: an unknown key reads as what its table declares, nothing
-    /// is counted as training.
+    /// Reads the plan's rows as evaluation does: an unknown key reads as what its table declares,
+    /// nothing is counted as training.
     ///
     /// # Errors
     /// [`Error::Mismatch`].
@@ -113,7 +113,8 @@ impl TableSet {
         self.begin_lookup(workers, plan)
     }
 
-    /// The plan's keys: by table of the plan, by shard. A table's runs are behind each other, as its rows are in a buffer.
+    /// The plan's keys: by table of the plan, by shard. A table's runs are behind each other, as
+    /// its rows are in a buffer.
     fn runs<'a>(&self, plan: &'a LookupPlan) -> Vec<Run<'a>> {
         let mut runs = Vec::with_capacity(plan.tables.len() * self.shards.len());
         for planned in &plan.tables {
@@ -127,8 +128,8 @@ impl TableSet {
         runs
     }
 
-    /// Reads all runs as one phase; `rooms`, by run, is where what is found goes. By run, the number of keys without a row;
-    /// of errors the first wins.
+    /// Reads all runs as one phase; `rooms`, by run, is where what is found goes. By run, the
+    /// number of keys without a row; of errors the first wins.
     fn read<'a>(
         &self,
         workers: &Workers,
@@ -161,7 +162,8 @@ impl TableSet {
     }
 }
 
-/// Cuts runs (`shards` of them a table) into pieces of at most so many keys, and the buffer and the rooms along them.
+/// Cuts runs (`shards` of them a table) into pieces of at most so many keys, and the buffer and the
+/// rooms along them.
 fn pieces<'a>(
     runs: &[Run<'a>],
     shards: usize,

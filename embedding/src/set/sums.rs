@@ -1,5 +1,5 @@
-//! Sums over rows: the gradient norm and the regulariser's loss. Partial sums in `f64`, one a slot, added
-//! in the order of tables and slots.
+//! Sums over rows: the gradient norm and the regulariser's loss. Partial sums in `f64`, one a slot,
+//! added in the order of tables and slots.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use crate::table::Table;
 
 impl TableSet {
     /// The squared norm of all gradients of a step, the regulariser's included: for tables with
-    /// whole-table rules over all rows and the staged gradients, for the others over the plan's rows.
-    /// `step` is the one that they will be applied in: a gradient that the push would drop is no part of the sum.
-    /// The same bits for every number of shards and threads.
+    /// whole-table rules over all rows and the staged gradients, for the others over the plan's
+    /// rows. `step` is the one that they will be applied in: a gradient that the push would drop is
+    /// no part of the sum. The same bits for every number of shards and threads.
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch).
@@ -42,8 +42,9 @@ impl TableSet {
         Ok(self.sum(workers, plan, Table::staged_squares, |table| !self.swept[table], run))
     }
 
-    /// The regulariser's loss, `(l2 / 2) * |w|^2` with the weights as they are now: of segments whose
-    /// regulariser pulls on the whole table over all rows, of the others over the plan's rows.
+    /// The regulariser's loss, `(l2 / 2) * |w|^2` with the weights as they are now: of segments
+    /// whose regulariser pulls on the whole table over all rows, of the others over the plan's
+    /// rows.
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch).
@@ -58,8 +59,8 @@ impl TableSet {
         Ok(self.sum(workers, plan, Table::whole_regulariser, |_| true, run))
     }
 
-    /// For every table in order: `whole` by slot where it is swept, and `run` by run of one slot where
-    /// `has_runs`.
+    /// For every table in order: `whole` by slot where it is swept, and `run` by run of one slot
+    /// where `has_runs`.
     fn sum(
         &self,
         workers: &Workers,

@@ -5,9 +5,10 @@ use crate::set::TableSet;
 use crate::snapshot::marks::{KEPT, Marks, SnapshotMark};
 
 impl TableSet {
-    /// Remembers from now on what checkpoints of changes need ([`TableSet::begin_changes`]), in tables that
-    /// are not written whole: 16 bytes a key whose row goes, or is spilled after it has changed. The first checkpoint
-    /// that is finished from here on, or restored, is the first that another one can stand on.
+    /// Remembers from now on what checkpoints of changes need ([`TableSet::begin_changes`]), in
+    /// tables that are not written whole: 16 bytes a key whose row goes, or is spilled after it has
+    /// changed. The first checkpoint that is finished from here on, or restored, is the first that
+    /// another one can stand on.
     pub fn follow_snapshots(&mut self) {
         if self.marks.is_none() {
             self.marks = Some(Marks::default());
@@ -15,8 +16,8 @@ impl TableSet {
         }
     }
 
-    /// The mark of the last checkpoint that was finished or restored; `None` where there is none yet, or nobody
-    /// follows them.
+    /// The mark of the last checkpoint that was finished or restored; `None` where there is none
+    /// yet, or nobody follows them.
     pub fn snapshot_mark(&self) -> Option<SnapshotMark> {
         let marks = self.marks.as_ref()?;
         marks.eras.last().map(|&era| SnapshotMark { history: marks.history, era })
@@ -29,9 +30,8 @@ impl TableSet {
             .as_ref()
             .is_some_and(|marks| marks.history == mark.history && marks.eras.contains(&mark.era));
         if !known {
-            let reason =
-                "what changed since that checkpoint is not known any more; write a whole one";
-            return Err(Error::mismatch("*", reason));
+            let reason = "the changes since that checkpoint are not known any more; write a whole checkpoint";
+            return Err(Error::misuse(reason));
         }
         Ok(mark.era)
     }

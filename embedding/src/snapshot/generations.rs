@@ -1,9 +1,10 @@
 //! Eras: what rows remember of when they changed.
 //!
-//! A dirty epoch ends where a version is published, and its number is in every checkpoint. A snapshot must
-//! tell, too, which rows changed after it began, and it may not end an epoch: what is written would then
-//! depend on when checkpoints were taken. So the tables count eras. One ends where an epoch ends and where
-//! a snapshot begins, and what leaves the tables is numbered by epochs again.
+//! A dirty epoch ends where a version is published, and its number is in every checkpoint. A
+//! snapshot must tell, too, which rows changed after it began, and it may not end an epoch: what is
+//! written would then depend on when checkpoints were taken. So the tables count eras. One ends
+//! where an epoch ends and where a snapshot begins, and what leaves the tables is numbered by
+//! epochs again.
 //!
 //! # Invariants
 //! * Eras only go up, and the epoch of an era never changes: a later snapshot cuts only later eras.
@@ -52,8 +53,8 @@ impl Eras {
         self.now = self.now.saturating_add(1);
     }
 
-    /// Ends the era and not its epoch. Returns the era that has ended; `None` where there is no number for the
-    /// next one.
+    /// Ends the era and not its epoch. Returns the era that has ended; `None` where there is no
+    /// number for the next one.
     pub(crate) fn cut(&mut self) -> Option<u32> {
         let ended = self.now;
         self.now = ended.checked_add(1)?;

@@ -1,9 +1,10 @@
 //! Images of rows, one behind the other.
 //!
-//! An image is the words of a row in both slabs behind its key and the number of the image of the same slot
-//! before it. Making one is a copy to the end of the last chunk, or to the place of an image that is not needed
-//! any more: a push that keeps a row does little more than a push that does not. Chunks go back to the
-//! system all at once, with the snapshot, on whatever thread drops it.
+//! An image is the words of a row in both slabs behind its key and the number of the image of the
+//! same slot before it. Making one is a copy to the end of the last chunk, or to the place of an
+//! image that is not needed any more: a push that keeps a row does little more than a push that
+//! does not. Chunks go back to the system all at once, with the snapshot, on whatever thread drops
+//! it.
 //!
 //! # Invariants
 //! * An image is in a list of its slot, or free.

@@ -1,4 +1,5 @@
-//! The rows of a table as they were when a snapshot began, kept from their first change until they are written.
+//! The rows of a table as they were when a snapshot began, kept from their first change until they
+//! are written.
 
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
@@ -15,7 +16,8 @@ pub(crate) struct TableSnapshot {
     /// Whether every row that could change has an image, because a rule has moved them all.
     pub(crate) is_whole: bool,
     pub(crate) full: Kept,
-    /// Narrow rows, where rows grow. They are written to files of their own, behind those of the full ones.
+    /// Narrow rows, where rows grow. They are written to files of their own, behind those of the
+    /// full ones.
     pub(crate) narrow: Option<Kept>,
     /// Why an image is missing.
     pub(crate) failure: Option<Error>,

@@ -1,12 +1,14 @@
 //! Which checkpoints a checkpoint of changes can stand on.
 //!
-//! A mark is the era that ended when a checkpoint began: rows of later eras have changed since. What went, or left
-//! memory, is remembered by the tables (see `table::departed`) as far back as the older of two marks, those of the
-//! last two checkpoints that were finished: whoever has written files may yet fail to give them their name, and then
-//! the next checkpoint stands on the one before.
+//! A mark is the era that ended when a checkpoint began: rows of later eras have changed since.
+//! What went, or left memory, is remembered by the tables (see `table::departed`) as far back as
+//! the older of two marks, those of the last two checkpoints that were finished: whoever has
+//! written files may yet fail to give them their name, and then the next checkpoint stands on the
+//! one before.
 //!
 //! # Invariants
-//! * A mark is of one history: what is restored begins another one, and its own mark is the first of it.
+//! * A mark is of one history: what is restored begins another one, and its own mark is the first
+//!   of it.
 //! * A checkpoint that was given up leaves no mark and moves none.
 
 /// Marks that are kept.

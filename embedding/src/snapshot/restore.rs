@@ -1,8 +1,8 @@
 //! Restoring all tables from a checkpoint, onto any number of shards.
 //!
 //! # Crash consistency
-//! Restoring replaces the tables when every part has been verified and read, and not before: an error leaves
-//! them as they were.
+//! Restoring replaces the tables when every part has been verified and read, and not before: an
+//! error leaves them as they were.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,14 +21,14 @@ use zillion_rows::part::{
 };
 
 impl TableSet {
-    /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped. Where
-    /// changes are tracked, they are known from the end of the checkpoint's epoch on: which rows were evicted
-    /// before is not in it. Entries that hold changes say what they stand on ([`TableParts::stand_on`]), and the chain
-    /// is merged row by row.
+    /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped.
+    /// Where changes are tracked, they are known from the end of the checkpoint's epoch on: which
+    /// rows were evicted before is not in it. Entries that hold changes say what they stand on
+    /// ([`TableParts::stand_on`]), and the chain is merged row by row.
     ///
     /// # Errors
-    /// [`Error::Part`] names the file and what is wrong with it; [`Error::Mismatch`] a table that the
-    /// checkpoint does not have, or the job. The tables are then as they were.
+    /// [`Error::Part`] names the file and what is wrong with it; [`Error::Mismatch`] a table that
+    /// the checkpoint does not have, or the job. The tables are then as they were.
     pub fn restore(
         &mut self,
         workers: &Workers,

@@ -12,8 +12,8 @@ use zillion_device::{Files, Task, Workers};
 use zillion_rows::part::{MAX_PART_ROWS, TableParts, part_slots};
 
 impl TableSet {
-    /// Begins a checkpoint of the tables as they are, below `folder`, which is made if absent. Costs time in
-    /// proportion to the slots; no row is copied.
+    /// Begins a checkpoint of the tables as they are, below `folder`, which is made if absent.
+    /// Costs time in proportion to the slots; no row is copied.
     ///
     /// # Errors
     /// Where the disk refuses to make folders, or a checkpoint has begun already.
@@ -26,12 +26,14 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, None)
     }
 
-    /// Begins a checkpoint that holds, of tables without whole-table rules whose rows do not grow, only the rows that
-    /// changed and the keys that went since another one; everything else is whole. It is restored on top of that one.
+    /// Begins a checkpoint that holds, of tables without whole-table rules whose rows do not grow,
+    /// only the rows that changed and the keys that went since another one; everything else is
+    /// whole. It is restored on top of that one.
     ///
     /// # Errors
-    /// As [`TableSet::begin_snapshot`]; [`Error::Mismatch`] where `since` is not the mark of one of the last two
-    /// checkpoints that were finished (or restored) since [`TableSet::follow_snapshots`].
+    /// As [`TableSet::begin_snapshot`]; [`Error::Mismatch`] where `since` is not the mark of one of
+    /// the last two checkpoints that were finished (or restored) since
+    /// [`TableSet::follow_snapshots`].
     pub fn begin_changes(
         &mut self,
         workers: &Workers,
@@ -42,8 +44,8 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, Some(since))
     }
 
-    /// [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] with as many parts as a whole table of at most
-    /// `limit` rows a part has.
+    /// [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] with as many parts as a whole
+    /// table of at most `limit` rows a part has.
     pub(crate) fn begin_snapshot_in_parts(
         &mut self,
         workers: &Workers,
@@ -53,7 +55,7 @@ impl TableSet {
         since: Option<SnapshotMark>,
     ) -> Result<()> {
         if self.snapshot.is_some() {
-            return Err(Error::mismatch("*", "a checkpoint is being written; finish it first"));
+            return Err(Error::misuse("a checkpoint is being written; finish it first"));
         }
         let since = since.map(|mark| self.era_of(mark)).transpose()?;
         for shape in &self.shapes {
@@ -65,7 +67,7 @@ impl TableSet {
         let era = self.eras.cut().ok_or_else(|| {
             let reason =
                 "there are no more epochs to count in; write checkpoints while nothing trains";
-            Error::mismatch("*", reason)
+            Error::misuse(reason)
         })?;
         self.seal_changes();
         let tables = self.shapes.len();
@@ -94,8 +96,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Goes on with the checkpoint that has begun: copies about `rows` rows on, where they can be written.
-    /// Does nothing without one. What goes wrong is said by [`TableSet::finish_snapshot`].
+    /// Goes on with the checkpoint that has begun: copies about `rows` rows on, where they can be
+    /// written. Does nothing without one. What goes wrong is said by [`TableSet::finish_snapshot`].
     pub fn advance_snapshot(&mut self, workers: &Workers, rows: usize) {
         let Some(mut snapshot) = self.snapshot.take() else { return };
         if let Err(e) = self.advance(&mut snapshot, workers, rows as u64 * ROW_COST) {
@@ -135,7 +137,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Copies the next slot, and hands the part over with its last one. Returns the rows that were copied.
+    /// Copies the next slot, and hands the part over with its last one. Returns the rows that were
+    /// copied.
     fn copy_next_slot(&mut self, snapshot: &mut Snapshot, workers: &Workers) -> Result<u64> {
         let job = snapshot.jobs[snapshot.next];
         let slot = snapshot.slot();
@@ -178,7 +181,8 @@ impl TableSet {
         Ok(copied)
     }
 
-    /// Adds what a slot had when the snapshot began, the end of `era`. Returns the rows that were added.
+    /// Adds what a slot had when the snapshot began, the end of `era`. Returns the rows that were
+    /// added.
     fn copy_before(&self, job: &Job, slot: usize, era: u32, content: &mut Content) -> Result<u64> {
         let owner = self.shards[self.map.shard_of(slot)].table(job.table);
         match content {
@@ -211,23 +215,23 @@ impl TableSet {
         }
     }
 
-    /// Whether [`TableSet::finish_snapshot`] would not have to wait: everything is written, or has failed.
-    /// False where no checkpoint has begun.
+    /// Whether [`TableSet::finish_snapshot`] would not have to wait: everything is written, or has
+    /// failed. False where no checkpoint has begun.
     pub fn snapshot_is_ready(&self) -> bool {
         self.snapshot.as_ref().is_some_and(|snapshot| {
             snapshot.failure.is_some() || snapshot.closing.as_ref().is_some_and(Task::is_done)
         })
     }
 
-    /// Writes what is left of the checkpoint that has begun, and returns what the manifest must keep: of a whole one the
-    /// same as `checkpoint_oracle` at the beginning.
+    /// Writes what is left of the checkpoint that has begun, and returns what the manifest must
+    /// keep: of a whole one the same as `checkpoint_oracle` at the beginning.
     ///
     /// # Errors
-    /// Where the disk refuses, or there was no memory for a row that had to be kept; files may then be left,
-    /// for the caller to sweep. [`Error::Mismatch`] where none has begun.
+    /// Where the disk refuses, or there was no memory for a row that had to be kept; files may then
+    /// be left, for the caller to sweep. [`Error::Mismatch`] where none has begun.
     pub fn finish_snapshot(&mut self, workers: &Workers) -> Result<Vec<TableParts>> {
         let Some(mut snapshot) = self.snapshot.take() else {
-            return Err(Error::mismatch("*", "no checkpoint has begun; begin one first"));
+            return Err(Error::misuse("no checkpoint has begun; begin one first"));
         };
         let finished = self.finish(&mut snapshot, workers);
         self.end_table_snapshots();
@@ -249,7 +253,8 @@ impl TableSet {
                 shard.table_mut(table).snapshot_failure().map_or(Ok(()), Err)?;
             }
         }
-        // Nothing changes meanwhile: the parts are gathered side by side, as those of a plain checkpoint.
+        // Nothing changes meanwhile: the parts are gathered side by side, as those of a plain
+        // checkpoint.
         let (this, files, folder, era) = (&*self, &snapshot.files, &snapshot.folder, snapshot.era);
         let rest = &snapshot.jobs[snapshot.next..];
         let written = workers.map(rest.len(), |i| {
@@ -275,8 +280,8 @@ impl TableSet {
         Ok(self.listing(snapshot))
     }
 
-    /// Gives the checkpoint that has begun up; fine without one. What was written of it is left, for the caller
-    /// to sweep; nothing is written any more when this returns.
+    /// Gives the checkpoint that has begun up; fine without one. What was written of it is left,
+    /// for the caller to sweep; nothing is written any more when this returns.
     pub fn abandon_snapshot(&mut self) {
         self.snapshot = None;
         self.end_table_snapshots();

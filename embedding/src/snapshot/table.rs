@@ -1,13 +1,14 @@
 //! Rows as they were when a snapshot began, while training goes on.
 //!
-//! Whoever is about to change or remove a row that has not changed since the snapshot began keeps its image
-//! first. Whether it has is what the row's own era says, which a push has at hand: nothing is looked up, and
-//! a row is copied once at most. Rows that are created later have a later era and are no part of it.
+//! Whoever is about to change or remove a row that has not changed since the snapshot began keeps
+//! its image first. Whether it has is what the row's own era says, which a push has at hand:
+//! nothing is looked up, and a row is copied once at most. Rows that are created later have a later
+//! era and are no part of it.
 //!
 //! # Invariants
 //! * Slots are written in ascending order: those below `pending` are, and keep no images.
-//! * Of a pending slot, the rows of the snapshot are those in the table whose era is not after the snapshot's
-//!   and the images. No key has both.
+//! * Of a pending slot, the rows of the snapshot are those in the table whose era is not after the
+//!   snapshot's and the images. No key has both.
 //! * An image for which there is no memory spoils the snapshot and nothing else: training goes on.
 //!
 //! # Concurrency
@@ -35,8 +36,8 @@ pub(crate) enum Place {
 }
 
 impl Table {
-    /// Begins a snapshot of the rows and of the keys that wait, as they are. Rows must be marked with a later
-    /// era than `era` from now on.
+    /// Begins a snapshot of the rows and of the keys that wait, as they are. Rows must be marked
+    /// with a later era than `era` from now on.
     pub(crate) fn begin_snapshot(&mut self, era: u32) {
         let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), era);
         self.snapshot = Some(Box::new(snapshot));
@@ -75,9 +76,9 @@ impl Table {
         }
     }
 
-    /// Calls `f` for the rows that one slot had when the snapshot began, in key order: the full ones, or those that were
-    /// narrow; with `since`, for those of them that changed after the end of that era. The slot is pending for this
-    /// width.
+    /// Calls `f` for the rows that one slot had when the snapshot began, in key order: the full
+    /// ones, or those that were narrow; with `since`, for those of them that changed after the end
+    /// of that era. The slot is pending for this width.
     pub(crate) fn for_each_before(
         &self,
         slot: usize,
@@ -160,7 +161,8 @@ impl Table {
         }
     }
 
-    /// Ends the snapshot of the rows. What was kept is for the caller to drop where that costs no step its time.
+    /// Ends the snapshot of the rows. What was kept is for the caller to drop where that costs no
+    /// step its time.
     pub(crate) fn end_snapshot(&mut self) -> Option<Box<TableSnapshot>> {
         self.snapshot.take()
     }

@@ -56,7 +56,8 @@ impl Fetch {
         }
     }
 
-    /// Where a record is among those that are read, if what is read is what the log still has there.
+    /// Where a record is among those that are read, if what is read is what the log still has
+    /// there.
     pub(crate) fn position(&self, log: &Log, record: u32) -> Option<usize> {
         if matches!(self.state, State::Failed) {
             return None;

@@ -1,8 +1,9 @@
 //! Folders of scratch files that belong to one process each.
 //!
-//! Below the folder that is given, everybody has one named `spill-<n>`, and a lock on the file `LOCK` in it: the
-//! operating system lets go of it when the process ends, however it ends. Whoever finds a folder whose lock is
-//! free knows that its owner is no more, and removes the files of ours in it.
+//! Below the folder that is given, everybody has one named `spill-<n>`, and a lock on the file
+//! `LOCK` in it: the operating system lets go of it when the process ends, however it ends. Whoever
+//! finds a folder whose lock is free knows that its owner is no more, and removes the files of ours
+//! in it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -66,7 +67,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Another owner may be looking at the lock at this moment: it sees that the file has lost its name.
+        // Another owner may be looking at the lock at this moment: it sees that the file has lost
+        // its name.
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = fs::remove_dir(&self.path);
     }

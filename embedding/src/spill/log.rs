@@ -1,14 +1,15 @@
-//! A shard's cold rows: records of one size in segments of one file, written in large pieces, never in place.
+//! A shard's cold rows: records of one size in segments of one file, written in large pieces, never
+//! in place.
 //!
-//! Records are numbered through: pages that hold whole records make a unit, units a chunk (what is written at
-//! once), chunks a segment (what is used again as a whole). The chunk that is being filled is in memory, and
-//! its records are read from there.
+//! Records are numbered through: pages that hold whole records make a unit, units a chunk (what is
+//! written at once), chunks a segment (what is used again as a whole). The chunk that is being
+//! filled is in memory, and its records are read from there.
 //!
 //! # Invariants
-//! * A closed segment is full of records. Those that are live are counted, and are those that an index entry
-//!   points to.
-//! * A segment is written again only after its last record was released; it then has another generation, so
-//!   that what was read of it before can be told from what it holds now.
+//! * A closed segment is full of records. Those that are live are counted, and are those that an
+//!   index entry points to.
+//! * A segment is written again only after its last record was released; it then has another
+//!   generation, so that what was read of it before can be told from what it holds now.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -159,7 +160,8 @@ impl Log {
     /// Adds a record that `fill` writes; returns its number. Nothing is added where that fails.
     ///
     /// # Errors
-    /// Where the disk refuses the records before it: they are still in memory, and the next call tries again.
+    /// Where the disk refuses the records before it: they are still in memory, and the next call
+    /// tries again.
     pub(crate) fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
         let geometry = self.geometry;
         if self.open.is_some_and(|open| open.filled == geometry.chunk_records()) {

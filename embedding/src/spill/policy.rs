@@ -1,9 +1,10 @@
 //! Which rows leave memory first.
 //!
-//! A row's worth is the logarithm of how often it has been pushed, less its age in half-lives: what is asked
-//! for often stays for long after it was last seen, and what a single pass over old data touches once leaves
-//! before it, so that a scan costs the memory of a scan. Both numbers are the row's own and lie in its record,
-//! so that a row is as well known when it comes back as when it left.
+//! A row's worth is the logarithm of how often it has been pushed, less its age in half-lives: what
+//! is asked for often stays for long after it was last seen, and what a single pass over old data
+//! touches once leaves before it, so that a scan costs the memory of a scan. Both numbers are the
+//! row's own and lie in its record, so that a row is as well known when it comes back as when it
+//! left.
 //!
 //! A half-life is measured in turnovers of the memory: that is the scale on which it matters.
 
@@ -61,8 +62,8 @@ impl Policy {
     }
 }
 
-/// Keeps of `rows` the `count` that are worth least, in the order that they came in. Ties go by key, so that
-/// the choice is the same however the rows are ordered.
+/// Keeps of `rows` the `count` that are worth least, in the order that they came in. Ties go by
+/// key, so that the choice is the same however the rows are ordered.
 pub(crate) fn least(rows: &mut Vec<(f32, FeatureKey, u32)>, count: usize) {
     if count >= rows.len() {
         return;

@@ -1,7 +1,7 @@
 //! One row as it lies in a log: checksum, key, weights, companion words.
 //!
-//! The checksum is of all that follows it, so that a record tells by itself whether it is whole, and the key
-//! whose it is.
+//! The checksum is of all that follows it, so that a record tells by itself whether it is whole,
+//! and the key whose it is.
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use xxhash_rust::xxh3::xxh3_64;
@@ -74,9 +74,9 @@ impl RecordShape {
     /// What is wrong with a record that should be of `key`.
     pub(crate) fn problem(self, record: &[u8], key: FeatureKey) -> Option<&'static str> {
         if !self.is_whole(record) {
-            Some("its checksum does not fit its bytes")
+            Some("the checksum does not fit the bytes")
         } else if self.key(record) != key {
-            Some("it is the row of another key")
+            Some("the record belongs to another key")
         } else {
             None
         }

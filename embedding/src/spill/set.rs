@@ -1,5 +1,5 @@
-//! Tables that are larger than their memory, as a set works with them: rows are brought in before a plan is
-//! looked up, those beyond the budget leave when it has been applied.
+//! Tables that are larger than their memory, as a set works with them: rows are brought in before a
+//! plan is looked up, those beyond the budget leave when it has been applied.
 
 use crate::spill::spilling::Spilling;
 use zillion_device::Workers;
@@ -11,13 +11,13 @@ use crate::shard::Shard;
 use crate::spill::SpillHome;
 
 impl TableSet {
-    /// Lets the rows of a table leave memory for a file below `home`, so that those in memory take at most
-    /// `memory` bytes between two steps, and in a step that too where plans are alike in size. The index stays
-    /// in memory. Changes no result.
+    /// Lets the rows of a table leave memory for a file below `home`, so that those in memory take
+    /// at most `memory` bytes between two steps, and in a step that too where plans are alike in
+    /// size. The index stays in memory. Changes no result.
     ///
     /// # Errors
-    /// [`Error::Spec`](crate::Error::Spec) where the table cannot spill or the memory holds no row a shard;
-    /// where the disk refuses.
+    /// [`Error::Spec`](crate::Error::Spec) where the table cannot spill or the memory holds no row
+    /// a shard; where the disk refuses.
     pub fn spill(&mut self, table: TableId, memory: u64, home: &SpillHome) -> Result<()> {
         self.shape(table)?.spec.check_spill()?;
         let (tables, shards) = (self.shapes.len(), self.shards.len() as u64);
@@ -39,8 +39,8 @@ impl TableSet {
         self.spilling.is_some()
     }
 
-    /// Begins to read what the next plans will miss, without waiting for it. `plans` are those that will be
-    /// looked up next, in their order, behind those that were announced before.
+    /// Begins to read what the next plans will miss, without waiting for it. `plans` are those that
+    /// will be looked up next, in their order, behind those that were announced before.
     pub fn look_ahead(&mut self, workers: &Workers, plans: &[&LookupPlan]) -> Result<()> {
         let Some(spilling) = &mut self.spilling else { return Ok(()) };
         spilling.announced = spilling.announced.max(spilling.pulls) + plans.len() as u32;
@@ -64,8 +64,8 @@ impl TableSet {
         })
     }
 
-    /// To be called before a plan is looked up: counts lookups, and lets go of what lookups without a push
-    /// have left.
+    /// To be called before a plan is looked up: counts lookups, and lets go of what lookups without
+    /// a push have left.
     pub(crate) fn begin_lookup(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         if self.spilling.is_none() {
             return Ok(());
@@ -100,7 +100,8 @@ impl TableSet {
         })
     }
 
-    /// Lets rows leave until the others fit into their memory. `step` is the step that has just been applied.
+    /// Lets rows leave until the others fit into their memory. `step` is the step that has just
+    /// been applied.
     pub(crate) fn settle(&mut self, workers: &Workers, step: Option<u32>) -> Result<()> {
         let Some(spilling) = &self.spilling else { return Ok(()) };
         let (pull, tables) = (spilling.pulls, self.shapes.len());

@@ -1,8 +1,9 @@
 //! Rows that leave memory and come back.
 //!
-//! Bringing rows in has two halves, so that all shards have their reads in flight before the first of them
-//! waits: [`Table::begin_bringing_in`] finds what a plan misses and begins to read it,
-//! [`Table::finish_bringing_in`] puts it into rows. [`Table::look_ahead`] is the first half for plans to come.
+//! Bringing rows in has two halves, so that all shards have their reads in flight before the first
+//! of them waits: [`Table::begin_bringing_in`] finds what a plan misses and begins to read it,
+//! [`Table::finish_bringing_in`] puts it into rows. [`Table::look_ahead`] is the first half for
+//! plans to come.
 
 use zillion_device::direct_io::Pieces;
 use zillion_feature::FeatureKey;
@@ -17,8 +18,8 @@ use crate::table::Table;
 
 /// Companion rows that are asked for before they are looked at.
 const AHEAD: usize = 16;
-/// Records that compaction looks at for each that is written: a segment is compacted when it is less than half
-/// full, so that two are looked at for each that becomes free.
+/// Records that compaction looks at for each that is written: a segment is compacted when it is
+/// less than half full, so that two are looked at for each that becomes free.
 const LOOKED_AT: usize = 2;
 
 /// Records of some keys, read for one look.
@@ -46,7 +47,8 @@ impl Table {
         self.spill.as_ref().map(|spill| spill.statistics(hot, self.rows()))
     }
 
-    /// Begins to read what plans to come will miss, and keeps what they will find until pull number `until`.
+    /// Begins to read what plans to come will miss, and keeps what they will find until pull number
+    /// `until`.
     pub(crate) fn look_ahead(&mut self, keys: &[&[FeatureKey]], until: u32) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut records = Vec::new();
@@ -68,7 +70,8 @@ impl Table {
         self.spill = Some(spill);
     }
 
-    /// Finds which rows of `keys` are not in memory, and begins to read those that nobody has begun to read.
+    /// Finds which rows of `keys` are not in memory, and begins to read those that nobody has begun
+    /// to read.
     pub(crate) fn begin_bringing_in(&mut self, keys: &[FeatureKey]) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut rows = Vec::new();
@@ -88,8 +91,8 @@ impl Table {
         self.spill = Some(spill);
     }
 
-    /// Waits for what the first half has begun, and gives it rows. `pull` is the number of the pull that all
-    /// this is for.
+    /// Waits for what the first half has begun, and gives it rows. `pull` is the number of the pull
+    /// that all this is for.
     pub(crate) fn finish_bringing_in(&mut self, pull: u32) -> Result<()> {
         let Some(mut spill) = self.spill.take() else { return Ok(()) };
         let outcome = match spill.missing.take() {
@@ -126,7 +129,7 @@ impl Table {
                 Some((None, position)) => fetch.as_ref().and_then(|f| f.get(position)),
                 None => spill.log.in_memory(record),
             };
-            let bytes = bytes.ok_or_else(|| spill.bad(record, key, "it was not read"))?;
+            let bytes = bytes.ok_or_else(|| spill.bad(record, key, "the record was not read"))?;
             if let Some(problem) = shape.problem(bytes, key) {
                 return Err(spill.bad(record, key, problem));
             }
@@ -159,8 +162,9 @@ impl Table {
         }
     }
 
-    /// Writes rows to the file until those in memory fit into it again, and goes on with compaction. `pull` is
-    /// the number of the last pull, `step` the newest step if there is a new one.
+    /// Writes rows to the file until those in memory fit into it again, and goes on with
+    /// compaction. `pull` is the number of the last pull, `step` the newest step if there is a new
+    /// one.
     pub(crate) fn settle(&mut self, pull: u32, step: Option<u32>) -> Result<()> {
         let Some(mut spill) = self.spill.take() else { return Ok(()) };
         if let Some(step) = step {
@@ -254,8 +258,8 @@ impl Table {
         Ok(())
     }
 
-    /// Takes in what compaction has asked for in the step before, and asks for more: as much as rows were
-    /// written, so that the file stays bounded and no step has more to do than others.
+    /// Takes in what compaction has asked for in the step before, and asks for more: as much as
+    /// rows were written, so that the file stays bounded and no step has more to do than others.
     fn compact(&mut self, spill: &mut Spill) -> Result<()> {
         let geometry = spill.log.geometry();
         if let Some(mut compaction) = spill.compaction.take() {
@@ -377,7 +381,7 @@ impl Table {
         let position = cold.records.binary_search(&record).ok();
         let read = position.zip(cold.pieces.as_ref()).and_then(|(i, pieces)| pieces.get(i));
         let bytes = read.or_else(|| spill.log.in_memory(record));
-        let bytes = bytes.ok_or_else(|| spill.bad(record, key, "it was not read"))?;
+        let bytes = bytes.ok_or_else(|| spill.bad(record, key, "the record was not read"))?;
         if let Some(problem) = spill.record.problem(bytes, key) {
             return Err(spill.bad(record, key, problem));
         }

@@ -1,4 +1,5 @@
-//! What a table with a fixed vocabulary has beside its rows: row runs by slot, and staged gradients.
+//! What a table with a fixed vocabulary has beside its rows: row runs by slot, and staged
+//! gradients.
 //!
 //! # Invariants
 //! * Rows are numbered in key order from 0, without gaps; `starts` cuts them by slot.
@@ -134,7 +135,8 @@ impl Dense {
 }
 
 impl Table {
-    /// Adds the keys of this shard's slots (sorted, unique) that are not there yet, with initial rows.
+    /// Adds the keys of this shard's slots (sorted, unique) that are not there yet, with initial
+    /// rows.
     pub(crate) fn prefill(&mut self, keys: &[FeatureKey], epoch: u32) -> Result<()> {
         if self.dense.is_none() {
             return Err(Error::NotDense { table: self.shape.name().to_owned() });

@@ -1,8 +1,9 @@
 //! Where a pull has found its keys, for the push of the same keys.
 //!
-//! A step pulls and pushes the keys of one plan, and of the three random lines that a push waits for the index has
-//! one. What the pull has found holds as long as no key has left the index and none leads elsewhere; keys that have
-//! come since are looked for again. It is scratch of a step, as its buffers are, and no part of the table.
+//! A step pulls and pushes the keys of one plan, and of the three random lines that a push waits
+//! for the index has one. What the pull has found holds as long as no key has left the index and
+//! none leads elsewhere; keys that have come since are looked for again. It is scratch of a step,
+//! as its buffers are, and no part of the table.
 
 use zillion_feature::FeatureKey;
 
@@ -26,8 +27,8 @@ pub(crate) struct KnownRoom<'a> {
 }
 
 impl Known {
-    /// Makes room for so many keys. All of it must be written before anything is asked: what an earlier pull has found
-    /// still stands there, and a pull that fails must drop this.
+    /// Makes room for so many keys. All of it must be written before anything is asked: what an
+    /// earlier pull has found still stands there, and a pull that fails must drop this.
     pub(crate) fn begin(&mut self, keys: usize, index: &Index) {
         self.keys.resize(keys, FeatureKey(0));
         self.rows.resize(keys, Entry::NONE);

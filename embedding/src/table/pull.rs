@@ -39,8 +39,8 @@ struct Notes<'a> {
 }
 
 impl Table {
-    /// Copies the rows of `keys` to `out` (`keys.len()` strides) and how often each has been pushed to
-    /// `counts`. Returns the number of keys that are not there.
+    /// Copies the rows of `keys` to `out` (`keys.len()` strides) and how often each has been pushed
+    /// to `counts`. Returns the number of keys that are not there.
     pub(crate) fn read(
         &self,
         keys: &[FeatureKey],
@@ -125,7 +125,8 @@ impl Table {
         )
     }
 
-    /// What reading is, whatever rows are made of: `ask` asks for the lines of a row, `copy` copies it to where it goes.
+    /// What reading is, whatever rows are made of: `ask` asks for the lines of a row, `copy` copies
+    /// it to where it goes.
     #[inline(always)]
     fn read_rows(
         &self,
@@ -186,8 +187,8 @@ impl Table {
         entry
     }
 
-    /// What is left to do when the rows that are there have been copied: writes what a key without a row reads as, and
-    /// the count, where it is wanted. Returns the number of keys without a row.
+    /// What is left to do when the rows that are there have been copied: writes what a key without
+    /// a row reads as, and the count, where it is wanted. Returns the number of keys without a row.
     #[inline(always)]
     fn complete(
         &self,
@@ -232,7 +233,8 @@ impl Table {
         self.read_noting(keys, out, Notes { counts, rows: Some(known.rows) }, Absent::Initial)
     }
 
-    /// Ends a pull that has read all of its keys: counts them, and what was found is known to the push of the same keys.
+    /// Ends a pull that has read all of its keys: counts them, and what was found is known to the
+    /// push of the same keys.
     pub(crate) fn end_pull(&mut self, known: Known, keys: usize, missing: u64) {
         self.known = known;
         self.counters.pulled += keys as u64;

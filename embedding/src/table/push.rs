@@ -23,7 +23,8 @@ struct Push<'a> {
     gradients: &'a [f32],
     occurrences: Times<'a>,
     step: &'a TableStep,
-    /// The keys' rows, where they have been looked up for this step. Keys that had none may have one now.
+    /// The keys' rows, where they have been looked up for this step. Keys that had none may have
+    /// one now.
     known: Option<&'a [Entry]>,
 }
 
@@ -45,10 +46,10 @@ impl Table {
         entry
     }
 
-    /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown keys
-    /// are created when they are admitted, or refused where the vocabulary is fixed; rows with a number that
-    /// is not finite are dropped. All of it is counted. `occurrences` is of the keys, where admission counts
-    /// them.
+    /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown
+    /// keys are created when they are admitted, or refused where the vocabulary is fixed; rows with
+    /// a number that is not finite are dropped. All of it is counted. `occurrences` is of the keys,
+    /// where admission counts them.
     pub(crate) fn push(
         &mut self,
         keys: &[FeatureKey],
@@ -220,9 +221,9 @@ impl Push<'_> {
         self.note(self.shape, changes, companion, i);
     }
 
-    /// The same for a row that has a part of its floats: the same rules on what it has of the gradient. Rows that
-    /// have been pushed often enough grow when all keys are done. Not inlined, for what full rows go through to be
-    /// short.
+    /// The same for a row that has a part of its floats: the same rules on what it has of the
+    /// gradient. Rows that have been pushed often enough grow when all keys are done. Not inlined,
+    /// for what full rows go through to be short.
     #[inline(never)]
     fn apply_to_narrow(&self, table: &mut Table, i: usize, row: u32) {
         let Table { narrow: Some(narrow), changes, scratch, counters, snapshot, .. } = table else {
@@ -260,8 +261,8 @@ impl Push<'_> {
         }
     }
 
-    /// Notes a push in what lies beside a row's weights, and in the list of changes; both ask when the row was pushed
-    /// before, which `touch` overwrites at last.
+    /// Notes a push in what lies beside a row's weights, and in the list of changes; both ask when
+    /// the row was pushed before, which `touch` overwrites at last.
     #[inline(always)]
     fn note(
         &self,

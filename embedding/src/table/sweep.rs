@@ -1,5 +1,5 @@
-//! Rules that move every row, and sums over rows: both in an order that is the same for every number
-//! of shards, by slot and inside a slot by key.
+//! Rules that move every row, and sums over rows: both in an order that is the same for every
+//! number of shards, by slot and inside a slot by key.
 
 use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
@@ -29,8 +29,9 @@ struct Swept<'a> {
 }
 
 impl Swept<'_> {
-    /// Runs the rules of the segments that are swept, or of the others, over a block of rows. `keys` are by row, where weights are rounded.
-    /// Returns how many weights were beyond the largest number of their type.
+    /// Runs the rules of the segments that are swept, or of the others, over a block of rows.
+    /// `keys` are by row, where weights are rounded. Returns how many weights were beyond the
+    /// largest number of their type.
     #[inline(never)]
     fn apply(&mut self, rows: &[u32], keys: &[FeatureKey], is_swept: bool) -> u64 {
         let Self { shape, staged, step, weights, companion, scratch } = self;
@@ -71,7 +72,8 @@ impl Swept<'_> {
 }
 
 impl Table {
-    /// Applies the staged gradients and the whole-table rules to every row, and forgets the gradients.
+    /// Applies the staged gradients and the whole-table rules to every row, and forgets the
+    /// gradients.
     pub(crate) fn sweep(&mut self, step: &TableStep) -> Result<()> {
         let shape = self.shape.clone();
         self.save_everything();
@@ -133,8 +135,8 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut square).sum()).collect()
     }
 
-    /// The same for a table without whole-table rules, whose gradients stay with the caller: the sum over
-    /// one run of keys (of one slot).
+    /// The same for a table without whole-table rules, whose gradients stay with the caller: the
+    /// sum over one run of keys (of one slot).
     ///
     /// A gradient that will be dropped is no part of it.
     pub(crate) fn run_squares(
@@ -156,7 +158,8 @@ impl Table {
             if !is_finite(raw, width) {
                 continue;
             }
-            // The weights matter to the regulariser, and whether they are there to what can refuse a key.
+            // The weights matter to the regulariser, and whether they are there to what can refuse
+            // a key.
             let refuses = self.dense.is_some() || self.candidates.is_some() || room.is_limited();
             let asks = has_l2 || refuses;
             let row = if asks { self.index.get(key) } else { None };
@@ -174,8 +177,8 @@ impl Table {
         sum
     }
 
-    /// For each of this shard's slots, the regulariser's loss of the segments whose regulariser pulls on
-    /// every row.
+    /// For each of this shard's slots, the regulariser's loss of the segments whose regulariser
+    /// pulls on every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let mut scratch = Vec::new();
@@ -187,8 +190,8 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut loss).sum()).collect()
     }
 
-    /// The regulariser's loss of the other segments over one run of keys. A key that waits for its row has
-    /// no weights to pull on.
+    /// The regulariser's loss of the other segments over one run of keys. A key that waits for its
+    /// row has no weights to pull on.
     pub(crate) fn run_regulariser(&self, keys: &[FeatureKey]) -> f64 {
         let touched = || self.shape.segments.iter().filter(|s| !s.l2_is_whole && s.l2 != 0.0);
         if touched().next().is_none() {

@@ -5,8 +5,8 @@ use zillion_feature::Use;
 use crate::shape::TableShape;
 use zillion_rows::UseStatistics;
 
-/// Adds what a row was used for, after what it had has decayed. To be called before a push is noted in its
-/// metadata: the step of the last one says by how much.
+/// Adds what a row was used for, after what it had has decayed. To be called before a push is noted
+/// in its metadata: the step of the last one says by how much.
 #[inline(always)]
 pub(crate) fn note_use(
     shape: &TableShape,

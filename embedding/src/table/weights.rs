@@ -1,8 +1,8 @@
 //! The weights of one shard's part of a table, in the table's type.
 //!
-//! What is in memory is matched here. In f32 a rule moves rows where they lie. Rows of 16 bits are widened into a
-//! scratch, moved there, and written back by stochastic rounding; the scratch stays in the nearest cache, so that what
-//! such a table saves in memory it saves in time as well.
+//! What is in memory is matched here. In f32 a rule moves rows where they lie. Rows of 16 bits are
+//! widened into a scratch, moved there, and written back by stochastic rounding; the scratch stays
+//! in the nearest cache, so that what such a table saves in memory it saves in time as well.
 //!
 //! # Invariants
 //! * The padding of a row is zeros, in every type.
@@ -153,8 +153,9 @@ impl WeightSlab {
         });
     }
 
-    /// Lets a rule change a row's `width` weights: where they lie, or widened and then rounded stochastically to the
-    /// row's type. Returns how many were beyond the largest number of the type. To be called where code is vectorised.
+    /// Lets a rule change a row's `width` weights: where they lie, or widened and then rounded
+    /// stochastically to the row's type. Returns how many were beyond the largest number of the
+    /// type. To be called where code is vectorised.
     #[inline(always)]
     pub(crate) fn change(
         &mut self,

@@ -1,7 +1,8 @@
 //! A checkpoint written in the plainest way: what a snapshot is held against.
 //!
-//! Production writes checkpoints by [`TableSet::begin_snapshot`] and [`TableSet::finish_snapshot`], while training goes on.
-//! This writer stops the world, gathers each part and writes it. Both must give the same bytes for the same rows.
+//! Production writes checkpoints by [`TableSet::begin_snapshot`] and [`TableSet::finish_snapshot`],
+//! while training goes on. This writer stops the world, gathers each part and writes it. Both must
+//! give the same bytes for the same rows.
 
 use std::path::Path;
 
@@ -17,7 +18,8 @@ use crate::error::Result;
 use crate::set::TableSet;
 use crate::snapshot::sync;
 
-/// Writes every table of `set` below `folder`, in parts of at most `limit` rows, as a snapshot of this moment must.
+/// Writes every table of `set` below `folder`, in parts of at most `limit` rows, as a snapshot of
+/// this moment must.
 ///
 /// # Errors
 /// Where the disk refuses; parts may then be left behind.
@@ -37,9 +39,9 @@ struct Oracle<'a> {
 }
 
 impl Oracle<'_> {
-    /// Writes every table below `folder` (made if absent) in parts of at most `limit` rows, and returns what the
-    /// manifest must keep. The same rows give the same bytes, for every number of shards and threads, and in whatever
-    /// order the rows came.
+    /// Writes every table below `folder` (made if absent) in parts of at most `limit` rows, and
+    /// returns what the manifest must keep. The same rows give the same bytes, for every number of
+    /// shards and threads, and in whatever order the rows came.
     ///
     /// # Errors
     /// Where the disk refuses; parts may then be left behind.

@@ -1,4 +1,5 @@
-//! An index without a table, for the benchmark that holds it against a general map (`benches/kernels.rs`).
+//! An index without a table, for the benchmark that holds it against a general map
+//! (`benches/kernels.rs`).
 
 use zillion_device::DeviceError;
 use zillion_feature::{FeatureKey, SLOTS};

@@ -125,8 +125,8 @@ pub enum EvictionForecast {
     Pinned,
     /// The table is frozen: it stays as long as that is so.
     Frozen,
-    /// It waits for its row, and its count goes where its slot has more of these than it may have: those go first that
-    /// were not seen for longest.
+    /// It waits for its row, and its count goes where its slot has more of these than it may have:
+    /// those go first that were not seen for longest.
     Crowded {
         /// Counts that a slot may have by the table's own settings.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -154,8 +154,8 @@ pub enum EvictionForecast {
     },
 }
 
-/// Returns the step at whose end a key of `slot` is evicted that was pushed in `last_step` and is not seen again,
-/// where `now` steps have been done; `None` where the key stays.
+/// Returns the step at whose end a key of `slot` is evicted that was pushed in `last_step` and is
+/// not seen again, where `now` steps have been done; `None` where the key stays.
 pub(super) fn eviction_step(
     eviction: &Eviction,
     slot: usize,
@@ -173,7 +173,8 @@ pub(super) fn eviction_step(
 }
 
 impl TableView {
-    /// Everything known of a key. One pass over the table says where the key's row stands among the others.
+    /// Everything known of a key. One pass over the table says where the key's row stands among the
+    /// others.
     pub fn explain(&self, workers: &Workers, key: FeatureKey, outlook: Outlook) -> KeyReport {
         let slot = key.slot();
         let waiting = self.waiting(key);
@@ -227,7 +228,8 @@ impl TableView {
         }
     }
 
-    /// Counts go by steps unseen and, one slot at a time, by their number; no other rule ranks them.
+    /// Counts go by steps unseen and, one slot at a time, by their number; no other rule ranks
+    /// them.
     fn count_forecast(
         &self,
         key: FeatureKey,

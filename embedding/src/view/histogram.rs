@@ -1,9 +1,9 @@
-//! How one figure of a row is spread over a table: two passes over the mapping, one for the range and one
-//! that counts.
+//! How one figure of a row is spread over a table: two passes over the mapping, one for the range
+//! and one that counts.
 //!
-//! Pushes and ages range over many orders of magnitude, so their bins widen with the value; steps and norms
-//! have bins of one width. Bins of whole numbers begin at whole numbers: every row lies in one bin, and a
-//! bin's bounds are values that rows can have.
+//! Pushes and ages range over many orders of magnitude, so their bins widen with the value; steps
+//! and norms have bins of one width. Bins of whole numbers begin at whole numbers: every row lies
+//! in one bin, and a bin's bounds are values that rows can have.
 
 use serde::Serialize;
 use zillion_device::Workers;
@@ -49,8 +49,8 @@ pub struct Range {
 }
 
 impl TableView {
-    /// Rows by a figure, in at most `bins` ranges (fewer where there are not as many values); `step` is what
-    /// ages count back from.
+    /// Rows by a figure, in at most `bins` ranges (fewer where there are not as many values);
+    /// `step` is what ages count back from.
     pub fn histogram(&self, workers: &Workers, of: Measure, bins: usize, step: u64) -> Histogram {
         let value = |row: &RowView<'_>| value(row, of, step);
         let ends = workers.map(self.parts.len(), |i| {

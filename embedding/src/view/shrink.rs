@@ -1,14 +1,14 @@
 //! A table of a checkpoint without some of its rows, written as the same table of another one.
 //!
-//! Rows are ranked by one figure, and what goes is what ranks below a limit. Where the number of rows to keep is
-//! given, the limit is found by counting ranks digit by digit: some passes over the mapping, and no list of
-//! rows anywhere. Old parts are mapped, and one new part a thread is gathered in memory, as by a checkpoint.
+//! Rows are ranked by one figure, and what goes is what ranks below a limit. Where the number of
+//! rows to keep is given, the limit is found by counting ranks digit by digit: some passes over the
+//! mapping, and no list of rows anywhere. Old parts are mapped, and one new part a thread is
+//! gathered in memory, as by a checkpoint.
 //!
 //! # Invariants
-//! What stays is a function of the table and the rule: rows of equal rank stay in the order of their keys, full ones
-//! before narrow ones.
-//! A pinned key's row stays by every rule, as it does in training: it ranks above all others.
-//! A new part takes the rows of whole old ones.
+//! What stays is a function of the table and the rule: rows of equal rank stay in the order of
+//! their keys, full ones before narrow ones. A pinned key's row stays by every rule, as it does in
+//! training: it ranks above all others. A new part takes the rows of whole old ones.
 
 use std::path::Path;
 
@@ -29,8 +29,8 @@ const DIGIT: u32 = 8;
 /// Which rows stay. Rows of pinned keys do by every rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keep {
-    /// The first rows by an order: by pushes (the later push first where these are equal), by norm, or by
-    /// the last push.
+    /// The first rows by an order: by pushes (the later push first where these are equal), by norm,
+    /// or by the last push.
     First {
         /// How many.
         rows: u64,
@@ -39,8 +39,8 @@ pub enum Keep {
     },
     /// Rows that were pushed at least so often.
     Count(u32),
-    /// Rows whose last push lies at most so many steps back, as an eviction by the same number has it. Keys that
-    /// wait for a row go by the same rule; by others they stay.
+    /// Rows whose last push lies at most so many steps back, as an eviction by the same number has
+    /// it. Keys that wait for a row go by the same rule; by others they stay.
     Seen(u64),
     /// Rows whose L2 norm is at least this.
     Norm(f32),
@@ -83,7 +83,8 @@ impl TableView {
     /// Finds the rows that stay, `step` steps having been done.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for a dense table, which has the rows of its vocabulary, and for fewer rows than are pinned.
+    /// [`Error::Mismatch`] for a dense table, which has the rows of its vocabulary, and for fewer
+    /// rows than are pinned.
     pub fn plan_shrink(&self, workers: &Workers, keep: Keep, step: u64) -> Result<Shrink> {
         if self.shape.spec.dense {
             let reason = "a dense table keeps the rows of its vocabulary, and a key that lost its row would never \
@@ -101,7 +102,8 @@ impl TableView {
         Ok(self.plan(workers, keep, step))
     }
 
-    /// Keeps every row: what is written of it is a whole table, also where this is a checkpoint of changes.
+    /// Keeps every row: what is written of it is a whole table, also where this is a checkpoint of
+    /// changes.
     pub fn plan_whole(&self, workers: &Workers) -> Shrink {
         self.plan(workers, Keep::Count(0), 0)
     }
@@ -156,8 +158,9 @@ impl TableView {
         shrink
     }
 
-    /// Writes what stays below `folder`, which the caller stages and renames; returns what the manifest must
-    /// keep. A filter that keys are counted in stays as it is, and its files are for the caller to copy. `listed` is what the old one has.
+    /// Writes what stays below `folder`, which the caller stages and renames; returns what the
+    /// manifest must keep. A filter that keys are counted in stays as it is, and its files are for
+    /// the caller to copy. `listed` is what the old one has.
     ///
     /// # Errors
     /// Where the disk refuses; parts may then be left, for the caller to sweep.
@@ -288,7 +291,8 @@ impl TableView {
         self.shape.pinned.keys().iter().filter(|&&key| self.find(key).is_some()).count() as u64
     }
 
-    /// The rank that the last of the first `rows` rows has, and how many of that rank are among them.
+    /// The rank that the last of the first `rows` rows has, and how many of that rank are among
+    /// them.
     fn limit(&self, workers: &Workers, order: Order, rows: u64) -> Limit {
         if rows >= self.rows() {
             return Limit::at(0);
@@ -296,8 +300,8 @@ impl TableView {
         if rows == 0 {
             return Limit { least: u64::MAX, of_least: Some(0) };
         }
-        // The digits that are known of the rank, from the top, and the rows that are wanted among those with
-        // these digits.
+        // The digits that are known of the rank, from the top, and the rows that are wanted among
+        // those with these digits.
         let (mut known, mut left) = (0u64, rows);
         for shift in (0..u64::BITS / DIGIT).rev().map(|digit| digit * DIGIT) {
             let above = |rank: u64| rank.checked_shr(shift + DIGIT).unwrap_or(0);

@@ -1,8 +1,8 @@
 //! One random history of two sets that differ in shards, threads and in what spills.
 //!
-//! Whatever a set is asked for, the other is asked for as well, and says the same bits. A checkpoint beside training is
-//! held against one that its twin writes while nothing moves; a delta, laid over the version before it, against all
-//! rows; the first table against a model.
+//! Whatever a set is asked for, the other is asked for as well, and says the same bits. A
+//! checkpoint beside training is held against one that its twin writes while nothing moves; a
+//! delta, laid over the version before it, against all rows; the first table against a model.
 
 mod written;
 
@@ -36,8 +36,8 @@ struct Size {
     ids: u64,
     batch: u64,
     operations: u64,
-    /// A file is read slot by slot where all rows are asked for, which takes its time where many slots have few.
-    /// Of so many histories one spills.
+    /// A file is read slot by slot where all rows are asked for, which takes its time where many
+    /// slots have few. Of so many histories one spills.
     spills: u64,
 }
 
@@ -119,7 +119,8 @@ impl History {
         format!("shards {shards:?}, batches up to {}, {}", self.size.batch, kinds.join("; "))
     }
 
-    /// Goes through all of it, or until a moment has come. `tell` hears of every operation. Returns how many there were.
+    /// Goes through all of it, or until a moment has come. `tell` hears of every operation. Returns
+    /// how many there were.
     pub(crate) fn run(mut self, until: Option<Instant>, tell: &dyn Fn(String)) -> u64 {
         let mut operations = 0;
         while operations < self.size.operations && until.is_none_or(|end| Instant::now() < end) {

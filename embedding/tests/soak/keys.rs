@@ -1,4 +1,5 @@
-//! The keys that a table is asked for: some evenly, some by Zipf's law, some that never come again, and the odd ones.
+//! The keys that a table is asked for: some evenly, some by Zipf's law, some that never come again,
+//! and the odd ones.
 
 use zillion_feature::FeatureKey;
 

@@ -1,17 +1,19 @@
-//! A soak: for a minute, or as long as is asked for, random histories of tables with every assertion that can be made.
+//! A soak: for a minute, or as long as is asked for, random histories of tables with every
+//! assertion that can be made.
 //!
-//! Why it exists: each rule of a table has a property test of its own. What goes wrong between them (a row that leaves
-//! memory while a checkpoint beside training keeps what it was, and that comes back on another number of shards) is found by
-//! doing everything at once, for long.
+//! Why it exists: each rule of a table has a property test of its own. What goes wrong between them
+//! (a row that leaves memory while a checkpoint beside training keeps what it was, and that comes
+//! back on another number of shards) is found by doing everything at once, for long.
 //!
-//! A history is a function of its seed, which is printed: `SOAK_SEED=<seed>` goes through that one again, to its end.
-//! `SOAK_SECONDS=3600` goes on for an hour, with histories that nobody has seen; without it there is a minute of the same
-//! ones at every run, first those that have found something once, so that a change answers for what it breaks. The clock
-//! cuts a history short and changes nothing else.
+//! A history is a function of its seed, which is printed: `SOAK_SEED=<seed>` goes through that one
+//! again, to its end. `SOAK_SECONDS=3600` goes on for an hour, with histories that nobody has seen;
+//! without it there is a minute of the same ones at every run, first those that have found
+//! something once, so that a change answers for what it breaks. The clock cuts a history short and
+//! changes nothing else.
 //!
 //! # Concurrency
-//! Histories run on a thread of their own; the test waits for word of each operation, so that one which never ends fails
-//! the test by name. At most two threads work.
+//! Histories run on a thread of their own; the test waits for word of each operation, so that one
+//! which never ends fails the test by name. At most two threads work.
 
 mod chance;
 mod compare;
@@ -29,13 +31,13 @@ use std::time::{Duration, Instant, SystemTime};
 use history::History;
 use zillion_feature::random::mix64;
 
-/// An operation takes milliseconds. One that does not end while the test has waited this often, a second each, hangs. A
-/// process that was stopped for long and goes on has waited once.
+/// An operation takes milliseconds. One that does not end while the test has waited this often, a
+/// second each, hangs. A process that was stopped for long and goes on has waited once.
 const PATIENCE: u32 = 120;
 /// Where the minute begins that is the same at every run.
 const FIRST_SEED: u64 = 1;
-/// Histories that have found something: rows that moved between shards and left their memory behind, keys that a filter
-/// took for others of the same step.
+/// Histories that have found something: rows that moved between shards and left their memory
+/// behind, keys that a filter took for others of the same step.
 const FINDS: [u64; 2] = [10_524_071_979_261_448_634, 14_389_367_192_185_317_267];
 
 #[test]

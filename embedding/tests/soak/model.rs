@@ -1,5 +1,5 @@
-//! What the first table must hold, exactly: plain gradient descent on numbers whose sums have no rounding, but for that of
-//! the table's type, which is a function of key, step and unit.
+//! What the first table must hold, exactly: plain gradient descent on numbers whose sums have no
+//! rounding, but for that of the table's type, which is a function of key, step and unit.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use zillion_device::{Files, Workers};
 use zillion_embedding::testing::checkpoint_oracle;
 use zillion_embedding::{Counters, SpillHome, TableSet, TableStatistics};
 use zillion_feature::TableId;
-use zillion_rows::layer::{AtOnce, Layer, LayerManifest, verify_layer};
+use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, verify_layer};
 use zillion_rows::{ByteSize, MAX_PART_ROWS, TableParts, TableSpec};
 
 /// The sets of a side begin with this.
@@ -82,18 +82,18 @@ impl Side {
     }
 
     pub(crate) fn base(&self, folder: &Path) -> LayerManifest {
-        self.set.write_base(&self.workers, &files(), folder, &mut AtOnce).unwrap()
+        self.set.write_base(&self.workers, &files(), folder, &mut Unthrottled).unwrap()
     }
 
     pub(crate) fn delta(&self, since: u32, folder: &Path) -> Option<LayerManifest> {
-        let delta = self.set.write_delta(&self.workers, since, &files(), folder, &mut AtOnce);
+        let delta = self.set.write_delta(&self.workers, since, &files(), folder, &mut Unthrottled);
         let delta = delta.unwrap();
         assert_eq!(delta.is_some(), self.set.knows_changes_since(since));
         delta
     }
 
     pub(crate) fn open(&self, folder: &Path, manifest: &LayerManifest) -> Layer {
-        verify_layer(folder, manifest, self.set.layouts(), &mut AtOnce).unwrap();
+        verify_layer(folder, manifest, self.set.layouts(), &mut Unthrottled).unwrap();
         Layer::open(folder, manifest, self.set.layouts()).unwrap()
     }
 
@@ -133,7 +133,8 @@ impl Side {
     }
 }
 
-/// What limits in bytes are about: all but lists of changes, and what a checkpoint keeps while it is written.
+/// What limits in bytes are about: all but lists of changes, and what a checkpoint keeps while it
+/// is written.
 pub(crate) fn memory(table: &TableStatistics) -> u64 {
     table.total_bytes() - table.change_bytes - table.snapshot_bytes
 }

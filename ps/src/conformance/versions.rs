@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
-use zillion_rows::layer::{AtOnce, Found, Layer, LayerManifest, merge_layers, verify_layer};
+use zillion_rows::layer::{Found, Layer, LayerManifest, Unthrottled, merge_layers, verify_layer};
 use zillion_rows::{Dtype, TableLayout};
 
 use super::scenarios::{Folder, fill, plan, step};
@@ -149,13 +149,14 @@ impl Versions {
     fn merged(&self, layers: &[Layer]) -> Result<Layer, String> {
         let layers: Vec<&Layer> = layers.iter().collect();
         let folder = self.folder.path();
-        let merged = merge_layers(&Files::new(), folder, &self.layouts, &layers, true, &mut AtOnce);
+        let merged =
+            merge_layers(&Files::new(), folder, &self.layouts, &layers, true, &mut Unthrottled);
         self.open(&merged.map_err(|e| format!("no merge: {e}"))?)
     }
 
     fn open(&self, manifest: &LayerManifest) -> Result<Layer, String> {
         let folder = self.folder.path();
-        let whole = verify_layer(folder, manifest, &self.layouts, &mut AtOnce);
+        let whole = verify_layer(folder, manifest, &self.layouts, &mut Unthrottled);
         let opened = whole.and_then(|()| Layer::open(folder, manifest, &self.layouts));
         opened.map_err(|e| format!("a layer that was written: {e}"))
     }

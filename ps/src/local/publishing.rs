@@ -4,7 +4,7 @@ use std::path::Path;
 
 use zillion_device::Files;
 use zillion_rows::RowSource;
-use zillion_rows::layer::{AtOnce, LayerManifest};
+use zillion_rows::layer::{LayerManifest, Unthrottled};
 
 use super::LocalClient;
 use crate::client::{Publishing, Since};
@@ -26,7 +26,7 @@ impl Publishing for LocalClient {
     ) -> Result<Option<LayerManifest>> {
         self.check_whole()?;
         self.order.nothing_waits("write_layer")?;
-        let (tables, workers, pace) = (&self.tables, &self.workers, &mut AtOnce);
+        let (tables, workers, pace) = (&self.tables, &self.workers, &mut Unthrottled);
         Ok(match since {
             Since::Base => Some(tables.write_base(workers, files, folder, pace)?),
             Since::Epoch(epoch) => tables.write_delta(workers, epoch, files, folder, pace)?,

@@ -1,4 +1,5 @@
-//! Conversions against the definitions of the types, for every bit pattern and on every instruction set.
+//! Conversions against the definitions of the types, for every bit pattern and on every instruction
+//! set.
 
 use proptest::prelude::*;
 use zillion_device::simd::{Level, vectorised_at};
@@ -6,7 +7,8 @@ use zillion_feature::random::mix64;
 
 use super::*;
 
-/// The number of 16 bits with `significand` stored bits of significand, by the definition of IEEE 754.
+/// The number of 16 bits with `significand` stored bits of significand, by the definition of IEEE
+/// 754.
 fn defined(half: u16, significand: i32) -> f64 {
     let exponent_bits = 15 - significand;
     let bias = (1 << (exponent_bits - 1)) - 1;
@@ -71,7 +73,8 @@ fn check_type<H: Half>(significand: i32) {
         let wanted = nearest_defined(f64::from(x), &finite);
         assert_eq!(H::nearest(x), wanted, "{x:e}");
         assert_eq!(H::nearest(-x), wanted | 0x8000, "{x:e}");
-        // Both ends of the random bits give the numbers on both sides, or one of them where it is exact.
+        // Both ends of the random bits give the numbers on both sides, or one of them where it is
+        // exact.
         let (down, up) = (H::stochastic(x, 0), H::stochastic(x, u32::MAX));
         assert!(f64::from(H::widen(down)) <= f64::from(x.min(H::MAX)), "{x:e}");
         assert!(up == down || up == down + 1, "{x:e}: {down:#x} and {up:#x}");
@@ -101,7 +104,8 @@ fn every_bf16_is_the_upper_half_of_an_f32() {
     check_type::<Bf16>(7);
 }
 
-/// How often `x` goes up, over random bits of which the upper ones take every value once.
+/// Returns how often `x` is rounded up, over random bits of which the upper ones take every value
+/// once.
 fn share_up<H: Half>(x: f32, bits: u32) -> f64 {
     let below = H::stochastic(x, 0);
     let ups = (0..1u32 << bits).filter(|&top| H::stochastic(x, top << (32 - bits)) != below);

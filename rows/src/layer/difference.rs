@@ -1,5 +1,5 @@
-//! The delta between two states that are both at hand, found by comparing every row: what is left where
-//! nobody has listed the changes.
+//! The delta between two states, found by comparing every row: the way to a delta where the changes
+//! were not listed.
 
 use std::path::Path;
 
@@ -9,16 +9,16 @@ use zillion_feature::FeatureKey;
 use super::merge::merged;
 use super::part::{Found, LayerRow};
 use super::write::PIECE_ROWS;
-use super::{Layer, LayerManifest, LayerWriter, Pace};
+use super::{Layer, LayerManifest, LayerWriter, Throttle};
 use crate::error::Result;
 use crate::layout::TableLayout;
 
-/// Writes the delta that leads from `old` (oldest first, a base and its deltas) to `new`, which has every
-/// row: rows that are new or differ in a bit of their weights or in their count, and tombstones for the keys
-/// that left.
+/// Writes the delta that leads from `old` (oldest first, a base and its deltas) to `new`, which has
+/// every row: rows that are new or that differ in any bit of their weights or in their count, and
+/// tombstones for the keys that left.
 ///
-/// Reads all layers twice, once to count: a part count by an upper bound would make many small files of a
-/// small delta. Memory: one part of the result.
+/// All layers are read twice, once to count: cutting parts by an upper bound would make many small
+/// files of a small delta. The memory is one part of the result.
 ///
 /// # Errors
 /// Where the disk refuses.
@@ -28,7 +28,7 @@ pub fn difference(
     layouts: &[TableLayout],
     old: &[&Layer],
     new: &Layer,
-    pace: &mut dyn Pace,
+    throttle: &mut dyn Throttle,
 ) -> Result<LayerManifest> {
     // Full rows and tombstones, and narrow rows.
     let mut rows = vec![(0, 0); layouts.len()];
@@ -41,11 +41,11 @@ pub fn difference(
                 None => {}
             }
             if compared.is_multiple_of(PIECE_ROWS) {
-                pace.piece();
+                throttle.piece();
             }
         }
     }
-    let mut writer = LayerWriter::new(files, folder, pace);
+    let mut writer = LayerWriter::new(files, folder, throttle);
     for (table, layout) in layouts.iter().enumerate() {
         writer.table_of_rows(layout, rows[table].0, rows[table].1)?;
         for (compared, change) in compare(old, new, table).enumerate() {
@@ -60,7 +60,8 @@ pub fn difference(
     writer.finish()
 }
 
-/// What became of each key that either side has, in key order; `None` where nothing did.
+/// Compares both sides in key order. Yields the change of each key that either side has, and `None`
+/// for a key without a change.
 fn compare<'a>(
     old: &[&'a Layer],
     new: &'a Layer,
@@ -84,7 +85,7 @@ fn compare<'a>(
     })
 }
 
-/// Whether two rows agree in every bit: zeros of both signs are two things.
+/// Returns whether two rows agree in every bit: zeros of different signs differ.
 fn is_same(a: LayerRow<'_>, b: LayerRow<'_>) -> bool {
     let bits = bytemuck::cast_slice::<f32, u32>;
     a.count == b.count && bits(a.weights) == bits(b.weights)

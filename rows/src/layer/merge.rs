@@ -1,4 +1,5 @@
-//! Several layers as one: a linear merge in key order, the newer row first.
+//! Merging several layers of a version into one: a linear merge in key order, in which the newer
+//! row wins.
 
 use std::path::Path;
 
@@ -6,15 +7,15 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::part::Found;
-use super::{Layer, LayerManifest, LayerWriter, Pace};
+use super::{Layer, LayerManifest, LayerWriter, Throttle};
 use crate::error::Result;
 use crate::layout::TableLayout;
 
-/// Merges `layers` (oldest first) and writes the result's files into `folder`. Where the oldest is a base,
-/// `is_base`, tombstones have nothing left to hide and are dropped.
+/// Merges `layers` (oldest first) and writes the files of the result into `folder`. Where the
+/// oldest layer is a base (`is_base`), tombstones have nothing left to hide and are dropped.
 ///
-/// Memory: one part of the result, [`PART_BYTES`](super::PART_BYTES), and the pages of the inputs that the
-/// merge is reading.
+/// The memory is one part of the result, [`PART_BYTES`](super::PART_BYTES), and the pages of the
+/// inputs that the merge is reading.
 ///
 /// # Errors
 /// Where the disk refuses.
@@ -24,9 +25,9 @@ pub fn merge_layers(
     layouts: &[TableLayout],
     layers: &[&Layer],
     is_base: bool,
-    pace: &mut dyn Pace,
+    throttle: &mut dyn Throttle,
 ) -> Result<LayerManifest> {
-    let mut writer = LayerWriter::new(files, folder, pace);
+    let mut writer = LayerWriter::new(files, folder, throttle);
     for (table, layout) in layouts.iter().enumerate() {
         // An upper bound of the rows: counting them would be another merge.
         let rows: u64 = layers.iter().map(|layer| layer.rows(table)).sum();
@@ -53,7 +54,8 @@ fn merge_table(
     Ok(())
 }
 
-/// What layers (oldest first) say of a table's keys together, in key order: of equal keys the newest.
+/// Yields the entries of a table in several layers (oldest first) in key order: of equal keys the
+/// newest.
 pub(super) fn merged<'a>(
     layers: impl IntoIterator<Item = &'a Layer>,
     table: usize,

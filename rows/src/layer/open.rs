@@ -1,7 +1,9 @@
-//! Opening a layer: what the directory and the footers say, and nothing that costs a pass over the rows.
+//! Opening a layer of a version: reading the directory and the footers, without a pass over the
+//! rows.
 //!
-//! Files are hashed once, where they arrive; here they are mapped and their columns found, which is the
-//! same work for ten rows and for ten million. [`verify_layer`] is the other half: it reads every byte.
+//! Files are hashed once, where they arrive; here they are mapped and their columns found, which is
+//! the same work for ten rows and for ten million. [`verify_layer`] is the other half: it reads
+//! every byte.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,15 +14,15 @@ use zillion_device::mmap;
 
 use super::part::{Found, PartColumns, TableRows, WidthRows};
 use super::write::{directory_fields, part_fields, part_label};
-use super::{FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Pace, entry_of, part_of};
+use super::{FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Throttle, entry_of, part_of};
 use crate::arrow_file::ArrowFile;
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
 use zillion_feature::{FeatureKey, SLOTS};
 
-/// Where a file of this name is.
+/// A mapping from the name of a file to its path.
 pub trait Places {
-    /// Its path.
+    /// Returns the path of the file with this name.
     fn path(&self, name: &str) -> PathBuf;
 }
 
@@ -39,15 +41,16 @@ impl<F: Fn(&str) -> PathBuf> Places for F {
 
 const REMEDY: &str = "fetch it again, or publish a new base";
 
-/// A layer whose files are mapped. Cheap to clone; the mappings live as long as the last clone.
+/// A layer of a version whose files are mapped. A clone is cheap; the mappings live as long as the
+/// last clone.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub(super) tables: Arc<[TableRows]>,
 }
 
 impl Layer {
-    /// Opens the layer whose files lie where `places` says. `layouts` are the tables that
-    /// the version's job describes.
+    /// Opens the layer whose files lie at the paths that `places` returns. `layouts` are the tables
+    /// that the version's job describes.
     ///
     /// # Errors
     /// [`Error::Part`] names the file and what is wrong with it.
@@ -77,40 +80,42 @@ impl Layer {
         Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
     }
 
-    /// Whether another clone is alive.
+    /// Returns whether another clone of this layer is alive.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.tables) > 1
     }
 
-    /// What the layer says of a key; `None` where it says nothing.
+    /// Returns the entry of a key; `None` where the layer does not have the key.
     pub fn find(&self, table: usize, key: FeatureKey) -> Option<Found<'_>> {
         let rows = self.tables.get(table)?;
         rows.find(key).map(|place| rows.at(place))
     }
 
-    /// Of the keys of a table, those whose rows are narrow.
+    /// Returns the number of keys of a table whose rows are narrow.
     pub(super) fn narrow_rows(&self, table: usize) -> u64 {
         let rows = self.tables.get(table).map(|rows| &rows.narrow.parts);
         rows.into_iter().flatten().map(|part| part.keys.len() as u64).sum()
     }
 
-    /// Keys of a table, tombstones included.
+    /// Returns the number of keys of a table, tombstones included.
     pub fn rows(&self, table: usize) -> u64 {
         self.tables.get(table).map_or(0, |rows| rows.rows() as u64)
     }
 
-    /// Bytes that the rows of a table and their entries of the directory take where they are mapped.
+    /// Returns the number of mapped bytes of the rows of a table and of their entries in the
+    /// directory.
     pub fn bytes(&self, table: usize) -> u64 {
         self.tables.get(table).map_or(0, |rows| rows.bytes() as u64)
     }
 
-    /// A table's keys in ascending order, and what the layer says of each.
+    /// Yields a table's keys in ascending order with their entries.
     pub fn iter(&self, table: usize) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         self.tables.get(table).into_iter().flat_map(TableRows::iter)
     }
 }
 
-/// Reads every byte of a layer: hashes, order of keys, the directory against the keys.
+/// Verifies every byte of a layer: the hashes of the files, the order of the keys, and the
+/// directory against the keys.
 ///
 /// # Errors
 /// [`Error::Part`] names the first file that is wrong, and the row.
@@ -118,10 +123,10 @@ pub fn verify_layer(
     places: &(impl Places + ?Sized),
     manifest: &LayerManifest,
     layouts: &[TableLayout],
-    pace: &mut dyn Pace,
+    throttle: &mut dyn Throttle,
 ) -> Result<()> {
     for file in manifest.files() {
-        verify_file(places, file, pace)?;
+        verify_file(places, file, throttle)?;
     }
     let layer = Layer::open(places, manifest, layouts)?;
     for (table, rows) in manifest.tables.iter().zip(layer.tables.iter()) {
@@ -136,7 +141,7 @@ pub fn verify_layer(
             })?;
             let column = &rows.parts[index].tombstones;
             tombstones += column.iter().map(|&t| u64::from(t)).sum::<u64>();
-            pace.piece();
+            throttle.piece();
         }
         verify_narrow(table, rows)
             .map_err(|(file, reason)| Error::Part { path: places.path(&file.name()), reason })?;
@@ -154,19 +159,19 @@ pub fn verify_layer(
 fn verify_file(
     places: &(impl Places + ?Sized),
     file: &LayerFile,
-    pace: &mut dyn Pace,
+    throttle: &mut dyn Throttle,
 ) -> Result<()> {
     let path = places.path(&file.name());
     let bytes = mmap::map(&path)?;
     let mut hasher = blake3::Hasher::new();
     for piece in bytes.chunks(256 << 10) {
         hasher.update(piece);
-        pace.piece();
+        throttle.piece();
     }
     let hash = hasher.finalize().to_hex();
     if hash.as_str() != file.blake3 || bytes.len() as u64 != file.bytes {
         let reason = format!(
-            "its {} bytes hash to {hash}; {} bytes of another hash were published; {REMEDY}",
+            "the {} bytes of the file hash to {hash}; {} bytes of another hash were published; {REMEDY}",
             bytes.len(),
             file.bytes
         );
@@ -175,7 +180,7 @@ fn verify_file(
     Ok(())
 }
 
-/// Narrow rows are rows, and of other keys than the full ones.
+/// Checks that narrow rows are no tombstones and have other keys than the full rows.
 fn verify_narrow(table: &LayerTable, rows: &TableRows) -> Result<(), (LayerFile, String)> {
     let listed = table.narrow.iter().flat_map(|narrow| &narrow.parts);
     for (part, listed) in rows.narrow.parts.iter().zip(listed) {
@@ -211,13 +216,13 @@ fn verify_rows(rows: &WidthRows, index: usize) -> Result<(), String> {
     for (entry, &start) in part.starts.iter().enumerate() {
         let before = |&key: &u64| entry_of(key, parts, part.bits) < entry;
         if keys.partition_point(before) != start as usize {
-            return Err(format!("entry {entry} of its directory does not fit its keys"));
+            return Err(format!("entry {entry} of the directory does not fit the keys"));
         }
     }
     Ok(())
 }
 
-/// The manifest against the job, before any file is opened.
+/// Compares the manifest with the job, before any file is opened.
 fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<(), String> {
     if manifest.tables.len() != layouts.len() {
         let (found, wanted) = (manifest.tables.len(), layouts.len());
@@ -252,7 +257,8 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
     Ok(())
 }
 
-/// What narrow rows have is what the job says, or the reader would put it elsewhere.
+/// Checks that narrow rows have the segments that the job says: a reader would put other floats in
+/// the wrong places.
 fn check_narrow(table: &LayerTable, layout: &TableLayout) -> Result<(), String> {
     let Some(narrow) = &table.narrow else { return Ok(()) };
     let wanted = layout.narrow.iter().flatten().map(|s| (s.name.clone(), s.dim));
@@ -299,19 +305,19 @@ fn open_part(
         check_schema(file, "part", &part_fields(table.width))?;
         if file.rows as u64 != *rows {
             let found = file.rows;
-            return Err(format!("it has {found} rows and the manifest says {rows}"));
+            return Err(format!("the file has {found} rows and the manifest says {rows}"));
         }
         let said = |key: &str| file.said(key);
         let expected = part_label(index, table.parts.len(), table.is_narrow);
         if said("zillion.table") != table.table || said("zillion.part") != expected {
             return Err(format!(
-                "it is part {} of table `{}` and not {expected} of `{}`",
+                "the file is part {} of table `{}` and not {expected} of `{}`",
                 said("zillion.part"),
                 said("zillion.table"),
                 table.table
             ));
         }
-        let outside = || "its entries lie outside of the directory".to_owned();
+        let outside = || "the entries of the part lie outside of the directory".to_owned();
         if !(1..=u32::BITS).contains(bits) {
             return Err(outside());
         }
@@ -337,7 +343,7 @@ fn check_schema(file: &ArrowFile<'_>, what: &str, fields: &[Field]) -> Result<()
     let schema = &file.schema;
     if said("zillion.format") != FORMAT || said("zillion.layer") != what {
         return Err(format!(
-            "it is a `{}` of format `{}`, and this program reads a `{what}` of format `{FORMAT}` here",
+            "the file is a `{}` of format `{}`, and this program reads a `{what}` of format `{FORMAT}` here",
             said("zillion.layer"),
             said("zillion.format")
         ));
@@ -345,7 +351,7 @@ fn check_schema(file: &ArrowFile<'_>, what: &str, fields: &[Field]) -> Result<()
     let found = schema.fields().iter().map(AsRef::as_ref);
     if !found.eq(fields.iter()) {
         let names: Vec<_> = schema.fields().iter().map(|f| f.to_string()).collect();
-        return Err(format!("its columns are not those of a {what}: {}", names.join(", ")));
+        return Err(format!("the columns are not those of a {what}: {}", names.join(", ")));
     }
     Ok(())
 }
@@ -360,7 +366,7 @@ fn open_file<T>(
     let refuse = |reason: String| Error::Part { path, reason: format!("{reason}; {REMEDY}") };
     if bytes.len() as u64 != file.bytes {
         return Err(refuse(format!(
-            "it has {} bytes and the manifest says {}: it was cut or changed",
+            "the file has {} bytes and the manifest says {}: it was cut or changed",
             bytes.len(),
             file.bytes
         )));

@@ -1,4 +1,4 @@
-//! One part, mapped: where a key is, and its row.
+//! One mapped part of a layer: finding a key and reading its row.
 
 use std::borrow::Cow;
 
@@ -8,23 +8,23 @@ use zillion_feature::FeatureKey;
 
 use super::{entry_of, part_of};
 
-/// Rows of a table in one layer.
+/// The rows of a table in one layer.
 #[derive(Clone, Debug)]
 pub(super) struct TableRows {
     pub(super) full: WidthRows,
-    /// Empty where no row is narrow.
+    /// The narrow rows; empty where no row is narrow.
     pub(super) narrow: WidthRows,
 }
 
-/// Rows of one width.
+/// The rows of one width.
 #[derive(Clone, Debug)]
 pub(super) struct WidthRows {
     pub(super) width: usize,
-    /// In key order; a power of two, or none.
+    /// The parts in key order: a power of two of them, or none.
     pub(super) parts: Vec<PartColumns>,
 }
 
-/// One part's columns and its entries of the directory.
+/// The columns of one part and its entries in the directory.
 #[derive(Clone, Debug)]
 pub(super) struct PartColumns {
     pub(super) bits: u32,
@@ -35,7 +35,7 @@ pub(super) struct PartColumns {
     pub(super) tombstones: ScalarBuffer<u8>,
 }
 
-/// Where a layer has a key.
+/// The position of a key in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) part: u32,
@@ -44,31 +44,32 @@ pub(super) struct Place {
     pub(super) is_narrow: bool,
 }
 
-/// What a layer says of a key.
+/// The entry of a key in a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found<'a> {
-    /// Its row.
+    /// The key has this row.
     Row(LayerRow<'a>),
-    /// It left.
+    /// The key left the table.
     Tombstone,
 }
 
 /// A row of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerRow<'a> {
-    /// All segments; of a narrow row the floats that it has (see
+    /// The weights of all segments; of a narrow row the floats that it has (see
     /// [`LayerSource::whole`](super::LayerSource::whole)).
     pub weights: &'a [f32],
-    /// How often training had pushed it.
+    /// The number of times that training had pushed the row.
     pub count: u32,
 }
 
 /// A row of a layer with all its floats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WholeRow<'a> {
-    /// All segments; where the row is narrow, in the initial row of its key.
+    /// The weights of all segments; the floats that a narrow row lacks are those of the initial row
+    /// of its key.
     pub weights: Cow<'a, [f32]>,
-    /// How often training had pushed it.
+    /// The number of times that training had pushed the row.
     pub count: u32,
 }
 
@@ -77,7 +78,7 @@ impl TableRows {
         self.full.parts.is_empty() && self.narrow.parts.is_empty()
     }
 
-    /// Asks for the lines of the directory that a lookup of `key` will read.
+    /// Prefetches the cache lines of the directory that a lookup of `key` will read.
     #[inline(always)]
     pub(super) fn prefetch_entry(&self, key: FeatureKey) {
         self.full.prefetch_entry(key);
@@ -86,7 +87,7 @@ impl TableRows {
         }
     }
 
-    /// Asks for the lines of the keys; the directory's should have arrived.
+    /// Prefetches the cache lines of the keys; those of the directory should have arrived.
     #[inline(always)]
     pub(super) fn prefetch_keys(&self, key: FeatureKey) {
         self.full.prefetch_keys(key);
@@ -95,13 +96,13 @@ impl TableRows {
         }
     }
 
-    /// Asks for the lines of a row.
+    /// Prefetches the cache lines of a row.
     #[inline(always)]
     pub(super) fn prefetch_row(&self, place: Place) {
         self.of_width(place.is_narrow).prefetch_row(place);
     }
 
-    /// Where `key` is.
+    /// Returns the position of `key`.
     #[inline(always)]
     pub(super) fn find(&self, key: FeatureKey) -> Option<Place> {
         match self.full.find(key) {
@@ -111,7 +112,8 @@ impl TableRows {
         }
     }
 
-    /// What stands at a place. A place that is not there reads as a tombstone, which no writer makes.
+    /// Returns the entry at a position. A position outside of the part reads as a tombstone; no
+    /// writer makes one.
     #[inline(always)]
     pub(super) fn at(&self, place: Place) -> Found<'_> {
         self.of_width(place.is_narrow).at(place)
@@ -126,12 +128,12 @@ impl TableRows {
         self.full.rows() + self.narrow.rows()
     }
 
-    /// Bytes of the columns and of the entries of the directory.
+    /// Returns the number of bytes of the columns and of the entries of the directory.
     pub(super) fn bytes(&self) -> usize {
         self.full.bytes() + self.narrow.bytes()
     }
 
-    /// All rows in key order.
+    /// Yields all rows in key order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         let mut full = self.full.iter().peekable();
         let mut narrow = self.narrow.iter().peekable();

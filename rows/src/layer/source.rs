@@ -1,4 +1,4 @@
-//! A version's rows: a few layers, the newest first, as a [`RowSource`].
+//! The rows of a version, out of a few layers, as a [`RowSource`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,48 +15,49 @@ use crate::shape::RowShape;
 use crate::source::{LookupReport, RowSource, shape_rows};
 use crate::spec::TableSpec;
 
-/// Layers that a lookup probes at most; more are merged first.
+/// The largest number of layers that a lookup probes; more are merged first.
 pub const MAX_LAYERS: usize = 4;
 
-/// Keys that are looked up together, so that their misses overlap.
+/// The number of keys that are looked up together, so that their cache misses overlap.
 const BLOCK: usize = 32;
 
-/// Keys of a table from which on a lookup is shared out to the workers.
+/// The number of keys of a table from which on the workers share a lookup.
 const SHARED_KEYS: usize = 4096;
 
-/// The rows of one version. Cheap to clone; all clones read the same mappings.
+/// The rows of one version. A clone is cheap and reads the same mappings.
 #[derive(Clone, Debug)]
 pub struct LayerSource {
     layouts: Arc<[TableLayout]>,
     shapes: Arc<[RowShape]>,
-    /// Oldest first.
+    /// The layers, oldest first.
     layers: Vec<Layer>,
     workers: Arc<Workers>,
 }
 
 impl LayerSource {
-    /// The rows of `layers`, oldest first. `specs` say what an unknown key reads as; optimizers in them do
-    /// not matter.
+    /// Makes a source of `layers`, oldest first. `specs` declare how an unknown key reads;
+    /// optimizers in them do not matter.
     ///
     /// # Errors
-    /// More than [`MAX_LAYERS`], or specs that are not valid.
+    /// Where there are more than [`MAX_LAYERS`] layers, or a spec is not valid.
     pub fn new(specs: &[TableSpec], layers: Vec<Layer>, workers: Arc<Workers>) -> Result<Self> {
         if layers.len() > MAX_LAYERS {
             let reason =
                 format!("{} layers, and a lookup probes at most {MAX_LAYERS}", layers.len());
-            return Err(Error::mismatch("*", reason));
+            return Err(Error::misuse(reason));
         }
         let shapes = specs.iter().cloned().map(RowShape::new).collect::<Result<Vec<_>>>()?;
         let layouts: Vec<_> = shapes.iter().map(|s| s.layout.clone()).collect();
         Ok(Self { layouts: layouts.into(), shapes: shapes.into(), layers, workers })
     }
 
-    /// The layers, oldest first.
+    /// Returns the layers, oldest first.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// All floats of a row that a layer of a table has: where it is narrow, in the initial row of its key.
+    /// Returns all floats of a row of a layer. The floats that a narrow row lacks are those of the
+    /// initial row of its key.
     pub fn whole<'a>(&self, table: usize, key: FeatureKey, row: LayerRow<'a>) -> Cow<'a, [f32]> {
         match self.shapes.get(table) {
             Some(shape) if row.weights.len() < shape.width => {
@@ -69,7 +70,8 @@ impl LayerSource {
         }
     }
 
-    /// Every row of a table in key order: of equal keys the newest, without those that left.
+    /// Yields every row of a table in key order: of equal keys the newest, without the keys that
+    /// left.
     pub fn rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, LayerRow<'_>)> {
         merged(self.layers.iter(), table).filter_map(|(key, found)| match found {
             Found::Row(row) => Some((key, row)),
@@ -77,14 +79,14 @@ impl LayerSource {
         })
     }
 
-    /// The same with all floats of each row.
+    /// Yields the same rows as [`LayerSource::rows_of`] with all floats of each row.
     pub fn whole_rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, WholeRow<'_>)> {
         self.rows_of(table).map(move |(key, row)| {
             (key, WholeRow { weights: self.whole(table, key, row), count: row.count })
         })
     }
 
-    /// What a key of a table reads as where no layer has it.
+    /// Returns the row that a key of a table reads as where no layer has it.
     pub fn default_row(&self, table: usize, key: FeatureKey) -> Option<Vec<f32>> {
         let shape = self.shapes.get(table)?;
         let mut row = vec![0.0; shape.stride()];
@@ -105,7 +107,8 @@ impl LayerSource {
         missing
     }
 
-    /// One block, layer by layer: what a newer layer has, an older one is not asked for.
+    /// Reads one block, layer by layer: older layers are not asked for a key that a newer layer
+    /// has.
     fn read_block(
         &self,
         shape: &RowShape,
@@ -155,7 +158,7 @@ impl LayerSource {
         missing
     }
 
-    /// [`LayerSource::read`] on all threads.
+    /// Does the work of [`LayerSource::read`] on all threads.
     fn read_shared(&self, table: usize, keys: &[FeatureKey], out: &mut [f32]) -> u64 {
         let threads = self.workers.threads();
         if keys.len() < SHARED_KEYS || threads == 1 {
@@ -176,14 +179,14 @@ impl LayerSource {
     }
 }
 
-/// Writes a narrow row in the initial row of its key, padding included.
+/// Writes a narrow row over the initial row of its key, padding included.
 #[cold]
 fn fill_narrow(shape: &RowShape, key: FeatureKey, weights: &[f32], target: &mut [f32]) {
     shape.fill_initial(key, target);
     shape.layout.spread(weights, target);
 }
 
-/// Calls `each` with the place of every bit that is set, in ascending order.
+/// Calls `each` with the position of every bit that is set, in ascending order.
 #[inline(always)]
 fn each_bit(mut bits: u64, mut each: impl FnMut(usize)) {
     while bits != 0 {

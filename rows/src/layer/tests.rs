@@ -16,7 +16,7 @@ use crate::layout::TableLayout;
 use crate::spec::TableSpec;
 use crate::{Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
 
-/// What a layer says of keys: a row of floats, or that it left.
+/// The entries of a table: a row of floats, or a tombstone.
 type Model = BTreeMap<u64, Option<Vec<f32>>>;
 
 fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
@@ -60,8 +60,8 @@ fn row(key: u64, salt: u64, width: usize) -> Vec<f32> {
 }
 
 fn write(folder: &Path, models: &[Model; 2], parts: Option<usize>) -> Result<LayerManifest> {
-    let (files, mut pace) = (Files::new(), AtOnce);
-    let mut writer = LayerWriter::new(&files, folder, &mut pace);
+    let (files, mut throttle) = (Files::new(), Unthrottled);
+    let mut writer = LayerWriter::new(&files, folder, &mut throttle);
     for (model, layout) in models.iter().zip(layouts()) {
         let wanted = part_count(model.len() as u64, layout.width());
         writer.table(&layout, parts.filter(|_| !model.is_empty()).unwrap_or(wanted))?;
@@ -77,7 +77,7 @@ fn source(layers: Vec<Layer>) -> LayerSource {
     LayerSource::new(&specs(), layers, workers).unwrap()
 }
 
-/// What layers, oldest first, come to.
+/// Returns the state that layers, oldest first, add up to.
 fn stacked(layers: &[[Model; 2]]) -> [Model; 2] {
     let mut sum = [Model::new(), Model::new()];
     for layer in layers {
@@ -131,7 +131,7 @@ proptest! {
             .iter()
             .map(|models| {
                 let manifest = write(folder.path(), models, parts).unwrap();
-                verify_layer(folder.path(), &manifest, &layouts(), &mut AtOnce).unwrap();
+                verify_layer(folder.path(), &manifest, &layouts(), &mut Unthrottled).unwrap();
                 Layer::open(folder.path(), &manifest, &layouts()).unwrap()
             })
             .collect();
@@ -144,9 +144,9 @@ proptest! {
             let layers: Vec<&Layer> = layers.iter().collect();
             let layouts = layouts();
             let manifest = merge_layers(
-                &Files::new(), folder.path(), &layouts, &layers, is_base, &mut AtOnce,
+                &Files::new(), folder.path(), &layouts, &layers, is_base, &mut Unthrottled,
             ).unwrap();
-            verify_layer(folder.path(), &manifest, &layouts, &mut AtOnce).unwrap();
+            verify_layer(folder.path(), &manifest, &layouts, &mut Unthrottled).unwrap();
             Layer::open(folder.path(), &manifest, &layouts).unwrap()
         };
         let merged = merge(&opened[cut..], false);
@@ -180,9 +180,9 @@ proptest! {
         let opened: Vec<Layer> = old.iter().map(open).collect();
         let opened: Vec<&Layer> = opened.iter().collect();
         let manifest = difference(
-            &Files::new(), folder.path(), &layouts(), &opened, &open(&now), &mut AtOnce,
+            &Files::new(), folder.path(), &layouts(), &opened, &open(&now), &mut Unthrottled,
         ).unwrap();
-        verify_layer(folder.path(), &manifest, &layouts(), &mut AtOnce).unwrap();
+        verify_layer(folder.path(), &manifest, &layouts(), &mut Unthrottled).unwrap();
         let delta = Layer::open(folder.path(), &manifest, &layouts()).unwrap();
         for table in 0..2 {
             let row = |key: u64, model: &Model| model.get(&key).cloned().flatten();
@@ -224,7 +224,7 @@ proptest! {
         let at = at.index(bytes.len());
         if cut { bytes.truncate(at.max(1)) } else { bytes[at] ^= change }
         std::fs::write(&path, &bytes).unwrap();
-        let refused = verify_layer(folder.path(), &manifest, &layouts(), &mut AtOnce);
+        let refused = verify_layer(folder.path(), &manifest, &layouts(), &mut Unthrottled);
         match refused {
             Err(Error::Part { path: named, .. }) => prop_assert_eq!(named, path),
             other => prop_assert!(false, "{:?}", other),
@@ -242,11 +242,11 @@ proptest! {
 #[test]
 fn a_large_table_is_cut_and_found_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let (files, mut pace) = (Files::new(), AtOnce);
+    let (files, mut throttle) = (Files::new(), Unthrottled);
     let mut keys: Vec<u64> = (0..200_000).map(|i| FeatureKey::from_u64(i).0).collect();
     keys.sort_unstable();
     let layouts = layouts();
-    let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+    let mut writer = LayerWriter::new(&files, folder.path(), &mut throttle);
     writer.table(&layouts[0], 8).unwrap();
     for &key in &keys {
         writer.push(FeatureKey(key), Some(&row(key, 3, 5)), 9).unwrap();
@@ -254,7 +254,7 @@ fn a_large_table_is_cut_and_found_whole() {
     writer.table(&layouts[1], 0).unwrap();
     let manifest = writer.finish().unwrap();
     assert_eq!((manifest.tables[0].parts.len(), manifest.rows()), (8, 200_000));
-    verify_layer(folder.path(), &manifest, &layouts, &mut AtOnce).unwrap();
+    verify_layer(folder.path(), &manifest, &layouts, &mut Unthrottled).unwrap();
     let layer = Layer::open(folder.path(), &manifest, &layouts).unwrap();
     for &key in &keys {
         let wanted = row(key, 3, 5);
@@ -275,8 +275,8 @@ fn rows_differ_in_any_bit_and_in_their_count() {
     let layouts = &layouts()[..1];
     let open = |manifest: &LayerManifest| Layer::open(folder.path(), manifest, layouts).unwrap();
     let layer = |rows: [(f32, u32); 3]| {
-        let mut pace = AtOnce;
-        let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+        let mut throttle = Unthrottled;
+        let mut writer = LayerWriter::new(&files, folder.path(), &mut throttle);
         writer.table(&layouts[0], 1).unwrap();
         for (key, (weight, count)) in (1..).zip(rows) {
             writer.push(FeatureKey(key), Some(&[weight; 5]), count).unwrap();
@@ -293,7 +293,7 @@ fn rows_differ_in_any_bit_and_in_their_count() {
 
 struct Pauses(usize);
 
-impl Pace for Pauses {
+impl Throttle for Pauses {
     fn piece(&mut self) {
         self.0 += 1;
     }
@@ -302,9 +302,9 @@ impl Pace for Pauses {
 #[test]
 fn a_writer_refuses_what_would_not_be_found() {
     let folder = tempfile::tempdir().unwrap();
-    let (files, mut pace) = (Files::new(), AtOnce);
+    let (files, mut throttle) = (Files::new(), Unthrottled);
     let layouts = layouts();
-    let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+    let mut writer = LayerWriter::new(&files, folder.path(), &mut throttle);
     let message = |result: Result<()>| result.unwrap_err().to_string();
     assert!(message(writer.push(FeatureKey(1), None, 0)).contains("before its table"));
     writer.table(&layouts[0], 1).unwrap();

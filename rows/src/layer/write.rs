@@ -1,4 +1,4 @@
-//! Writing a layer: rows come in key order, files go out part by part.
+//! Writing a layer of a version: rows come in key order, files go out part by part.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,56 +13,59 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::{
-    FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES, Pace,
+    FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES, Throttle,
     entry_bits, entry_of, part_count, part_of, row_bytes,
 };
+use crate::arrow_writer::{Hashed, io_error};
 use crate::error::{Error, Result};
 use crate::layout::{SegmentLayout, TableLayout};
 
-/// Bytes that are written and hashed between two calls of [`Pace::piece`]: about 0.1 ms.
+/// The number of bytes that are written and hashed between two calls of [`Throttle::piece`]: about
+/// 0.1 ms.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Rows between two calls of [`Pace::piece`].
+/// The number of rows between two calls of [`Throttle::piece`].
 pub(super) const PIECE_ROWS: usize = 512;
 
-/// Writes a layer's files into a folder.
+/// A writer of a layer's files into a folder.
 ///
-/// The caller must begin the tables in the order of the schema and add each table's rows in ascending order
-/// of their keys, of whatever width. A part is held in memory until it is whole, and no more than one of each width.
+/// The caller must begin the tables in the order of the schema and add each table's rows in
+/// ascending order of their keys, full and narrow ones mixed. A part is held in memory until it is
+/// complete, and no more than one of each width.
 pub struct LayerWriter<'a> {
     files: &'a Files,
     folder: &'a Path,
-    pace: &'a mut dyn Pace,
+    throttle: &'a mut dyn Throttle,
     starts: Vec<u32>,
     tables: Vec<LayerTable>,
     open: Option<OpenTable>,
 }
 
-/// The table that rows are added to.
+/// The table that rows are being added to.
 struct OpenTable {
     last: Option<u64>,
     full: OpenRows,
-    /// Where rows may be narrow.
+    /// The narrow rows, where rows may be narrow.
     narrow: Option<OpenRows>,
     name: String,
     tombstones: u64,
 }
 
-/// Its rows of one width.
+/// The rows of one width of the open table.
 struct OpenRows {
     is_narrow: bool,
     segments: Vec<(String, usize)>,
     parts: usize,
     width: usize,
     rows: Rows,
-    /// Rows that a part can have.
+    /// The largest number of rows of a part.
     room: usize,
-    /// The part that `rows` belong to.
+    /// The number of the part that `rows` belong to.
     part: usize,
     done: Vec<LayerPart>,
 }
 
-/// Rows of a part in columns.
+/// The rows of a part in columns.
 #[derive(Default)]
 struct Rows {
     keys: Vec<u64>,
@@ -72,13 +75,13 @@ struct Rows {
 }
 
 impl<'a> LayerWriter<'a> {
-    /// A layer without tables yet. `folder` exists; its name is not synced here.
-    pub fn new(files: &'a Files, folder: &'a Path, pace: &'a mut dyn Pace) -> Self {
-        Self { files, folder, pace, starts: Vec::new(), tables: Vec::new(), open: None }
+    /// Begins a layer without tables. `folder` exists; its name is not synced here.
+    pub fn new(files: &'a Files, folder: &'a Path, throttle: &'a mut dyn Throttle) -> Self {
+        Self { files, folder, throttle, starts: Vec::new(), tables: Vec::new(), open: None }
     }
 
-    /// Ends the table before and begins the next one, in `parts` parts: what
-    /// [`part_count`] says, 0 for a table without rows. None of its rows is narrow.
+    /// Ends the table before and begins the next one, in `parts` parts: as many as [`part_count`]
+    /// returns, 0 for a table without rows. All rows of the table are full.
     ///
     /// # Errors
     /// Where the disk refuses the last part of the table before.
@@ -86,7 +89,8 @@ impl<'a> LayerWriter<'a> {
         self.begin(layout, parts, 0)
     }
 
-    /// The same for a table that will have so many full rows and tombstones, and so many narrow rows (or fewer).
+    /// Begins a table as [`LayerWriter::table`] does that will have so many full rows and
+    /// tombstones, and so many narrow rows (or fewer).
     ///
     /// # Errors
     /// As [`LayerWriter::table`].
@@ -108,14 +112,15 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Adds a row, or a tombstone where `weights` is `None`. A row that has as many floats as a narrow one is one.
+    /// Adds a row, or a tombstone where `weights` is `None`. A row with as many floats as a narrow
+    /// one is taken for narrow.
     ///
     /// # Errors
-    /// A key that is not above the one before it, a row of another width, a row of a table that was begun
-    /// without parts, or a disk that refuses.
+    /// A key that is not above the one before it, a row of another width, a row of a table that was
+    /// begun without parts, or a disk that refuses.
     pub fn push(&mut self, key: FeatureKey, weights: Option<&[f32]>, count: u32) -> Result<()> {
         let Some(open) = &mut self.open else {
-            return Err(Error::mismatch("*", "a row is added before its table is begun"));
+            return Err(Error::misuse("a row is added before its table is begun"));
         };
         let refuse = |open: &OpenTable, reason: String| Error::mismatch(&open.name, reason);
         if open.last.is_some_and(|last| last >= key.0) {
@@ -149,14 +154,14 @@ impl<'a> LayerWriter<'a> {
         }
         rows.push(key.0, weights, *width, count);
         if rows.keys.len().is_multiple_of(PIECE_ROWS) {
-            self.pace.piece();
+            self.throttle.piece();
         }
         Ok(())
     }
 
-    /// Lets the pace have its turn, where rows were looked at and none was added.
+    /// Gives the throttle a turn, where rows were read and none was added.
     pub(super) fn pause(&mut self) {
-        self.pace.piece();
+        self.throttle.piece();
     }
 
     /// Writes the last part and the directory.
@@ -186,7 +191,7 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Writes the rows of one width at hand as the current part and moves to the next.
+    /// Writes the rows of one width as the current part and moves to the next part.
     fn end_part(&mut self, is_narrow: bool) -> Result<()> {
         let Some(mut table) = self.open.take() else { return Ok(()) };
         let name = table.name.clone();
@@ -196,7 +201,7 @@ impl<'a> LayerWriter<'a> {
         let count = rows.keys.len();
         let bits = entry_bits(count);
         let first_entry = self.starts.len() as u64;
-        list_entries(&rows.keys, open.parts, bits, &mut self.starts, self.pace);
+        list_entries(&rows.keys, open.parts, bits, &mut self.starts, self.throttle);
         let width = open.width;
         let file = self.write(&schema, || rows.columns(width))?;
         open.done.push(LayerPart { file, rows: count as u64, first_entry, bits });
@@ -212,28 +217,29 @@ impl<'a> LayerWriter<'a> {
         columns: impl FnOnce() -> Result<Vec<ArrayRef>, ArrowError>,
     ) -> Result<LayerFile> {
         let mut hasher = blake3::Hasher::new();
-        let pace = &mut *self.pace;
+        let throttle = &mut *self.throttle;
         let (name, bytes) = self.files.write_named_by_content(self.folder, |out| {
-            let paced = Paced { out, hasher: &mut hasher, pace: &mut *pace };
-            let mut writer = FileWriter::try_new(paced, schema).map_err(io_error)?;
+            let hashed = Hashed { out, hasher: &mut hasher };
+            let throttled = Throttled { hashed, throttle: &mut *throttle };
+            let mut writer = FileWriter::try_new(throttled, schema).map_err(io_error)?;
             let columns = columns().map_err(io_error)?;
             let batch = RecordBatch::try_new(schema.clone(), columns).map_err(io_error)?;
             writer.write(&batch).map_err(io_error)?;
             writer.finish().map_err(io_error)?;
             drop(writer);
-            pace.piece();
+            throttle.piece();
             let blake3 = hasher.finalize().to_hex().to_string();
             Ok(format!("{blake3}.arrow"))
         })?;
         // For the disk, until the file is durable.
-        pace.waited();
+        throttle.waited();
         let blake3 = name.trim_end_matches(".arrow").to_owned();
         Ok(LayerFile { blake3, bytes })
     }
 }
 
 impl OpenTable {
-    /// The rows of one width; the full ones where there are no others.
+    /// Returns the open rows of one width; the full ones where no row is narrow.
     fn rows_of(&mut self, is_narrow: bool) -> &mut OpenRows {
         match &mut self.narrow {
             Some(narrow) if is_narrow => narrow,
@@ -270,8 +276,8 @@ impl OpenRows {
 }
 
 impl Rows {
-    /// Takes room for a whole part at once: growing copies megabytes between two pauses. What is not used of it
-    /// is no memory yet.
+    /// Reserves the memory of a whole part at once: growing would copy megabytes between two
+    /// pauses. Memory that is reserved and not written is not mapped yet.
     fn reserve(&mut self, rows: usize, width: usize) {
         self.keys.reserve_exact(rows);
         self.weights.reserve_exact(rows.saturating_mul(width));
@@ -303,8 +309,14 @@ impl Rows {
     }
 }
 
-/// Appends the entries of a part's directory: where the keys of each entry begin.
-fn list_entries(keys: &[u64], parts: usize, bits: u32, starts: &mut Vec<u32>, pace: &mut dyn Pace) {
+/// Appends the entries of a part's directory: the first row of each entry.
+fn list_entries(
+    keys: &[u64],
+    parts: usize,
+    bits: u32,
+    starts: &mut Vec<u32>,
+    throttle: &mut dyn Throttle,
+) {
     let entries = 1usize << bits;
     starts.reserve(entries + 1);
     let mut row = 0;
@@ -315,12 +327,12 @@ fn list_entries(keys: &[u64], parts: usize, bits: u32, starts: &mut Vec<u32>, pa
         // A writer holds a part in memory: its rows are far below 2^32.
         starts.push(row as u32);
         if entry.is_multiple_of(PIECE_ROWS) {
-            pace.piece();
+            throttle.piece();
         }
     }
 }
 
-/// The columns of a part whose rows have this many floats.
+/// Returns the columns of a part whose rows have this many floats.
 pub(super) fn part_fields(width: usize) -> Vec<Field> {
     vec![
         Field::new("key", DataType::UInt64, false),
@@ -330,7 +342,7 @@ pub(super) fn part_fields(width: usize) -> Vec<Field> {
     ]
 }
 
-/// The columns of a directory.
+/// Returns the columns of a directory.
 pub(super) fn directory_fields() -> Vec<Field> {
     vec![Field::new("start", DataType::UInt32, false)]
 }
@@ -351,7 +363,7 @@ fn part_schema(table: &str, open: &OpenRows) -> Arc<Schema> {
     Arc::new(schema)
 }
 
-/// What a part says it is.
+/// Returns the text by which a part names its place.
 pub(super) fn part_label(part: usize, parts: usize, is_narrow: bool) -> String {
     format!("{part} of {parts}{}", if is_narrow { " narrow" } else { "" })
 }
@@ -362,33 +374,22 @@ fn schema(what: &str, fields: Vec<Field>) -> Arc<Schema> {
     Arc::new(Schema::new(fields).with_metadata(std::collections::HashMap::from(metadata)))
 }
 
-/// Keeps the kind of an error of the disk, so that a full one is told from others.
-fn io_error(error: ArrowError) -> io::Error {
-    match error {
-        ArrowError::IoError(_, error) => error,
-        other => io::Error::other(other),
-    }
+/// A writer that hashes the bytes it passes on, in small pieces.
+struct Throttled<'a> {
+    hashed: Hashed<'a>,
+    throttle: &'a mut dyn Throttle,
 }
 
-/// Hashes what it passes on, in small pieces.
-struct Paced<'a> {
-    out: &'a mut dyn Write,
-    hasher: &'a mut blake3::Hasher,
-    pace: &'a mut dyn Pace,
-}
-
-impl Write for Paced<'_> {
+impl Write for Throttled<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
-        let written = self.out.write(piece)?;
-        self.hasher.update(&piece[..written]);
+        let written = self.hashed.write(&bytes[..bytes.len().min(PIECE_BYTES)])?;
         if written == PIECE_BYTES {
-            self.pace.piece();
+            self.throttle.piece();
         }
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        self.hashed.flush()
     }
 }

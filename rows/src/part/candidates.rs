@@ -16,7 +16,7 @@ use crate::candidate::Candidate;
 use crate::error::Result;
 use crate::shape::RowShape;
 
-/// One verified file of candidates, mapped; in key order.
+/// One verified and mapped file of candidates, in key order.
 #[derive(Debug)]
 pub struct StoredCandidates {
     pub(super) keys: ScalarBuffer<u64>,
@@ -25,13 +25,13 @@ pub struct StoredCandidates {
 }
 
 impl StoredCandidates {
-    /// The candidates whose keys lie in `slots`.
+    /// Yields the candidates whose keys lie in `slots`.
     pub fn in_slots(&self, slots: &Range<usize>) -> impl Iterator<Item = (FeatureKey, Candidate)> {
         let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
         (before(slots.start)..before(slots.end)).map(|row| self.row(row))
     }
 
-    /// The candidate of a key.
+    /// Returns the candidate of a key.
     pub fn find(&self, key: FeatureKey) -> Option<Candidate> {
         self.keys.binary_search(&key.0).ok().map(|row| self.row(row).1)
     }

@@ -1,13 +1,13 @@
 //! The rows of a table out of a chain of checkpoints: a whole one, and the changes behind it.
 //!
-//! A [`RowPart`] looks like one part that is whole. Where there is no chain it is that part. Where there is one,
-//! the files are merged in key order when they are opened, the newest row of a key first and without the keys that
-//! went, and what is kept of the merge is where each row lies: 8 bytes a row. The rows themselves stay where
-//! they are mapped.
+//! A [`RowPart`] looks like one part that is whole. Without a chain it is that part. With a chain,
+//! the files are merged in key order when they are opened: the newest row of a key wins, and
+//! evicted keys are left out. The merge keeps where each row lies, which is 8 bytes a row; the rows
+//! themselves stay where they are mapped.
 //!
 //! # Invariants
-//! * The parts of a table are those that a whole checkpoint of the same moment has, or more of them over fewer
-//!   slots each: what is cut anew by row counts can be put together of whole parts.
+//! * The parts of a table are those that a whole checkpoint of the same moment has, or more of them
+//!   over fewer slots each, so that a new cut by row counts can be put together of whole parts.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -25,17 +25,17 @@ use crate::error::{Error, Result};
 use crate::row::{RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// The rows of some slots, out of one file or of several.
+/// The rows of some slots, out of one file or several.
 #[derive(Debug)]
 pub struct RowPart {
     slots: Range<usize>,
-    /// Oldest first; at least one.
+    /// The files, oldest first; at least one.
     files: Vec<Arc<StoredPart>>,
-    /// In key order, where each row is; absent where the only file is all there is.
+    /// The position of each row, in key order; absent where one file has all rows.
     picks: Option<Vec<Pick>>,
 }
 
-/// Where a row is.
+/// The position of a row: its file and its number there.
 #[derive(Clone, Copy, Debug)]
 struct Pick {
     file: u32,
@@ -43,12 +43,12 @@ struct Pick {
 }
 
 impl RowPart {
-    /// The rows of one file.
+    /// Makes a part of the rows of one file.
     pub(super) fn of_file(slots: Range<usize>, file: StoredPart) -> Self {
         Self { slots, files: vec![Arc::new(file)], picks: None }
     }
 
-    /// Whether its rows are narrow.
+    /// Returns whether the rows are narrow.
     pub fn is_narrow(&self) -> bool {
         self.files[0].is_narrow()
     }
@@ -60,7 +60,7 @@ impl RowPart {
         }
     }
 
-    /// The rows whose keys lie in `slots`.
+    /// Returns the rows whose keys lie in `slots`.
     pub fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
         let Some(picks) = &self.picks else { return self.files[0].rows_in(slots) };
         let slot = |pick: &Pick| self.files[pick.file as usize].key(pick.row as usize).slot();
@@ -96,12 +96,12 @@ impl RowPart {
         file.stored(row)
     }
 
-    /// Whether rows have shows and clicks.
+    /// Returns whether rows have shows and clicks.
     pub fn keeps_uses(&self) -> bool {
         self.files[0].keeps_uses()
     }
 
-    /// The row of a key.
+    /// Returns the row of a key.
     pub fn find(&self, key: FeatureKey) -> Option<usize> {
         match &self.picks {
             None => self.files[0].find(key),
@@ -110,15 +110,15 @@ impl RowPart {
     }
 }
 
-/// The files of one checkpoint of a chain, of one table.
+/// The files of one table in one checkpoint of a chain.
 struct Link<'a> {
     folder: PathBuf,
     parts: &'a [PartInfo],
     gone: &'a [PartInfo],
 }
 
-/// Opens and verifies the rows of each table: `tables[i]` belongs to `shapes[i]`. Hashing and merging are shared
-/// out to the workers.
+/// Opens and verifies the rows of each table: `tables[i]` belongs to `shapes[i]`. The workers share
+/// the hashing and merging.
 pub fn open_rows(
     workers: &Workers,
     folder: &Path,
@@ -160,15 +160,16 @@ pub fn open_rows(
     Ok(merged)
 }
 
-/// A checkpoint's files of one table, opened.
+/// The opened files of one table in one checkpoint: its rows and its evicted keys.
 type Opened = (Vec<Arc<StoredPart>>, Vec<StoredGone>);
 
-/// Rows that are full. More narrow rows than rows are as wrong as any other sum.
+/// Returns the number of full rows. More narrow rows than rows count as a number that no file
+/// matches.
 fn full_rows(listed: &TableParts) -> u64 {
     listed.full_rows().unwrap_or(u64::MAX)
 }
 
-/// The chain of one table, the whole checkpoint first, before any file is opened.
+/// Returns the chain of one table, the whole checkpoint first, before any file is opened.
 fn links_of<'a>(folder: &Path, shape: &RowShape, listed: &'a TableParts) -> Result<Vec<Link<'a>>> {
     let Some(changes) = &listed.changes else {
         check_names(folder, shape, ROWS, &listed.parts, full_rows(listed))?;
@@ -179,11 +180,11 @@ fn links_of<'a>(folder: &Path, shape: &RowShape, listed: &'a TableParts) -> Resu
         Err(Error::Part { path, reason: format!("{reason}; {REMEDY}") })
     };
     if listed.narrow.is_some() {
-        return refuse("its parts hold changes, and a table whose rows grow is written whole");
+        return refuse("the parts hold changes, and a table whose rows grow is written whole");
     }
     let whole = changes.below.first();
     if whole.is_none_or(|whole| whole.gone.is_some()) {
-        return refuse("its parts hold changes, and nothing whole is below them");
+        return refuse("the parts hold changes, and no whole checkpoint is below them");
     }
     let below = changes.below.iter();
     let below = below.map(|b| (b.folder.as_path(), &b.parts, b.rows, b.gone.as_ref()));
@@ -231,7 +232,7 @@ fn merge(workers: &Workers, chain: Vec<Opened>) -> Vec<RowPart> {
     })
 }
 
-/// The rows of the whole file, with what has changed since.
+/// Merges the rows of the whole file with the changes since.
 fn overlaid(
     whole: &StoredPart,
     slots: &Range<usize>,

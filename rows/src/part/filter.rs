@@ -1,4 +1,5 @@
-//! Files of the filters that keys without a row are counted in: the blocks that count anything.
+//! Files of the filters that keys without a row are counted in: the blocks with a counter above
+//! zero.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,10 +18,11 @@ use crate::error::Result;
 use crate::filter::{BLOCK_WORDS, FilterShape};
 use crate::shape::RowShape;
 
-/// What a file's metadata say of the filter: its settings, so that counts are not read as other counts.
+/// The key under which a file's metadata describe the filter, so that its counters are never read
+/// as those of another filter.
 const SHAPE: &str = "zillion.filter";
 
-/// One verified file of blocks, mapped; by slot, then by number.
+/// One verified and mapped file of blocks, by slot and then by number.
 #[derive(Debug)]
 pub struct StoredFilter {
     slots: ScalarBuffer<u32>,
@@ -29,7 +31,7 @@ pub struct StoredFilter {
 }
 
 impl StoredFilter {
-    /// The blocks of `slots`: slot, number, contents.
+    /// Yields the blocks of `slots`: slot, number, contents.
     pub fn in_slots(&self, slots: &Range<usize>) -> impl Iterator<Item = (usize, usize, &[u64])> {
         let before = |slot: usize| self.slots.partition_point(|&s| (s as usize) < slot);
         (before(slots.start)..before(slots.end)).map(|row| {
@@ -86,7 +88,7 @@ pub fn write_filter(
     })
 }
 
-/// Opens and verifies the filter of each table, of those that have one.
+/// Opens and verifies the filters of the tables that have one.
 pub fn open_filters(
     workers: &Workers,
     folder: &Path,
@@ -114,14 +116,15 @@ impl Opening<'_> {
         let file = self.arrow(&buffer)?;
         let (expected, found) = (filter_fields(), file.schema.fields());
         if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
-            return self.refuse(format!("it does not have the columns of a filter; {REMEDY}"));
+            return self
+                .refuse(format!("the file does not have the columns of a filter; {REMEDY}"));
         }
         self.check_metadata(&file.schema, slots)?;
         let said = file.said(SHAPE);
         let wanted = self.shape.filter.as_ref();
         let Some(wanted) = wanted.filter(|wanted| wanted.describe() == said) else {
             return self.refuse(format!(
-                "its filter is `{said}` and the job's is `{}`; use the job that the checkpoint was written by",
+                "the filter of the file is `{said}` and the job's is `{}`; use the job that the checkpoint was written by",
                 wanted.map_or_else(String::new, FilterShape::describe)
             ));
         };

@@ -1,7 +1,7 @@
-//! Files of the keys whose rows went since the checkpoint that another one stands on: tombstones.
+//! Files of tombstones: the keys whose rows were evicted since the checkpoint below this one.
 //!
-//! They lie beside the parts of the rows that changed, one for each, over the same slots. A key is in one of the
-//! two at most: who came back has a row.
+//! They lie beside the parts of the changed rows, one for each, over the same slots. A key is in at
+//! most one of the two: a key that came back has a row.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,14 +20,14 @@ use super::{GONE, PartInfo, file_name};
 use crate::error::Result;
 use crate::shape::RowShape;
 
-/// One verified file of keys, mapped; ascending.
+/// One verified and mapped file of keys in ascending order.
 #[derive(Debug)]
 pub(super) struct StoredGone {
     keys: ScalarBuffer<u64>,
 }
 
 impl StoredGone {
-    /// The keys that lie in `slots`.
+    /// Returns the keys that lie in `slots`.
     pub(super) fn in_slots(&self, slots: &Range<usize>) -> &[u64] {
         let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
         &self.keys[before(slots.start)..before(slots.end)]
@@ -60,7 +60,8 @@ impl Opening<'_> {
         let file = self.arrow(&buffer)?;
         let (expected, found) = (gone_fields(), file.schema.fields());
         if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
-            return self.refuse(format!("it does not have the column of keys that went; {REMEDY}"));
+            return self
+                .refuse(format!("the file does not have the column of evicted keys; {REMEDY}"));
         }
         self.check_metadata(&file.schema, slots)?;
         let gone =

@@ -1,4 +1,4 @@
-//! What a checkpoint's manifest says of one table's files, where they hold changes alone.
+//! The entry of one table in the manifest of a checkpoint, where its parts hold only changes.
 
 use std::path::{Path, PathBuf};
 
@@ -8,38 +8,40 @@ use super::{ListedParts, PartInfo, TableParts};
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// Says that a table's parts hold only the rows that changed since another checkpoint, the one that this one
-/// stands on.
+/// A note that the parts of a table hold only the rows that changed since the checkpoint below this
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangedParts {
-    /// Rows in the parts.
+    /// The number of rows in the parts.
     pub rows: u64,
-    /// Keys whose rows went meanwhile, over the same slots as the parts; absent where rows never go.
+    /// The keys that were evicted since, over the same slots as the parts; absent where rows are
+    /// never evicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<ListedParts>,
-    /// Where the other rows are, the whole one first. No part of the file: who opens the chain of checkpoints
-    /// says it (see [`TableParts::stand_on`]).
+    /// The files that hold the other rows, the whole checkpoint first. They are not stored in the
+    /// manifest: the code that opens a chain of checkpoints fills them in (see
+    /// [`TableParts::stand_on`]).
     #[serde(skip)]
     pub below: Vec<PartsBelow>,
 }
 
-/// One table's files in a checkpoint that another one stands on.
+/// The files of one table in a checkpoint below another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartsBelow {
-    /// The checkpoint's folder.
+    /// The folder of the checkpoint.
     pub folder: PathBuf,
-    /// Rows in the parts.
+    /// The number of rows in the parts.
     pub rows: u64,
-    /// Its parts.
+    /// The parts of the table.
     pub parts: Vec<PartInfo>,
-    /// Keys whose rows had gone; absent in a whole checkpoint, and where rows never go.
+    /// The evicted keys; absent in a whole checkpoint, and where rows are never evicted.
     pub gone: Option<ListedParts>,
 }
 
 impl TableParts {
-    /// Says where the rows are that did not change: in the checkpoint in `folder`, whose entry for this table is
-    /// `parent`, and below it. Does nothing where the parts are whole.
+    /// Records where the unchanged rows are: in the checkpoint in `folder`, whose entry for this
+    /// table is `parent`, and below it. Does nothing where the parts are whole.
     pub fn stand_on(&mut self, folder: &Path, parent: &Self) {
         let Some(changes) = &mut self.changes else { return };
         let (own, gone) = match &parent.changes {
@@ -51,21 +53,24 @@ impl TableParts {
         changes.below.push(PartsBelow { folder, rows: own, parts, gone });
     }
 
-    /// Every file of this table in the checkpoint's own folder.
+    /// Yields every file of this table in the checkpoint's own folder.
     pub fn files(&self) -> impl Iterator<Item = &PartInfo> {
         let gone = self.changes.iter().filter_map(|changes| changes.gone.as_ref());
         let others = gone.chain(&self.narrow).chain(&self.candidates).chain(&self.filter);
         self.parts.iter().chain(others.flat_map(|listed| &listed.parts))
     }
 
-    /// The same in the folders of the checkpoints below it.
+    /// Yields every file of this table in the checkpoints below this one.
     pub fn files_below(&self) -> impl Iterator<Item = &PartInfo> {
         let below = self.changes.iter().flat_map(|changes| &changes.below);
         below.flat_map(|b| b.parts.iter().chain(b.gone.iter().flat_map(|gone| &gone.parts)))
     }
 }
 
-/// A checkpoint's entry for each table, in the order of the tables.
+/// Returns a checkpoint's entry for each table, in the order of the tables.
+///
+/// # Errors
+/// [`Error::Mismatch`] where the checkpoint and the job have different tables.
 pub fn listed_parts<'a>(
     shapes: &[&RowShape],
     parts: &'a [TableParts],

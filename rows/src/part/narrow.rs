@@ -1,8 +1,8 @@
-//! The rows that are not full yet, as a checkpoint has them: parts of their own, cut by their own number.
+//! The narrow rows of a checkpoint: parts of their own, cut by their own number.
 //!
-//! A table whose rows grow is written whole in every checkpoint: a row may change its width between two of them, so that
-//! changes of one width would have to take rows out of the other. So its parts are never merged with those of a
-//! checkpoint below.
+//! A table whose rows grow is written whole in every checkpoint: a row may become full between two
+//! of them, so that changes of one width would have to remove rows of the other. So these parts are
+//! never merged with those of a checkpoint below.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use super::{NARROW, TableParts};
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// Opens and verifies the narrow rows of each table, of those that have any kind of them: `tables[i]` belongs to
-/// `shapes[i]`. A key that has a row in both widths is found where they are put together.
+/// Opens and verifies the narrow rows of the tables that have any: `tables[i]` belongs to
+/// `shapes[i]`. A key that has a row of each width is found later, when the table is put together.
 pub fn open_narrow(
     workers: &Workers,
     folder: &Path,

@@ -1,4 +1,5 @@
-//! One part, from bytes to columns: every number is checked before it is used.
+//! Opening one file of a checkpoint, from bytes to columns: every number is checked before it is
+//! used.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// One part while it is being opened.
+/// One file of a checkpoint while it is being opened.
 pub(super) struct Opening<'a> {
     pub(super) path: PathBuf,
     pub(super) shape: &'a RowShape,
@@ -30,7 +31,7 @@ impl Opening<'_> {
         Err(Error::Part { path: self.path.clone(), reason: reason.into() })
     }
 
-    /// Maps a file of rows, compares it with what the checkpoint says, and finds its columns.
+    /// Maps a file of rows, compares it with the checkpoint's entry, and finds its columns.
     pub(super) fn open(&self, info: &PartInfo, slots: Range<usize>) -> Result<StoredPart> {
         let buffer = self.verified(info)?;
         let part = self.row_columns(&buffer, slots)?;
@@ -39,7 +40,7 @@ impl Opening<'_> {
         Ok(part)
     }
 
-    /// The same for a file of candidates.
+    /// Maps a file of candidates, compares it with the checkpoint's entry, and finds its columns.
     pub(super) fn open_candidates(
         &self,
         info: &PartInfo,
@@ -52,7 +53,7 @@ impl Opening<'_> {
         let is_legal = |&count: &u32| (1..LARGEST_THRESHOLD).contains(&count);
         match part.counts.iter().position(|count| !is_legal(count)) {
             Some(row) => self.refuse(format!(
-                "column `count`, row {row}: {} is no count of a key that waits, which is 1 to {}; {REMEDY}",
+                "column `count`, row {row}: {} is not the count of a waiting key, which is 1 to {}; {REMEDY}",
                 part.counts[row],
                 LARGEST_THRESHOLD - 1
             )),
@@ -60,7 +61,7 @@ impl Opening<'_> {
         }
     }
 
-    /// The mapped bytes of a file, which are those that were written.
+    /// Maps a file and checks that its bytes are those that were written.
     pub(super) fn verified(&self, info: &PartInfo) -> Result<Buffer> {
         let bytes = mmap::map(&self.path)?;
         if bytes.len() as u64 != info.bytes {
@@ -73,7 +74,7 @@ impl Opening<'_> {
         let hash = blake3::hash(&bytes).to_hex().to_string();
         if hash != info.blake3 {
             return self.refuse(format!(
-                "the file's BLAKE3 is {hash} and the checkpoint says {}; a bit of it was changed, {REMEDY}",
+                "the file's BLAKE3 is {hash} and the checkpoint says {}; the file was changed, {REMEDY}",
                 info.blake3
             ));
         }
@@ -87,7 +88,7 @@ impl Opening<'_> {
         })
     }
 
-    /// Columns of a file, or why one of them cannot be used.
+    /// Reads columns of a file, or returns why one of them cannot be used.
     pub(super) fn columns<T>(
         &self,
         file: &ArrowFile<'_>,
@@ -132,7 +133,8 @@ impl Opening<'_> {
         let expected = candidate_fields();
         let found = file.schema.fields();
         if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
-            return self.refuse(format!("it does not have the columns of candidates; {REMEDY}"));
+            return self
+                .refuse(format!("the file does not have the columns of candidates; {REMEDY}"));
         }
         self.check_metadata(&file.schema, slots)?;
         self.columns(&file, |columns| {
@@ -144,7 +146,7 @@ impl Opening<'_> {
         })
     }
 
-    /// Names and types of the columns. Returns the width of the state.
+    /// Checks the names and types of the columns. Returns the width of the state.
     fn check_fields(&self, schema: &Schema) -> Result<usize> {
         let mut state_width = self.shape.state_width;
         let dtype = self.shape.spec.dtype;
@@ -192,13 +194,15 @@ impl Opening<'_> {
         }
         if schema.fields().len() != expected.len() {
             let count = schema.fields().len();
-            return self
-                .refuse(format!("it has {count} columns instead of {}; {REMEDY}", expected.len()));
+            return self.refuse(format!(
+                "the file has {count} columns instead of {}; {REMEDY}",
+                expected.len()
+            ));
         }
         Ok(state_width)
     }
 
-    /// What the metadata say the part is.
+    /// Checks the metadata of a file: its format, its table and its slots.
     pub(super) fn check_metadata(&self, schema: &Schema, slots: &Range<usize>) -> Result<()> {
         let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
         if said("zillion.format") != FORMAT {
@@ -224,7 +228,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// What the metadata say of the rows.
+    /// Checks the segments that the metadata name.
     fn check_segments(&self, schema: &Schema) -> Result<()> {
         let segments = schema.metadata().get("zillion.segments").map_or("", String::as_str);
         let agrees = match self.need {
@@ -292,7 +296,7 @@ fn describe_type(field: &Field) -> String {
     format!("{}{nulls}", field.data_type())
 }
 
-/// `name:dim:optimizer,…` as names and dims.
+/// Parses `name:dim:optimizer,…` into names and dimensions.
 fn names_and_dims(segments: &str) -> Option<Vec<(String, usize)>> {
     let segment = |text: &str| {
         let mut fields = text.split(':');

@@ -1,4 +1,4 @@
-//! Stored parts: which a table has, where a key is in them, what a row holds.
+//! Reading the opened parts of a checkpoint: finding a key and returning its row.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::row::Meta;
 use crate::row::{RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// What to do about a file that is not what its checkpoint says.
+/// The remedy for a file that differs from its checkpoint's entry.
 pub(super) const REMEDY: &str = "take another checkpoint, or copy this one again";
 
-/// One verified part, mapped.
+/// One verified and mapped part.
 #[derive(Debug)]
 pub(super) struct StoredPart {
     pub(super) slots: Range<usize>,
@@ -31,13 +31,13 @@ pub(super) struct StoredPart {
     pub(super) counts: ScalarBuffer<u32>,
     pub(super) last_steps: ScalarBuffer<u64>,
     pub(super) dirty_epochs: ScalarBuffer<u32>,
-    /// Shows and clicks, where the table keeps them.
+    /// The shows and clicks, where the table keeps them.
     pub(super) uses: Option<(ScalarBuffer<f32>, ScalarBuffer<f32>)>,
-    /// Whether its rows are narrow.
+    /// Whether the rows are narrow.
     pub(super) is_narrow: bool,
 }
 
-/// A part's weights, flat, in the type of its table.
+/// The weights of a part, flat, in the type of its table.
 #[derive(Debug)]
 pub(super) enum StoredWeights {
     F32(ScalarBuffer<f32>),
@@ -46,13 +46,13 @@ pub(super) enum StoredWeights {
 }
 
 impl StoredPart {
-    /// The rows whose keys lie in `slots`.
+    /// Returns the rows whose keys lie in `slots`.
     pub(super) fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
         let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
         before(slots.start)..before(slots.end)
     }
 
-    /// Whether its rows are narrow.
+    /// Returns whether the rows are narrow.
     pub(super) fn is_narrow(&self) -> bool {
         self.is_narrow
     }
@@ -92,27 +92,27 @@ impl StoredPart {
         }
     }
 
-    /// Whether rows have shows and clicks.
+    /// Returns whether rows have shows and clicks.
     pub(super) fn keeps_uses(&self) -> bool {
         self.uses.is_some()
     }
 
-    /// The row of a key, by interpolation.
+    /// Returns the row of a key, found by interpolation.
     pub(super) fn find(&self, key: FeatureKey) -> Option<usize> {
         search(key, &self.slots, self.keys.len(), |row| self.keys[row])
     }
 }
 
-/// What a reader needs of a part.
+/// The data that a reader needs of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Weights: any optimizer will do.
+    /// The weights: the job may have other optimizers.
     Weights,
-    /// State too: the optimizers must be the table's.
+    /// The optimizer state too: the optimizers must be the table's.
     State,
 }
 
-/// Opens and verifies the candidates of each table, of those that have a list.
+/// Opens and verifies the candidates of the tables that have a list of them.
 pub fn open_candidates(
     workers: &Workers,
     folder: &Path,
@@ -134,7 +134,7 @@ pub fn open_candidates(
     })
 }
 
-/// Opens the files of every table, shared out to the workers.
+/// Opens the files of every table; the workers share them.
 pub(super) fn open_files<T: Send>(
     workers: &Workers,
     tables: Vec<&[PartInfo]>,
@@ -156,7 +156,7 @@ pub(super) fn open_files<T: Send>(
     Ok(by_table)
 }
 
-/// The list of one kind of a table's files.
+/// Checks the names and the number of one kind of a table's files.
 pub(super) fn check_names(
     folder: &Path,
     shape: &RowShape,

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
 
-/// The position of a key among the `len` sorted keys of some slots: keys are mixed, so the key itself says where it
-/// is, give or take the square root of their number.
+/// Returns the position of a key among the `len` sorted keys of some slots. Keys are mixed, so that
+/// the key itself tells its position, up to an error of about the square root of `len`.
 #[inline]
 pub(super) fn search(
     key: FeatureKey,

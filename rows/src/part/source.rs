@@ -1,4 +1,4 @@
-//! A checkpoint's parts as a [`RowSource`]: mapped, verified, searched in place.
+//! The parts of a checkpoint as a [`RowSource`]: mapped, verified, searched in place.
 
 use std::path::Path;
 
@@ -12,7 +12,8 @@ use crate::shape::RowShape;
 use crate::source::{LookupReport, RowSource, shape_rows};
 use crate::spec::TableSpec;
 
-/// Rows of a checkpoint, read where they lie. Unknown keys read as their table declares.
+/// The rows of a checkpoint, read where they are mapped. An unknown key reads as its table
+/// declares.
 ///
 /// Optimizers do not matter here: specs need to agree with the checkpoint in names and dimensions.
 #[derive(Debug)]
@@ -24,15 +25,15 @@ pub struct PartSource {
 #[derive(Debug)]
 struct StoredTable {
     shape: RowShape,
-    /// In slot order, a power of two.
+    /// The parts in slot order, a power of two.
     parts: Vec<RowPart>,
-    /// Those of narrow rows; none where all rows are full.
+    /// The parts of narrow rows; none where all rows are full.
     narrow: Vec<RowPart>,
 }
 
 impl PartSource {
-    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. Every part is hashed and checked,
-    /// shared out to the workers.
+    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. Every part is hashed and
+    /// checked; the workers share the parts.
     ///
     /// # Errors
     /// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it.
@@ -59,7 +60,7 @@ impl PartSource {
 }
 
 impl StoredTable {
-    /// Fills the rows of a plan; returns how many keys are not there.
+    /// Fills the rows of a plan; returns how many keys have no row.
     fn read(&self, plan: &TablePlan, rows: &mut TableRows) -> u64 {
         let width = self.shape.width;
         let mut missing = 0;
@@ -82,7 +83,7 @@ impl StoredTable {
         missing
     }
 
-    /// Fills a narrow row, in the initial row of its key; false where there is none.
+    /// Fills a narrow row over the initial row of its key; returns whether the key has one.
     fn read_narrow(&self, key: FeatureKey, target: &mut [f32]) -> bool {
         let Some(part) = self.narrow.get(key.slot() * self.narrow.len() / zillion_feature::SLOTS)
         else {

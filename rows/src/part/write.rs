@@ -1,7 +1,6 @@
-//! Writing a part.
+//! Writing a part of a checkpoint.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,12 +15,13 @@ use zillion_device::Files;
 use zillion_feature::{FeatureKey, Use};
 
 use super::{FORMAT, NARROW, PartInfo, ROWS, describe_segments, file_name, part_slots};
+use crate::arrow_writer::{Hashed, io_error};
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::row::{RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// Names the type of numbers that Arrow does not have.
+/// The metadata key that names a number type that Arrow does not have.
 const DTYPE: &str = "zillion.dtype";
 
 /// The rows of a part in columns, in key order.
@@ -33,12 +33,12 @@ pub struct PartRows {
     pub(super) counts: Vec<u32>,
     pub(super) last_steps: Vec<u64>,
     pub(super) dirty_epochs: Vec<u32>,
-    /// What rows were used for, where the table keeps that.
+    /// The shows and clicks of the rows, where the table keeps them.
     uses: Option<Vec<Use>>,
 }
 
 impl PartRows {
-    /// Room for this many rows.
+    /// Reserves the memory of this many rows.
     pub fn with_capacity(rows: usize, shape: &RowShape) -> Self {
         Self {
             keys: Vec::with_capacity(rows),
@@ -51,18 +51,18 @@ impl PartRows {
         }
     }
 
-    /// Bytes that a row of a table takes here.
+    /// Returns the number of bytes that a row of a table takes in these columns.
     pub fn row_bytes(shape: &RowShape) -> usize {
         let floats = (shape.width + shape.state_width) * size_of::<f32>();
         floats + 2 * size_of::<u64>() + 2 * size_of::<u32>()
     }
 
-    /// The keys of all rows so far.
+    /// Returns the keys of all rows so far.
     pub fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// Adds the next row.
+    /// Adds the next row, in key order.
     pub fn push(&mut self, key: FeatureKey, row: StoredRow<'_>) {
         self.keys.push(key.0);
         self.weights.append(row.weights);
@@ -93,7 +93,7 @@ impl WeightColumn {
         }
     }
 
-    /// Adds a row, whose type is that of the column: both are the table's.
+    /// Adds a row. Its type is that of the column: both are the table's.
     fn append(&mut self, row: RowWeights<'_>) {
         match (self, row) {
             (Self::F32(all), RowWeights::F32(row)) => all.extend_from_slice(row),
@@ -119,7 +119,7 @@ impl WeightColumn {
     }
 }
 
-/// The columns of a part of this table.
+/// Returns the columns of a part of this table.
 pub(super) fn fields(shape: &RowShape) -> Vec<Field> {
     let mut fields = vec![
         Field::new("key", DataType::UInt64, false),
@@ -140,7 +140,8 @@ fn list_type(dtype: Dtype, width: usize) -> DataType {
     DataType::FixedSizeList(item(dtype), width as i32)
 }
 
-/// A number of a list. Arrow has no bf16: its bits are u16, and the field says what they are.
+/// Returns the field of a number of a list. Arrow has no bf16: its bits are stored as u16, and the
+/// field says so.
 fn item(dtype: Dtype) -> Arc<Field> {
     let (data_type, metadata) = match dtype {
         Dtype::F32 => (DataType::Float32, None),
@@ -151,7 +152,7 @@ fn item(dtype: Dtype) -> Arc<Field> {
     Arc::new(field.with_metadata(metadata.into_iter().collect::<BTreeMap<_, _>>()))
 }
 
-/// The type of the weights of a file, as its schema says it.
+/// Returns the type of the weights of a file, as its schema tells it.
 pub(super) fn dtype_of(weights: &DataType) -> Option<Dtype> {
     let DataType::FixedSizeList(found, _) = weights else { return None };
     Dtype::ALL.into_iter().find(|&dtype| *found == item(dtype))
@@ -171,14 +172,14 @@ fn list_of(
     Ok(Arc::new(list))
 }
 
-/// What a part's schema says about it.
+/// Returns the schema of a part.
 fn schema(shape: &RowShape, part: usize, parts: usize) -> Schema {
     let mut metadata = metadata(shape, part, parts);
     metadata.insert("zillion.segments".to_owned(), describe_segments(shape));
     Schema::new(fields(shape)).with_metadata(metadata)
 }
 
-/// What every file of a table says about itself.
+/// Returns the metadata that every file of a table has.
 pub(super) fn metadata(shape: &RowShape, part: usize, parts: usize) -> BTreeMap<String, String> {
     let slots = part_slots(part, parts);
     BTreeMap::from([
@@ -206,7 +207,8 @@ fn batch(rows: PartRows, shape: &RowShape, schema: Arc<Schema>) -> Result<Record
     RecordBatch::try_new(schema, columns)
 }
 
-/// Writes and syncs one part below `folder` (whose sub-folders exist). The folder is not synced.
+/// Writes and syncs one part of full rows below `folder`, whose sub-folders exist. The folder is
+/// not synced.
 pub fn write_part(
     files: &Files,
     folder: &Path,
@@ -217,7 +219,7 @@ pub fn write_part(
     write_file_of(files, folder, shape, (place, ROWS), rows)
 }
 
-/// The same for rows of either width of a table: `shape` is the table's.
+/// Writes and syncs one part of full or of narrow rows; `shape` is the table's.
 pub fn write_rows(
     files: &Files,
     folder: &Path,
@@ -261,30 +263,4 @@ pub(super) fn write_file(
         writer.finish().map_err(io_error)
     })?;
     Ok(PartInfo { file, rows, bytes, blake3: hasher.finalize().to_hex().to_string() })
-}
-
-/// Keeps the kind of an error of the disk, so that a full one is told from others.
-fn io_error(error: ArrowError) -> io::Error {
-    match error {
-        ArrowError::IoError(_, error) => error,
-        other => io::Error::other(other),
-    }
-}
-
-/// Hashes what it passes on.
-struct Hashed<'a> {
-    out: &'a mut dyn Write,
-    hasher: &'a mut blake3::Hasher,
-}
-
-impl Write for Hashed<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        self.hasher.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
 }

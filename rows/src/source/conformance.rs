@@ -1,4 +1,4 @@
-//! What every [`RowSource`] must do, as a function that each implementation's test calls.
+//! The conformance suite of [`RowSource`], which the test of each implementation calls.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use super::RowSource;
 /// The rows that a source must have: by table, by key, the weights without padding.
 pub type ExpectedRows = Vec<BTreeMap<FeatureKey, Vec<f32>>>;
 
-/// A plan that looks up these keys, for tests: unique keys in slot order with their occurrences, no columns.
+/// Makes a plan that looks up these keys, for tests: unique keys in slot order with their
+/// occurrences, no columns.
 pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
     let tables = keys.iter().enumerate().map(|(table, keys)| {
         let mut seen = std::collections::BTreeSet::new();
@@ -36,11 +37,11 @@ pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
     LookupPlan { rows: 0, tables: tables.collect(), columns: Vec::new() }
 }
 
-/// Checks a source against the rows that it must have. `absent` are keys (by table) that it must not
-/// have, and `default` says what they must read as.
+/// Checks a source against the rows that it must have. `absent` are keys (by table) that it must
+/// not have, and `default` returns the rows that those keys must read as.
 ///
 /// # Errors
-/// The first thing that is not as it must be, in words.
+/// The first difference, in words.
 pub fn check(
     source: &mut dyn RowSource,
     expected: &ExpectedRows,

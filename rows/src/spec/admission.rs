@@ -1,4 +1,4 @@
-//! When a key gets a row.
+//! The admission of keys: the condition under which a key gets a row.
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::random::combine;
@@ -7,39 +7,43 @@ use super::eviction::power;
 use crate::candidate;
 use crate::filter;
 
-/// When a key gets a row. In a job file: `admission = { kind = "count", at_least = 5 }`.
+/// The condition under which a key gets a row. In a job file:
+/// `admission = { kind = "count", at_least = 5 }`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Admission {
-    /// By the first push.
+    /// The first push makes the row.
     #[default]
     All,
-    /// By the push that brings its occurrences in the training data (values, not steps) to a number. Until
-    /// then the key reads as its initial row and its gradients are dropped and counted.
+    /// The row is made by the push that brings the key's occurrences in the training data (values,
+    /// not steps) to a threshold. Until then the key reads as its initial row, and its gradients
+    /// are dropped and counted.
     Count {
-        /// Occurrences, 1 to 4096.
+        /// The number of occurrences, 1 to 4096.
         at_least: u32,
     },
-    /// The same by a counting Bloom filter (Bloom 1970; Fan et al. 2000; blocks of a cache line after Putze,
-    /// Sanders, Singler 2007), whose size is a matter of the expected keys and the error, and not of the keys
-    /// that come. No key waits longer than by exact counts; some come in early. Counts are halved where more
-    /// keys came than were expected.
+    /// Occurrences are counted in a counting Bloom filter (Bloom 1970; Fan et al. 2000; blocks of a
+    /// cache line after Putze, Sanders, Singler 2007). Its size depends on the expected keys and
+    /// the error, and not on the keys that come. No key waits longer than by exact counts; some
+    /// keys are admitted early. Counts are halved when more keys came than were expected.
     Bloom {
-        /// Occurrences, 1 to 255.
+        /// The number of occurrences, 1 to 255.
         at_least: u32,
-        /// Keys that wait at the same time.
+        /// The number of keys that wait at the same time.
         keys: u64,
         /// The share of keys whose count is too large when so many wait.
         error: f64,
     },
-    /// By a draw at each occurrence: a function of the table's seed, the key and the step.
+    /// Each occurrence admits the key with some probability; the draw is a function of the table's
+    /// seed, the key and the step.
     Probability {
-        /// The chance at one occurrence, above 0 and at most 1.
+        /// The probability at one occurrence, above 0 and at most 1.
         p: f64,
     },
 }
 
-/// Whether one of a key's occurrences in a step is drawn, each with chance `p`. One number decides for all of them.
+/// Returns whether one of a key's occurrences in a step is drawn, each with probability `p`. One
+/// number decides for all of them.
 pub fn is_drawn(p: f64, seed: u64, key: u64, step: u32, times: u32) -> bool {
     let bits = combine(combine(seed, key), u64::from(step)) >> 11;
     let unit = bits as f64 / (1u64 << 53) as f64;
@@ -47,7 +51,7 @@ pub fn is_drawn(p: f64, seed: u64, key: u64, step: u32, times: u32) -> bool {
 }
 
 impl Admission {
-    /// Whether every key gets a row at once.
+    /// Returns whether every key gets a row at once.
     pub fn is_all(&self) -> bool {
         *self == Self::All
     }
@@ -57,7 +61,7 @@ impl Admission {
         matches!(self, Self::Count { .. })
     }
 
-    /// The key and the reason of what is out of range.
+    /// Returns the first setting that is out of range: its key and the reason.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         const { assert!(candidate::LARGEST_THRESHOLD == 4096, "the message says so") };
         const { assert!(filter::LARGEST_THRESHOLD == 255, "the message says so") };

@@ -2,20 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How far a row's gradient may reach before the rule sees it. In a job file: `clip = { norm = 1.0 }`.
+/// The limits of a row's gradient before the rule sees it. In a job file: `clip = { norm = 1.0 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClipSpec {
-    /// The gradient of a row's segment is scaled down to this Euclidean length.
+    /// The largest Euclidean length of the gradient of a row's segment; a longer one is scaled down
+    /// to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm: Option<f32>,
-    /// Each number of it is brought into `[-value, value]`, before its length is taken.
+    /// The largest magnitude of each number of the gradient, applied before the length is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f32>,
 }
 
 impl ClipSpec {
-    /// The first setting that is out of range: its key and what it must be.
+    /// Returns the first setting that is out of range: its key and what it must be.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         let illegal = |limit: Option<f32>| limit.is_some_and(|x| !(x.is_finite() && x > 0.0));
         if self.norm.is_none() && self.value.is_none() {
@@ -30,19 +31,19 @@ impl ClipSpec {
     }
 }
 
-/// What weights may be: they are brought back into `[low, high]` after each update, and a new row begins
-/// there. In a job file: `bounds = [-1.0, 1.0]`.
+/// The bounds of weights. Weights are brought back into `[low, high]` after each update, and a new
+/// row begins there. In a job file: `bounds = [-1.0, 1.0]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "[f32; 2]", into = "[f32; 2]")]
 pub struct Bounds {
-    /// The smallest weight.
+    /// The smallest weight that is allowed.
     pub low: f32,
-    /// The largest.
+    /// The largest weight that is allowed.
     pub high: f32,
 }
 
 impl Bounds {
-    /// What is wrong with them.
+    /// Returns the reason why the bounds are not valid.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         let finite = self.low.is_finite() && self.high.is_finite();
         (!finite || self.low > self.high).then_some(
@@ -51,7 +52,7 @@ impl Bounds {
         )
     }
 
-    /// A weight brought into the bounds. What is not a number stays so, for all to see.
+    /// Returns a weight brought into the bounds. NaN stays NaN, so that it is seen.
     #[inline(always)]
     pub fn hold(self, weight: f32) -> f32 {
         let raised = if weight < self.low { self.low } else { weight };

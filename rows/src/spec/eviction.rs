@@ -1,74 +1,82 @@
-//! When a row goes, and what a table keeps of the uses of its rows.
+//! The eviction of rows: the condition under which a row is removed, and the statistics of use that
+//! it may need.
 
 use serde::{Deserialize, Serialize};
 
-/// When a row goes. In a job file: `eviction = { kind = "unseen", steps = 10000 }`.
+/// The condition under which a row is removed. In a job file:
+/// `eviction = { kind = "unseen", steps = 10000 }`.
 ///
-/// Where the table has a limit (`max_rows`, `max_bytes`), every kind but `never` makes room: the least rows go.
-/// `below` makes rows go on schedule too: those that are worth less, at their slot's turn.
+/// Where the table has a limit (`max_rows`, `max_bytes`), every kind but `never` makes room: the
+/// rows with the lowest priority are removed. `below` removes rows on schedule too: those with a
+/// lower value, when their slot has its turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Eviction {
-    /// Never. A table at its limit refuses new keys.
+    /// Rows are never removed. A table at its limit refuses new keys.
     #[default]
     Never,
-    /// When its last push lies more than a number of steps back; a key that waits to be admitted is
-    /// forgotten by the same rule. Every step visits some of the slots, so that each is visited once in as
-    /// many steps, or in 4096 if that is sooner: what has expired is gone by then. A key that is seen again
-    /// is new. At capacity those go first that were not seen for longest.
+    /// A row is removed when its last push lies more than a number of steps back; a key that waits
+    /// to be admitted is forgotten by the same rule. Every step visits some of the slots, so that
+    /// each is visited once in as many steps, or in 4096 if that is sooner. A key that is seen
+    /// again is new. At the limit, the rows are removed first that were not seen for longest.
     Unseen {
-        /// Steps, from 1.
+        /// The number of steps, from 1.
         steps: u64,
     },
-    /// At capacity, those that were not seen for longest.
+    /// At the limit, the rows are removed first that were not seen for longest.
     Lru,
-    /// Those that are used least: pushes, counted half for every `half_life` steps since the last one.
+    /// The least used rows are removed first: pushes count half for every `half_life` steps since
+    /// the last one.
     Lfu {
-        /// Steps, from 1.
+        /// The number of steps, from 1.
         half_life: u64,
-        /// On schedule: rows go whose count has aged to less.
+        /// The aged count below which rows are removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// Steps in which every row is looked at once for that; 4096 where absent, and at most.
+        /// The number of steps in which every row is compared with `below` once; 4096 where absent,
+        /// and at most.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
-    /// Those with the lowest score, `show_weight * shows + click_weight * clicks`, decayed as the table's
-    /// statistics say.
+    /// The rows with the lowest score are removed first:
+    /// `show_weight * shows + click_weight * clicks`, decayed as the table's statistics say.
     Score {
-        /// What a show is worth, from 0.
+        /// The weight of a show, from 0.
         show_weight: f64,
-        /// What a click is worth, from 0.
+        /// The weight of a click, from 0.
         click_weight: f64,
-        /// On schedule: rows go whose score is less.
+        /// The score below which rows are removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// As with `lfu`.
+        /// The number of steps in which every row is compared with `below` once; 4096 where absent,
+        /// and at most.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
-    /// Those whose weights have the smallest L2 norm, all segments together.
+    /// The rows whose weights have the smallest L2 norm, all segments together, are removed first.
     L2 {
-        /// On schedule: rows go whose norm is less.
+        /// The norm below which rows are removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// As with `lfu`.
+        /// The number of steps in which every row is compared with `below` once; 4096 where absent,
+        /// and at most.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
 }
 
-/// Shows and clicks of each row, decayed by periods. In a job file: `statistics = { decay = 0.98, every_steps = 5000 }`.
+/// The statistics of shows and clicks of each row, decayed by periods. In a job file:
+/// `statistics = { decay = 0.98, every_steps = 5000 }`.
 ///
-/// Periods are counted in steps and not in time: the step of a row's last push is in its metadata anyway, so that
-/// decay needs no clock and no further word a row, and a run that is repeated decays alike. A day is as many steps
-/// as a day's data take.
+/// Periods are counted in steps and not in time: the step of a row's last push is in its metadata
+/// anyway, so that decay needs no clock and no further word a row, and a repeated run decays alike.
+/// A day is as many steps as a day's data take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UseStatistics {
-    /// What is left of shows and clicks after a period: above 0, at most 1.
+    /// The share of shows and clicks that is left after a period: above 0, at most 1.
     pub decay: f32,
-    /// Steps of a period, from 1.
+    /// The number of steps of a period, from 1.
     pub every_steps: u32,
 }
 
@@ -80,7 +88,7 @@ impl UseStatistics {
         (self.every_steps == 0).then_some(("every_steps", "must be at least 1"))
     }
 
-    /// What is left at `step` of what was there at `last`, by whole periods.
+    /// Returns the share that is left at `step` of a value of step `last`, by whole periods.
     #[inline(always)]
     pub fn left(&self, last: u32, step: u32) -> f32 {
         let periods = (step / self.every_steps).saturating_sub(last / self.every_steps);
@@ -88,7 +96,7 @@ impl UseStatistics {
     }
 }
 
-/// `base^exponent` by squaring: the same bits everywhere.
+/// Returns `base^exponent` by squaring: the same bits on every machine.
 #[inline(always)]
 pub(super) fn power(mut base: f64, mut exponent: u32) -> f64 {
     let mut product = 1.0;
@@ -103,7 +111,7 @@ pub(super) fn power(mut base: f64, mut exponent: u32) -> f64 {
 }
 
 impl Eviction {
-    /// Whether rows stay for ever.
+    /// Returns whether rows are never removed.
     pub fn is_never(&self) -> bool {
         *self == Self::Never
     }
@@ -131,13 +139,13 @@ impl Eviction {
             (_, Some(0)) => Some(("every", "must be at least 1")),
             (None, Some(_)) => Some((
                 "every",
-                "says how often rows are held against `below`, which is not set; set it, or remove this",
+                "sets how often rows are compared with `below`, which is not set; set `below`, or remove this",
             )),
             _ => None,
         }
     }
 
-    /// The name in job files.
+    /// Returns the name in job files.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Never => "never",
@@ -149,12 +157,12 @@ impl Eviction {
         }
     }
 
-    /// What rows are worth less than when they go on schedule; of the kinds that rank rows.
+    /// Returns the value below which rows are removed on schedule, of the kinds that rank rows.
     pub fn below(&self) -> Option<f64> {
         self.schedule().0
     }
 
-    /// `below` and `every` of the kinds that have them.
+    /// Returns `below` and `every` of the kinds that have them.
     pub fn schedule(&self) -> (Option<f64>, Option<u64>) {
         match *self {
             Self::Never | Self::Unseen { .. } | Self::Lru => (None, None),
@@ -164,7 +172,7 @@ impl Eviction {
         }
     }
 
-    /// Whether rows go without a limit of the table.
+    /// Returns whether rows are removed even without a limit of the table.
     pub fn is_scheduled(&self) -> bool {
         matches!(self, Self::Unseen { .. }) || self.schedule().0.is_some()
     }

@@ -1,43 +1,46 @@
-//! Rows that become full when their key has shown that it is frequent.
+//! The growth of rows: a row becomes full when its key has shown that it is frequent.
 //!
-//! Most keys of a real stream are rare, and a rare key learns little more than one number. Until it has been pushed
-//! often enough, its row has some of its floats and not the others (multi-dimension embeddings, as XDL and
-//! Monolith have them). What is missing reads as the initial row of the key, so that growing changes no answer.
+//! Most keys of a real stream are rare, and a rare key learns little more than one number. Until a
+//! row has been pushed often enough, it has some of its floats and not the others (multi-dimension
+//! embeddings, as XDL and Monolith have them). The floats that it lacks read as those of the
+//! initial row of the key, so that growing changes no answer.
 
 use serde::{Deserialize, Serialize};
 
 use super::{SegmentSpec, TableSpec};
 use crate::layout::{SegmentLayout, TableLayout};
 
-/// Pushes beyond which a growth is taken for a mistake: counts of rows stay at the largest number.
+/// The largest number of pushes; more is taken for a mistake, because counts of rows stop at the
+/// largest number of their type.
 const MOST: u32 = 1 << 31;
 
-/// When the rows of a table become full, and what they are before. In a job file: `grow = { at = 20 }`.
+/// The growth of the rows of a table. In a job file: `grow = { at = 20 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Growth {
-    /// Pushes of a row; the one that reaches it is the last that a narrow row takes.
+    /// The number of pushes that make a row full; the push that reaches it is the last that a
+    /// narrow row takes.
     pub at: u32,
-    /// Floats of the table's first segment that a narrow row has. Absent: none, where rows have another segment
-    /// (which narrow rows have whole), else one.
+    /// The number of floats of the table's first segment that a narrow row has. Absent: none, where
+    /// rows have another segment (which narrow rows have whole), else one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<usize>,
 }
 
 impl Growth {
-    /// Whether rows are full from their first push.
+    /// Returns whether rows are full from their first push.
     pub fn is_off(&self) -> bool {
         self.at == 1
     }
 }
 
 impl TableSpec {
-    /// Floats of the first segment that a narrow row has.
+    /// Returns the number of floats of the first segment that a narrow row has.
     fn narrow_dim(&self, growth: Growth) -> usize {
         growth.from.unwrap_or(usize::from(self.segments.len() == 1))
     }
 
-    /// The segments of a narrow row, where rows grow.
+    /// Returns the segments of a narrow row, where rows grow.
     pub(crate) fn narrow_segments(&self) -> Option<Vec<SegmentSpec>> {
         let dim = self.narrow_dim(self.grow?);
         let (first, others) = self.segments.split_first()?;
@@ -51,8 +54,8 @@ impl TableSpec {
         Some(Self { grow: None, segments, ..self.clone() })
     }
 
-    /// Bytes that a table of so many full and so many narrow rows takes in memory on `shards` shards: as
-    /// [`TableSpec::memory`], which is of full rows.
+    /// Returns the number of bytes that a table of so many full and so many narrow rows takes in
+    /// memory on `shards` shards; [`TableSpec::memory`] counts full rows only.
     pub fn memory_of_widths(&self, full: u64, narrow: u64, shards: usize) -> u64 {
         let Some(small) = self.narrow_spec() else {
             return self.memory(full + narrow, shards);
@@ -61,7 +64,7 @@ impl TableSpec {
         rows(self, full) + rows(&small, narrow) + self.index_memory(full + narrow)
     }
 
-    /// Which floats of a full row a narrow one has, in their order.
+    /// Returns the floats of a full row that a narrow one has, in their order.
     pub(crate) fn narrow_layout(&self, full: &[SegmentLayout]) -> Option<Vec<SegmentLayout>> {
         let dim = self.narrow_dim(self.grow?);
         let (first, others) = full.split_first()?;
@@ -69,7 +72,7 @@ impl TableSpec {
         Some(first.into_iter().chain(others.iter().cloned()).collect())
     }
 
-    /// The key below the table's, and the reason, of a growth that cannot be.
+    /// Returns the key below the table's, and the reason, of a growth that is not possible.
     pub(crate) fn growth_problem(&self) -> Option<(&'static str, String)> {
         let growth = self.grow?;
         let first = self.segments.first()?;
@@ -108,7 +111,7 @@ impl TableSpec {
 }
 
 impl TableLayout {
-    /// Floats of a narrow row; 0 where all rows are full.
+    /// Returns the number of floats of a narrow row; 0 where all rows are full.
     pub fn narrow_width(&self) -> usize {
         self.narrow.iter().flatten().map(|segment| segment.dim).sum()
     }

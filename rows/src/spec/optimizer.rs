@@ -1,98 +1,98 @@
-//! How the rows of a segment learn, as a job says it.
+//! The optimizer of a segment, as a job describes it.
 
 use serde::{Deserialize, Serialize};
 
 use super::Scope;
 
-/// How the rows of a segment learn. In a job file: `optimizer = { kind = "adam", lr = 0.001 }`.
+/// The optimizer of a segment. In a job file: `optimizer = { kind = "adam", lr = 0.001 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum OptimizerSpec {
-    /// `w -= lr * g`. No state.
+    /// Stochastic gradient descent: `w -= lr * g`. It has no state.
     Sgd {
-        /// Learning rate.
+        /// The learning rate of the rule.
         lr: f32,
     },
     /// Heavy ball (Polyak 1964) by PyTorch's formulas: `v = momentum * v + g; w -= lr * v`, or with
     /// `nesterov`, `w -= lr * (g + momentum * v)`.
     ///
-    /// As with Adam: in a dynamic table it is lazy, a row coasts only in steps that touch it; in a `dense`
-    /// table every row moves at every step, unless the job asks for `scope = "touched"`.
+    /// In a dynamic table it is lazy: a row coasts only in steps that touch it. In a `dense` table
+    /// every row moves at every step, unless the job asks for `scope = "touched"`.
     Momentum {
-        /// Learning rate.
+        /// The learning rate of the rule.
         lr: f32,
-        /// What stays of the velocity in a step.
+        /// The share of the velocity that is left after a step.
         #[serde(default = "default_momentum")]
         momentum: f32,
         /// Whether a step looks ahead to where the velocity leads.
         #[serde(default, skip_serializing_if = "is_false")]
         nesterov: bool,
-        /// Which rows move; absent means what the table's kind implies.
+        /// The rows that move; absent: those that the kind of the table implies.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scope: Option<Scope>,
     },
-    /// AdaGrad (Duchi, Hazan, Singer 2011): one accumulator a weight,
+    /// AdaGrad (Duchi, Hazan, Singer 2011) with one accumulator a weight:
     /// `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
     Adagrad {
-        /// Learning rate.
+        /// The learning rate of the rule.
         lr: f32,
-        /// What accumulators start at.
+        /// The initial value of accumulators.
         #[serde(default)]
         initial_accumulator: f32,
-        /// Keeps the denominator away from zero.
+        /// A small number that keeps the denominator away from zero.
         #[serde(default = "default_adagrad_eps")]
         eps: f32,
     },
-    /// AdaGrad with one accumulator a row segment, of the *mean* of the squared gradients (as FBGEMM
-    /// and TorchRec do it): a sixteenth of the state at sixteen dimensions.
+    /// AdaGrad with one accumulator a row segment, of the *mean* of the squared gradients (as
+    /// FBGEMM and TorchRec do it): a sixteenth of the state at sixteen dimensions.
     RowwiseAdagrad {
-        /// Learning rate.
+        /// The learning rate of the rule.
         lr: f32,
-        /// What the accumulator starts at.
+        /// The initial value of the accumulator.
         #[serde(default)]
         initial_accumulator: f32,
-        /// Keeps the denominator away from zero.
+        /// A small number that keeps the denominator away from zero.
         #[serde(default = "default_adagrad_eps")]
         eps: f32,
     },
     /// Adam (Kingma, Ba 2015) by PyTorch's formulas. The bias correction counts the steps of the
     /// *job*, never those of a row.
     ///
-    /// In a dynamic table it is lazy: a row's moments decay only in steps that touch it (TensorFlow's
-    /// `LazyAdam`, PyTorch's `SparseAdam`). In a `dense` table it is exact: every row moves at every
-    /// step, unless the job asks for `scope = "touched"`.
+    /// In a dynamic table it is lazy: a row's moments decay only in steps that touch it
+    /// (TensorFlow's `LazyAdam`, PyTorch's `SparseAdam`). In a `dense` table it is exact: every row
+    /// moves at every step, unless the job asks for `scope = "touched"`.
     Adam {
-        /// Learning rate.
+        /// The learning rate of the rule.
         lr: f32,
-        /// Decay of the first moment.
+        /// The decay of the first moment.
         #[serde(default = "default_beta1")]
         beta1: f32,
-        /// Decay of the second moment.
+        /// The decay of the second moment.
         #[serde(default = "default_beta2")]
         beta2: f32,
-        /// Keeps the denominator away from zero.
+        /// A small number that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps")]
         eps: f32,
-        /// Which rows move; absent means what the table's kind implies.
+        /// The rows that move; absent: those that the kind of the table implies.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scope: Option<Scope>,
     },
     /// FTRL-Proximal (McMahan et al. 2013, "Ad click prediction: a view from the trenches"), with
     /// its own `l1` and `l2` in the proximal step.
     Ftrl {
-        /// The paper's alpha.
+        /// The learning rate, which is the paper's alpha.
         lr: f32,
-        /// The paper's beta.
+        /// The paper's beta, which slows the first steps.
         #[serde(default = "default_ftrl_beta")]
         beta: f32,
-        /// Strength of the L1 term: weights whose evidence is below it are exactly zero.
+        /// The strength of the L1 term: weights whose evidence is below it are exactly zero.
         #[serde(default)]
         l1: f32,
-        /// Strength of the L2 term.
+        /// The strength of the L2 term.
         #[serde(default)]
         l2: f32,
-        /// Strength of the group lasso (Yue et al. 2021): a segment whose evidence behind the L1 term is not
-        /// longer than `l21 * sqrt(dim)` is exactly zero as a whole.
+        /// The strength of the group lasso (Yue et al. 2021): a segment whose evidence after the L1
+        /// term is not longer than `l21 * sqrt(dim)` is exactly zero as a whole.
         #[serde(default, skip_serializing_if = "is_zero")]
         l21: f32,
     },
@@ -125,12 +125,12 @@ fn default_ftrl_beta() -> f32 {
 }
 
 impl OptimizerSpec {
-    /// Row-wise AdaGrad with the customary constants.
+    /// Returns row-wise AdaGrad with the customary constants.
     pub fn rowwise_adagrad(lr: f32) -> Self {
         Self::RowwiseAdagrad { lr, initial_accumulator: 0.0, eps: default_adagrad_eps() }
     }
 
-    /// Adam with the customary decays.
+    /// Returns Adam with the customary decays.
     pub fn adam(lr: f32) -> Self {
         Self::Adam {
             lr,
@@ -141,7 +141,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// The name in job files and in checkpoint parts.
+    /// Returns the name in job files and in the parts of checkpoints.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Sgd { .. } => "sgd",
@@ -153,7 +153,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// The learning rate.
+    /// Returns the learning rate.
     pub fn lr(&self) -> f32 {
         match *self {
             Self::Sgd { lr }
@@ -165,7 +165,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// Floats of state that a segment of `dim` weights keeps.
+    /// Returns the number of floats of state that a segment of `dim` weights keeps.
     pub fn state_len(&self, dim: usize) -> usize {
         match self {
             Self::Sgd { .. } => 0,
@@ -175,8 +175,8 @@ impl OptimizerSpec {
         }
     }
 
-    /// Of a rule that can move rows without a gradient: which rows the job wants it to move, if it says so.
-    /// `None` for the other rules.
+    /// Returns, for a rule that can move rows without a gradient, the rows that the job wants it to
+    /// move, if the job says so; `None` for the other rules.
     pub fn scope(&self) -> Option<Option<Scope>> {
         match *self {
             Self::Momentum { scope, .. } | Self::Adam { scope, .. } => Some(scope),
@@ -184,7 +184,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// What every float of a new row's state is.
+    /// Returns the initial value of every float of a new row's state.
     pub fn initial_state(&self) -> f32 {
         match *self {
             Self::Adagrad { initial_accumulator, .. }
@@ -193,7 +193,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// The first setting that is out of range: its key and what it must be.
+    /// Returns the first setting that is out of range: its key and what it must be.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         let positive = |x: f32| x.is_finite() && x > 0.0;
         let not_negative = |x: f32| x.is_finite() && x >= 0.0;

@@ -6,7 +6,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use zillion_feature::FeatureKey;
 
-/// One id whose row is never evicted, as the data has it.
+/// One id whose row is never evicted, as it stands in the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum PinnedId {
@@ -17,7 +17,7 @@ pub enum PinnedId {
 }
 
 impl PinnedId {
-    /// The key that the data's id becomes.
+    /// Returns the key that the data's id becomes.
     pub fn key(&self) -> FeatureKey {
         match self {
             Self::Number(id) => FeatureKey::from_i64(*id),

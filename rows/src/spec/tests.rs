@@ -1,4 +1,4 @@
-//! What a spec allows, and what it reckons.
+//! Tests of the settings that a spec allows, and of the sizes that follow from them.
 
 use super::*;
 
@@ -185,7 +185,7 @@ fn bad_settings_are_refused_with_their_key_and_a_remedy() {
         (
             false,
             |t| t.segments[1].clip = Some(ClipSpec { norm: None, value: None }),
-            "or both; remove it to clip nothing: `tables.ids.linear.clip`",
+            "`tables.ids.linear.clip`: needs `norm`, `value` or both",
         ),
         (
             false,

@@ -3,14 +3,14 @@
 use super::{ByteSize, Eviction, OptimizerSpec, Scope, SegmentSpec, TableSpec};
 use crate::error::{Error, Result};
 
-/// More dimensions than this in a segment are taken for a mistake.
+/// The largest number of floats of a segment; more is taken for a mistake.
 const MAX_DIM: usize = 1 << 16;
 
 impl TableSpec {
     /// Checks every setting.
     ///
     /// # Errors
-    /// [`Error::Spec`] names the setting (`tables.<table>.<key>`) and says what to write instead.
+    /// [`Error::Spec`] names the setting (`tables.<table>.<key>`) and the remedy.
     pub fn validate(&self) -> Result<()> {
         let at = |key: &str, reason: &str| {
             let key = format!("tables.{}.{key}", self.name);
@@ -45,7 +45,7 @@ impl TableSpec {
     /// Refuses a table whose rows cannot leave memory.
     ///
     /// # Errors
-    /// [`Error::Spec`] says why, and what to do.
+    /// [`Error::Spec`] names the reason and the remedy.
     pub fn check_spill(&self) -> Result<()> {
         let reason = if self.dense {
             "a dense table has every row in memory, because its rules may move every row at every step; make the table \
@@ -136,7 +136,7 @@ impl TableSpec {
         Ok(())
     }
 
-    /// Which rows a rule moves must be possible, and go together with the regulariser.
+    /// Checks that the rows that a rule moves are possible, and go together with the regulariser.
     fn validate_scope(&self, segment: &SegmentSpec) -> Result<()> {
         let at = |reason: String| {
             let key = format!("tables.{}.{}.optimizer.scope", self.name, segment.name);
@@ -160,7 +160,8 @@ impl TableSpec {
         }
     }
 
-    /// The key and the reason of a setting of a key's life that does not fit the others.
+    /// Returns the key and the reason of a setting of admission or eviction that does not fit the
+    /// others.
     pub(crate) fn life_problem(&self) -> Option<(String, String)> {
         let problem = |key: &str, reason: &str| Some((key.to_owned(), reason.to_owned()));
         if self.dense {
@@ -199,13 +200,13 @@ impl TableSpec {
         let no_row = self.most_rows() == Some(0) && self.max_bytes.is_some();
         if no_row || self.candidates_in_slot() == Some(0) {
             let least = self.least_bytes();
-            let reason = format!("is too little for a single row; give at least {least} bytes");
+            let reason = format!("is too small for a single row; set at least {least} bytes");
             return Some(("max_bytes".to_owned(), reason));
         }
         None
     }
 
-    /// The least `max_bytes` that is of any use.
+    /// Returns the smallest `max_bytes` that holds a row.
     fn least_bytes(&self) -> u64 {
         let enough = |bytes: u64| {
             let spec = Self { max_bytes: Some(ByteSize(bytes)), ..self.clone() };
@@ -219,7 +220,8 @@ impl TableSpec {
     }
 }
 
-/// Names become folder names, so they are kept to what every file system takes.
+/// Returns the reason why a name is not valid. Names become folder names, so they are kept to
+/// characters that every file system takes.
 fn name_problem(name: &str) -> Option<&'static str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() {

@@ -348,7 +348,7 @@ mod tests {
     fn bad_settings_name_their_key() {
         for (text, words) in [
             ("dtype = 'fp8'", "tables.user.dtype"),
-            ("clip = {}", "clip nothing: `tables.user.vector.clip`"),
+            ("clip = {}", "`tables.user.vector.clip`: needs `norm`"),
             ("clip = { norm = -1.0 }", "tables.user.vector.clip.norm"),
             ("bounds = [1.0, 0.0]", "tables.user.vector.bounds"),
             ("linear = { bounds = [1.0, 0.0] }", "tables.user.linear.bounds"),

@@ -14,7 +14,7 @@ use zillion_registry::{
     Cache, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
     ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
-use zillion_rows::layer::{AtOnce, Layer, LayerManifest, difference, layer_of_checkpoint};
+use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference, layer_of_checkpoint};
 use zillion_rows::{PartSource, RowSource, TableLayout, TableSpec};
 use zillion_scorer::Scorer;
 use zillion_store::StoreSums;
@@ -277,9 +277,9 @@ impl Publisher {
         let new = Layer::open(whole.as_path(), &all, &layouts)?;
         let mut cache =
             Cache::open(&self.folder.join("cache"), self.model.name(), self.files.clone())?;
-        let old = cache.rows(&self.model, chain, &self.workers, &mut AtOnce)?;
+        let old = cache.rows(&self.model, chain, &self.workers, &mut Unthrottled)?;
         let old: Vec<&Layer> = old.layers().iter().collect();
-        Ok(difference(&self.files, folder, &layouts, &old, &new, &mut AtOnce)?)
+        Ok(difference(&self.files, folder, &layouts, &old, &new, &mut Unthrottled)?)
     }
 
     /// Moves the pointer to a version of this run that was found there: it was perhaps killed in between.
@@ -394,7 +394,15 @@ impl Publishing for CheckpointRows<'_> {
         let Self { checkpoint, job, workers } = self;
         let (tables, parts) = (&job.tables, &checkpoint.manifest.tables);
         let path = checkpoint.path();
-        Ok(Some(layer_of_checkpoint(workers, path, tables, parts, files, folder, &mut AtOnce)?))
+        Ok(Some(layer_of_checkpoint(
+            workers,
+            path,
+            tables,
+            parts,
+            files,
+            folder,
+            &mut Unthrottled,
+        )?))
     }
 
     fn end_dirty_epoch(&mut self) -> zillion_ps::Result<u32> {

@@ -15,7 +15,7 @@ use zillion_device::SystemClock;
 use zillion_feature::{Buckets, FeatureKind, FeatureSpec, Statistics, TableId};
 use zillion_nn::optim::Average;
 use zillion_registry::{Cache, Registry, VersionId};
-use zillion_rows::layer::AtOnce;
+use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use super::Run;
@@ -48,7 +48,7 @@ impl Run {
         let folder = self.output.dir.path().join(FOLDER);
         let mut cache = Cache::open(&folder, model.name(), files.clone())?;
         let workers = &self.options.workers;
-        let version = Servable::load(&model, number, None, &mut cache, workers, &mut AtOnce)?;
+        let version = Servable::load(&model, number, None, &mut cache, workers, &mut Unthrottled)?;
         // What is mapped stays readable, and nobody needs the names.
         files.remove_dir(&folder)?;
         let name = format!("version {number} of {}", model.name());

@@ -20,7 +20,7 @@ use zillion_feature::{HASH_ID, Schema};
 use zillion_nn::{Graph, OnnxColumn, OnnxModel, Params};
 use zillion_registry::{Cache, Model, VersionFile, VersionManifest};
 use zillion_rows::TableLayout;
-use zillion_rows::layer::{AtOnce, LayerFile};
+use zillion_rows::layer::{LayerFile, Unthrottled};
 
 use crate::args::{ExportArgs, ExportPart};
 use crate::registry::{cache_folder, open_model};
@@ -135,7 +135,7 @@ impl<'a> Export<'a> {
     /// notice that a cache was damaged.
     fn read(&self, file: &VersionFile) -> Result<bytes::Bytes> {
         let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
-        let bytes = self.cache.read(&self.model, &file.name(), &described, &mut AtOnce)?;
+        let bytes = self.cache.read(&self.model, &file.name(), &described, &mut Unthrottled)?;
         let found = VersionFile::of(&file.kind, &bytes);
         if found != *file {
             bail!(

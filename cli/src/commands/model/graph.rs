@@ -12,7 +12,7 @@ use zillion_nn::{
     Graph, Memory, Mode, NodeId, Passes, Program, Settings, Stage, TrainGraph, differentiate,
 };
 use zillion_registry::{Cache, VersionId};
-use zillion_rows::layer::{AtOnce, LayerFile};
+use zillion_rows::layer::{LayerFile, Unthrottled};
 use zillion_trainer::{Checkpoint, Job, RunDir, TrainConfig};
 
 use crate::args::{GraphArgs, GraphFormat};
@@ -152,7 +152,7 @@ fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
     let folder = tempfile::tempdir().context("cannot make a folder for the graph")?;
     let cache = Cache::open(folder.path(), model.name(), durable_files()?)?;
     let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
-    let bytes = cache.read(&model, &file.name(), &described, &mut AtOnce)?;
+    let bytes = cache.read(&model, &file.name(), &described, &mut Unthrottled)?;
     Ok(Graph::from_json(&bytes)?)
 }
 

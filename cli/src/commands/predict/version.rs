@@ -9,7 +9,7 @@ use zillion_console::exit::Stop;
 use zillion_console::{compute_pool, data_settings, durable_files, open_registry};
 use zillion_reader::RawRows;
 use zillion_registry::{Cache, STABLE};
-use zillion_rows::layer::AtOnce;
+use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use super::score_lines::{Ended, ScoreLines};
@@ -41,7 +41,7 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let folder = cache_folder(args.cache.as_ref(), registry)?;
     let mut cache = Cache::open(&folder, name, durable_files()?)?;
     let workers = compute_pool(args.threads)?;
-    let servable = Servable::load(&model, version, [], &mut cache, &workers, &mut AtOnce)?;
+    let servable = Servable::load(&model, version, [], &mut cache, &workers, &mut Unthrottled)?;
     let schema = servable.encoder().schema();
 
     let mut rows = RawRows::open(&data, &[input.to_owned()], schema)?;

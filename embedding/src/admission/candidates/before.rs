@@ -1,7 +1,8 @@
 //! Candidates as they were when a snapshot began, while keys go on being counted.
 //!
-//! Each change of a candidate lists what it was before; of a key, the first entry counts. Lists are shortened
-//! to one entry a key whenever they have doubled: they stay within twice the keys that were touched.
+//! Each change of a candidate lists what it was before; of a key, the first entry counts. Lists are
+//! shortened to one entry a key whenever they have doubled: they stay within twice the keys that
+//! were touched.
 //!
 //! # Invariants
 //! * Slots are written in ascending order: those below `pending` are, and keep no list.

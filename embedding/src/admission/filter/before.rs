@@ -1,7 +1,7 @@
 //! Blocks of a filter as they were when a snapshot began, while keys go on being counted.
 //!
-//! A block is kept before it changes for the first time, which is a bit of its slot; halving a slot changes all of
-//! its blocks.
+//! A block is kept before it changes for the first time, which is a bit of its slot; halving a slot
+//! changes all of its blocks.
 //!
 //! # Invariants
 //! * Slots are written in ascending order: those below `pending` are, and keep nothing.

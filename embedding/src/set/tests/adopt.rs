@@ -6,7 +6,7 @@ use zillion_feature::TableId;
 use crate::fixtures::*;
 use crate::set::tests::changes::live;
 use crate::{Adopted, Error, TableSet};
-use zillion_rows::layer::{AtOnce, Layer, LayerSource};
+use zillion_rows::layer::{Layer, LayerSource, Unthrottled};
 use zillion_rows::{Bounds, Dtype, OptimizerSpec, TableSpec};
 
 const ADAGRAD: OptimizerSpec =
@@ -22,7 +22,7 @@ fn learned(folder: &std::path::Path, spec: TableSpec) -> (TableSet, LayerSource)
     let workers = workers(2);
     let mut set = TableSet::new(vec![spec.clone()], shards(3)).unwrap();
     (1..=4).for_each(|step| _ = clipped_step(&mut set, &workers, step, 90));
-    let manifest = set.write_base(&workers, &Files::new(), folder, &mut AtOnce).unwrap();
+    let manifest = set.write_base(&workers, &Files::new(), folder, &mut Unthrottled).unwrap();
     let layer = Layer::open(folder, &manifest, set.layouts()).unwrap();
     let source = LayerSource::new(&[spec], vec![layer], std::sync::Arc::new(workers)).unwrap();
     (set, source)

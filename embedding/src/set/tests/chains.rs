@@ -1,5 +1,5 @@
-//! Checkpoints of changes: a chain of them is what a whole checkpoint of the same moment would have been, wherever
-//! it is restored, and a chain that is not what was written is refused by name.
+//! Checkpoints of changes: a chain of them is what a whole checkpoint of the same moment would have
+//! been, wherever it is restored, and a chain that is not what was written is refused by name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::fixtures::*;
 use crate::set::tests::snapshots::{Act, any_key, contents, specs as snapshot_specs, train};
 use crate::testing::checkpoint_oracle;
 use crate::{Order, SnapshotMark, SpillHome, TableSet, TableView};
-use zillion_rows::layer::{AtOnce, layer_of_checkpoint};
+use zillion_rows::layer::{Unthrottled, layer_of_checkpoint};
 use zillion_rows::{Admission, Eviction, OptimizerSpec, PartSource, TableParts, TableSpec};
 
 /// Rows in a part, so that tables have several.
@@ -159,7 +159,8 @@ proptest! {
         let scratch = tempfile::tempdir().unwrap();
         let home = SpillHome::open(&Files::new(), scratch.path()).unwrap();
         let home = spills.then_some(&home);
-        // One that checkpoints go wrong for, one that is restored now and then, and one that knows of neither.
+        // One that checkpoints go wrong for, one that is restored now and then, and one that knows
+        // of neither.
         let mut set = make(n, home);
         let mut again = make(other, home);
         let mut plain = TableSet::new(specs(), shards(3)).unwrap();
@@ -254,7 +255,8 @@ proptest! {
     }
 }
 
-/// A chain of four checkpoints with rows that changed, went and came back; and the whole one of the same moment.
+/// A chain of four checkpoints with rows that changed, went and came back; and the whole one of the
+/// same moment.
 fn chain(workers: &Workers) -> (Vec<TempDir>, Vec<TableParts>, TempDir, Vec<TableParts>) {
     let (mut set, mut step) = (make(3, None), 0);
     let keys = |i: u64| Act::Step((0..40).map(|k| key(i * 17 + k % 25)).collect(), false);
@@ -303,7 +305,7 @@ fn all_who_read_checkpoints_read_chains() {
     };
     assert!(read(folder, &parts) == read(whole.path(), &whole_parts));
     let layer = |folder: &Path, parts: &[TableParts]| {
-        let (to, files, pace) = (tempfile::tempdir().unwrap(), Files::new(), &mut AtOnce);
+        let (to, files, pace) = (tempfile::tempdir().unwrap(), Files::new(), &mut Unthrottled);
         // Its files are named by their contents.
         layer_of_checkpoint(&workers, folder, &specs(), parts, &files, to.path(), pace).unwrap()
     };

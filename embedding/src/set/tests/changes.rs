@@ -1,5 +1,5 @@
-//! Changes that are listed, and the layers that are written from them: against a `BTreeMap`, against each
-//! other, and for all numbers of shards and threads.
+//! Changes that are listed, and the layers that are written from them: against a `BTreeMap`,
+//! against each other, and for all numbers of shards and threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::TableSet;
 use crate::fixtures::*;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::{
-    AtOnce, Found, Layer, LayerManifest, difference, layer_of_checkpoint, merge_layers,
+    Found, Layer, LayerManifest, Unthrottled, difference, layer_of_checkpoint, merge_layers,
     verify_layer,
 };
 use zillion_rows::{Eviction, OptimizerSpec, TableSpec};
@@ -61,16 +61,16 @@ fn stored(layer: &Layer, table: usize) -> Rows {
 }
 
 fn open(set: &TableSet, folder: &Path, manifest: &LayerManifest) -> Layer {
-    verify_layer(folder, manifest, set.layouts(), &mut AtOnce).unwrap();
+    verify_layer(folder, manifest, set.layouts(), &mut Unthrottled).unwrap();
     Layer::open(folder, manifest, set.layouts()).unwrap()
 }
 
 fn base(set: &TableSet, workers: &Workers, folder: &Path) -> LayerManifest {
-    set.write_base(workers, &Files::new(), folder, &mut AtOnce).unwrap()
+    set.write_base(workers, &Files::new(), folder, &mut Unthrottled).unwrap()
 }
 
 fn delta(set: &TableSet, workers: &Workers, since: u32, folder: &Path) -> Option<LayerManifest> {
-    set.write_delta(workers, since, &Files::new(), folder, &mut AtOnce).unwrap()
+    set.write_delta(workers, since, &Files::new(), folder, &mut Unthrottled).unwrap()
 }
 
 fn keys_of(layer: &Layer, table: usize) -> BTreeSet<u64> {
@@ -104,8 +104,9 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// A delta has the keys that were pushed or evicted since, and no others, from every epoch that it reaches
-    /// to; laid over the state of then it is the state of now, and so is the difference of the two.
+    /// A delta has the keys that were pushed or evicted since, and no others, from every epoch that
+    /// it reaches to; laid over the state of then it is the state of now, and so is the difference
+    /// of the two.
     #[test]
     fn deltas_are_what_happened_since(
         n in 1usize..6,
@@ -149,13 +150,13 @@ proptest! {
                         let delta = open(&set, folder.path(), &delta);
                         prop_assert_eq!(&keys_of(&delta, 0), changed);
                         let compared = difference(
-                            &Files::new(), folder.path(), set.layouts(), &[&was], &now, &mut AtOnce,
+                            &Files::new(), folder.path(), set.layouts(), &[&was], &now, &mut Unthrottled,
                         ).unwrap();
                         let compared = open(&set, folder.path(), &compared);
                         prop_assert!(keys_of(&compared, 0).is_subset(changed));
                         for delta in [&delta, &compared] {
                             let merged = merge_layers(
-                                &Files::new(), folder.path(), set.layouts(), &[&was, delta], true, &mut AtOnce,
+                                &Files::new(), folder.path(), set.layouts(), &[&was, delta], true, &mut Unthrottled,
                             ).unwrap();
                             prop_assert_eq!(stored(&open(&set, folder.path(), &merged), 0), live(&set, 0));
                         }
@@ -200,7 +201,7 @@ fn published(n: usize, threads: usize) -> Vec<LayerManifest> {
         &parts,
         &Files::new(),
         folder.path(),
-        &mut AtOnce,
+        &mut Unthrottled,
     );
     manifests.push(of_checkpoint.unwrap());
     // Names are hashes: where manifests agree, so do all bytes. Of those here as well as there.
@@ -208,8 +209,14 @@ fn published(n: usize, threads: usize) -> Vec<LayerManifest> {
     for table in 0..specs.len() {
         assert_eq!(stored(&opened[4], table), live(&set, table));
         let chain: Vec<&Layer> = opened[..4].iter().collect();
-        let merged =
-            merge_layers(&Files::new(), folder.path(), set.layouts(), &chain, true, &mut AtOnce);
+        let merged = merge_layers(
+            &Files::new(),
+            folder.path(),
+            set.layouts(),
+            &chain,
+            true,
+            &mut Unthrottled,
+        );
         let merged = open(&set, folder.path(), &merged.unwrap());
         assert_eq!(stored(&merged, table), live(&set, table));
     }
@@ -255,10 +262,10 @@ fn what_is_not_known_is_not_written() {
     assert_eq!(delta(&set, &workers, 0, folder.path()), None, "changes are not tracked");
     set.track_changes(&workers, 5).unwrap();
     assert!(!set.knows_changes_since(0));
-    let error = set.write_delta(&workers, 1, &Files::new(), folder.path(), &mut AtOnce);
+    let error = set.write_delta(&workers, 1, &Files::new(), folder.path(), &mut Unthrottled);
     assert_eq!(
         error.unwrap_err().to_string(),
-        "epoch 1 has not ended, and changes are counted from the end of one; the current epoch is 1: table `*`"
+        "epoch 1 has not ended, and changes are counted from the end of an epoch; the current epoch is 1"
     );
     assert_eq!(set.advance_dirty_epoch(), 1);
     assert_eq!(delta(&set, &workers, 1, folder.path()).unwrap().rows(), 0);
@@ -267,8 +274,8 @@ fn what_is_not_known_is_not_written() {
     assert_eq!(delta(&set, &workers, 1, folder.path()).unwrap().rows(), 2);
 }
 
-/// A row of the epoch in which tracking begins, or in which a checkpoint was taken, is marked already: its
-/// next push must not be missed.
+/// A row of the epoch in which tracking begins, or in which a checkpoint was taken, is marked
+/// already: its next push must not be missed.
 #[test]
 fn rows_of_the_epoch_that_tracking_begins_in_are_not_missed() {
     let (workers, folder) = (workers(1), tempfile::tempdir().unwrap());

@@ -40,7 +40,8 @@ fn many_small_gradients_add_up_though_each_is_below_the_last_place() {
     for (dtype, dense) in
         [(Dtype::Bf16, false), (Dtype::Bf16, true), (Dtype::F16, false), (Dtype::F32, false)]
     {
-        // In a dense table momentum moves all rows in a sweep; without momentum it is plain descent.
+        // In a dense table momentum moves all rows in a sweep; without momentum it is plain
+        // descent.
         let rule = OptimizerSpec::Momentum { lr: 1.0, momentum: 0.0, nesterov: false, scope: None };
         let mut set = TableSet::new(vec![spec(dtype, dense, rule)], shards(3)).unwrap();
         if dense {
@@ -49,7 +50,8 @@ fn many_small_gradients_add_up_though_each_is_below_the_last_place() {
         let ends = train(&mut set, keys, steps, gradient);
         assert_eq!(ends.len() as u64, keys * 16);
         let mean = ends.iter().map(|&w| f64::from(w)).sum::<f64>() / ends.len() as f64;
-        // Below one, a place of bf16 is 2⁻⁸ wide, and a step has the variance of at most width × step.
+        // Below one, a place of bf16 is 2⁻⁸ wide, and a step has the variance of at most width ×
+        // step.
         let sigma = (steps as f64 * 1e-4 / 256.0 / ends.len() as f64).sqrt();
         assert!((mean - 0.9).abs() < 4.0 * sigma, "{dtype:?}: {mean}, σ {sigma}");
         if dtype == Dtype::Bf16 {
@@ -116,7 +118,7 @@ fn memory_is_what_the_spec_says() {
 
 #[test]
 fn a_base_holds_the_same_numbers_in_f32() {
-    use zillion_rows::layer::{AtOnce, Layer, LayerSource, layer_of_checkpoint};
+    use zillion_rows::layer::{Layer, LayerSource, Unthrottled, layer_of_checkpoint};
     let workers = workers(2);
     let files = zillion_device::Files::new();
     for dtype in [Dtype::F16, Dtype::Bf16] {
@@ -126,7 +128,7 @@ fn a_base_holds_the_same_numbers_in_f32() {
         let rows = train(&mut set, 200, 4, 0.01);
         let (live, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let stored = tempfile::tempdir().unwrap();
-        let manifest = set.write_base(&workers, &files, live.path(), &mut AtOnce).unwrap();
+        let manifest = set.write_base(&workers, &files, live.path(), &mut Unthrottled).unwrap();
         let (listed, _) = checkpoint(&set, &workers, parts.path());
         let specs = [table];
         let of_parts = layer_of_checkpoint(
@@ -136,7 +138,7 @@ fn a_base_holds_the_same_numbers_in_f32() {
             &listed,
             &files,
             stored.path(),
-            &mut AtOnce,
+            &mut Unthrottled,
         )
         .unwrap();
         assert_eq!(of_parts, manifest, "{dtype:?}");

@@ -1,4 +1,5 @@
-//! A frozen table stays as it is, whatever it has of rules, limits and evictions; the others do not notice.
+//! A frozen table stays as it is, whatever it has of rules, limits and evictions; the others do not
+//! notice.
 
 use zillion_feature::TableId;
 
@@ -21,7 +22,8 @@ fn a_frozen_table_stays_and_the_others_go_on_as_if_nothing_were() {
         let before = live(&part, frozen);
         part.freeze(&[TableId(frozen as u16)]).unwrap();
         for step in 4..=6 {
-            // Without clipping, so that a part of the norm that is missing does not show in the others.
+            // Without clipping, so that a part of the norm that is missing does not show in the
+            // others.
             let plan = step_plan(step, tables, 90, 60);
             for set in [&mut whole, &mut part] {
                 let raw = gradients(set, &plan, step);

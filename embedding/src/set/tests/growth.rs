@@ -1,5 +1,5 @@
-//! Rows that are narrow until they have been pushed often enough: against a `BTreeMap`, through checkpoints on other
-//! shards, and in layers.
+//! Rows that are narrow until they have been pushed often enough: against a `BTreeMap`, through
+//! checkpoints on other shards, and in layers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::shape::TableShape;
 use crate::testing::LiveRows;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::{
-    AtOnce, Layer, LayerManifest, LayerSource, layer_of_checkpoint, merge_layers, verify_layer,
+    Layer, LayerManifest, LayerSource, Unthrottled, layer_of_checkpoint, merge_layers, verify_layer,
 };
 use zillion_rows::{
     Dtype, Eviction, OptimizerSpec, PartSource, RowSource, TableParts, TableSpec, Unknown,
@@ -25,7 +25,8 @@ const LR: f32 = 0.25;
 const EPS: f32 = 1e-8;
 const FIRST: f32 = 0.5;
 
-/// Which floats are narrow: the linear weight, the first of a vector, or some of the vector and the linear weight.
+/// Which floats are narrow: the linear weight, the first of a vector, or some of the vector and the
+/// linear weight.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Linear,
@@ -252,7 +253,7 @@ impl Twin {
     ) -> Result<(), TestCaseError> {
         let layouts = self.set.layouts();
         let open = |manifest: &&LayerManifest| {
-            verify_layer(folder, manifest, layouts, &mut AtOnce).unwrap();
+            verify_layer(folder, manifest, layouts, &mut Unthrottled).unwrap();
             Layer::open(folder, manifest, layouts).unwrap()
         };
         let layers = manifests.iter().map(open).collect();
@@ -294,7 +295,7 @@ proptest! {
         let spec = kind.spec(dtype, at, steps);
         let mut twin = Twin::new(kind, spec.clone(), n);
         let folder = tempfile::tempdir().unwrap();
-        let (files, pace) = (Files::new(), &mut AtOnce);
+        let (files, pace) = (Files::new(), &mut Unthrottled);
         twin.set.track_changes(&workers, 3).unwrap();
         let mut published: Option<(u32, LayerManifest)> = None;
         for act in acts.into_iter().chain([Act::Publish, Act::Restart(n)]) {

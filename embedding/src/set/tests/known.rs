@@ -1,4 +1,5 @@
-//! A push that goes by what a pull has found does what one does that looks for itself, whatever came between them.
+//! A push that goes by what a pull has found does what one does that looks for itself, whatever
+//! came between them.
 
 use proptest::prelude::*;
 use zillion_device::Files;

@@ -11,7 +11,8 @@ const ROWS: u64 = 40;
 const DIM: usize = 6;
 const L2: f64 = 0.05;
 
-/// Exact Adam with whole-table L2 and clipping, as the reference frameworks train: every row at every step.
+/// Exact Adam with whole-table L2 and clipping, as the reference frameworks train: every row at
+/// every step.
 #[test]
 fn a_dense_table_learns_as_a_matrix_would() {
     let workers = workers(2);

@@ -1,5 +1,5 @@
-//! Admission and eviction: against a `BTreeMap`, under restarts on other numbers of shards, and the memory
-//! of a stream that never repeats.
+//! Admission and eviction: against a `BTreeMap`, under restarts on other numbers of shards, and the
+//! memory of a stream that never repeats.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Tables at their limits: the same bytes whatever the shards, threads and restarts, memory that stays within its limit,
-//! who goes and who is refused, what a filter of waiting keys brings through a checkpoint.
+//! Tables at their limits: the same bytes whatever the shards, threads and restarts, memory that
+//! stays within its limit, who goes and who is refused, what a filter of waiting keys brings
+//! through a checkpoint.
 
 use zillion_feature::{FeatureKey, SLOTS, TableId, Use};
 

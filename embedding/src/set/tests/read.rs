@@ -7,8 +7,8 @@ use crate::fixtures::*;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{OptimizerSpec, TableSpec};
 
-/// Keys of each table: one has more than a thread takes at a time, in one shard too, and the others are a few or none, so
-/// that threads take several together.
+/// Keys of each table: one has more than a thread takes at a time, in one shard too, and the others
+/// are a few or none, so that threads take several together.
 const KEYS: [u64; 5] = [40, 9000, 0, 1, 300];
 
 fn specs() -> Vec<TableSpec> {

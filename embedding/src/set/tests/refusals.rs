@@ -21,8 +21,8 @@ fn a_vocabulary_beyond_the_cap_is_refused_before_anything_is_added() {
     let error = set.prefill(&workers, TableId(0), &sorted_keys(0..11)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the vocabulary has 11 rows and the table may have 10; raise `max_rows`, or make the table dynamic \
-         (`dense = false`): table `ids`"
+        "table `ids`: the vocabulary has 11 rows and the table may have 10; raise `max_rows`, or make the \
+         table dynamic (`dense = false`)"
     );
     assert_eq!(set.rows(TableId(0)), 8);
     // Known keys do not count twice.
@@ -55,7 +55,7 @@ fn plans_and_gradients_that_do_not_fit_are_refused() {
     let error = set.push(&workers, &plan, &rows, update(1, 1.0)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "2 keys at stride 4 need 8 gradients, and there are 7 at stride 4: table `ids`"
+        "table `ids`: 2 keys at stride 4 need 8 gradients, and there are 7 at stride 4"
     );
     rows.tables.clear();
     assert!(set.push(&workers, &plan, &rows, update(1, 1.0)).is_err());
@@ -78,5 +78,5 @@ fn steps_are_counted_from_one() {
 fn two_tables_of_one_name_are_refused() {
     let spec = || table("ids", false, vec![segment("v", 4, OptimizerSpec::Sgd { lr: 0.1 }, 0.0)]);
     let error = TableSet::new(vec![spec(), spec()], shards(1)).unwrap_err();
-    assert_eq!(error.to_string(), "two tables have this name: `tables.ids`");
+    assert_eq!(error.to_string(), "`tables.ids`: two tables have this name");
 }

@@ -1,5 +1,5 @@
-//! Snapshots that are written while training goes on: the bytes of a checkpoint at their beginning, and a
-//! training that does not know of them.
+//! Snapshots that are written while training goes on: the bytes of a checkpoint at their beginning,
+//! and a training that does not know of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::fixtures::*;
 use crate::testing::checkpoint_oracle;
 use zillion_rows::Candidate;
 use zillion_rows::conformance::plan_of;
-use zillion_rows::layer::AtOnce;
+use zillion_rows::layer::Unthrottled;
 use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableParts, TableSpec};
 
 /// Rows in a part, so that tables have several.
@@ -292,7 +292,7 @@ fn a_delta_can_be_written_while_a_snapshot_is_open() {
             set.advance_snapshot(&workers, 1000);
             for epoch in [since, since.saturating_sub(1)] {
                 let layer = tempfile::tempdir().unwrap();
-                let pace = &mut AtOnce;
+                let pace = &mut Unthrottled;
                 let delta = set.write_delta(&workers, epoch, &Files::new(), layer.path(), pace);
                 // The manifest has the hash of every file.
                 written.push(delta.unwrap());

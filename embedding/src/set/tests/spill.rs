@@ -1,4 +1,5 @@
-//! Tables that spill: the same bytes as without, whatever the memory; files that lie; disks that fail.
+//! Tables that spill: the same bytes as without, whatever the memory; files that lie; disks that
+//! fail.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use zillion_feature::{FeatureKey, RowBuffer, TableId};
 use crate::fixtures::*;
 use crate::{Error, SpillHome, SpillStatistics, TableSet};
 use zillion_rows::conformance::plan_of;
-use zillion_rows::layer::AtOnce;
+use zillion_rows::layer::Unthrottled;
 use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableSpec};
 
 /// What the slabs of a shard begin at, and a little: some dozens of rows.
@@ -188,7 +189,7 @@ proptest! {
                     tight.advance_dirty_epoch();
                     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
                     let write = |set: &TableSet, to: &Path| {
-                        set.write_delta(&workers, since, &Files::new(), to, &mut AtOnce).unwrap()
+                        set.write_delta(&workers, since, &Files::new(), to, &mut Unthrottled).unwrap()
                     };
                     prop_assert_eq!(write(&tight, a.path()), write(&plain, b.path()));
                     prop_assert!(files_below(a.path()) == files_below(b.path()), "deltas differ");
@@ -207,8 +208,8 @@ proptest! {
             }
         }
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        tight.write_base(&workers, &Files::new(), a.path(), &mut AtOnce).unwrap();
-        plain.write_base(&workers, &Files::new(), b.path(), &mut AtOnce).unwrap();
+        tight.write_base(&workers, &Files::new(), a.path(), &mut Unthrottled).unwrap();
+        plain.write_base(&workers, &Files::new(), b.path(), &mut Unthrottled).unwrap();
         prop_assert!(files_below(a.path()) == files_below(b.path()), "bases differ");
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         prop_assert!(
@@ -369,7 +370,8 @@ fn a_disk_that_fails_loses_no_row() {
                     failures += 1;
                     assert!(failures < 3);
                 }
-                // The rows have moved when the memory cannot be made free: the step is over all the same.
+                // The rows have moved when the memory cannot be made free: the step is over all
+                // the same.
                 if let Err(e) = tight.push(&workers, &plan, &raw, update(t, 1.0)) {
                     assert!(e.to_string().contains(".log"), "{e}");
                     failures += 1;

@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 use zillion_rows::TableParts;
-use zillion_rows::layer::{AtOnce, Layer, merge_layers};
+use zillion_rows::layer::{Layer, Unthrottled, merge_layers};
 
 use super::History;
 use crate::compare::assert_same_files;
@@ -87,7 +87,8 @@ impl History {
         self.saved = Some(Saved { folder, parts, step, model });
     }
 
-    /// One side goes on from a checkpoint on another number of shards, and the other one just goes on.
+    /// One side goes on from a checkpoint on another number of shards, and the other one just goes
+    /// on.
     pub(super) fn move_over(&mut self) {
         self.finish_beside();
         let (folder, parts) = self.checkpoint();
@@ -146,7 +147,7 @@ impl History {
                 let side = &self.sides[0];
                 let layers = [&last.layer, &side.open(folder.path(), delta)];
                 let (layouts, path) = (side.set.layouts(), folder.path());
-                let merged = merge_layers(&files(), path, layouts, &layers, true, &mut AtOnce);
+                let merged = merge_layers(&files(), path, layouts, &layers, true, &mut Unthrottled);
                 let merged = side.open(folder.path(), &merged.unwrap());
                 for table in 0..layouts.len() {
                     let same = merged.iter(table).eq(layer.iter(table));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use zillion_datatools::{KeyedIds, KeyedRows};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, Schema};
-use zillion_rows::layer::AtOnce;
+use zillion_rows::layer::Unthrottled;
 use zillion_rows::{InitializerSpec, SegmentSpec, TableSpec, Unknown};
 
 use super::Export;
@@ -16,7 +16,7 @@ use crate::bar::Bar;
 impl Export<'_> {
     /// Writes every table: the rows that the chain leaves, with the newest values of each key.
     pub(super) fn rows(&mut self, workers: &Arc<Workers>) -> Result<()> {
-        let source = self.cache.rows(&self.model, &self.chain, workers, &mut AtOnce)?;
+        let source = self.cache.rows(&self.model, &self.chain, workers, &mut Unthrottled)?;
         self.files.create_dir(self.output.join("rows"))?;
         let version = self.version.clone();
         let mut tables = Vec::with_capacity(version.tables.len());
