@@ -14,7 +14,7 @@ pub enum Error {
     /// A setting of a table is out of range.
     #[error("`{key}`: {reason}")]
     Spec {
-        /// The setting: `tables.<table>.<segment>.<key>`.
+        /// The path of the setting: `tables.<table>.<segment>.<key>`.
         key: String,
         /// The values that are allowed, or the remedy.
         reason: String,
