@@ -1,4 +1,5 @@
-//! What keys pass before they have a row: one face for all kinds of admission.
+//! The admission of keys: the counts or draws that decide when a key gets a row, behind one
+//! interface.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -20,11 +21,11 @@ use zillion_rows::{Admission, is_drawn};
 /// The admission of one shard's part of a table.
 #[derive(Debug)]
 pub(crate) enum Gate {
-    /// Exact counts.
+    /// The occurrences are counted exactly.
     Counts(Candidates),
     /// Counts in a filter.
     Filter(Filter),
-    /// Draws.
+    /// Each occurrence is drawn.
     Draw { p: f64, seed: u64 },
 }
 

@@ -16,7 +16,7 @@ use crate::set::TableSet;
 use zillion_rows::TableLayout;
 use zillion_rows::layer::WholeRow;
 
-/// What taking rows over came to.
+/// The result of taking over the rows of a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adopted {
     /// Rows whose weights were taken.

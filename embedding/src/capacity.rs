@@ -1,16 +1,15 @@
-//! What a table would hold and how well it would do under other settings, told from one pass over
-//! its lookups.
+//! Estimates of a table's size and hit rates under other settings, from one pass over its lookups.
 //!
-//! A [`Tracker`] is given what each step looks up: unique keys and how often each occurs, as a plan
-//! has them. In memory of fixed size it counts what every admission threshold, every limit of
-//! unseen steps and every size of a cache would have done; [`Tracker::finish`] makes curves of it.
-//! It knows no files, no rows and no optimizer.
+//! A [`Tracker`] is given the lookups of each step: unique keys and how often each occurs, as a
+//! plan has them. In memory of fixed size it counts what every admission threshold, every limit of
+//! unseen steps and every size of a cache would have done; [`Tracker::finish`] makes curves of the
+//! counts. It knows no files, no rows and no optimizer.
 //!
 //! # Exact, and sampled
-//! Up to a limit of keys everything is exact. Above it, half of the keys are let go, again and
-//! again, by bits of the key (`sample`); what they did is taken out of the counts (`events`). What
-//! is scaled up is always what *misses*: hits are the rest of a total that is known exactly, so
-//! that whether a very frequent key is in the sample hardly matters (this is SHARDS' correction,
+//! Up to a limit of keys everything is exact. Above the limit, half of the keys are dropped, again
+//! and again, by bits of the key (`sample`), and their events are taken out of the counts
+//! (`events`). Only *misses* are scaled up: hits are the rest of a total that is known exactly, so
+//! that it hardly matters whether a very frequent key is in the sample (this is SHARDS' correction,
 //! applied throughout). Two standard deviations of the numbers of rows are part of the result.
 //!
 //! # Invariants
@@ -48,16 +47,16 @@ pub const LEAST_KEYS: usize = 1 << 10;
 /// The settings that are tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Admission thresholds, ascending.
+    /// The admission thresholds, ascending.
     thresholds: Vec<u32>,
     /// Unseen steps after which a row goes, ascending.
     limits: Vec<u64>,
 }
 
-/// What is known of a key.
+/// The events of one key so far.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Occurrences.
+    /// The number of occurrences.
     values: u32,
     /// Steps that it occurred in.
     lookups: u32,
@@ -76,7 +75,7 @@ pub struct Tracker {
     level: usize,
     keys: HashMap<FeatureKey, Seen, MixedHasher>,
     recency: Recency,
-    /// By level.
+    /// The events by level of the sample.
     events: Vec<Events>,
     /// Steps of a stretch of time.
     width: u64,

@@ -1,14 +1,15 @@
-//! Which keys of a table changed, by epoch: what a delta is made of without a look at every row.
+//! The changed keys of a table, by epoch, from which a delta is made without looking at every row.
 //!
-//! Keys are listed and not row numbers, because rows move when memory is given back. Whether a key
-//! is listed already is what its row's dirty epoch says, which a push has at hand: nothing is
-//! looked up to list it. Tables count by eras (see `set::eras`): every epoch of this file is one.
+//! The lists hold keys and not row numbers, because rows move when memory is given back. The dirty
+//! epoch of a row tells whether its key is listed already; a push has it at hand, so that listing a
+//! key needs no lookup. Tables count snapshot generations (see `snapshot::generations`): every
+//! epoch of this file is one.
 //!
 //! # Invariants
-//! * A row whose dirty epoch is the current one is in the open list, unless the epoch's list was
-//!   given up.
+//! * A row whose dirty epoch is the current one is in the open list, unless the list of the epoch
+//!   was given up.
 //! * A key that left and came back in one epoch may stand in its list twice: its new row does not
-//!   know of the old one. Whoever reads lists sorts them and takes each key once.
+//!   know of the old one. Readers of lists sort them and take each key once.
 
 mod set;
 mod table;
@@ -31,11 +32,11 @@ pub(crate) struct Changes {
     /// Whether this epoch's list was given up.
     pub(crate) is_given_up: bool,
     pub(crate) open: Changed,
-    /// Of the epochs before, oldest first.
+    /// The lists of the epochs before, oldest first.
     pub(crate) sealed: VecDeque<(u32, Changed)>,
 }
 
-/// What changed in one epoch.
+/// The changes of one epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
     /// The rows of these keys were written, created or evicted.
@@ -127,7 +128,7 @@ impl Changes {
         self.epoch
     }
 
-    /// What changed after an epoch: the keys in ascending order, each once.
+    /// Returns the changes after an epoch: the keys in ascending order, each once.
     pub(crate) fn since(&self, epoch: u32) -> Changed {
         let sealed = self.sealed.iter().filter(|(e, _)| *e > epoch).map(|(_, changed)| changed);
         let lists = || sealed.clone().chain([&self.open]);

@@ -27,7 +27,7 @@ use zillion_rows::Eviction;
 
 use crate::eviction::priority::Priority;
 
-/// What goes on schedule at the end of one step, and where.
+/// The rows that the end of one step evicts on schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Due {
     /// Keys that wait go when they were last seen before this step.

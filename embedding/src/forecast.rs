@@ -1,8 +1,7 @@
-//! What limits and spilling will make of tables that do not exist yet: the arithmetic that a set
-//! does while it works, for whoever plans a job.
+//! A forecast of limits and spilling for tables that do not exist yet, for the planning of a job.
 //!
-//! Nothing is reckoned here a second time. A forecast that had formulas of its own would drift away
-//! from what tables do.
+//! The arithmetic is that of live tables: a forecast with formulas of its own would drift away from
+//! them.
 
 use crate::error::{Error, Result};
 use crate::eviction::capacity::{Claim, shares};
@@ -12,7 +11,7 @@ use crate::spill::{FILE_PER_ROWS, RecordShape, budget_rows};
 use zillion_rows::ByteSize;
 use zillion_rows::TableSpec;
 
-/// What spilling makes of a table.
+/// The sizes of a table that spills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpillForecast {
     /// Rows that its memory holds, if the table comes to so many.
@@ -25,7 +24,7 @@ pub struct SpillForecast {
     pub file_bytes: u64,
 }
 
-/// What a table of `rows` rows on `shards` shards comes to where its rows may take `memory` bytes.
+/// Forecasts a table of `rows` rows on `shards` shards whose rows may take `memory` bytes.
 ///
 /// # Errors
 /// [`Error::Spec`] where the table cannot spill, or the memory holds no row of each shard.

@@ -29,10 +29,10 @@ use crate::index::slot::SlotIndex;
 /// Bits of a key below its slot.
 const LOW_BITS: u32 = u64::BITS - SLOTS.trailing_zeros();
 
-/// Where keys lead to in one shard's part of a table.
+/// The entries of the keys in one shard's part of a table.
 ///
 /// A slot's number is the top of all its keys, so that those bits need not be stored: a [`Compact`]
-/// saves them, a [`Counted`] says something else there.
+/// line saves them, a [`Counted`] line keeps a count there.
 #[derive(Debug)]
 pub(crate) struct Index<L = Compact> {
     first_slot: usize,
@@ -56,13 +56,13 @@ impl<L: Line> Index<L> {
         }
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub(crate) fn len(&self) -> usize {
         self.keys
     }
 
-    /// How often a key left, or may have been led elsewhere: while this stays, rows that were found
-    /// are still those.
+    /// Returns how often a key left or may have been redirected: while this number stays, entries
+    /// that were found are still valid.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }

@@ -28,14 +28,14 @@ const HELD_BYTES: usize = 8 << 20;
 /// The rows of a table that a layer gets.
 enum Chosen {
     All,
-    /// Ascending, by shard.
+    /// The keys of each shard, in ascending order.
     Keys(Vec<Vec<u64>>),
 }
 
 /// A run of neighbours among them.
 enum Piece<'a> {
     Slot(usize),
-    /// Of one shard.
+    /// The keys of one shard.
     Keys(usize, &'a [u64]),
 }
 
@@ -150,7 +150,7 @@ impl TableSet {
         Ok(())
     }
 
-    /// How many of the rows that a layer gets are narrow.
+    /// Returns how many of the rows that a layer gets are narrow.
     fn narrow_of(&self, workers: &Workers, table: usize, chosen: &Chosen) -> u64 {
         let counted = workers.map(self.shards.len(), |shard| {
             let owner = self.shards[shard].table(table);

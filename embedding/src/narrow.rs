@@ -52,7 +52,7 @@ pub(crate) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
 pub(crate) struct Narrow {
     pub(crate) weights: WeightSlab,
     pub(crate) companion: Slab<u32>,
-    /// What a narrow row has of its key's gradient.
+    /// The floats of its key's gradient that a narrow row has.
     pub(crate) gradient: Vec<f32>,
     /// Keys whose rows grow at the end of the push.
     pub(crate) due: Vec<FeatureKey>,

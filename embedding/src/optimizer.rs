@@ -32,14 +32,14 @@ fn decimal(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
-/// How a raw gradient becomes the one that is applied: `(g + l2 * w) * scale`.
+/// The shaping of a raw gradient into the one that is applied: `(g + l2 * w) * scale`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shaping {
     pub(crate) l2: f32,
     pub(crate) scale: f32,
 }
 
-/// What makes of a raw gradient, and of the weight that it is for, the one that the rule applies.
+/// A function from a raw gradient and its weight to the gradient that the rule applies.
 pub(crate) trait Gradient: Copy {
     fn of(self, raw: f32, weight: f32) -> f32;
 }

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// What a key has been through.
+    /// The stages that a key goes through.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Stage {
         New,

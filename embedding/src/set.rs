@@ -61,7 +61,7 @@ pub struct TableSet {
     pub(crate) snapshot: Option<Box<Snapshot>>,
     /// Present where checkpoints of changes alone are written.
     pub(crate) marks: Option<Marks>,
-    /// What all tables may have together.
+    /// The memory that all tables may have together.
     pub(crate) shared: SharedLimit,
     /// Present where a table spills.
     pub(crate) spilling: Option<Spilling>,
@@ -72,7 +72,7 @@ pub struct TableSet {
 pub struct Update {
     /// The job's step, from 1: Adam's bias correction and the rows' last step.
     pub step: Step,
-    /// The schedule.
+    /// The factors of the learning rates.
     pub rates: Rates,
     /// Multiplies the gradients, the regulariser's included: 1, or what clipping asks for.
     pub scale: f32,
@@ -115,12 +115,12 @@ impl TableSet {
         &self.layouts
     }
 
-    /// The tables' specs.
+    /// Returns the specs of the tables.
     pub fn specs(&self) -> impl ExactSizeIterator<Item = &TableSpec> {
         self.shapes.iter().map(|s| &s.spec)
     }
 
-    /// How the slots are shared out.
+    /// Returns the assignment of slots to shards.
     pub fn map(&self) -> ShardMap {
         self.map
     }
@@ -242,7 +242,7 @@ impl TableSet {
         Ok(total(&self.shards).since(before))
     }
 
-    /// Forgets staged gradients.
+    /// Drops the staged gradients.
     pub fn discard(&mut self) {
         for shard in &mut self.shards {
             (0..self.shapes.len()).for_each(|table| shard.table_mut(table).discard());
@@ -292,7 +292,7 @@ impl TableSet {
         Ok(self.rows(table) - before)
     }
 
-    /// What the tables hold and what happened to them.
+    /// Returns the statistics of each table: its memory and its counters.
     pub fn statistics(&self) -> Vec<TableStatistics> {
         let table = |index: usize| {
             let mut sum = TableStatistics {
@@ -427,7 +427,7 @@ pub(crate) fn total(shards: &[Shard]) -> Counters {
     sum
 }
 
-/// What `f` counted.
+/// Returns the events that were counted while `f` ran.
 pub(crate) fn counted(
     shards: &mut [Shard],
     f: impl FnOnce(&mut [Shard]) -> Result<()>,

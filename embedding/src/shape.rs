@@ -74,9 +74,9 @@ pub(crate) struct TableStep {
     pub(crate) scale: f32,
     pub(crate) step: u32,
     pub(crate) epoch: u32,
-    /// What weights are rounded by, where their type needs it.
+    /// The random bits that weights are rounded by, where their type needs it.
     pub(crate) rounding: StepRounding,
-    /// Which keys may get a row.
+    /// The keys that may get a row.
     pub(crate) room: Room,
 }
 

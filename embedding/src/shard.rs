@@ -45,7 +45,7 @@ impl Shard {
         &self.tables
     }
 
-    /// What happened in this shard so far, all tables together.
+    /// Returns the counters of this shard, all tables together.
     pub(crate) fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         self.tables.iter().for_each(|table| sum.add(table.counters()));
@@ -107,8 +107,9 @@ impl Shard {
     }
 }
 
-/// How often each of a run of a plan's keys occurs, and what their rows were used for. Empty where
-/// it is not said, which is checked where a table counts or keeps statistics.
+/// Returns how often each of a run of a plan's keys occurs, and the uses of their rows. The offsets
+/// are empty where the plan does not have them, which is checked where a table counts or keeps
+/// statistics.
 pub(crate) fn times<'a>(
     plan: &'a TablePlan,
     gradients: &'a TableRows,

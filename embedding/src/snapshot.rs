@@ -45,19 +45,20 @@ pub(crate) use crate::snapshot::files::sync;
 use crate::snapshot::files::{Content, Job, Written};
 use zillion_rows::part::part_slots;
 
-/// What is written beside training may take this much memory where it is more than one part.
+/// The memory that parts may take while they are written beside training, where that is more than
+/// one part.
 pub(crate) const HELD_BYTES: u64 = 256 << 20;
 
-/// What copying a row costs; an empty slot costs one.
+/// The cost of copying a row; an empty slot costs one.
 pub(crate) const ROW_COST: u64 = 16;
-/// What it costs to see whether a row has changed.
+/// The cost of looking whether a row has changed.
 pub(crate) const LOOK_COST: u64 = 3;
 
 /// The content that is being copied.
 #[derive(Debug)]
 pub(crate) struct Filling {
     pub(crate) content: Content,
-    /// The next slot.
+    /// The slot that is copied next.
     pub(crate) slot: usize,
 }
 
@@ -77,11 +78,11 @@ pub(crate) struct Snapshot {
     pub(crate) next: usize,
     pub(crate) filling: Option<Filling>,
     pub(crate) running: Vec<(usize, Task<Result<Written>>)>,
-    /// What tables kept and do not need any more: giving memory back takes its time.
+    /// The images that tables do not need any more: giving memory back takes its time.
     pub(crate) dropping: Vec<Task<()>>,
     /// Syncs the folders when all files are there.
     pub(crate) closing: Option<Task<Result<()>>>,
-    /// What may be spent on copying.
+    /// The cost that may still be spent on copying.
     pub(crate) credit: u64,
     pub(crate) failure: Option<Error>,
 }
@@ -151,7 +152,7 @@ impl Snapshot {
 }
 
 impl Drop for Snapshot {
-    /// Nobody may be writing into a folder that its owner is about to remove.
+    /// Waits for all writers: none may write into a folder that its owner is about to remove.
     fn drop(&mut self) {
         self.stop();
     }

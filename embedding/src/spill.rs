@@ -91,7 +91,7 @@ impl SpillHome {
     }
 }
 
-/// What a table of a shard has beside its slabs where it spills.
+/// The state that a shard's part of a table has beside its slabs where it spills.
 #[derive(Debug)]
 pub(crate) struct Spill {
     pub(crate) home: SpillHome,
@@ -108,7 +108,7 @@ pub(crate) struct Spill {
     pub(crate) settled: u64,
     /// Reads that were begun for plans to come.
     pub(crate) ahead: Vec<Fetch>,
-    /// What the current plan misses, between the two halves of bringing it in.
+    /// The rows that the current plan misses, between the two halves of reading them.
     pub(crate) missing: Option<Missing>,
     /// By row in memory, the last pull that it is known to be needed by.
     pub(crate) wanted: Vec<u32>,
@@ -127,7 +127,7 @@ pub(crate) struct Compaction {
     pub(crate) next: usize,
     /// The first of the units that are on their way, and these.
     pub(crate) reading: Option<(usize, zillion_device::direct_io::Reading)>,
-    /// Where a record lies that is not what was written, and belongs to no key.
+    /// The position of a damaged record that belongs to no key.
     pub(crate) damaged: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What a table has in memory and what happened to it.
+//! The memory of a table, and the counters of its events.
 
 use serde::Serialize;
 
@@ -7,17 +7,17 @@ use serde::Serialize;
 pub struct Counters {
     /// Keys that training looked up.
     pub pulled: u64,
-    /// Of those, keys that the table did not have.
+    /// The number of looked-up keys that the table did not have.
     pub missing: u64,
     /// Rows that were created, by pushes and prefills.
     pub created: u64,
-    /// Of those, rows of keys that the table's admission has let in.
+    /// The number of created rows whose keys the admission has let in.
     pub admitted: u64,
     /// Gradients for keys that are not admitted yet.
     pub waiting: u64,
     /// Rows that went: on schedule, or to make room.
     pub evicted: u64,
-    /// Of those, rows that went to make room in a table at its limit.
+    /// The number of evicted rows that made room in a table at its limit.
     pub displaced: u64,
     /// Keys that were forgotten before they were admitted.
     pub lapsed: u64,
@@ -32,7 +32,8 @@ pub struct Counters {
     pub saturated: u64,
     /// Gradients that were applied or staged.
     pub pushed: u64,
-    /// Of those, gradients for narrow rows: what such a row does not have of them was dropped.
+    /// The number of applied gradients for narrow rows; the floats that such a row lacks were
+    /// dropped.
     pub narrow_gradients: u64,
     /// Narrow rows that became full.
     pub grown: u64,
@@ -58,7 +59,7 @@ impl Counters {
         self.grown += other.grown;
     }
 
-    /// What was counted after `before`.
+    /// Returns the events that were counted after `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             pulled: self.pulled - before.pulled,
@@ -83,11 +84,11 @@ impl Counters {
 /// One table, over all its shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TableStatistics {
-    /// The table's name.
+    /// The name of the table.
     pub table: String,
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Of those, rows that are narrow until they have been pushed often enough.
+    /// The number of rows that are narrow until they have been pushed often enough.
     pub narrow_rows: u64,
     /// Keys that wait to be admitted.
     pub candidates: u64,
@@ -111,7 +112,7 @@ pub struct TableStatistics {
     /// Present where rows may leave memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill: Option<SpillStatistics>,
-    /// What happened.
+    /// The events that were counted.
     pub counters: Counters,
 }
 
@@ -149,11 +150,11 @@ impl TableStatistics {
     }
 }
 
-/// What a table that spills has done. Bytes and operations are those of the disk, past the page
+/// The statistics of a table that spills. Bytes and operations are those of the disk, past the page
 /// cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SpillStatistics {
-    /// Rows in memory.
+    /// The number of rows in memory.
     pub hot_rows: u64,
     /// Rows in the file.
     pub cold_rows: u64,
@@ -169,19 +170,19 @@ pub struct SpillStatistics {
     pub buffer_bytes: u64,
     /// Rows that were read from the file because a plan needed them.
     pub brought_in: u64,
-    /// Of those, rows whose reading had begun before their plan was looked up.
+    /// The number of rows whose reading had begun before their plan was looked up.
     pub ahead: u64,
     /// Rows that were written to the file because the memory was needed.
     pub spilled: u64,
     /// Rows that were written again, so that the space between them could be used.
     pub compacted: u64,
-    /// Reads.
+    /// The number of reads.
     pub reads: u64,
-    /// Bytes of them.
+    /// The number of bytes that were read.
     pub read_bytes: u64,
-    /// Writes.
+    /// The number of writes.
     pub writes: u64,
-    /// Bytes of them.
+    /// The number of bytes that were written.
     pub written_bytes: u64,
     /// Shards whose file goes through the page cache, because the file system has no way past it.
     pub cached_files: u64,

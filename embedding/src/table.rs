@@ -51,11 +51,11 @@ pub(crate) struct Table {
     pub(crate) counters: Counters,
     /// Present where keys wait for their rows.
     pub(crate) candidates: Option<Gate>,
-    /// Where the last pull found its keys.
+    /// The entries that the last pull found for its keys.
     pub(crate) known: Known,
     /// Rows that went for the limit and whose places are kept.
     pub(crate) vacant: Vacant,
-    /// What this step asked so far.
+    /// The demand of this step so far.
     pub(crate) demand: Demand,
     /// Present where the vocabulary is fixed.
     pub(crate) dense: Option<Dense>,

@@ -1,5 +1,5 @@
-//! What only tests and benchmarks use: oracles, and parts of the engine on their own. No production
-//! code calls it.
+//! Tools for tests and benchmarks: oracles, and parts of the engine on their own. Production code
+//! does not call them.
 
 mod checkpoint_oracle;
 mod index_alone;

@@ -1,17 +1,17 @@
-//! What a table remembers for a checkpoint of changes alone, beside what its rows in memory say of
-//! themselves.
+//! The keys that a checkpoint of changes needs to know beside the rows in memory.
 //!
-//! A row says by its era whether it changed since an earlier checkpoint. Two kinds of keys have no
-//! row in memory that could: those whose rows went, and those whose rows were changed and then
-//! spilled, which nobody wants to read a whole file for. Both are listed, by slot.
+//! A row tells by its snapshot generation whether it changed since an earlier checkpoint. Two kinds
+//! of keys have no row in memory that could tell: those whose rows were evicted, and those whose
+//! rows were changed and then spilled; reading a whole file for the latter would be too slow. Both
+//! are listed, by slot.
 //!
 //! # Invariants
-//! * Every key whose row went since the beginning of the oldest checkpoint that is asked for is
-//!   listed, with the last era that had ended at a checkpoint's beginning. Its row may have been
-//!   made after that beginning, too.
-//! * Every row on disk whose era lies after that beginning is listed with its era; the key may be
-//!   in memory again.
-//! * Lists are shortened to what tells something whenever they have doubled.
+//! * Every key whose row was evicted since the beginning of the oldest checkpoint that is asked for
+//!   is listed, with the last generation that had ended at a checkpoint's beginning. Its row may
+//!   have been made after that beginning, too.
+//! * Every row on disk whose generation lies after that beginning is listed with its generation;
+//!   the key may be in memory again.
+//! * Lists are shortened to the entries that matter whenever they have doubled.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -31,7 +31,7 @@ pub(crate) struct Departed {
     pub(crate) first_slot: usize,
     /// The era that ended when the newest checkpoint began; none has begun where absent.
     pub(crate) cut: Option<u32>,
-    /// Nobody asks for what was before the end of this era.
+    /// The generation before whose end nothing is asked for.
     pub(crate) oldest: u32,
     pub(crate) gone: Vec<List>,
     pub(crate) spilled: Vec<List>,

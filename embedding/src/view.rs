@@ -40,7 +40,7 @@ pub struct TableView {
     shape: TableShape,
     /// In slot order, a power of two; behind them, in the same way, those of narrow rows.
     parts: Vec<RowPart>,
-    /// How many of them are of full rows.
+    /// The number of parts of full rows.
     full: usize,
     candidates: Vec<StoredCandidates>,
     file_bytes: u64,
@@ -49,7 +49,7 @@ pub struct TableView {
 /// One row of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowView<'a> {
-    /// Its key.
+    /// The key of the row.
     pub key: FeatureKey,
     /// All segments, in f32 and without padding; zeros where a narrow row has nothing.
     pub weights: Cow<'a, [f32]>,
@@ -68,13 +68,13 @@ pub struct RowView<'a> {
 /// A key that waits for its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Waiting {
-    /// Occurrences so far.
+    /// The number of occurrences so far.
     pub count: u32,
     /// The step that it was last seen in.
     pub last_step: u32,
 }
 
-/// What rows are ordered by, the largest first; what then is equal, by key.
+/// The order of rows, the largest first; equal rows are ordered by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Pushes, then the step of the last one.
@@ -88,11 +88,11 @@ pub enum Order {
 /// Figures over all rows of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TableSurvey {
-    /// The table's name.
+    /// The name of the table.
     pub table: String,
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Of those, rows that are narrow until they have been pushed often enough.
+    /// The number of rows that are narrow until they have been pushed often enough.
     pub narrow_rows: u64,
     /// Keys that wait to be admitted.
     pub candidates: u64,
@@ -114,41 +114,41 @@ pub struct TableSurvey {
     pub waiting: Vec<Bin>,
     /// L2 norms of the rows; absent without rows.
     pub norms: Option<Norms>,
-    /// How rows are spread over the slots.
+    /// The balance of rows over the slots.
     pub slots: SlotBalance,
 }
 
-/// How many lie in a range.
+/// The number of rows in a range of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bin {
     /// The least value, a power of two (or 0).
     pub from: u64,
-    /// The largest.
+    /// The largest value of the range.
     pub to: u64,
-    /// How many.
+    /// The number of rows in the range.
     pub rows: u64,
 }
 
 /// L2 norms of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Norms {
-    /// The mean.
+    /// The mean of the norms.
     pub mean: f64,
-    /// The smallest.
+    /// The smallest norm.
     pub min: f32,
     /// A tenth is below.
     pub p10: f32,
-    /// The median.
+    /// The median of the norms.
     pub p50: f32,
     /// Nine tenths are below.
     pub p90: f32,
     /// 99 of 100 are below.
     pub p99: f32,
-    /// The largest.
+    /// The largest norm.
     pub max: f32,
 }
 
-/// Rows a slot.
+/// The number of rows of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SlotBalance {
     /// Slots with rows, of 4096.
@@ -185,7 +185,7 @@ impl Bins {
     }
 }
 
-/// What one pass over a part finds.
+/// The figures that one pass over a part gives.
 struct Pass {
     counts: Bins,
     ages: Bins,
@@ -229,12 +229,12 @@ impl TableView {
         })
     }
 
-    /// Where the segments of a row are.
+    /// Returns the layout of the rows.
     pub fn layout(&self) -> &TableLayout {
         &self.shape.layout
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.parts.iter().map(|part| part.len() as u64).sum()
     }
@@ -281,7 +281,7 @@ impl TableView {
         (full.0 + narrow.0, full.1 + narrow.1)
     }
 
-    /// What the table knows of a key that waits for its row.
+    /// Returns the count of a key that waits for its row.
     pub fn waiting(&self, key: FeatureKey) -> Option<Waiting> {
         let part = self.candidates.get(key.slot() * self.candidates.len() / SLOTS)?;
         let Candidate { count, last_step } = part.find(key)?;
@@ -384,7 +384,8 @@ fn view(part: &RowPart, row: usize) -> RowView<'_> {
     }
 }
 
-/// What rows are ranked by in 64 bits: the figure on top, what decides between equal ones below.
+/// Returns the rank of a row in 64 bits: the figure in the upper bits, and the figure that decides
+/// between equal ones in the lower.
 fn rank(row: &RowView<'_>, order: Order) -> u64 {
     let (high, low) = match order {
         Order::Count => (row.count, row.last_step),

@@ -22,7 +22,7 @@ use crate::index::{Counted, Index};
 
 /// Bits of a count, those of the slot's number.
 const COUNT_BITS: u32 = SLOTS.trailing_zeros();
-/// Where a count begins in a stored key.
+/// The position of the lowest bit of a count in a stored key.
 const SHIFT: u32 = u64::BITS - COUNT_BITS;
 const KEY_BITS: u64 = (1 << SHIFT) - 1;
 
@@ -172,7 +172,7 @@ impl Candidates {
         }
     }
 
-    /// Forgets the snapshot.
+    /// Ends the snapshot and frees what was kept for it.
     pub(crate) fn end_snapshot(&mut self) {
         self.before = None;
     }

@@ -38,7 +38,7 @@ pub(crate) struct Filter {
 struct SlotFilter {
     /// Empty until the slot's first key.
     blocks: Vec<Block>,
-    /// Counters above zero.
+    /// The number of counters above zero.
     used: u32,
     /// Blocks that count anything.
     counting: u32,
@@ -165,7 +165,7 @@ impl Filter {
         counting(self.slots[slot - self.first_slot].blocks.iter().copied())
     }
 
-    /// How many they are.
+    /// Returns the number of blocks of one slot that have a counter above zero.
     pub(crate) fn slot_len(&self, slot: usize) -> usize {
         self.slots[slot - self.first_slot].counting as usize
     }

@@ -18,7 +18,7 @@ impl Table {
         true
     }
 
-    /// What keys pass before they have a row; `None` where there is nothing to pass.
+    /// Returns the admission of the table; `None` where every key gets a row at once.
     pub(crate) fn gate(&self) -> Option<&Gate> {
         self.candidates.as_ref()
     }

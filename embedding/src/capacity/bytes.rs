@@ -1,4 +1,4 @@
-//! What rows of other widths and other numbers would take in memory.
+//! The memory that rows of other widths and other numbers would take.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use zillion_rows::dtype::Dtype;
 /// The widths that are tried, beside the table's own.
 const DIMS: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
 
-/// What weights are.
+/// The number type of weights, in an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Numbers {

@@ -1,7 +1,7 @@
-//! What happened to the keys of one level of the sample, in counts of fixed size.
+//! The events of the keys of one level of the sample, in counts of fixed size.
 //!
-//! Keys of a level leave the sample together, and what they did leaves with them: the counts that
-//! stay are those that the smaller sample would have made from the beginning.
+//! The keys of a level leave the sample together, and their events leave with them: the remaining
+//! counts are those that the smaller sample would have made from the beginning.
 
 /// Stretches of time that the pass is cut into.
 pub(super) const BINS: usize = 256;

@@ -1,5 +1,5 @@
-//! How the number of keys grows with the data: Heaps' law, `keys = k · rows^β`, fitted to what was
-//! seen.
+//! The growth of the number of keys with the data: Heaps' law, `keys = k · rows^β`, fitted to the
+//! keys so far.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ const BEGIN: f64 = 1.0 / 32.0;
 /// A fitted law, and how far it can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Heaps {
-    /// The factor.
+    /// The factor of the law.
     pub k: f64,
     /// The exponent: 1 where every row brings new keys, 0 where no further ones come.
     pub beta: f64,

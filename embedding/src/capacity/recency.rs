@@ -1,13 +1,13 @@
-//! How many keys were looked up since a key was looked up last: the stack distance of LRU (Mattson
-//! et al. 1970), by a Fenwick tree over the order of lookups.
+//! The number of keys that were looked up since a key was looked up last: the stack distance of LRU
+//! (Mattson et al. 1970), by a Fenwick tree over the order of lookups.
 //!
-//! Every key holds the place of its last lookup; the tree counts places that are held. When places
-//! run out the held ones are numbered anew, in their order, so that memory follows the keys and not
-//! the lookups.
+//! Every key holds the place of its last lookup; the tree counts the held places. When no place is
+//! left, the held ones are numbered anew, in their order, so that memory grows with the keys and
+//! not with the lookups.
 
 /// Places that are left for new lookups after renumbering, for each key.
 const ROOM: usize = 3;
-/// Places at least.
+/// The smallest number of places.
 const LEAST: usize = 1 << 10;
 
 /// The order in which keys were looked up last.

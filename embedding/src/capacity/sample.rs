@@ -1,9 +1,9 @@
-//! Which keys are looked at where not all can be: those whose bits are small.
+//! The sample of keys that are followed where not all can be: those whose bits are small.
 //!
-//! Sampling by a hash of the key, not by draws, keeps or leaves every occurrence of a key, so that
-//! reuse is seen as it is (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, *Efficient MRC
+//! Sampling by a hash of the key, and not by draws, keeps or drops every occurrence of a key, so
+//! that reuse is seen as it is (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, *Efficient MRC
 //! Construction with SHARDS*, FAST 2015). Keys are mixed already; the bits that are read here are
-//! neither those of the slot nor those that a hash map of keys goes by.
+//! neither those of the slot nor those that a hash map of keys uses.
 
 use zillion_feature::FeatureKey;
 
@@ -13,7 +13,8 @@ pub(super) const LEVELS: usize = 25;
 const BITS: u32 = LEVELS as u32 - 1;
 const SHIFT: u32 = 24;
 
-/// How many halvings of the sample a key outlives: half of all keys none, a quarter one, and so on.
+/// Returns the number of halvings of the sample that a key survives: half of all keys none, a
+/// quarter one, and so on.
 #[inline]
 pub(super) fn level(key: FeatureKey) -> usize {
     let bits = (key.0 >> SHIFT) as u32 & ((1 << BITS) - 1);

@@ -11,11 +11,11 @@ const SHORTEST: u64 = 2000;
 /// Caches are tried from this part of the keys on.
 const SMALLEST_CACHE: u64 = 256;
 
-/// Of a sample, a point is left out that fewer followed keys would decide: keys that come often
-/// weigh much, and among few of them luck shows.
+/// The number of followed keys that must decide a point of a sampled curve; a point with fewer is
+/// left out, because frequent keys weigh much and a few of them may be in the sample by chance.
 const DECIDING: u64 = 256;
 
-/// What one pass says of a table.
+/// The curves of a table that one pass over its lookups gives.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Usage {
     /// Steps that were followed.
@@ -30,7 +30,7 @@ pub struct Usage {
     pub one_in: u64,
     /// Keys that were followed to the end.
     pub followed: u64,
-    /// Different keys.
+    /// The number of different keys.
     pub keys: u64,
     /// Two standard deviations of numbers of keys, relative to them.
     pub keys_error: f64,
@@ -56,7 +56,7 @@ pub struct GrowthPoint {
     pub keys: u64,
 }
 
-/// What an admission threshold does.
+/// The effect of an admission threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AdmissionPoint {
     /// Occurrences that a key needs.
@@ -69,7 +69,7 @@ pub struct AdmissionPoint {
     pub found_error: f64,
 }
 
-/// What an eviction of unseen rows does.
+/// The effect of an eviction of unseen rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EvictionPoint {
     /// Steps without a push after which a row goes.
@@ -81,13 +81,13 @@ pub struct EvictionPoint {
     pub rows_peak: u64,
     /// Share of the values whose key had a row once, and came back when it was gone.
     pub lost: f64,
-    /// How far that may be off, by a rule of thumb; 0 where all keys were followed.
+    /// The error of the lost share by a rule of thumb; 0 where all keys were followed.
     pub lost_error: f64,
     /// Rows that were made again.
     pub returns: u64,
 }
 
-/// What a cache of rows does.
+/// The effect of a cache of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CachePoint {
     /// Rows that it holds.
@@ -98,12 +98,12 @@ pub struct CachePoint {
     /// The same where it holds, from the beginning, the rows that are looked up most often of all:
     /// what knowing the frequencies brings, which is less than LRU's where keys come in waves.
     pub ideal: f64,
-    /// How far both may be off, by a rule of thumb; 0 where all keys were followed.
+    /// The error of both shares by a rule of thumb; 0 where all keys were followed.
     pub error: f64,
 }
 
 impl Tracker {
-    /// The curves.
+    /// Computes the curves.
     pub fn finish(mut self) -> Usage {
         self.end_rows();
         let mut events = self.events[self.level].clone();
@@ -245,9 +245,9 @@ fn is_decided(rows: u64, one_in: u64) -> bool {
     one_in == 1 || rows >= DECIDING * one_in
 }
 
-/// What a share is off at most, where `followed` keys lie on the one side of its limit: what a
-/// single key near the limit weighs is not known, so this is a rule of thumb. Tests hold it against
-/// a Zipf stream.
+/// Returns the largest error of a share where `followed` keys lie on the one side of its limit. The
+/// weight of a single key near the limit is not known, so this is a rule of thumb; tests compare it
+/// with a Zipf stream.
 fn thumb(followed: u64, one_in: u64) -> f64 {
     if one_in == 1 { 0.0 } else { 0.5 / (followed.max(1) as f64).sqrt() }
 }

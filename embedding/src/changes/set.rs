@@ -1,7 +1,8 @@
-//! Which rows changed since an epoch ended, for deltas whose cost is that of the changes.
+//! Tracking the rows that change, so that the cost of a delta is that of the changes.
 //!
-//! The keys are listed by the shards' tables; here is decided how long. Sums over all shards decide
-//! it, so that whether a delta can be had does not depend on their number.
+//! The tables of the shards list the keys; this file decides how long they are remembered. Sums
+//! over all shards decide it, so that the number of shards does not matter to whether a delta can
+//! be written.
 
 use crate::changes::tracking::Tracking;
 use zillion_device::Workers;

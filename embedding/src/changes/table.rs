@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use zillion_feature::FeatureKey;
 
 impl Table {
-    /// What is known of this table's changes, where they are tracked.
+    /// Returns the changes of this table, where they are tracked.
     pub(crate) fn changes(&self) -> Option<&Changes> {
         self.changes.as_ref()
     }

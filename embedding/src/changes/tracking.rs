@@ -1,6 +1,6 @@
-//! How long the changed keys of a set of tables are remembered.
+//! The time for which the changed keys of a set of tables are remembered.
 
-/// How long changes are remembered, and since when.
+/// The time for which changes are remembered, and its beginning.
 #[derive(Debug)]
 pub(crate) struct Tracking {
     /// Lists of past epochs that are kept at most.

@@ -1,25 +1,26 @@
-//! How many rows go at the end of a step where a table may not have more, and how many are looked
-//! at for it.
+//! The number of rows that are evicted at the end of a step in a table at its limit, and the rows
+//! that are compared for it.
 //!
 //! # Headroom
-//! A step makes rows before the end of a step takes others, so that a table at its limit would
-//! refuse every key. What goes at the end of a step therefore leaves room for twice the rows that
-//! this step wanted to make. Where the next step wants more than that, the rest are refused for
-//! that one step. Which step that is can be known without looking its keys up only where there is
-//! room for all of them; so room for as many keys as this step had is left too, where that is a
-//! small part of the table.
+//! A step makes rows before the end of the step evicts others, so that a table that stayed at its
+//! limit would refuse every key. The eviction at the end of a step therefore leaves room for twice
+//! the rows that the step wanted to make. If the next step wants more, its further keys are
+//! refused, for that one step. A step can be known to have room for all of its keys, without
+//! looking them up, only if the table has room for that many; so room for as many keys as the last
+//! step had is left too, where that is a small part of the table.
 //!
-//! # Who goes
-//! Looking at every row of a large table would stop training. Keys are mixed, so that a slot is a
-//! fair sample of the table: some slots are looked at, with a good many rows for each one that must
-//! go, and the least of them all go. Which slots is a matter of the step. Where the table is small
-//! all slots are looked at, and exactly the least rows of the table go. Else, with two and a half
-//! to five looks a row, nothing goes that is not of the lowest two fifths of what was seen, and on
-//! average it is at the lowest seventh: where the least of six random rows is, which is how caches
-//! sample that take one at a time.
+//! # Which rows are evicted
+//! Comparing every row of a large table would stop training. Keys are mixed, so that a slot is a
+//! fair sample of the table: some slots are visited, with a good many rows for each one that must
+//! be evicted, and the rows with the lowest priority of all of them are evicted. The step decides
+//! which slots are visited. In a small table all slots are visited, and exactly the lowest rows of
+//! the table are evicted. In a large one, with two and a half to five visited rows for each evicted
+//! one, every evicted row is among the lowest two fifths of the visited rows, and on average it is
+//! at the lowest seventh: the position of the lowest of six random rows, which is what caches reach
+//! that sample rows one at a time.
 //!
-//! All of it follows from numbers of rows over all shards, and from the step: there is nothing to
-//! remember from step to step, to save in a checkpoint, or to depend on the number of shards.
+//! All of it follows from numbers of rows over all shards and from the step: nothing is remembered
+//! from step to step or saved in a checkpoint, and nothing depends on the number of shards.
 
 use std::iter::Sum;
 
@@ -41,7 +42,7 @@ const MOST_SPARE: u64 = 4;
 /// The part of a limit that may be kept free for keys to need no lookup beforehand.
 const SKIPS_LOOKUP: u64 = 64;
 
-/// What a step asked of a table.
+/// The demand of a step on a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Keys that were pushed.
@@ -69,10 +70,10 @@ impl Sum for Demand {
     }
 }
 
-/// Which slots the end of a step looks at for room, and how many of their rows go.
+/// The slots that the end of a step visits, and the number of rows to evict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Visit {
-    /// The slots.
+    /// The slots that are visited.
     pub(crate) turn: Turn,
     /// Rows that must go.
     pub(crate) excess: u64,
@@ -86,8 +87,8 @@ pub(crate) fn headroom(limit: u64, demand: Demand) -> u64 {
 }
 
 impl Visit {
-    /// What the end of `step` does to a table of `rows` rows that may have `limit`, by what the
-    /// step asked of it. `None` where nothing must go.
+    /// Plans the end of `step` for a table of `rows` rows that may have `limit`, by the demand of
+    /// the step. `None` where nothing must be evicted.
     pub(crate) fn new(rows: u64, limit: u64, demand: Demand, step: u32) -> Option<Self> {
         let excess = (rows + headroom(limit, demand)).saturating_sub(limit).min(rows);
         if excess == 0 {
@@ -101,9 +102,8 @@ impl Visit {
         Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
     }
 
-    /// How many of `seen` rows go: of a sample no more than two in [`LOOKS_FOR_TWO`], so that the
-    /// rest is not lost for being looked at, and slots keep about the same size; what is missing
-    /// goes in the next steps.
+    /// Returns how many of `seen` rows are evicted: of a sample at most two in [`LOOKS_FOR_TWO`],
+    /// so that slots keep about the same size after a visit; the rest is evicted in the next steps.
     pub(crate) fn goes(&self, seen: u64) -> u64 {
         let most = if self.is_whole { seen } else { (2 * seen).div_ceil(LOOKS_FOR_TWO) };
         self.excess.min(most)
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a step that had so many keys and made a row of each.
+    /// Returns the demand of a step that had so many keys and made a row of each.
     fn rows(rows: u64) -> Demand {
         Demand { keys: rows, rows }
     }

@@ -20,7 +20,7 @@ use crate::table::push::finite;
 /// Rows that are asked for before they are looked at.
 pub(crate) const AHEAD: usize = 16;
 
-/// What a push would do with the keys of one shard.
+/// The effect that a push would have on the keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Foreseen {
     /// Positions in the plan of the keys that it would make rows of.
@@ -45,7 +45,7 @@ impl Looked {
 }
 
 impl Table {
-    /// What a push would do: rows are made of keys without one whose gradients are finite and that
+    /// Foresees a push: it makes rows of the keys without one whose gradients are finite and that
     /// are admitted.
     pub(crate) fn foresee(
         &self,
@@ -117,12 +117,12 @@ impl Table {
         true
     }
 
-    /// What was asked since the last call.
+    /// Returns the demand since the last call.
     pub(crate) fn take_demand(&mut self) -> Demand {
         std::mem::take(&mut self.demand)
     }
 
-    /// What a row is worth; of its norm, as far as it has floats.
+    /// Returns the priority of a row; a narrow row has the norm of its own floats.
     #[inline(always)]
     pub(crate) fn worth(&self, priority: Priority, entry: Entry) -> f64 {
         let (shape, companion) = self.companion_of(entry);

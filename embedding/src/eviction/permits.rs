@@ -3,7 +3,7 @@
 use crate::index::Entry;
 use std::ops::Range;
 
-/// Which keys of a step may get a row, and what was found when that was decided.
+/// The keys of a step that may get a row, and the entries that were found when that was decided.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Room {
     /// Positions in the plan, ascending; `None`: all of them.

@@ -19,7 +19,7 @@ impl Pinned {
         Self { keys }
     }
 
-    /// All of them.
+    /// Returns all pinned keys.
     pub(crate) fn keys(&self) -> &[FeatureKey] {
         &self.keys
     }

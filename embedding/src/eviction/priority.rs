@@ -1,12 +1,13 @@
-//! What a row is worth where others want its place.
+//! The priority of a row: the order in which rows are evicted.
 //!
-//! A priority is a number whose order among rows does not change while nobody pushes them: what
-//! ages, ages by the same factor in every row, and in logarithms a factor is a sum that all have in
-//! common. So a frequency that halves with every `half_life` steps is
-//! `log2(count) * half_life + last_step`: nothing is written to let a row age, and rows that were
-//! looked at in different steps can be compared.
+//! A priority is a number whose order among rows does not change while the rows are not pushed:
+//! ageing multiplies the value of every row by the same factor, and in logarithms a factor is a sum
+//! that all rows have in common. So a frequency that halves with every `half_life` steps is
+//! `log2(count) * half_life + last_step`: ageing writes nothing, and rows that were visited in
+//! different steps can be compared.
 //!
-//! It is computed from the companion row when a slot is visited, and costs a push nothing.
+//! The priority is computed from the companion row when a slot is visited, and costs a push
+//! nothing.
 
 use zillion_feature::Use;
 

@@ -94,8 +94,8 @@ impl TableSet {
         limits
     }
 
-    /// Which keys of a step may get a row, by table. What is known of rows holds until the next
-    /// step.
+    /// Decides which keys of a step may get a row, by table. The entries that are found hold until
+    /// the next step.
     pub(crate) fn rooms(
         &self,
         workers: &Workers,

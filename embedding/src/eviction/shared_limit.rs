@@ -8,7 +8,7 @@ use zillion_rows::{Admission, ByteSize};
 /// The part of the set's limit that exact counts of waiting keys may take, all tables together.
 pub(crate) const CANDIDATES_PART: u64 = 8;
 
-/// What the tables of a set may have together.
+/// The memory that the tables of a set may have together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SharedLimit {
     /// Bytes of rows, index and filters.

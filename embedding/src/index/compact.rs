@@ -23,9 +23,9 @@ const MIDDLE_BITS: u32 = 16;
 /// The last word, and how many bits of each key lie in it.
 const META: usize = 15;
 const TOP_BITS: u32 = 4;
-/// Where in the last word the bits begin that say which entries are in use.
+/// The position in the last word of the bits that tell which entries are in use.
 const USED: u32 = 24;
-/// Where the count of keys that went past begins, and the largest that it has room for.
+/// The position of the count of keys that passed the line, and the largest number that it can hold.
 const PASSED: u32 = 30;
 const MOST_PASSED: u32 = 3;
 

@@ -13,7 +13,7 @@ use crate::index::line::Line;
 const KEYS: usize = 5;
 /// Bits on top of a word that are no part of the key.
 const TAG: u32 = SLOTS.trailing_zeros();
-/// Where the numbers begin that keys lead to.
+/// The first word of the numbers that keys lead to.
 const ROWS: usize = 2 * KEYS;
 /// The last word: which entries are in use, and, from bit `PASSED` on, the keys that went past.
 const META: usize = 15;

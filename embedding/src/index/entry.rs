@@ -13,7 +13,7 @@
 //!   for the two. Only the code of a table of the right kind asks [`Entry::narrow_row`] or
 //!   [`Entry::record`].
 
-/// What a key leads to in one shard's part of a table.
+/// The entry of a key in one shard's part of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub(crate) struct Entry(u32);

@@ -1,17 +1,17 @@
-//! What a sub-index is made of: cache lines that hold a few keys each.
+//! The lines of a sub-index: cache lines that hold a few keys each.
 
 use zillion_device::lines::CacheLine;
 
-/// How a cache line holds keys and what they lead to. A line of zeros holds none.
+/// The format of a cache line that holds keys and the words that they lead to. A line of zeros
+/// holds no key.
 ///
 /// # The implementer must
 /// * compare the low 52 bits of a key and nothing else: the slot, whose number is the top of all
 ///   its keys, knows the others;
-/// * count how many keys passed a line because it was full, as exactly as it can: a count that has
-///   no room for more stays where it is, and the line is then probed past until its slot is
-///   rebuilt.
+/// * count how many keys passed a line because it was full, as exactly as the bits allow: a count
+///   at its largest number stays there, and the line is then probed past until its slot is rebuilt.
 pub(crate) trait Line {
-    /// Keys that fit.
+    /// The number of keys that fit into a line.
     const KEYS: usize;
     /// A slot is rebuilt before more than this part of its entries is used.
     const FULLEST: (usize, usize);
@@ -35,7 +35,7 @@ pub(crate) trait Line {
     /// Counts a key that found the line full.
     fn pass(line: &mut CacheLine);
 
-    /// Undoes one [`Line::pass`].
+    /// Undoes one call of [`Line::pass`].
     fn unpass(line: &mut CacheLine);
 
     /// Words and rows, as they were put.

@@ -30,14 +30,14 @@ pub(super) struct SlotIndex<L> {
     format: PhantomData<L>,
 }
 
-/// What one look at a key's home finds.
+/// The result of one look at a key's home bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtHome {
     /// The key leads here.
     Found(Entry),
     /// The key is nowhere.
     Absent,
-    /// It may be in a later bucket.
+    /// The key may be in a later bucket.
     Beyond,
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct RowRun {
     keys: Vec<FeatureKey>,
     /// In f32, whatever the table's type, and without padding: as many of each row as it has.
     weights: Vec<f32>,
-    /// Where a row's weights end, and its pushes; `None` where a key has no row.
+    /// The end of each row's weights, and its pushes; `None` where a key has no row.
     rows: Vec<Option<(usize, u32)>>,
 }
 

@@ -1,8 +1,8 @@
-//! What a narrow row is, resolved once into what the loops need.
+//! The shape of a narrow row, resolved once into what the loops need.
 //!
 //! A narrow row is a row of a smaller table: its segments have the same rules, seeds and metadata,
-//! so that every loop over rows takes the smaller shape and knows nothing of growth. Here is what
-//! leads from one to the other.
+//! so that every loop over rows takes the smaller shape and knows nothing of growth. This file
+//! leads from the one shape to the other.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(crate) struct NarrowShape {
 }
 
 impl NarrowShape {
-    /// Of a valid spec; `None` where all rows are full.
+    /// Resolves a valid spec; `None` where all rows are full.
     pub(crate) fn new(spec: &TableSpec) -> Result<Option<Self>> {
         let (Some(growth), Some(small)) = (spec.grow, spec.narrow_spec()) else {
             return Ok(None);

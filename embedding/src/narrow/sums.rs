@@ -18,8 +18,9 @@ struct Scratch {
 }
 
 impl Table {
-    /// What [`Table::run_squares`] does in a table that has narrow rows. A push makes a row narrow,
-    /// so that the gradient of a key without one counts as far as that.
+    /// Does the work of [`Table::run_squares`] in a table that has narrow rows. A push makes a row
+    /// narrow, so that the gradient of a key without a row counts only as far as a narrow row has
+    /// floats.
     pub(crate) fn run_squares_of_widths(
         &self,
         keys: &[FeatureKey],
@@ -58,7 +59,7 @@ impl Table {
         sum
     }
 
-    /// What [`Table::run_regulariser`] does in a table that has narrow rows.
+    /// Does the work of [`Table::run_regulariser`] in a table that has narrow rows.
     pub(crate) fn run_regulariser_of_widths(&self, keys: &[FeatureKey]) -> f64 {
         let mut weights = Vec::new();
         let mut sum = 0.0;

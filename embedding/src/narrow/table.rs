@@ -18,7 +18,7 @@ impl Table {
         self.spill.is_some() && entry.is_cold()
     }
 
-    /// Narrow rows.
+    /// Returns the number of narrow rows.
     pub(crate) fn narrow_rows(&self) -> u64 {
         self.narrow.as_ref().map_or(0, |narrow| narrow.len() as u64)
     }
@@ -29,7 +29,7 @@ impl Table {
         rows.unwrap_or(0) as usize
     }
 
-    /// How many of some keys have a narrow row.
+    /// Returns how many of some keys have a narrow row.
     pub(crate) fn narrow_among(&self, keys: &[u64]) -> u64 {
         if self.narrow.is_none() {
             return 0;

@@ -12,7 +12,7 @@ pub(crate) struct AdamKernel {
     eps: f32,
     /// `lr / (1 - beta1^t)`.
     step_size: f32,
-    /// `sqrt(1 - beta2^t)`.
+    /// The second bias correction: `sqrt(1 - beta2^t)`.
     correction2_sqrt: f32,
 }
 

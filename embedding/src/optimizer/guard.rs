@@ -1,8 +1,8 @@
-//! What stands around a segment's rule: the clip of its gradient and the bounds of its weights.
+//! The guard around a segment's rule: the clip of its gradient and the bounds of its weights.
 //!
-//! The clip is of one row's segment. It comes behind the factor that clips the whole step, and sees
-//! what the rule would see, the regulariser's part included: first every number is brought into
-//! `[-value, value]`, then the whole to a length of `norm` at most.
+//! The clip applies to one row's segment. It follows the factor that clips the whole step, and sees
+//! what the rule would see, with the part of the regulariser: first every number is brought into
+//! `[-value, value]`, then the whole to a length of at most `norm`.
 
 use zillion_rows::{Bounds, ClipSpec};
 
@@ -54,7 +54,7 @@ impl Guard {
 struct Clipped<G> {
     gradient: G,
     value: f32,
-    /// What scales the row's gradient to its norm.
+    /// The factor that scales the row's gradient to its norm.
     factor: f32,
 }
 

@@ -50,7 +50,7 @@ impl Rule {
     }
 }
 
-/// What multiplies the learning rates of one step: the job's schedule.
+/// The factors of the learning rates in one step, as the job's schedule sets them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// Every optimizer's learning rate is multiplied by this.

@@ -35,7 +35,7 @@ fn initial(unit: usize) -> f32 {
     unit_f32(combine(99, unit as u64) as u32) - 0.5
 }
 
-/// What guards a segment in these tests: nothing, each thing alone, and all at once.
+/// Returns the guards of these tests: none, each kind alone, and all at once.
 fn guards() -> Vec<(Option<ClipSpec>, Option<Bounds>)> {
     let norm = Some(ClipSpec { norm: Some(0.9), value: None });
     let value = Some(ClipSpec { norm: None, value: Some(0.6) });

@@ -26,7 +26,7 @@ impl TableSet {
         Ok(())
     }
 
-    /// Of each table, whether a step ends with a sweep of its rows.
+    /// Returns, for each table, whether a step ends with a sweep of its rows.
     pub(crate) fn moving_swept(&self) -> Vec<bool> {
         let tables = self.swept.iter().zip(&self.frozen);
         tables.map(|(&swept, &frozen)| swept && !frozen).collect()

@@ -14,12 +14,13 @@ use crate::table::pull::Absent;
 use zillion_rows::LookupReport;
 use zillion_rows::shape_rows;
 
-/// What a thread takes at a time is a share of the keys, so that one that is interrupted holds up
-/// little: one of so many a thread,
+/// The number of pieces per thread that the keys of a plan are cut into, so that an interrupted
+/// thread holds up little. [`MOST_KEYS`] and [`LEAST_KEYS`] bound the size of a piece.
 const SHARES: usize = 8;
-/// but no more keys than this,
+/// The largest number of keys of a piece.
 const MOST_KEYS: usize = 2048;
-/// and no fewer: its first lines, which nothing has asked for ahead, should not count.
+/// The smallest number of keys of a piece: its first cache lines, which are not prefetched, should
+/// not count.
 const LEAST_KEYS: usize = 256;
 
 /// The keys of a plan that one shard has of one table.
@@ -193,7 +194,7 @@ fn pieces<'a>(
     pieces
 }
 
-/// Where to cut a list of pieces, so that a thread takes several small ones at a time.
+/// Returns the cuts of a list of pieces, so that a thread takes several small ones at a time.
 fn offsets(pieces: &[Piece<'_>], most: usize) -> Vec<usize> {
     let mut offsets = vec![0];
     let mut keys = 0;

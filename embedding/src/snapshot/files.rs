@@ -15,7 +15,7 @@ use zillion_rows::part::{
     PartInfo, PartRows, write_candidates, write_filter, write_gone, write_rows,
 };
 
-/// What a file is of.
+/// The kind of the content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rows,
@@ -31,7 +31,7 @@ impl Kind {
         self == Self::Narrow
     }
 
-    /// How many of it a slot of a table has.
+    /// Returns how many entries of this kind a slot of a table has.
     pub(crate) fn in_slot(self, table: &Table, slot: usize) -> usize {
         match self {
             Self::Rows => table.slot_rows(slot) - table.slot_narrow_rows(slot),
@@ -56,20 +56,20 @@ pub(crate) struct Job {
     pub(crate) parts: usize,
     /// Rows of the slots, also where not all of them are written.
     pub(crate) rows: u64,
-    /// What it takes in memory, at most until it is complete.
+    /// The largest number of bytes that the content takes in memory.
     pub(crate) bytes: u64,
     /// Present where only rows are written that changed after the end of this era.
     pub(crate) since: Option<u32>,
 }
 
-/// What was written for a job.
+/// The files that were written for a job.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) part: PartInfo,
     pub(crate) gone: Option<PartInfo>,
 }
 
-/// What a file will hold, in key order.
+/// The content of a file, in key order.
 #[derive(Debug)]
 pub(crate) enum Content {
     Rows {
@@ -98,7 +98,7 @@ impl Content {
         }
     }
 
-    /// What it takes in memory.
+    /// Returns the number of bytes that the content takes in memory.
     pub(crate) fn bytes(&self, job: &Job, shape: &TableShape) -> u64 {
         let bytes = match self {
             Self::Rows { rows, gone } => {

@@ -32,7 +32,7 @@ impl Eras {
         self.now
     }
 
-    /// The current epoch.
+    /// Returns the current epoch.
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch_of(self.now)
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use zillion_feature::FeatureKey;
 use zillion_rows::row::{RowWeights, StoredRow};
 
-/// What is kept for a snapshot of one shard's part of a table.
+/// The rows that are kept for a snapshot of one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct TableSnapshot {
     /// Rows of later eras have changed since.

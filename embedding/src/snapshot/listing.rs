@@ -1,4 +1,4 @@
-//! Which files a checkpoint beside training will have, and what its manifest says of them.
+//! The files that a snapshot will have, and their entries in the manifest.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use zillion_rows::part::{
     ChangedParts, ListedParts, PartInfo, PartRows, TableParts, part_count, part_slots,
 };
 
-/// What was written of a table.
+/// The files that were written of a table.
 #[derive(Default)]
 struct Listed {
     /// Rows of the table, in these files or not.
@@ -60,7 +60,7 @@ impl TableSet {
         all
     }
 
-    /// The manifest's entries.
+    /// Returns the entries of the manifest.
     pub(crate) fn listing(&self, snapshot: &mut Snapshot) -> Vec<TableParts> {
         let mut listed: Vec<Listed> = self.shapes.iter().map(|_| Listed::default()).collect();
         for (job, written) in snapshot.jobs.iter().zip(&mut snapshot.written) {

@@ -1,13 +1,13 @@
-//! Which checkpoints a checkpoint of changes can stand on.
+//! The checkpoints that a checkpoint of changes can stand on.
 //!
-//! A mark is the era that ended when a checkpoint began: rows of later eras have changed since.
-//! What went, or left memory, is remembered by the tables (see `table::departed`) as far back as
-//! the older of two marks, those of the last two checkpoints that were finished: whoever has
-//! written files may yet fail to give them their name, and then the next checkpoint stands on the
-//! one before.
+//! A mark is the snapshot generation that ended when a checkpoint began: rows of later generations
+//! have changed since. The tables remember which keys left, or left memory, (see `tombstones`) as
+//! far back as the older of two marks, those of the last two finished checkpoints: the caller that
+//! has written the files of a checkpoint may yet fail to rename them, and then the next checkpoint
+//! stands on the one before.
 //!
 //! # Invariants
-//! * A mark is of one history: what is restored begins another one, and its own mark is the first
+//! * A mark belongs to one history: restoring begins another history, and its own mark is the first
 //!   of it.
 //! * A checkpoint that was given up leaves no mark and moves none.
 
@@ -25,6 +25,6 @@ pub struct SnapshotMark {
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     pub(crate) history: u32,
-    /// Ascending.
+    /// The generations that ended with a checkpoint, ascending.
     pub(crate) eras: Vec<u32>,
 }

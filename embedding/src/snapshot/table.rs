@@ -28,7 +28,7 @@ use zillion_rows::row::StoredRow;
 /// Rows that are asked for before they are looked at.
 pub(crate) const AHEAD: usize = 16;
 
-/// Where a row of the snapshot is now.
+/// The place of a row of the snapshot now.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Live(Entry),

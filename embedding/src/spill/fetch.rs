@@ -24,11 +24,11 @@ pub(crate) struct Fetch {
 enum State {
     Reading(Reading),
     Read(Pieces),
-    /// It failed, and whoever waited was told.
+    /// The read failed, and its waiter has the error.
     Failed,
 }
 
-/// What a plan's keys need of a table and is not in memory, by ascending record.
+/// The rows that a plan needs and that are not in memory, by ascending record.
 #[derive(Debug)]
 pub(crate) struct Missing {
     pub(crate) rows: Vec<(u32, FeatureKey)>,
@@ -56,8 +56,8 @@ impl Fetch {
         }
     }
 
-    /// Where a record is among those that are read, if what is read is what the log still has
-    /// there.
+    /// Returns the position of a record among those that are being read, if the log still has the
+    /// same record there.
     pub(crate) fn position(&self, log: &Log, record: u32) -> Option<usize> {
         if matches!(self.state, State::Failed) {
             return None;

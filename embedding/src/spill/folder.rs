@@ -58,7 +58,7 @@ impl Folder {
         &self.path
     }
 
-    /// Where the next file of a table goes: a name that is not taken.
+    /// Returns a path for the next file of a table that is not taken.
     pub(crate) fn next(&self, table: &str) -> PathBuf {
         let name = |n: u32| self.path.join(format!("{table}-{n}{SUFFIX}"));
         (0..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(u32::MAX))

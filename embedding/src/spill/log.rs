@@ -25,7 +25,7 @@ const SEGMENT_CHUNKS: usize = 16;
 /// A chunk takes at most this part of the memory that rows may have.
 const CHUNK_PART: u64 = 64;
 
-/// How records lie in the file.
+/// The layout of records in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     record: usize,
@@ -61,7 +61,7 @@ struct Segment {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     segment: u32,
-    /// Which of its chunks is being filled, and how many records are in it.
+    /// The chunk that is being filled, and the number of records in it.
     chunk: usize,
     filled: usize,
 }
@@ -202,7 +202,7 @@ impl Log {
         }
     }
 
-    /// What tells whether a record is still the one that was read.
+    /// Returns the generation of a record, which tells whether it is still the one that was read.
     pub(crate) fn generation(&self, record: u32) -> u64 {
         self.segment_generation(record / self.geometry.segment_records() as u32)
     }

@@ -1,10 +1,9 @@
-//! Which rows leave memory first.
+//! The order in which rows leave memory.
 //!
-//! A row's worth is the logarithm of how often it has been pushed, less its age in half-lives: what
-//! is asked for often stays for long after it was last seen, and what a single pass over old data
-//! touches once leaves before it, so that a scan costs the memory of a scan. Both numbers are the
-//! row's own and lie in its record, so that a row is as well known when it comes back as when it
-//! left.
+//! The worth of a row is the logarithm of its pushes, less its age in half-lives: a row that is
+//! needed often stays for long after it was last seen, and a row that a single pass over old data
+//! touches once leaves before it, so that a scan costs the memory of a scan. Both numbers lie in
+//! the row's record, so that the policy knows a row as well when it comes back as when it left.
 //!
 //! A half-life is measured in turnovers of the memory: that is the scale on which it matters.
 
@@ -19,7 +18,7 @@ const SHORTEST: f32 = 64.0;
 pub(crate) const COMPARED: usize = 256;
 pub(crate) const LEAVING: usize = 8;
 
-/// What worth is measured by, and where the hand is that looks for rows of little worth.
+/// The scale of worth, and the position of the hand that looks for rows of little worth.
 #[derive(Debug)]
 pub(crate) struct Policy {
     /// Steps after which a row counts half.
@@ -40,7 +39,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Notes the time.
+    /// Notes the newest step.
     pub(crate) fn at(&mut self, step: u32) {
         self.step = self.step.max(step);
     }

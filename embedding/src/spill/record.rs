@@ -71,7 +71,7 @@ impl RecordShape {
         record[..CHECKSUM] == xxh3_64(&record[CHECKSUM..]).to_le_bytes()
     }
 
-    /// What is wrong with a record that should be of `key`.
+    /// Returns the fault of a record that should belong to `key`.
     pub(crate) fn problem(self, record: &[u8], key: FeatureKey) -> Option<&'static str> {
         if !self.is_whole(record) {
             Some("the checksum does not fit the bytes")

@@ -1,8 +1,8 @@
-//! Which tables of a set spill, and how often they have been looked up.
+//! The tables of a set that spill, and the number of their lookups.
 
 use crate::spill::SpillHome;
 
-/// Which tables spill, and how often they have been pulled.
+/// The tables that spill, and the number of their lookups.
 #[derive(Debug)]
 pub(crate) struct Spilling {
     pub(crate) home: SpillHome,

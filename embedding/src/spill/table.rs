@@ -25,7 +25,7 @@ const LOOKED_AT: usize = 2;
 /// Records of some keys, read for one look.
 #[derive(Debug, Default)]
 pub(crate) struct ColdRows {
-    /// Ascending.
+    /// The numbers of the records, ascending.
     records: Vec<u32>,
     pieces: Option<Pieces>,
 }
@@ -150,7 +150,7 @@ impl Table {
         Ok(())
     }
 
-    /// Where each key that the table has is, its index entry.
+    /// Calls `f` with the index entry of each key that the table has.
     fn for_each_place(&self, keys: &[FeatureKey], mut f: impl FnMut(FeatureKey, Entry)) {
         for (i, &key) in keys.iter().enumerate() {
             if let Some(&key) = keys.get(i + AHEAD) {

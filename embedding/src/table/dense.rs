@@ -1,4 +1,4 @@
-//! What a table with a fixed vocabulary has beside its rows: row runs by slot, and staged
+//! The extra state of a table with a fixed vocabulary: the row runs of its slots, and staged
 //! gradients.
 //!
 //! # Invariants
@@ -32,7 +32,7 @@ pub(crate) struct Staged {
     pub(crate) gradients: Slab<f32>,
     /// In the order of staging.
     pub(crate) touched: Vec<u32>,
-    /// By row.
+    /// Whether a row has a staged gradient, by row.
     pub(crate) is_touched: Vec<bool>,
 }
 
@@ -45,7 +45,7 @@ impl Staged {
         Ok(Self { gradients, touched: Vec::new(), is_touched: vec![false; rows] })
     }
 
-    /// Forgets all gradients.
+    /// Drops all staged gradients.
     pub(crate) fn clear(&mut self) {
         for row in self.touched.drain(..) {
             self.gradients.row_mut(row).fill(0.0);
@@ -99,7 +99,8 @@ impl Dense {
         }
     }
 
-    /// Where gradients are staged (made at first use), and the keys by row where they were listed.
+    /// Returns the staged gradients (made at first use), and the keys by row where they were
+    /// listed.
     pub(crate) fn staging(&mut self, stride: usize) -> Result<(&mut Staged, &[FeatureKey])> {
         let staged = match self.staged.take() {
             Some(staged) => staged,
@@ -219,7 +220,7 @@ impl Table {
         Ok(())
     }
 
-    /// Forgets staged gradients.
+    /// Drops the staged gradients.
     pub(crate) fn discard(&mut self) {
         if let Some(staged) = self.dense.as_mut().and_then(Dense::staged_mut) {
             staged.clear();

@@ -1,21 +1,21 @@
-//! Where a pull has found its keys, for the push of the same keys.
+//! The entries that a pull has found for its keys, for the push of the same keys.
 //!
-//! A step pulls and pushes the keys of one plan, and of the three random lines that a push waits
-//! for the index has one. What the pull has found holds as long as no key has left the index and
-//! none leads elsewhere; keys that have come since are looked for again. It is scratch of a step,
-//! as its buffers are, and no part of the table.
+//! A step pulls and pushes the keys of one plan, and one of the three random cache lines that a
+//! push waits for is that of the index. The entries of a pull hold as long as no key has left the
+//! index and none was redirected; keys that have come since are looked up again. They are scratch
+//! of a step, as its buffers are, and no part of the table.
 
 use zillion_feature::FeatureKey;
 
 use crate::index::{Entry, Index};
 
-/// What one pull has found.
+/// The entries that one pull has found.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     keys: Vec<FeatureKey>,
     /// By key, its entry or [`Entry::NONE`].
     rows: Vec<Entry>,
-    /// What the index said of its moves.
+    /// The number of moves that the index had counted.
     moves: u64,
 }
 
@@ -35,7 +35,7 @@ impl Known {
         self.moves = index.moves();
     }
 
-    /// The room.
+    /// Returns the buffers for the keys and entries.
     pub(crate) fn room(&mut self) -> KnownRoom<'_> {
         KnownRoom { keys: &mut self.keys, rows: &mut self.rows }
     }

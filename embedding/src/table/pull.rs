@@ -12,16 +12,16 @@ use crate::table::found_rows::{Known, KnownRoom};
 use crate::table::weights::WeightSlab;
 use zillion_rows::dtype::{Bf16, F16, Half, widen};
 
-/// What a read finds for a key that the table does not have.
+/// The row that a read returns for a key that the table does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// The row that training would start from.
     Initial,
-    /// What the table declares for evaluation.
+    /// The row that the table declares for evaluation.
     Declared,
 }
 
-/// What is read.
+/// The keys of a read.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     keys: &'a [FeatureKey],
@@ -30,9 +30,9 @@ struct Wanted<'a> {
     stride: usize,
 }
 
-/// Where it goes, beside the rows.
+/// The buffers of a read beside the rows.
 struct Notes<'a> {
-    /// How often each row has been pushed.
+    /// The number of pushes of each row.
     counts: Option<&'a mut [u32]>,
     /// By key, its entry or [`Entry::NONE`].
     rows: Option<&'a mut [Entry]>,
@@ -125,8 +125,8 @@ impl Table {
         )
     }
 
-    /// What reading is, whatever rows are made of: `ask` asks for the lines of a row, `copy` copies
-    /// it to where it goes.
+    /// Reads rows of any kind: `ask` prefetches the cache lines of a row, `copy` copies it to its
+    /// place.
     #[inline(always)]
     fn read_rows(
         &self,
@@ -187,8 +187,8 @@ impl Table {
         entry
     }
 
-    /// What is left to do when the rows that are there have been copied: writes what a key without
-    /// a row reads as, and the count, where it is wanted. Returns the number of keys without a row.
+    /// Completes the read of a key after its row has been copied: writes the row of a key that has
+    /// none, and the count, where it is wanted. Returns the number of keys without a row.
     #[inline(always)]
     fn complete(
         &self,

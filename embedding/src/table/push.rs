@@ -15,7 +15,7 @@ use crate::table::Table;
 use crate::table::uses::note_use;
 use zillion_rows::row::{Meta, floats_mut};
 
-/// What the stages of a push go by.
+/// The inputs of the stages of a push.
 struct Push<'a> {
     shape: &'a TableShape,
     keys: &'a [FeatureKey],
@@ -78,7 +78,7 @@ impl Table {
     }
 }
 
-/// What changes a row by its gradient.
+/// The rules that change a row by its gradient.
 trait Rules {
     /// `raw` is the gradient; `companion` begins with the state.
     fn apply(&self, weights: &mut [f32], companion: &mut [u32], raw: &[f32]);
@@ -283,7 +283,7 @@ impl Push<'_> {
     }
 }
 
-/// How often each key of a run occurs in the batch, and what it was used for there.
+/// The occurrences of each key of a run in the batch, and the uses of its row there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times<'a> {
     /// Position of the run's first key in the plan.

@@ -15,10 +15,10 @@ use crate::table::push::Times;
 use crate::table::push::{apply_rule, is_finite, touch};
 use crate::table::weights::WeightSlab;
 
-/// Rows swept together.
+/// The number of rows that are swept together.
 const SWEEP: u32 = 64;
 
-/// What the rules of a sweep go over.
+/// The rows, gradients and buffers of a sweep.
 struct Swept<'a> {
     shape: &'a TableShape,
     staged: &'a Staged,

@@ -18,7 +18,7 @@ use crate::narrow::shape::NarrowShape;
 use crate::shape::TableShape;
 use zillion_rows::dtype::{Bf16, Dtype, F16, Half, RowRounding, nearest, stochastic, widen};
 
-/// Rows by number.
+/// The weights of rows, by row number.
 #[derive(Debug)]
 pub(crate) enum WeightSlab {
     F32(Slab<f32>),
@@ -50,7 +50,7 @@ impl WeightSlab {
         each!(self, slab => slab.bytes())
     }
 
-    /// Live rows.
+    /// Returns the number of live rows.
     pub(crate) fn len(&self) -> usize {
         each!(self, slab => slab.len())
     }

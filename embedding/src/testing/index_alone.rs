@@ -26,7 +26,7 @@ impl IndexAlone {
         Ok(Self(index))
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -14,7 +14,7 @@ const ROUND: u64 = zillion_feature::SLOTS as u64;
 /// One key of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KeyReport {
-    /// The table's name.
+    /// The name of the table.
     pub table: String,
     /// The mixed key. Not serialised: many readers of JSON hold numbers of 53 bits.
     #[serde(skip)]
@@ -26,12 +26,12 @@ pub struct KeyReport {
     /// Its row, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row: Option<RowReport>,
-    /// What is known of it while it waits for a row.
+    /// The count of the key while it waits for a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
-    /// How it gets a row.
+    /// The forecast of the key's admission.
     pub admission: AdmissionForecast,
-    /// How what is known of it goes; absent where nothing is known.
+    /// The forecast of the key's eviction; absent where the table does not know the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionForecast>,
 }
@@ -39,10 +39,10 @@ pub struct KeyReport {
 /// A row, beside the others of its table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RowReport {
-    /// Where the row is narrow, the pushes that make it full.
+    /// The number of pushes that make the row full, where it is narrow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grows_at: Option<u32>,
-    /// Pushes.
+    /// The number of pushes.
     pub count: u32,
     /// Share of the table's rows that were pushed less often.
     pub count_above: f64,
@@ -56,24 +56,24 @@ pub struct RowReport {
     pub norm: f32,
     /// Share of the table's rows with a smaller norm.
     pub norm_above: f64,
-    /// Segment after segment.
+    /// The segments of the row, in order.
     pub segments: Vec<SegmentReport>,
 }
 
 /// A segment of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SegmentReport {
-    /// Its name.
+    /// The name of the segment.
     pub name: String,
-    /// Floats.
+    /// The number of floats.
     pub dim: usize,
-    /// L2 norm.
+    /// The L2 norm of the weights.
     pub norm: f32,
     /// Share of the table's rows whose segment has a smaller norm.
     pub norm_above: f64,
 }
 
-/// What else training goes by, beside the table's own settings.
+/// The circumstances of training beside the table's own settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outlook {
     /// Steps that have been done.
@@ -84,11 +84,11 @@ pub struct Outlook {
     pub shares_limit: bool,
 }
 
-/// What a table's admission has done with a key, or will do.
+/// The admission of a key: what has happened or will happen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum AdmissionForecast {
-    /// It has a row.
+    /// The key has a row.
     HasRow,
     /// The next push makes its row.
     NextPush,
@@ -106,7 +106,7 @@ pub enum AdmissionForecast {
     },
     /// Each occurrence makes its row by chance.
     Drawn {
-        /// The chance.
+        /// The probability at one occurrence.
         p: f64,
     },
     /// A dense table has a fixed vocabulary, and the key is not in it.
@@ -115,24 +115,24 @@ pub enum AdmissionForecast {
     Frozen,
 }
 
-/// What a table's eviction will do with a key that is not seen again.
+/// The eviction of a key that is not seen again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum EvictionForecast {
-    /// It stays.
+    /// The key stays in the table.
     Stays,
-    /// It is pinned: it stays whatever others do.
+    /// The row is pinned: it stays in any case.
     Pinned,
     /// The table is frozen: it stays as long as that is so.
     Frozen,
-    /// It waits for its row, and its count goes where its slot has more of these than it may have:
-    /// those go first that were not seen for longest.
+    /// The key waits for its row, and its count is dropped where its slot has too many waiting
+    /// keys: those are dropped first that were not seen for longest.
     Crowded {
         /// Counts that a slot may have by the table's own settings.
         #[serde(skip_serializing_if = "Option::is_none")]
         most_in_slot: Option<usize>,
     },
-    /// It goes when others are worth more.
+    /// The row is evicted when other rows have a higher priority.
     Ranked {
         /// The kind of the eviction: what rows are worth.
         by: &'static str,
@@ -143,9 +143,9 @@ pub enum EvictionForecast {
         #[serde(skip_serializing_if = "Option::is_none")]
         most_rows: Option<u64>,
     },
-    /// It goes at the end of a step.
+    /// The key leaves at the end of a step.
     Goes {
-        /// The step.
+        /// The step at whose end the key leaves.
         at_step: u64,
         /// Steps without a push after which the table lets go.
         unseen: u64,

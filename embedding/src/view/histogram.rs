@@ -1,20 +1,20 @@
-//! How one figure of a row is spread over a table: two passes over the mapping, one for the range
+//! A histogram of one figure of the rows of a table: two passes over the mapping, one for the range
 //! and one that counts.
 //!
 //! Pushes and ages range over many orders of magnitude, so their bins widen with the value; steps
 //! and norms have bins of one width. Bins of whole numbers begin at whole numbers: every row lies
-//! in one bin, and a bin's bounds are values that rows can have.
+//! in one bin, and the bounds of a bin are values that rows can have.
 
 use serde::Serialize;
 use zillion_device::Workers;
 
 use crate::view::{RowView, TableView, view};
 
-/// What is looked at in each row.
+/// The figure of each row that a histogram counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Pushes.
+    /// The number of pushes.
     Count,
     /// The step of the last push.
     LastStep,
@@ -27,9 +27,9 @@ pub enum Measure {
 /// A table's rows by one figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Histogram {
-    /// The table's name.
+    /// The name of the table.
     pub table: String,
-    /// The figure.
+    /// The figure that is counted.
     pub of: Measure,
     /// Rows; the sum over the bins.
     pub rows: u64,
@@ -40,11 +40,11 @@ pub struct Histogram {
 /// The rows whose figure lies in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// The least value.
+    /// The smallest value of the bin.
     pub from: f64,
     /// The largest; of norms, where the next range begins.
     pub to: f64,
-    /// How many rows.
+    /// The number of rows in the bin.
     pub rows: u64,
 }
 
@@ -103,7 +103,7 @@ fn value(row: &RowView<'_>, of: Measure, step: u64) -> f64 {
     }
 }
 
-/// Where bins begin: the first at `low`, all at or below `high`, no two alike.
+/// Returns the beginnings of the bins: the first at `low`, all at or below `high`, no two alike.
 fn starts(of: Measure, low: f64, high: f64, bins: usize) -> Vec<f64> {
     let widens = matches!(of, Measure::Count | Measure::Age);
     let to = |x: f64| if widens { x.ln_1p() } else { x };

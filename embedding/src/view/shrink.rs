@@ -26,15 +26,15 @@ use zillion_rows::part::{
 /// Bits of a rank that one pass counts.
 const DIGIT: u32 = 8;
 
-/// Which rows stay. Rows of pinned keys do by every rule.
+/// The rule that decides which rows stay. Rows of pinned keys stay by every rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keep {
     /// The first rows by an order: by pushes (the later push first where these are equal), by norm,
     /// or by the last push.
     First {
-        /// How many.
+        /// The number of rows that stay.
         rows: u64,
-        /// By what.
+        /// The order by which rows are ranked.
         by: Order,
     },
     /// Rows that were pushed at least so often.
@@ -46,10 +46,10 @@ pub enum Keep {
     Norm(f32),
 }
 
-/// What a table is before and after rows have gone.
+/// The size of a table before and after rows were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TableSize {
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
     /// Keys that wait to be admitted.
     pub candidates: u64,
@@ -59,13 +59,13 @@ pub struct TableSize {
     pub file_bytes: u64,
 }
 
-/// Which rows of one table stay, found by [`TableView::plan_shrink`].
+/// The rows of one table that stay, found by [`TableView::plan_shrink`].
 #[derive(Debug)]
 pub struct Shrink {
     order: Order,
     /// The least rank that stays.
     least: u64,
-    /// Of rows with this rank, how many stay in each part, where not all do.
+    /// The number of rows with this rank that stay in each part, where not all do.
     ties: Option<Vec<u64>>,
     /// Candidates stay that were seen in this step or later.
     oldest: u32,
@@ -73,9 +73,9 @@ pub struct Shrink {
     by_slot: Vec<u64>,
     /// Narrow rows that stay, by slot; empty where there are none.
     narrow_by_slot: Vec<u64>,
-    /// What the table is.
+    /// The size of the table now.
     pub before: TableSize,
-    /// What it will be.
+    /// The size of the table afterwards.
     pub after: TableSize,
 }
 
@@ -276,7 +276,7 @@ impl TableView {
         }
     }
 
-    /// What the rows of a part rank, in key order.
+    /// Yields the ranks of the rows of a part, in key order.
     fn ranks(&self, part: usize, order: Order) -> impl Iterator<Item = u64> {
         let part = &self.parts[part];
         let pinned = &self.shape.pinned;

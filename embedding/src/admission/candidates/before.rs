@@ -19,7 +19,7 @@ use zillion_rows::Candidate;
 /// Entries that a list may have before it is shortened.
 const FEWEST: usize = 64;
 
-/// What candidates were before they changed; by slot.
+/// The candidates as they were before they changed, by slot.
 #[derive(Debug)]
 pub(super) struct Before {
     first_slot: usize,
@@ -66,7 +66,7 @@ impl Before {
         }
     }
 
-    /// What a slot's candidates were, given what they are; both in key order.
+    /// Returns a slot's candidates as they were, given those of now; both in key order.
     pub(super) fn restore(
         &self,
         slot: usize,

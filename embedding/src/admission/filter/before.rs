@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::admission::filter::Block;
 
-/// What blocks were before they changed; by slot.
+/// The blocks as they were before they changed, by slot.
 #[derive(Debug)]
 pub(super) struct Before {
     first_slot: usize,

@@ -295,7 +295,7 @@ fn a_flipped_bit_anywhere_is_refused_by_file_name() {
         std::fs::write(&path, bytes).unwrap();
         let mut set = TableSet::new(everything(), shards(2)).unwrap();
         let message = set.restore(&workers, folder.path(), &parts).unwrap_err().to_string();
-        assert!(message.contains("the file was changed") && message.ends_with(file), "{message}");
+        assert!(message.contains("the file was changed") && message.contains(file), "{message}");
         let opened = PartSource::open(&workers, folder.path(), everything(), &parts);
         assert!(opened.unwrap_err().to_string().ends_with(file));
         std::fs::write(&path, whole).unwrap();
