@@ -1,8 +1,8 @@
-//! What a job will cost and what would go wrong, before it runs.
+//! The cost of a job and the problems that it would meet, found before it runs.
 //!
-//! The rows of a sample go through the same reader as in training, so that what is refused here is what
-//! would be refused there, with the same words. Features are tried one by one where the whole is refused,
-//! so that one run of the check names every column that is wrong, not the first.
+//! The rows of a sample go through the same reader as in training, so that the check refuses what
+//! training would refuse, with the same words. Where the whole is refused, features are tried one
+//! by one, so that one run of the check names every wrong column and not only the first.
 
 mod cost;
 mod gradients;
@@ -28,11 +28,11 @@ pub use report::{
 };
 pub(crate) use sample::without_statistics;
 
-/// Looks at a job and at `sample` rows of its training data.
+/// Checks a job and `sample` rows of its training data.
 ///
 /// # Errors
-/// None of what is wrong with the job or its data: that is what the report says. Only what keeps the
-/// check itself from running.
+/// Only problems that keep the check itself from running. The report lists what is wrong with the
+/// job or its data.
 pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckReport> {
     let mut findings = Findings::default();
     let train = match job.data.train.is_empty() {
@@ -78,7 +78,7 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
     Ok(CheckReport { findings: findings.sorted(), data, tables, memory })
 }
 
-/// Opens one list of files; says what is wrong with it, column by column.
+/// Opens one list of files, and reports what is wrong with it, column by column.
 fn open(job: &Job, part: &str, paths: &Paths, findings: &mut Findings) -> Option<Dataset> {
     let files = match job.data.files(paths) {
         Ok(files) => files,
@@ -112,7 +112,7 @@ fn open(job: &Job, part: &str, paths: &Paths, findings: &mut Findings) -> Option
     None
 }
 
-/// The schema in pieces that can be read alone: one feature, label or column each.
+/// Splits the schema into pieces that can be read alone: one feature, label or column each.
 fn parts(schema: &Schema) -> Vec<(String, Schema)> {
     let bare = Schema {
         features: Vec::new(),
@@ -124,7 +124,7 @@ fn parts(schema: &Schema) -> Vec<(String, Schema)> {
     };
     let mut parts = Vec::new();
     for feature in &schema.features {
-        // Other kinds lean on other features.
+        // Other kinds of features depend on other features.
         let alone = matches!(
             feature.kind,
             FeatureKind::Id { .. }
@@ -207,8 +207,8 @@ fn machine_checks(
 
 fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
     let checkpoint: u64 = tables.iter().map(|t| t.checkpoint_bytes).sum();
-    // Those that are kept, the best one, and the one being written; those that the oldest of them stands on hold
-    // changes, which may be every row.
+    // The disk holds the checkpoints that are kept, the best one, and the one being written. Those
+    // that the oldest of them stands on hold changes, which may be every row.
     let count = job.train.keep.get() as u64 + 1 + job.train.full_every.get() as u64;
     let all = checkpoint * count;
     let output = job.output();
@@ -239,7 +239,7 @@ fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
     }
 }
 
-/// What may still be written below a folder that need not be there yet.
+/// Returns the free space of the disk that a folder, which may not exist yet, will be on.
 fn free_disk(folder: &Path) -> Option<u64> {
     let there = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };

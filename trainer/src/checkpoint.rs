@@ -8,15 +8,16 @@
 //!     tables/<table>/part-00000.arrow ...
 //! ```
 //!
-//! A checkpoint may hold only what changed since another one, its parent, which lies beside it and is named by its
-//! manifest; the parent may have one in turn, and the last of this chain is whole (see [`chain`]).
+//! A checkpoint may hold only what changed since another one, its parent, which lies beside it and
+//! is named by its manifest; the parent may have one in turn, and the last of this chain is whole
+//! (see [`chain`]).
 //!
 //! # Crash consistency
 //! The folder is staged under a hidden name, synced and renamed: it is there whole or not at all.
 //!
 //! # Invariants
-//! The bytes are a function of the job (without `[run]`) and the position: the same for any number of
-//! threads and shards, and for a run that was killed and resumed.
+//! The bytes are a function of the job (without `[run]`) and the position: the same for any number
+//! of threads and shards, and for a run that was killed and resumed.
 
 mod chain;
 mod manifest;
@@ -49,17 +50,18 @@ const DENSE: &str = "dense.safetensors";
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    /// What it holds. The entries of tables say where rows are that did not change.
+    /// The contents of the checkpoint. The entries of tables name the folders of rows that did not
+    /// change.
     pub manifest: Manifest,
     /// The BLAKE3 of the manifest.
     blake3: String,
-    /// Checkpoints that it stands on.
+    /// The number of checkpoints that it stands on.
     behind: usize,
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint and verifies its manifest, and those of the checkpoints that it stands on. The dense file
-    /// and the parts of tables are verified when they are read.
+    /// Opens a checkpoint and verifies its manifest, and those of the checkpoints that it stands
+    /// on. The dense file and the parts of tables are verified when they are read.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let (mut manifest, blake3) = Manifest::read(&path.join(MANIFEST))?;
@@ -67,12 +69,12 @@ impl Checkpoint {
         Ok(Self { path, manifest, blake3, behind })
     }
 
-    /// This checkpoint of the run in `dir`, for the next one to stand on.
+    /// Returns this checkpoint of the run in `dir` as the next one's parent.
     pub(crate) fn link(&self, dir: &RunDir, mark: SnapshotMark) -> Link {
         Link::new(dir, self.manifest.step, self.blake3.clone(), mark, self.behind)
     }
 
-    /// How many checkpoints it stands on; 0 where it is whole.
+    /// Returns the number of checkpoints that it stands on: 0 where it is whole.
     pub fn behind(&self) -> usize {
         self.behind
     }
@@ -88,29 +90,30 @@ impl Checkpoint {
         RunDir::new(path).best()
     }
 
-    /// The folder.
+    /// Returns the folder of the checkpoint.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The job that wrote it.
+    /// Returns the job that wrote the checkpoint.
     pub fn job(&self) -> Result<Job> {
         Job::from_value(self.manifest.job.clone())
     }
 
-    /// The dense file's bytes, verified against the manifest.
+    /// Reads the dense file and verifies it against the manifest.
     fn dense(&self) -> Result<Vec<u8>> {
         self.read(DENSE, "cannot read the dense parameters", &self.manifest.dense)
     }
 
-    /// How often each item stands in the training data; `None` where the model is not told.
+    /// Reads how often each item occurs in the training data. Returns `None` where the model does
+    /// not use it.
     pub(crate) fn frequencies(&self) -> Result<Option<Frequencies>> {
         let Some(digest) = &self.manifest.frequencies else { return Ok(None) };
         let bytes = self.read(frequencies::FILE, "cannot read the items' frequencies", digest)?;
         Frequencies::from_bytes(&bytes, &self.path.join(frequencies::FILE)).map(Some)
     }
 
-    /// A file's bytes, verified.
+    /// Reads a file and verifies it.
     fn read(&self, name: &str, action: &'static str, digest: &FileDigest) -> Result<Vec<u8>> {
         let path = self.path.join(name);
         let failed = |source| Error::Io { action, path: path.clone(), source };
@@ -122,12 +125,12 @@ impl Checkpoint {
         Ok(bytes)
     }
 
-    /// The dense parameters to score with: averaged, where the job asks for that.
+    /// Reads the dense parameters to score with: averaged, where the job asks for that.
     pub fn params(&self, specs: &[ParamSpec]) -> Result<Params> {
         Ok(read_scoring_params(specs, &self.dense()?)?)
     }
 
-    /// Brings the dense parameters and the optimizer back to where they were.
+    /// Restores the dense parameters and the state of the optimizer.
     pub fn restore_dense(&self, params: &mut Params, optimizer: &mut DenseOptimizer) -> Result<()> {
         let bytes = self.dense()?;
         params.copy_from(&read_params(params.specs(), &bytes)?)?;
@@ -135,13 +138,14 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Brings the average of the dense parameters back to where it was.
+    /// Restores the average of the dense parameters.
     pub(crate) fn restore_average(&self, average: &mut Average) -> Result<()> {
         Ok(average.read(&self.dense()?)?)
     }
 
-    /// For a run that begins from here: brings the dense parameters back, and the optimizer too where it keeps
-    /// the state that is there. Else it begins anew, and why is returned.
+    /// Restores the dense parameters for a run that begins from here. Restores the optimizer too
+    /// where the file holds the state that it keeps; otherwise the optimizer begins anew, and the
+    /// reason is returned.
     pub(crate) fn lend_dense(
         &self,
         params: &mut Params,
@@ -152,19 +156,19 @@ impl Checkpoint {
         Ok(optimizer.read(&bytes).err())
     }
 
-    /// One table, mapped and verified, to look into.
+    /// Opens one table, mapped and verified.
     pub fn table(&self, spec: TableSpec, workers: &Workers) -> Result<TableView> {
         Ok(TableView::open(workers, &self.path, spec, &self.manifest.tables)?)
     }
 
-    /// The tables' rows, mapped and verified, for reading.
+    /// Opens the tables' rows, mapped and verified, for reading.
     pub fn rows(&self, job: &Job, workers: &Workers) -> Result<PartSource> {
         let (specs, parts) = (job.tables.clone(), &self.manifest.tables);
         Ok(PartSource::open(workers, &self.path, specs, parts)?)
     }
 
-    /// Refuses other training files in the middle of an epoch: a position in the order of rows means
-    /// something for one list of files only.
+    /// Refuses other training files in the middle of an epoch: a position in the order of rows is
+    /// valid for one list of files only.
     pub fn check_files(&self, files: &[TrainingFile]) -> Result<()> {
         let saved = &self.manifest.files;
         if self.manifest.cursor.row == 0 || saved == files {
@@ -184,7 +188,8 @@ impl Checkpoint {
         })
     }
 
-    /// Refuses a job whose rows or model are others: what a new run that begins from here may not change.
+    /// Refuses a job with other rows or another model, which a new run that begins from here may
+    /// not have.
     pub fn check_model(&self, job: &Job) -> Result<()> {
         match crate::job::difference_of_model(&self.manifest.job, &job.portable()?) {
             None => Ok(()),
@@ -194,7 +199,7 @@ impl Checkpoint {
         }
     }
 
-    /// Refuses a job that differs in anything that would change what training computes.
+    /// Refuses a job that differs in a setting that would change what training computes.
     pub fn check_job(&self, job: &Job) -> Result<()> {
         match crate::job::difference(&self.manifest.job, &job.portable()?) {
             None => Ok(()),

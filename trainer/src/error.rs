@@ -1,168 +1,168 @@
-//! What can go wrong in a training run.
+//! The errors of a training run.
 
 use std::path::PathBuf;
 
 use zillion_config::ConfigError;
 
-/// The result of everything fallible here.
+/// The result of every operation of this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a run, an evaluation or a checkpoint failed.
+/// A failure of a run, an evaluation or a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A key of the job file.
+    /// A wrong setting of the job file.
     #[error("job: {0}")]
     Config(#[from] ConfigError),
-    /// The schema part of the job file.
+    /// A wrong schema in the job file.
     #[error("job: {0}")]
     Schema(#[from] zillion_feature::SchemaError),
-    /// Reading rows.
+    /// An error of reading rows.
     #[error(transparent)]
     Reader(#[from] zillion_reader::ReaderError),
-    /// Tables.
+    /// An error of the tables.
     #[error(transparent)]
     Embedding(#[from] zillion_embedding::Error),
-    /// The parameter service.
+    /// An error of the parameter service.
     #[error(transparent)]
     ParameterService(#[from] zillion_ps::Error),
-    /// The dense model.
+    /// An error of the dense model.
     #[error(transparent)]
     Model(#[from] zillion_nn::Error),
-    /// Scoring.
+    /// An error of scoring rows.
     #[error(transparent)]
     Scorer(#[from] zillion_scorer::Error),
-    /// The registry.
+    /// An error of the registry.
     #[error(transparent)]
     Registry(#[from] zillion_registry::Error),
-    /// The machine: files, memory, threads.
+    /// An error of the machine: files, memory or threads.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),
-    /// A configuration could not be printed.
+    /// A configuration that could not be printed.
     #[error("cannot print the configuration: {0}")]
     Print(#[source] toml::ser::Error),
-    /// A checkpoint folder has no manifest, or one that cannot be trusted.
+    /// A checkpoint folder without a manifest, or with one that cannot be trusted.
     #[error("checkpoint refused: {problem}; delete the folder to fall back to an older checkpoint: {}", path.display())]
     Checkpoint {
-        /// The file.
+        /// The file that is refused.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         problem: String,
     },
-    /// A checkpoint belongs to another job.
+    /// A checkpoint that belongs to another job.
     #[error("checkpoint of another job: `{key}` was {saved} when it was written and is {given} now; \
              train into another folder (run.output), or undo the change: {}", path.display())]
     OtherJob {
-        /// The checkpoint.
+        /// The folder of the checkpoint.
         path: PathBuf,
         /// The first key that differs.
         key: String,
-        /// Its value in the checkpoint.
+        /// The value in the checkpoint.
         saved: String,
-        /// Its value in the job.
+        /// The value in the job.
         given: String,
     },
-    /// A run cannot begin from the checkpoint of another model.
+    /// A checkpoint of another model, which a run cannot begin from.
     #[error("checkpoint of another model: `{key}` was {saved} when it was written and is {given} now; \
              begin without --from, or undo the change: {}", path.display())]
     OtherModel {
-        /// The checkpoint.
+        /// The folder of the checkpoint.
         path: PathBuf,
         /// The first key that differs.
         key: String,
-        /// Its value in the checkpoint.
+        /// The value in the checkpoint.
         saved: String,
-        /// Its value in the job.
+        /// The value in the job.
         given: String,
     },
-    /// What a version has does not fit the job that is to begin from it.
+    /// A version that does not fit the job that is to begin from it.
     #[error("cannot begin from {version} (train.warm_start): {what}: {problem}")]
     WarmStart {
-        /// The version.
+        /// The name of the version.
         version: String,
-        /// The parameter or table.
+        /// The parameter or table that does not fit.
         what: String,
-        /// Why it does not fit.
+        /// The reason why it does not fit.
         problem: String,
     },
-    /// The training files are not those that the checkpoint's position counts in.
+    /// Training files that differ from those that the checkpoint's position refers to.
     #[error("checkpoint inside an epoch of other files: training file {index} was {saved} when it was written and is {given} now; \
              put the files back as they were, or train into another folder (run.output): {}", path.display())]
     OtherFiles {
-        /// The checkpoint.
+        /// The folder of the checkpoint.
         path: PathBuf,
-        /// Which file of the list, counted from 1.
+        /// The place of the file in the list, counted from 1.
         index: usize,
         /// The file when the checkpoint was written.
         saved: String,
-        /// The file now.
+        /// The file as it is now.
         given: String,
     },
-    /// The schedule judges by an AUC that does not exist.
+    /// A schedule that judges by an AUC that does not exist.
     #[error(
         "the validation set's {rows} rows are of one class, so there is no AUC for train.plateau to judge by; \
              validate on rows of both classes, set train.plateau.metric = \"logloss\", or remove train.plateau"
     )]
     OneClass {
-        /// Rows of the validation set.
+        /// The number of rows in the validation set.
         rows: u64,
     },
-    /// The run's folder already holds checkpoints, and the caller did not ask to go on from them.
+    /// A folder that already holds checkpoints, where the caller did not ask to resume.
     #[error("the folder already holds checkpoints: go on with --resume, or choose another folder with --set run.output=..: {}", path.display())]
     WouldOverwrite {
-        /// The folder.
+        /// The folder of the run.
         path: PathBuf,
     },
-    /// There is no checkpoint to go on from or to evaluate.
+    /// A folder without a checkpoint to resume from or to evaluate.
     #[error("no checkpoint found: train first: {}", path.display())]
     NoCheckpoint {
-        /// The folder.
+        /// The folder that was searched.
         path: PathBuf,
     },
-    /// A file of the run's folder cannot be read or written.
+    /// A file of the run's folder that cannot be read or written.
     #[error("{action}: {source}: {}", path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// The file or folder.
+        /// The file or folder concerned.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A node that was asked for is not in the model.
+    /// A node that is not in the model.
     #[error("the model has no node `{name}`; {hint}`zillion model graph JOB` lists all")]
     UnknownNode {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// What was perhaps meant.
+        /// A hint at the name that was perhaps meant.
         hint: String,
     },
-    /// A node's values belong to no row of the batch.
+    /// A node whose values belong to no row of the batch.
     #[error(
         "node `{name}` is {shape}, the rows of a table: look at the lookups that read it instead"
     )]
     NotByRow {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// Its shape.
+        /// The shape of the node.
         shape: String,
     },
-    /// The loss is not a number any more.
+    /// A loss that is not a finite number any more.
     #[error(
         "the loss is {loss} at step {step}: training has diverged; lower the learning rates, set train.clip_norm, or standardise the numeric features (checkpoints before this step are intact)"
     )]
     Diverged {
-        /// The step.
+        /// The step of the batch.
         step: u64,
-        /// The loss.
+        /// The loss of the batch.
         loss: f64,
     },
-    /// Training went well, and its last version could not be published.
+    /// A training that succeeded, and whose last version could not be published.
     #[error("{problem}; training is done, and `zillion publish {}` publishes what it came to", checkpoint.display())]
     NotPublished {
-        /// Why.
+        /// The error of the publication.
         problem: Box<Error>,
-        /// What is there to be published.
+        /// The checkpoint that can be published.
         checkpoint: PathBuf,
     },
     /// An epoch without a step.
@@ -170,10 +170,10 @@ pub enum Error {
         "none of the {rows} training rows is left to train: raise data.sample or data.negatives.keep, look at the rows that data.max_bad_rows leaves out, or lower train.batch_size where train.drop_last is set"
     )]
     NothingToTrain {
-        /// Rows of the training data.
+        /// The number of rows in the training data.
         rows: u64,
     },
-    /// The job asks for something that this part cannot do.
+    /// A request of the job that this part cannot fulfil.
     #[error("job: {0}")]
     Unsupported(String),
 }

@@ -1,4 +1,4 @@
-//! Scores a data set and holds it against its labels, or hands the scores out.
+//! Evaluation: the scores of a data set, compared with its labels or handed out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,41 +20,43 @@ use crate::pipeline::{Pipeline, Planned};
 use crate::retrieval::{Candidates, Towers};
 use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
 
-/// What evaluating a data set came to. Figures without a name are the first task's.
+/// The figures of an evaluated data set. Figures without a name are the first task's.
 #[derive(Clone, Debug, Serialize)]
 pub struct EvalReport {
-    /// Area under the ROC curve; absent where one class is.
+    /// The area under the ROC curve; absent where all rows are of one class.
     pub auc: Option<f64>,
-    /// AUC inside each group, weighted by its rows; absent without a group column.
+    /// The AUC inside each group, weighted by its rows; absent without a group column.
     pub gauc: Option<f64>,
-    /// Mean log loss.
+    /// The mean log loss of the rows.
     pub logloss: Option<f64>,
-    /// Predicted over observed positives.
+    /// The predicted positives over the observed ones.
     pub calibration: Option<f64>,
-    /// Rows: those that have the label, where there are several.
+    /// The number of rows that have the label, where there are several labels.
     pub rows: u64,
-    /// Rows left out as bad.
+    /// The rows that were left out as bad.
     pub rejected_rows: u64,
-    /// Rows labelled 1.
+    /// The rows whose label is 1.
     pub positives: u64,
-    /// `ndcg@k` and `recall@k` inside each group, or of retrieval among all candidates.
+    /// The `ndcg@k` and `recall@k` inside each group, or of retrieval among all candidates.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub ranking: Vec<RankingFigure>,
-    /// What ranking the candidates by how often they stand in the training data comes to.
+    /// The figures of a ranking by how often each candidate occurs in the training data.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub popularity: Vec<RankingFigure>,
-    /// How many candidates were ranked for each row.
+    /// The number of candidates that were ranked for each row.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: u64,
-    /// Rows whose item is no candidate: found by nobody.
+    /// The rows whose item is not a candidate and cannot be retrieved.
     #[serde(skip_serializing_if = "is_zero")]
     pub unknown_items: u64,
-    /// The figures of each task, the first one too; empty where the model has only one.
+    /// The figures of each task, the first one included; empty where the model has only one.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub tasks: Vec<(String, TaskReport)>,
-    /// Unique keys of batches, summed, that the tables did not have and answered with the default.
+    /// The unique keys that the tables did not have and answered with the default, summed over
+    /// batches.
     pub missing_keys: u64,
-    /// Of each side table, the rows whose key it does not have; absent where every row was found.
+    /// The rows whose key a side table does not have, by side table; absent where every row was
+    /// found.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
 }
@@ -64,7 +66,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl EvalReport {
-    /// The figure that a schedule judges by.
+    /// Returns the figure that a schedule judges by.
     pub(crate) fn judged(&self, metric: PlateauMetric, task: Option<&str>) -> Option<f64> {
         let task = self.task(task);
         match metric {
@@ -73,19 +75,19 @@ impl EvalReport {
             PlateauMetric::Logloss => task.logloss,
             PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_) => {
                 let name = metric.to_string();
-                // Retrieval is of the rows, whatever tasks there are.
+                // Retrieval ranks the rows themselves, whatever tasks there are.
                 let figures = if self.candidates > 0 { &self.ranking } else { &task.ranking };
                 figures.iter().find(|figure| figure.name == name)?.value
             }
         }
     }
 
-    /// The figures of the first task.
+    /// Returns the figures of the first task.
     pub fn first_task(&self) -> TaskReport {
         self.task(None)
     }
 
-    /// The figures of a task; without a name, of the first.
+    /// Returns the figures of a task, or of the first where no name is given.
     pub(crate) fn task(&self, name: Option<&str>) -> TaskReport {
         let named = self.tasks.iter().find(|(task, _)| Some(task.as_str()) == name);
         named.map_or_else(
@@ -103,17 +105,18 @@ impl EvalReport {
     }
 }
 
-/// Counts of rows by side table, in the schema's order, to those that are not 0, by name.
+/// Names counts of rows, which are in the schema's order of side tables, and drops those that are
+/// 0.
 pub(crate) fn missing_side_rows(job: &Job, counts: &[u64]) -> BTreeMap<String, u64> {
     let sides = job.schema.sides.iter().zip(counts);
     sides.filter(|&(_, &n)| n > 0).map(|(side, &n)| (side.name.clone(), n)).collect()
 }
 
-/// What scores and ranks.
+/// The parts that scoring and ranking a data set need.
 pub(crate) struct Judge<'a> {
     pub(crate) job: &'a Job,
     pub(crate) scorer: &'a mut Scorer,
-    /// Where the job asks for retrieval.
+    /// The two towers, where the job asks for retrieval.
     pub(crate) towers: Option<&'a mut Towers>,
     pub(crate) frequencies: &'a Frequencies,
     pub(crate) source: &'a mut dyn RowSource,
@@ -122,7 +125,8 @@ pub(crate) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Scores every row of `dataset` in file order and compares with its labels, or with its items.
+    /// Scores every row of `dataset` in file order and compares the scores with its labels or its
+    /// items.
     pub(crate) fn evaluate(self, dataset: &Dataset) -> Result<EvalReport> {
         let Self { job, scorer, mut towers, frequencies, source, params, workers } = self;
         let ranks = if towers.is_some() { Cutoffs::default() } else { job.eval.cutoffs() };
@@ -181,23 +185,23 @@ impl Judge<'_> {
     }
 }
 
-/// Adds counts to counts, one by one.
+/// Adds counts to sums, one by one.
 pub(crate) fn add(sums: &mut [u64], counts: &[u64]) {
     sums.iter_mut().zip(counts).for_each(|(sum, &count)| *sum += count);
 }
 
-/// What scoring a data set came to.
+/// The outcome of scoring a data set.
 pub(crate) struct Scored {
-    /// Unique keys that were unknown, summed over batches.
+    /// The unique keys that were unknown, summed over batches.
     pub(crate) missing: u64,
-    /// Rows left out as bad.
+    /// The rows that were left out as bad.
     pub(crate) rejected: u64,
-    /// Of these, where in the order of rows those stand that no batch was behind.
+    /// The positions of the bad rows that no batch came after.
     pub(crate) rejected_last: Vec<u64>,
 }
 
-/// Scores every row in file order until the sink says `false`. The sink also gets where in that order bad
-/// rows were left out, from the batch before up to the end of this one.
+/// Scores every row in file order until the sink says `false`. The sink also gets the positions of
+/// the bad rows that were left out from the batch before up to the end of this one.
 pub(crate) fn for_each_scored(
     job: &Job,
     dataset: &Dataset,
@@ -222,7 +226,7 @@ pub(crate) fn for_each_scored(
     Ok(Scored { missing, rejected, rejected_last })
 }
 
-/// The rows of a data set in file order.
+/// Returns the rows of a data set in file order.
 fn pipeline(job: &Job, dataset: &Dataset, workers: &Arc<Workers>) -> Result<Pipeline> {
     let order = BatchOrder {
         seed: 0,

@@ -1,7 +1,7 @@
-//! A look at the values of a model's nodes while it runs.
+//! Copies of the values of a model's nodes while it runs.
 //!
-//! What is asked for becomes a further result of the graph: the run copies it out and computes
-//! everything else as before, so looking changes no byte.
+//! A node that is asked for becomes a further result of the graph: the run copies it out and
+//! computes everything else as before, so that looking changes no byte.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use zillion_nn::{Dim, Executor, Graph, NodeId, Shape};
 
 use crate::error::{Error, Result};
 
-/// A node that somebody looks at.
+/// A node whose values are copied out.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     name: String,
@@ -21,17 +21,17 @@ pub(crate) struct Wanted {
 /// The values of a node over one batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched<'a> {
-    /// The node, as it was asked for.
+    /// The name of the node, as it was asked for.
     pub name: &'a str,
-    /// Its shape.
+    /// The shape of the node.
     pub shape: Shape,
-    /// All values, row after row.
+    /// The values of the node, row after row.
     pub values: &'a [f32],
 }
 
 impl<'a> Fetched<'a> {
-    /// The values that belong to a row of the batch: a row of the node, or of un-pooled lists one row
-    /// for each value. `None` of a node that does not depend on the batch.
+    /// Returns the values that belong to a row of the batch: one row of the node, or for un-pooled
+    /// lists one row for each value. Returns `None` for a node that does not depend on the batch.
     pub fn of_row(&self, batch: &Batch, row: usize) -> Option<&'a [f32]> {
         let rows = match self.shape.rows {
             Dim::Batch => row..row + 1,
@@ -41,7 +41,7 @@ impl<'a> Fetched<'a> {
         self.values.get(rows.start * self.shape.cols..rows.end * self.shape.cols)
     }
 
-    /// Whether each row of the batch has values of its own.
+    /// Returns whether each row of the batch has values of its own.
     pub fn is_by_row(&self) -> bool {
         matches!(self.shape.rows, Dim::Batch | Dim::Values(_))
     }
@@ -54,7 +54,7 @@ fn list(batch: &Batch, column: usize, row: usize) -> Option<Range<usize>> {
     }
 }
 
-/// Finds nodes by their names; a result of the graph (`logits`) has its name, too.
+/// Finds nodes by their names; a result of the graph (`logits`) can be named too.
 pub(crate) fn wanted(graph: &Graph, names: &[String]) -> Result<Vec<Wanted>> {
     let find = |name: &String| {
         let id = graph.find(name).or_else(|| graph.output(name)).ok_or_else(|| {
@@ -73,7 +73,7 @@ pub(crate) fn wanted(graph: &Graph, names: &[String]) -> Result<Vec<Wanted>> {
     names.iter().map(find).collect()
 }
 
-/// The values of the last run.
+/// Returns the values of the last run.
 pub(crate) fn fetched<'a>(wanted: &'a [Wanted], executor: &'a Executor) -> Vec<Fetched<'a>> {
     let value = |w: &'a Wanted| {
         let values = executor.output(w.id)?;

@@ -1,10 +1,11 @@
-//! How often each item stands in the training data: what a retrieval model's scores are corrected by, and
-//! what the baseline that knows nothing but popularity ranks by.
+//! How often each item stands in the training data: what a retrieval model's scores are corrected
+//! by, and what the baseline that knows nothing but popularity ranks by.
 //!
-//! Counted in a first pass and frozen: an estimate that moved with the steps would start from nothing, and
-//! counts kept by a table would count histories too where these share it. (A job may say otherwise,
-//! `train.item_counts = "table"`, where a pass is too dear and the table is the items' own.) The checkpoint carries them, so
-//! that a resumed run need not count again and an evaluation has the baseline.
+//! Counted in a first pass and frozen: an estimate that moved with the steps would start from
+//! nothing, and counts kept by a table would count histories too where these share it. (A job may
+//! say otherwise, `train.item_counts = "table"`, where a pass is too dear and the table is the
+//! items' own.) The checkpoint carries them, so that a resumed run need not count again and an
+//! evaluation has the baseline.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,11 +14,11 @@ use zillion_feature::{FeatureKey, MixedHasher};
 
 use crate::error::{Error, Result};
 
-/// The file in a checkpoint.
+/// The name of the file in a checkpoint.
 pub(crate) const FILE: &str = "frequencies";
 const MAGIC: &[u8; 16] = b"zillion-freq  1\n";
 
-/// How often each item stands in the training data.
+/// The number of times that each item occurs in the training data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Frequencies {
     counts: HashMap<FeatureKey, u64, MixedHasher>,
@@ -31,20 +32,21 @@ impl Frequencies {
         Self { counts, total }
     }
 
-    /// How often an item stands there.
+    /// Returns how often an item occurs in the training data.
     pub(crate) fn count(&self, item: FeatureKey) -> u64 {
         self.counts.get(&item).copied().unwrap_or_default()
     }
 
-    /// The logarithm of each item's share of all rows. An item that was not counted has the share of one
-    /// that was counted once.
+    /// Fills in the logarithm of each item's share of all rows. An item that was not counted has
+    /// the share of one that was counted once.
     pub(crate) fn log_shares(&self, items: &[FeatureKey], shares: &mut Vec<f32>) {
         let total = (self.total.max(1) as f64).ln();
         shares.clear();
         shares.extend(items.iter().map(|&i| ((self.count(i).max(1) as f64).ln() - total) as f32));
     }
 
-    /// The file: magic, then key and count of each item in little-endian `u64`, by key.
+    /// Returns the bytes of the file: magic, then key and count of each item in little-endian
+    /// `u64`, by key.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut sorted: Vec<(u64, u64)> = self.counts.iter().map(|(k, &n)| (k.0, n)).collect();
         sorted.sort_unstable();

@@ -1,15 +1,15 @@
-//! The inputs of a model's graph: where in a row of which table each feature's numbers stand.
+//! The inputs of a model's graph: the place of each feature's numbers in the rows of tables.
 //!
-//! This file knows features, tables and models and no [`Job`](crate::Job), so that the validation of a
-//! job can build its graph.
+//! This file knows features, tables and models and no [`Job`](crate::Job), so that the validation
+//! of a job can build its graph.
 
 use zillion_feature::{FeatureKind, Schema};
 use zillion_nn::TableInput;
 use zillion_nn::zoo::{LabelInput, LossSpec, ModelInputs, SparseInput, VectorSegment};
 use zillion_rows::{TableLayout, TableSpec};
 
-/// Returns the inputs of a model over rows of `schema` and tables of `specs`. `loss_of` names the loss of
-/// a label.
+/// Returns the inputs of a model over rows of `schema` and tables of `specs`. `loss_of` names the
+/// loss of a label.
 pub(crate) fn model_inputs(
     schema: &Schema,
     specs: &[TableSpec],

@@ -1,8 +1,8 @@
 //! A job: everything that decides what a training run computes, and where it runs.
 //!
-//! Each section belongs to the crate that acts on it; this file only puts them together. `[run]` is
-//! the one section that must not change the result (threads, shards, folders), so it is left out of
-//! what a checkpoint remembers.
+//! Each section belongs to the crate that acts on it; this file only puts them together. The
+//! `[run]` section is the only one that must not change the result (threads, shards, folders), so a
+//! checkpoint does not remember it.
 
 mod eval;
 mod graph;
@@ -38,7 +38,7 @@ pub use publish::PublishConfig;
 pub use spill::Memory;
 pub use tables::TableConfig;
 
-/// Sections and keys that a job file may have at its root.
+/// The sections and keys that a job file may have at its root.
 const ROOT_KEYS: [&str; 13] = [
     "name", "seed", "data", "features", "side", "labels", "columns", "tables", "model", "train",
     "eval", "publish", "run",
@@ -47,25 +47,25 @@ const ROOT_KEYS: [&str; 13] = [
 /// A validated job.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What the run is called in messages and folder names.
+    /// The name of the run in messages and folder names.
     pub name: String,
-    /// Seed of everything random: initial values, dropout, the order of rows.
+    /// The seed of everything random: initial values, dropout, the order of rows.
     pub seed: u64,
-    /// Where rows come from.
+    /// The source of the rows.
     pub data: DataConfig,
-    /// What rows mean.
+    /// The meaning of the rows.
     pub schema: Schema,
-    /// One a table of the schema, in its order.
+    /// The specs of the schema's tables, in its order.
     pub tables: Vec<TableSpec>,
-    /// The dense model.
+    /// The settings of the dense model.
     pub model: ModelSpec,
-    /// How it is trained.
+    /// The settings of training.
     pub train: TrainConfig,
-    /// What is measured besides the figures of each label.
+    /// The figures to measure besides those of each label.
     pub eval: EvalConfig,
-    /// Where versions of it go while it trains; never changes the result.
+    /// The place for versions of the model while it trains; it never changes the result.
     pub publish: Option<PublishConfig>,
-    /// Where it runs; never changes the result.
+    /// The place where the job runs; it never changes the result.
     pub run: RunConfig,
 }
 
@@ -73,66 +73,72 @@ pub struct Job {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
-    /// Passes over the training data, at most.
+    /// The largest number of passes over the training data.
     pub epochs: u64,
-    /// Rows of a step.
+    /// The number of rows in a step.
     pub batch_size: NonZeroUsize,
-    /// Leave out the last, partial batch of an epoch.
+    /// Whether to leave out the last, partial batch of an epoch.
     pub drop_last: bool,
-    /// Optimizer of the dense parameters; tables have their own.
+    /// The optimizer of the dense parameters; tables have their own.
     pub optimizer: DenseOptimizerSpec,
-    /// Largest global norm of the gradients (tables and regulariser included); absent: no clipping.
+    /// The largest global norm of the gradients (tables and regulariser included); absent: no
+    /// clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
-    /// Memory that all tables may take together; absent: no limit. Part of the result: rows go, or are refused,
-    /// where it is reached.
+    /// The memory that all tables may take together; absent: no limit. It is part of the result:
+    /// rows are evicted or refused where it is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_table_bytes: Option<ByteSize>,
-    /// Learning-rate schedule and early stop on the validation AUC; absent: every epoch runs.
+    /// The learning-rate schedule and early stop on the validation AUC; absent: every epoch runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plateau: Option<PlateauSpec>,
-    /// Learning-rate schedule by steps; absent: the rate stays what it is.
+    /// The learning-rate schedule by steps; absent: the rate stays as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
-    /// Batches whose gradients make one step.
+    /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "learning::is_one")]
     pub accumulate: NonZeroUsize,
-    /// Averaged dense parameters, which are scored with in place of the newest; absent: none.
+    /// The average of the dense parameters, which scores in place of the newest ones; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average: Option<AverageSpec>,
-    /// Dense parameters that are held still, by name.
+    /// The dense parameters that are frozen, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
-    /// Tables whose rows stay as they are, by name.
+    /// The tables that are frozen, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freeze_tables: Vec<String>,
-    /// Dense parameters with a learning rate of their own.
+    /// The dense parameters with a learning rate of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<RateConfig>,
-    /// Where a retrieval model learns from how often items come.
+    /// The source of item frequencies for a retrieval model.
     #[serde(skip_serializing_if = "ItemCounts::is_data")]
     pub item_counts: ItemCounts,
-    /// The version that a new run begins from; absent: it begins from nothing.
+    /// The version that a new run begins from; absent: the run begins from nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<WarmStart>,
-    /// How labels are learned, by name; `*` stands for all others.
+    /// The loss of each label, by name; `*` stands for all others.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub loss: learning::Losses,
-    /// Lanes that the rows of a step are dealt to. Part of the result, unlike the number of threads.
+    /// The number of lanes that share the rows of a step. It is part of the result, unlike the
+    /// number of threads.
     pub lanes: NonZeroUsize,
-    /// Rows of a tile: what stays in the cache from layer to layer. Part of the result.
+    /// The number of rows in a tile, which stays in the cache from layer to layer. It is part of
+    /// the result.
     pub tile_rows: NonZeroUsize,
-    /// Passes over the model's graph that are left out, for a comparison: see `zillion model graph`.
+    /// The passes over the model's graph that are left out, for a comparison (see `zillion model
+    /// graph`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passes_off: Vec<String>,
-    /// Steps between two checkpoints inside an epoch; absent: one at the end of each epoch.
+    /// The steps between two checkpoints inside an epoch; absent: one checkpoint at the end of each
+    /// epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<NonZeroUsize>,
-    /// Of the checkpoints inside an epoch, how many there are to a whole one; the others hold what changed since the
-    /// one before. 1: all are whole, as those at the end of an epoch or a run always are.
+    /// The number of checkpoints inside an epoch for each whole one; the others hold what changed
+    /// since the one before. With 1 all are whole, as those at the end of an epoch or a run always
+    /// are.
     #[serde(skip_serializing_if = "is_one")]
     pub full_every: NonZeroUsize,
-    /// Checkpoints that are kept beside the best one.
+    /// The number of checkpoints that are kept beside the best one.
     pub keep: NonZeroUsize,
 }
 
@@ -172,10 +178,10 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
-    /// How the executor is to run the model's graphs.
+    /// Returns the executor's settings for the model's graphs.
     ///
     /// # Errors
-    /// `passes_off` names a pass that there is not.
+    /// A name in `passes_off` that no pass has.
     pub fn settings(&self) -> Result<Settings> {
         let passes = Passes::without(&self.passes_off).map_err(|error| match error {
             zillion_nn::Error::Setting { reason, .. } => {
@@ -187,25 +193,26 @@ impl TrainConfig {
     }
 }
 
-/// The `[run]` section: where a job runs. Nothing here changes a byte of the result.
+/// The `[run]` section: the place where a job runs. Nothing here changes a byte of the result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
-    /// Folder of the run: checkpoints are written below it. Absent: `runs/<name of the job>`.
+    /// The folder of the run, which holds its checkpoints; absent: `runs/<name of the job>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<PathBuf>,
-    /// Compute threads; absent: one a core.
+    /// The number of compute threads; absent: one for each core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<NonZeroUsize>,
-    /// Shards of each table.
+    /// The number of shards of each table.
     pub shards: NonZeroUsize,
-    /// By table, the memory that its rows may take: the others lie in files, and are read when they are needed.
+    /// The memory that the rows of a table may take, by table. Further rows are kept in files, and
+    /// are read when they are needed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub spill: BTreeMap<String, Memory>,
-    /// Folder of these files; absent: `spill` below the run's folder.
+    /// The folder of these files; absent: `spill` below the run's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill_folder: Option<PathBuf>,
-    /// Address that what is counted of the run is served at, as in `127.0.0.1:9091`; absent: nowhere.
+    /// The address that serves the metrics of the run, as in `127.0.0.1:9091`; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
 }
@@ -222,7 +229,8 @@ impl Job {
     /// Reads and validates a job.
     ///
     /// # Errors
-    /// Names the key, and the nearest valid one where a key or value is not known.
+    /// A wrong key or value. The error names the key, and the nearest valid one where a key or
+    /// value is unknown.
     pub fn from_value(value: Value) -> Result<Self> {
         let root =
             value.as_table().ok_or_else(|| ConfigError::at("", "a job is a table of sections"))?;
@@ -277,7 +285,7 @@ impl Job {
         Ok(job)
     }
 
-    /// The schedule must judge by a task that there is.
+    /// Checks that the schedule judges by an existing task.
     fn check_judge(&self) -> Result<()> {
         let judge = self.train.plateau.as_ref().and_then(|plateau| plateau.task.as_ref());
         let Some(name) = judge else { return Ok(()) };
@@ -289,20 +297,20 @@ impl Job {
         Err(ConfigError::unknown_value("train.plateau.task", name, &known).into())
     }
 
-    /// Folder of the run.
+    /// Returns the folder of the run.
     pub fn output(&self) -> PathBuf {
         self.run.output.clone().unwrap_or_else(|| PathBuf::from("runs").join(&self.name))
     }
 
-    /// Tables with a fixed vocabulary, which must be filled before the first step, and how many rows
-    /// each may have.
+    /// Lists the tables with a fixed vocabulary, which must be filled before the first step, with
+    /// the largest number of rows of each.
     pub fn dense_tables(&self) -> Vec<(TableId, usize)> {
         let tables = (0..).map(TableId).zip(&self.tables);
         let limit = |rows| usize::try_from(rows).unwrap_or(usize::MAX);
         tables.filter_map(|(id, t)| t.row_limit().map(|rows| (id, limit(rows)))).collect()
     }
 
-    /// The job with every default written out, as TOML: what `--print-config` shows.
+    /// Returns the job as TOML, with every default written out.
     pub fn in_force(&self) -> Result<String> {
         toml::to_string(&self.resolved()?).map_err(Error::Print)
     }
@@ -329,8 +337,9 @@ impl Job {
         Ok(root)
     }
 
-    /// The job with every default, without `[run]` and `[publish]`: what a checkpoint carries, so that it can be
-    /// evaluated without its job file, and means the same to a binary with other defaults.
+    /// Returns the job with every default, without `[run]` and `[publish]`. A checkpoint carries
+    /// it, so that it can be evaluated without its job file and means the same to a binary with
+    /// other defaults.
     pub fn portable(&self) -> Result<Value> {
         let mut root = self.resolved()?;
         root.remove("run");
@@ -339,8 +348,8 @@ impl Job {
     }
 }
 
-/// Writes settings of 32 bits as people do: 0.05, not the 0.05000000074505806 that it is as an `f64`.
-/// Nothing is lost: both read back as the same `f32`.
+/// Writes settings of 32 bits as people do: 0.05, not the 0.05000000074505806 that the `f64` is.
+/// Both read back as the same `f32`.
 fn shorten(value: &mut Value) {
     match value {
         Value::Float(x) if f64::from(*x as f32) == *x => {

@@ -6,49 +6,50 @@ mod reports;
 pub use figures::RunFigures;
 pub use reports::{CheckpointReport, EpochReport, Look, PublishReport, StepReport, Stepped};
 
-/// Watches a run. Every method has an empty default.
+/// An observer of a run. Every method has an empty default.
 pub trait Observer {
-    /// Some step is done. Called a few times a second at most, not for every step.
+    /// Reports progress after a step, a few times a second at most and not for every step.
     fn step(&mut self, report: &StepReport) {
         let _ = report;
     }
-    /// What is to be looked into. Asked once, before the first step.
+    /// Returns what the observer wants to see of each step. It is asked once, before the first
+    /// step.
     fn look(&self) -> Look {
         Look::default()
     }
-    /// A step is done, and this is what it was. Called for every one where [`Observer::look`] asks for
+    /// Shows a step that is done. It is called for every step where [`Observer::look`] asks for
     /// anything. Looking changes nothing.
     fn stepped(&mut self, step: &Stepped<'_>) {
         let _ = step;
     }
-    /// An epoch is done, validated and checkpointed.
+    /// Reports an epoch that is done, validated and checkpointed.
     fn epoch(&mut self, report: &EpochReport) {
         let _ = report;
     }
-    /// Whether [`Observer::figures`] is called. Asked once, before the first step.
+    /// Returns whether [`Observer::figures`] is called. It is asked once, before the first step.
     fn wants_figures(&self) -> bool {
         false
     }
-    /// What is counted of the run, now: a few times a second while it trains, and when something other than a step
-    /// was done.
+    /// Reports the counts of the run, a few times a second while it trains, and after other work
+    /// than a step.
     fn figures(&mut self, figures: RunFigures) {
         let _ = figures;
     }
-    /// A checkpoint was written.
+    /// Reports a checkpoint that was written.
     fn checkpointed(&mut self, report: &CheckpointReport) {
         let _ = report;
     }
-    /// A version was published, or could not be.
+    /// Reports a version that was published, or a publication that failed.
     fn published(&mut self, report: &PublishReport<'_>) {
         let _ = report;
     }
-    /// Something worth a line happened.
+    /// Reports an event in one line of text.
     fn note(&mut self, text: &str) {
         let _ = text;
     }
 }
 
-/// An observer that does not look.
+/// An observer that ignores every report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -1,8 +1,8 @@
 //! Batches and their lookup plans, one ahead of the step that uses them.
 //!
 //! Decoding and planning the next batch is one background task on the pool. It depends on the data
-//! alone, never on values of the tables, so that running ahead does not change a result; nor does making all of them
-//! beforehand, which shows what reading beside the steps costs.
+//! alone, never on values of the tables, so that running ahead does not change a result; nor does
+//! making all of them beforehand, which shows what reading beside the steps costs.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -19,18 +19,18 @@ use crate::error::Result;
 pub(crate) struct Planned {
     pub(crate) batch: Batch,
     pub(crate) plan: Arc<LookupPlan>,
-    /// Position after the batch.
+    /// The position after the batch.
     pub(crate) cursor: Cursor,
-    /// Where in the order of rows bad ones were left out, from the batch before up to this position.
+    /// The positions of bad rows that were left out, from the batch before up to this position.
     pub(crate) rejected: Vec<u64>,
 }
 
-/// What is behind the last batch.
+/// The end of the order of rows, after the last batch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
-    /// Rows of the order of rows.
+    /// The number of rows in the order of rows.
     pub(crate) rows: u64,
-    /// Where in it bad ones were left out, behind the last batch.
+    /// The positions of bad rows that were left out after the last batch.
     pub(crate) rejected: Vec<u64>,
 }
 
@@ -38,28 +38,28 @@ pub(crate) struct Ending {
 pub(crate) struct Pipeline {
     workers: Arc<Workers>,
     next: Next,
-    /// Known once there is no further batch.
+    /// The end of the data, known once there is no further batch.
     pub(crate) ending: Ending,
-    /// Seconds that decoding and planning took, wherever they ran.
+    /// The seconds that decoding and planning took, on any thread.
     pub(crate) seconds: f64,
-    /// When and where the batch that came last was made.
+    /// The time and thread of the decoding of the last batch.
     pub(crate) decoding: Option<Decoding>,
 }
 
-/// Where the next batch comes from.
+/// The source of the next batch.
 enum Next {
-    /// It is being made. Nothing comes behind the last one, nor behind an error.
+    /// A task that makes the next batch; `None` after the last batch and after an error.
     Made(Option<Task<Fetched>>),
-    /// All were made before the first was asked for.
+    /// Batches that were all made before the first was asked for.
     Held(std::vec::IntoIter<Planned>),
 }
 
-/// When a batch was decoded and planned, and by whom.
+/// The time and thread of the decoding and planning of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decoding {
     pub(crate) thread: ThreadId,
     pub(crate) begin: Instant,
-    /// The end of decoding, and the beginning of planning.
+    /// The end of decoding, which is the beginning of planning.
     pub(crate) decoded: Instant,
     pub(crate) end: Instant,
 }
@@ -83,7 +83,7 @@ impl Pipeline {
         Self { workers, next, ending: Ending::default(), seconds: 0.0, decoding: None }
     }
 
-    /// The same batches, all made now and held until they are asked for.
+    /// Makes all batches now and holds them until they are asked for.
     pub(crate) fn in_memory(
         batches: BatchStream,
         schema: Arc<Schema>,
@@ -97,7 +97,7 @@ impl Pipeline {
         Ok(Self { next: Next::Held(planned.into_iter()), decoding: None, ..pipeline })
     }
 
-    /// The next batch; `None` at the end of the epoch.
+    /// Returns the next batch; `None` at the end of the epoch.
     pub(crate) fn next(&mut self) -> Result<Option<Planned>> {
         let task = match &mut self.next {
             Next::Made(task) => task.take(),

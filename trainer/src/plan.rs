@@ -1,7 +1,9 @@
-//! What the tables of a job would hold under other settings, from one pass over a sample of its data.
+//! The sizes that a job's tables would have under other settings, from one pass over a sample of
+//! its data.
 //!
-//! The rows go through the reader, the features and the plans of training, in its order and its steps, so that a
-//! threshold or a limit means here what it means there. The counting is `zillion_embedding::capacity`.
+//! The rows go through the reader, the features and the plans of training, in its order and its
+//! steps, so that a threshold or a limit has the same meaning as in training. The counting is in
+//! `zillion_embedding::capacity`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,46 +20,47 @@ use crate::error::Result;
 use crate::job::Job;
 use crate::pipeline::Pipeline;
 
-/// How much a pass looks at, and how closely.
+/// The extent of a pass and its detail.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanOptions {
-    /// Rows of the sample to look at; absent: all.
+    /// The rows of the sample to read; absent: all.
     pub rows: Option<u64>,
-    /// Keys of a table that are followed; of more, a share.
+    /// The largest number of keys of a table that are followed. Of more keys, a share is followed.
     pub keys: usize,
 }
 
-/// What one pass says.
+/// The report of one pass.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
-    /// Rows of the sample that were looked at.
+    /// The rows of the sample that were read.
     pub rows: u64,
-    /// Rows that were left out as bad.
+    /// The rows that were left out as bad.
     pub rejected: u64,
-    /// Rows of a step, as in training.
+    /// The rows of a step, as in training.
     pub batch_size: u64,
-    /// Rows of the job's training data, as far as that is known.
+    /// The rows of the job's training data, as far as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_rows: Option<u64>,
     /// The tables that were followed, in the job's order.
     pub tables: Vec<TablePlan>,
-    /// Tables whose rows are the buckets of numbers: known without looking, and too few to plan.
+    /// The tables whose rows are the buckets of numbers: these are known without looking, and too
+    /// few to plan.
     pub buckets: Vec<String>,
 }
 
-/// One table.
+/// The plan of one table.
 #[derive(Clone, Debug, Serialize)]
 pub struct TablePlan {
-    /// Its name.
+    /// The name of the table.
     pub table: String,
-    /// Its rows and how they are used.
+    /// The rows of the table and their use.
     #[serde(flatten)]
     pub usage: Usage,
-    /// More data than the sample: the law of growth, carried on.
+    /// The rows for more data than the sample, by the law of growth.
     pub more: Vec<Growth>,
-    /// What the rows of the sample take in memory, by width and numbers.
+    /// The memory of the sample's rows, by width and number type.
     pub sizes: Vec<Size>,
-    /// Of a feature with quantile buckets that reads the table: its buckets were not told apart.
+    /// The features with quantile buckets that read the table, whose buckets were not told apart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undivided: Vec<String>,
 }
@@ -65,29 +68,30 @@ pub struct TablePlan {
 /// The rows that more data would bring.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Growth {
-    /// Rows of the data.
+    /// The rows of the data.
     pub rows: u64,
-    /// Keys in them.
+    /// The keys in these rows.
     pub keys: u64,
-    /// Bytes of as many rows, as the job has the table.
+    /// The bytes of as many rows, with the job's settings of the table.
     pub bytes: u64,
 }
 
-/// What a table takes with all keys of the sample.
+/// The memory of a table with all keys of the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Size {
-    /// Floats of the vector segment; absent where the table has none.
+    /// The floats of the vector segment; absent where the table has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dim: Option<usize>,
-    /// Whether that is what the job says.
+    /// Whether the job has this width.
     pub is_own: bool,
-    /// Bytes with weights of four bytes.
+    /// The bytes with weights of four bytes.
     pub f32: u64,
-    /// Bytes with weights of two bytes, f16 or bf16.
+    /// The bytes with weights of two bytes, f16 or bf16.
     pub half: u64,
 }
 
-/// Goes once over a sample of the data. `passed` is told the rows so far.
+/// Reads a sample of the data once, and plans the tables. `passed` is given the number of rows so
+/// far.
 ///
 /// # Errors
 /// Files that cannot be read as the job's data.
@@ -151,7 +155,7 @@ pub fn plan_tables(
     })
 }
 
-/// Whether a table's rows are more than the buckets of numbers.
+/// Returns whether a table has other rows than the buckets of numbers.
 fn is_planned(job: &Job, table: usize) -> bool {
     of_table(job, table).any(|f| !matches!(f.kind, FeatureKind::Bucketized { .. }))
 }
@@ -161,12 +165,12 @@ fn of_table(job: &Job, table: usize) -> impl Iterator<Item = &FeatureSpec> {
     job.schema.features.iter().filter(reads)
 }
 
-/// Rows of the training data that the job names, where that can be told without reading it.
+/// Returns the number of rows of the job's training data, where that is known without reading it.
 fn data_rows(job: &Job) -> Option<u64> {
     if job.data.sample.is_some() || job.data.negatives.is_some() {
         return None;
     }
-    // A sample is often looked at where the data itself is not.
+    // A sample is often planned where the data itself is absent.
     let files = job.data.files(&job.data.train).ok()?;
     let dataset = Dataset::open(&job.data, &files, &job.schema).ok()?;
     estimated_rows(&dataset).ok()?.map(|(rows, _)| rows)
@@ -207,7 +211,8 @@ fn table_plan(
     TablePlan { table: spec.name.clone(), usage, more, sizes, undivided }
 }
 
-/// Carries the law on from what was counted: at the end of the sample it says what is there.
+/// Extrapolates the law of growth from the counted keys. At the end of the sample it gives the
+/// counted number.
 fn more(law: &Heaps, usage: &Usage, spec: &TableSpec, rows: u64, shards: usize) -> Growth {
     let times = rows as f64 / usage.rows.max(1) as f64;
     let keys = (usage.keys as f64 * times.powf(law.beta)).round() as u64;

@@ -1,4 +1,4 @@
-//! A checkpoint, loaded for scoring: what `eval` and `predict` run on.
+//! A checkpoint that is loaded for scoring, for evaluation and prediction.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::retrieval::Towers;
 
 /// A checkpoint's model, ready to score.
 pub struct Loaded {
-    /// The job that wrote it.
+    /// The job that wrote the checkpoint.
     pub job: Job,
     checkpoint: Checkpoint,
     scorer: Scorer,
@@ -32,37 +32,37 @@ pub struct Loaded {
     workers: Arc<Workers>,
 }
 
-/// Scores of some rows.
+/// The scores of some rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Prediction<'a> {
-    /// The rows.
+    /// The rows that were scored.
     pub batch: &'a Batch,
-    /// Log odds of each of the job's [`tasks`](Job::tasks), one a row.
+    /// The log odds of each of the job's [`tasks`](Job::tasks), one for each row.
     pub logits: &'a [&'a [f32]],
-    /// Which rows of the data, counted from 0 over all files, were left out as bad, from the rows before up
-    /// to the last of these.
+    /// The bad rows that were left out, counted from 0 over all files, from the rows before up to
+    /// the last of these.
     pub rejected: &'a [u64],
 }
 
-/// Values of nodes over some rows.
+/// The values of nodes over some rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Looked<'a> {
-    /// The first row's number, counted from 0 among the rows that are not left out as bad.
+    /// The number of the first row, counted from 0 among the rows that are not left out as bad.
     pub first_row: u64,
-    /// The rows.
+    /// The rows that were run.
     pub batch: &'a Batch,
-    /// In the order asked for.
+    /// The values in the order asked for.
     pub fetched: &'a [Fetched<'a>],
 }
 
-/// What scoring rows came to.
+/// The outcome of scoring rows.
 #[derive(Clone, Debug)]
 pub struct Predicted {
-    /// Unique keys that the tables did not have, summed over batches.
+    /// The unique keys that the tables did not have, summed over batches.
     pub missing: u64,
-    /// Rows left out as bad.
+    /// The rows that were left out as bad.
     pub rejected: u64,
-    /// Of these, the ones behind the last row that was scored.
+    /// The bad rows after the last row that was scored.
     pub rejected_last: Vec<u64>,
 }
 
@@ -85,12 +85,12 @@ impl Loaded {
         Ok(Self { job, checkpoint, scorer, towers, frequencies, rows, params, workers })
     }
 
-    /// The checkpoint.
+    /// Returns the checkpoint that was loaded.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
 
-    /// What the first pass over the training data learned.
+    /// Returns the statistics of the training data's numeric features.
     pub fn statistics(&self) -> &Statistics {
         &self.checkpoint.manifest.statistics
     }
@@ -117,11 +117,11 @@ impl Loaded {
         Ok(Predicted { missing, rejected, rejected_last })
     }
 
-    /// Scores every row in file order as [`Loaded::predict`] does, and hands out the values of nodes of
-    /// the inference graph, a batch at a time, until the sink says `false`.
+    /// Scores every row in file order as [`Loaded::predict`] does, and hands out the values of
+    /// nodes of the inference graph, a batch at a time, until the sink says `false`.
     ///
     /// # Errors
-    /// A name that is no node's.
+    /// A name that no node has.
     pub fn look(
         &mut self,
         dataset: &Dataset,

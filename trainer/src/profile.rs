@@ -1,9 +1,10 @@
-//! Where a run's time goes, thread by thread: the collecting of it.
+//! The collection of a run's time, thread by thread.
 //!
-//! Every N-th batch is recorded whole, from the wait for it to the end of its step: stages by the thread that drives
-//! the run, what the pool's threads did, kernels by lane, decoding and planning. Between them, only what stands beside
-//! the steps is (validation, checkpoints, versions). Where that comes to more than a file should have, every second
-//! recorded batch is forgotten and N is doubled, so that what is left always covers the whole run.
+//! Every N-th batch is recorded whole, from the wait for it to the end of its step: stages by the
+//! thread that drives the run, what the pool's threads did, kernels by lane, decoding and planning.
+//! Between them, only what stands beside the steps is (validation, checkpoints, versions). Where
+//! that comes to more than a file should have, every second recorded batch is forgotten and N is
+//! doubled, so that what is left always covers the whole run.
 //!
 //! # Invariants
 //! Recording reads clocks and nothing else: what a run computes is the same with and without.
@@ -29,29 +30,30 @@ pub use limits::Limits;
 pub use summary::{KernelFigures, Summary, TableFigures};
 pub use timeline::{Sampled, Span, Stage, Timeline, What};
 
-/// Spans of stages beside the steps that are kept.
+/// The largest number of spans of stages beside the steps.
 const MOST_BESIDE: usize = 20_000;
-/// Beside the steps, what is shorter is not worth a span: a look at a checkpoint that goes on by itself.
+/// The nanoseconds below which a stage beside the steps gets no span, such as a look at a
+/// checkpoint that is written in the background.
 const SHORTEST_BESIDE: u64 = 20_000;
 
-/// How a run is profiled.
+/// The settings of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileOptions {
-    /// The first batch is recorded, and one in so many.
+    /// The distance between recorded batches. The first batch is recorded.
     pub every: NonZeroU64,
-    /// Spans that are kept of recorded batches, unless one alone has more.
+    /// The largest number of spans of recorded batches, unless one batch alone has more.
     pub most_spans: usize,
 }
 
-/// Collects the spans of a run.
+/// A collector of the spans of a run.
 #[derive(Debug)]
 pub(crate) struct Profiler {
     options: ProfileOptions,
     origin: Instant,
     every: u64,
-    /// Threads by their numbers in spans; the one that drives the run comes first.
+    /// The threads by their numbers in spans; the one that drives the run comes first.
     threads: Vec<(ThreadId, String)>,
-    /// Batches that there were.
+    /// The number of batches so far.
     batches: u64,
     open: Option<Sampled>,
     sampled: Vec<Sampled>,
@@ -61,7 +63,7 @@ pub(crate) struct Profiler {
 }
 
 impl Profiler {
-    /// A profiler whose time begins now, driven by this thread.
+    /// Makes a profiler whose time begins now, driven by this thread.
     pub(crate) fn new(options: ProfileOptions, workers: &Workers) -> Self {
         let driver = (std::thread::current().id(), "training".to_owned());
         Self {
@@ -93,7 +95,7 @@ impl Profiler {
         Span { what, thread, lane: None, begin: since(begin), nanos: since(end) - since(begin) }
     }
 
-    /// The batch before has ended; the next one is waited for. Decides whether it is recorded.
+    /// Ends the last batch and begins the next one. Decides whether the next one is recorded.
     pub(crate) fn begin_batch(&mut self, workers: &Workers, executor: &mut Executor) {
         self.end_batch(workers, executor);
         let number = self.batches;
@@ -105,7 +107,7 @@ impl Profiler {
         }
     }
 
-    /// What is recorded ends here.
+    /// Ends the recording of a batch.
     pub(crate) fn end_batch(&mut self, workers: &Workers, executor: &mut Executor) {
         let Some(mut open) = self.open.take() else { return };
         workers.record(false);
@@ -124,7 +126,7 @@ impl Profiler {
             open.spans.push(span);
         }
         if open.rows == 0 {
-            // There was no further batch.
+            // There was no further batch to record.
             return;
         }
         open.add_step();
@@ -137,7 +139,7 @@ impl Profiler {
         }
     }
 
-    /// A stage of the thread that drives the run.
+    /// Records a stage of the thread that drives the run.
     pub(crate) fn stage(&mut self, stage: Stage, lap: Lap) {
         let span = self.span(What::Stage(stage), std::thread::current().id(), lap.begin, lap.end);
         if !stage.is_beside_steps() {
@@ -152,7 +154,7 @@ impl Profiler {
         }
     }
 
-    /// What decoded and planned a batch, which was waited for just now.
+    /// Records the decoding and planning of the batch that was just waited for.
     pub(crate) fn decoded(&mut self, decoding: Option<Decoding>) {
         let (Some(_), Some(Decoding { thread, begin, decoded, end })) = (&self.open, decoding)
         else {
@@ -167,7 +169,7 @@ impl Profiler {
         }
     }
 
-    /// The batch that the open recording is of, with its rows.
+    /// Names the batch of the open recording, with its rows.
     pub(crate) fn batch(&mut self, planned: &Planned, rows: &RowBuffer, step: u64) {
         self.batches += 1;
         let Some(open) = &mut self.open else { return };
@@ -180,7 +182,7 @@ impl Profiler {
         open.row_lines = rows.tables.iter().map(|t| t.rows() as u64 * lines(t.stride)).sum();
     }
 
-    /// Everything, with what its nodes are.
+    /// Returns the timeline of the run, with the graph of its nodes.
     pub(crate) fn finish(mut self, workers: &Workers, executor: &mut Executor) -> Timeline {
         self.end_batch(workers, executor);
         let program = executor.program();
@@ -198,7 +200,7 @@ impl Profiler {
     }
 }
 
-/// Whether a kernel is work of its own, rather than what other spans lie in.
+/// Returns whether a kernel is work of its own, and not a pass around other spans.
 fn is_kernel(work: Work) -> bool {
     !matches!(work, Work::Pass(_))
 }

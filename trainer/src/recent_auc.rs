@@ -9,7 +9,8 @@ use zillion_nn::zoo::Task;
 
 use crate::tasks::{Truth, kept};
 
-/// Predictions kept: enough for a figure that does not jump, cheap enough to rank a few times a second.
+/// The number of predictions kept: enough for a figure that does not jump, cheap enough to rank a
+/// few times a second.
 const KEPT: usize = 16_384;
 
 #[derive(Debug, Default)]
@@ -54,7 +55,7 @@ impl RecentTasks {
         }
     }
 
-    /// The AUC of each task, in order.
+    /// Returns the AUC of each task, in order.
     pub(crate) fn aucs(&self) -> Vec<(String, Option<f64>)> {
         self.0.iter().map(|(task, recent)| (task.name.clone(), recent.auc())).collect()
     }

@@ -1,9 +1,10 @@
-//! The file of rows that were left out as bad: one JSON object a line, by file and row, each row once.
+//! The file of rows that were left out as bad: one JSON object a line, by file and row, each row
+//! once.
 //!
 //! # Crash consistency
-//! The file is written whole, before the checkpoint that counts its rows, at the end, and when a pass
-//! fails. A resumed run begins with what is there; rows that it meets again change nothing, so it ends with
-//! the file of a run that was never interrupted.
+//! The file is written whole: before the checkpoint that counts its rows, at the end, and when a
+//! pass fails. A resumed run begins with the existing file. Rows that it rejects again change
+//! nothing, so it ends with the file of a run that was never interrupted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,25 +14,25 @@ use zillion_reader::{Dataset, Reject};
 
 use crate::error::{Error, Result};
 
-/// The rows that a run has left out as bad, and where they are written.
+/// The rows that a run has left out as bad, and the path of their file.
 #[derive(Clone, Debug)]
 pub struct RejectFile {
     path: PathBuf,
     rows: BTreeMap<(String, u64), Reject>,
-    /// Rows that the file has; `None`: it is not written yet.
+    /// The number of rows in the file; `None` where it is not written yet.
     written: Option<usize>,
 }
 
 impl RejectFile {
-    /// A file without rows, which replaces one that may be there.
+    /// Makes a file without rows, which replaces an existing one.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), rows: BTreeMap::new(), written: None }
     }
 
-    /// Goes on from the file that is there, if one is.
+    /// Continues the existing file, if there is one.
     ///
     /// # Errors
-    /// A file that cannot be read or was not written by this.
+    /// A file that cannot be read or is no file of rejected rows.
     pub(crate) fn resume(path: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -47,7 +48,7 @@ impl RejectFile {
         Ok(file)
     }
 
-    /// Takes in the rows that passes over a dataset have left out.
+    /// Adds the rows that passes over a dataset have left out.
     pub fn add(&mut self, dataset: &Dataset) {
         dataset.rejects().into_iter().for_each(|row| self.push(row));
     }
@@ -56,7 +57,7 @@ impl RejectFile {
         self.rows.entry((row.file.clone(), row.row)).or_insert(row);
     }
 
-    /// Writes the file if there is something new in it.
+    /// Writes the file if it has new rows.
     ///
     /// # Errors
     /// Where the disk refuses.
@@ -122,14 +123,14 @@ mod tests {
         rest.save(&files).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 
-        // Nothing new, nothing written.
+        // Without new rows nothing is written.
         std::fs::write(&path, "").unwrap();
         rest.save(&files).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
         std::fs::write(&path, "something else\n").unwrap();
         let error = RejectFile::resume(&path).unwrap_err().to_string();
         assert!(error.contains("move it away") && error.contains("parts"), "{error}");
-        // A fresh run leaves no old rows behind.
+        // A fresh run removes the rows of an older file.
         RejectFile::new(&path).save(&files).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
     }

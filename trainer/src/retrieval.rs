@@ -1,9 +1,9 @@
 //! Retrieval: for each row of a data set, where its item stands among all candidates.
 //!
-//! Candidates are the rows of a side table. Each gets its vector from the item's tower once; each row of
-//! the data gets its own from the user's tower and is multiplied with all of them, in blocks. Items of the
-//! row's history may be left out; the row's own item never is. The same places by how often each candidate
-//! stands in the training data are the baseline.
+//! Candidates are the rows of a side table. Each gets its vector from the item's tower once; each
+//! row of the data gets its own from the user's tower and is multiplied with all of them, in
+//! blocks. Items of the row's history may be left out; the row's own item never is. The same places
+//! by how often each candidate stands in the training data are the baseline.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::error::Result;
 use crate::frequencies::Frequencies;
 use crate::job::{Job, Retrieved};
 
-/// Candidates that go through the item's tower at a time.
+/// The number of candidates that go through the item's tower at a time.
 const CANDIDATES: usize = 4096;
-/// Floats of scores that a task of the pool keeps.
+/// The number of scores that a task of the pool keeps.
 const SCORES: usize = 1 << 20;
 /// The most rows that a task scores together.
 const ROWS: usize = 64;
 
-/// Both towers of a model, ready to run.
+/// The two towers of a model, ready to run.
 pub(crate) struct Towers {
     user: Scorer,
     item: Scorer,
@@ -39,7 +39,7 @@ pub(crate) struct Towers {
 }
 
 impl Towers {
-    /// The towers of a job that asks for retrieval; `None` of another.
+    /// Makes the towers of a job that asks for retrieval; returns `None` for another job.
     pub(crate) fn new(
         job: &Job,
         graph: &Graph,
@@ -51,7 +51,7 @@ impl Towers {
         Ok(Some(Self { user: tower(USER)?, item: tower(ITEM)?, what }))
     }
 
-    /// The vectors of all candidates.
+    /// Computes the vectors of all candidates.
     pub(crate) fn candidates(
         &mut self,
         job: &Job,
@@ -74,7 +74,7 @@ impl Towers {
         for (chunk, keys) in keys.chunks(CANDIDATES).enumerate() {
             let rows = keys.len();
             let mut batch = Batch { rows, ..Batch::empty(schema) };
-            // What the user's tower reads is not looked at, but it must be there.
+            // The inputs of the user's tower are not used, but the batch must have them.
             for (column, feature) in batch.sparse.iter_mut().zip(schema.sparse()) {
                 *column = match feature.pooling() {
                     Some(_) => KeyColumn::ragged(vec![0; rows + 1], Vec::new()),
@@ -107,7 +107,7 @@ impl Towers {
         })
     }
 
-    /// Places the items of a batch's rows.
+    /// Ranks the items of a batch's rows among the candidates.
     pub(crate) fn push(
         &mut self,
         batch: &Batch,
@@ -143,27 +143,27 @@ impl Towers {
     }
 }
 
-/// A row of a batch that counts.
+/// A row of a batch that is ranked.
 struct Row {
     row: usize,
-    /// Its item's place among the candidates.
+    /// The place of its item among the candidates.
     own: Option<u32>,
-    /// Those of the items that are left out, without its own.
+    /// The places of the excluded items, without its own.
     excluded: Vec<u32>,
 }
 
-/// How many candidates stand before a row's item, and beside it.
+/// The number of candidates that rank above a row's item, and of those tied with it.
 #[derive(Clone, Copy, Default)]
 struct Standing {
     above: u64,
     tied: u64,
 }
 
-/// All candidates, and the sums of the rows placed so far.
+/// The candidates, and the sums of the rows ranked so far.
 pub(crate) struct Candidates {
     vectors: Vec<f32>,
     places: HashMap<FeatureKey, u32, MixedHasher>,
-    /// Of each candidate, how often it stands in the training data.
+    /// The number of times that each candidate occurs in the training data.
     counts: Vec<u64>,
     sorted_counts: Vec<u64>,
     model: Ranking,
@@ -172,7 +172,7 @@ pub(crate) struct Candidates {
     unknown: u64,
 }
 
-/// What retrieval came to.
+/// The figures of retrieval over a data set.
 pub(crate) struct RetrievalReport {
     pub(crate) figures: Vec<RankingFigure>,
     pub(crate) popularity: Vec<RankingFigure>,
@@ -218,7 +218,7 @@ impl Candidates {
                     self.model.push_place(model.above, model.tied);
                     self.popularity.push_place(popularity.above, popularity.tied);
                 }
-                // Found by nobody.
+                // An item that is no candidate cannot be retrieved.
                 None => {
                     self.unknown += 1;
                     self.model.push_place(u64::from(u32::MAX), 0);
@@ -242,7 +242,7 @@ impl Candidates {
     }
 
     pub(crate) fn finish(self) -> RetrievalReport {
-        // Where nothing was counted, there is nothing to rank by.
+        // Where nothing was counted, there is no popularity to rank by.
         let is_counted = self.sorted_counts.last().is_some_and(|&count| count > 0);
         RetrievalReport {
             figures: self.model.finish(),

@@ -1,36 +1,38 @@
-//! Where the time of a run goes.
+//! The time of a run by stage.
 
 use std::time::Instant;
 
 use serde::Serialize;
 
-/// Seconds spent in each stage, by the thread that drives the run.
+/// The seconds spent in each stage, by the thread that drives the run.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct StageSeconds {
-    /// Waiting for the next planned batch (decoding and planning run ahead on the pool).
+    /// The wait for the next planned batch (decoding and planning run ahead on the pool).
     pub wait: f64,
-    /// Pulling rows.
+    /// The pull of the rows.
     pub pull: f64,
-    /// Forward and backward of the dense model.
+    /// The forward and backward pass of the dense model.
     pub model: f64,
-    /// Staging and pushing row gradients; with several threads, beside it the dense optimizer, where that is the shorter.
+    /// The staging and the push of row gradients; with several threads, also the dense optimizer
+    /// beside it, where the push is the longer.
     pub push: f64,
-    /// The norm of the dense gradients and the dense optimizer; with several threads, beside that the push, where that is the shorter.
+    /// The norm of the dense gradients and the dense optimizer; with several threads, also the push
+    /// beside it, where the optimizer is the longer.
     pub dense: f64,
-    /// What the driver does between steps: the figures of the progress line.
+    /// The driver's work between steps: the figures of the progress line.
     pub other: f64,
-    /// Validation.
+    /// The validation of epochs.
     pub validate: f64,
-    /// Checkpoints.
+    /// The writing of checkpoints.
     pub checkpoint: f64,
-    /// Versions.
+    /// The publishing of versions.
     pub publish: f64,
-    /// Decoding and planning, on whatever thread of the pool did it. Overlaps the others.
+    /// The decoding and planning, on any thread of the pool. It overlaps the others.
     pub decode_and_plan: f64,
 }
 
 impl StageSeconds {
-    /// The stages of the thread that drives the run, by name: together they are its time.
+    /// Returns the stages of the thread that drives the run, by name. Together they are its time.
     pub fn of_the_driver(&self) -> [(&'static str, f64); 9] {
         [
             ("wait", self.wait),
@@ -45,7 +47,7 @@ impl StageSeconds {
         ]
     }
 
-    /// Seconds of training proper: validation, checkpoints and versions left out.
+    /// Returns the seconds of the steps, without validation, checkpoints and versions.
     pub fn training(&self) -> f64 {
         self.wait + self.pull + self.model + self.push + self.dense + self.other
     }

@@ -1,4 +1,4 @@
-//! What each of a model's scores is held against in a batch, and the figures of all of them.
+//! The tasks of a model: the labels of each in a batch, and the figures of all of them.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::job::Job;
 
 impl Job {
-    /// What the model scores, in the order of its outputs: the first one is what single figures are
-    /// about.
+    /// Lists the tasks that the model scores, in the order of its outputs. Single figures are of
+    /// the first one.
     pub fn tasks(&self) -> Vec<Task> {
         let labels: Vec<&str> = self.schema.labels.iter().map(|l| l.name.as_str()).collect();
         zoo::tasks(&self.model, &labels)
@@ -23,19 +23,19 @@ impl Job {
 /// The figures of one task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TaskReport {
-    /// Area under the ROC curve; absent where one class is.
+    /// The area under the ROC curve; absent where all rows are of one class.
     pub auc: Option<f64>,
-    /// AUC inside each group, weighted by its rows; absent without a group column.
+    /// The AUC inside each group, weighted by its rows; absent without a group column.
     pub gauc: Option<f64>,
-    /// Mean log loss.
+    /// The mean log loss of the rows.
     pub logloss: Option<f64>,
-    /// Predicted over observed positives.
+    /// The predicted positives over the observed ones.
     pub calibration: Option<f64>,
-    /// Rows that the task is judged by: those that have its label.
+    /// The rows that the task is judged by: those that have its label.
     pub rows: u64,
-    /// Of these, rows labelled 1.
+    /// The rows whose label is 1.
     pub positives: u64,
-    /// `ndcg@k` and `recall@k` inside each group, where the job asks for them.
+    /// The `ndcg@k` and `recall@k` inside each group, where the job asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub ranking: Vec<RankingFigure>,
 }
@@ -54,7 +54,7 @@ impl TaskReport {
     }
 }
 
-/// Ranking figures by name.
+/// Writes ranking figures as a map by name.
 pub(crate) fn figures_as_map<S: Serializer>(
     figures: &[RankingFigure],
     serializer: S,
@@ -66,7 +66,7 @@ pub(crate) fn figures_as_map<S: Serializer>(
     map.end()
 }
 
-/// Something for each task, written as a map in the model's order.
+/// Writes one value for each task as a map in the model's order.
 pub(crate) fn as_map<T: Serialize, S: Serializer>(
     tasks: &[(String, T)],
     serializer: S,
@@ -78,7 +78,7 @@ pub(crate) fn as_map<T: Serialize, S: Serializer>(
     map.end()
 }
 
-/// The labels that a task is held against, and which rows have one (`None`: all).
+/// The labels of a task, and the rows that have one (`None`: all).
 pub(crate) struct Truth<'a> {
     pub(crate) labels: Cow<'a, [f32]>,
     pub(crate) known: Option<Cow<'a, [bool]>>,
@@ -122,7 +122,7 @@ fn is_one(column: &LabelColumn, row: usize) -> bool {
     has(column, row) && column.values[row] == 1.0
 }
 
-/// The elements of the rows that are known.
+/// Returns the elements of the rows whose label is known.
 pub(crate) fn kept<'a, T: Copy>(values: &'a [T], known: Option<&[bool]>) -> Cow<'a, [T]> {
     match known {
         None => Cow::Borrowed(values),
@@ -157,7 +157,7 @@ impl Evaluations {
         Ok(())
     }
 
-    /// The figures of the tasks, in order.
+    /// Returns the figures of the tasks, in order.
     pub(crate) fn finish(self) -> Result<Vec<(String, TaskReport)>> {
         let named = self.tasks.into_iter().zip(self.evaluations);
         let reports =

@@ -1,7 +1,7 @@
-//! Spans of what a run does beside its steps, for whoever collects traces.
+//! Trace spans of the work that a run does beside its steps.
 
-/// A span of this program's own traces. It costs an atomic load where nobody collects them: they are below every
-/// level that people read.
+/// Makes a span of this program's own traces. It costs an atomic load where no collector is
+/// installed: these spans are below every level that people read.
 macro_rules! span {
     ($name:literal $(, $field:ident = $value:expr)* $(,)?) => {
         tracing::trace_span!(target: "zillion_trace", $name $(, $field = $value)*)

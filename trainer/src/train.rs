@@ -1,8 +1,8 @@
-//! A training run: prepare or resume, the epochs, the test of the best one.
+//! A training run: its preparation, its epochs, and the test of the best one.
 //!
 //! # Invariants
-//! What a run computes depends on the job without `[run]` and on nothing else: not on threads, shards,
-//! time, or on where it was interrupted.
+//! The result of a run depends on the job without `[run]` and on nothing else: not on threads,
+//! shards, time, or the places where it was interrupted.
 
 mod accumulate;
 mod counts;
@@ -48,30 +48,33 @@ use position::Position;
 use step::StepBuffers;
 use timing::Timing;
 
-/// How a run is carried out.
+/// The options that a run is carried out with.
 #[derive(Clone, Debug)]
 pub struct TrainOptions {
-    /// Go on from the newest checkpoint of the run's folder, or begin if there is none.
+    /// Whether to resume from the newest checkpoint of the run's folder, or begin if there is none.
     pub resume: bool,
-    /// A checkpoint, or a run's folder, that a new run begins from: rows, dense parameters, optimizer state and
-    /// statistics are taken over, the position in the data and the schedule are not.
+    /// The checkpoint, or a run's folder, that a new run begins from. It takes the rows, dense
+    /// parameters, optimizer state and statistics, and neither the position in the data nor the
+    /// schedule.
     pub from: Option<PathBuf>,
-    /// The compute pool.
+    /// The pool of compute threads.
     pub workers: Arc<Workers>,
-    /// How files are written.
+    /// The way in which files are written.
     pub files: Files,
-    /// Set from outside to finish the batch, write a checkpoint and return.
+    /// A flag that the caller sets to finish the batch, write a checkpoint and return.
     pub stop: Arc<AtomicBool>,
-    /// Where the run's time goes is recorded ([`TrainReport::profile`]); it changes nothing of the run.
+    /// The settings of a profile of the run's time ([`TrainReport::profile`]), which changes no
+    /// result.
     pub profile: Option<ProfileOptions>,
-    /// All batches of an epoch are decoded and planned before its first step and held in memory, which must have room
-    /// for them: for a benchmark of what reading beside the steps costs. Data that cannot be read then ends the epoch before
-    /// its first step, and a stop is heeded once all are there; what is trained is the same.
+    /// Whether all batches of an epoch are decoded and planned before its first step and held in
+    /// memory, which must be large enough for them. It is for a benchmark of the cost of reading
+    /// beside the steps. Data that cannot be read then ends the epoch before its first step, and a
+    /// stop takes effect once all batches are made; the result is the same.
     pub in_memory: bool,
 }
 
 impl TrainOptions {
-    /// A fresh run on this many threads.
+    /// Returns the options of a fresh run on this many threads.
     ///
     /// # Errors
     /// Threads that the system refuses.
@@ -111,17 +114,17 @@ pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Re
 struct Run {
     job: Arc<Job>,
     options: TrainOptions,
-    /// The data that it reads.
+    /// The data that the run reads.
     data: Data,
-    /// The tables that it trains.
+    /// The tables that the run trains.
     client: Box<dyn TrainClient>,
-    /// The dense model that it trains.
+    /// The dense model that the run trains.
     model: Model,
     /// The buffers of a step.
     buffers: StepBuffers,
-    /// Its step and its place in the data.
+    /// The step and the place in the data.
     position: Position,
-    /// Its folder, checkpoints and versions.
+    /// The folder, the checkpoints and the versions.
     output: Output,
     /// The counts of this session.
     counts: Counts,
@@ -146,7 +149,8 @@ impl Run {
         Ok(())
     }
 
-    /// Writes the file of rejected rows, also where an error ends the run: the error may be about them.
+    /// Writes the file of rejected rows, also where an error ends the run: the error may be about
+    /// them.
     fn save_rejects_after<T>(&mut self, outcome: Result<T>) -> Result<T> {
         let saved = self.data.save_rejects(&self.options.files);
         let outcome = outcome?;

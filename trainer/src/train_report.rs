@@ -1,4 +1,4 @@
-//! What a training run came to.
+//! The report of a training run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,95 +10,97 @@ use crate::evaluate::EvalReport;
 use crate::profile::Timeline;
 use crate::stage_seconds::StageSeconds;
 
-/// What a training run came to.
+/// The outcome of a training run.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrainReport {
-    /// The job's name.
+    /// The name of the job.
     pub name: String,
-    /// Stopped by a signal: checkpointed, and to be resumed.
+    /// Whether a signal stopped the run, which has written a checkpoint and can be resumed.
     pub interrupted: bool,
-    /// Steps done, over all sittings.
+    /// The number of steps done, over all sessions.
     pub steps: u64,
-    /// Steps of this sitting that moved no weight, because the gradient's norm was not finite. (Batch
-    /// norm's running statistics have moved.)
+    /// The steps of this session that moved no weight, because the gradient's norm was not finite.
+    /// (Batch norm's running statistics have moved.)
     pub skipped_steps: u64,
-    /// Epochs completed.
+    /// The number of epochs completed.
     pub epochs: u64,
     /// The best epoch, counted from 1.
     pub best_epoch: Option<u64>,
-    /// Its validation AUC.
+    /// The validation AUC of the best epoch.
     pub valid_auc: Option<f64>,
-    /// The test set, scored from the best epoch's checkpoint; absent without test files.
+    /// The figures of the test set, scored from the best epoch's checkpoint; absent without test
+    /// files.
     pub test: Option<EvalReport>,
-    /// Rows trained a second in this sitting, validation and checkpoints left out.
+    /// The rows trained a second in this session, without validation and checkpoints.
     pub samples_per_second: Option<f64>,
-    /// From the call to the end of the first step of this sitting.
+    /// The seconds from the call to the end of the first step of this session.
     pub first_step_seconds: Option<f64>,
-    /// Largest resident memory of the process, in MiB.
+    /// The largest resident memory of the process, in MiB.
     pub peak_rss_mib: Option<f64>,
-    /// The best epoch's checkpoint.
+    /// The folder of the best epoch's checkpoint.
     pub checkpoint: PathBuf,
-    /// Dense parameters that are trained.
+    /// The number of dense parameters that are trained.
     pub dense_parameters: u64,
-    /// One entry a table.
+    /// The reports of the tables.
     pub tables: Vec<TableReport>,
-    /// The version that was published last, in this sitting.
+    /// The version that this session published last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<u64>,
-    /// Rows of the latest epoch so far that were left out as bad.
+    /// The rows of the latest epoch so far that were left out as bad.
     pub rejected_rows: u64,
-    /// Rows of the latest epoch that this sitting ended, without those that were left out.
+    /// The rows of the latest epoch that this session ended, without those that were left out.
     pub epoch_rows: Option<u64>,
-    /// Of each side table, the rows trained in this sitting whose key it does not have.
+    /// The rows trained in this session whose key a side table does not have, by side table.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
-    /// Where the time of this sitting went.
+    /// The time of this session by stage.
     pub seconds: StageSeconds,
-    /// What was recorded of it, where that was asked for.
+    /// The profile of the run, where the caller asked for one.
     #[serde(skip)]
     pub profile: Option<Timeline>,
 }
 
-/// A table at the end of a run, with the counters of this sitting.
+/// A table at the end of a run, with the counters of this session.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableReport {
-    /// The table's name.
+    /// The name of the table.
     pub name: String,
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Keys that wait to be admitted.
+    /// The keys that wait to be admitted.
     pub candidates: u64,
-    /// Bytes, index and slack included.
+    /// The bytes of memory, index and slack included.
     pub bytes: u64,
-    /// Unknown keys that were pulled (and read as their initial row).
+    /// The unknown keys that were pulled (and read as their initial row).
     pub missing: u64,
-    /// Rows made, by a push or from the vocabulary.
+    /// The rows that a push or the vocabulary created.
     pub created: u64,
-    /// Of those, rows of keys that the table's admission has let in.
+    /// The created rows of keys that the table's admission had to admit.
     pub admitted: u64,
-    /// Row gradients dropped because their keys were not admitted yet.
+    /// The row gradients that were dropped because their keys were not admitted yet.
     pub waiting: u64,
-    /// Rows that went: on schedule, or to make room.
+    /// The rows that were evicted, on schedule or to free memory for others.
     pub evicted: u64,
-    /// Of those, rows that went to make room in a table at its limit.
+    /// The evicted rows that a table at its limit replaced by others.
     pub displaced: u64,
-    /// Keys that were forgotten before they were admitted.
+    /// The keys that were forgotten before they were admitted.
     pub lapsed: u64,
-    /// Pushes of unknown keys that a fixed vocabulary refused.
+    /// The pushes of unknown keys that a fixed vocabulary refused.
     pub refused: u64,
-    /// Pushes of new keys that a table at its limit refused.
+    /// The pushes of new keys that a table at its limit refused.
     pub refused_full: u64,
-    /// Row gradients dropped because they were not finite.
+    /// The row gradients that were dropped because they were not finite.
     pub nonfinite: u64,
-    /// Weights that became the largest number of their type because they were beyond it.
+    /// The weights that became the largest number of their type because they were beyond it.
     pub saturated: u64,
-    /// Rows that are narrow until they have been pushed often enough.
+    /// The rows that are narrow until they have been pushed often enough.
     pub narrow_rows: u64,
-    /// Row gradients for such rows: what they do not have of them was dropped.
+    /// The gradients of narrow rows, of which the part without weights was dropped.
     pub narrow_gradients: u64,
-    /// Narrow rows that became full.
+    /// The narrow rows that became full.
     pub grown: u64,
-    /// Rows in memory and on disk and what went between; absent where all rows are in memory.
+    /// The rows in memory and on disk and the traffic between them; absent where all rows are in
+    /// memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill: Option<SpillStatistics>,
 }

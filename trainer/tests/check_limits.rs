@@ -1,4 +1,5 @@
-//! Limits that hold what they say, and pairs of them that cannot both be meant, each named by its key.
+//! Tests of limits that hold what they promise, and of pairs that contradict each other, each named
+//! by its key.
 
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
@@ -8,7 +9,7 @@ use tempfile::TempDir;
 use zillion_device::Workers;
 use zillion_trainer::{CheckReport, Job, Severity, check};
 
-/// Rows of the data: as many users as rows, an item for each ten of them.
+/// The rows of the data: as many users as rows, and an item for each ten of them.
 const ROWS: u64 = 4000;
 
 struct Place(TempDir);
@@ -18,7 +19,7 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         let mut text = "user,item,kind,label\n".to_owned();
         for i in 0..ROWS {
-            // Not every user once, which would be a finding of its own.
+            // Some users occur twice, because a user in every row would be a finding of its own.
             writeln!(text, "{},{},{},{}", i * 11 % (ROWS - 10), i % 400, i % 3, i % 2).unwrap();
         }
         std::fs::write(folder.path().join("train.csv"), text).unwrap();
@@ -38,7 +39,7 @@ impl Place {
     }
 }
 
-/// The findings about a key, with how bad they are.
+/// Returns the findings about a key, with their severities.
 fn about<'a>(report: &'a CheckReport, key: &str) -> Vec<(Severity, &'a str)> {
     let found = report.findings.iter().filter(|f| f.about == key);
     found.map(|f| (f.severity, f.text.as_str())).collect()
@@ -77,7 +78,7 @@ fn memory_of_rows_that_spill_is_their_budget_and_the_index() {
     assert_eq!(table.rows, all.rows, "spilling changes no result");
     let hot = table.hot_rows.unwrap();
     assert!(hot > 500 && hot < table.rows / 2, "{table:?}");
-    // What is saved are rows: the index has every key.
+    // Spilling saves the rows only: the index has every key.
     let index = all.bytes - 2 * (1 << 20);
     assert!(table.bytes < all.bytes && table.bytes > (512 << 10), "{table:?} {all:?} {index}");
     let record = 64 * 4;
@@ -89,10 +90,10 @@ fn memory_of_rows_that_spill_is_their_budget_and_the_index() {
 #[test]
 fn budgets_that_cannot_work_are_named() {
     let place = Place::new();
-    // No row of a shard: the run would refuse it with the same words.
+    // The memory holds no row of a shard, and the run would refuse it with the same words.
     let report = place.check("[run.spill]\nuser = '16 KiB'");
     finds(&report, Severity::Error, "run.spill.user", &["hold no row", "fewer shards"]);
-    // Less than a step.
+    // The memory holds less than a step.
     let report = place.check("[train]\nbatch_size = 2000\n[run.spill]\nuser = '128 KiB'");
     finds(
         &report,
@@ -100,13 +101,13 @@ fn budgets_that_cannot_work_are_named() {
         "run.spill.user",
         &["one step needs about 19", "train.batch_size"],
     );
-    // More than the table.
+    // The memory holds more than the table.
     let report = place.check("[run.spill]\nuser = '64 MiB'");
     finds(&report, Severity::Note, "run.spill.user", &["nothing goes to disk"]);
-    // A limit that is reached before the memory is full.
+    // The limit is reached before the memory is full.
     let report = place.check("[tables.user]\nmax_rows = 1000\n[run.spill]\nuser = '64 MiB'");
     finds(&report, Severity::Warning, "run.spill.user", &["own limit is 1000", "remove one"]);
-    // A limit of all tables, which knows nothing of disks.
+    // The limit of all tables ignores that rows are on disk.
     let report = place.check("[train]\nmax_table_bytes = '1 GiB'\n[run.spill]\nuser = '256 KiB'");
     finds(
         &report,

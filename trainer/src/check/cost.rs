@@ -1,4 +1,4 @@
-//! What tables, buffers and parameters will take.
+//! The memory and disk that tables, buffers and parameters will take.
 
 use zillion_device::{Workers, machine};
 use zillion_feature::{Buckets, FeatureKind};
@@ -12,10 +12,10 @@ use super::sample::Sampled;
 use crate::error::{Error, Result};
 use crate::job::Job;
 
-/// Share of the memory that the system and its caches should keep.
+/// The share of the memory that the system and its caches should keep.
 const RESERVED: f64 = 0.1;
 
-/// Rows and bytes of every table after one epoch.
+/// Estimates the rows and bytes of every table after one epoch.
 pub(super) fn tables(
     job: &Job,
     sampled: &Sampled,
@@ -30,7 +30,8 @@ pub(super) fn tables(
         let ids = estimate.value;
         let threshold = match spec.admission {
             Admission::Count { at_least } | Admission::Bloom { at_least, .. } => Some(at_least),
-            // What is drawn is drawn at once in the end, if it comes often enough; at most all of it is.
+            // With a probability, every id is admitted in the end if it comes often enough, so that
+            // all ids are the upper bound.
             Admission::All | Admission::Probability { .. } => None,
         };
         if let Some(at_least) = threshold {
@@ -94,7 +95,7 @@ pub(super) fn tables(
     tables
 }
 
-/// What a table of so many rows takes in memory and on disk.
+/// Fills in the memory and disk of a table of this many rows.
 fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
     let waiting = spec.candidate_memory(table.candidates);
     let (bytes, spill) = super::limits::memory(job, spec, table.rows, waiting);
@@ -104,18 +105,19 @@ fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
     table.spill_bytes = most.map_or(0, |spill| spill.file_bytes);
     table.checkpoint_bytes = table.rows * spec.checkpoint_bytes_per_row()
         + match spec.admission {
-            // Its blocks are written as they are.
+            // The blocks of the filter are written as they are.
             Admission::Bloom { .. } => waiting,
             _ => table.candidates * spec.checkpoint_bytes_per_candidate(),
         };
 }
 
-/// Ids that come `at_least` times in `epochs` passes over data of `scale` times the sample; `all` are those
-/// that come at all. Exact where the sample is all of the data.
+/// Ids that come `at_least` times in `epochs` passes over data of `scale` times the sample; `all`
+/// are those that come at all. Exact where the sample is all of the data.
 ///
-/// An id's occurrences in the sample, scaled up, say it where the threshold is more than one occurrence in the
-/// sample (within twice the root of it, for the chance of the draw). Below that they cannot: the ids that
-/// come `n` times are then about as many as come at all in the `n`th part of the data.
+/// An id's occurrences in the sample, scaled up, say it where the threshold is more than one
+/// occurrence in the sample (within twice the root of it, for the chance of the draw). Below that
+/// they cannot: the ids that come `n` times are then about as many as come at all in the `n`th part
+/// of the data.
 fn admitted(
     sampled: &Sampled,
     table: usize,
@@ -146,7 +148,8 @@ fn admitted(
     }
 }
 
-/// Rows that the buckets of a table's features make, the one of missing values included.
+/// Returns the number of rows that the buckets of a table's features make, the one of missing
+/// values included.
 fn buckets(job: &Job, table: usize) -> f64 {
     let of_feature = |f: &zillion_feature::FeatureSpec| match &f.kind {
         FeatureKind::Bucketized { buckets, table: own } if own.index() == table => match buckets {
@@ -155,7 +158,7 @@ fn buckets(job: &Job, table: usize) -> f64 {
         },
         _ => 0.0,
     };
-    // Bucket 3 of one feature is bucket 3 of another in the same table.
+    // Two features in the same table share their buckets: bucket 3 of one is bucket 3 of the other.
     job.schema.features.iter().map(of_feature).fold(0.0, f64::max)
 }
 
@@ -181,7 +184,7 @@ fn limits(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings)
     }
 }
 
-/// What the whole job will take; absent where the model cannot be built.
+/// Estimates the memory of the whole job; `None` where the model cannot be built.
 pub(super) fn memory(
     job: &Job,
     tables: &[TableCheck],
@@ -196,7 +199,8 @@ pub(super) fn memory(
             return None;
         }
     };
-    // Features of the window being read, the one being cut, and the batch: 8 bytes an id, 4 a number.
+    // Three windows are held: the one being read, the one being cut, and the batch, at 8 bytes an
+    // id and 4 a number.
     let row: u64 =
         job.schema.features.iter().map(|f| if f.table().is_some() { 8 } else { 4 }).sum();
     let window = (job.data.shuffle_window.get() as u64).min(rows.unwrap_or(u64::MAX));
@@ -205,8 +209,9 @@ pub(super) fn memory(
         tables_high: super::limits::together(job, tables, |t| t.bytes_high),
         arenas,
         windows: 3 * window * (row + 4),
-        // Value, gradient in each lane's partial (counted with the arenas), two moments; the sum over a step's
-        // batches, the average.
+        // Each parameter has a value, a gradient and two moments (partial gradients of lanes are
+        // counted with the arenas), and where the job asks for them the sum over a step's batches
+        // and the average.
         dense: parameters * 4 * (4 + copies(job)),
         available: machine::available_memory(),
         total: machine::total_memory(),
@@ -250,15 +255,16 @@ pub(super) fn memory(
     Some(memory)
 }
 
-/// Copies of the dense parameters that not every job has.
+/// Returns the number of copies of the dense parameters that not every job has.
 fn copies(job: &Job) -> u64 {
     u64::from(job.train.accumulate.get() > 1) + u64::from(job.train.average.is_some())
 }
 
-/// Values that a list is taken to have where its feature sets no limit.
+/// The assumed length of a list whose feature sets no limit.
 const USUAL_LIST: usize = 8;
 
-/// Bytes of the buffers of a step and of scoring, and trained dense parameters.
+/// Returns the bytes of the buffers of a step and of scoring, and the number of trained dense
+/// parameters.
 fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     if job.schema.labels.is_empty() {
         return Err(Error::Unsupported("a job needs a label".to_owned()));
@@ -272,7 +278,7 @@ fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     let rows = job.train.batch_size.get();
     let parameters = graph.params.iter().filter(|p| p.trainable);
     let parameters: usize = parameters.map(|p| p.rows * p.cols).sum();
-    // Scoring holds no gradients and less of everything; a quarter is more than it takes.
+    // Scoring holds no gradients and less of everything else; a quarter is more than it takes.
     let columns: Vec<_> = job.schema.sparse().filter(|f| f.table().is_some()).collect();
     let list_len = |column: usize| columns[column].max_len().unwrap_or(USUAL_LIST);
     let step = program.bytes(rows, threads, list_len) as u64;

@@ -1,11 +1,13 @@
 //! Whether the gradients of a job's model are right: finite differences on rows of its own data.
 //!
-//! The training graph is run forward alone with a parameter moved a little in some direction, and the
-//! change of the loss is held against what the backward pass says. Directions are the gradient itself,
-//! halves of it by chance, single elements where it is largest, and one where it claims to be zero.
+//! The training graph is run forward alone with a parameter moved a little in some direction, and
+//! the change of the loss is held against what the backward pass says. Directions are the gradient
+//! itself, halves of it by chance, single elements where it is largest, and one where it claims to
+//! be zero.
 //!
-//! Values are drawn anew: at a job's own initial values (vectors of 1e-4, zero biases) most gradients
-//! are too small for 32-bit differences to say anything. The structure is what is checked.
+//! Values are drawn anew: at a job's own initial values (vectors of 1e-4, zero biases) most
+//! gradients are too small for 32-bit differences to say anything. The structure is what is
+//! checked.
 
 use std::sync::Arc;
 
@@ -21,48 +23,49 @@ use zillion_reader::{BatchOrder, Dataset};
 use crate::error::{Error, Result};
 use crate::job::Job;
 
-/// Largest relative error that 32-bit numbers explain.
+/// The largest relative error that 32-bit numbers explain.
 const TOLERANCE: f64 = 0.02;
-/// Derivatives below this are compared as if they were this large: they drown in the loss' rounding.
+/// The derivative below which errors are relative to this value, because the loss' rounding hides
+/// smaller ones.
 const FLOOR: f64 = 1e-3;
-/// Lengths of the steps tried along a direction of length 1. Rounding spoils short ones, curvature long
-/// ones; the best counts.
+/// The lengths of the steps tried along a direction of length 1. Rounding spoils short ones,
+/// curvature long ones; the best one counts.
 const STEPS: [f32; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
-/// Single elements that are tried of each parameter and table.
+/// The number of single elements that are tried of each parameter and table.
 const ELEMENTS: usize = 4;
 
-/// What comparing gradients with finite differences came to.
+/// The comparison of gradients with finite differences.
 #[derive(Clone, Debug, Serialize)]
 pub struct GradientCheck {
-    /// Rows of the batch.
+    /// The rows of the batch.
     pub rows: usize,
     /// The loss at the values that were drawn.
     pub loss: f64,
-    /// Largest relative error that passes.
+    /// The largest relative error that passes.
     pub tolerance: f64,
-    /// Parameters in the model's order, then tables.
+    /// The groups of the parameters in the model's order, then those of the tables.
     pub groups: Vec<GradientGroup>,
 }
 
-/// One parameter, or the rows of one table that the batch reads.
+/// A parameter, or the rows of one table that the batch reads.
 #[derive(Clone, Debug, Serialize)]
 pub struct GradientGroup {
     /// The parameter's or the table's name.
     pub name: String,
-    /// Rows of a table rather than a parameter.
+    /// Whether the group is the rows of a table and not a parameter.
     pub is_table: bool,
-    /// Floats.
+    /// The number of floats.
     pub elements: usize,
-    /// Norm of the gradient.
+    /// The norm of the gradient.
     pub norm: f64,
-    /// Directions that were compared.
+    /// The number of directions that were compared.
     pub compared: usize,
     /// The worst relative error among them.
     pub worst: f64,
 }
 
 impl GradientCheck {
-    /// Whether every error is within the tolerance.
+    /// Returns whether every error is within the tolerance.
     pub fn passed(&self) -> bool {
         self.groups.iter().all(|group| group.worst <= self.tolerance)
     }
@@ -111,7 +114,7 @@ pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<Gradi
     Check::new(&graph, loss, settings, workers, params, table_rows)?.run(&batch, &plan)
 }
 
-/// `keep` of what is there, and uniform noise in ±`by`.
+/// Multiplies the values by `keep`, and adds uniform noise in ±`by`.
 fn draw(values: &mut [f32], seed: u64, keep: f32, by: f32) {
     for (at, value) in (0..).zip(values) {
         let unit = random::unit_f32((random::combine(seed, at) >> 32) as u32);
@@ -119,7 +122,7 @@ fn draw(values: &mut [f32], seed: u64, keep: f32, by: f32) {
     }
 }
 
-/// Where a group's floats are.
+/// The place of a group's floats.
 #[derive(Clone, Copy)]
 enum Place {
     Param(zillion_nn::ParamId),
@@ -163,7 +166,8 @@ impl<'a> Check<'a> {
         let inputs = Inputs::new(batch, plan, &self.rows, true);
         let mut by_table: Vec<&mut [f32]> =
             grads.tables.iter_mut().map(|t| t.values.as_mut_slice()).collect();
-        // A copy, because a step moves running statistics. The same seed draws the same dropout masks.
+        // The parameters are a copy, because a step moves running statistics. The same seed draws
+        // the same dropout masks.
         let mut moved = self.params.clone();
         let seed = StepSeed::default();
         self.backward.train(self.workers, &inputs, &mut moved, seed, &mut by_table)?;
@@ -214,7 +218,7 @@ impl<'a> Check<'a> {
                 for found in [(above - below) / (2.0 * step), sides[0], sides[1]] {
                     let size = found.abs().max(claimed.abs()).max(FLOOR);
                     let error = (found - claimed).abs() / size;
-                    // Not a number is no agreement.
+                    // The comparison must also fail for a value that is not a number.
                     best = if error < best { error } else { best };
                 }
             }
@@ -230,7 +234,7 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// The loss with one group moved; it is put back as it was.
+    /// Computes the loss with one group moved, and puts the group back.
     fn loss_at(
         &mut self,
         place: Place,
@@ -260,7 +264,7 @@ fn norm(values: &[f32]) -> f64 {
     values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Directions of length 1.
+/// Returns directions of length 1.
 fn directions(gradient: &[f32], seed: u64) -> Vec<Vec<f32>> {
     let mut directions = vec![gradient.to_vec()];
     for half in 0..2 {

@@ -1,4 +1,4 @@
-//! What a job's schedule, losses and frozen parts will come to.
+//! The consequences of a job's schedule, losses and frozen parts.
 
 use zillion_nn::Mode;
 use zillion_nn::optim::Decay;
@@ -6,7 +6,8 @@ use zillion_nn::optim::Decay;
 use super::report::Findings;
 use crate::job::Job;
 
-/// Says what is settled by settings of learning and easily overlooked. `rows` are those of an epoch.
+/// Notes consequences of learning settings that are easily overlooked. `rows` are those of an
+/// epoch.
 pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
     let train = &job.train;
     let step_rows = (train.batch_size.get() * train.accumulate.get()) as u64;
@@ -63,7 +64,7 @@ fn frozen_parameters(job: &Job, findings: &mut Findings) {
     if job.train.freeze.is_empty() {
         return;
     }
-    // Whatever is wrong with the model is found where its memory is counted.
+    // Problems of the model are found where its memory is counted.
     let Ok(mut graph) = job.graph(Mode::Train) else { return };
     let was: Vec<bool> = graph.params.iter().map(|param| param.trainable).collect();
     if job.freeze(&mut graph).is_err() {

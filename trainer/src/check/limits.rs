@@ -1,8 +1,8 @@
-//! Limits of tables, as a check sees them: what they let tables come to, and which of them contradict each other.
+//! The limits of tables: the sizes that they allow, and the limits that contradict each other.
 //!
-//! Rows are reckoned by what tables do themselves (`zillion_embedding`'s forecasts), so that a check promises what a
-//! run will keep. Severities: what a run would refuse is an error, what makes its result worse than it reads is a
-//! warning, what is only of no use is a note.
+//! Rows are estimated by the forecasts of `zillion_embedding`, which the tables use themselves, so
+//! that a run keeps what a check promises. A setting that a run would refuse is an error, one that
+//! makes its result worse than it reads is a warning, and one without effect is a note.
 
 use zillion_embedding::{SpillForecast, forecast_spill, rows_within_shared_limit};
 use zillion_rows::TableSpec;
@@ -14,17 +14,17 @@ use crate::job::Job;
 /// The key of the limit of all tables together.
 const SHARED: &str = "train.max_table_bytes";
 
-/// Caps the rows that tables would come to by what they may have together.
+/// Caps the estimated rows of tables by the limit that they share.
 pub(super) fn share(job: &Job, tables: &mut [TableCheck], findings: &mut Findings) {
     let Some(limit) = job.train.max_table_bytes else { return };
-    // A table that is empty now has a row in a moment.
+    // A table that is empty now has a row soon.
     let of = |rows: fn(&TableCheck) -> u64| {
         let wanted: Vec<u64> = tables.iter().map(|t| rows(t).max(1)).collect();
         rows_within_shared_limit(&job.tables, limit, &wanted)
     };
     let (Ok(low), Ok(rows), Ok(high)) = (of(|t| t.rows_low), of(|t| t.rows), of(|t| t.rows_high))
     else {
-        // A limit that is too little for the tables as they are has been refused with the job.
+        // A limit that is too small for empty tables has been refused with the job.
         return;
     };
     for (i, (table, spec)) in tables.iter_mut().zip(&job.tables).enumerate() {
@@ -47,7 +47,8 @@ pub(super) fn share(job: &Job, tables: &mut [TableCheck], findings: &mut Finding
     }
 }
 
-/// Memory of a table of so many rows, and what spilling makes of it. Rows on disk take none but their keys.
+/// Returns the memory of a table of this many rows, and the forecast of its spilling. Rows on disk
+/// take memory for their keys only.
 pub(super) fn memory(
     job: &Job,
     spec: &TableSpec,
@@ -64,20 +65,20 @@ pub(super) fn memory(
     (spec.max_bytes.map_or(bytes, |limit| bytes.min(limit.0)), None)
 }
 
-/// Memory of all tables, which the limit of all of them holds down.
+/// Returns the memory of all tables, which their shared limit caps.
 pub(super) fn together(job: &Job, tables: &[TableCheck], of: impl Fn(&TableCheck) -> u64) -> u64 {
     let sum = |dense_only: bool| {
         let counted = tables.iter().zip(&job.tables).filter(|(_, spec)| spec.dense || !dense_only);
         counted.map(|(table, _)| of(table)).sum::<u64>()
     };
     match job.train.max_table_bytes {
-        // Vocabularies are there whatever the limit says.
+        // Vocabularies are held whatever the limit is.
         Some(limit) => sum(false).min(limit.0.max(sum(true))),
         None => sum(false),
     }
 }
 
-/// Names settings that cannot all be meant.
+/// Names settings that contradict each other.
 pub(super) fn contradictions(
     job: &Job,
     sampled: &Sampled,
@@ -117,7 +118,7 @@ pub(super) fn contradictions(
     }
 }
 
-/// The limits of one table against its settings and its steps.
+/// Compares the limits of one table with its settings and its steps.
 fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
     let Some(most) = spec.most_rows() else { return };
     let by_rows = spec.max_rows == Some(most);
@@ -159,7 +160,7 @@ fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
     }
 }
 
-/// The memory of a table's rows against its rows, its limits and its steps.
+/// Compares the memory of a spilling table with its rows, its limits and its steps.
 fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings: &mut Findings) {
     let Some(memory) = job.run.spill.get(&spec.name) else { return };
     let about = format!("run.spill.{}", spec.name);
@@ -212,7 +213,7 @@ fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings
     }
 }
 
-/// The limit of all tables against what is no matter of choice: vocabularies, and the keys of a step.
+/// Compares the shared limit with what is always needed: vocabularies, and the keys of a step.
 fn shared(job: &Job, steps: &[u64], tables: &[TableCheck], findings: &mut Findings) {
     let Some(limit) = job.train.max_table_bytes else { return };
     let dense = job.tables.iter().zip(tables).filter(|(spec, _)| spec.dense);
@@ -225,7 +226,7 @@ fn shared(job: &Job, steps: &[u64], tables: &[TableCheck], findings: &mut Findin
         );
         return findings.stop(SHARED, text);
     }
-    // Vocabularies as they are, and of the others what one step needs.
+    // Vocabularies count as they are, and other tables with the rows of one step.
     let wanted: Vec<u64> = job
         .tables
         .iter()
@@ -235,7 +236,7 @@ fn shared(job: &Job, steps: &[u64], tables: &[TableCheck], findings: &mut Findin
         .collect();
     let Ok(room) = rows_within_shared_limit(&job.tables, limit, &wanted) else { return };
     for ((spec, &room), &wanted) in job.tables.iter().zip(&room).zip(&wanted) {
-        // What the table's own limit does is told of that.
+        // The effect of the table's own limit is reported with that limit.
         if room < wanted.min(spec.most_rows().unwrap_or(u64::MAX)) {
             findings.warning(
                 SHARED,

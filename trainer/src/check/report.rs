@@ -1,79 +1,79 @@
-//! What a check found.
+//! The report of a check.
 
 use serde::Serialize;
 use zillion_reader::Estimate;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The job cannot run.
     Error,
-    /// It can, but it would end badly: memory or disk run out, nothing can be learned.
+    /// The job can run, but would end badly: memory or disk run out, or nothing can be learned.
     Stop,
-    /// It can, but not as well as it could.
+    /// The job can run, but not as well as it could.
     Warning,
-    /// Worth knowing.
+    /// The finding is worth knowing and needs no action.
     Note,
 }
 
-/// One thing worth saying.
+/// A problem or a note about the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity of the finding.
     pub severity: Severity,
     /// The key of the job, or `machine`.
     pub about: String,
-    /// What is so, and what to do.
+    /// The finding and its remedy.
     pub text: String,
 }
 
-/// Everything a check found.
+/// The findings and figures of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
-    /// The worst first.
+    /// The findings, the worst first.
     pub findings: Vec<Finding>,
     /// The training data; absent where it cannot be opened.
     pub data: Option<DataCheck>,
-    /// One a table.
+    /// The figures of the tables.
     pub tables: Vec<TableCheck>,
-    /// What the job will take; absent where the model cannot be built.
+    /// The memory of the job; absent where the model cannot be built.
     pub memory: Option<MemoryCheck>,
 }
 
-/// The training data.
+/// The figures of the training data.
 #[derive(Clone, Debug, Serialize)]
 pub struct DataCheck {
-    /// Rows; absent where the files do not say it.
+    /// The number of rows; absent where the files do not give it.
     pub rows: Option<u64>,
     /// Whether the number is exact.
     pub rows_are_exact: bool,
-    /// Rows that were looked at.
+    /// The number of rows in the sample.
     pub sampled: u64,
-    /// Rows beside them that were left out as bad.
+    /// The bad rows that were left out of the sample.
     pub rejected: u64,
-    /// One a feature.
+    /// The figures of the features.
     pub features: Vec<FeatureCheck>,
-    /// One a label.
+    /// The figures of the labels.
     pub labels: Vec<LabelCheck>,
 }
 
 /// A feature in the sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct FeatureCheck {
-    /// Its name.
+    /// The name of the feature.
     pub name: String,
-    /// Its kind.
+    /// The kind of the feature.
     pub kind: &'static str,
-    /// Share of rows without a value.
+    /// The share of rows without a value.
     pub missing_share: f64,
-    /// Distinct ids in the sample.
+    /// The number of distinct ids in the sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distinct: Option<u64>,
-    /// Values a row, of features with any number of them.
+    /// The mean length of the lists, for a feature with lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values_per_row: Option<f64>,
-    /// Smallest, mean and largest number.
+    /// The smallest, mean and largest number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numbers: Option<[f64; 3]>,
 }
@@ -81,62 +81,62 @@ pub struct FeatureCheck {
 /// A label in the sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct LabelCheck {
-    /// Its name.
+    /// The name of the label.
     pub name: String,
-    /// Share of ones among the rows that have it.
+    /// The share of ones among the rows that have the label.
     pub base_rate: Option<f64>,
-    /// Rows that have it.
+    /// The rows that have the label.
     pub rows: u64,
 }
 
-/// What a table will take.
+/// The estimated size of a table.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableCheck {
-    /// Its name.
+    /// The name of the table.
     pub name: String,
-    /// Distinct ids in the sample.
+    /// The number of distinct ids in the sample.
     pub sampled: u64,
-    /// Ids that will not have come often enough to be admitted, by the estimate.
+    /// The ids that will not have come often enough to be admitted, by the estimate.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: u64,
-    /// Rows after an epoch (where ids must be admitted, after the last one): lower bound, estimate, upper bound.
+    /// The lower bound of the rows after an epoch (where ids must be admitted, after the last one).
     pub rows_low: u64,
-    /// The estimate.
+    /// The estimate of these rows.
     pub rows: u64,
-    /// The upper bound.
+    /// The upper bound of these rows.
     pub rows_high: u64,
-    /// Memory of a row, index included.
+    /// The memory of a row, index included.
     pub bytes_per_row: u64,
-    /// Memory by the estimate.
+    /// The memory by the estimate.
     pub bytes: u64,
-    /// Memory by the upper bound.
+    /// The memory by the upper bound.
     pub bytes_high: u64,
-    /// Rows that are in memory, of a table of `run.spill`.
+    /// The rows that are in memory, of a table of `run.spill`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot_rows: Option<u64>,
-    /// Disk that the files of the others may take, by the upper bound.
+    /// The disk that the files of the other rows may take, by the upper bound.
     #[serde(skip_serializing_if = "is_zero")]
     pub spill_bytes: u64,
-    /// Disk of one checkpoint by the estimate.
+    /// The disk of one checkpoint by the estimate.
     pub checkpoint_bytes: u64,
 }
 
-/// What a job will take in memory.
+/// The memory that a job will take.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryCheck {
-    /// Tables, by the estimate.
+    /// The memory of the tables, by the estimate.
     pub tables: u64,
-    /// Tables, by the upper bound.
+    /// The memory of the tables, by the upper bound.
     pub tables_high: u64,
-    /// Buffers of a training step and of scoring.
+    /// The buffers of a training step and of scoring.
     pub arenas: u64,
-    /// Decoded rows that wait to be shuffled and batched.
+    /// The decoded rows that wait to be shuffled and batched.
     pub windows: u64,
-    /// Dense parameters with gradients and optimizer state.
+    /// The dense parameters with gradients and optimizer state.
     pub dense: u64,
-    /// What could still be taken on this machine.
+    /// The memory that is free on this machine.
     pub available: Option<u64>,
-    /// What the machine has.
+    /// The memory that the machine has.
     pub total: Option<u64>,
 }
 
@@ -145,14 +145,14 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl CheckReport {
-    /// A report of a job that could not even be read.
+    /// Makes the report of a job that could not even be read.
     pub fn of_error(about: &str, error: impl ToString) -> Self {
         let finding =
             Finding { severity: Severity::Error, about: about.to_owned(), text: error.to_string() };
         Self { findings: vec![finding], data: None, tables: Vec::new(), memory: None }
     }
 
-    /// The worst of the findings.
+    /// Returns the worst severity of the findings.
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|f| f.severity).min()
     }
@@ -193,7 +193,7 @@ impl Findings {
         }
     }
 
-    /// The worst first, in the order found.
+    /// Returns the findings, the worst first, in the order found.
     pub(super) fn sorted(mut self) -> Vec<Finding> {
         self.0.sort_by_key(|f| f.severity);
         self.0

@@ -1,4 +1,4 @@
-//! The sample: rows of row groups in random order, decoded as in training, and what is counted in them.
+//! The sample: rows of row groups in random order, decoded as in training, and the counts of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use super::report::{DataCheck, FeatureCheck, Findings, LabelCheck};
 use crate::error::Result;
 use crate::job::Job;
 
-/// Rows of a batch of the sample.
+/// The rows of a batch of the sample.
 const BATCH: usize = 8192;
-/// A number of this size that goes into a model as it stands makes it diverge.
+/// The size from which a raw number makes a model diverge.
 const LARGE: f64 = 100.0;
-/// Rows from which on "every row has its own" means something.
+/// The number of rows from which it matters that every row has an id of its own.
 const ENOUGH: u64 = 100;
 
-/// What the sample holds.
+/// The counts of the sample.
 pub(super) struct Sampled {
     pub(super) rows: u64,
-    /// Rows left out as bad.
+    /// The rows that were left out as bad.
     rejected: u64,
-    /// Rows of the data that these were drawn from.
+    /// The rows of the data that the sample was drawn from.
     passed: u64,
-    /// By table: how often each key occurs.
+    /// The number of occurrences of each key, by table.
     pub(super) keys: Vec<HashMap<FeatureKey, u64>>,
     features: Vec<FeatureCount>,
     labels: Vec<(String, u64, u64)>,
@@ -43,7 +43,8 @@ struct FeatureCount {
     sum: f64,
 }
 
-/// Reads the sample and says what is wrong with it. `of_rows`: the rows of the data, as far as they are known.
+/// Reads the sample and reports what is wrong with it. `of_rows` are the rows of the data, where
+/// that is known.
 pub(super) fn take(
     job: &Job,
     train: &Dataset,
@@ -53,7 +54,7 @@ pub(super) fn take(
     findings: &mut Findings,
 ) -> Result<Sampled> {
     let files: Vec<_> = train.paths().map(ToOwned::to_owned).collect();
-    // The window is what is decoded at once.
+    // The window is decoded at once.
     let config = DataConfig {
         shuffle_window: zillion_reader::WindowRows::new(BATCH).unwrap_or(job.data.shuffle_window),
         ..job.data.clone()
@@ -113,7 +114,7 @@ fn blame(
                 Ok((batch, _)) => seen += batch.rows as u64,
                 Err(error) => {
                     let text = error.to_string();
-                    // A row that cannot be cut into cells is no column's fault.
+                    // No column is at fault for a row that cannot be cut into cells.
                     let about = if text == first { "data.train" } else { &used_by };
                     let of_column = matches!(error, zillion_reader::ReaderError::Value { .. });
                     findings.error(if of_column { &used_by } else { about }, text);
@@ -131,8 +132,9 @@ fn blame(
     }
 }
 
-/// The same columns with transforms that need no first pass. Numbers come as they stand, a missing one
-/// as NaN; quantile buckets become two, because only whether a value is there is counted.
+/// Returns the schema with transforms that need no first pass. Numbers stay as they are, and a
+/// missing one is NaN. Quantile buckets become two, because only the presence of a value is
+/// counted.
 pub(crate) fn without_statistics(schema: &Schema) -> Schema {
     let mut schema = schema.clone();
     for feature in &mut schema.features {
@@ -240,7 +242,7 @@ impl Sampled {
         }
     }
 
-    /// Whether training will get by with the bad rows that it may leave out.
+    /// Reports whether training can leave out as many bad rows as there are.
     fn judge_rejected(
         &self,
         job: &Job,
@@ -271,7 +273,8 @@ impl Sampled {
         }
     }
 
-    /// The rows that an epoch will train, of `rows` rows of data, and whether that is exact.
+    /// Returns the rows that an epoch will train, of `rows` rows of data, and whether that is
+    /// exact.
     pub(super) fn of_data(&self, job: &Job, (rows, exact): (u64, bool)) -> (u64, bool) {
         let drawn = job.data.sample.is_some() || job.data.negatives.is_some();
         if !drawn || self.passed == 0 {
@@ -306,15 +309,15 @@ impl Sampled {
         }
     }
 
-    /// Distinct ids of a table in so many rows, by their shares of the sample: an id of share `c` of `n` rows is among
-    /// `batch` of them with the probability `1 - (1 - batch / n)^c`.
+    /// Estimates the distinct ids of a table in a step of `batch` rows. An id of share `c` of `n`
+    /// rows is in the step with the probability `1 - (1 - batch / n)^c`.
     pub(super) fn keys_of_step(&self, table: usize, batch: usize) -> u64 {
         let part = (batch as f64 / self.rows.max(1) as f64).min(1.0);
         let comes = |&count: &u64| 1.0 - (1.0 - part).powf(count as f64);
         self.keys[table].values().map(comes).sum::<f64>().round() as u64
     }
 
-    /// How often the ids of a table occur.
+    /// Returns how often the ids of a table occur.
     pub(super) fn frequencies(&self, table: usize) -> Frequencies {
         Frequencies::of(self.keys[table].values().copied())
     }

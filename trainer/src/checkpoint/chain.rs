@@ -1,9 +1,11 @@
-//! Checkpoints that stand on others: each holds what changed since its parent, and the last of the chain is whole.
+//! Checkpoints that stand on others: each holds what changed since its parent, and the last of the
+//! chain is whole.
 //!
 //! # Invariants
-//! * A manifest names its parent by folder and by the BLAKE3 that the parent's manifest begins with, and a manifest
-//!   has the hash of every file: a chain with a gap, with another checkpoint in the parent's place, or with a file
-//!   that was changed is refused, whichever of its folders that is in.
+//! * A manifest names its parent by folder and by the BLAKE3 that the parent's manifest begins
+//!   with, and a manifest has the hash of every file: a chain with a gap, with another checkpoint
+//!   in the parent's place, or with a file that was changed is refused, whichever of its folders
+//!   that is in.
 //! * A parent was written before its child, of fewer steps, and lies beside it.
 
 use std::path::{Component, Path, PathBuf};
@@ -16,16 +18,16 @@ use crate::error::{Error, Result};
 /// A checkpoint of this run that the next one can stand on.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    /// How the next one names it.
+    /// The name by which the next checkpoint refers to it.
     pub(crate) parent: Parent,
-    /// Its mark in the tables.
+    /// The mark of the checkpoint in the tables.
     pub(crate) mark: SnapshotMark,
-    /// Checkpoints that it stands on itself.
+    /// The number of checkpoints that it stands on itself.
     pub(crate) behind: usize,
 }
 
 impl Link {
-    /// The checkpoint of a step, with the hash of its manifest.
+    /// Makes the link of the checkpoint of a step, with the hash of its manifest.
     pub(crate) fn new(
         dir: &RunDir,
         step: u64,
@@ -39,13 +41,13 @@ impl Link {
     }
 }
 
-/// The parent that the manifest in a folder names.
+/// Reads the parent that the manifest in a folder names.
 pub(super) fn parent(folder: &Path) -> Result<Option<Parent>> {
     Manifest::read(&folder.join(MANIFEST)).map(|(manifest, _)| manifest.parent)
 }
 
-/// Follows the chain below a checkpoint and says in its entries where the rows are that did not change. Returns how
-/// many checkpoints it stands on.
+/// Follows the chain below a checkpoint, and fills the folders of unchanged rows into its entries.
+/// Returns the number of checkpoints that it stands on.
 pub(super) fn resolve(path: &Path, manifest: &mut Manifest) -> Result<usize> {
     let mut chain: Vec<(PathBuf, Manifest)> = Vec::new();
     let (mut child, mut step, mut next) = (path.to_owned(), manifest.step, manifest.parent.clone());
@@ -55,7 +57,7 @@ pub(super) fn resolve(path: &Path, manifest: &mut Manifest) -> Result<usize> {
         chain.push((folder, found));
     }
     let behind = chain.len();
-    // From the whole one up.
+    // The chain is resolved from the whole checkpoint up.
     while let Some((folder, below)) = chain.pop() {
         let above = chain.last_mut().map_or(&mut *manifest, |(_, above)| above);
         for table in &mut above.tables {
@@ -67,7 +69,7 @@ pub(super) fn resolve(path: &Path, manifest: &mut Manifest) -> Result<usize> {
     Ok(behind)
 }
 
-/// Opens what a checkpoint stands on.
+/// Opens the parent of a checkpoint.
 fn open_parent(child: &Path, step: u64, parent: &Parent) -> Result<(PathBuf, Manifest)> {
     let refused = |problem: String| Err(Error::Checkpoint { path: child.join(MANIFEST), problem });
     let name = &parent.folder;
@@ -75,7 +77,8 @@ fn open_parent(child: &Path, step: u64, parent: &Parent) -> Result<(PathBuf, Man
     if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
         return refused(format!("it stands on `{name}`, which is no name of a folder beside it"));
     }
-    // By its real path, so that a link to a checkpoint, or the folder one is in, leads to what lies beside it.
+    // The real path is used, so that a link to a checkpoint, or to its folder, leads to the
+    // checkpoints beside it.
     let real = std::fs::canonicalize(child).map_err(|source| Error::Io {
         action: "cannot find the folder of the checkpoint",
         path: child.to_owned(),

@@ -12,26 +12,26 @@ use crate::error::{Error, Result};
 const MAGIC: &str = "zillion-checkpoint";
 const FORMAT: u32 = 1;
 
-/// What a checkpoint holds.
+/// The contents of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The hashing rules of its keys.
     pub hash: String,
-    /// Steps done.
+    /// The number of steps done.
     pub step: u64,
     /// The checkpoint that this one stands on; absent in one that is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// Position in the order of rows.
+    /// The position in the order of rows.
     pub cursor: Cursor,
-    /// Where the schedule and the best epoch stand.
+    /// The state of the schedule and the best epoch.
     pub progress: Progress,
-    /// What the first pass over the training data learned.
+    /// The statistics of the training data's numeric features.
     pub statistics: Statistics,
-    /// The dense file.
+    /// The digest of the dense file.
     pub dense: FileDigest,
-    /// How often each item stands in the training data, where the model is told.
+    /// The digest of the file of item frequencies, where the model uses them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequencies: Option<FileDigest>,
     /// The parts of every table.
@@ -42,48 +42,48 @@ pub struct Manifest {
     pub job: toml::Value,
 }
 
-/// The checkpoint that another one stands on: it lies beside it.
+/// The parent of a checkpoint, which lies beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parent {
-    /// The name of its folder.
+    /// The name of the parent's folder.
     pub folder: String,
-    /// The BLAKE3 that its manifest begins with.
+    /// The BLAKE3 that the parent's manifest begins with.
     pub blake3: String,
 }
 
-/// One training file.
+/// A training file and its size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingFile {
-    /// Its name below `data.root` (its path, if it lies elsewhere).
+    /// The name below `data.root` (the path, if it lies elsewhere).
     pub name: String,
-    /// Its size.
+    /// The size of the file in bytes.
     pub bytes: u64,
 }
 
-/// Where the schedule and the best epoch stand.
+/// The state of the schedule and the best epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// Learning-rate schedule and early stop.
+    /// The learning-rate schedule and early stop.
     pub plateau: Plateau,
     /// The best epoch so far.
     pub best: Option<Best>,
-    /// Sum of the losses of the epoch's rows so far.
+    /// The sum of the losses of the epoch's rows so far.
     pub loss_sum: f64,
-    /// Rows of the epoch before the position that were not trained: bad, or not drawn.
+    /// The rows of the epoch before the position that were not trained: bad, or not drawn.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
-    /// Of these, the bad ones; behind the last step of an epoch, all of the epoch's.
+    /// The bad rows among them; after the last step of an epoch, all of the epoch's.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rejected: u64,
-    /// When the newest event that was trained on happened, in milliseconds since 1970, where the job says how its
-    /// data tells it.
+    /// The time of the newest event that was trained on, in milliseconds since 1970, where the job
+    /// gives the unit of its event times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_event_ms: Option<u64>,
-    /// The step behind which the run began, where it began from another's checkpoint: its schedule and its
-    /// averages count from there.
+    /// The step after which the run began, where it began from another's checkpoint: its schedule
+    /// and its averages count from there.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub begun_at: u64,
 }
@@ -99,31 +99,31 @@ fn is_zero(n: &u64) -> bool {
 pub struct Best {
     /// The epoch, counted from 0.
     pub epoch: u64,
-    /// The step after which it was validated: names its checkpoint.
+    /// The step after which it was validated, which names its checkpoint.
     pub step: u64,
-    /// Its validation AUC, where there was one.
+    /// The validation AUC, where there was one.
     pub valid_auc: Option<f64>,
 }
 
-/// Size and hash of a file.
+/// The size and hash of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileDigest {
-    /// Bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// BLAKE3, in hexadecimal.
+    /// The BLAKE3 of the contents, in hexadecimal.
     pub blake3: String,
 }
 
 impl FileDigest {
-    /// The digest of a file's contents.
+    /// Computes the digest of a file's contents.
     pub fn of(contents: &[u8]) -> Self {
         Self { bytes: contents.len() as u64, blake3: blake3::hash(contents).to_hex().to_string() }
     }
 }
 
 impl Manifest {
-    /// The file's bytes, and the BLAKE3 that they begin with.
+    /// Returns the file's bytes, and the BLAKE3 that they begin with.
     pub(super) fn to_bytes(&self) -> (Vec<u8>, String) {
         let body = serde_json::to_string_pretty(self)
             .expect("a manifest is plain data with text keys, which JSON can always hold");
@@ -131,7 +131,7 @@ impl Manifest {
         (format!("{MAGIC} {FORMAT} {hash}\n{body}\n").into_bytes(), hash.to_string())
     }
 
-    /// Reads and verifies a manifest. Returns the BLAKE3 that it begins with, too.
+    /// Reads and verifies a manifest. Also returns the BLAKE3 that it begins with.
     pub(super) fn read(path: &Path) -> Result<(Self, String)> {
         let refused = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
         let bytes = std::fs::read(path).map_err(|source| Error::Io {

@@ -1,4 +1,4 @@
-//! The folder of a run: its checkpoints, which is newest, which are kept.
+//! The folder of a run: its checkpoints, the newest of them, and those that are kept.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -20,25 +20,26 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// A run's folder; nothing is read or made yet.
+    /// Names a run's folder. Nothing is read or made yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the checkpoint of a step is or will be.
+    /// Returns the folder of the checkpoint of a step, which may not exist yet.
     pub fn checkpoint_path(&self, step: u64) -> PathBuf {
         self.checkpoints().join(format!("{PREFIX}{step:012}"))
     }
 
-    /// Makes the folder ready for writing and removes what a killed run left half-written.
+    /// Makes the folder ready for writing and removes half-written files of a killed run.
     pub(crate) fn prepare(&self, files: &Files) -> Result<()> {
         let checkpoints = self.checkpoints();
-        // The names of new folders must be durable too, or a power cut takes the checkpoints with them.
+        // The names of new folders must be durable too, or a power cut takes the checkpoints with
+        // them.
         let is_new = |folder: &&Path| !folder.exists();
         let made: Vec<&Path> = checkpoints.ancestors().take_while(is_new).collect();
         files.create_dir(&checkpoints)?;
@@ -50,7 +51,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Steps of the checkpoints that are there, ascending.
+    /// Lists the steps of the existing checkpoints, ascending.
     pub fn steps(&self) -> Result<Vec<u64>> {
         let path = self.checkpoints();
         let read = |source| Error::Io {
@@ -72,7 +73,7 @@ impl RunDir {
         Ok(steps)
     }
 
-    /// The newest checkpoint, if there is one.
+    /// Opens the newest checkpoint, if there is one.
     pub fn newest(&self) -> Result<Option<Checkpoint>> {
         match self.steps()?.last() {
             Some(&step) => Checkpoint::open(self.checkpoint_path(step)).map(Some),
@@ -80,7 +81,7 @@ impl RunDir {
         }
     }
 
-    /// The checkpoint to use: that of the best epoch if one was validated, else the newest.
+    /// Opens the checkpoint to use: that of the best epoch if one was validated, else the newest.
     pub fn best(&self) -> Result<Checkpoint> {
         let newest =
             self.newest()?.ok_or_else(|| Error::NoCheckpoint { path: self.path.clone() })?;
@@ -92,7 +93,8 @@ impl RunDir {
         }
     }
 
-    /// Removes all checkpoints but the newest `keep` and the best one, and those that they stand on.
+    /// Removes all checkpoints but the newest `keep` and the best one, and those that they stand
+    /// on.
     pub(crate) fn retain(&self, keep: usize, best: Option<Best>, files: &Files) -> Result<()> {
         let steps = self.steps()?;
         let (old, newest) = steps.split_at(steps.len().saturating_sub(keep));
@@ -107,14 +109,16 @@ impl RunDir {
                 step = parent;
             }
         }
-        // The newest first: a run that is killed meanwhile leaves none without what it stands on.
+        // The newest is removed first: a run that is killed meanwhile leaves no checkpoint without
+        // its parent.
         for &step in old.iter().rev().filter(|step| !needed.contains(step)) {
             files.remove_dir(self.checkpoint_path(step))?;
         }
         Ok(())
     }
 
-    /// The step of the checkpoint that another one stands on. What cannot be read any more stands on none.
+    /// Returns the step of the parent of a checkpoint. A checkpoint that cannot be read any more
+    /// has no parent.
     fn parent_of(&self, step: u64) -> Result<Option<u64>> {
         match parent(&self.checkpoint_path(step)) {
             Ok(parent) => Ok(parent.and_then(|parent| step_of(&parent.folder))),
@@ -129,7 +133,7 @@ impl RunDir {
     }
 }
 
-/// The step that a checkpoint's folder is named by.
+/// Returns the step in the name of a checkpoint's folder.
 fn step_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }

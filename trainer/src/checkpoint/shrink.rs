@@ -1,8 +1,8 @@
-//! A checkpoint again, with one table of fewer rows.
+//! A copy of a checkpoint in which one table has fewer rows.
 //!
 //! # Crash consistency
-//! The new folder is staged under a hidden name, read back and verified, and renamed: it is there whole or not
-//! at all. The old one is only read.
+//! The new folder is staged under a hidden name, read back and verified, and renamed: it exists
+//! whole or not at all. The old folder is only read.
 
 use std::path::{Path, PathBuf};
 
@@ -14,24 +14,25 @@ use super::{Checkpoint, DENSE, FileDigest, MANIFEST, Manifest};
 use crate::error::{Error, Result};
 use crate::frequencies;
 
-/// A table before and after rows have gone.
+/// The sizes of a table before and after rows were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shrunk {
-    /// As it is.
+    /// The size in this checkpoint.
     pub before: TableSize,
-    /// As it is in the new checkpoint; without one, as it would be.
+    /// The size in the new checkpoint, or without one, the size that it would have.
     pub after: TableSize,
 }
 
 impl Checkpoint {
-    /// Writes this checkpoint to the folder `out`, which must not be there (or be empty), without the rows of one
-    /// table that go; without `out`, says what would be.
+    /// Writes this checkpoint to the folder `out`, which must not exist (or be empty), without some
+    /// rows of one table. Without `out`, only the sizes are computed.
     ///
-    /// The new checkpoint is in the same place of the same training: it is evaluated, published and trained
-    /// on like any other.
+    /// The new checkpoint is at the same position of the same training: it is evaluated, published
+    /// and trained on like any other.
     ///
     /// # Errors
-    /// A dense table, or one whose files cannot be trusted; where the disk refuses. Nothing is then left.
+    /// A dense table, or one whose files cannot be trusted; where the disk refuses. Nothing is left
+    /// then.
     pub fn shrink(
         &self,
         spec: &TableSpec,
@@ -66,7 +67,8 @@ impl Checkpoint {
         }
         let manifest = Manifest { tables, parent: None, ..self.manifest.clone() };
         stage.write_bytes(MANIFEST, &manifest.to_bytes().0)?;
-        // What was written is what is read: hashes, order of keys, and that every row is of its part.
+        // The written checkpoint is read back: hashes, order of keys, and that every row is in its
+        // part.
         let written = Self::open(stage.path())?;
         let rows = TableView::open(workers, stage.path(), spec.clone(), &written.manifest.tables)?;
         if rows.rows() != shrink.after.rows {
@@ -95,7 +97,8 @@ impl Checkpoint {
         self.copy_files(listed.files().collect(), folder, files, workers)
     }
 
-    /// Writes all rows of a table of which this checkpoint holds changes: the files of a whole one.
+    /// Writes all rows of a table whose changes this checkpoint holds, as a whole checkpoint has
+    /// them.
     fn write_whole(
         &self,
         listed: &TableParts,
@@ -138,7 +141,7 @@ impl Checkpoint {
     }
 }
 
-/// The files of the filter that a table counts keys in.
+/// Lists the files of the filter that a table counts keys in.
 fn filter_of(listed: &TableParts) -> impl Iterator<Item = &PartInfo> {
     listed.filter.iter().flat_map(|filter| &filter.parts)
 }

@@ -1,12 +1,13 @@
 //! A checkpoint that is written while training goes on.
 //!
-//! At its beginning, everything but the tables is copied out; the tables' rows are written bit by bit beside
-//! the steps (see [`TrainClient::begin_checkpoint`]). When they are there, a background task writes the rest,
-//! gives the folder its name, and removes the checkpoints that are not kept any more.
+//! At its beginning, everything but the tables is copied out; the tables' rows are written bit by
+//! bit beside the steps (see [`TrainClient::begin_checkpoint`]). When they are there, a background
+//! task writes the rest, gives the folder its name, and removes the checkpoints that are not kept
+//! any more.
 //!
 //! # Crash consistency
-//! Until the folder is renamed, the checkpoints from before are all there, and the newest of them is where a
-//! killed run goes on from. One that is dropped is given up, and its folder goes.
+//! Until the folder is renamed, the checkpoints from before are all there, and the newest of them
+//! is where a killed run goes on from. One that is dropped is given up, and its folder goes.
 
 use std::path::Path;
 
@@ -22,25 +23,25 @@ use super::{DENSE, FileDigest, MANIFEST, Manifest};
 use crate::error::Result;
 use crate::frequencies::{self, Frequencies};
 
-/// What is done when the folder has its name.
+/// The work to do when the folder has its name.
 pub(crate) type Then = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// Makes the manifest of what was written.
+/// A function that makes the manifest of what was written.
 pub(crate) type MakeManifest =
     Box<dyn FnOnce(FileDigest, Option<FileDigest>, Vec<TableParts>) -> Manifest + Send>;
 
-/// A checkpoint that is there.
+/// A checkpoint that was written.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// Bytes of all its files.
+    /// The bytes of all its files.
     pub(crate) bytes: u64,
     /// The BLAKE3 of its manifest.
     pub(crate) blake3: String,
-    /// What the next one stands on, where checkpoints are followed.
+    /// The mark that the next one can stand on, where checkpoints are followed.
     pub(crate) mark: Option<SnapshotMark>,
 }
 
-/// A checkpoint that has begun.
+/// A checkpoint that is being written.
 #[derive(Debug)]
 pub(crate) struct Writing(State);
 
@@ -50,7 +51,7 @@ enum State {
     Closing(Task<Result<Written>>),
 }
 
-/// Everything but the tables, as it was.
+/// The parts of a checkpoint beside its tables, as they were at its beginning.
 struct Rest {
     stage: Stage,
     dense: Vec<u8>,
@@ -66,8 +67,8 @@ impl std::fmt::Debug for Rest {
 }
 
 impl Writing {
-    /// Begins a checkpoint of this moment, which becomes `target`. With `since` it holds what changed since another
-    /// one.
+    /// Begins a checkpoint of this moment, which becomes `target`. With `since` it holds the
+    /// changes since another one.
     pub(crate) fn begin(
         target: &Path,
         files: &Files,
@@ -87,7 +88,7 @@ impl Writing {
         Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, then })))
     }
 
-    /// Goes on without waiting. True where [`Writing::finish`] would not wait either.
+    /// Continues without waiting. Returns `true` where [`Writing::finish`] would not wait either.
     pub(crate) fn poll(
         self,
         client: &mut dyn TrainClient,
@@ -110,7 +111,7 @@ impl Writing {
         }
     }
 
-    /// Writes what is left.
+    /// Writes the rest of the checkpoint.
     pub(crate) fn finish(self, client: &mut dyn TrainClient) -> Result<Written> {
         match self.0 {
             State::Tables(ticket, rest) => {
@@ -121,7 +122,7 @@ impl Writing {
         }
     }
 
-    /// Gives it up: nothing is written any more, and its folder goes.
+    /// Abandons the checkpoint: nothing is written any more, and its folder is removed.
     pub(crate) fn abandon(self, client: &mut dyn TrainClient) {
         match self.0 {
             State::Tables(ticket, _) => client.abandon_checkpoint(ticket),
@@ -131,7 +132,7 @@ impl Writing {
 }
 
 impl Rest {
-    /// Writes what belongs to a checkpoint beside its tables and gives the folder its name.
+    /// Writes the parts of a checkpoint beside its tables, and gives the folder its name.
     fn write(self, tables: Vec<TableParts>, mark: Option<SnapshotMark>) -> Result<Written> {
         let Self { stage, dense, frequencies, manifest, then } = self;
         stage.write_bytes(DENSE, &dense)?;

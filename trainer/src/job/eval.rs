@@ -1,7 +1,7 @@
-//! The `[eval]` section: what a validation and an evaluation measure besides the figures of each label.
+//! The `[eval]` section: the figures of a validation and an evaluation besides those of each label.
 //!
-//! `ndcg_at` and `recall_at` say how long a head of each list is looked at. Lists are the rows of each
-//! group, or with `candidates`, for each row all rows of that side table.
+//! `ndcg_at` and `recall_at` give the lengths of the head of each list that counts. Lists are the
+//! rows of each group, or with `candidates`, for each row all rows of that side table.
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
@@ -12,7 +12,7 @@ use zillion_nn::zoo::{ModelSpec, TwoTowerSpec};
 use super::Job;
 use crate::error::Result;
 
-/// Where a list ends if the job says nothing.
+/// The length of a list's head where the job gives none.
 const DEFAULT_CUTOFF: u32 = 10;
 
 /// The `[eval]` section.
@@ -22,32 +22,32 @@ pub struct EvalConfig {
     /// The side table whose rows are ranked for each row of the data; for `two_tower`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<String>,
-    /// The feature that lists items which are not ranked for its row: its history.
+    /// The feature that lists the items which are not ranked for its row: the history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude: Option<String>,
-    /// Of each `ndcg@k`, the k.
+    /// The lengths k of each `ndcg@k`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ndcg_at: Vec<u32>,
-    /// Of each `recall@k`, the k.
+    /// The lengths k of each `recall@k`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recall_at: Vec<u32>,
 }
 
-/// What is ranked, in positions of the schema and of a batch.
+/// The columns of a ranking, as positions in the schema and in a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Retrieved {
     /// The side table of the candidates.
     pub(crate) side: usize,
-    /// The sparse column of a batch that says which item it is.
+    /// The sparse column of a batch that holds the item.
     pub(crate) item: usize,
     /// The other features of the item's tower, in the schema.
     pub(crate) attributes: Vec<usize>,
-    /// The sparse column of items that are left out.
+    /// The sparse column of items that are excluded.
     pub(crate) exclude: Option<usize>,
 }
 
 impl EvalConfig {
-    /// The defaults that depend on what is asked for.
+    /// Fills in the defaults that depend on other settings.
     pub(super) fn resolve(mut self) -> Self {
         if self.candidates.is_some() && self.ndcg_at.is_empty() && self.recall_at.is_empty() {
             self.ndcg_at.push(DEFAULT_CUTOFF);
@@ -56,7 +56,7 @@ impl EvalConfig {
         self
     }
 
-    /// The figure that decides where no label does.
+    /// Returns the first ranking figure, which judges where there is no label.
     fn first_metric(&self) -> Option<PlateauMetric> {
         let recall = self.recall_at.first().map(|&k| PlateauMetric::Recall(k));
         recall.or_else(|| self.ndcg_at.first().map(|&k| PlateauMetric::Ndcg(k)))
@@ -72,7 +72,7 @@ impl EvalConfig {
 }
 
 impl Job {
-    /// Settings that only make sense together.
+    /// Checks the settings that depend on each other.
     pub(super) fn check_eval(&self) -> Result<()> {
         let eval = &self.eval;
         for (key, cutoffs) in [("eval.ndcg_at", &eval.ndcg_at), ("eval.recall_at", &eval.recall_at)]
@@ -111,7 +111,7 @@ impl Job {
         Ok(())
     }
 
-    /// What decides which epoch is the best.
+    /// Returns the figure that decides which epoch is the best.
     pub(crate) fn judge(&self) -> PlateauMetric {
         match &self.train.plateau {
             Some(plateau) => plateau.metric,
@@ -120,19 +120,20 @@ impl Job {
         }
     }
 
-    /// The feature that tells a retrieval model's items apart, in the schema.
+    /// Returns the position in the schema of the feature that tells a retrieval model's items
+    /// apart.
     pub(crate) fn item_feature(&self) -> Option<usize> {
         let ModelSpec::TwoTower(spec) = &self.model else { return None };
         self.schema.features.iter().position(|f| f.name == spec.item_feature())
     }
 
-    /// The same, among the sparse columns of a batch.
+    /// Returns the position of that feature among the sparse columns of a batch.
     pub(crate) fn item_column(&self) -> Option<usize> {
         let ModelSpec::TwoTower(spec) = &self.model else { return None };
         self.schema.sparse().position(|f| f.name == spec.item_feature())
     }
 
-    /// What is ranked for each row; `None` where nothing is.
+    /// Returns the columns of the ranking; `None` where nothing is ranked.
     pub(crate) fn retrieved(&self) -> Result<Option<Retrieved>> {
         let Some(name) = &self.eval.candidates else {
             return match self.eval.exclude {
@@ -168,7 +169,7 @@ impl Job {
         }))
     }
 
-    /// The features of the item's tower but its id: all must be known of a candidate.
+    /// Lists the features of the item's tower without its id. The side table must have all of them.
     fn attributes(&self, spec: &TwoTowerSpec, side: usize, id: &FeatureSpec) -> Result<Vec<usize>> {
         let mut attributes = Vec::new();
         for name in spec.item.iter().filter(|name| **name != id.name) {
@@ -200,7 +201,7 @@ impl Job {
         Ok(Some(column))
     }
 
-    /// A feature that indexes a table, and its column in a batch.
+    /// Finds a feature that indexes a table, and its column in a batch.
     fn sparse_feature(&self, name: &str, key: &str) -> Result<(usize, &FeatureSpec)> {
         let found = self.schema.sparse().enumerate().find(|(_, f)| f.name == name);
         found.ok_or_else(|| {

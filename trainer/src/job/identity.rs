@@ -1,41 +1,44 @@
-//! Which differences between two jobs forbid that one goes on from the other's checkpoint.
+//! The differences between two jobs that forbid to continue one from the other's checkpoint.
 //!
-//! What may differ: where the data lies, how long to train, how often to checkpoint. Everything else
-//! would silently make a third job of the two.
+//! A job may differ in the place of its data, the length of training, and the frequency of
+//! checkpoints. Every other difference would silently make a third job of the two.
 
 use toml::Value;
 
-/// Keys that a resumed run may change.
+/// The keys that a resumed run may change.
 const FREE: [&str; 14] = [
     "data.root",
-    // Other files, at the end of an epoch: the next rows of data that goes on. In the middle of one
-    // the training files are held against the checkpoint's (`Checkpoint::check_files`).
+    // Other files are allowed at the end of an epoch: they are the next rows of data that goes on.
+    // In the middle of an epoch the training files are compared with the checkpoint's
+    // (`Checkpoint::check_files`).
     "data.train",
     "data.valid",
     "data.test",
-    // A run that was stopped by its bad rows may go on with more of them: those that were left out stay so.
+    // A run that was stopped by its bad rows may go on with a higher limit; the rows that were left
+    // out stay so.
     "data.max_bad_rows",
     "data.rejects",
-    // How fresh versions are is measured by it, and nothing else.
+    // This unit only measures how fresh versions are.
     "columns.event_time_unit",
     "train.epochs",
     "train.checkpoint_every",
     "train.full_every",
     "train.keep",
-    // A run that has begun does not look there again.
+    // A run that has begun does not read this registry again.
     "train.warm_start.registry",
-    // Passes keep what a model computes.
+    // Passes do not change what a model computes.
     "train.passes_off",
     "name",
 ];
 
-/// The first key (dotted) in which two portable jobs differ in a way that matters, with both values.
+/// Returns the first key (dotted) in which two portable jobs differ in a way that matters, with
+/// both values.
 pub(crate) fn difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {
     differ("", Some(saved), Some(given)).or_else(|| order_differs(saved, given))
 }
 
-/// The same without what a run that begins from another's checkpoint decides anew: its data, how it is trained
-/// and measured.
+/// Returns the first difference outside of the sections that a run from another's checkpoint
+/// decides anew: its data, its training and its evaluation.
 pub(crate) fn difference_of_model(
     saved: &Value,
     given: &Value,
@@ -50,7 +53,8 @@ pub(crate) fn difference_of_model(
     difference(&model(saved), &model(given))
 }
 
-/// The order of features is the order of the model's inputs, and equal tables may differ in it.
+/// Compares the order of features, which is the order of the model's inputs. Equal tables may
+/// differ in it.
 fn order_differs(saved: &Value, given: &Value) -> Option<(String, String, String)> {
     ["features", "labels"].into_iter().find_map(|section| {
         let names = |job: &Value| -> Vec<String> {
@@ -67,7 +71,7 @@ fn order_differs(saved: &Value, given: &Value) -> Option<(String, String, String
 }
 
 fn is_free(path: &str) -> bool {
-    // Where a side table lies is as free as where the data does.
+    // The place of a side table is as free as the place of the data.
     FREE.contains(&path) || (path.starts_with("side.") && path.ends_with(".path"))
 }
 
@@ -119,7 +123,7 @@ mod tests {
         assert_eq!(difference(&warm("a", 1), &warm("b", 1)), None);
         let other = difference(&warm("a", 1), &warm("b", 2));
         assert_eq!(other.unwrap().0, "train.warm_start.version");
-        // How a model learns is no part of what a run that begins from it must have.
+        // A run that begins from another may learn in a different way.
         let froze = value("seed = 1\n[train]\nfreeze = ['mlp.*']\n[train.loss.x]\nkind = 'focal'");
         let plain = value("seed = 1\n[train]\nepochs = 1");
         assert_eq!(difference_of_model(&plain, &froze), None);

@@ -1,7 +1,9 @@
-//! How the parts of a model learn: rates by name, what is frozen, averages, losses of labels.
+//! The settings of how the parts of a model learn: rates by name, frozen parts, averages, losses of
+//! labels.
 //!
-//! Names are those of dense parameters (`zillion model graph` lists them) and of tables; in a pattern `*`
-//! stands for any text. A pattern that nothing answers to is an error: it was meant for something.
+//! Names are those of dense parameters (`zillion model graph` lists them) and of tables; in a
+//! pattern `*` stands for any text. A pattern that matches nothing is an error, because it was
+//! meant to match.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +16,20 @@ use zillion_nn::{Graph, Mode, ParamSpec};
 use super::Job;
 use crate::error::Result;
 
-/// What stands for every label in `[train.loss]`.
+/// The name that stands for every label in `[train.loss]`.
 const EVERY_LABEL: &str = "*";
 
 /// The learning rate of some dense parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateConfig {
-    /// Which: their names, `*` for any text.
+    /// The names of the parameters, with `*` for any text.
     #[serde(rename = "match")]
     pub pattern: String,
-    /// Factor of the optimizer's rate; either this or `lr`.
+    /// The factor of the optimizer's rate; either this or `lr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
-    /// The rate itself, before any schedule.
+    /// The learning rate before any schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
 }
@@ -38,37 +40,38 @@ pub struct RateConfig {
 pub struct WarmStart {
     /// The registry: a folder, `file:///…`, `s3://bucket/prefix`, `gs://…`, `az://…`.
     pub registry: String,
-    /// The model's name there; absent: the job's name.
+    /// The name of the model in the registry; absent: the job's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The version's number; either this or `pointer`.
+    /// The number of the version; either this or `pointer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// The pointer that stands on it when the run begins; absent: `stable`.
+    /// The pointer to the version when the run begins; absent: `stable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pointer: Option<String>,
 }
 
-/// Where a retrieval model learns from how often items come, by which its scores are corrected in training.
+/// The source of item frequencies, by which a retrieval model corrects its scores in training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemCounts {
-    /// From a first pass over the training data, frozen before the first step.
+    /// A first pass over the training data, frozen before the first step.
     #[default]
     Data,
-    /// From the items' rows: how many steps have pushed each so far. Needs no pass, and moves with the data.
+    /// The items' rows, which count the steps that have pushed each. It needs no pass, and moves
+    /// with the data.
     Table,
 }
 
 impl ItemCounts {
-    /// Whether it is the first pass.
+    /// Returns whether a first pass counts the items.
     pub fn is_data(&self) -> bool {
         *self == Self::Data
     }
 }
 
 impl RateConfig {
-    /// The factor of a base rate, or why there is none.
+    /// Returns the factor of a base rate, or the key that is wrong and the problem.
     fn factor(&self, base: f64) -> std::result::Result<f32, (&'static str, String)> {
         let (key, factor) = match (self.scale, self.lr) {
             (Some(scale), None) => ("scale", scale),
@@ -87,7 +90,7 @@ impl RateConfig {
 }
 
 impl Job {
-    /// Settings of learning that only make sense for the model, labels and tables that there are.
+    /// Checks the settings of learning that depend on the model, labels and tables.
     pub(super) fn check_learning(&self) -> Result<()> {
         let train = &self.train;
         if let Some((key, reason)) = train.schedule.as_ref().and_then(|schedule| schedule.problem())
@@ -166,14 +169,14 @@ impl Job {
         Ok(())
     }
 
-    /// How a label is learned.
+    /// Returns the loss of a label.
     pub(crate) fn loss_of(&self, label: &str) -> LossSpec {
         let losses = &self.train.loss;
         losses.get(label).or_else(|| losses.get(EVERY_LABEL)).copied().unwrap_or_default()
     }
 
-    /// Holds the dense parameters still that the job freezes: they get no gradient and keep no state. Running
-    /// statistics are not learned and go on following the data.
+    /// Freezes the dense parameters that the job names: they get no gradient and keep no state.
+    /// Running statistics are not learned and go on following the data.
     pub(crate) fn freeze(&self, graph: &mut Graph) -> Result<()> {
         for pattern in &self.train.freeze {
             let mut params = graph.params.iter_mut();
@@ -183,7 +186,7 @@ impl Job {
                 found |= param.trainable;
                 param.trainable = false;
             });
-            // What an earlier pattern has frozen answers to this one too.
+            // A parameter that an earlier pattern has frozen may match this one too.
             let earlier = self.train.freeze.iter().take_while(|other| *other != pattern);
             let again = earlier.into_iter().any(|other| {
                 graph.params.iter().any(|p| answers(other, &p.name) && answers(pattern, &p.name))
@@ -195,7 +198,8 @@ impl Job {
         Ok(())
     }
 
-    /// The factor of each parameter's learning rate, in order: of the first pattern that its name answers to.
+    /// Returns the factor of each parameter's learning rate, in order: that of the first pattern
+    /// that matches its name.
     pub(crate) fn rate_factors(&self, params: &[ParamSpec]) -> Result<Vec<f32>> {
         let base = self.train.optimizer.lr();
         let mut factors = vec![None; params.len()];
@@ -216,16 +220,16 @@ impl Job {
         Ok(factors.into_iter().map(|factor| factor.unwrap_or(1.0)).collect())
     }
 
-    /// Whether the job freezes the table of this name.
+    /// Returns whether the job freezes the table of this name.
     ///
     /// # Errors
-    /// [`ConfigError`] for a pattern of `train.freeze_tables` that no table answers to.
+    /// [`ConfigError`] for a pattern of `train.freeze_tables` that no table matches.
     pub fn is_frozen(&self, table: &str) -> Result<bool> {
         let frozen = self.frozen_tables()?;
         Ok(frozen.iter().any(|id| self.tables[id.index()].name == table))
     }
 
-    /// The tables that the job freezes.
+    /// Lists the tables that the job freezes.
     pub(crate) fn frozen_tables(&self) -> Result<Vec<TableId>> {
         let mut frozen = Vec::new();
         for pattern in &self.train.freeze_tables {
@@ -245,7 +249,7 @@ impl Job {
     }
 }
 
-/// Refuses a pattern by the parameters that there are.
+/// Makes the error of a pattern that matches no parameter, with the names of the parameters.
 fn no_parameter(path: &str, pattern: &str, params: &[ParamSpec]) -> crate::error::Error {
     let names = params.iter().filter(|param| param.trainable).map(|param| param.name.as_str());
     let names: Vec<&str> = names.collect();
@@ -257,7 +261,7 @@ fn no_parameter(path: &str, pattern: &str, params: &[ParamSpec]) -> crate::error
     ConfigError::at(path, message).into()
 }
 
-/// Whether a name answers to a pattern, in which `*` stands for any text, an empty one too.
+/// Returns whether a name matches a pattern, in which `*` stands for any text, also an empty one.
 fn answers(pattern: &str, name: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
@@ -265,7 +269,7 @@ fn answers(pattern: &str, name: &str) -> bool {
     let mut pieces: Vec<&str> = pieces.collect();
     let Some(last) = pieces.pop() else { return rest.is_empty() };
     for piece in pieces {
-        // The first place is as good as any: what is left is longest there.
+        // The first match is the best one, because it leaves the longest rest.
         match rest.find(piece) {
             Some(at) => rest = &rest[at + piece.len()..],
             None => return false,
@@ -274,12 +278,12 @@ fn answers(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// For serde: whether there is nothing to write.
+/// Returns whether serde can leave the setting out.
 pub(super) fn is_one(n: &std::num::NonZeroUsize) -> bool {
     n.get() == 1
 }
 
-/// Losses by label, as a job has them.
+/// The losses of a job by label.
 pub(super) type Losses = BTreeMap<String, LossSpec>;
 
 #[cfg(test)]
@@ -329,7 +333,7 @@ mod tests {
         assert_eq!(of("mlp.0.weight"), (1.0, false));
         assert_eq!(of("mlp.1.weight"), (0.5, true));
         assert_eq!(of("mlp.1.bias"), (0.1, true));
-        // What is printed is read as the same job.
+        // The printed job is read as the same job.
         let again = toml::from_str::<toml::Table>(&job.in_force().unwrap()).unwrap();
         assert_eq!(Job::from_value(again.into()).unwrap().train, job.train);
     }

@@ -1,7 +1,7 @@
-//! Ids whose rows are never evicted: given in the job, or in a file with one a line.
+//! The ids whose rows are never evicted, given in the job or in a file with one id a line.
 //!
-//! The file is read when the job is: what a checkpoint or a version carries are the ids, so that it needs no file and a
-//! file that has changed is another job.
+//! The file is read together with the job. A checkpoint or a version carries the ids, so that it
+//! needs no file, and a changed file makes another job.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use zillion_rows::PinnedId;
 
 use crate::error::Result;
 
-/// Ids of a file that are taken for a mistake if there are more.
+/// The largest number of ids in a file. More are taken for a mistake.
 const MOST_IDS: usize = 1_000_000;
 
-/// What ids of a table are.
+/// The kinds of ids that a table has.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kinds {
     numbers: bool,
@@ -32,7 +32,7 @@ impl Kinds {
                     RawType::I64 | RawType::U64 => kinds.numbers = true,
                     RawType::String => kinds.texts = true,
                 },
-                // A bucket's number is its id; a cross has no id that anybody could write.
+                // The number of a bucket is its id; a cross has no id that a person could write.
                 FeatureKind::Bucketized { .. } => kinds.numbers = true,
                 FeatureKind::Cross { .. } | FeatureKind::Numeric { .. } => {}
             }
@@ -41,7 +41,7 @@ impl Kinds {
     }
 }
 
-/// Checks that ids are of a kind that the table's features have: others would pin nothing.
+/// Checks that ids are of a kind that the table's features have. Other ids would pin nothing.
 pub(super) fn check(schema: &Schema, table: usize, ids: &[PinnedId]) -> Result<()> {
     let kinds = Kinds::of(schema, TableId(table as u16));
     let name = &schema.tables[table];
@@ -63,7 +63,7 @@ pub(super) fn check(schema: &Schema, table: usize, ids: &[PinnedId]) -> Result<(
     }
 }
 
-/// Reads the ids of a file, one a line; empty lines are nothing.
+/// Reads the ids of a file, one a line. Empty lines are skipped.
 pub(super) fn read(schema: &Schema, table: usize, path: &Path) -> Result<Vec<PinnedId>> {
     let key = format!("tables.{}.pinned_file", schema.tables[table]);
     let refuse = |message: String| ConfigError::at(&key, message);

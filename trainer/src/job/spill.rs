@@ -1,7 +1,7 @@
-//! `run.spill`: tables that may take less memory than their rows need.
+//! The setting `run.spill`: tables that may take less memory than their rows need.
 //!
-//! It stands in `[run]` because it changes no byte of the result: a run may go on with another memory, or with
-//! all rows in memory again.
+//! It stands in `[run]` because it changes no byte of the result: a run may go on with another
+//! memory limit, or with all rows in memory again.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct Memory(u64);
 const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 impl Memory {
-    /// The bytes.
+    /// Returns the number of bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }
@@ -56,12 +56,12 @@ impl fmt::Display for Memory {
 }
 
 impl Job {
-    /// Where the rows go that leave memory.
+    /// Returns the folder of the rows that leave memory.
     pub(crate) fn spill_folder(&self) -> PathBuf {
         self.run.spill_folder.clone().unwrap_or_else(|| self.output().join("spill"))
     }
 
-    /// Tables that spill must be there, and be of a kind that can.
+    /// Checks that the tables that spill exist and are of a kind that can.
     pub(super) fn check_spill(&self) -> Result<()> {
         for name in self.run.spill.keys() {
             let Some(table) = self.tables.iter().find(|table| table.name == *name) else {

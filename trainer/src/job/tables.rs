@@ -1,8 +1,8 @@
-//! The `[tables]` section: what each table's rows are, given what the model reads of them.
+//! The `[tables]` section: the rows of each table, given what the model reads of them.
 //!
-//! `[tables."*"]` holds settings for every table; a table's own section overrides them key by key. A
-//! model that has a wide part reads a second segment of one float, `linear`; it learns by the same
-//! rules as the vector unless the job says otherwise in `linear = { .. }`.
+//! The section `[tables."*"]` holds settings for every table; a table's own section overrides them
+//! key by key. A model that has a wide part reads a second segment of one float, `linear`. It
+//! learns by the same rules as the vector unless the job sets others in `linear = { .. }`.
 
 use std::path::{Path, PathBuf};
 
@@ -21,80 +21,82 @@ use crate::error::{Error, Result};
 
 const EVERY_TABLE: &str = "*";
 
-/// One table's settings in a job file.
+/// The settings of one table in a job file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TableConfig {
-    /// Floats of the vector segment.
+    /// The number of floats in the vector segment.
     pub dim: usize,
     /// The type of the weights in memory and in checkpoints.
     #[serde(skip_serializing_if = "Dtype::is_f32")]
     pub dtype: Dtype,
-    /// What a new row holds.
+    /// The initial values of a new row.
     pub initializer: InitializerSpec,
-    /// How rows learn.
+    /// The optimizer of the rows.
     pub optimizer: OptimizerSpec,
-    /// Strength of the regulariser `(l2 / 2) · |w|²`.
+    /// The strength of the regulariser `(l2 / 2) · |w|²`.
     pub l2: f32,
-    /// Which rows the regulariser pulls on; absent: the whole table if it is dense, else those touched.
+    /// The rows that the regulariser applies to; absent: the whole table if it is dense, else the
+    /// rows of the batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2_scope: Option<Scope>,
-    /// How far a row's gradient may reach; absent: as far as it does.
+    /// The clip of a row's gradient; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<ClipSpec>,
-    /// What weights may be; absent: anything.
+    /// The bounds of the weights; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bounds: Option<Bounds>,
-    /// A fixed vocabulary, filled from the training data before the first step.
+    /// Whether the table has a fixed vocabulary, filled from the training data before the first
+    /// step.
     pub dense: bool,
-    /// Rows that the table may have.
+    /// The largest number of rows of the table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u64>,
-    /// Memory that a dynamic table may take.
+    /// The largest memory of a dynamic table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<ByteSize>,
-    /// What evaluation reads for an unknown key.
+    /// The values that evaluation reads for an unknown key.
     pub unknown: Unknown,
-    /// When a key gets a row.
+    /// The rule by which a key gets a row.
     #[serde(skip_serializing_if = "Admission::is_all")]
     pub admission: Admission,
-    /// When the row goes.
+    /// The rule by which a row is evicted.
     #[serde(skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
-    /// Ids whose rows never go.
+    /// The ids whose rows are never evicted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<PinnedId>,
-    /// A file with more of them, one a line, relative to `data.root`.
+    /// A file with more pinned ids, one a line, relative to `data.root`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned_file: Option<PathBuf>,
-    /// Shows and clicks of each row.
+    /// The statistics of shows and clicks of each row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<UseStatistics>,
-    /// When rows become full, and what they are before.
+    /// The rule by which narrow rows become full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grow: Option<Growth>,
-    /// Settings of the linear segment that differ from the vector's.
+    /// The settings of the linear segment that differ from the vector's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear: Option<LinearConfig>,
 }
 
-/// Settings of the linear segment that differ from the vector's.
+/// The settings of the linear segment that differ from the vector's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinearConfig {
-    /// What a new weight is.
+    /// The initial value of a new weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initializer: Option<InitializerSpec>,
-    /// How it learns.
+    /// The optimizer of the linear weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<OptimizerSpec>,
-    /// Strength of its regulariser.
+    /// The strength of the regulariser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2: Option<f32>,
-    /// The clip of its gradient.
+    /// The clip of the gradient.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<ClipSpec>,
-    /// What it may be.
+    /// The bounds of the weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bounds: Option<Bounds>,
 }
@@ -177,7 +179,7 @@ pub(super) fn resolve(
         .collect()
 }
 
-/// Refuses settings of a segment that the model does not read: they would do nothing.
+/// Refuses settings of a segment that the model does not read, because they would have no effect.
 fn refuse_unread(name: &str, own: &Table, needs: Needs) -> Result<()> {
     for (key, read, what) in
         [("dim", needs.vector, "vectors"), ("linear", needs.linear, "linear weights")]
@@ -249,7 +251,7 @@ impl TableConfig {
     }
 }
 
-/// The tables as a job would write them, every default included.
+/// Returns the tables as a job would write them, every default included.
 pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
     let mut sections = Table::new();
     for table in tables {
@@ -284,7 +286,7 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
         };
         let mut section = Table::try_from(&config).map_err(Error::Print)?;
         if shared.name != "vector" {
-            // A job that sets what its model does not read is refused.
+            // The job would be refused with a setting that its model does not read.
             section.remove("dim");
         }
         sections.insert(table.name.clone(), section.into());
@@ -328,7 +330,7 @@ mod tests {
         assert!(matches!(vector.optimizer, OptimizerSpec::Ftrl { l21: 0.5, .. }));
         assert_eq!(linear.optimizer.lr(), 0.2, "segments have learning rates of their own");
 
-        // What a job in force says is read as the same tables.
+        // The printed settings are read as the same tables.
         let printed = in_force(std::slice::from_ref(&spec)).unwrap();
         let again = printed.get("user").unwrap().to_string();
         let Value::Table(section) = printed.get("user").unwrap().clone() else { panic!("{again}") };
@@ -410,7 +412,7 @@ mod tests {
             let error = job(settings).expect_err(settings).to_string();
             assert!(error.contains(expected), "{settings}: {error}");
         }
-        // All tables together are limited, so that rows of each may have to go.
+        // The limit of all tables together is enough for an eviction that only frees memory.
         job("[tables.item]\neviction = { kind = 'lru' }\n[train]\nmax_table_bytes = '1 GiB'")
             .unwrap();
     }

@@ -8,88 +8,89 @@ use crate::evaluate::EvalReport;
 use crate::fetch::Fetched;
 use crate::publish::Published;
 
-/// What an observer wants to see of each step.
+/// The values that an observer wants to see of each step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Nodes of the training graph whose values are copied out.
+    /// The nodes of the training graph whose values are copied out.
     pub nodes: Vec<String>,
-    /// Every step: loss, scores and the norms of the gradients.
+    /// Whether every step is shown: its loss, scores and the norms of its gradients.
     pub steps: bool,
 }
 
-/// One step, before and after.
+/// One step, with values from before and after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stepped<'a> {
-    /// Steps done, this one included.
+    /// The number of steps done, this one included.
     pub step: u64,
-    /// Epoch, counted from 0.
+    /// The epoch, counted from 0.
     pub epoch: u64,
-    /// Position of the batch's first row in the order of the epoch.
+    /// The position of the batch's first row in the order of the epoch.
     pub first_row: u64,
-    /// Mean loss before the step.
+    /// The mean loss before the step.
     pub loss: f64,
-    /// What rows mean.
+    /// The meaning of the rows.
     pub schema: &'a Schema,
-    /// The rows.
+    /// The rows of the batch.
     pub batch: &'a Batch,
-    /// Log odds of the first label before the step, one a row.
+    /// The log odds of the first label before the step, one for each row.
     pub logits: &'a [f32],
-    /// Norm of the gradient of the dense parameters, their regulariser included; 0 where
+    /// The norm of the gradient of the dense parameters, their regulariser included; 0 where
     /// [`Look::steps`] is not set.
     pub dense_norm: f64,
-    /// Norm of the loss' gradient in each table, in the schema's order; empty where [`Look::steps`] is
-    /// not set.
+    /// The norm of the loss' gradient in each table, in the schema's order; empty where
+    /// [`Look::steps`] is not set.
     pub table_norms: &'a [f64],
-    /// Values before the step, in the order of [`Look::nodes`].
+    /// The values before the step, in the order of [`Look::nodes`].
     pub fetched: &'a [Fetched<'a>],
 }
 
-/// Where training stands after a step.
+/// The progress of a training after a step.
 #[derive(Clone, Debug)]
 pub struct StepReport {
-    /// Steps done, over all epochs.
+    /// The number of steps done, over all epochs.
     pub step: u64,
-    /// Position in the order of rows.
+    /// The position in the order of rows.
     pub cursor: Cursor,
-    /// Rows of an epoch, those that are left out among them as in the position, where known.
+    /// The rows of an epoch, rows that are left out included, where known.
     pub epoch_rows: Option<u64>,
-    /// Mean loss since the last report.
+    /// The mean loss since the last report.
     pub loss: f64,
-    /// AUC of each task's most recent predictions, made before each batch was learned from.
+    /// The AUC of each task's most recent predictions, made before each batch was learned from.
     pub aucs: Vec<(String, Option<f64>)>,
-    /// Rows trained a second since the last report.
+    /// The rows trained a second since the last report.
     pub samples_per_second: f64,
-    /// Time to the end of the epoch at this pace, where the number of rows is known.
+    /// The time to the end of the epoch at this speed, where the number of rows is known.
     pub eta: Option<Duration>,
 }
 
-/// What an epoch came to.
+/// The outcome of an epoch.
 #[derive(Clone, Debug)]
 pub struct EpochReport {
-    /// Epoch, counted from 0.
+    /// The epoch, counted from 0.
     pub epoch: u64,
-    /// Mean training loss over the epoch's rows, each before it was learned from.
+    /// The mean training loss over the epoch's rows, each before it was learned from.
     pub mean_loss: f64,
-    /// What the regularisers add to the loss, with the weights at the end of the epoch.
+    /// The loss that the regularisers add, with the weights at the end of the epoch.
     pub regulariser: f64,
     /// The validation, where there is one.
     pub valid: Option<EvalReport>,
-    /// Learning-rate multiplier of the epoch that follows.
+    /// The learning-rate multiplier of the epoch that follows.
     pub rate_scale: f32,
-    /// Seconds that the epoch took, validation and checkpoint included.
+    /// The seconds that the epoch took, validation and checkpoint included.
     pub seconds: f64,
-    /// Whether its weights are the best so far.
+    /// Whether the weights are the best so far.
     pub is_best: bool,
 }
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CheckpointReport {
-    /// Steps that were done.
+    /// The number of steps done.
     pub step: u64,
-    /// Seconds from its moment until it was there. Training went on meanwhile, but for the end of an epoch or a run.
+    /// The seconds from its beginning to its end. Training went on meanwhile, except at the end of
+    /// an epoch or a run.
     pub seconds: f64,
-    /// Bytes of its files.
+    /// The bytes of its files.
     pub bytes: u64,
 }
 
@@ -98,6 +99,6 @@ pub struct CheckpointReport {
 pub struct PublishReport<'a> {
     /// The version; absent where the attempt failed, which ends no run.
     pub published: Option<&'a Published>,
-    /// Seconds that it took.
+    /// The seconds that the attempt took.
     pub seconds: f64,
 }

@@ -1,25 +1,25 @@
-//! What bounds a job, and what to change, in words.
+//! The bound of a job and the advice on what to change, in words.
 
 use serde::Serialize;
 
-/// What a job's steps spend most of their time on.
+/// The kind of work that a job's steps spend most of their time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// Reading, decoding and planning batches.
+    /// The steps wait for reading, decoding and planning batches.
     Reader,
-    /// Pulling and pushing rows.
+    /// The steps pull and push rows.
     Table,
-    /// Matrix products.
+    /// The steps compute matrix products.
     Products,
-    /// Kernels that move values rather than multiply, and the dense optimizer.
+    /// The steps move values in kernels that do not multiply, and in the dense optimizer.
     Memory,
-    /// Threads without work.
+    /// The threads have no work.
     Waiting,
 }
 
 impl Bound {
-    /// Its name.
+    /// Returns the name of the bound.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reader => "reader",
@@ -31,23 +31,24 @@ impl Bound {
     }
 }
 
-/// Shares of the steps' time, of all threads' time where the threads work side by side. They add up to one.
+/// The shares of the steps' time, or of all threads' time where the threads work side by side. They
+/// add up to one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
-    /// Reading: waiting for batches, and decoding beside the model.
+    /// The share of reading: waiting for batches, and decoding beside the model.
     pub reader: f64,
-    /// Pulling and pushing rows.
+    /// The share of pulling and pushing rows.
     pub table: f64,
-    /// Matrix products.
+    /// The share of matrix products.
     pub products: f64,
-    /// Other kernels, and the dense optimizer.
+    /// The share of other kernels and of the dense optimizer.
     pub memory: f64,
-    /// Threads without work in the model, and the driver's own work between steps.
+    /// The share of threads without work in the model, and of the driver's own work between steps.
     pub waiting: f64,
 }
 
 impl Shares {
-    /// The shares by what they are of, largest first.
+    /// Returns the shares with their kinds, largest first.
     pub fn sorted(&self) -> [(Bound, f64); 5] {
         let mut shares = [
             (Bound::Reader, self.reader),
@@ -60,37 +61,37 @@ impl Shares {
         shares
     }
 
-    /// What bounds the job: the largest share.
+    /// Returns the bound of the job: the largest share.
     pub fn bound(&self) -> Bound {
         self.sorted()[0].0
     }
 }
 
-/// What is known beside the shares.
+/// The figures that advice depends on beside the shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Circumstances {
-    /// Threads of the pool.
+    /// The threads of the pool.
     pub threads: usize,
-    /// Lanes that share a batch.
+    /// The lanes that share a batch.
     pub lanes: usize,
-    /// What the products reach of the best rate, where there are any.
+    /// The part of the best rate that the products reach, where there are any.
     pub products_of_limit: Option<f64>,
-    /// What pulls reach of the rate at which random rows can be read.
+    /// The part of the rate of random reads that pulls reach.
     pub pulls_of_limit: Option<f64>,
-    /// Of the run's time, what checkpoints, versions and validations took.
+    /// The share of the run's time that checkpoints took.
     pub checkpoint: f64,
-    /// Versions.
+    /// The share of the run's time that versions took.
     pub publish: f64,
-    /// Validations.
+    /// The share of the run's time that validations took.
     pub validate: f64,
 }
 
-/// From this share of a run's time on, what stands beside the steps is worth a word.
+/// The share of a run's time from which work beside the steps is mentioned.
 const WORTH_A_WORD: f64 = 0.2;
-/// From this part of a probed rate on, nothing but less work makes it faster.
+/// The part of a probed rate from which only less work makes a job faster.
 const NEAR_THE_LIMIT: f64 = 0.6;
 
-/// Advice, most useful first: what bounds the job, and settings by their names.
+/// Writes advice, most useful first: the bound of the job, and settings by their names.
 pub fn advice(shares: &Shares, known: &Circumstances) -> Vec<String> {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let [(bound, share), ..] = shares.sorted();
@@ -204,7 +205,7 @@ pub fn advice(shares: &Shares, known: &Circumstances) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Shares of which one is large.
+    /// Makes shares of which one is large.
     fn mostly(bound: Bound) -> Shares {
         let share = |other: Bound| if other == bound { 0.6 } else { 0.1 };
         Shares {

@@ -1,4 +1,4 @@
-//! What the machine does at best, measured in the run that is compared with it.
+//! The best rates of the machine, measured in the run that is compared with them.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use zillion_device::probe::{RowProbe, cached_bytes_per_second, gemm_flops_per_se
 
 use crate::error::Result;
 
-/// How long each rate is measured at a time.
+/// The time that each rate is measured at once.
 const MOMENT: Duration = Duration::from_millis(50);
-/// All rates are measured in turn so often, and the best of each counts: what bounds a job is what the machine can do,
-/// not what else it did in that moment.
+/// The number of rounds in which all rates are measured in turn. The best of each counts: a job is
+/// bound by what the machine can do, and not by its other work in that moment.
 const ROUNDS: usize = 4;
-/// Rows of 64 bytes that are probed, over all threads: more than caches hold.
+/// The rows of 64 bytes that are probed, over all threads: more than caches hold.
 const ROWS: u32 = 1 << 21;
 
-/// Rates of all threads together, side by side.
+/// The rates of all threads together, side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
-    /// Threads that were measured at once.
+    /// The number of threads that were measured at once.
     pub threads: usize,
-    /// Floating-point operations a second of a large product.
+    /// The floating-point operations a second of a large product.
     pub product_flops: f64,
-    /// Bytes a second between registers and the near caches.
+    /// The bytes a second between registers and the near caches.
     pub cached_bytes: f64,
-    /// Random rows of 64 bytes read a second.
+    /// The random rows of 64 bytes read a second.
     pub row_reads: f64,
-    /// The same, changed and written back.
+    /// The random rows of 64 bytes changed and written back a second.
     pub row_updates: f64,
 }
 
@@ -57,7 +57,7 @@ impl Limits {
     }
 }
 
-/// The sum of what all threads reach at the same time.
+/// Returns the sum of the rates that all threads reach at the same time.
 fn together(probes: &mut [RowProbe], rate: impl Fn(&mut RowProbe) -> f64 + Sync) -> Result<f64> {
     let rate = &rate;
     std::thread::scope(|scope| {

@@ -1,9 +1,10 @@
-//! What a timeline comes to: time, rates and distance from the machine's limits by kind of kernel, the share of each
-//! part of the work, and what bounds the job.
+//! What a timeline comes to: time, rates and distance from the machine's limits by kind of kernel,
+//! the share of each part of the work, and what bounds the job.
 //!
-//! A kernel's limit is its roofline: the time that its operations take at the best product rate (probed, or reached by a
-//! product of the run itself), or its bytes at the probed rate of the near caches, whichever is longer. Tiles stay in those caches, so that neither is out of
-//! reach; what reads rows of tables has the limit of random rows instead.
+//! A kernel's limit is its roofline: the time that its operations take at the best product rate
+//! (probed, or reached by a product of the run itself), or its bytes at the probed rate of the near
+//! caches, whichever is longer. Tiles stay in those caches, so that neither is out of reach; what
+//! reads rows of tables has the limit of random rows instead.
 
 use std::collections::BTreeMap;
 
@@ -17,68 +18,71 @@ use super::{Bound, Limits, Shares, advice, is_kernel};
 use crate::profile::advice::Circumstances;
 use crate::stage_seconds::StageSeconds;
 
-/// What kernels of one kind come to, a batch.
+/// The figures of kernels of one kind, for each batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct KernelFigures {
-    /// The operation, with what is fused to it.
+    /// The operation, with the operations fused to it.
     pub kind: String,
-    /// Nodes of this kind.
+    /// The number of nodes of this kind.
     pub nodes: usize,
-    /// Milliseconds a batch, over all threads.
+    /// The milliseconds for each batch, over all threads.
     pub ms: f64,
-    /// Share of all kernels' time.
+    /// The share of all kernels' time.
     pub share: f64,
-    /// Floating-point operations a second and thread, in billions.
+    /// The floating-point operations a second and thread, in billions.
     pub gflops: f64,
-    /// Bytes that are moved a second and thread, at least, in billions.
+    /// The least number of bytes moved a second and thread, in billions.
     pub gbytes: f64,
-    /// Part of the limit that is reached: 1 is the roofline. Absent where nothing is counted.
+    /// The part of the limit that is reached, where 1 is the roofline; absent where nothing is
+    /// counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of_limit: Option<f64>,
-    /// Whether it is a matrix product.
+    /// Whether the kernel is a matrix product.
     pub is_product: bool,
 }
 
-/// What tables' rows come to.
+/// The figures of the tables' rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TableFigures {
-    /// Rows that a batch pulls.
+    /// The rows that a batch pulls.
     pub rows: f64,
-    /// Millions of them that are pulled a second.
+    /// The millions of rows that are pulled a second.
     pub pull_mrows_s: f64,
-    /// Part of the rate at which random cache lines are read.
+    /// The part of the rate at which random cache lines are read.
     pub pull_of_limit: f64,
-    /// Millions that are pushed a second.
+    /// The millions of rows that are pushed a second.
     pub push_mrows_s: f64,
-    /// Part of the rate at which they are changed; optimizer state comes on top.
+    /// The part of the rate at which cache lines are changed; optimizer state comes on top.
     pub push_of_limit: f64,
 }
 
-/// What a profile comes to.
+/// The summary of a profile.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Batches of this sitting.
+    /// The batches of this session.
     pub batches: u64,
-    /// One in so many was recorded.
+    /// The distance between recorded batches.
     pub every: u64,
-    /// Recorded batches that are counted here: the first, whose buffers grow, only where there is no other.
+    /// The recorded batches that are counted here. The first one, whose buffers grow, is counted
+    /// only where there is no other.
     pub counted: usize,
-    /// Milliseconds a batch, by stage of the thread that drives the run.
+    /// The milliseconds for each batch, by stage of the thread that drives the run.
     pub stages: Vec<(&'static str, f64)>,
-    /// By time.
+    /// The kernels by their time.
     pub kernels: Vec<KernelFigures>,
-    /// Rows of tables.
+    /// The figures of the tables' rows.
     pub tables: TableFigures,
-    /// The machine's limits.
+    /// The limits of the machine.
     pub limits: Limits,
-    /// Samples a second if the model's operations all ran at the best product rate and nothing else took time.
+    /// The samples a second if the model's operations all ran at the best product rate and nothing
+    /// else took time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_samples_per_second: Option<f64>,
-    /// Where the steps' time goes.
+    /// The shares of the steps' time.
     pub shares: Shares,
-    /// What bounds the job.
+    /// The bound of the job.
     pub bound: Bound,
-    /// What to change.
+    /// The advice on what to change.
     pub advice: Vec<String>,
 }
 
@@ -92,7 +96,7 @@ struct Sum {
 }
 
 impl Timeline {
-    /// What it comes to on a machine of these limits, in a run whose stages took so long.
+    /// Summarises the timeline on a machine of these limits, in a run whose stages took this long.
     pub fn summary(&self, probed: &Limits, seconds: &StageSeconds) -> Summary {
         let later = self.sampled.get(1..).filter(|later| !later.is_empty());
         let counted = later.unwrap_or(&self.sampled);
@@ -166,7 +170,7 @@ impl Timeline {
         }
     }
 
-    /// Kernels by kind.
+    /// Sums the kernels by kind.
     fn sums(&self, counted: &[Sampled]) -> BTreeMap<String, Sum> {
         let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
         for sampled in counted {
@@ -180,7 +184,7 @@ impl Timeline {
                 sum.nanos += span.nanos;
                 sum.nodes.insert(work);
                 if let (Work::Node(id), true) = (work, met.insert(work)) {
-                    // Once a batch, whose tiles are spans of their own.
+                    // The cost is counted once a batch, although each tile has a span of its own.
                     let sizes = sampled.sizes();
                     sum.flops += cost(&self.graph, id, &sizes).flops;
                     sum.bytes += moved_bytes(&self.graph, id, &sizes);
@@ -199,7 +203,8 @@ impl Timeline {
         sums
     }
 
-    /// Where the time of the steps goes: of the model, all threads' time, of the other stages, the driver's.
+    /// Computes the shares of the steps' time: of the model, all threads' time; of the other
+    /// stages, the driver's.
     fn shares(&self, counted: &[Sampled], sums: &BTreeMap<String, Sum>) -> Shares {
         let stage = |stage: Stage| nanos_of(counted, stage) as f64;
         let threads = self.workers.max(1) as f64;
@@ -226,8 +231,8 @@ impl Timeline {
     }
 }
 
-/// Limits as they were probed, but for products that were faster on the threads that the lanes keep busy: a probe may have
-/// met a moment in which another process had the processors.
+/// Returns the probed limits, or the rate of the run's products where these were faster on the
+/// threads that the lanes keep busy: another process may have had the processors during the probe.
 fn at_least_reached(probed: &Limits, sums: &BTreeMap<String, Sum>, lanes: usize) -> Limits {
     let products = sums.values().filter(|sum| sum.is_product && sum.nanos > 0);
     let rates = products.map(|sum| sum.flops as f64 / (sum.nanos as f64 / 1e9));
@@ -243,7 +248,7 @@ fn nanos_of(counted: &[Sampled], stage: Stage) -> u64 {
 fn table_figures(counted: &[Sampled], limits: &Limits) -> TableFigures {
     let rows: u64 = counted.iter().map(|sampled| sampled.unique_rows).sum();
     let lines: u64 = counted.iter().map(|sampled| sampled.row_lines).sum();
-    // Of a step whose optimizer took longer nobody knows what its push took.
+    // The time of a push is unknown in a step whose optimizer took longer.
     let is_push = |span: &super::Span| span.what == What::Stage(Stage::Push);
     let known = counted.iter().filter(|sampled| sampled.spans.iter().any(is_push));
     let (pushed_rows, pushed_lines) = known
@@ -260,7 +265,8 @@ fn table_figures(counted: &[Sampled], limits: &Limits) -> TableFigures {
     }
 }
 
-/// Nanoseconds, over all threads, that decoding, planning and other background tasks had while the model ran.
+/// Returns the nanoseconds, over all threads, of decoding, planning and other background tasks
+/// while the model ran.
 fn decoding_beside_the_model(sampled: &Sampled) -> u64 {
     let of_model = |span: &&super::Span| span.what == What::Stage(Stage::Model);
     let in_background =
@@ -272,7 +278,7 @@ fn decoding_beside_the_model(sampled: &Sampled) -> u64 {
             .map(|s| (s.thread, s.begin.max(model.begin), s.end().min(model.end())))
             .filter(|&(_, begin, end)| begin < end)
             .collect();
-        // Decoding lies inside of its task where the whole of that was seen: counted once.
+        // Decoding lies inside of its task where the whole task was recorded, and is counted once.
         stretches.sort_unstable();
         let (mut thread, mut seen) = (None, 0);
         for (of, begin, end) in stretches {
@@ -300,7 +306,8 @@ mod tests {
         let spans = vec![
             span(What::Stage(Stage::Pull), 0, 0, 100),
             span(What::Stage(Stage::Model), 0, 100, 200),
-            // From before the model to its middle, seen as a task and as decoding; another inside of the first.
+            // One task lasts from before the model to its middle, seen as a task and as decoding;
+            // another one lies inside of the first.
             span(What::Pool(Activity::Task, 1), 1, 50, 150),
             span(What::Decode, 1, 60, 140),
             span(What::Plan, 1, 140, 150),

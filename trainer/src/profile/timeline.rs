@@ -1,4 +1,4 @@
-//! What was recorded of a run, as data.
+//! The timeline of a run: the recorded spans, as data.
 
 use zillion_device::Activity;
 use zillion_nn::timeline::{Work, kind};
@@ -7,34 +7,37 @@ use zillion_nn::{Graph, Sizes};
 /// A stage of the thread that drives a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Opening data, first passes over it, the last checkpoint.
+    /// The run opens its data, makes first passes over it, and reads the last checkpoint.
     Prepare,
-    /// Waiting for the next planned batch.
+    /// The run waits for the next planned batch.
     Wait,
-    /// Pulling rows.
+    /// The run pulls rows.
     Pull,
-    /// Forward and backward of the dense model.
+    /// The run computes the forward and backward pass of the dense model.
     Model,
-    /// Keeping row gradients until the norm of all gradients is known, and that norm, where it is clipped.
+    /// The run keeps row gradients until the norm of all gradients is known, and computes that
+    /// norm, where it clips.
     Staging,
-    /// Pushing row gradients, and beside it the dense optimizer, where that is the shorter.
+    /// The run pushes row gradients, and beside it runs the dense optimizer, where that is the
+    /// shorter.
     Push,
-    /// The norm of the dense gradients and the dense optimizer, and beside that the push, where that is the shorter.
+    /// The run computes the norm of the dense gradients and runs the dense optimizer, and beside it
+    /// pushes, where that is the shorter.
     Optimizer,
-    /// Figures of the progress line.
+    /// The run computes the figures of the progress line.
     Other,
-    /// Checkpoints.
+    /// The run writes a checkpoint.
     Checkpoint,
-    /// Versions.
+    /// The run publishes a version.
     Publish,
-    /// Validation.
+    /// The run validates an epoch.
     Validate,
-    /// The test of the best epoch.
+    /// The run tests the best epoch.
     Test,
 }
 
 impl Stage {
-    /// Its name.
+    /// Returns the name of the stage.
     pub fn name(self) -> &'static str {
         match self {
             Self::Prepare => "prepare",
@@ -52,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Whether it is no part of a step.
+    /// Returns whether the stage is not a part of a step.
     pub fn is_beside_steps(self) -> bool {
         matches!(
             self,
@@ -61,40 +64,40 @@ impl Stage {
     }
 }
 
-/// What a thread did.
+/// The activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum What {
     /// A step, from the wait for its batch to its end.
     Step(u64),
     /// A stage of the thread that drives the run.
     Stage(Stage),
-    /// Reading and decoding a batch.
+    /// The reading and decoding of a batch.
     Decode,
-    /// Planning its lookups.
+    /// The planning of a batch's lookups.
     Plan,
-    /// Work of the dense model.
+    /// The work of a kernel of the dense model.
     Kernel(Work),
-    /// What a thread of the pool was busy with, and the number of the thread that started it.
+    /// The work of a thread of the pool, and the number of the thread that started it.
     Pool(Activity, u32),
 }
 
 /// A stretch of a thread's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// What was done.
+    /// The activity of the thread.
     pub what: What,
-    /// Number of the thread: [`Timeline::threads`].
+    /// The number of the thread in [`Timeline::threads`].
     pub thread: u32,
     /// The lane that a kernel worked on.
     pub lane: Option<u32>,
-    /// Nanoseconds from the beginning of the run.
+    /// The nanoseconds from the beginning of the run.
     pub begin: u64,
-    /// Its length in nanoseconds.
+    /// The length in nanoseconds.
     pub nanos: u64,
 }
 
 impl Span {
-    /// Nanoseconds from the beginning of the run to its end.
+    /// Returns the nanoseconds from the beginning of the run to its end.
     pub fn end(&self) -> u64 {
         self.begin + self.nanos
     }
@@ -103,19 +106,19 @@ impl Span {
 /// A batch that was recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Sampled {
-    /// Its number among the batches of this sitting, from 0.
+    /// The number among the batches of this session, from 0.
     pub batch: u64,
-    /// The step that it was of.
+    /// The step of the batch.
     pub step: u64,
-    /// Its rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Values a row of each sparse column, rounded up.
+    /// The values a row of each sparse column, rounded up.
     pub list_len: Vec<usize>,
-    /// Rows of tables that were pulled.
+    /// The rows of tables that were pulled.
     pub unique_rows: u64,
-    /// Cache lines of these.
+    /// The cache lines of these rows.
     pub row_lines: u64,
-    /// What was done for it, and beside it.
+    /// The spans of the batch, and of the work beside it.
     pub spans: Vec<Span>,
 }
 
@@ -124,7 +127,7 @@ impl Sampled {
         Self { batch, ..Self::default() }
     }
 
-    /// The span of the whole step, from its stages.
+    /// Adds the span of the whole step, from its stages.
     pub(super) fn add_step(&mut self) {
         let stages = self.spans.iter().filter(|span| matches!(span.what, What::Stage(_)));
         let (mut first, mut last): (Option<Span>, u64) = (None, 0);
@@ -138,37 +141,37 @@ impl Sampled {
         }
     }
 
-    /// How large the batch was, for counting what its kernels cost.
+    /// Returns the size of the batch, for counting the cost of its kernels.
     pub fn sizes(&self) -> Sizes {
         Sizes { rows: self.rows, list_len: self.list_len.clone() }
     }
 }
 
-/// What was recorded of a run.
+/// The recorded spans of a run.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// Names of threads, by number.
+    /// The names of the threads, by number.
     pub threads: Vec<String>,
-    /// The graph whose nodes kernels are.
+    /// The graph of the nodes that kernels run.
     pub graph: Graph,
-    /// Lanes that share a batch.
+    /// The lanes that share a batch.
     pub lanes: usize,
-    /// Threads of the pool.
+    /// The threads of the pool.
     pub workers: usize,
-    /// One batch in so many was recorded, the first one first.
+    /// The distance between recorded batches. The first one is recorded.
     pub every: u64,
-    /// Batches of this sitting.
+    /// The number of batches of this session.
     pub batches: u64,
     /// The batches that were recorded.
     pub sampled: Vec<Sampled>,
-    /// Stages beside the steps.
+    /// The stages beside the steps.
     pub beside: Vec<Span>,
-    /// Of these, how many were left out, because there were too many.
+    /// The number of stages beside the steps that were left out, because there were too many.
     pub left_out: u64,
 }
 
 impl Timeline {
-    /// All spans, by thread and time, those that lie around others before them.
+    /// Returns all spans, by thread and time, with a span before those inside of it.
     pub fn spans(&self) -> Vec<&Span> {
         let steps = self.sampled.iter().flat_map(|sampled| &sampled.spans);
         let mut spans: Vec<&Span> = steps.chain(&self.beside).collect();
@@ -176,7 +179,7 @@ impl Timeline {
         spans
     }
 
-    /// What a span is called.
+    /// Returns the name of a span.
     pub fn name(&self, span: &Span) -> String {
         match span.what {
             What::Step(step) => format!("step {step}"),
@@ -192,7 +195,7 @@ impl Timeline {
         }
     }
 
-    /// What kind of span it is.
+    /// Returns the category of a span.
     pub fn category(&self, span: &Span) -> &'static str {
         match span.what {
             What::Step(_) => "step",
@@ -204,7 +207,7 @@ impl Timeline {
         }
     }
 
-    /// The kind that a kernel is counted as; `None` of what is none.
+    /// Returns the kind that a kernel is counted as; `None` for other spans.
     pub fn kind(&self, span: &Span) -> Option<String> {
         match span.what {
             What::Kernel(work) if super::is_kernel(work) => Some(kind_of(&self.graph, work)),
@@ -217,7 +220,7 @@ impl Timeline {
     }
 }
 
-/// What times of a kernel are summed up as.
+/// Returns the kind that the times of a kernel are summed by.
 pub(super) fn kind_of(graph: &Graph, work: Work) -> String {
     match work {
         Work::Node(id) => kind(&graph.node(id).op),

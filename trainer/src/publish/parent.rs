@@ -1,4 +1,4 @@
-//! Which version a new one stands on.
+//! The choice of the version that a new one stands on.
 
 use std::sync::Arc;
 
@@ -7,15 +7,16 @@ use zillion_registry::{Error as RegistryError, Model, MoveKind, VersionId, Versi
 use super::RunId;
 use crate::error::Result;
 
-/// Versions that are looked through, from the newest, for those of a run.
+/// The number of versions that are searched, from the newest, for those of a run.
 const LOOKED_AT: usize = 64;
 
-/// The version that a run published last, as far as it is among the newest.
+/// Finds the version that a run published last, among the newest versions.
 fn last_of_run(model: &Model, run: &RunId) -> Result<Option<VersionManifest>> {
     find(model, |version| version.origin.run == run.0)
 }
 
-/// The version that a run published of a step, as far as it is among the newest, and is the one.
+/// Finds the version that a run published of a step and that `is_it` accepts, among the newest
+/// versions.
 pub(super) fn of_step(
     model: &Model,
     run: &RunId,
@@ -40,7 +41,7 @@ fn find(
     Ok(None)
 }
 
-/// The chain that a new version of the run continues; `None`: it has to be a base.
+/// Returns the chain that a new version of the run continues; `None` where it has to be a base.
 pub(super) fn chain_to_continue(
     model: &Model,
     run: &RunId,
@@ -55,7 +56,7 @@ pub(super) fn chain_to_continue(
         }
         parent = version;
     }
-    // Collected, or lost: what stood on it could not be loaded.
+    // A version whose files were collected or lost cannot carry another.
     match model.check_files(parent) {
         Err(RegistryError::File { .. }) => return Ok(None),
         checked => checked?,
@@ -65,7 +66,8 @@ pub(super) fn chain_to_continue(
     Ok((!is_long).then_some(chain))
 }
 
-/// Where the pointer was rolled back to after `since_ms`, if that was its last move.
+/// Returns the version that the pointer was rolled back to after `since_ms`, if that was its last
+/// move.
 fn rolled_back_to(model: &Model, pointer: &str, since_ms: u64) -> Result<Option<VersionId>> {
     match model.pointer(pointer) {
         Ok(last) if last.kind == MoveKind::Rollback && last.at_ms >= since_ms => {
@@ -76,7 +78,7 @@ fn rolled_back_to(model: &Model, pointer: &str, since_ms: u64) -> Result<Option<
     }
 }
 
-/// Whether reading the deltas has become much more work than reading a base would be.
+/// Returns whether reading the deltas has become much more work than reading a base would be.
 fn rows_outgrow_base(chain: &[Arc<VersionManifest>]) -> bool {
     const FACTOR: u64 = 4;
     const FLOOR: u64 = 1 << 20;

@@ -12,12 +12,13 @@ use crate::job::Job;
 /// Raw rows, encoded as a server encodes them.
 pub(super) struct Parity {
     columns: RawColumns<'static>,
-    /// Each row in a batch of its own: so they are replayed.
+    /// The rows, each in a batch of its own, because they are replayed like that.
     rows: Vec<(Batch, LookupPlan)>,
 }
 
 impl Parity {
-    /// The first rows of the job's validation data, test data, or training data: of the first that it has.
+    /// Reads the first rows of the job's validation data, or where it has none of its test data, or
+    /// of its training data.
     pub(super) fn read(job: &Job, encoder: &Encoder, limit: usize) -> Result<Self> {
         let data = &job.data;
         let has = |paths: &&Paths| !paths.is_empty();
@@ -42,7 +43,7 @@ impl Parity {
         Ok(Self { columns, rows })
     }
 
-    /// The rows with their scores, as a version carries them.
+    /// Scores the rows and returns them with their scores, as a version carries them.
     pub(super) fn score(
         &self,
         scorer: &mut Scorer,

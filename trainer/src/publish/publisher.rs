@@ -1,4 +1,4 @@
-//! Making versions: the parent, the rows, the scores of the parity rows, the pointer.
+//! The publisher of versions: their parents, rows and parity scores, and the moves of the pointer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,13 +27,14 @@ use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
 
-/// Versions that changes are remembered since: so many can be rolled back without comparing all rows.
+/// The number of versions whose later changes are remembered. A rollback to one of them needs no
+/// comparison of all rows.
 pub(crate) const REMEMBERED: usize = 16;
 
-/// A folder of a run, for what is on its way into a version.
+/// The folder of a run for the files of a version that is being made.
 const FOLDER: &str = "publish";
 
-/// Where training stands.
+/// The moment of a training that is published.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     pub(crate) step: u64,
@@ -45,17 +46,17 @@ pub(crate) struct Moment {
 /// A version that was published, and where its rows came from.
 #[derive(Clone, Debug)]
 pub struct Published {
-    /// The version.
+    /// The version that was published.
     pub version: Arc<VersionManifest>,
     /// The move of the pointer, if one was made.
     pub moved: Option<PointerMove>,
-    /// It had been published before: a step is published once.
+    /// Whether it had been published before: a step is published once.
     pub was_there: bool,
-    /// What the store was asked since the publisher was opened.
+    /// The operations on the store since the publisher was opened.
     pub store: StoreSums,
 }
 
-/// Everything of a version that stays as it is from one to the next.
+/// The parts of a version that stay the same from one to the next.
 struct Frame {
     schema: Schema,
     tables: Vec<TableSpec>,
@@ -90,16 +91,17 @@ impl fmt::Display for Published {
     }
 }
 
-/// How a state is to be published.
+/// The options of one publication.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
-    /// With every row, even where a delta would do.
+    /// Whether the version has every row, even where a delta would do.
     pub(crate) base: bool,
-    /// By somebody who asks for this very state: the pointer goes to it, whatever it was moved to since.
+    /// Whether a command asks for this very state: the pointer then moves to it, wherever it was
+    /// moved since.
     pub(crate) is_command: bool,
 }
 
-/// What publishes the versions of a run.
+/// A publisher of the versions of a run.
 pub(crate) struct Publisher {
     model: Model,
     config: PublishConfig,
@@ -110,11 +112,11 @@ pub(crate) struct Publisher {
     scorer: Scorer,
     parity: Parity,
     frame: Frame,
-    /// Versions that the tables were at the end of which dirty epoch, the newest last.
+    /// The versions with the dirty epoch that their rows end, the newest last.
     known: Vec<(VersionId, u32)>,
 }
 
-/// What a publisher is opened with.
+/// The parts that a publisher is opened with.
 pub(crate) struct Opening<'a> {
     pub(crate) job: &'a Job,
     pub(crate) config: &'a PublishConfig,
@@ -128,7 +130,8 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Publisher {
-    /// A publisher of a run's versions. Reads the parity rows; touches nothing in the registry.
+    /// Opens a publisher of a run's versions. Reads the parity rows, and changes nothing in the
+    /// registry.
     pub(crate) fn open(opening: Opening<'_>) -> Result<Self> {
         let Opening { job, config, run, run_folder, statistics, sides, files, workers, clock } =
             opening;
@@ -159,7 +162,7 @@ impl Publisher {
             model,
             config: config.clone(),
             run,
-            // Everything written here is copied into the registry, or made again.
+            // Every file written here is copied into the registry, or made again.
             files: files.scratch(),
             folder,
             workers: workers.clone(),
@@ -182,8 +185,8 @@ impl Publisher {
         let dense = params.to_safetensors()?;
         let Self { parity, scorer, .. } = self;
         let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
-        // Runs that begin from the same checkpoint share a name and count steps alike: what they have learned
-        // tells them apart.
+        // Runs that begin from the same checkpoint share a name and count steps alike; the learned
+        // weights tell them apart.
         let is_this = |version: &VersionManifest| {
             version.dense == VersionFile::of("safetensors", &dense)
                 && version.parity == VersionFile::of("json", &parity)
@@ -199,7 +202,7 @@ impl Publisher {
             return Ok(Published { version, moved, was_there: true, store: self.store() });
         }
         let outcome = self.publish_new(moment, rows, (dense, parity), wish.base);
-        // What was on its way is in the registry now, or will be made again.
+        // The files are in the registry now, or will be made again.
         let cleared = self.clear();
         let version = Arc::new(outcome?);
         cleared?;
@@ -254,7 +257,8 @@ impl Publisher {
         Ok(version)
     }
 
-    /// The layer of a version that continues `chain`: see the module.
+    /// Writes the layer of a version that continues `chain` in one of the three ways that the
+    /// module describes.
     fn rows(
         &self,
         chain: Option<&[Arc<VersionManifest>]>,
@@ -282,8 +286,8 @@ impl Publisher {
         Ok(difference(&self.files, folder, &layouts, &old, &new, &mut Unthrottled)?)
     }
 
-    /// Moves the pointer to a version of this run that was found there: it was perhaps killed in between.
-    /// Where an operator has moved the pointer since, that stays.
+    /// Moves the pointer to an existing version of this run, which was perhaps killed before it
+    /// did. Where an operator has moved the pointer since, it stays.
     fn point_to_what_was_there(&self, version: &VersionManifest) -> Result<Option<PointerMove>> {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
         match self.model.pointer(pointer) {
@@ -300,12 +304,12 @@ impl Publisher {
         Ok(Some(moved?))
     }
 
-    /// What the store was asked so far.
+    /// Returns the operations on the store so far.
     fn store(&self) -> StoreSums {
         self.model.store().stats().sums()
     }
 
-    /// Where the files of the version's rows are written.
+    /// Returns the folder of the files of the version's rows.
     fn layer_folder(&self) -> PathBuf {
         self.folder.join("rows")
     }
@@ -318,12 +322,12 @@ impl Publisher {
     }
 }
 
-/// Publishes a checkpoint: its own folder, or a run's folder (then the best epoch's). `force_base` publishes
-/// all rows even where a delta would do. `job` is the checkpoint's with whatever the caller overrides of
-/// its data.
+/// Publishes a checkpoint, given by its own folder or by a run's folder (then the best epoch's).
+/// `force_base` publishes all rows even where a delta would do. `job` is the checkpoint's job with
+/// the caller's changes of its data.
 ///
 /// # Errors
-/// A checkpoint that cannot be trusted, data that is not there, whatever the registry refuses.
+/// A checkpoint that cannot be trusted, missing data, or a refusal of the registry.
 pub fn publish_checkpoint(
     checkpoint: &Checkpoint,
     job: &Job,

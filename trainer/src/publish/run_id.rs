@@ -1,4 +1,4 @@
-//! What tells one training from another, in the versions that come from it.
+//! The name of a training in the versions that come from it.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use zillion_device::Files;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 
-/// The file in a run's folder.
+/// The name of the file in a run's folder.
 const FILE: &str = "RUN";
 
 /// A training, from its first step over all its resumptions.
@@ -16,7 +16,7 @@ const FILE: &str = "RUN";
 pub(crate) struct RunId(pub(crate) String);
 
 impl RunId {
-    /// The run of a folder: as it was named, or named now.
+    /// Returns the run of a folder, and names it if it has no name yet.
     pub(crate) fn of(folder: &Path, files: &Files) -> Result<Self> {
         if let Some(id) = Self::find(folder)? {
             return Ok(id);
@@ -30,8 +30,8 @@ impl RunId {
         Self::inherit(folder, Self(id), files)
     }
 
-    /// The run of a folder that begins from another's checkpoint: as it was named, or named like that one, so that
-    /// its versions are deltas on the other's.
+    /// Returns the run of a folder that begins from another's checkpoint. If it has no name yet, it
+    /// gets the other's, so that its versions are deltas on the other's.
     pub(crate) fn inherit(folder: &Path, other: Self, files: &Files) -> Result<Self> {
         if let Some(id) = Self::find(folder)? {
             return Ok(id);
@@ -40,19 +40,19 @@ impl RunId {
         Ok(other)
     }
 
-    /// The run that a checkpoint comes from.
+    /// Returns the run that a checkpoint comes from.
     pub(crate) fn of_checkpoint(checkpoint: &Checkpoint) -> Result<Self> {
         let folder = checkpoint.path().parent().and_then(Path::parent);
         if let Some(id) = folder.map(Self::find).transpose()?.flatten() {
             return Ok(id);
         }
-        // One that was carried elsewhere is known by its contents.
+        // A checkpoint that was copied elsewhere is named by its contents.
         let manifest = &checkpoint.manifest;
         let digest = format!("{}-{}", manifest.dense.blake3, manifest.step);
         Ok(Self(blake3::hash(digest.as_bytes()).to_hex().chars().take(16).collect()))
     }
 
-    /// The run of a folder, if it was named.
+    /// Returns the run of a folder, if it has a name.
     fn find(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         match std::fs::read_to_string(&path) {

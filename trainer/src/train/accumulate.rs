@@ -1,15 +1,15 @@
 //! The gradients of several batches as those of one: what `train.accumulate` makes a step of.
 //!
-//! A step of N batches is the step that one batch of all their rows would make: the gradient of the mean
-//! loss over all rows, each batch weighing by its rows; of a table's row the sum over its occurrences in any
-//! of them; counts, shows and clicks likewise. Every batch of a step reads the same weights. What is of a batch and
-//! not of a row stays so: batch norm's statistics, a loss that is averaged by weights or labels, the items that
-//! a softmax tells apart.
+//! A step of N batches is the step that one batch of all their rows would make: the gradient of the
+//! mean loss over all rows, each batch weighing by its rows; of a table's row the sum over its
+//! occurrences in any of them; counts, shows and clicks likewise. Every batch of a step reads the
+//! same weights. What is of a batch and not of a row stays so: batch norm's statistics, a loss that
+//! is averaged by weights or labels, the items that a softmax tells apart.
 //!
 //! # Invariants
-//! Sums are in the order of the batches. Keys come by slot and inside a slot by their first occurrence over the
-//! batches, as a plan has them, so that nothing depends on shards and threads. A checkpoint is between steps
-//! and never holds a part of one.
+//! Sums are in the order of the batches. Keys come by slot and inside a slot by their first
+//! occurrence over the batches, as a plan has them, so that nothing depends on shards and threads.
+//! A checkpoint is between steps and never holds a part of one.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ use zillion_nn::{Executor, ParamId};
 pub(super) struct Accumulated {
     batches: u64,
     rows: usize,
-    /// By parameter; empty where the loss does not depend on it.
+    /// The gradients by parameter; empty where the loss does not depend on it.
     dense: Vec<Vec<f32>>,
     tables: Vec<Summed>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Accumulated {
 struct Summed {
     place: HashMap<FeatureKey, u32, MixedHasher>,
     keys: Vec<FeatureKey>,
-    /// Occurrences of each.
+    /// The number of occurrences of each key.
     counts: Vec<u32>,
     uses: Option<Vec<Use>>,
     stride: usize,
@@ -42,12 +42,13 @@ struct Summed {
 }
 
 impl Accumulated {
-    /// Batches that are in it.
+    /// Returns the number of batches in the step so far.
     pub(super) fn batches(&self) -> u64 {
         self.batches
     }
 
-    /// The seed of the next batch's random numbers: those of two batches of a step differ.
+    /// Returns the seed of the next batch's random numbers, which differ between two batches of a
+    /// step.
     pub(super) fn seed(&self, seed: u64) -> u64 {
         if self.batches == 0 { seed } else { combine(seed, self.batches) }
     }
@@ -87,8 +88,8 @@ impl Accumulated {
         }
     }
 
-    /// The step's plan and the gradients of its rows, with those of the parameters left to
-    /// [`Accumulated::param_grad`]. `buffer` is filled.
+    /// Returns the step's plan and fills `buffer` with the gradients of its rows. The gradients of
+    /// parameters are left to [`Accumulated::param_grad`].
     pub(super) fn finish(&mut self, buffer: &mut RowBuffer) -> LookupPlan {
         let share = 1.0 / self.rows.max(1) as f32;
         self.dense.iter_mut().flatten().for_each(|g| *g *= share);
@@ -107,12 +108,12 @@ impl Accumulated {
         LookupPlan { rows: self.rows, tables: tables.collect(), columns: Vec::new() }
     }
 
-    /// The gradient of a parameter, once [`Accumulated::finish`] has ended the step.
+    /// Returns the gradient of a parameter, once [`Accumulated::finish`] has ended the step.
     pub(super) fn param_grad(&self, id: ParamId) -> Option<&[f32]> {
         self.dense.get(id.0 as usize).filter(|sum| !sum.is_empty()).map(Vec::as_slice)
     }
 
-    /// Forgets the step. Memory stays.
+    /// Forgets the step and keeps its memory.
     pub(super) fn clear(&mut self) {
         self.batches = 0;
         self.rows = 0;
@@ -148,14 +149,15 @@ impl Summed {
         }
     }
 
-    /// Places by slot, inside a slot by first occurrence.
+    /// Returns the places by slot, and inside a slot by first occurrence.
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_by_key(|&place| self.keys[place].slot());
         order
     }
 
-    /// The plan of a push: which keys, in which slots, how often. Where in a batch they stood is of no use there.
+    /// Makes the plan of a push: its keys, slots and counts. The positions in a batch are not
+    /// needed there.
     fn plan(&self, table: usize, order: &[usize]) -> TablePlan {
         let keys: Vec<FeatureKey> = order.iter().map(|&place| self.keys[place]).collect();
         let mut slots: Vec<(u16, u32)> = Vec::new();
@@ -186,7 +188,7 @@ mod tests {
         ids.iter().map(|&id| FeatureKey::from_i64(id)).collect()
     }
 
-    /// A batch of one table, with gradients that are a function of key and batch.
+    /// Makes a batch of one table, with gradients that are a function of key and batch.
     fn batch(ids: &[i64], times: f32) -> (LookupPlan, RowBuffer) {
         let plan = LookupPlan { rows: ids.len(), ..plan_of(&[keys(ids)]) };
         let mut grads = RowBuffer::default();
@@ -209,7 +211,7 @@ mod tests {
         let lists: [&[i64]; 3] = [&[3, 1, 1, 9], &[9, 2], &[1, 7, 3, 3]];
         let mut accumulated = Accumulated::default();
         let mut pushed = RowBuffer::default();
-        // Twice: what a step leaves behind must not show in the next.
+        // Two rounds show that a step leaves nothing behind for the next.
         for _ in 0..2 {
             for (ids, times) in lists.iter().zip([1.0, 2.0, 4.0]) {
                 let (plan, grads) = batch(ids, times);
@@ -218,7 +220,7 @@ mod tests {
                 accumulated.rows += plan.rows;
             }
             let plan = accumulated.finish(&mut pushed);
-            // The plan of one batch with all rows, but for where in it a key stands.
+            // The plan is that of one batch with all rows, except the positions of a key in it.
             let whole = plan_of(&[keys(&lists.concat())]);
             assert_eq!(plan.rows, 10);
             let (table, expected) = (&plan.tables[0], &whole.tables[0]);

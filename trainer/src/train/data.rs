@@ -1,4 +1,4 @@
-//! The data of a run: its three data sets, and what was learned of them before the first step.
+//! The data of a run: its three data sets, and what is learned of them before the first step.
 
 use std::path::Path;
 
@@ -30,7 +30,8 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Opens the data sets of a job. A run that goes on from `checkpoint` needs the same training files.
+    /// Opens the data sets of a job. A run that goes on from `checkpoint` needs the same training
+    /// files.
     pub(super) fn open(
         job: &Job,
         sides: &SideTables,
@@ -100,8 +101,8 @@ fn open_dataset(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<D
     Ok(Some(dataset))
 }
 
-/// Lists the training files by their names below `data.root`, with their sizes, and the side tables that
-/// are joined to them. Side tables go by their names in the job, because they may move.
+/// Lists the training files by their names below `data.root`, with their sizes, and the side tables
+/// that are joined to them. Side tables go by their names in the job, because they may move.
 fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
     let mut files = Vec::new();
     for path in dataset.paths() {

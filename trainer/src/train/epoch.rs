@@ -39,8 +39,9 @@ impl Run {
         self.profile_next_batch();
         let mut next = self.next_batch(&mut batches)?;
         while let Some(planned) = next {
-            // Where rows lie on disk the next plan is worth waiting for, and a step of several batches ends
-            // with the last one that there is. An error of the next batch is reported when its turn comes.
+            // Where rows lie on disk the next plan is worth waiting for, and a step of several
+            // batches ends with the last one that there is. An error of the next batch is reported
+            // when its turn comes.
             let is_ahead = self.job.train.accumulate.get() > 1 || self.client.looks_ahead();
             let following = is_ahead.then(|| self.next_batch(&mut batches));
             let next_plan = match &following {
@@ -127,10 +128,11 @@ impl Run {
         Ok(())
     }
 
-    /// Checkpoints and publishes where that is due. Returns whether the run was stopped and has to end here.
+    /// Checkpoints and publishes where that is due. Returns whether the run was stopped and has to
+    /// end here.
     ///
-    /// The last step of an epoch is checkpointed with the result of its validation, not before. Nor is the
-    /// last one of a run that is stopped, whose checkpoint is whole.
+    /// The last step of an epoch is checkpointed with the result of its validation, not before. Nor
+    /// is the last one of a run that is stopped, whose checkpoint is whole.
     fn work_between_steps(&mut self, is_last: bool, observer: &mut dyn Observer) -> Result<bool> {
         let is_between = self.buffers.accumulated.batches() == 0;
         let is_stopped = is_between && self.is_stopped();
@@ -193,8 +195,8 @@ impl Run {
         self.report_figures(None, observer)
     }
 
-    /// Returns what the regularisers add to the loss with the weights as they are: of whole tables where
-    /// those are dense, else of the rows of the last batch, and of the dense parameters.
+    /// Returns what the regularisers add to the loss with the weights as they are: of whole tables
+    /// where those are dense, else of the rows of the last batch, and of the dense parameters.
     fn regulariser(&mut self) -> Result<f64> {
         let tables = match &self.buffers.last_plan {
             Some(plan) => self.client.regulariser_loss(plan)?,

@@ -1,4 +1,4 @@
-//! The dense model of a run: its programs, its parameters, and what moves them.
+//! The dense model of a run: its programs, its parameters and its optimizer.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ pub(super) struct Model {
     /// The newest dense parameters.
     pub(super) params: Params,
     pub(super) optimizer: DenseOptimizer,
-    /// The average of the parameters, where the job asks for one. It is then what scores.
+    /// The average of the parameters, where the job asks for one. It then scores in place of the
+    /// newest ones.
     pub(super) average: Option<Average>,
 }
 
@@ -63,7 +64,7 @@ impl Model {
         Ok((Self { executor, scorer, towers, params, optimizer, average }, buffers))
     }
 
-    /// Returns the parameters that score: averaged, where the job asks for that.
+    /// Returns the parameters to score with: averaged, where the job asks for that.
     pub(super) fn scoring_params(&self) -> &Params {
         select_scoring_params(self.average.as_ref(), &self.params)
     }

@@ -32,8 +32,8 @@ impl Position {
     }
 }
 
-/// Returns the job's schedule. A job without one gets a schedule that never changes the rate and never
-/// stops, because it still remembers the best epoch.
+/// Returns the job's schedule. A job without one gets a schedule that never changes the rate and
+/// never stops, because it still remembers the best epoch.
 fn new_plateau(job: &Job) -> Plateau {
     let never =
         PlateauSpec { factor: 1.0, patience: u32::MAX, metric: job.judge(), ..Default::default() };

@@ -1,5 +1,5 @@
-//! The preparation of a run: data, statistics, vocabularies, tables and the model, made anew or as a
-//! checkpoint left them.
+//! The preparation of a run: data, statistics, vocabularies, tables and the model, made anew or as
+//! a checkpoint left them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -151,7 +151,8 @@ impl Run {
         let Output { dir, checkpointed, link, .. } = &mut self.output;
         *checkpointed = Some(manifest.step);
         *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(dir, mark));
-        // A run that was killed between writing a checkpoint and removing an old one ends up the same.
+        // A run that was killed between writing a checkpoint and removing an old one ends up the
+        // same.
         let keep = self.job.train.keep.get();
         dir.retain(keep, self.position.progress.best, &self.options.files)
     }

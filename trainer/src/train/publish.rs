@@ -1,7 +1,8 @@
-//! A run's part in publishing: when, and what of a publication that fails.
+//! The publications of a run: their time, and the handling of those that fail.
 //!
-//! Training does not end because a registry cannot be reached: what was not published is said, and the next
-//! version has it. Only a run whose last publication failed ends with an error, when all else is done.
+//! Training does not end because a registry cannot be reached: the failure is reported, and the
+//! next version has what is missing. Only a run whose last publication failed ends with an error,
+//! when everything else is done.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,17 +19,18 @@ use crate::observer::{Observer, PublishReport};
 
 use crate::publish::{Moment, Opening, Published, Publisher, REMEMBERED, Wish};
 
-/// What a run has published.
+/// The publications of a run so far.
 #[derive(Default)]
 pub(super) struct PublishState {
     publisher: Option<Publisher>,
     pub(super) last: Option<Published>,
-    /// Why the last publication failed, if it did.
+    /// The error of the last publication, if it failed.
     problem: Option<Error>,
 }
 
 impl Run {
-    /// Opens what publishes, where the job asks for it: what it needs is missed now and not hours later.
+    /// Opens the publisher, where the job asks for one, so that a missing requirement is found now
+    /// and not hours later.
     pub(super) fn open_publisher(
         &mut self,
         sides: &SideTables,
@@ -57,9 +59,9 @@ impl Run {
         Ok(())
     }
 
-    /// Publishes what a run that was killed had checkpointed and not published.
+    /// Publishes the state that a killed run had checkpointed and not published.
     pub(super) fn catch_up_publishing(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        // A run that begins from another's checkpoint has nothing of its own yet.
+        // A run that begins from another's checkpoint has no checkpoint of its own yet.
         if self.output.checkpointed.is_none() {
             return Ok(());
         }
@@ -71,15 +73,15 @@ impl Run {
         Ok(())
     }
 
-    /// Whether a version follows the step that was just done.
+    /// Returns whether a version is due after the last step.
     pub(super) fn is_publishing_due(&self) -> bool {
         let every = self.job.publish.as_ref().and_then(|publish| publish.every);
         self.position.step > 0
             && every.is_some_and(|n| self.position.step.is_multiple_of(n.get() as u64))
     }
 
-    /// Whether an epoch's end is published: of the best one, or of every one in a job whose versions go
-    /// by steps.
+    /// Returns whether an epoch's end is published: that of the best epoch, or of every epoch in a
+    /// job that publishes by steps.
     fn is_published_at_end(&self, is_best: bool) -> bool {
         self.job.publish.as_ref().is_some_and(|publish| is_best || publish.every.is_some())
     }
@@ -108,7 +110,7 @@ impl Run {
         self.publish(metrics, observer)
     }
 
-    /// Publishes the state as it is.
+    /// Publishes the current state.
     pub(super) fn publish(
         &mut self,
         metrics: BTreeMap<String, f64>,
@@ -141,7 +143,7 @@ impl Run {
         Ok(())
     }
 
-    /// Refuses to end well where the last version could not be published.
+    /// Returns the error of the last version, if it could not be published.
     pub(super) fn check_published(&mut self, checkpoint: &Path) -> Result<()> {
         match self.output.publishing.problem.take() {
             None => Ok(()),

@@ -1,10 +1,12 @@
 //! A run's checkpoints: when one begins, goes on beside the steps, and is there.
 //!
 //! # Invariants
-//! * At most one is open. What it holds is of the step that it began behind, and what training computes does
-//!   not depend on it: a run that is killed meanwhile goes on from the one before and does the same again.
-//! * One that holds changes stands on the last one that has its name, so that what is on disk is a chain at any
-//!   time. How many there are to a whole one is counted along the chain, by a resumed run like by any other.
+//! * At most one is open. What it holds is of the step that it began behind, and what training
+//!   computes does not depend on it: a run that is killed meanwhile goes on from the one before and
+//!   does the same again.
+//! * One that holds changes stands on the last one that has its name, so that what is on disk is a
+//!   chain at any time. How many there are to a whole one is counted along the chain, by a resumed
+//!   run like by any other.
 
 use std::time::Instant;
 
@@ -22,24 +24,24 @@ use crate::trace_span::span;
 #[derive(Debug)]
 pub(super) struct Saving {
     writing: Writing,
-    /// Steps that were done when it began.
+    /// The number of steps done when it began.
     step: u64,
     began: Instant,
-    /// Checkpoints that it stands on.
+    /// The number of checkpoints that it stands on.
     behind: usize,
 }
 
-/// How much of the tables a checkpoint holds.
+/// The extent of a checkpoint's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Everything.
+    /// All rows of the tables.
     Whole,
-    /// What changed since the last one, where `train.full_every` lets it stand on that.
+    /// The rows that changed since the last checkpoint, where `train.full_every` allows that.
     Changes,
 }
 
 impl Run {
-    /// Begins a checkpoint of this moment, behind the end of the one that is open.
+    /// Begins a checkpoint of this moment, after the end of the one that is open.
     pub(super) fn begin_checkpoint(
         &mut self,
         extent: Extent,
@@ -50,8 +52,8 @@ impl Run {
             return Ok(());
         }
         self.stage(Stage::Checkpoint, |run| run.stage_checkpoint(extent))?;
-        // Without a thread beside this one, nothing would be written before it is waited for, and all rows that
-        // change until then would be kept twice.
+        // Without a thread beside this one, nothing would be written before it is waited for, and
+        // all rows that change until then would be kept twice.
         if self.options.workers.threads() == 1 {
             return self.finish_checkpoint(observer);
         }
@@ -103,7 +105,7 @@ impl Run {
         Ok(())
     }
 
-    /// Goes on with the open checkpoint, if there is one, between two steps.
+    /// Continues the open checkpoint, if there is one, between two steps.
     pub(super) fn advance_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let Some(saving) = self.output.saving.take() else { return Ok(()) };
         let (writing, is_done) = self.stage(Stage::Checkpoint, |run| {
@@ -135,7 +137,8 @@ impl Run {
         self.finish_checkpoint(observer)
     }
 
-    /// Ends the open checkpoint of a run that ends: what it holds is good, whatever training came to since.
+    /// Finishes the open checkpoint of a run that ends. It is valid, whatever the outcome of the
+    /// training.
     pub(super) fn finish_checkpoint_after<T>(
         &mut self,
         outcome: Result<T>,
@@ -148,7 +151,7 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// Nobody may be writing into the open checkpoint's folder when it is removed.
+    /// Abandons the open checkpoint, so that no task writes into its folder while it is removed.
     fn drop(&mut self) {
         if let Some(saving) = self.output.saving.take() {
             saving.writing.abandon(self.client.as_mut());

@@ -1,8 +1,8 @@
 //! One step: pull, forward and backward, then the push and the dense optimizer at once.
 //!
 //! With clipping, gradients are staged first, because the norm is over everything: tables, their
-//! regularisers (over whole tables where those are dense) and dense parameters. Without it, push and
-//! apply are one.
+//! regularisers (over whole tables where those are dense) and dense parameters. Without it, push
+//! and apply are one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,11 +87,11 @@ impl Looking {
 }
 
 impl Run {
-    /// Trains on a batch and returns its mean loss before the step. Where a step has several batches, only
-    /// the last of them moves weights.
+    /// Trains on a batch and returns its mean loss before the step. Where a step has several
+    /// batches, only the last of them moves weights.
     ///
-    /// `next` is the plan of the next batch, where that is known: the rows that it needs from disk are read
-    /// meanwhile.
+    /// `next` is the plan of the next batch, where that is known: the rows that it needs from disk
+    /// are read meanwhile.
     pub(super) fn train_step(
         &mut self,
         planned: &Planned,
@@ -131,7 +131,8 @@ impl Run {
         Ok(())
     }
 
-    /// Runs the training graph on the pulled rows. Fills the gradients of the rows, and returns the loss.
+    /// Runs the training graph on the pulled rows. Fills the gradients of the rows, and returns the
+    /// loss.
     fn forward_and_backward(&mut self, planned: &Planned) -> Result<f64> {
         let Self { job, options, data, model, buffers, position, .. } = self;
         let StepBuffers { rows, grads, accumulated, log_frequency, item_column, .. } = buffers;
@@ -160,8 +161,8 @@ impl Run {
         Ok(loss)
     }
 
-    /// Adds the batch to its step. Returns the plan of the whole step with its gradients in the buffer, or
-    /// `None` where further batches follow.
+    /// Adds the batch to its step. Returns the plan of the whole step with its gradients in the
+    /// buffer, or `None` where further batches follow.
     fn accumulate(&mut self, planned: &Planned, is_last: bool) -> Result<Option<Arc<LookupPlan>>> {
         let batches = self.job.train.accumulate.get() as u64;
         if batches == 1 {
@@ -183,8 +184,8 @@ impl Run {
         })
     }
 
-    /// Returns the factor of the step's gradients, which clips them, or `None` where they have no finite norm
-    /// and the step must be skipped. Stages the gradients of rows where the job clips.
+    /// Returns the factor of the step's gradients, which clips them, or `None` where they have no
+    /// finite norm and the step must be skipped. Stages the gradients of rows where the job clips.
     fn gradient_scale(&mut self, plan: &Arc<LookupPlan>) -> Result<Option<f32>> {
         // Taken with and without clipping: a gradient that is not finite must reach no weight.
         let dense_sq_norm = self.stage(Stage::Optimizer, Self::dense_sq_norm)?;
@@ -212,8 +213,9 @@ impl Run {
 
     /// Pushes the gradients of rows and moves the dense parameters.
     ///
-    /// Rows and dense weights do not depend on each other, so that a thread that is idle in one works on the
-    /// other. An error of either ends the run, and nothing is saved of what the other has moved.
+    /// Rows and dense weights do not depend on each other, so that a thread that is idle in one
+    /// works on the other. An error of either ends the run, and nothing is saved of what the other
+    /// has moved.
     fn push_and_optimize(&mut self, plan: &Arc<LookupPlan>, grad_scale: f32) -> Result<()> {
         let begin = Instant::now();
         let step = self.position.step + 1;
@@ -318,11 +320,12 @@ fn timed(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// Fills in, for each row, the logarithm of the number of steps that have pushed its item, at least 1.
+/// Fills in, for each row, the logarithm of the number of steps that have pushed its item, at least
+/// 1.
 ///
-/// The softmax over a batch does not see a number that is added to all rows alike, so that the number of
-/// steps need not be subtracted (Yi et al. 2019 estimate the same: the share of the batches that an item
-/// is in).
+/// The softmax over a batch does not see a number that is added to all rows alike, so that the
+/// number of steps need not be subtracted (Yi et al. 2019 estimate the same: the share of the
+/// batches that an item is in).
 fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mut Vec<f32>) {
     let column = &plan.columns[column];
     let counts = rows.tables[column.table].counts.as_deref().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Whole runs in this process: what accumulation, schedules, averages and freezing do to a training.
+//! Whole runs in this process: the effect of accumulation, schedules, averages and freezing on a
+//! training.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,7 +36,7 @@ fn csv(part: u64, rows: u64) -> String {
     text
 }
 
-/// A folder with data; runs go below it.
+/// A temporary folder with data and runs.
 struct Place(TempDir);
 
 impl Place {
@@ -68,7 +69,7 @@ impl Place {
         train(self.job(output, more), TrainOptions::new(2).unwrap(), &mut Silent).unwrap()
     }
 
-    /// Every file of a run's newest checkpoint.
+    /// Reads every file of a run's newest checkpoint.
     fn files(&self, output: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let newest = self.newest(output);
         let mut files = BTreeMap::new();
@@ -91,7 +92,7 @@ impl Place {
         RunDir::new(self.path(output)).newest().unwrap().unwrap()
     }
 
-    /// The weights that training goes on from, and those that are scored with.
+    /// Returns the newest weights, and those that score.
     fn params(&self, output: &str) -> (Params, Params) {
         let checkpoint = self.newest(output);
         let job = checkpoint.job().unwrap();
@@ -105,7 +106,7 @@ impl Place {
         (params, scored)
     }
 
-    /// Log odds of the validation rows.
+    /// Returns the log odds of the validation rows.
     fn logits(&self, output: &str) -> Vec<f32> {
         let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
         let mut loaded = Loaded::open(self.newest(output).path(), workers).unwrap();
@@ -144,7 +145,8 @@ fn a_step_of_several_batches_is_that_of_one_with_all_their_rows() {
              [tables.item]\noptimizer = {{ kind = 'sgd', lr = 0.5 }}\n"
         )
     };
-    // By rules that do not divide by what may be nothing but rounding. 600 rows: the last step of an epoch has fewer batches, and the last of these fewer rows.
+    // The optimizers do not divide by values that may be rounding errors alone. With 600 rows the
+    // last step of an epoch has fewer batches, and the last of these has fewer rows.
     let whole = place.run("whole", &train(1, 128));
     let parts = place.run("parts", &train(4, 32));
     assert_eq!((whole.steps, parts.steps), (10, 10));
@@ -154,12 +156,12 @@ fn a_step_of_several_batches_is_that_of_one_with_all_their_rows() {
     assert!(apart < 2e-5, "{apart}");
     let apart = furthest(&place.logits("whole"), &place.logits("parts"));
     assert!(apart < 2e-4, "{apart}");
-    // It is not the training of the small batches.
+    // The result differs from training on the small batches.
     place.run("small", &train(1, 32));
     assert!(furthest(&place.logits("whole"), &place.logits("small")) > 1e-2);
 }
 
-/// Stops a run when so many batches were trained.
+/// An observer that stops a run after this many batches.
 struct StopBehind {
     batches: u64,
     seen: u64,
@@ -180,7 +182,7 @@ impl Observer for StopBehind {
 #[test]
 fn a_run_that_was_stopped_anywhere_ends_in_the_same_bytes() {
     let place = Place::new();
-    // With whatever has a state or depends on where a step begins.
+    // The settings include everything that has a state or depends on where a step begins.
     let more = "[model]\nkind = 'deepfm'\nhidden = [8, 4]\nbatch_norm = true\ndropout = 0.2\n\
         [train]\nepochs = 2\nbatch_size = 40\naccumulate = 3\nclip_norm = 5.0\n\
         optimizer = { kind = 'lamb', lr = 0.01, weight_decay = 0.01 }\n\
@@ -219,10 +221,10 @@ fn averages_are_what_is_scored_with_and_nothing_else() {
     assert_eq!(weights, place.params("plain").0, "training does not see the average");
     assert_ne!(scored, weights);
     assert_eq!(place.params("plain").1, weights);
-    // Validation, the test behind the run and an evaluation of the checkpoint agree.
+    // Validation, the test after the run and an evaluation of the checkpoint agree.
     assert_ne!(plain.valid_auc, swa.valid_auc);
     assert_eq!(swa.test.unwrap().auc, swa.valid_auc);
-    // Until a step has counted, the weights are.
+    // Until a step has counted, the newest weights score.
     let later = place.run("later", &train("average = { kind = 'ema', start = 1000 }"));
     assert_eq!(later.valid_auc, plain.valid_auc);
 }
@@ -238,7 +240,7 @@ fn a_version_has_the_averages() {
     place.run("averaged", &publish);
     let (weights, scored) = place.params("averaged");
     assert_ne!(weights, scored);
-    // A run that moves nothing scores with what it has begun with.
+    // A run that moves nothing scores with its initial weights.
     let still = format!(
         "{DNN}[train]\nepochs = 1\nbatch_size = 50\noptimizer = {{ kind = 'sgd', lr = 1e-12 }}\n\
          freeze_tables = ['*']\nwarm_start = {{ registry = {registry:?}, model = 'm', version = 1 }}\n"
@@ -247,7 +249,7 @@ fn a_version_has_the_averages() {
     assert_eq!(place.params("still").0, scored);
 }
 
-/// The losses that were trained on, against what labels and logits make of them.
+/// The trained losses, compared with those computed from labels and logits.
 struct Losses<F> {
     of_row: F,
     steps: u64,
@@ -277,7 +279,7 @@ fn the_loss_of_the_job_is_what_is_trained_on() {
         train(place.job(output, &more), TrainOptions::new(1).unwrap(), &mut losses).unwrap();
         assert_eq!(losses.steps, 12);
     };
-    // The probability of the label that is there.
+    // The probability of the observed label.
     let p = |z: f64, y: bool| 1.0 / (1.0 + if y { (-z).exp() } else { z.exp() });
     check("plain", "kind = 'bce'", &|z, y| -p(z, y).ln());
     let weighted = "kind = 'bce'\npositive_weight = 3.0\nnegative_weight = 0.5";
@@ -300,7 +302,7 @@ fn a_schedule_reaches_the_dense_part_and_on_request_the_tables() {
             "[train.schedule]\ntables = {tables}\ndecay = {{ kind = 'step', every = 12, factor = 1e-9 }}\n"
         )
     };
-    // One epoch has 12 steps; behind it the rate is next to nothing.
+    // One epoch has 12 steps, after which the rate is close to zero.
     place.run("one", &train(1, ""));
     place.run("all", &train(2, &frozen_soon(true)));
     place.run("dense", &train(2, &frozen_soon(false)));
@@ -366,7 +368,8 @@ fn a_run_begins_from_a_version_where_it_has_a_place_for_what_is_there() {
         "[publish]\nregistry = {registry:?}\nmodel = 'm'\nparity_rows = 8\n{DNN}[train]\nepochs = 1\nbatch_size = 50\n"
     );
     place.run("first", &publish);
-    // With everything frozen but one bias and the rate next to nothing, what is scored is the version.
+    // With everything frozen but one bias and a rate close to zero, the scores are those of the
+    // version.
     let warm = |extra: &str| {
         format!(
             "[train]\nepochs = 1\nbatch_size = 50\noptimizer = {{ kind = 'sgd', lr = 1e-12 }}\n\
@@ -382,7 +385,7 @@ fn a_run_begins_from_a_version_where_it_has_a_place_for_what_is_there() {
     );
     assert!(!said.contains("begin as in a new run"), "{said}");
 
-    // Another model: what it has by the same name and shape is taken, the rest is listed.
+    // Another model takes the parts of the same name and shape, and lists the rest.
     let deeper = "[model]\nkind = 'deepfm'\nhidden = [8, 4, 4]\n";
     let said = notes_of(&place, "deeper", &format!("{deeper}{}", warm(""))).unwrap().join("\n");
     assert!(said.contains("the version does not have them: mlp.2.weight, mlp.2.bias"), "{said}");
@@ -397,7 +400,8 @@ fn a_run_begins_from_a_version_where_it_has_a_place_for_what_is_there() {
     let error = notes_of(&place, "longer", &longer).unwrap_err().to_string();
     assert!(error.contains("table `item`") || error.contains("mlp.0"), "{error}");
 
-    // It learns on, and a run that is stopped goes on from its own checkpoint, wherever the registry is by then.
+    // The run goes on learning, and a stopped run resumes from its own checkpoint, even where the
+    // registry has moved.
     let learn = format!(
         "{DNN}[train]\nepochs = 2\nbatch_size = 50\nwarm_start = {{ registry = {registry:?}, model = 'm' }}\n"
     );
@@ -409,7 +413,7 @@ fn a_run_begins_from_a_version_where_it_has_a_place_for_what_is_there() {
     let options = TrainOptions { resume: true, ..TrainOptions::new(2).unwrap() };
     train(place.job("parts", &moved), options, &mut Silent).unwrap();
     let (mut whole, mut parts) = (place.files("whole"), place.files("parts"));
-    // The manifest has the job in it, and with it where the registry was.
+    // The manifest contains the job, and with it the place of the registry.
     assert!(whole.remove(Path::new("MANIFEST")) != parts.remove(Path::new("MANIFEST")));
     assert_eq!(whole, parts);
     assert!(!place.path("whole/warm-start").exists());
@@ -432,7 +436,7 @@ fn how_often_items_come_may_be_read_from_their_rows() {
     assert_ne!(params("table"), params("none"));
     assert_ne!(params("table"), params("data"));
     assert!(!place.files("table").contains_key(Path::new("frequencies")));
-    // The counts are in the checkpoint with the rows.
+    // The checkpoint holds the counts with the rows.
     let options = TrainOptions::new(1).unwrap();
     let mut observer = StopBehind { batches: 7, seen: 0, stop: options.stop.clone() };
     super::train(place.job("parts", &table), options, &mut observer).unwrap();
@@ -471,7 +475,7 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     let timeline = report.profile.as_ref().unwrap();
     assert_eq!(place.files("plain"), place.files("profiled"));
 
-    // Ten batches an epoch: the first and one in five.
+    // An epoch has ten batches, of which the first and one in five are recorded.
     assert_eq!(timeline.batches, 20);
     let steps: Vec<u64> = timeline.sampled.iter().map(|sampled| sampled.step).collect();
     assert_eq!(steps, [1, 6, 11, 16]);
@@ -485,7 +489,8 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
         for stage in [Stage::Wait, Stage::Pull, Stage::Model, Stage::Optimizer, Stage::Other] {
             assert!(inside(&of(What::Stage(stage)), &step), "{stage:?}");
         }
-        // Where the dense optimizer took longer than the push beside it, the time is its own.
+        // Where the dense optimizer took longer than the push beside it, the time is counted as the
+        // optimizer's.
         let push = sampled.spans.iter().find(|s| s.what == What::Stage(Stage::Push));
         assert!(push.is_none_or(|push| inside(push, &step)));
         of(What::Decode);
@@ -532,14 +537,14 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     assert!((shares - 1.0).abs() < 1e-9);
     let product = summary.kernels.iter().find(|kernel| kernel.is_product).unwrap();
     assert!(product.gflops > 0.0 && product.of_limit.is_some());
-    // A probe cannot say that products are slower than they were.
+    // The limits of products are never below the rates that the run has reached.
     let busy = timeline.summary(&Limits { product_flops: 1.0, ..limits }, &report.seconds);
     assert!(busy.limits.product_flops >= 2e9 * product.gflops * (1.0 - 1e-9));
     assert!(busy.kernels.iter().all(|k| !k.is_product || k.of_limit.unwrap() <= 1.0 + 1e-9));
     assert!(summary.bound_samples_per_second.unwrap() > 0.0);
     assert!(summary.advice[0].contains("this job"), "{:?}", summary.advice);
 
-    // Where gradients are clipped, rows are staged first, and that is no push.
+    // Where gradients are clipped, rows are staged first, and staging is not counted as a push.
     let clipped = profiled_with("clipped", &format!("{more}clip_norm = 1.0\n"), usize::MAX);
     for sampled in &clipped.profile.unwrap().sampled {
         let stage = |stage| sampled.spans.iter().filter(|s| s.what == What::Stage(stage)).count();
@@ -547,7 +552,7 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
         assert!(stage(Stage::Push) <= 1);
     }
 
-    // Where there is room for little, one batch in twenty is left of one in five, over the whole run.
+    // With a limit on spans, one batch in twenty is left of one in five, over the whole run.
     let small = profiled("small", 1).profile.unwrap();
     assert_eq!((small.sampled.len(), small.sampled[0].step), (1, 1));
     assert!(small.every > 5 && small.every % 5 == 0);

@@ -52,8 +52,9 @@ impl Run {
 
     /// Counts the time since `begin`, in which the push and the dense optimizer ran.
     ///
-    /// One thread has run one after the other, and each is counted. Several threads have run both at once,
-    /// which took the time of the longer: the time until `joined` is the push where that was the longer.
+    /// One thread has run one after the other, and each is counted. Several threads have run both
+    /// at once, which took the time of the longer: the time until `joined` is the push where that
+    /// was the longer.
     pub(super) fn count_push_and_optimizer(
         &mut self,
         begin: Instant,

@@ -1,13 +1,13 @@
-//! What the rows of a batch are used for: shows and clicks, for tables that keep statistics of use.
+//! The uses of a batch's rows: shows and clicks, for tables that keep statistics of use.
 //!
-//! A show is an occurrence of a key, in whichever of the table's features; a click is the label of the first task over
-//! them. Both are summed in the order of the batch, so that they do not depend on who works on what. A row of the
-//! batch without that label is a show and no click.
+//! A show is an occurrence of a key, in any of the table's features; a click is the label of the
+//! first task over them. Both are summed in the order of the batch, so that they do not depend on
+//! the division of work. A row of the batch without that label is a show and no click.
 
 use zillion_feature::{Batch, LookupPlan, RowBuffer, TablePlan, Use};
 use zillion_rows::TableSpec;
 
-/// Says in `grads` what each row was used for, of tables that keep it.
+/// Writes the uses of each row into `grads`, for tables that keep statistics of use.
 pub(super) fn note_uses(
     batch: &Batch,
     plan: &LookupPlan,
@@ -34,7 +34,7 @@ fn uses_of(table: &TablePlan, clicks: &[f32]) -> impl Iterator<Item = Use> {
     })
 }
 
-/// The label of each value of a table, in the table's order of values.
+/// Returns the label of each value of a table, in the table's order of values.
 fn clicks_by_value(batch: &Batch, plan: &LookupPlan, table: usize) -> Vec<f32> {
     let label = batch.labels.first();
     let click = |row: usize| -> f32 {
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn shows_are_occurrences_and_clicks_their_labels() {
         let key = FeatureKey::from_u64;
-        // Two columns of one table: one id a row, and lists.
+        // The table has two columns: one id a row, and lists.
         let ids = KeyColumn::single(vec![key(1), key(2), key(1)]);
         let lists = KeyColumn::ragged(vec![0, 2, 2, 3], vec![key(1), key(3), key(3)]);
         let values: Vec<FeatureKey> = ids.keys.iter().chain(&lists.keys).copied().collect();

@@ -1,13 +1,16 @@
-//! A run that begins from a version: what was published is taken over where the job has a place for it.
+//! Runs that begin from a version of a model, whose weights are copied where the job has a place
+//! for them.
 //!
-//! A checkpoint continues a training (`--from`): the same model, with everything that optimizers remember. A version
-//! has weights only, and may be of another job: dense parameters go by name, rows by table and segment. What
-//! has the same name and another shape is an error; what only one side has is said. The version is loaded as a
-//! server loads it, its chain, checksums and parity rows included, so that what cannot be trusted begins nothing.
+//! A checkpoint continues a training: the same model, with all optimizer state. A version has
+//! weights only, and may be of another job: dense parameters go by name, rows by table and segment.
+//! Parts with the same name and another shape are an error; parts that only one side has are
+//! listed. The version is loaded as a server loads it, with its chain, checksums and parity rows,
+//! so that no run begins from a version that cannot be trusted.
 //!
 //! # Crash consistency
-//! Only the first sitting of a run begins: one that was killed before its first checkpoint begins again, the others
-//! go on from theirs, which holds all of it. What was fetched lies in a folder of its own and goes.
+//! Only the first session of a run begins from the version. A run that was killed before its first
+//! checkpoint begins again, and later sessions resume from a checkpoint, which holds all of it. The
+//! fetched files lie in a folder of their own, which is removed.
 
 use std::sync::Arc;
 
@@ -23,10 +26,10 @@ use crate::error::{Error, Result};
 use crate::job::WarmStart;
 use crate::observer::Observer;
 
-/// Folder of the run that a version is fetched into.
+/// The folder of the run that a version is fetched into.
 const FOLDER: &str = "warm-start";
 
-/// A version, and how errors name it.
+/// The version that a run begins from, and its name in errors.
 pub(super) struct Origin {
     version: Servable,
     name: String,
@@ -49,13 +52,13 @@ impl Run {
         let mut cache = Cache::open(&folder, model.name(), files.clone())?;
         let workers = &self.options.workers;
         let version = Servable::load(&model, number, None, &mut cache, workers, &mut Unthrottled)?;
-        // What is mapped stays readable, and nobody needs the names.
+        // Mapped files stay readable after their names are removed.
         files.remove_dir(&folder)?;
         let name = format!("version {number} of {}", model.name());
         Ok(Some(Origin { version, name }))
     }
 
-    /// Takes the version's parameters and rows over.
+    /// Copies the version's parameters and rows.
     pub(super) fn begin_from(
         &mut self,
         origin: &Origin,
@@ -140,8 +143,8 @@ impl Run {
         Ok(())
     }
 
-    /// The version's statistics of the features that mean the same in the job: what its weights were learned
-    /// with.
+    /// Returns the version's statistics of the features that have the same meaning in the job. Its
+    /// weights were learned with them.
     pub(super) fn inherited_statistics(&self, origin: Option<&Origin>) -> Statistics {
         let Some(origin) = origin else { return Statistics::default() };
         let theirs = &origin.version.encoder().schema().features;
@@ -156,7 +159,7 @@ impl Run {
     }
 }
 
-/// Whether statistics of one feature are of use for the other.
+/// Returns whether statistics of one feature are valid for the other.
 fn mean_the_same(a: &FeatureSpec, b: &FeatureSpec) -> bool {
     match (&a.kind, &b.kind) {
         (FeatureKind::Numeric { transform: a, .. }, FeatureKind::Numeric { transform: b, .. }) => {

@@ -41,7 +41,8 @@ impl Window {
         self.recent.push(batch, logits);
     }
 
-    /// Returns the mean loss and the AUCs of rows that no report has covered; `None` where there are none.
+    /// Returns the mean loss and the AUCs of rows that no report has covered; `None` where there
+    /// are none.
     pub(super) fn rest(&self) -> Option<RecentFigures> {
         let loss = self.loss_sum / self.rows as f64;
         (self.rows > 0).then(|| RecentFigures { loss, aucs: self.recent.aucs() })
