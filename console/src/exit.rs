@@ -42,7 +42,20 @@ pub fn format_error(error: &anyhow::Error) -> String {
     if error.chain().any(is_of_one_row) {
         text.push_str(" (`data.max_bad_rows = 100` leaves up to 100 such rows out, `data.rejects` lists them)");
     }
+    text.extend(error.chain().filter_map(name_flags));
     text
+}
+
+/// Names the flags of `zillion train` that an error of the trainer leaves to its caller. A library knows
+/// settings and no flags.
+fn name_flags(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    match cause.downcast_ref()? {
+        Error::WouldOverwrite { .. } => {
+            Some(" (`--resume` resumes, `--set run.output=..` chooses another folder)")
+        }
+        Error::OtherModel { .. } => Some(" (`--from` names the checkpoint to begin from)"),
+        _ => None,
+    }
 }
 
 /// Returns whether leaving a row out of the data would help.

@@ -241,7 +241,7 @@ fn a_chain_with_a_gap_or_another_link_is_refused_by_name() {
             .args(["-r", &place.text(&folder("other", step)), path.to_str().expect("text")])
             .status();
         assert!(copied.expect("cp runs").success());
-        refused(&[&format!("step-{step:012}"), "another one is in its place"]);
+        refused(&[&format!("step-{step:012}"), "another checkpoint is in its place"]);
         fs::remove_dir_all(&path).expect("our own folder can be removed");
         fs::rename(&aside, &path).expect("it can be moved");
         assert_eq!(eval().0, Some(0));

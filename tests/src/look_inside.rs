@@ -95,7 +95,7 @@ fn an_unknown_node_is_answered_with_the_nearest() {
     let (code, said) = place.train_fails(&["--fetch", "mpl.0"]);
     assert_eq!(code, 2, "{said}");
     let expected =
-        "the model has no node `mpl.0`; did you mean `mlp.0`? `zillion model graph JOB` lists all";
+        "unknown node `mpl.0`; did you mean `mlp.0`? `zillion model graph JOB` lists all nodes";
     assert!(said.contains(expected), "{said}");
     let (code, said) = place.train_fails(&["--fetch", "rows.user"]);
     assert_eq!(code, 2, "{said}");

@@ -62,7 +62,7 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
         if rows.is_none() {
             findings.note(
                 "data.train",
-                "compressed text does not say how many rows it has: figures are those of the sample",
+                "the number of rows is unknown, because the text is compressed: figures are those of the sample",
             );
         }
         let known = rows.map(|(n, _)| n);
@@ -161,7 +161,7 @@ fn machine_checks(
     if let Some(threads) = job.run.threads.filter(|&threads| threads > cores) {
         findings.warning(
             "run.threads",
-            format!("{threads} threads on {cores} cores wait for each other; leave it out for one a core"),
+            format!("{threads} threads on {cores} cores wait for each other; remove the setting for one thread a core"),
         );
     }
     let lanes = job.train.lanes;
@@ -175,8 +175,8 @@ fn machine_checks(
     if machine::huge_pages() == Some(machine::HugePages::Never) {
         findings.warning(
             "machine",
-            "huge pages are off: large tables are about half as fast; \
-             echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+            "huge pages are off, which makes large tables about half as fast; \
+             run `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`",
         );
     }
     // Row groups are read side by side, parts of tables are mapped all at once when one is loaded.
@@ -186,7 +186,7 @@ fn machine_checks(
         findings.warning(
             "machine",
             format!(
-                "about {files} files will be open at once and {} may be: ulimit -n {}",
+                "about {files} files will be open at once, and the limit is {}; run `ulimit -n {}`",
                 limit.soft,
                 2 * files
             ),
@@ -198,7 +198,7 @@ fn machine_checks(
         findings.note(
             "run.output",
             format!(
-                "holds checkpoints already: `train` will want --resume or another folder: {}",
+                "already holds checkpoints; resume that run, or choose another folder: {}",
                 run.path().display()
             ),
         );

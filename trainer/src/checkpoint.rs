@@ -1,10 +1,10 @@
-//! A checkpoint: what training needs to go on, at one point in time, in a folder of its own.
+//! A checkpoint: the whole state of a training at one point in time, in a folder of its own.
 //!
 //! ```text
 //! checkpoints/step-000000001234/
-//!     MANIFEST               what the folder holds, with a hash of every file and of itself
+//!     MANIFEST               contents of the folder, with a hash of every file and of itself
 //!     dense.safetensors      dense parameters, running statistics, optimizer state
-//!     frequencies            how often each item stands in the training data, for retrieval models
+//!     frequencies            how often each item occurs in the training data, for retrieval models
 //!     tables/<table>/part-00000.arrow ...
 //! ```
 //!
@@ -13,7 +13,7 @@
 //! (see [`chain`]).
 //!
 //! # Crash consistency
-//! The folder is staged under a hidden name, synced and renamed: it is there whole or not at all.
+//! The folder is staged under a hidden name, synced and renamed: it exists whole or not at all.
 //!
 //! # Invariants
 //! The bytes are a function of the job (without `[run]`) and the position: the same for any number
@@ -119,7 +119,7 @@ impl Checkpoint {
         let failed = |source| Error::Io { action, path: path.clone(), source };
         let bytes = std::fs::read(&path).map_err(failed)?;
         if FileDigest::of(&bytes) != *digest {
-            let problem = "its bytes are not those that were written".to_owned();
+            let problem = "its bytes are not the bytes that were written".to_owned();
             return Err(Error::Checkpoint { path, problem });
         }
         Ok(bytes)

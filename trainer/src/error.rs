@@ -42,7 +42,7 @@ pub enum Error {
     #[error("cannot print the configuration: {0}")]
     Print(#[source] toml::ser::Error),
     /// A checkpoint folder without a manifest, or with one that cannot be trusted.
-    #[error("checkpoint refused: {problem}; delete the folder to fall back to an older checkpoint: {}", path.display())]
+    #[error("checkpoint {} is refused: {problem}; delete its folder to resume from an older one", path.display())]
     Checkpoint {
         /// The file that is refused.
         path: PathBuf,
@@ -50,8 +50,8 @@ pub enum Error {
         problem: String,
     },
     /// A checkpoint that belongs to another job.
-    #[error("checkpoint of another job: `{key}` was {saved} when it was written and is {given} now; \
-             train into another folder (run.output), or undo the change: {}", path.display())]
+    #[error("checkpoint {} belongs to another job: `{key}` was {saved} when it was written and is {given} now; \
+             train into another folder (`run.output`), or undo the change", path.display())]
     OtherJob {
         /// The folder of the checkpoint.
         path: PathBuf,
@@ -63,8 +63,8 @@ pub enum Error {
         given: String,
     },
     /// A checkpoint of another model, which a run cannot begin from.
-    #[error("checkpoint of another model: `{key}` was {saved} when it was written and is {given} now; \
-             begin without --from, or undo the change: {}", path.display())]
+    #[error("checkpoint {} belongs to another model: `{key}` was {saved} when it was written and is {given} now; \
+             begin without it, or undo the change", path.display())]
     OtherModel {
         /// The folder of the checkpoint.
         path: PathBuf,
@@ -76,7 +76,7 @@ pub enum Error {
         given: String,
     },
     /// A version that does not fit the job that is to begin from it.
-    #[error("cannot begin from {version} (train.warm_start): {what}: {problem}")]
+    #[error("{what} of {version} does not fit the job (`train.warm_start`): {problem}")]
     WarmStart {
         /// The name of the version.
         version: String,
@@ -86,8 +86,8 @@ pub enum Error {
         problem: String,
     },
     /// Training files that differ from those that the checkpoint's position refers to.
-    #[error("checkpoint inside an epoch of other files: training file {index} was {saved} when it was written and is {given} now; \
-             put the files back as they were, or train into another folder (run.output): {}", path.display())]
+    #[error("checkpoint {} is inside an epoch of other files: training file {index} was {saved} when it was written and is {given} \
+             now; put the files back as they were, or train into another folder (`run.output`)", path.display())]
     OtherFiles {
         /// The folder of the checkpoint.
         path: PathBuf,
@@ -100,21 +100,21 @@ pub enum Error {
     },
     /// A schedule that judges by an AUC that does not exist.
     #[error(
-        "the validation set's {rows} rows are of one class, so there is no AUC for train.plateau to judge by; \
-             validate on rows of both classes, set train.plateau.metric = \"logloss\", or remove train.plateau"
+        "the validation set has {rows} rows of one class, so that `train.plateau` has no AUC to judge by; validate on rows of \
+             both classes, set `train.plateau.metric = \"logloss\"`, or remove `train.plateau`"
     )]
     OneClass {
         /// The number of rows in the validation set.
         rows: u64,
     },
     /// A folder that already holds checkpoints, where the caller did not ask to resume.
-    #[error("the folder already holds checkpoints: go on with --resume, or choose another folder with --set run.output=..: {}", path.display())]
+    #[error("folder {} already holds checkpoints; resume that run, or choose another folder (`run.output`)", path.display())]
     WouldOverwrite {
         /// The folder of the run.
         path: PathBuf,
     },
     /// A folder without a checkpoint to resume from or to evaluate.
-    #[error("no checkpoint found: train first: {}", path.display())]
+    #[error("no checkpoint in {}; train first", path.display())]
     NoCheckpoint {
         /// The folder that was searched.
         path: PathBuf,
@@ -130,7 +130,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A node that is not in the model.
-    #[error("the model has no node `{name}`; {hint}`zillion model graph JOB` lists all")]
+    #[error("unknown node `{name}`; {hint}`zillion model graph JOB` lists all nodes")]
     UnknownNode {
         /// The name that was asked for.
         name: String,
@@ -139,7 +139,7 @@ pub enum Error {
     },
     /// A node whose values belong to no row of the batch.
     #[error(
-        "node `{name}` is {shape}, the rows of a table: look at the lookups that read it instead"
+        "node `{name}` of shape {shape} has the rows of a table and not of a batch; look at a lookup that reads it instead"
     )]
     NotByRow {
         /// The name that was asked for.
@@ -149,7 +149,7 @@ pub enum Error {
     },
     /// A loss that is not a finite number any more.
     #[error(
-        "the loss is {loss} at step {step}: training has diverged; lower the learning rates, set train.clip_norm, or standardise the numeric features (checkpoints before this step are intact)"
+        "training has diverged: the loss is {loss} at step {step}; lower the learning rates, set `train.clip_norm`, or standardise the numeric features (earlier checkpoints are intact)"
     )]
     Diverged {
         /// The step of the batch.
@@ -158,7 +158,7 @@ pub enum Error {
         loss: f64,
     },
     /// A training that succeeded, and whose last version could not be published.
-    #[error("{problem}; training is done, and `zillion publish {}` publishes what it came to", checkpoint.display())]
+    #[error("the last version is not published: {problem}; training is done, and `zillion publish {}` publishes its result", checkpoint.display())]
     NotPublished {
         /// The error of the publication.
         problem: Box<Error>,
@@ -167,7 +167,7 @@ pub enum Error {
     },
     /// An epoch without a step.
     #[error(
-        "none of the {rows} training rows is left to train: raise data.sample or data.negatives.keep, look at the rows that data.max_bad_rows leaves out, or lower train.batch_size where train.drop_last is set"
+        "none of the {rows} training rows is left to train; raise `data.sample` or `data.negatives.keep`, look at the rows that `data.max_bad_rows` leaves out, or lower `train.batch_size` where `train.drop_last` is set"
     )]
     NothingToTrain {
         /// The number of rows in the training data.

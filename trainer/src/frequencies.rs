@@ -1,11 +1,11 @@
-//! How often each item stands in the training data: what a retrieval model's scores are corrected
-//! by, and what the baseline that knows nothing but popularity ranks by.
+//! The frequency of each item in the training data, which corrects a retrieval model's scores and
+//! ranks the baseline of popularity.
 //!
-//! Counted in a first pass and frozen: an estimate that moved with the steps would start from
-//! nothing, and counts kept by a table would count histories too where these share it. (A job may
-//! say otherwise, `train.item_counts = "table"`, where a pass is too dear and the table is the
-//! items' own.) The checkpoint carries them, so that a resumed run need not count again and an
-//! evaluation has the baseline.
+//! Items are counted in a first pass and the counts are frozen: an estimate that moved with the
+//! steps would start from nothing, and counts kept by a table would also count histories where
+//! these share it. (A job may choose `train.item_counts = "table"`, where a pass is too expensive
+//! and the table is the items' own.) The checkpoint carries the counts, so that a resumed run does
+//! not count again and an evaluation has the baseline.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -44,7 +44,7 @@ const ROOT_KEYS: [&str; 13] = [
     "eval", "publish", "run",
 ];
 
-/// A validated job.
+/// A job whose settings have been validated.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The name of the run in messages and folder names.
@@ -69,7 +69,7 @@ pub struct Job {
     pub run: RunConfig,
 }
 
-/// The `[train]` section.
+/// The `[train]` section: the settings of training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
@@ -261,7 +261,7 @@ impl Job {
             return Err(ConfigError::at("train.epochs", "must be at least 1").into());
         }
         if train.full_every.get() > 1 && train.checkpoint_every.is_none() {
-            let reason = "counts checkpoints inside an epoch, and there are none; set `train.checkpoint_every` too";
+            let reason = "counts checkpoints inside an epoch, of which there are none; set `train.checkpoint_every` too";
             return Err(ConfigError::at("train.full_every", reason).into());
         }
         train.settings()?;

@@ -1,8 +1,8 @@
 //! The training loop: decode → plan → pull → forward and backward → push, on the one pool.
 //!
-//! What it is: the job (every section put together), the loop, validation with its schedule, early
-//! stop, checkpoints and resume, and the evaluation of a checkpoint. What it is not: it shows
-//! nothing (see [`Observer`]), parses no command line and serves no scores.
+//! The crate holds the job (every section put together), the loop, validation with its schedule,
+//! early stop, checkpoints and resume, and the evaluation of a checkpoint. It shows nothing
+//! (see [`Observer`]), parses no command line and serves no scores.
 //!
 //! The main path, as the command line composes it:
 //!

@@ -1,13 +1,13 @@
 //! The collection of a run's time, thread by thread.
 //!
 //! Every N-th batch is recorded whole, from the wait for it to the end of its step: stages by the
-//! thread that drives the run, what the pool's threads did, kernels by lane, decoding and planning.
-//! Between them, only what stands beside the steps is (validation, checkpoints, versions). Where
-//! that comes to more than a file should have, every second recorded batch is forgotten and N is
-//! doubled, so that what is left always covers the whole run.
+//! thread that drives the run, the work of the pool's threads, kernels by lane, decoding and
+//! planning. Between recorded batches, only the work beside the steps is recorded (validation,
+//! checkpoints, versions). Where that is more than a file should have, every second recorded batch
+//! is dropped and N is doubled, so that the rest always covers the whole run.
 //!
 //! # Invariants
-//! Recording reads clocks and nothing else: what a run computes is the same with and without.
+//! Recording reads clocks and nothing else: the result of a run is the same with and without it.
 
 mod advice;
 mod limits;

@@ -81,7 +81,7 @@ impl RejectFile {
 
 fn unreadable(path: &Path, source: std::io::Error) -> Error {
     Error::Io {
-        action: "cannot go on with the file of rejected rows; move it away",
+        action: "cannot continue the file of rejected rows; move it away",
         path: path.to_owned(),
         source,
     }

@@ -1,9 +1,9 @@
-//! Retrieval: for each row of a data set, where its item stands among all candidates.
+//! Retrieval: the rank of each row's item among all candidates.
 //!
-//! Candidates are the rows of a side table. Each gets its vector from the item's tower once; each
-//! row of the data gets its own from the user's tower and is multiplied with all of them, in
-//! blocks. Items of the row's history may be left out; the row's own item never is. The same places
-//! by how often each candidate stands in the training data are the baseline.
+//! Candidates are the rows of a side table. Each gets its vector from the item's tower once. Each
+//! row of the data gets its vector from the user's tower, which is multiplied with all candidates
+//! in blocks. Items of the row's history may be excluded; the row's own item never is. The baseline
+//! ranks by how often each candidate occurs in the training data.
 
 use std::collections::HashMap;
 use std::sync::Arc;

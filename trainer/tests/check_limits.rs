@@ -127,7 +127,7 @@ fn limits_below_one_step_are_named() {
         &report,
         Severity::Warning,
         "tables.user.max_rows",
-        &["holds 500 rows", "asks for about 19"],
+        &["holds 500 rows", "needs about 19"],
     );
     let report =
         place.check(&format!("[tables.user]\n{lru}\nmax_rows = 500\n[train]\nbatch_size = 100"));
@@ -138,7 +138,7 @@ fn limits_below_one_step_are_named() {
         &report,
         Severity::Warning,
         "tables.user.max_bytes",
-        &["one step asks", "train.batch_size"],
+        &["one step needs", "train.batch_size"],
     );
     let report = place.check(&format!(
         "[tables.\"*\"]\n{lru}\n[train]\nmax_table_bytes = '1200 KiB'\nbatch_size = 4000"
@@ -147,7 +147,7 @@ fn limits_below_one_step_are_named() {
         &report,
         Severity::Warning,
         "train.max_table_bytes",
-        &["`user`", "one step asks for about 3990"],
+        &["`user`", "one step needs about 3990"],
     );
     assert!(
         !report
@@ -203,12 +203,17 @@ fn memory_stays_within_the_limits_and_tables_share_them() {
         &report,
         Severity::Note,
         "tables.user",
-        &["within train.max_table_bytes", "the least go"],
+        &["within train.max_table_bytes", "the least important rows are evicted"],
     );
     // A table's own limit in bytes is one of its memory too.
     let report = place.check(&format!(
         "[tables.user]\ndim = 256\n{lru}\nmax_bytes = {limit}\n[train]\nbatch_size = 64"
     ));
     assert!(report.tables[0].bytes <= limit && report.tables[0].bytes_high <= limit);
-    finds(&report, Severity::Note, "tables.user", &["has room for", "the least go"]);
+    finds(
+        &report,
+        Severity::Note,
+        "tables.user",
+        &["holds ", "the least important rows are evicted"],
+    );
 }

@@ -114,7 +114,10 @@ fn show(report: &CheckReport) {
         };
         // Errors of the job file begin with the word that they are about.
         let text = finding.text.strip_prefix("job: ").unwrap_or(&finding.text);
-        println!("{word}: {}: {text}", finding.about);
+        // The trainer knows the setting, and this command line knows the flag.
+        let holds_checkpoints = finding.about == "run.output" && finding.severity == Severity::Note;
+        let flag = if holds_checkpoints { " (`--resume` resumes)" } else { "" };
+        println!("{word}: {}: {text}{flag}", finding.about);
     }
     println!(
         "{}",

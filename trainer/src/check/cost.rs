@@ -50,13 +50,13 @@ pub(super) fn tables(
             }
             if all_rows > most as f64 {
                 let goes = if spec.eviction.is_never() {
-                    "others are refused"
+                    "further rows are refused"
                 } else {
-                    "the least go for others"
+                    "the least important rows are evicted"
                 };
                 findings.note(
                     &format!("tables.{}", spec.name),
-                    format!("has room for {most} of about {all_rows:.0} rows: {goes}"),
+                    format!("holds {most} of about {all_rows:.0} rows: {goes}"),
                 );
             }
         }
@@ -79,8 +79,8 @@ pub(super) fn tables(
             findings.note(
                 &format!("tables.{}.admission", spec.name),
                 format!(
-                    "about {} of {ids:.0} ids will have come {at_least} times by the end of training and get a \
-                     row; the others are counted",
+                    "about {} of {ids:.0} ids will occur {at_least} times by the end of training and get a \
+                     row; the others are only counted",
                     table.rows
                 ),
             );
@@ -111,13 +111,13 @@ fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
         };
 }
 
-/// Ids that come `at_least` times in `epochs` passes over data of `scale` times the sample; `all`
-/// are those that come at all. Exact where the sample is all of the data.
+/// Estimates the ids that come `at_least` times in `epochs` passes over data of `scale` times the
+/// sample; `all` are the ids that come at all. It is exact where the sample is all of the data.
 ///
-/// An id's occurrences in the sample, scaled up, say it where the threshold is more than one
-/// occurrence in the sample (within twice the root of it, for the chance of the draw). Below that
-/// they cannot: the ids that come `n` times are then about as many as come at all in the `n`th part
-/// of the data.
+/// Where the threshold is more than one occurrence in the sample, an id's occurrences in the sample
+/// are scaled up (within twice the root of the threshold, for the chance of the draw). Below that
+/// the sample cannot tell: the ids that come `n` times are then about as many as come at all in the
+/// `n`th part of the data.
 fn admitted(
     sampled: &Sampled,
     table: usize,
@@ -171,7 +171,7 @@ fn limits(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings)
         findings.error(
             &about,
             format!(
-                "{limit} rows are fewer than its ids, at least {:.0}; raise it, or make the table dynamic \
+                "{limit} rows are fewer than the ids of the table, at least {:.0}; raise the limit, or make the table dynamic \
                  (`dense = false`)",
                 estimate.low
             ),
@@ -179,7 +179,10 @@ fn limits(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings)
     } else if estimate.high > limit_rows {
         findings.warning(
             &about,
-            format!("{limit} rows may be fewer than its ids, {:.0} by estimate", estimate.value),
+            format!(
+                "{limit} rows may be fewer than the ids of the table, {:.0} by estimate",
+                estimate.value
+            ),
         );
     }
 }
@@ -226,7 +229,7 @@ pub(super) fn memory(
                 "tables",
                 format!(
                     "about {} MiB will be needed and the machine has {} MiB; lower `dim`, take an \
-                     optimizer with less state (rowwise_adagrad), leave out the largest features, limit the tables \
+                     optimizer with less state (rowwise_adagrad), remove the largest features, limit the tables \
                      (train.max_table_bytes), or let rows go to disk (run.spill)",
                     mib(needed),
                     mib(total)

@@ -1,13 +1,13 @@
-//! Whether the gradients of a job's model are right: finite differences on rows of its own data.
+//! A comparison of the gradients of a job's model with finite differences, on rows of its own data.
 //!
 //! The training graph is run forward alone with a parameter moved a little in some direction, and
-//! the change of the loss is held against what the backward pass says. Directions are the gradient
-//! itself, halves of it by chance, single elements where it is largest, and one where it claims to
-//! be zero.
+//! the change of the loss is compared with the gradient of the backward pass. Directions are the
+//! gradient itself, random halves of it, single elements where it is largest, and one where it is
+//! zero.
 //!
 //! Values are drawn anew: at a job's own initial values (vectors of 1e-4, zero biases) most
-//! gradients are too small for 32-bit differences to say anything. The structure is what is
-//! checked.
+//! gradients are too small for differences of 32-bit numbers. The comparison checks the structure
+//! of the model.
 
 use std::sync::Arc;
 

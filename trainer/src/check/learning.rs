@@ -23,14 +23,14 @@ pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
             findings.warning(
                 "train.schedule.warmup_steps",
                 format!(
-                    "the run has about {steps} steps: the rate is never the whole one; lower it below that"
+                    "the run has about {steps} steps, so that the rate never reaches its full value; lower the setting below that"
                 ),
             );
         } else if whole > steps {
             findings.note(
                 "train.schedule.decay",
                 format!(
-                    "the run has about {steps} steps and the schedule {whole}: it will not arrive"
+                    "the run has about {steps} steps, fewer than the {whole} of the schedule: it will not reach its end"
                 ),
             );
         }
@@ -39,8 +39,7 @@ pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
         if !job.loss_of(&label.name).is_plain() {
             findings.note(
                 &format!("train.loss.{}", label.name),
-                "scores will rank rows as well as others and be no probabilities: do not read their \
-                 calibration or log loss as such",
+                "scores rank rows but are no probabilities: their calibration and log loss have no meaning",
             );
         }
     }
@@ -51,8 +50,8 @@ pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
         findings.note(
             "train.freeze_tables",
             format!(
-                "{}: no step moves, makes or evicts a row; without `--from` all rows are unknown and read as \
-                 they would begin",
+                "{}: no step changes, creates or evicts a row; a run that does not begin from a checkpoint reads all rows with \
+                 their initial values",
                 names.join(", ")
             ),
         );
@@ -72,5 +71,5 @@ fn frozen_parameters(job: &Job, findings: &mut Findings) {
     }
     let frozen = graph.params.iter().zip(was).filter(|(param, was)| *was && !param.trainable);
     let frozen: Vec<&str> = frozen.map(|(param, _)| param.name.as_str()).collect();
-    findings.note("train.freeze", format!("held still: {}", frozen.join(", ")));
+    findings.note("train.freeze", format!("frozen: {}", frozen.join(", ")));
 }

@@ -30,15 +30,12 @@ pub(super) fn share(job: &Job, tables: &mut [TableCheck], findings: &mut Finding
     for (i, (table, spec)) in tables.iter_mut().zip(&job.tables).enumerate() {
         if rows[i] < table.rows {
             let goes = match spec.eviction.is_never() {
-                true => "others are refused",
-                false => "the least go for others",
+                true => "further rows are refused",
+                false => "the least important rows are evicted",
             };
             findings.note(
                 &format!("tables.{}", spec.name),
-                format!(
-                    "has room for {} of about {} rows within {SHARED}: {goes}",
-                    rows[i], table.rows
-                ),
+                format!("holds {} of about {} rows within {SHARED}: {goes}", rows[i], table.rows),
             );
         }
         table.rows_low = table.rows_low.min(low[i]);
@@ -98,7 +95,7 @@ pub(super) fn contradictions(
     let mut beyond = |about: &str, bytes: u64| {
         if bytes > total {
             let text = format!(
-                "{} MiB are more than the machine's {} MiB: it protects from nothing",
+                "{} MiB are more than the machine's {} MiB, so that the limit has no effect",
                 bytes >> 20,
                 total >> 20
             );
@@ -128,8 +125,8 @@ fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
         findings.warning(
             &about,
             format!(
-                "it holds {most} rows, and one step asks for about {step} ({} rows of data): the rest of every step \
-                 reads as new and its gradients are dropped; raise it, or lower train.batch_size",
+                "the table holds {most} rows, and one step needs about {step} ({} rows of data): the rest of every step \
+                 reads as new and its gradients are dropped; raise the limit, or lower `train.batch_size`",
                 job.train.batch_size
             ),
         );
@@ -138,8 +135,8 @@ fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
         findings.warning(
             &about,
             format!(
-                "it holds {most} rows, and {} ids are pinned: whoever comes first stays, pinned or not; raise it, or pin \
-                 fewer",
+                "the table holds {most} rows, and {} ids are pinned: the rows that come first stay, pinned or not; raise the limit, \
+                 or pin fewer ids",
                 spec.pinned.len()
             ),
         );
@@ -174,8 +171,8 @@ fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings
         findings.warning(
             &about,
             format!(
-                "{memory} hold {budget} rows, and one step needs about {step} at once ({} rows of data): memory goes beyond \
-                 it in every step and every row is read and written again; raise it, or lower train.batch_size",
+                "{memory} hold {budget} rows, and one step needs about {step} at once ({} rows of data): every step exceeds the \
+                 memory and reads and writes every row again; raise the memory, or lower `train.batch_size`",
                 job.train.batch_size
             ),
         );
@@ -185,7 +182,7 @@ fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings
             &about,
             format!(
                 "{memory} hold {budget} rows, and the table's own limit is {most}: new ids are refused before the first row \
-                 is on disk; raise the limit, or remove one of the two"
+                 goes to disk; raise the limit, or remove one of the two"
             ),
         ),
         _ if table.rows_high <= budget => findings.note(
@@ -206,8 +203,8 @@ fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings
         findings.warning(
             &about,
             format!(
-                "{SHARED} = {limit} counts rows on disk as if they were in memory, and refuses ids beyond it; raise that by \
-                 what is to be on disk, or remove one of the two"
+                "{SHARED} = {limit} counts rows on disk as if they were in memory, and refuses ids beyond it; raise it by \
+                 the rows that are to be on disk, or remove one of the two"
             ),
         );
     }
@@ -220,7 +217,7 @@ fn shared(job: &Job, steps: &[u64], tables: &[TableCheck], findings: &mut Findin
     let vocabularies: u64 = dense.map(|(_, table)| table.bytes).sum();
     if vocabularies >= limit.0 {
         let text = format!(
-            "tables with a vocabulary take {} MiB of {limit}, so that no other gets a row; raise it, or make them dynamic \
+            "tables with a vocabulary take {} MiB of {limit}, so that no other table gets a row; raise the limit, or make them dynamic \
              (`dense = false`)",
             vocabularies >> 20
         );
@@ -241,8 +238,8 @@ fn shared(job: &Job, steps: &[u64], tables: &[TableCheck], findings: &mut Findin
             findings.warning(
                 SHARED,
                 format!(
-                    "{limit} leave table `{}` room for {room} rows, and one step asks for about {wanted}: the rest of every \
-                     step reads as new and its gradients are dropped; raise it, or lower train.batch_size",
+                    "{limit} hold {room} rows of table `{}`, and one step needs about {wanted}: the rest of every \
+                     step reads as new and its gradients are dropped; raise the limit, or lower `train.batch_size`",
                     spec.name
                 ),
             );

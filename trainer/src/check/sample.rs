@@ -223,7 +223,7 @@ impl Sampled {
         for (name, rows, ones) in &self.labels {
             let about = format!("labels.{name}");
             match ones {
-                _ if *rows == 0 => findings.stop(&about, "no row of the sample has it"),
+                _ if *rows == 0 => findings.stop(&about, "has no value in any row of the sample"),
                 0 => findings.stop(
                     &about,
                     format!("is 0 in all {rows} rows of the sample: nothing can be learned"),
@@ -261,7 +261,7 @@ impl Sampled {
             findings.stop(
                 "data.max_bad_rows",
                 format!(
-                    "{rejected} of {passed} rows are bad, so about {expected:.0} of all are, and {allowed} may \
+                    "{rejected} of {passed} rows are bad, which makes about {expected:.0} of all rows, and at most {allowed} may \
                      be left out; the first: {first}"
                 ),
             );
@@ -342,7 +342,7 @@ impl FeatureCount {
             return;
         }
         if self.missing == rows {
-            findings.warning(&about, "no row of the sample has a value; leave it out");
+            findings.warning(&about, "no row of the sample has a value; remove the feature");
             return;
         }
         if let FeatureKind::Numeric { transform, missing } = kind {
@@ -350,7 +350,7 @@ impl FeatureCount {
                 findings.error(
                     &about,
                     format!(
-                        "{} of {rows} rows have no value; give it a `missing = <number>` or clean the data",
+                        "{} of {rows} rows have no value; set `missing = <number>` for the feature, or clean the data",
                         self.missing
                     ),
                 );
@@ -358,7 +358,7 @@ impl FeatureCount {
             if self.min == self.max && self.missing == 0 {
                 findings.warning(
                     &about,
-                    format!("is {} in every row of the sample; leave it out", self.min),
+                    format!("is {} in every row of the sample; remove the feature", self.min),
                 );
             }
             let largest = self.min.abs().max(self.max.abs());
@@ -366,7 +366,7 @@ impl FeatureCount {
                 findings.warning(
                     &about,
                     format!(
-                        "reaches {largest:.0} and goes into the model as it stands, which makes training \
+                        "reaches {largest:.0} and enters the model untransformed, which makes training \
                          diverge; set transform = \"log1p\" or \"standardise\""
                     ),
                 );
@@ -375,12 +375,13 @@ impl FeatureCount {
         if let Some(keys) = &self.keys {
             let distinct = keys.len() as u64;
             if distinct == 1 && !self.is_list {
-                findings.warning(&about, "is the same in every row of the sample; leave it out");
+                findings
+                    .warning(&about, "is the same in every row of the sample; remove the feature");
             } else if distinct == self.values && self.values >= ENOUGH {
                 findings.warning(
                     &about,
-                    "has another id in every row of the sample: it cannot be learned from, and its table \
-                     grows with every row; leave it out",
+                    "has another id in every row of the sample: nothing can be learned from it, and its table \
+                     grows with every row; remove the feature",
                 );
             }
         }

@@ -1,12 +1,11 @@
-//! Checkpoints that stand on others: each holds what changed since its parent, and the last of the
+//! Checkpoints that stand on others: each holds the changes since its parent, and the last of the
 //! chain is whole.
 //!
 //! # Invariants
 //! * A manifest names its parent by folder and by the BLAKE3 that the parent's manifest begins
-//!   with, and a manifest has the hash of every file: a chain with a gap, with another checkpoint
-//!   in the parent's place, or with a file that was changed is refused, whichever of its folders
-//!   that is in.
-//! * A parent was written before its child, of fewer steps, and lies beside it.
+//!   with, and a manifest has the hash of every file. A chain with a gap, with another checkpoint
+//!   in the parent's place, or with a changed file in any of its folders is refused.
+//! * A parent was written before its child, has fewer steps, and lies beside it.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -75,7 +74,7 @@ fn open_parent(child: &Path, step: u64, parent: &Parent) -> Result<(PathBuf, Man
     let name = &parent.folder;
     let mut parts = Path::new(name).components();
     if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-        return refused(format!("it stands on `{name}`, which is no name of a folder beside it"));
+        return refused(format!("its parent `{name}` is no name of a folder beside it"));
     }
     // The real path is used, so that a link to a checkpoint, or to its folder, leads to the
     // checkpoints beside it.
@@ -87,15 +86,15 @@ fn open_parent(child: &Path, step: u64, parent: &Parent) -> Result<(PathBuf, Man
     let folder = real.with_file_name(name);
     if !folder.join(MANIFEST).exists() {
         return refused(format!(
-            "it holds what changed since the checkpoint `{name}`, which is not beside it; put that folder back (whoever \
-             copies one copies both)"
+            "it holds the changes since the checkpoint `{name}`, which is not beside it; put that folder back (a \
+             copy needs both folders)"
         ));
     }
     let (manifest, blake3) = Manifest::read(&folder.join(MANIFEST))?;
     if blake3 != parent.blake3 {
         return refused(format!(
-            "it holds what changed since a checkpoint `{name}` whose manifest has the BLAKE3 {}, and the one beside it \
-             has {blake3}: another one is in its place",
+            "it holds the changes since a checkpoint `{name}` whose manifest has the BLAKE3 {}, and the one beside it \
+             has {blake3}: another checkpoint is in its place",
             parent.blake3
         ));
     }

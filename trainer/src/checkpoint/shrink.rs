@@ -131,7 +131,7 @@ impl Checkpoint {
             let bytes = mmap::map(&path)?;
             let digest = FileDigest { bytes: part.bytes, blake3: part.blake3.clone() };
             if FileDigest::of(&bytes) != digest {
-                let problem = "its bytes are not those that were written".to_owned();
+                let problem = "its bytes are not the bytes that were written".to_owned();
                 return Err(Error::Checkpoint { path, problem });
             }
             files.create_file(folder.join(&part.file), |file| file.write_all(&bytes))?;

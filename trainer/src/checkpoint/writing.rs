@@ -1,13 +1,14 @@
-//! A checkpoint that is written while training goes on.
+//! The writing of a checkpoint while training goes on.
 //!
-//! At its beginning, everything but the tables is copied out; the tables' rows are written bit by
-//! bit beside the steps (see [`TrainClient::begin_checkpoint`]). When they are there, a background
-//! task writes the rest, gives the folder its name, and removes the checkpoints that are not kept
-//! any more.
+//! At its beginning, everything but the tables is copied; the tables' rows are written in small
+//! pieces beside the steps (see
+//! [`Checkpointing::begin_checkpoint`](zillion_ps::Checkpointing::begin_checkpoint)). When the rows
+//! are written, a background task writes the rest, gives the folder its name, and removes the
+//! checkpoints that are not kept any more.
 //!
 //! # Crash consistency
-//! Until the folder is renamed, the checkpoints from before are all there, and the newest of them
-//! is where a killed run goes on from. One that is dropped is given up, and its folder goes.
+//! Until the folder is renamed, all earlier checkpoints exist, and a killed run resumes from the
+//! newest of them. A checkpoint that is dropped is abandoned, and its folder is removed.
 
 use std::path::Path;
 

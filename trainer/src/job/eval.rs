@@ -15,7 +15,7 @@ use crate::error::Result;
 /// The length of a list's head where the job gives none.
 const DEFAULT_CUTOFF: u32 = 10;
 
-/// The `[eval]` section.
+/// The `[eval]` section: the figures to measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvalConfig {
@@ -89,8 +89,8 @@ impl Job {
         self.retrieved()?;
         if self.schema.labels.is_empty() && eval.candidates.is_none() && !self.data.valid.is_empty()
         {
-            let message = "a job without labels is validated by retrieval; name the side table of the \
-                           items, or leave out `data.valid`";
+            let message = "is needed, because a job without labels is validated by retrieval; name the side table of the \
+                           items, or remove `data.valid`";
             return Err(ConfigError::at("eval.candidates", message).into());
         }
         let metric = self.judge();
@@ -104,8 +104,9 @@ impl Job {
             && self.train.plateau.is_some()
             && !matches!(metric, PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_))
         {
-            let message =
-                format!("is {metric}, and the job has no labels; set it to \"recall@10\"");
+            let message = format!(
+                "is {metric}, which needs labels, and the job has none; set it to \"recall@10\""
+            );
             return Err(ConfigError::at("train.plateau.metric", message).into());
         }
         Ok(())
@@ -138,14 +139,17 @@ impl Job {
         let Some(name) = &self.eval.candidates else {
             return match self.eval.exclude {
                 Some(_) => {
-                    let message = "leaves items out of `eval.candidates`, which is not set";
+                    let message = "excludes items from `eval.candidates`, which is not set; set that, or remove this";
                     Err(ConfigError::at("eval.exclude", message).into())
                 }
                 None => Ok(None),
             };
         };
         let ModelSpec::TwoTower(spec) = &self.model else {
-            let message = format!("ranks items by a two_tower; the model is {}", self.model.kind());
+            let message = format!(
+                "needs a two_tower to rank items, and the model is {}; remove it, or change the model",
+                self.model.kind()
+            );
             return Err(ConfigError::at("eval.candidates", message).into());
         };
         let sides: Vec<&str> = self.schema.sides.iter().map(|s| s.name.as_str()).collect();
@@ -180,8 +184,8 @@ impl Job {
             if !from.is_some_and(|from| from.side == side && from.by == id.column) {
                 let table = &self.schema.sides[side].name;
                 let message = format!(
-                    "is in the item's tower, but not a column of side table `{table}` joined by `{}`; what \
-                     is not there is not known of a candidate",
+                    "is in the item's tower, but is no column of side table `{table}` joined by `{}`; add it there, because \
+                     a candidate has no other columns",
                     id.column
                 );
                 return Err(ConfigError::at(&format!("features.{name}"), message).into());
@@ -195,7 +199,9 @@ impl Job {
         let Some(name) = &self.eval.exclude else { return Ok(None) };
         let (column, feature) = self.sparse_feature(name, "eval.exclude")?;
         if raw_type(feature) != Some(raw) {
-            let message = format!("`{name}` holds no ids of the candidates' type");
+            let message = format!(
+                "names `{name}`, whose ids are not of the candidates' type; name a feature of that type"
+            );
             return Err(ConfigError::at("eval.exclude", message).into());
         }
         Ok(Some(column))

@@ -82,10 +82,7 @@ impl RateConfig {
         if factor.is_finite() && factor > 0.0 {
             return Ok(factor);
         }
-        Err((
-            key,
-            "must be a number above 0; to hold parameters still use `train.freeze`".to_owned(),
-        ))
+        Err((key, "must be a number above 0; use `train.freeze` to freeze parameters".to_owned()))
     }
 }
 
@@ -99,7 +96,7 @@ impl Job {
             return Err(ConfigError::at(&path, reason).into());
         }
         if train.warm_start.as_ref().is_some_and(|w| w.version.is_some() && w.pointer.is_some()) {
-            let message = "names a version and a pointer; leave one of `version` and `pointer`";
+            let message = "names a version and a pointer; remove one of `version` and `pointer`";
             return Err(ConfigError::at("train.warm_start", message).into());
         }
         self.check_losses()?;
@@ -127,19 +124,20 @@ impl Job {
         let item = self.item_feature().filter(|_| zoo::reads_log_frequency(&self.model));
         let Some(table) = item.and_then(|item| self.schema.features[item].table()) else {
             return refuse(
-                "is read by a two_tower with `sampling_correction` alone; remove it".to_owned(),
+                "has an effect only for a two_tower with `sampling_correction`; remove it"
+                    .to_owned(),
             );
         };
         let name = &self.tables[table.index()].name;
         if self.schema.sparse().filter(|feature| feature.table() == Some(table)).count() > 1 {
             return refuse(format!(
-                "counts the rows of table `{name}`, which other features use too, so that these would be counted \
-                 with the items; give them a table of their own, or leave it at \"data\""
+                "counts the rows of table `{name}`, which other features use too, so that their ids would be counted \
+                 as items; give the items a table of their own, or set \"data\""
             ));
         }
         if self.frozen_tables()?.contains(&table) {
             return refuse(format!(
-                "counts the rows of table `{name}`, which is frozen: nothing is counted"
+                "needs the counts of table `{name}`, which is frozen and counts nothing; unfreeze the table, or set \"data\""
             ));
         }
         Ok(())
@@ -150,8 +148,8 @@ impl Job {
         let Some(first) = losses.keys().next() else { return Ok(()) };
         let path = |label: &str| format!("train.loss.{label}");
         if matches!(self.model, ModelSpec::TwoTower(_)) {
-            let message = "a two_tower learns by a softmax over the items of a batch and has no loss of a \
-                           label; remove it";
+            let message = "has no effect, because a two_tower learns by a softmax over the items of a batch; \
+                           remove the section";
             return Err(ConfigError::at(&path(first), message).into());
         }
         let mut known: Vec<&str> = self.schema.labels.iter().map(|l| l.name.as_str()).collect();
@@ -161,8 +159,8 @@ impl Job {
                 return Err(ConfigError::unknown_key("train.loss", label, &known).into());
             }
             if loss.is_nothing() {
-                let message = "both weights are 0, so that nothing would be learned; to judge a label and \
-                               not learn it set `weight = 0` of the label";
+                let message = "has two weights of 0, so that nothing would be learned; to judge a label without \
+                               learning it set `weight = 0` of the label";
                 return Err(ConfigError::at(&path(label), message).into());
             }
         }
@@ -254,8 +252,8 @@ fn no_parameter(path: &str, pattern: &str, params: &[ParamSpec]) -> crate::error
     let names = params.iter().filter(|param| param.trainable).map(|param| param.name.as_str());
     let names: Vec<&str> = names.collect();
     let message = format!(
-        "no parameter that is learned answers to {pattern:?}, or an earlier pattern has all that do; there \
-         are {}",
+        "no trained parameter matches {pattern:?}, or an earlier pattern matches all of them; the \
+         parameters are {}",
         names.join(", ")
     );
     ConfigError::at(path, message).into()

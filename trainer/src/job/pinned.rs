@@ -47,10 +47,10 @@ pub(super) fn check(schema: &Schema, table: usize, ids: &[PinnedId]) -> Result<(
     let name = &schema.tables[table];
     let problem = ids.iter().find_map(|id| match id {
         PinnedId::Number(id) if !kinds.numbers => {
-            Some(format!("{id} is a number, and no feature of this table has numbers for ids"))
+            Some(format!("has the number {id}, and no feature of this table has numbers for ids"))
         }
         PinnedId::Text(id) if !kinds.texts => {
-            Some(format!("`{id}` is a text, and no feature of this table has texts for ids"))
+            Some(format!("has the text `{id}`, and no feature of this table has texts for ids"))
         }
         _ => None,
     });

@@ -71,7 +71,8 @@ impl Job {
             table.check_spill()?;
         }
         if self.run.spill_folder.is_some() && self.run.spill.is_empty() {
-            let message = "no table spills, so this would do nothing; name tables in `run.spill`, or remove this";
+            let message =
+                "has no effect, because no table spills; name tables in `run.spill`, or remove it";
             return Err(ConfigError::at("run.spill_folder", message).into());
         }
         Ok(())

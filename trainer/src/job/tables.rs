@@ -170,7 +170,7 @@ pub(super) fn resolve(
             let spec = config.spec(name, needs, seed(name));
             spec.validate()?;
             if spec.eviction_needs_limit() && spec.most_rows().is_none() && !is_shared {
-                let message = "rows would only go to make room, and nothing limits the table; set `max_rows` or \
+                let message = "rows are evicted only at a limit, and nothing limits the table; set `max_rows` or \
                                `max_bytes` for it (or `train.max_table_bytes`), or `below` where the kind has it";
                 return Err(ConfigError::at(&format!("tables.{name}.eviction"), message).into());
             }
@@ -186,7 +186,7 @@ fn refuse_unread(name: &str, own: &Table, needs: Needs) -> Result<()> {
     {
         if own.contains_key(key) && !read {
             let message = format!(
-                "the model reads no {what}, so this would do nothing; remove it, or set it in [tables.\"*\"]"
+                "has no effect, because the model reads no {what}; remove it, or set it in [tables.\"*\"]"
             );
             return Err(ConfigError::at(&format!("tables.{name}.{key}"), message).into());
         }

@@ -1,10 +1,10 @@
-//! What a timeline comes to: time, rates and distance from the machine's limits by kind of kernel,
-//! the share of each part of the work, and what bounds the job.
+//! The summary of a timeline: time, rates and distance from the machine's limits by kind of kernel,
+//! the share of each part of the work, and the bound of the job.
 //!
 //! A kernel's limit is its roofline: the time that its operations take at the best product rate
 //! (probed, or reached by a product of the run itself), or its bytes at the probed rate of the near
-//! caches, whichever is longer. Tiles stay in those caches, so that neither is out of reach; what
-//! reads rows of tables has the limit of random rows instead.
+//! caches, whichever is longer. Tiles stay in those caches, so that both rates can be reached. Work
+//! that reads rows of tables has the limit of random rows instead.
 
 use std::collections::BTreeMap;
 

@@ -1,15 +1,16 @@
-//! The gradients of several batches as those of one: what `train.accumulate` makes a step of.
+//! The sum of several batches' gradients, which `train.accumulate` makes one step of.
 //!
-//! A step of N batches is the step that one batch of all their rows would make: the gradient of the
-//! mean loss over all rows, each batch weighing by its rows; of a table's row the sum over its
-//! occurrences in any of them; counts, shows and clicks likewise. Every batch of a step reads the
-//! same weights. What is of a batch and not of a row stays so: batch norm's statistics, a loss that
-//! is averaged by weights or labels, the items that a softmax tells apart.
+//! A step of N batches equals the step that one batch of all their rows would make. The gradient is
+//! that of the mean loss over all rows, with each batch weighted by its rows; the gradient of a
+//! table's row is the sum over its occurrences in any of them; counts, shows and clicks are added.
+//! Every batch of a step reads the same weights. Values that belong to a batch and not to a row
+//! stay so: batch norm's statistics, a loss that is averaged by weights or labels, the items that a
+//! softmax tells apart.
 //!
 //! # Invariants
-//! Sums are in the order of the batches. Keys come by slot and inside a slot by their first
-//! occurrence over the batches, as a plan has them, so that nothing depends on shards and threads.
-//! A checkpoint is between steps and never holds a part of one.
+//! Sums are in the order of the batches. Keys come by slot, and inside a slot by their first
+//! occurrence over the batches, as in a plan, so that nothing depends on shards and threads. A
+//! checkpoint is between steps and never holds a part of one.
 
 use std::collections::HashMap;
 

@@ -184,7 +184,7 @@ fn find_checkpoint(job: &Job, options: &TrainOptions, dir: &RunDir) -> Result<Op
 fn find_origin(job: &Job, options: &TrainOptions, resumes: bool) -> Result<Option<Checkpoint>> {
     let Some(path) = &options.from else { return Ok(None) };
     if job.train.warm_start.is_some() {
-        let message = "names a version to begin from, and the run begins from a checkpoint; leave one of them";
+        let message = "names a version to begin from, and the run begins from a checkpoint; remove one of them";
         return Err(ConfigError::at("train.warm_start", message).into());
     }
     if resumes {

@@ -53,7 +53,7 @@ impl Run {
         let schema = &self.job.schema;
         if schema.event_time.is_some() && schema.event_time_unit.is_none() {
             observer.note(
-                "versions will not say how new their events are: set `columns.event_time_unit`",
+                "versions will have no time of their newest event; set `columns.event_time_unit`",
             );
         }
         Ok(())
@@ -136,7 +136,9 @@ impl Run {
                 self.output.publishing.problem = None;
             }
             Err(error) => {
-                observer.note(&format!("not published, the next version will have it: {error}"));
+                observer.note(&format!(
+                    "a version was not published, and the next one will have its changes: {error}"
+                ));
                 self.output.publishing.problem = Some(error);
             }
         }

@@ -1,12 +1,12 @@
-//! A run's checkpoints: when one begins, goes on beside the steps, and is there.
+//! The checkpoints of a run: their beginning, their progress beside the steps, and their end.
 //!
 //! # Invariants
-//! * At most one is open. What it holds is of the step that it began behind, and what training
-//!   computes does not depend on it: a run that is killed meanwhile goes on from the one before and
-//!   does the same again.
-//! * One that holds changes stands on the last one that has its name, so that what is on disk is a
-//!   chain at any time. How many there are to a whole one is counted along the chain, by a resumed
-//!   run like by any other.
+//! * At most one checkpoint is open. It holds the state after the step that it began behind, and
+//!   the results of training do not depend on it: a run that is killed meanwhile resumes from the
+//!   checkpoint before and computes the same again.
+//! * A checkpoint of changes stands on the last one that has its name, so that the checkpoints on
+//!   disk are a chain at any time. The number of checkpoints for each whole one is counted along
+//!   the chain, by a resumed run like by any other.
 
 use std::time::Instant;
 

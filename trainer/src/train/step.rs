@@ -45,7 +45,7 @@ pub(super) struct StepBuffers {
 }
 
 impl StepBuffers {
-    /// Returns empty buffers.
+    /// Returns the buffers of a run before its first step.
     pub(super) fn new(logits: Vec<NodeId>, item_column: Option<usize>, looking: Looking) -> Self {
         Self {
             rows: RowBuffer::default(),
